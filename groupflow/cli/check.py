@@ -159,7 +159,6 @@ def _next_times(settings: Settings) -> dict[str, list[str]]:
 def _notes(settings: Settings, sources: Sources) -> list[str]:
     """What is allowed but may surprise."""
     from groupflow.core.template import FieldPath, Template
-    from groupflow.settings.meetings.search import find_meetings
 
     notes = []
     tenant = settings.fields.tenant
@@ -177,7 +176,6 @@ def _notes(settings: Settings, sources: Sources) -> list[str]:
                 f"groups[{index}].key doesn't name {{{tenant}}}: tenants share its groups, and "
                 "one tenant's failures can hold another's tasks."
             )
-    notes += find_meetings(settings).doubts
     notes += _notes_of_here(settings, sources)
     if settings.workers.plain + settings.workers.grouped == 0:
         notes.append("workers.plain and workers.grouped are both 0: nothing will run here.")

@@ -19,7 +19,7 @@ from pydantic_settings import (
 )
 
 from groupflow.core.errors import ConfigError, Problem
-from groupflow.settings.meetings.search import find_meetings
+from groupflow.settings.collisions import find_collisions
 from groupflow.settings.model import Settings
 from groupflow.settings.planning import check_schedules
 from groupflow.settings.problems import (
@@ -66,7 +66,7 @@ def load_settings(path: Path | None = None) -> Settings:
     except SettingsError as error:
         raise _not_json(error) from None
     else:
-        problems += [*find_meetings(settings).problems, *check_schedules(settings)]
+        problems += [*find_collisions(settings), *check_schedules(settings)]
     if problems:
         raise ConfigError(problems, source=str(sources.file) if sources.file else "")
     return settings

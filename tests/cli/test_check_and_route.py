@@ -130,14 +130,14 @@ class TestCheckConfig:
         monkeypatch.setenv("GROUPFLOW_GROUPS", '[{"key": "{entity}"}]')
         assert "note: groups[0].key doesn't name {tenant_id}" in run("check-config")[1]
 
-    def test_rules_that_can_not_be_shown_apart_are_noted(self, run: Run, tmp_path: Path) -> None:
+    def test_rules_that_nothing_tells_apart_are_refused(self, run: Run, tmp_path: Path) -> None:
         file = tmp_path / "groupflow.toml"
         file.write_text(
             '[[groups]]\napp = "crm"\nkey = "{e}:{e}"\n[[groups]]\napp = "a"\nkey = "b{y}:c{z}"\n'
         )
-        code, out, _ = run("check-config", "--config", str(file))
-        assert code == 0
-        assert "note: groups[1].key, 'b{y}:c{z}', can't be shown apart from groups[0].key" in out
+        code, _, error = run("check-config", "--config", str(file))
+        assert code == 78
+        assert "groups[1].key = 'b{y}:c{z}': Nothing tells its keys from those of" in error
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,272 @@
+"""Key collisions are refused, and no accepted rules collide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from groupflow.core.errors import ConfigError, Unroutable
+from groupflow.core.routing import Router
+from groupflow.core.template import FieldPath, Template
+from groupflow.settings.collisions import find_collisions
+from groupflow.settings.load import load_settings
+from groupflow.settings.model import Settings
+
+CRM = {"app": "crm", "tenants": [42, 43], "key": "{meta_obj_name}:{tenant_id}"}
+
+
+def collisions(*rules: dict[str, Any], **sections: Any) -> list[str]:
+    checked = Settings.model_validate({"groups": list(rules), **sections})
+    return [problem.remedy for problem in find_collisions(checked)]
+
+
+COLLIDING: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (CRM, {"app": "a", "key": "{tenant_id}"}, "tenant_id = 'x:42'"),
+    (CRM, {"app": "crm", "key": "{meta_obj_name}"}, ":42'"),
+    (CRM, {"app": "*", "key": "{meta_obj_name}:{tenant_id}"}, "tenant_id = '42'"),
+    (CRM, {**CRM, "app": "erp"}, "'erp'"),
+    (CRM, {"app": "a", "key": "contact:{tenant_id}"}, "'contact:42'"),
+    (CRM, {"app": "a", "key": "{x}-{y}"}, "'x-"),
+    ({"app": "a", "key": "all"}, {"app": "b", "key": "all"}, "'all'"),
+    ({"app": "a", "key": "a:{x}"}, {"app": "b", "key": "{y}"}, "y = 'a:x'"),
+    ({"app": "a", "key": "{x}é{y}"}, {"app": "b", "key": "{z}-{z2.z}é{q}"}, ""),
+    ({"app": "a", "key": "{header.x}"}, {"app": "b", "key": "{y}"}, "header.x"),
+    ({"app": "a", "tenants": [1], "key": "{x}:{tenant_id}"}, {"key": "{app_name}:1"}, "'x:1'"),
+    ({"app": "a", "key": "o:{x}:{y}"}, {"key": "{app_name}:{x}:{y}"}, "'o:x:x'"),
+    ({"tenants": ["a:b", "c"], "key": "o:{tenant_id}"}, {"key": "{x}:{y}:{z}"}, "'o:a:b'"),
+    ({"tenants": [12, 34], "key": "{x}-{tenant_id}"}, {"key": "{y}2"}, "-12'"),
+    ({"tenants": ["a:b", "c"], "key": "{x}:{tenant_id}"}, {"key": "{y}:a%3Ab"}, "a%3Ab'"),
+]
+APART: list[tuple[dict[str, Any], ...]] = [
+    (CRM, {"app": "crm", "key": "{meta_obj_name}:{tenant_id}"}),
+    (CRM, {**CRM, "app": "erp", "tenants": [44], "key": "{entity}:{tenant_id}"}),
+    (CRM, {**CRM, "tenants": [44]}, {**CRM, "tenants": "*"}),
+    ({**CRM, "key": "crm:{x}:{tenant_id}"}, {"app": "a", "key": "a:{tenant_id}"}),
+    ({"app": "a", "key": "{x}:{y}"}, {"app": "b", "key": "{x}:{y}:{z}"}),
+    ({"app": "a", "key": "{x}:{y}.a"}, {"app": "b", "key": "{z}:{y}.b"}),
+    ({"app": "a", "tenants": [1], "key": "t{tenant_id}"}, {"tenants": [2], "key": "t{tenant_id}"}),
+    ({**CRM, "key": "{tenant_id}:order:{x}"}, {"app": "a", "key": "{tenant_id}:invoice:{x}"}),
+    ({"app": "a", "key": "{app_name}:{x}"}, {"key": "{app_name}:{y}"}),
+    ({**CRM, "key": "crm:{x}:{tenant_id}"}, {"key": "{app_name}:{x}:{tenant_id}"}),
+    (CRM, {"tenants": ["small", "tiny"], "key": "all:{tenant_id}"}),
+    ({**CRM, "key": "{tenant_id}"}, {"app": "a", "key": "ledger:{account}"}),
+    ({**CRM, "key": "{tenant_id}-{x}"}, {"app": "a", "key": "ledger:{account}"}),
+    ({"key": "{x}"}, {"app": "a", "key": "{x}"}),  # never reached
+    (CRM, {**CRM, "key": "{x}"}),  # never reached
+    (CRM, {"app": "a", "key": "{tenant_id}", "shares": True}),
+    ({**CRM, "shares": True}, {"app": "a", "key": "{tenant_id}"}),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "told"), COLLIDING)
+def test_a_collision_is_refused_with_a_counterexample_and_a_remedy(
+    one: dict[str, Any], other: dict[str, Any], told: str
+) -> None:
+    (remedy,) = collisions(one, other)
+    assert "groups[0]" in remedy
+    assert "is made of" in remedy
+    assert told in remedy
+    assert "shares = true" in remedy
+
+
+@pytest.mark.parametrize("rules", APART)
+def test_rules_that_are_apart_are_accepted(rules: tuple[dict[str, Any], ...]) -> None:
+    assert collisions(*rules) == []
+
+
+UNTOLD: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"app": "crm", "key": "{e}:{e}"}, {"app": "a", "key": "b{y}:c{z}"}),
+    ({"app": "a", "key": "{x}A{y}"}, {"app": "b", "key": "{x}A{y}A{z}"}),
+    ({"app": "crm", "key": "crm:{x}"}, {"key": "{app_name}:{x}:{tenant_id}"}),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), UNTOLD)
+def test_rules_that_nothing_tells_apart_are_refused_without_a_counterexample(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    (remedy,) = collisions(one, other)
+    assert f"Nothing tells its keys from those of groups[0], '{one['key']}'" in remedy
+    assert "Begin both keys with texts of their own" in remedy
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "keys"),
+    [
+        (CRM, {"app": "a", "key": "{tenant_id}"}, ("crm:", "a:")),
+        (CRM, {"app": "crm", "key": "{meta_obj_name}"}, ("rule0:", "rule1:")),
+        ({**CRM, "app": "a:b"}, {"app": "a", "key": "{x}"}, ("rule0:", "rule1:")),
+    ],
+)
+def test_the_remedy_holds(
+    one: dict[str, Any], other: dict[str, Any], keys: tuple[str, str]
+) -> None:
+    mended = [
+        {**rule, "key": key + rule["key"]} for rule, key in zip((one, other), keys, strict=True)
+    ]
+    assert '"{}" and "{}"'.format(*(rule["key"] for rule in mended)) in collisions(one, other)[0]
+    assert collisions(*mended) == []
+
+
+def test_ten_collisions_are_named() -> None:
+    rules = [{"app": f"a{n}", "key": "{x}"} for n in range(300)]
+    assert len(collisions(*rules)) == 10
+
+
+def test_rules_that_no_message_reaches_make_no_keys() -> None:
+    assert collisions(CRM, {"key": "{x}"}, fields={"app": ""}) == []
+    assert collisions(CRM, {"app": "a", "key": "{x}:42"}, fields={"tenant": ""}) == []
+
+
+def test_they_are_refused_where_they_are_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "groupflow.toml"
+    rules = '[[groups]]\napp = "crm"\nkey = "{o}:{tenant_id}"\n[[groups]]\napp = "a"\nkey = "{x}"\n'
+    file.write_text(rules)
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file)
+    assert [problem.setting for problem in caught.value.problems] == ["groups[1].key"]
+    file.write_text(rules + "shares = true\n")
+    assert len(load_settings(file).groups) == 2
+
+
+def many_any_and_own() -> list[dict[str, Any]]:
+    """Tenants taken out for all applications, and applications with rules of their own."""
+    keys = ("{x}:{tenant_id}", "all:{tenant_id}")
+    return [
+        *({"tenants": [f"t{n}"], "key": keys[n % 2]} for n in range(12)),
+        *({"app": f"app{n}", "key": f"app{n}:{{e}}:{{tenant_id}}"} for n in range(48)),
+    ]
+
+
+def a_rule_for_each_tenant() -> list[dict[str, Any]]:
+    keys = ("{meta}:{tenant_id}", "{entity}:{tenant_id}")
+    return [{"app": "crm", "tenants": [f"t-{n}"], "key": keys[n % 2]} for n in range(100)]
+
+
+def endings_of_their_own() -> list[dict[str, Any]]:
+    return [{"app": f"app{n}", "key": f"{{m}}:{{tenant_id}}:app{n}"} for n in range(30)]
+
+
+def thousands_of_tenants() -> list[dict[str, Any]]:
+    tenants = [f"{n * 7919:032x}" for n in range(3000)]
+    return [
+        {"app": "a", "tenants": tenants, "key": "{e}:{tenant_id}"},
+        {"app": "a", "key": "{f}:{tenant_id}"},
+    ]
+
+
+def hundreds_of_keys() -> list[dict[str, Any]]:
+    return [{"app": f"a{n}", "key": f"a{n}/{{x}}:{{tenant_id}}"} for n in range(300)]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        many_any_and_own,
+        a_rule_for_each_tenant,
+        endings_of_their_own,
+        thousands_of_tenants,
+        hundreds_of_keys,
+    ],
+)
+def test_many_rules_that_are_apart_are_accepted(rules: Callable[[], list[dict[str, Any]]]) -> None:
+    assert collisions(*rules()) == []
+
+
+FIELDS = ("{tenant_id}", "{x}", "{y}", "{app_name}", "{header.h}")
+TEXTS = (":", "-", "%", "a", "a:", "A", "2", "é", ":c:")
+keys = st.lists(
+    st.tuples(st.sampled_from(("", *TEXTS)), st.sampled_from(("", *FIELDS))), min_size=1, max_size=4
+).map(lambda parts: "".join(text + field for text, field in parts))
+rules = st.fixed_dictionaries(
+    {
+        "app": st.sampled_from(["a", "b", "*"]),
+        "tenants": st.sampled_from([["1"], ["1", "a"], ["2", ":"], "*"]),
+        "key": keys,
+    }
+)
+values = st.text(st.sampled_from("a:-%2Ac3é"), min_size=1, max_size=4)
+
+
+@given(
+    st.lists(rules, min_size=2, max_size=3),
+    st.lists(st.fixed_dictionaries(dict.fromkeys(FIELDS, values)), min_size=1, max_size=8),
+)
+@settings(max_examples=400)
+def test_accepted_rules_never_make_one_key(
+    configured: list[dict[str, str]], messages: list[dict[str, str]]
+) -> None:
+    """Read each key that one rule makes as a key of the others, in all ways."""
+    try:
+        checked = Settings.model_validate({"groups": configured})
+    except ValueError:
+        return  # a template that can't be
+    if find_collisions(checked):
+        return
+    router = checked.router()
+    templates = [Template.parse(rule.key) for rule in checked.groups]
+    for owner, fields in product(owners(), messages):
+        made = route({**fields, **owner}, router)
+        if made is None:
+            continue
+        for template in templates:
+            for read in readings(template.parts, made[0]):
+                texts = [unquote(text) if template.escapes else text for text in read]
+                again = dict(zip(map(str, template.fields), texts, strict=True))
+                for another in owners(but=again):
+                    other = route({**fields, **another, **again}, router)
+                    assert other is None or other[0] != made[0] or other == made, (made, other)
+
+
+def owners(but: Container[str] = ()) -> list[dict[str, str]]:
+    """Applications and tenants of messages, without the fields that are given."""
+    texts = {"{app_name}": "abo", "{tenant_id}": "12a:t"}
+    left = {name: each for name, each in texts.items() if name not in but}
+    return [dict(zip(left, each, strict=True)) for each in product(*left.values())]
+
+
+def readings(parts: Sequence[str | FieldPath], key: str) -> Iterator[list[str]]:
+    """All texts of fields with which these parts may be this key."""
+    if not parts:
+        if not key:
+            yield []
+        return
+    first, rest = parts[0], parts[1:]
+    if isinstance(first, str):
+        if key.startswith(first):
+            yield from readings(rest, key.removeprefix(first))
+        return
+    for end in range(1, len(key) + 1):
+        for others in readings(rest, key[end:]):
+            yield [key[:end], *others]
+
+
+def route(fields: dict[str, str], router: Router) -> tuple[str, str] | None:
+    """The key and the rule of a message with these fields."""
+    body = {name.strip("{}"): text for name, text in fields.items() if name != "{header.h}"}
+    try:
+        made = router.route(orjson.dumps(body), {"h": fields["{header.h}"]}, type="t")
+    except Unroutable:
+        return None
+    return (made.group, made.rule) if made.group is not None and made.rule is not None else None
+
+
+def test_a_tenant_that_names_another_s_group_is_not_among_them() -> None:
+    """The two rules as they were seen: they routed two applications' messages to one group."""
+    crm, a = CRM, {"app": "a", "key": "{tenant_id}", "on_dead": "park"}
+    router = Settings.model_validate({"groups": [crm, a]}).router()
+    bodies = [
+        {"app_name": "crm", "tenant_id": 42, "meta_obj_name": "contact"},
+        {"app_name": "a", "tenant_id": "contact:42"},
+    ]
+    routes = [router.route(orjson.dumps(body), type="t") for body in bodies]
+    assert [route.group for route in routes] == ["contact:42", "contact:42"]
+    assert collisions(crm, a) != []
