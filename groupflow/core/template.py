@@ -20,6 +20,8 @@ _SHOWN = 80
 _HEADER = "header."
 # C0, DEL, C1, and lone surrogates, which UTF-8 can't carry.
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+# Not `string.Formatter`, for which ":", "!" and "[" in a field's name are syntax.
+_TOKEN = re.compile(r"(?P<literal>[^{}]+)|(?P<brace>[{}])(?P=brace)|\{(?P<path>[^{}]*)\}|[{}]")
 
 MISSING: Final = object()
 
@@ -48,8 +50,12 @@ def require_text(value: object, what: str) -> str:
         Unroutable: it is of another type, or has a character that a key can't carry.
     """
     if isinstance(value, str):
-        if not value.isprintable():
-            _refuse_controls(value, what)
+        found = None if value.isprintable() else _FORBIDDEN.search(value)
+        if found:
+            raise Unroutable(
+                f"{what} has the control character U+{ord(found.group()):04X} at {found.start()}: "
+                f"{show(value)}"
+            )
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -65,15 +71,6 @@ def has_controls(text: str) -> bool:
     In a name they could forge lines in a log or on a terminal.
     """
     return _FORBIDDEN.search(text) is not None
-
-
-def _refuse_controls(value: str, what: str) -> None:
-    found = _FORBIDDEN.search(value)
-    if found:
-        raise Unroutable(
-            f"{what} has the control character U+{ord(found.group()):04X} at {found.start()}: "
-            f"{show(value)}"
-        )
 
 
 def _kind(value: object) -> str:
@@ -202,54 +199,34 @@ class Template:
 
 def _split(text: str) -> list[str | FieldPath]:
     """Literal text and fields in turn; no two of a kind side by side."""
-    parts: list[str | FieldPath] = []
-    literal = ""
-    at = 0
-    while at < len(text):
-        character = text[at]
-        if character not in "{}":
-            literal += character
-            at += 1
-        elif text[at : at + 2] == character * 2:
-            literal += character
-            at += 2
-        elif character == "}":
+    parts: list[str | FieldPath] = [""]
+    for token in _TOKEN.finditer(text):
+        where = f"At character {token.start() + 1}"
+        path, literal = token["path"], token["literal"] or token["brace"]
+        last = parts[-1]
+        if literal and isinstance(last, str):
+            parts[-1] = last + literal
+        elif literal:
+            parts.append(literal)
+        elif path is None:
+            what = "{ is not closed; write {{" if token[0] == "{" else "} closes nothing; write }}"
+            raise TemplateError(f"{where} a {what} for a brace.")
+        elif isinstance(last, FieldPath):
             raise TemplateError(
-                f"At character {at + 1} a }} closes nothing; write }}}} for a brace."
+                f'{where} two fields touch, so that "a"+"bc" and "ab"+"c" would be one group; put '
+                "text between them."
             )
         else:
-            end = text.find("}", at)
-            if end < 0 or "{" in text[at + 1 : end]:
-                raise TemplateError(
-                    f"At character {at + 1} a {{ is not closed; write {{{{ for a brace."
-                )
-            if parts and not literal:
-                raise TemplateError(
-                    f'At character {at + 1} two fields touch, so that "a"+"bc" and "ab"+"c" would '
-                    "be one group; put text between them."
-                )
-            if literal:
-                parts.append(literal)
-            parts.append(_field(text[at + 1 : end], at))
-            literal = ""
-            at = end + 1
-    if literal:
-        parts.append(literal)
-    return parts
-
-
-def _field(path: str, at: int) -> FieldPath:
-    try:
-        return FieldPath.parse(path)
-    except TemplateError as error:
-        raise TemplateError(f"At character {at + 1}: {error}") from None
+            try:
+                parts.append(FieldPath.parse(path))
+            except TemplateError as error:
+                raise TemplateError(f"{where}: {error}") from None
+    return parts if parts[0] else parts[1:]
 
 
 def _escapes(parts: list[str | FieldPath]) -> dict[int, str]:
     """What to percent-encode in values; nothing where no text stands between two fields."""
-    first = next((i for i, part in enumerate(parts) if isinstance(part, FieldPath)), len(parts))
-    last = max((i for i, part in enumerate(parts) if isinstance(part, FieldPath)), default=-1)
-    between = [part for part in parts[first:last] if isinstance(part, str)]
+    between = [part for part in parts[1:-1] if isinstance(part, str)]
     if not between:
         return {}
     if any("%" in literal for literal in between):

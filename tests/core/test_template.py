@@ -16,6 +16,9 @@ BODY: dict[str, Any] = {
     "tenant_id": 42,
     "meta": {"entity": "deal", "0": "zero", "rows": [{"id": 7}]},
     "header": "field",
+    "a:b": "colon",
+    "c!r": "mark",
+    "d[": "bracket",
 }
 
 
@@ -33,6 +36,7 @@ def render(template: str, body: dict[str, Any], **headers: Any) -> str:
         ("{meta.rows.0.id}", "7"),
         ("{header.x-e}/{header}", "from header/field"),
         ("{{{tenant_id}}}", "{42}"),
+        ("{a:b}-{c!r}-{d[}", "colon-mark-bracket"),
         ("all", "all"),
         ("crm:{meta_obj_name}:{tenant_id}", "crm:contact:42"),
     ],
