@@ -18,8 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from groupflow.settings.load import DELIMITER, PREFIX
 from groupflow.settings.model import Settings
-from groupflow.settings.pools import PoolRule
-from groupflow.settings.rules import GroupRule, HandlerRule
+from groupflow.settings.rules import GroupRule, HandlerRule, PoolRule
 from groupflow.settings.schedules import ScheduleRule
 from groupflow.settings.section import Section
 from groupflow.settings.tokens import NamedToken

@@ -6,7 +6,7 @@ Values are shown as an operator may see them: passwords are hidden, and a change
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -41,12 +41,7 @@ class Change:
     needs_restart: bool  # whether a running daemon can't take it over
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "setting": self.setting,
-            "old": self.old,
-            "new": self.new,
-            "needs_restart": self.needs_restart,
-        }
+        return asdict(self)
 
 
 def public_values(settings: Settings) -> dict[str, Any]:

@@ -17,9 +17,16 @@ from groupflow.core.policy import OWN_RULES, Policies
 from groupflow.core.retry import RetryPolicy
 from groupflow.core.routing import Paths, Router
 from groupflow.core.template import FieldPath
-from groupflow.settings.pools import MOST as MOST_POOLS
-from groupflow.settings.pools import PoolName, PoolRule, pool_by_type, types_once
-from groupflow.settings.rules import GroupRule, HandlerRule, TenantRule
+from groupflow.settings.rules import (
+    MOST_POOLS,
+    GroupRule,
+    HandlerRule,
+    PoolName,
+    PoolRule,
+    TenantRule,
+    pool_by_type,
+    types_once,
+)
 from groupflow.settings.schedules import MOST as MOST_SCHEDULES
 from groupflow.settings.schedules import ScheduleRule, name_once
 from groupflow.settings.section import Section, Server

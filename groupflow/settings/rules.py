@@ -1,8 +1,9 @@
-"""What a configuration says of some tasks: of groups, and of handlers that are not Python."""
+"""What a configuration says of some tasks: of groups, handlers that are not Python, pools."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -22,12 +23,16 @@ from groupflow.settings.types import (
     RateText,
     RetryInterval,
     Seconds,
+    TaskType,
     Tenants,
     Whole,
 )
 
+MOST_POOLS = 100  # a script that places a group looks at the indexes of each
 _SHORTEST = 0.001  # seconds
 _BURST = 10  # times a rule's quiet: the longest burst by default
+
+PoolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
 class Override(Section):
@@ -178,3 +183,36 @@ class HandlerRule(Override):
         if (self.exec is None) == (self.http is None):
             raise ValueError("Give it exactly one of exec and http.")
         return self
+
+
+class PoolRule(Section):
+    """One `[pools.NAME]`: tasks for workers anywhere, which pull them over HTTP."""
+
+    types: tuple[TaskType, ...] = Field(min_length=1)
+    """The task types that wait here, in place of handlers of daemons."""
+    lease: Seconds = Field(default=60.0, ge=1, le=86_400)
+    """Seconds of silence after which what a worker holds goes back to the pool."""
+    max_workers: int = Field(default=1000, ge=1, le=100_000)
+    """How many workers may have a lease at a time; what one more asks for is answered with 429."""
+
+
+def types_once(pools: dict[str, PoolRule]) -> dict[str, PoolRule]:
+    """Refuse a type that is in two pools."""
+    pool_by_type(pools)
+    return pools
+
+
+def pool_by_type(pools: Mapping[str, PoolRule]) -> dict[str, str]:
+    """The pool of each type that has one.
+
+    Raises:
+        ValueError: a type has two.
+    """
+    found: dict[str, str] = {}
+    for name, rule in pools.items():
+        for each in rule.types:
+            if found.setdefault(each, name) != name:
+                raise ValueError(
+                    f"Type {each!r} is in pools {found[each]!r} and {name!r}: leave it in one."
+                )
+    return found

@@ -11,20 +11,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from groupflow.core.timing import NEVER, Cron, Every, Timing, next_tick
 from groupflow.settings.section import Section
-from groupflow.settings.types import YEAR, Seconds, no_bool
+from groupflow.settings.types import YEAR, Printable, Seconds, TaskType, no_bool
 
-MOST = (
-    500  # schedules that a configuration may have: each is shown, and looked at every few seconds
-)
+MOST = 500  # of a configuration: each is shown, and looked at every few seconds
 _LONGEST_ZONE = 64  # characters of a name that are compared with those that exist
 _MOST_MEANT = 3  # names to choose from
 _START = 1_600_000_000_000_000  # any moment: whether a tick ever comes doesn't depend on it
-
-
-def _printable(value: str) -> str:
-    if not value.isprintable():
-        raise ValueError("Leave out control characters.")
-    return value
 
 
 def _zone(value: str, info: ValidationInfo) -> str:
@@ -55,8 +47,7 @@ def _zones() -> dict[str, str]:
 
 
 ScheduleName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-_Printable = Annotated[str, AfterValidator(_printable)]
-_Owner = Annotated[_Printable, Field(max_length=255)]
+_Owner = Annotated[Printable, Field(max_length=255)]
 
 
 class ScheduleRule(Section):
@@ -74,7 +65,7 @@ class ScheduleRule(Section):
     """The application whose message a tick is; empty: none."""
     tenant: Annotated[_Owner | int, BeforeValidator(no_bool)] = ""
     """The tenant whose message a tick is, text or number; empty: none."""
-    type: Annotated[_Printable, Field(min_length=1, max_length=255)]
+    type: TaskType
     """The task type, which names the handler."""
     body: dict[str, Any] = Field(default_factory=dict)
     """What else the body of each tick says."""

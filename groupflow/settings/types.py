@@ -132,7 +132,6 @@ _one_redis = _url_check(
     server=True,
     several=", or, for several nodes, redis+cluster:// or redis+sentinel:// (TLS: rediss+...)",
 )
-_LIST_NODES = 'Write several nodes as a list of URLs: ["amqps://a/", "amqps://b/"].'
 _one_rabbitmq = _url_check("amqp", "amqps", server=True)
 
 
@@ -337,7 +336,9 @@ DottedPath = Annotated[str, AfterValidator(_field_path)]
 KeyTemplate = Annotated[str, AfterValidator(_template)]
 RateText = Annotated[str, AfterValidator(_rate)]
 Listen = Annotated[str, AfterValidator(_listen)]
-FileName = Annotated[str, AfterValidator(_printable)]
+Printable = Annotated[str, AfterValidator(_printable)]
+FileName = Printable
+TaskType = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_printable)]
 Secret = Annotated[SecretStr, AfterValidator(_secret)]
 TokenName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 HostNames = tuple[Annotated[str, AfterValidator(_host_name)], ...]

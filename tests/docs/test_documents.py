@@ -16,8 +16,7 @@ import typer
 import groupflow
 from groupflow.cli import app
 from groupflow.settings.model import Settings
-from groupflow.settings.pools import PoolRule
-from groupflow.settings.rules import GroupRule, HandlerRule
+from groupflow.settings.rules import GroupRule, HandlerRule, PoolRule
 from groupflow.settings.schedules import ScheduleRule
 
 ROOT = Path(__file__).parents[2]

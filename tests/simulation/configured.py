@@ -18,8 +18,7 @@ from groupflow.settings.model import (
     Tenants,
     Workers,
 )
-from groupflow.settings.pools import PoolRule
-from groupflow.settings.rules import GroupRule, TenantRule
+from groupflow.settings.rules import GroupRule, PoolRule, TenantRule
 from groupflow.settings.schedules import ScheduleRule
 from tests.simulation.jobs import MAX_BODY, MAX_HEADERS, POOL, POOLED
 from tests.simulation.lease import SimulatedLease
