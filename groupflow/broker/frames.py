@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import pamqp.decode
 
-from groupflow.core.octets import as_text
+from groupflow.core.headers import as_text
 
 DEPTH = 32  # levels of nested tables and lists that are read; deeper values are left out
 VALUES = 1024  # of a table that are read, nested ones too: a value takes more memory than its bytes

@@ -23,8 +23,7 @@ from pamqp.common import FieldValue
 from groupflow.broker import frames, topology
 from groupflow.broker.connection import connect
 from groupflow.broker.consumer import Consumer, Delivery, consuming
-from groupflow.core.headers import json_headers
-from groupflow.core.octets import MARK, as_text
+from groupflow.core.headers import MARK, as_text, json_headers
 from tests.deadlines import deadline
 from tests.security.conftest import TlsRabbitmq
 
