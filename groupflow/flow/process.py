@@ -12,22 +12,24 @@ import asyncio
 import os
 import signal
 import subprocess
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Thread
+from threading import Lock, Thread
 from typing import IO
 from uuid import uuid4
 
-from groupflow.flow.leftovers import MARK, Entry, Looks, family, look, send
+import psutil
 
+MARK = "GROUPFLOW_MARK"  # in the environment of a command and of all that it starts
 OUTPUT_BYTES = 64 * 1024  # of each stream that are kept; the rest is read and dropped
 KILL_AFTER = 2.0  # seconds between SIGTERM and SIGKILL
 LINGER = 2.0  # seconds in which children of an ended command may close its output
 
 _DRAIN_READS = 17  # of `OUTPUT_BYTES`: more than the 1 MiB that a pipe can hold
 _ROUNDS = 10  # of stopping processes that were started while others were stopped
-_LOOKS = Looks()  # shared, as attempts are mostly cut off together
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +51,20 @@ class Process:
         Raises:
             OSError, ValueError: it can't be started.
         """
-        mark = uuid4().hex
-        self._mark = mark.encode()
+        self._mark = uuid4().hex
         self._popen = subprocess.Popen(  # noqa: S603  the operator's own list, and no shell
             command,
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**environment, MARK: mark},
+            env={**environment, MARK: self._mark},
             start_new_session=True,
         )
-        entry = look(self._popen.pid)
-        self._since = entry.start if entry else 0
+        self._command: psutil.Process | None = None
+        # It may be gone, if a handler in this process waits for any child.
+        with suppress(psutil.Error, OSError):
+            self._command = psutil.Process(self._popen.pid)
         self._code: int | None = None
         self._exited = asyncio.Event()
         self._is_closed = False
@@ -110,7 +113,7 @@ class Process:
 
     async def end(self) -> None:
         """End it and all that it has started: ask, then kill."""
-        known: set[Entry] = set()
+        known: set[psutil.Process] = set()
         try:
             known = await self._stopped(known)
             self._signal_all(signal.SIGTERM, known)
@@ -120,13 +123,13 @@ class Process:
             # A command may ignore SIGTERM, its wait may be cut off, and children may be left.
             await _whole(asyncio.ensure_future(self._kill(known)))
 
-    async def _kill(self, known: set[Entry]) -> None:
+    async def _kill(self, known: set[psutil.Process]) -> None:
         """Kill it, the processes known before SIGTERM, and those started since."""
         known = await self._stopped(known)
         self._signal_all(signal.SIGKILL, known)
         await self._wait_a_little()
 
-    async def _stopped(self, known: set[Entry]) -> set[Entry]:
+    async def _stopped(self, known: set[psutil.Process]) -> set[psutil.Process]:
         """Stop it and all that it has started. Returns these, with those known before.
 
         A stopped process starts no other, and stays the parent of those it has started. So a look
@@ -135,17 +138,18 @@ class Process:
         """
         self._signal_all(signal.SIGSTOP, known)
         for _ in range(_ROUNDS):
-            seen = await _LOOKS.after_now(self._since)
-            more = family(seen, self._popen.pid, self._since, self._mark) - known
+            seen = await LOOKS.after_now()
+            more = started_by(self._command, self._mark, seen) - known
             if not more:
                 break
             send(signal.SIGSTOP, more)
             known = known | more
         return known
 
-    def _signal_all(self, number: signal.Signals, known: set[Entry]) -> None:
+    def _signal_all(self, number: signal.Signals, known: set[psutil.Process]) -> None:
+        """Send a signal to its group and to these; a stopped process gets it once."""
         self._signal_group(number)
-        send(number, [each for each in known if each.group != self._popen.pid])
+        send(number, known)
 
     def close(self) -> None:
         """Close its pipes and forget it; it is reaped once it has exited."""
@@ -166,6 +170,88 @@ class Process:
         with suppress(TimeoutError):
             async with asyncio.timeout(KILL_AFTER):
                 await self._exited.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A process in a look."""
+
+    process: psutil.Process  # its number, and when it started: compared before each signal
+    parent: int  # the number of its parent
+    mark: str | None  # in its environment
+
+
+def look() -> list[Seen]:
+    """Look at all processes of this machine or container: takes 0.1 ms each."""
+    seen = []
+    with suppress(OSError):
+        # Not `process_iter`: it keeps a process that has ended, where another has its number now.
+        for pid in psutil.pids():
+            with suppress(psutil.Error, OSError):
+                each = psutil.Process(pid)
+                seen.append(Seen(each, each.ppid(), _mark_of(each)))
+    return seen
+
+
+def _mark_of(process: psutil.Process) -> str | None:
+    try:
+        return process.environ().get(MARK)
+    except (psutil.Error, OSError):  # another user's, or it has ended
+        return None
+
+
+def started_by(
+    command: psutil.Process | None, mark: str, seen: Sequence[Seen]
+) -> set[psutil.Process]:
+    """The processes that descend from a command or have its mark, and their descendants."""
+    children = defaultdict[int, set[psutil.Process]](set)
+    for each in seen:
+        children[each.parent].add(each.process)
+    new = {each.process for each in seen if each.mark == mark or each.process == command}
+    found = set[psutil.Process]()
+    while new:
+        found |= new
+        new = set[psutil.Process]().union(*(children[each.pid] for each in new)) - found
+    return found - {command}
+
+
+def send(number: signal.Signals, to: set[psutil.Process]) -> None:
+    """Send a signal to these processes, unless another process has the number now."""
+    for each in to:
+        with suppress(psutil.Error, OSError):
+            each.send_signal(number)
+
+
+class Looks:
+    """Looks in a thread of their own, one at a time, each for all callers before it began.
+
+    Attempts are mostly cut off together. A look that began before a call may have missed what was
+    started, or stopped, since.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "looks")
+        self._lock = Lock()
+        self._next: Future[list[Seen]] | None = None
+
+    async def after_now(self) -> list[Seen]:
+        """A look that begins after this call."""
+        try:
+            with self._lock:
+                self._next = self._next or self._thread.submit(self._look)
+                looking = self._next
+        except RuntimeError:  # no thread can be started
+            return look()
+        # Other callers wait for the same look, so no caller's cancellation may reach it.
+        return await asyncio.shield(asyncio.wrap_future(looking))
+
+    def _look(self) -> list[Seen]:
+        with self._lock:  # callers from here on get the next look
+            self._next = None
+        return look()
+
+
+LOOKS = Looks()
 
 
 async def _whole(work: asyncio.Future[None]) -> None:

@@ -17,8 +17,7 @@ from groupflow.core.errors import ConfigError
 from groupflow.core.outcome import Advance, Done, Outcome, Retry
 from groupflow.flow.exec_handlers import ExecRunner
 from groupflow.flow.handling import MESSAGE_CHARS, Failed
-from groupflow.flow.leftovers import MARK
-from groupflow.flow.process import OUTPUT_BYTES
+from groupflow.flow.process import MARK, OUTPUT_BYTES
 from groupflow.flow.runners import AllRunners
 from groupflow.flow.tracebacks import KEPT_BYTES
 from groupflow.settings.rules import HandlerRule
