@@ -3,7 +3,7 @@
 RabbitMQ checks the layout of a message's properties, but not their content. pamqp refuses a message
 id, a type or a header's name that isn't UTF-8, a time beyond the year 9999, and tables nested some
 hundred deep: aiormq then closes the connection, RabbitMQ hands the message out again, and so on for
-ever. One message would stop intake for all. So this module reads these kinds, and never refuses: it
+ever. One message would stop intake for all. So this module reads these kinds, and never raises: it
 writes bytes that aren't text in hex, and cuts what is too much; admission judges the rest.
 
 The cost is linear in the bytes: a value ends where its table or list ends, so each byte is read
@@ -12,12 +12,9 @@ once; and a table holds at most `VALUES` values.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any
 
 import pamqp.decode
 
@@ -25,7 +22,8 @@ from groupflow.core.headers import as_text
 
 DEPTH = 32  # levels of nested tables and lists that are read; deeper values are left out
 VALUES = 1024  # of a table that are read, nested ones too: a value takes more memory than its bytes
-_MILLISECONDS_FROM = 0xFFFFFFFF  # seconds up to the year 2106; more is likely milliseconds
+
+_FIXED = 8  # bytes at most of a value that has no length in front
 
 
 class Table(dict[str, Any]):
@@ -34,29 +32,6 @@ class Table(dict[str, Any]):
     size = 0  # bytes that it took
     count = 0  # values that were read, nested ones too
     is_cut = False  # there were more than `VALUES`
-
-
-@dataclass(slots=True)
-class _Source:
-    """The bytes of a table, and how much of them may still be read."""
-
-    data: bytes
-    left: int = VALUES
-    is_cut: bool = False
-
-    def goes_on(self, at: int, end: int, depth: int) -> bool:
-        """Whether there is another value to read before `end`."""
-        if not depth or at >= end:
-            return False
-        if not self.left:
-            self.is_cut = True
-            return False
-        self.left -= 1
-        return True
-
-
-# Source, where to begin, where to end at most, levels left; returns where it ended, and the value.
-Reader: TypeAlias = Callable[[_Source, int, int, int], tuple[int, Any]]
 
 
 def tolerate_strangers() -> None:
@@ -72,138 +47,98 @@ def tolerate_strangers() -> None:
 
 def short_string(value: bytes) -> tuple[int, str]:
     """A short text; bytes that aren't UTF-8 in hex."""
-    end = 1 + value[0]
+    end = 1 + int.from_bytes(value[:1])
     return end, as_text(value[1:end])
 
 
 def timestamp(value: bytes) -> tuple[int, Any]:
     """A time, or the number where `datetime` can't hold it."""
-    return _time(_Source(value), 0, len(value), 0)
+    try:
+        return pamqp.decode.timestamp(value)
+    except (ValueError, OverflowError, OSError):
+        return 8, int.from_bytes(value[:8])
 
 
 def table(value: bytes) -> tuple[int, Table]:
     """A table of headers. What can't be read ends it; its length says where the rest goes on."""
     source = _Source(value)
-    end, found = _table(source, 0, len(value), DEPTH)
+    end, found = source.table(0, len(value), DEPTH)
     found.size = end
     found.count = VALUES - source.left
     found.is_cut = source.is_cut
     return end, found
 
 
-def _bounds(source: _Source, at: int, end: int) -> tuple[int, int]:
-    """Where a length-prefixed value begins and ends: never beyond its container."""
-    begin = at + 4
-    if begin > end:
-        raise struct.error
-    length: int = struct.unpack_from(">I", source.data, at)[0]
-    return begin, min(begin + length, end)
+@dataclass(slots=True)
+class _Source:
+    """The bytes of a table, and how many more of its values may be read.
 
+    The methods take where a value begins, where its container ends, and how many levels may lie in
+    it. They return where the value ends, and the value.
+    """
 
-def _table(source: _Source, at: int, end: int, depth: int) -> tuple[int, Table]:
-    at, end = _bounds(source, at, end)
-    found = Table()
-    try:
-        while source.goes_on(at, end, depth):
-            name_end = at + 1 + source.data[at]
-            name = as_text(source.data[at + 1 : min(name_end, end)])
-            at, found[name] = _value(source, name_end, end, depth)
-    except (LookupError, struct.error):
-        pass
-    return end, found
+    data: bytes
+    left: int = VALUES
+    is_cut: bool = False
 
+    def table(self, at: int, end: int, depth: int) -> tuple[int, Table]:
+        at, end = self._bounds(at, end)
+        return end, Table(self._values(at, end, depth, named=True))
 
-def _list(source: _Source, at: int, end: int, depth: int) -> tuple[int, list[Any]]:
-    at, end = _bounds(source, at, end)
-    found: list[Any] = []
-    try:
-        while source.goes_on(at, end, depth):
-            at, value = _value(source, at, end, depth)
-            found.append(value)
-    except (LookupError, struct.error):
-        pass
-    return end, found
+    def _list(self, at: int, end: int, depth: int) -> tuple[int, list[Any]]:
+        at, end = self._bounds(at, end)
+        return end, [value for _, value in self._values(at, end, depth, named=False)]
 
+    def _text(self, at: int, end: int) -> tuple[int, str | bytes]:
+        end, value = self._bytes(at, end)
+        try:
+            return end, value.decode()
+        except UnicodeDecodeError:
+            return end, value
 
-def _value(source: _Source, at: int, end: int, depth: int) -> tuple[int, Any]:
-    if at >= end:
-        raise struct.error
-    return _READERS[source.data[at]](source, at + 1, end, depth - 1)
+    def _bytes(self, at: int, end: int) -> tuple[int, bytes]:
+        at, end = self._bounds(at, end)
+        return end, self.data[at:end]
 
+    def _bounds(self, at: int, end: int) -> tuple[int, int]:
+        """Where a value with its length in front begins and ends: never beyond its container."""
+        begin = at + 4
+        last = begin + int.from_bytes(self.data[at:begin])
+        return begin, last if last < end else end
 
-def _unpack(shape: struct.Struct, source: _Source, at: int, end: int) -> tuple[int, Any]:
-    if at + shape.size > end:
-        raise struct.error
-    found = shape.unpack_from(source.data, at)
-    return at + shape.size, found[0] if len(found) == 1 else found
+    def _values(self, at: int, end: int, depth: int, *, named: bool) -> Iterator[tuple[str, Any]]:
+        """The values of a table, with their names, or of a list."""
+        name = ""
+        while depth and at < end:
+            if not self.left:
+                self.is_cut = True
+                return
+            self.left -= 1
+            if named:
+                begin, at = at + 1, at + 1 + self.data[at]
+                if at >= end:
+                    return
+                name = as_text(self.data[begin:at])
+            try:
+                at, value = self._value(at, end, depth - 1)
+            except (LookupError, ValueError):  # of no kind that is known, or cut off
+                return
+            yield name, value
 
-
-def _fixed(layout: str) -> Reader:
-    shape = struct.Struct(">" + layout)
-
-    def read(source: _Source, at: int, end: int, _depth: int) -> tuple[int, Any]:
-        return _unpack(shape, source, at, end)
-
-    return read
-
-
-_TIME = struct.Struct(">Q")
-_DECIMAL = struct.Struct(">Bi")
-
-
-def _time(source: _Source, at: int, end: int, _depth: int) -> tuple[int, Any]:
-    end, number = _unpack(_TIME, source, at, end)
-    seconds: float = number / 1000 if number > _MILLISECONDS_FROM else number
-    try:
-        return end, datetime.fromtimestamp(seconds, tz=UTC)
-    except (ValueError, OverflowError, OSError):
-        return end, number
-
-
-def _decimal(source: _Source, at: int, end: int, _depth: int) -> tuple[int, Any]:
-    end, (places, digits) = _unpack(_DECIMAL, source, at, end)
-    return end, Decimal(digits).scaleb(-places)
-
-
-def _long_string(source: _Source, at: int, end: int, depth: int) -> tuple[int, Any]:
-    end, value = _bytes(source, at, end, depth)
-    try:
-        return end, value.decode()
-    except UnicodeDecodeError:
-        return end, value
-
-
-def _bytes(source: _Source, at: int, end: int, _depth: int) -> tuple[int, Any]:
-    at, end = _bounds(source, at, end)
-    return end, source.data[at:end]
-
-
-def _nothing(_source: _Source, at: int, _end: int, _depth: int) -> tuple[int, Any]:
-    return at, None
-
-
-# By the letters of https://www.rabbitmq.com/amqp-0-9-1-errata.html
-_READERS: dict[int, Reader] = {
-    ord(letter): read
-    for letter, read in {
-        "t": _fixed("?"),
-        "b": _fixed("b"),
-        "B": _fixed("B"),
-        "s": _fixed("h"),
-        "u": _fixed("H"),
-        "I": _fixed("i"),
-        "i": _fixed("I"),
-        "l": _fixed("q"),
-        "L": _fixed("q"),
-        "f": _fixed("f"),
-        "d": _fixed("d"),
-        "D": _decimal,
-        "S": _long_string,
-        "A": _list,
-        "T": _time,
-        "F": _table,
-        "V": _nothing,
-        "\0": _nothing,
-        "x": _bytes,
-    }.items()
-}
+    def _value(self, at: int, end: int, depth: int) -> tuple[int, Any]:
+        """A value of any kind, behind its letter."""
+        kind = self.data[at : at + 1]
+        at += 1
+        if kind == b"S":
+            return self._text(at, end)
+        if kind == b"x":
+            return self._bytes(at, end)
+        if kind == b"F":
+            return self.table(at, end, depth)
+        if kind == b"A":
+            return self._list(at, end, depth)
+        read = timestamp if kind == b"T" else pamqp.decode.TABLE_MAPPING[kind]
+        size, value = read(self.data[at : at + _FIXED])
+        if at + size > end:
+            raise ValueError
+        return at + size, value
