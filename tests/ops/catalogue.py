@@ -13,7 +13,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from groupflow.core.measures import Measures, Vitals
 from groupflow.operate.pools import PoolStatus
-from groupflow.ops import families
+from groupflow.ops import metrics
 from tests.schedule.clockwork import schedule
 from tests.store.bench import totals
 
@@ -61,14 +61,14 @@ def _families() -> Iterator[Metric]:
     measures.scripts.observe("renew", 0.001)
     pools = {"plain": 1, "grouped": 1}
     vitals = Vitals(pools, pools, lease_left=1.0, consumes=True, bytes_in_flight=0)
-    yield families.build_info()
-    yield from families.from_measures(measures)
-    yield from families.from_vitals(vitals, lease=8.0, lag=0.0)
-    yield from families.from_totals(totals())
-    yield from families.from_schedules([schedule()])
-    yield from families.from_pools([PoolStatus("couriers", 0, 0, 0, 0.0)])
-    yield from families.of_store(is_up=True, age=0.0)
-    yield from families.of_partitions({0: True}, {0: totals()})
+    yield metrics.build_info()
+    yield from metrics.from_measures(measures)
+    yield from metrics.from_vitals(vitals, lease=8.0, lag=0.0)
+    yield from metrics.from_totals(totals())
+    yield from metrics.from_schedules([schedule()])
+    yield from metrics.from_pools([PoolStatus("couriers", 0, 0, 0, 0.0)])
+    yield from metrics.of_store(is_up=True, age=0.0)
+    yield from metrics.of_partitions({0: True}, {0: totals()})
     yield from ProcessCollector(registry=CollectorRegistry()).collect()
 
 

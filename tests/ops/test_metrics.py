@@ -19,10 +19,9 @@ from groupflow.daemon import Daemon
 from groupflow.flow.counting import count_batch
 from groupflow.operate.totals import Totals, read_totals
 from groupflow.operate.whole.namespace import Namespace
-from groupflow.ops.families import from_measures, from_totals
 from groupflow.ops.health.answers import check_store
 from groupflow.ops.loop_lag import LoopLag
-from groupflow.ops.metrics import Metrics, StoreMetrics
+from groupflow.ops.metrics import Metrics, StoreMetrics, from_measures, from_totals
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule

@@ -7,7 +7,7 @@ import pytest
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.tasks import WaitingTasks
 from groupflow.operate.totals import Totals, read_totals
-from groupflow.ops.families import from_totals
+from groupflow.ops.metrics import from_totals
 from tests.scans.machine import Machine
 from tests.scans.table import Table, scan_of
 from tests.store.bench import Bench, arrival
