@@ -22,10 +22,9 @@ from groupflow.core.outcome import Done, Outcome, Retry
 from groupflow.core.task import Task
 from groupflow.core.tracing import CARRIED
 from groupflow.flow.batches import Together
-from groupflow.flow.handling import MESSAGE_CHARS, Failed
+from groupflow.flow.handling import MESSAGE_CHARS, Failed, last_lines
 from groupflow.flow.lines import advance_in, lines_of, outcomes_in
 from groupflow.flow.process import Ended, Process
-from groupflow.flow.tracebacks import last_lines
 from groupflow.settings.rules import HandlerRule
 
 EX_TEMPFAIL = 75

@@ -1,10 +1,18 @@
-"""handle: run one attempt and turn its result, or its error, into an outcome."""
+"""handle: run one attempt and turn its result, or its error, into an outcome.
+
+Everyone who reads the log or a dead letter sees an attempt's message and traceback, so secrets in
+URLs and in ``password=…`` are hidden. A traceback has lines of code, but never values of variables.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic
+from traceback import TracebackException
 from typing import Any, Protocol
 
 import structlog
@@ -13,11 +21,17 @@ from groupflow.core.masking import mask_secrets
 from groupflow.core.outcome import SCOPES, Advance, Dead, Done, Outcome, Retry
 from groupflow.core.retry import RetryOverride
 from groupflow.core.task import Task
-from groupflow.flow.tracebacks import traceback_of
 
 LATE = 0.1  # seconds; if a time limit's timer is later than that, the loop was blocked
 STUCK_LOOK = 10.0  # seconds between two reports of an attempt that doesn't end when cancelled
 MESSAGE_CHARS = 2_000  # of an exception's text that is kept with the attempt
+KEPT_BYTES = 8 * 1024  # of a traceback: the outermost callers are dropped first
+_FRAMES = 40  # of each exception, the innermost
+_LINE_CHARS = 300
+_SAID_LINES = 12  # of an exception's own text, which stands behind its frames
+_FRAME = re.compile(r'[ |]* File "')  # also in the margin of an exception group's parts
+_CUT = "…"
+_OURS = f"{Path(__file__).parent}{os.sep}"  # our own frames, in front of the handler's, say nothing
 
 log = structlog.get_logger("groupflow.worker")
 
@@ -100,6 +114,48 @@ def _text(said: object) -> str:
 def _encodable(text: str) -> str:
     # A file name that isn't UTF-8 comes with surrogates, which neither JSON nor Redis takes.
     return text[:MESSAGE_CHARS].encode(errors="backslashreplace").decode()
+
+
+def traceback_of(error: BaseException) -> str:
+    """An exception's traceback from the handler on; empty where only our code has run."""
+    try:
+        begin = error.__traceback__
+        while begin is not None and begin.tb_frame.f_code.co_filename.startswith(_OURS):
+            begin = begin.tb_next
+        if begin is None:
+            return ""
+        told = TracebackException(
+            type(error), error, begin, limit=-_FRAMES, compact=True, max_group_width=5
+        )
+        lines = mask_secrets("".join(told.format()).rstrip("\n")).split("\n")
+    except Exception:  # noqa: BLE001  the application's; its type and text are kept anyway
+        return ""
+    frames = [number for number, line in enumerate(lines) if _FRAME.match(line)]
+    said = frames[-1] + 1 if frames else 0
+    if len(lines) - said > _SAID_LINES:  # else the text would leave the frames no room
+        lines[said + _SAID_LINES :] = [_CUT]
+    return _end_of(lines)
+
+
+def last_lines(output: str) -> str:
+    """The end of a command's output (passwords hidden), where that is more than one line."""
+    lines = output.strip().split("\n")
+    return _end_of(lines) if len(lines) > 1 else ""
+
+
+def _end_of(lines: list[str]) -> str:
+    """The last lines, in `KEPT_BYTES` together, each cut to a readable length."""
+    kept: list[str] = []
+    size = len(_CUT.encode()) + 1
+    for line in reversed(lines):
+        short = line if len(line) <= _LINE_CHARS else f"{line[:_LINE_CHARS]} {_CUT}"
+        short = short.encode(errors="backslashreplace").decode()
+        size += len(short.encode()) + 1
+        if size > KEPT_BYTES:
+            kept.append(_CUT)
+            break
+        kept.append(short)
+    return "\n".join(reversed(kept))
 
 
 class Limit:

@@ -21,11 +21,10 @@ from groupflow.core.tracing import Tracing
 from groupflow.crashpoints import crash_point
 from groupflow.flow.batches import Together, together
 from groupflow.flow.dispatcher import Dispatcher
-from groupflow.flow.handling import Failed, Limit, Runner, Runners, failed
+from groupflow.flow.handling import Failed, Limit, Runner, Runners, failed, traceback_of
 from groupflow.flow.room import Room
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.flow.slots import Slot, Source
-from groupflow.flow.tracebacks import traceback_of
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Bury, Complete, Release, Retry, Settlement
 

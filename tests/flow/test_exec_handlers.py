@@ -16,10 +16,9 @@ from groupflow.core.app import App
 from groupflow.core.errors import ConfigError
 from groupflow.core.outcome import Advance, Done, Outcome, Retry
 from groupflow.flow.exec_handlers import ExecRunner
-from groupflow.flow.handling import MESSAGE_CHARS, Failed
+from groupflow.flow.handling import KEPT_BYTES, MESSAGE_CHARS, Failed
 from groupflow.flow.process import MARK, OUTPUT_BYTES
 from groupflow.flow.runners import AllRunners
-from groupflow.flow.tracebacks import KEPT_BYTES
 from groupflow.settings.rules import HandlerRule
 from tests.deadlines import deadline
 from tests.flow.commands import on_uvloop, runner, shell

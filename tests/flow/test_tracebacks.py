@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from groupflow import App, Task
-from groupflow.flow.handling import Failed, failed
+from groupflow.flow.handling import KEPT_BYTES, Failed, failed, traceback_of
 from groupflow.flow.python_handlers import PythonRunners
-from groupflow.flow.tracebacks import KEPT_BYTES, traceback_of
 from tests.flow.tasks import task
 
 
