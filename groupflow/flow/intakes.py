@@ -2,16 +2,27 @@
 
 The daemon looks once, at the start, which queues there are: those of the configuration, and those
 left by another number of partitions, so that no message stays in a queue without a consumer.
+
+A daemon that has more queues than its share hands some over to daemons that stand by. RabbitMQ
+gives a queue to the consumer that began first, so the first daemon gets all queues, and keeps them.
+Each daemon consumes every queue; consumers that aren't active stand by, in a line. A daemon that
+gets messages from more queues than its share gives up the surplus and stands at the end of their
+lines; if the next daemon in line has its share already, it does the same. As the shares cover all
+queues, each queue ends where there is room. Redis knows how many daemons there are: RabbitMQ 3.10
+doesn't count consumers that stand by. Nor does it heed their priorities; from 4.0 on it does, but a
+priority knows nothing of shares.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+import random
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from hashlib import sha256
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -19,20 +30,20 @@ from groupflow.broker.connection import Connection, close_quietly, connect
 from groupflow.broker.partitions import declare, names_of, others_of
 from groupflow.core.backoff import Backoff
 from groupflow.core.checkup import Check
-from groupflow.core.errors import BrokerUnavailable
+from groupflow.core.errors import BrokerUnavailable, StoreUnavailable
 from groupflow.core.measures import IntakeMeasures
 from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
 from groupflow.flow.entrance import Entrance
 from groupflow.flow.intake import SET_UP, Intake, Source, parsing_thread
 from groupflow.flow.parts import run_part
-from groupflow.flow.spread import Spread
 from groupflow.flow.standstill import Standstill
 from groupflow.settings.model import Settings
 
 log = structlog.get_logger("groupflow.intake")
 
 DECLARED_FOR = 2.0  # seconds
+LOOK_EVERY = 2.0  # seconds between two looks at our queues, give or take a quarter
 
 
 class Intakes:
@@ -155,13 +166,13 @@ class Intakes:
 
     async def _spread(self) -> None:
         """Tell which queues this daemon has, and hand over surplus ones, again and again."""
-        spread = Spread(self._name, self._intakes, self._count_daemons)
         told: dict[str, Any] = {}
         while len(self._intakes) > 1:
-            await spread.pause()
+            # Out of step, or daemons might hand over to each other.
+            await asyncio.sleep(LOOK_EVERY * random.uniform(0.75, 1.25))  # noqa: S311  no secret
             if told != (told := self.told()):
                 self._retell()
-            await spread.run_once()
+            await hand_over_surplus(self._name, self._intakes, self._count_daemons)
 
     async def _find(self) -> list[Intake]:
         """An intake for each queue, as soon as RabbitMQ lets the daemon look; none at a stop."""
@@ -222,3 +233,45 @@ class Intakes:
             *(Source(queue, among) for queue in others),
         ]
         return [self._make(admission=self._admission, source=source) for source in sources]
+
+
+class Held(Protocol):
+    """A queue as one daemon consumes it; an `Intake`."""
+
+    queue: str
+
+    @property
+    def is_active(self) -> bool:
+        """Whether its messages come to this daemon."""
+
+    def hand_over(self) -> None:
+        """Give it to a daemon that stands by."""
+
+
+async def hand_over_surplus(
+    name: str, intakes: Sequence[Held], count_daemons: Callable[[], Awaitable[int]]
+) -> list[str]:
+    """Hand over the queues that are more than a daemon's share. Returns their names.
+
+    Args:
+        name: of the daemon.
+        intakes: all that it has, active or not.
+        count_daemons: how many daemons consume their queues.
+    """
+
+    def weight(intake: Held) -> bytes:
+        """How much this daemon wants a queue: each daemon prefers and gives up different ones."""
+        return sha256(f"{name}\0{intake.queue}".encode()).digest()
+
+    active = sorted((intake for intake in intakes if intake.is_active), key=weight, reverse=True)
+    # Only messages tell that a queue is ours; a queue without any loads no daemon.
+    if len(active) <= 1:
+        return []
+    try:
+        daemons = await count_daemons()
+    except StoreUnavailable:
+        return []  # no other daemon could do more with the queue than this one
+    surplus = active[math.ceil(len(intakes) / max(1, daemons)) :]
+    for intake in surplus:
+        intake.hand_over()
+    return [intake.queue for intake in surplus]

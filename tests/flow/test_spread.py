@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from groupflow.core.errors import StoreUnavailable
-from groupflow.flow.spread import Spread
+from groupflow.flow.intakes import hand_over_surplus
 
 
 class Line:
@@ -41,11 +43,11 @@ class Standing:
 class Cluster:
     def __init__(self, queues: int) -> None:
         self.lines = [Line(f"q.{n}") for n in range(queues)]
-        self.spreads: dict[str, Spread] = {}
+        self.spreads: dict[str, Callable[[], Awaitable[list[str]]]] = {}
 
     def join(self, name: str) -> None:
         places = [Standing(line, name) for line in self.lines]
-        self.spreads[name] = Spread(name, places, self._count)
+        self.spreads[name] = partial(hand_over_surplus, name, places, self._count)
 
     def leave(self, name: str) -> None:
         del self.spreads[name]
@@ -63,9 +65,9 @@ class Cluster:
 async def settle(cluster: Cluster, first: list[str]) -> None:
     """Let these look, and then all in turn, until nobody hands anything over."""
     for name in first:
-        await cluster.spreads[name].run_once()
+        await cluster.spreads[name]()
     for _ in range(len(cluster.lines) * len(cluster.spreads)):
-        if not [queue for each in cluster.spreads.values() for queue in await each.run_once()]:
+        if not [queue for each in cluster.spreads.values() for queue in await each()]:
             break
     share = math.ceil(len(cluster.lines) / len(cluster.spreads))
     assert max(cluster.held) <= share
@@ -93,11 +95,11 @@ async def test_nobody_has_more_than_its_share(
 async def test_one_that_comes_gets_its_share_at_once() -> None:
     cluster = Cluster(8)
     cluster.join("a")
-    assert await cluster.spreads["a"].run_once() == []
+    assert await cluster.spreads["a"]() == []
     cluster.join("b")
-    assert len(await cluster.spreads["a"].run_once()) == 4
+    assert len(await cluster.spreads["a"]()) == 4
     assert cluster.held == [4, 4]
-    assert await cluster.spreads["b"].run_once() == []
+    assert await cluster.spreads["b"]() == []
 
 
 async def test_two_keep_other_queues() -> None:
@@ -107,7 +109,7 @@ async def test_two_keep_other_queues() -> None:
         cluster = Cluster(12)
         cluster.join(name)
         cluster.join("c")
-        await cluster.spreads[name].run_once()
+        await cluster.spreads[name]()
         kept.append({line.queue for line in cluster.lines if line.daemons[0] == name})
     assert kept[0] != kept[1]
 
@@ -117,7 +119,7 @@ async def test_nothing_is_handed_over_while_redis_is_away() -> None:
         raise StoreUnavailable("away")
 
     line = [Line("q.0"), Line("q.1")]
-    assert await Spread("a", [Standing(each, "a") for each in line], away).run_once() == []
+    assert await hand_over_surplus("a", [Standing(each, "a") for each in line], away) == []
 
 
 @pytest.mark.parametrize("daemons", [0, 1])
@@ -128,4 +130,4 @@ async def test_who_knows_of_nobody_else_keeps_all(daemons: int) -> None:
         return daemons
 
     lines = [Line(f"q.{n}") for n in range(3)]
-    assert await Spread("a", [Standing(each, "a") for each in lines], count).run_once() == []
+    assert await hand_over_surplus("a", [Standing(each, "a") for each in lines], count) == []
