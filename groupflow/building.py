@@ -13,6 +13,7 @@ from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.measures import Measures, ScriptMeasures
 from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
+from groupflow.flow.backpressure import Backpressure
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.entrance import Entrance, Gate
 from groupflow.flow.exchange import Exchanger
@@ -20,7 +21,6 @@ from groupflow.flow.handling import Runner
 from groupflow.flow.hearing import StoreHearing
 from groupflow.flow.holding import Holding
 from groupflow.flow.intakes import Intakes
-from groupflow.flow.pressure import Pressure
 from groupflow.flow.room import Room
 from groupflow.flow.runners import AllRunners
 from groupflow.flow.worker import Rules
@@ -362,14 +362,14 @@ class Ground:
     def intake(
         self,
         holdings: Sequence[Holding],
-        on_standstill: Callable[[], None],
+        on_pause: Callable[[], None],
         retell: Callable[[], None],
     ) -> Intakes:
         """The intakes.
 
         Args:
             holdings: to wake, in each partition.
-            on_standstill: called when intake pauses or goes on.
+            on_pause: called when intake pauses or goes on.
             retell: called when other daemons should know which queues it has.
         """
         return Intakes(
@@ -379,7 +379,7 @@ class Ground:
             Entrance([self._gate(each, holdings[each.number].wake) for each in self.partitions]),
             measures=self.measures.intake,
             tracing=self.tracing,
-            on_standstill=on_standstill,
+            on_pause=on_pause,
             count_daemons=partial(count_consumers, self.partitions[0].upkeep),
             retell=retell,
         )
@@ -404,7 +404,7 @@ class Ground:
                 copies=copies,
                 seen=partition.session.seen,
             ),
-            Pressure(
+            Backpressure(
                 client,
                 max_waiting=redis.max_waiting,
                 max_memory=redis.max_memory,

@@ -113,7 +113,7 @@ class Daemon:
         if only != "workers":
             intake = self._intake = ground.intake(holdings, self._stood, self._reloader.retell)
             for each, duties in zip(partitions, self._duties, strict=True):
-                duties["archive"] = ground.archiver(each, lambda: intake.standstill.is_for_memory)
+                duties["archive"] = ground.archiver(each, lambda: intake.state.lacks_memory)
         self._lag = lag
         self.account = Account(
             settings,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 from groupflow.core.measures import Pause
-from groupflow.flow.pressure import Pressure
+from groupflow.flow.backpressure import Backpressure
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer, pools_of
 from groupflow.store.envelope import Pool
 from groupflow.store.partitions import partition_of
@@ -23,7 +23,7 @@ class Gate:
     """The way into one partition."""
 
     enqueuer: Enqueuer
-    pressure: Pressure
+    backpressure: Backpressure
     wake: Callable[[Set[Pool]], object] = lambda _: None  # told which pools get tasks
     queued: int = 0  # tasks that waited there at the last enqueue
 
@@ -31,8 +31,8 @@ class Gate:
         """Write a part of a batch; errors as of `Enqueuer.enqueue`."""
         # Workers claim over the same connection (without `redis.replicas`): after this enqueue.
         self.wake(pools_of(arrivals))
-        enqueued = await self.enqueuer.enqueue(arrivals, self.pressure.delayed_memory)
-        self.pressure.wrote(sum(len(arrival.envelope.body) for arrival in arrivals))
+        enqueued = await self.enqueuer.enqueue(arrivals, self.backpressure.delayed_memory)
+        self.backpressure.wrote(sum(len(arrival.envelope.body) for arrival in arrivals))
         self.queued = enqueued.queued
         return enqueued
 
@@ -111,18 +111,18 @@ class Entrance:
 
     async def look(self) -> None:
         """Ask how much memory Redis has and uses, where that is due."""
-        await asyncio.gather(*(gate.pressure.look() for gate in self._gates))
+        await asyncio.gather(*(gate.backpressure.look() for gate in self._gates))
 
     async def reason(self, queued: int) -> str:
-        """Why intake has to wait, or an empty text; as of `Pressure.reason`."""
+        """Why intake has to wait, or an empty text; as of `Backpressure.reason`."""
         self.kind = ""
         for gate in self._gates:
-            if reason := await gate.pressure.reason(queued):
-                self.kind = gate.pressure.kind
+            if reason := await gate.backpressure.reason(queued):
+                self.kind = gate.backpressure.kind
                 return reason
         return ""
 
     @property
     def delayed_memory(self) -> int:
         """Bytes that may wait for delays, in each partition."""
-        return min(gate.pressure.delayed_memory for gate in self._gates)
+        return min(gate.backpressure.delayed_memory for gate in self._gates)

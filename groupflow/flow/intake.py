@@ -37,9 +37,9 @@ from groupflow.core.outages import Outage
 from groupflow.core.tracing import Tracing
 from groupflow.crashpoints import crash_point
 from groupflow.flow.admission import Admission
+from groupflow.flow.backpressure import IntakeState, Kind
 from groupflow.flow.counting import count_batch
 from groupflow.flow.entrance import Entrance
-from groupflow.flow.standstill import Kind, Standstill
 from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.store.enqueue import Arrival, Enqueued, no_room
 
@@ -92,7 +92,7 @@ class Intake:
         source: Source | None = None,
         measures: IntakeMeasures | None = None,
         tracing: Tracing | None = None,
-        standstill: Standstill | None = None,
+        state: IntakeState | None = None,
         parsing: Executor | None = None,
     ) -> None:
         """Binds RabbitMQ's side and the store's.
@@ -105,7 +105,7 @@ class Intake:
             source: the queue; ``None``: the one of the settings.
             measures: where it counts.
             tracing: where spans go.
-            standstill: told when intake takes nothing in.
+            state: told when intake takes nothing in.
             parsing: a thread for large bodies, which several intakes may share.
         """
         own = settings.rabbitmq.queue
@@ -114,7 +114,7 @@ class Intake:
         """The queue's name."""
         self._tracing = tracing
         self._measures = measures or IntakeMeasures()
-        self.standstill = standstill or Standstill(self._measures, lambda: None, [self.queue])
+        self.state = state or IntakeState(self._measures, lambda: None, [self.queue])
         self._url = settings.rabbitmq_url()
         self._settings = settings.rabbitmq
         self._name = name
@@ -130,7 +130,7 @@ class Intake:
 
     def check(self) -> Check:
         """Whether messages come in, in a word for `/readyz`."""
-        return self.standstill.check(self.queue)
+        return self.state.check(self.queue)
 
     @property
     def consumes(self) -> bool:
@@ -180,8 +180,8 @@ class Intake:
         try:
             await self._consume_until_stopped()
         except _QueueGone:
-            self.standstill.forget(self.queue)
-            self.standstill.outage.forget(self.queue)
+            self.state.forget(self.queue)
+            self.state.outage.forget(self.queue)
             log.info("intake.queue_over", queue=self.queue)
         finally:
             if self._ends_parsing:
@@ -201,12 +201,12 @@ class Intake:
                     self._measures.handed_over += 1
                     log.info("intake.handed_over", queue=self.queue)
                     continue  # at once: the daemon that has the queue now may be the next to die
-                self._stand("away", str(error))
+                self._set_state("away", str(error))
                 self._tell("intake.interrupted", str(error))
             except (ServerUnreachable, ConfigError) as error:
                 if not self._has_consumed or isinstance(error, OtherLayout):
                     raise
-                self._stand("away", str(error))
+                self._set_state("away", str(error))
                 self._tell("intake.refused", str(error))
             await asyncio.sleep(backoff.next())
 
@@ -224,23 +224,23 @@ class Intake:
                     return
                 self._has_consumed = True
                 self._measures.terms += 1
-                self._stand("")
+                self._set_state("")
                 backoff.reset()
-                away = self.standstill.outage.answered(self.queue)
+                away = self.state.outage.answered(self.queue)
                 facts = {} if away is None else {"away_for": away}
                 log.info("intake.started", queue=self.queue, prefetch=self._prefetch, **facts)
                 try:
                     while True:
                         await self.run_once(consumer)
                 finally:
-                    self._stand("away", "it has no connection to RabbitMQ")
+                    self._set_state("away", "it has no connection to RabbitMQ")
                     self._prefetch = self._next_prefetch(consumer)
         finally:
             await close_quietly(connection.close())
 
     def _tell(self, event: str, error: str) -> None:
         """Log that RabbitMQ is away, where that is news."""
-        facts = self.standstill.outage.failed(self.queue)
+        facts = self.state.outage.failed(self.queue)
         if facts is not None:
             log.warning(event, queue=self.queue, error=error, **facts)
 
@@ -281,8 +281,8 @@ class Intake:
         elif source.ensure is not None:
             await source.ensure(connection)
 
-    def _stand(self, kind: Kind, reason: str = "") -> None:
-        self.standstill.set(kind, reason, self.queue)
+    def _set_state(self, kind: Kind, reason: str = "") -> None:
+        self.state.set(kind, reason, self.queue)
 
     def _next_prefetch(self, consumer: Consumer) -> int:
         """The next term's prefetch: smaller where this one's messages were too large together."""
@@ -302,7 +302,7 @@ class Intake:
         crash_point("before_enqueue")
         with self._span_of(arrivals):
             enqueued = await self._enqueue(consumer, arrivals)
-        self._stand("")
+        self._set_state("")
         crash_point("before_ack")
         # The proven path: Redis has answered for every message up to the end of this batch.
         await consumer.ack_through(deliveries[-1])
@@ -344,16 +344,16 @@ class Intake:
                 enqueued = await batch.write()
             except StoreFull as error:
                 reason = "Redis is out of memory"
-                self._stand("store_full", reason)
+                self._set_state("store_full", reason)
                 if (facts := refused.failed()) is not None:
                     log.error("intake.paused", reason=reason, error=str(error), **facts)
             except TooFewReplicas as error:
-                self._stand("too_few_replicas", str(error))
+                self._set_state("too_few_replicas", str(error))
                 if (facts := refused.failed()) is not None:
                     reason = "too few replicas"
                     log.error("intake.paused", reason=reason, error=str(error), **facts)
             except StoreUnavailable as error:
-                self._stand("store_unavailable", str(error))
+                self._set_state("store_unavailable", str(error))
                 log.debug("intake.waiting", reason="Redis does not answer", error=str(error))
             else:
                 return enqueued
@@ -364,13 +364,13 @@ class Intake:
     async def _pause(self, consumer: Consumer, reason: str) -> None:
         log.warning("intake.paused", reason=reason)
         while reason:
-            self._stand(self._entrance.kind, reason)
+            self._set_state(self._entrance.kind, reason)
             await asyncio.sleep(PAUSE_LOOK)
             if not consumer.is_open:
                 return  # the next term looks again after its first batch
             queued = (await self._enqueue(consumer, [])).queued
             reason = await self._entrance.reason(queued)
-        self._stand("")
+        self._set_state("")
         log.info("intake.resumed")
 
     def _report(

@@ -34,10 +34,10 @@ from groupflow.core.errors import BrokerUnavailable, StoreUnavailable
 from groupflow.core.measures import IntakeMeasures
 from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
+from groupflow.flow.backpressure import IntakeState
 from groupflow.flow.entrance import Entrance
 from groupflow.flow.intake import SET_UP, Intake, Source, parsing_thread
 from groupflow.flow.parts import run_part
-from groupflow.flow.standstill import Standstill
 from groupflow.settings.model import Settings
 
 log = structlog.get_logger("groupflow.intake")
@@ -58,7 +58,7 @@ class Intakes:
         *,
         measures: IntakeMeasures,
         tracing: Tracing | None,
-        on_standstill: Callable[[], None],
+        on_pause: Callable[[], None],
         count_daemons: Callable[[str], Awaitable[int]],
         retell: Callable[[], None],
     ) -> None:
@@ -71,7 +71,7 @@ class Intakes:
             entrance: as for `Intake`.
             measures: as for `Intake`.
             tracing: as for `Intake`.
-            on_standstill: called at a pause, and at its end.
+            on_pause: called at a pause, and at its end.
             count_daemons: how many daemons consume the partitions of a queue.
             retell: called when what `told` returns has changed.
         """
@@ -85,7 +85,7 @@ class Intakes:
         self._name = name
         self._admission = admission
         self._measures = measures
-        self.standstill = Standstill(measures, on_standstill, self._queues)
+        self.state = IntakeState(measures, on_pause, self._queues)
         # One large body at a time, of all queues: memory for parsed bodies doesn't add up.
         self._parsing = parsing_thread()
         self._make = partial(
@@ -95,7 +95,7 @@ class Intakes:
             entrance=entrance,
             measures=measures,
             tracing=tracing,
-            standstill=self.standstill,
+            state=self.state,
             parsing=self._parsing,
         )
         self._intakes: list[Intake] = []
@@ -105,7 +105,7 @@ class Intakes:
 
     def check(self) -> Check:
         """Whether messages come in, in a word for `/readyz`."""
-        return self.standstill.check(self._queue)
+        return self.state.check(self._queue)
 
     @property
     def consumes(self) -> bool:
@@ -113,12 +113,12 @@ class Intakes:
         return bool(self._intakes) and all(intake.consumes for intake in self._intakes)
 
     def told(self) -> dict[str, Any]:
-        """What other daemons are told: why intake stands, and how many queues it consumes."""
+        """What other daemons are told: why intake pauses, and how many queues it consumes."""
         consumed = sum(intake.consumes for intake in self._intakes)
         if self._partitions == 1 or not consumed:
-            return self.standstill.told()
+            return self.state.told()
         queues = {"of": self._queue, "consumed": consumed, "active": self.active_queues}
-        return {**self.standstill.told(), "queues": queues}
+        return {**self.state.told(), "queues": queues}
 
     @property
     def active_queues(self) -> int:
@@ -183,16 +183,16 @@ class Intakes:
             except TimeoutError:
                 # RabbitMQ never answers for a queue without a leader; the others need not wait.
                 log.warning("intake.not_looked", reason=f"no answer within {SET_UP:g} s")
-                self.standstill.outage.forget()
+                self.state.outage.forget()
                 return self._intakes_of([])
             except BrokerUnavailable as error:
                 for queue in self._queues:
-                    self.standstill.set("away", str(error), queue)
-                if (facts := self.standstill.outage.failed()) is not None:
+                    self.state.set("away", str(error), queue)
+                if (facts := self.state.outage.failed()) is not None:
                     log.warning("intake.interrupted", error=str(error), **facts)
                 await asyncio.sleep(backoff.next())
             else:
-                self.standstill.outage.forget()
+                self.state.outage.forget()
                 return [] if self._is_stopping else self._intakes_of(others)
         return []
 

@@ -67,7 +67,7 @@ class Redriver:
         )
 
     async def _delayed_memory(self) -> int:
-        """Bytes that may wait for delays, as intake has it: `Pressure.delayed_memory`."""
+        """Bytes that may wait for delays, as intake has it: `Backpressure.delayed_memory`."""
         redis, memory = self._settings.redis, await self._letters.memory()
         bound = redis.delayed_memory // redis.partitions
         return bound_of_delays(bound, redis.max_memory, memory.limit)

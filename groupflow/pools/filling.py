@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from groupflow.core.errors import GroupflowError, StoreFull, StoreUnavailable
 from groupflow.core.routing import Router
-from groupflow.flow.pressure import RESUME_AT, Pressure
+from groupflow.flow.backpressure import RESUME_AT, Backpressure
 from groupflow.ops.page.access import Gate
 from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import caller_of, refused_response
@@ -157,7 +157,7 @@ class _Part:
     def __init__(self, client: StoreClient, settings: Settings) -> None:
         self._client = client
         redis = settings.redis
-        self._pressure = Pressure(
+        self._backpressure = Backpressure(
             client,
             max_waiting=redis.max_waiting,
             max_memory=redis.max_memory,
@@ -177,7 +177,7 @@ class _Part:
             return
         queued = (await Enqueuer(self._client).enqueue(())).queued  # none: it only tells
         size = sum(len(task.packed) for task in new)
-        if reason := await self._pressure.reason(queued + len(new), size):
+        if reason := await self._backpressure.reason(queued + len(new), size):
             raise _broken_off(
                 f"There is no room for {len(new)} more tasks of {size} bytes: with them {reason}, "
                 f"and a list stops at {RESUME_AT:.0%} of that, so that messages still come in"

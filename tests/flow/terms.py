@@ -16,9 +16,9 @@ from groupflow.core.errors import BrokerUnavailable
 from groupflow.core.measures import IntakeMeasures
 from groupflow.flow import intake as module
 from groupflow.flow.admission import Admission
+from groupflow.flow.backpressure import Backpressure
 from groupflow.flow.entrance import Entrance, Gate
 from groupflow.flow.intake import Intake
-from groupflow.flow.pressure import Pressure
 from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
@@ -49,8 +49,8 @@ class Queue(Consumer):
         self._steps.append(f"ack {delivery.tag}")
 
 
-class World(Enqueuer, Pressure):
-    """The store, its pressure, RabbitMQ and the clock, and an intake between them."""
+class World(Enqueuer, Backpressure):
+    """The store, its backpressure, RabbitMQ and the clock, and an intake between them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps: list[str] = []

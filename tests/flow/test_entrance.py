@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from groupflow.core.errors import StoreFull, StoreUnavailable
+from groupflow.flow.backpressure import Backpressure
 from groupflow.flow.entrance import Entrance, Gate
-from groupflow.flow.pressure import Pressure
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 from groupflow.store.partitions import partition_of
 from tests.store.bench import arrival
@@ -57,7 +57,7 @@ class World:
         self.partitions = [Partition() for _ in range(GATES)]
         self.entrance = Entrance(
             [
-                Gate(cast(Enqueuer, p), cast(Pressure, p), cast(Any, p.woken.append))
+                Gate(cast(Enqueuer, p), cast(Backpressure, p), cast(Any, p.woken.append))
                 for p in self.partitions
             ]
         )

@@ -17,9 +17,9 @@ from structlog.testing import capture_logs
 from groupflow.broker.consumer import Delivery
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.flow.admission import Admission
+from groupflow.flow.backpressure import Backpressure
 from groupflow.flow.entrance import Entrance, Gate
 from groupflow.flow.intake import LARGE_BODY, TURN_BYTES, Intake
-from groupflow.flow.pressure import Pressure
 from groupflow.operate.tasks import find_task
 from groupflow.operate.totals import read_totals
 from groupflow.settings.model import RabbitMQ, Settings
@@ -44,11 +44,11 @@ async def client(redis_server: Any) -> AsyncIterator[StoreClient]:
 
 
 def intake_of(
-    client: StoreClient, url: str, queue: str, *, max_in_flight: int, pressure: Pressure
+    client: StoreClient, url: str, queue: str, *, max_in_flight: int, backpressure: Backpressure
 ) -> Intake:
     admission = Admission(SETTINGS.router(), max_body=10**8, step_aside=frozenset())
     section = RabbitMQ(url=SecretUrl(url), queue=queue, max_in_flight=max_in_flight)
-    entrance = Entrance([Gate(Enqueuer(client), pressure)])
+    entrance = Entrance([Gate(Enqueuer(client), backpressure)])
     return Intake(Settings(rabbitmq=section), "test", admission, entrance)
 
 
@@ -83,8 +83,10 @@ async def test_bodies_in_flight_are_bounded_and_none_is_lost_or_moved(
 ) -> None:
     queue = f"intake-{uuid4().hex}"
     await publish(rabbitmq_server.url, queue, 60, 50_000)
-    pressure = Pressure(client, max_waiting=10**6, max_memory=0)
-    intake = intake_of(client, rabbitmq_server.url, queue, max_in_flight=200_000, pressure=pressure)
+    backpressure = Backpressure(client, max_waiting=10**6, max_memory=0)
+    intake = intake_of(
+        client, rabbitmq_server.url, queue, max_in_flight=200_000, backpressure=backpressure
+    )
     with capture_logs() as logs:
         running = asyncio.create_task(intake.run())
         await until_taken(client, 60)
@@ -119,8 +121,10 @@ async def test_a_flood_of_headers_leaves_the_loop_to_others(
             await asyncio.sleep(0)
 
     monkeypatch.setattr(Admission, "admit", spy)
-    pressure = Pressure(client, max_waiting=10**6, max_memory=0)
-    intake = intake_of(client, rabbitmq_server.url, queue, max_in_flight=10**9, pressure=pressure)
+    backpressure = Backpressure(client, max_waiting=10**6, max_memory=0)
+    intake = intake_of(
+        client, rabbitmq_server.url, queue, max_in_flight=10**9, backpressure=backpressure
+    )
     turning = asyncio.create_task(count_turns())
     running = asyncio.create_task(intake.run())
     await until_taken(client, number)
@@ -152,8 +156,10 @@ async def test_large_bodies_are_parsed_off_the_loop_and_stay_in_order(
         return admit(admission, delivery)
 
     monkeypatch.setattr(Admission, "admit", spy)
-    pressure = Pressure(client, max_waiting=10**6, max_memory=0)
-    intake = intake_of(client, rabbitmq_server.url, queue, max_in_flight=10**9, pressure=pressure)
+    backpressure = Backpressure(client, max_waiting=10**6, max_memory=0)
+    intake = intake_of(
+        client, rabbitmq_server.url, queue, max_in_flight=10**9, backpressure=backpressure
+    )
     running = asyncio.create_task(intake.run())
     try:
         await until_taken(client, len(sizes))
@@ -175,8 +181,10 @@ async def test_a_message_whose_id_is_anothers_is_a_task_and_said_so(
     sent = [Outgoing(b"\xff", message_id="order-1"), Outgoing(real, message_id="order-1")]
     async with publishing(rabbitmq_server.url, queue) as publisher:
         assert await publisher.publish_all([*sent, *sent, Outgoing(real)]) == 5
-    pressure = Pressure(client, max_waiting=10**6, max_memory=0)
-    intake = intake_of(client, rabbitmq_server.url, queue, max_in_flight=10**6, pressure=pressure)
+    backpressure = Backpressure(client, max_waiting=10**6, max_memory=0)
+    intake = intake_of(
+        client, rabbitmq_server.url, queue, max_in_flight=10**6, backpressure=backpressure
+    )
     with capture_logs() as logs:
         running = asyncio.create_task(intake.run())
         await until_taken(client, 2)
@@ -196,8 +204,10 @@ async def test_intake_pauses_at_a_backlog_and_goes_on_below_it(
     client: StoreClient, rabbitmq_server: Any
 ) -> None:
     queue = f"intake-{uuid4().hex}"
-    pressure = Pressure(client, max_waiting=10, max_memory=0)
-    intake = intake_of(client, rabbitmq_server.url, queue, max_in_flight=10**9, pressure=pressure)
+    backpressure = Backpressure(client, max_waiting=10, max_memory=0)
+    intake = intake_of(
+        client, rabbitmq_server.url, queue, max_in_flight=10**9, backpressure=backpressure
+    )
     await publish(rabbitmq_server.url, queue, 1200, 10)
     with capture_logs() as logs:
         running = asyncio.create_task(intake.run())
@@ -216,9 +226,9 @@ async def test_intake_pauses_at_a_backlog_and_goes_on_below_it(
 
 async def test_memory_is_a_reason_until_it_is_well_below(client: StoreClient) -> None:
     used = int((await client.info("memory"))["used_memory"])
-    tight = Pressure(client, max_waiting=10, max_memory=used // 2)
+    tight = Backpressure(client, max_waiting=10, max_memory=used // 2)
     assert "redis.max_memory" in await tight.reason(0)
-    roomy = Pressure(client, max_waiting=10, max_memory=used * 10)
+    roomy = Backpressure(client, max_waiting=10, max_memory=used * 10)
     assert await roomy.reason(9) == ""
     assert "redis.max_waiting" in await roomy.reason(10)
     assert await roomy.reason(9) != "", "a pause ended right where it began"

@@ -313,7 +313,7 @@ async def test_a_queue_that_nobody_declares_is_over_when_it_is_gone(world: World
     """One that another number of partitions has left."""
     world.intake._source = Source("jobs.7")
     world.intake.queue = "jobs.7"
-    world.intake.standstill.set("", queue="others")
+    world.intake.state.set("", queue="others")
     world.terms = [[]]
     with capture_logs() as logs:
         async with asyncio.timeout(deadline()):

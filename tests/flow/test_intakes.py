@@ -111,7 +111,7 @@ class World:
             self.store,
             measures=self.measures,
             tracing=None,
-            on_standstill=lambda: None,
+            on_pause=lambda: None,
             count_daemons=count_daemons,
             retell=lambda: None,
         )

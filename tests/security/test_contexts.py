@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from groupflow.flow.pressure import Pressure
+from groupflow.flow.backpressure import Backpressure
 from groupflow.servers import RedisServer
 from groupflow.store.enqueue import Arrival
 from tests.operate.spread import Spread
@@ -59,8 +59,8 @@ async def test_contexts_of_one_tenant_stop_nobody_s_intake(tmp_path: Path) -> No
             assert 1 < bench.count("advanced") < TASKS / 10
             assert bench.count("advanced") + bench.count("retried") == TASKS + 1
             assert bench.raw.hget(bench.keys("life", "b0"), "stage") == b"two"
-            pressure = Pressure(bench.client, max_waiting=10**6, max_memory=MAX_MEMORY)
-            assert await pressure.reason((await bench.take_in(arrival("c0"))).queued) == ""
+            backpressure = Backpressure(bench.client, max_waiting=10**6, max_memory=MAX_MEMORY)
+            assert await backpressure.reason((await bench.take_in(arrival("c0"))).queued) == ""
             assert bench.audit() == []
         finally:
             await spread.close()
