@@ -19,12 +19,11 @@ from groupflow.flow.entrance import Entrance, Gate
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.handling import Runner
 from groupflow.flow.hearing import StoreHearing
-from groupflow.flow.holding import Holding
 from groupflow.flow.intakes import Intakes
 from groupflow.flow.room import Room
 from groupflow.flow.runners import AllRunners
 from groupflow.flow.worker import Rules
-from groupflow.flow.workforce import WorkerPool, Workforce
+from groupflow.flow.workforce import Holding, WorkerPool, Workforce
 from groupflow.operate.bodies import archive_of
 from groupflow.operate.daemons import count_consumers
 from groupflow.operate.dead import DeadLetters

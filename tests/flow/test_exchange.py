@@ -14,8 +14,8 @@ from groupflow.flow import exchange as module
 from groupflow.flow.demand import Asked
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
-from groupflow.flow.holding import Holding
 from groupflow.flow.slots import Exchange, Slot, Slots
+from groupflow.flow.workforce import Holding
 from groupflow.operate.groups import Groups
 from groupflow.servers import RedisServer
 from groupflow.store.claims import Answer, Claims

@@ -8,11 +8,11 @@ from typing import Any
 from groupflow.core.errors import SessionReplaced, StoreUnavailable
 from groupflow.core.outcome import Done
 from groupflow.flow.exchange import Exchanger
-from groupflow.flow.holding import Holding
 from groupflow.flow.python_handlers import PythonBatchRunner, PythonRunner
 from groupflow.flow.run import Run
 from groupflow.flow.slots import Exchange, Slots
 from groupflow.flow.worker import Worker
+from groupflow.flow.workforce import Holding
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.sessions import Session, Sessions
