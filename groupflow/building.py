@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError, Problem
@@ -22,14 +22,13 @@ from groupflow.flow.hearing import StoreHearing
 from groupflow.flow.intakes import Intakes
 from groupflow.flow.room import Room
 from groupflow.flow.runners import AllRunners
-from groupflow.flow.worker import Rules
-from groupflow.flow.workforce import Holding, WorkerPool, Workforce
+from groupflow.flow.worker import Rules, Worker
+from groupflow.flow.workforce import Holding, WorkerPool
 from groupflow.operate.bodies import archive_of
 from groupflow.operate.daemons import count_consumers
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.sampling import Latencies
 from groupflow.operate.tallying import Tallier, tally
-from groupflow.ops.loop_lag import LoopLag
 from groupflow.scans.scan import Scan
 from groupflow.scans.shards import Shards, Stores
 from groupflow.schedule.definitions import definitions_of
@@ -43,14 +42,13 @@ from groupflow.store.copies import Copies
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.envelope import Pool
 from groupflow.store.keys import Keys
-from groupflow.store.partitions import agree
+from groupflow.store.partitions import agree, open_client
 from groupflow.store.scans import type_of
-from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session, Sessions
 from groupflow.upkeep.archive import Archiver
 from groupflow.upkeep.block import BlockWatch
 from groupflow.upkeep.duty import Duty
-from groupflow.upkeep.lease import Kept, LeaseThread, Told
+from groupflow.upkeep.lease import Kept, Told
 from groupflow.upkeep.promote import promote
 from groupflow.upkeep.reap import Reaper
 from groupflow.upkeep.renew import RENEWALS_PER_LEASE, Renewer
@@ -66,26 +64,16 @@ class Connections:
     """A daemon's connections to Redis; `close` closes all that `open` made."""
 
     def __init__(self, settings: Settings, measures: ScriptMeasures) -> None:
-        self._settings = settings
-        self._measures = measures
-        self._hearing = StoreHearing()
+        self._make = partial(open_client, settings, measures=measures, hearing=StoreHearing())
         self._opened: list[StoreClient] = []
 
     def make(self, keys: Keys, timeout: float) -> StoreClient:
         """A connection that the caller closes; `timeout` in seconds."""
-        return StoreClient(
-            self._settings.redis_url(),
-            keys,
-            self._settings.workers.order,
-            timeout=timeout,
-            measures=self._measures,
-            partitions=self._settings.redis.partitions,
-            hearing=self._hearing,
-        )
+        return self._make(keys, timeout=timeout)
 
     def open(self, keys: Keys) -> StoreClient:
         """A connection for some keys; it connects on first use."""
-        client = self.make(keys, self._settings.redis.timeout)
+        client = self._make(keys)
         self._opened.append(client)
         return client
 
@@ -146,24 +134,12 @@ def measures_of(app: App, settings: Settings, pools: Iterable[str]) -> Measures:
     return Measures([*app.types, *settings.handlers, *map(type_of, scans)], pools, scans)
 
 
-def admission_of(settings: Settings) -> Admission:
-    """The admission, which turns messages into tasks."""
-    return Admission(
-        settings.router(),
-        max_body=settings.rabbitmq.max_body,
-        max_headers=settings.rabbitmq.max_headers,
-        step_aside=frozenset(r.name for r in settings.groups if r.on_delay == "step-aside"),
-        debounces=settings.debounces(),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What the parts of a daemon share of one partition."""
+    """A daemon's parts of one partition."""
 
     number: int
-    keys: Keys
-    session: Session  # the daemon's, there
+    session: Session
     sessions: Sessions
     # Exchangers share it with intake (without `redis.replicas`): a claim behind an enqueue finds
     # its tasks.
@@ -171,124 +147,99 @@ class Partition:
     upkeep: StoreClient
     wakes: StoreClient
     latencies: Latencies
-
-    @classmethod
-    def of(
-        cls,
-        number: int,
-        keys: Keys,
-        daemon: str,
-        redis: Connections,
-        *,
-        lease: float,
-        limits: Callable[[], bytes],
-    ) -> Self:
-        """One partition, for a daemon with that name, lease (seconds) and limits."""
-        session, upkeep = Session(daemon), redis.open(keys)
-        sessions = Sessions(upkeep, session, lease, limits=limits)
-        path, wakes = redis.open(keys), redis.open(keys)
-        return cls(number, keys, session, sessions, path, upkeep, wakes, Latencies())
+    exchangers: Mapping[Pool, Exchanger]
+    holding: Holding
+    lease: Kept
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """What the parts of a daemon share, and how each is made of it, in any order."""
+class Builder:
+    """What the parts of a daemon share, and how each is made of it."""
 
     settings: Settings  # those of the start
     daemon: str  # its name
     redis: Connections
-    partitions: Sequence[Partition]
     measures: Measures  # where all parts count
+    dispatchers: Mapping[Pool, Dispatcher]
+    watch: BlockWatch  # of the daemon's loop
+    workers: Callable[[], Sequence[Worker]]
+    info: Callable[[], dict[str, Any]]  # for `status`
+    limits: Callable[[], bytes]  # those of its configuration, packed
+    retell: Callable[[], None]  # tells other daemons what has changed here
     tracing: Tracing | None  # where spans go
     room: Room = field(default_factory=Room)  # for large bodies, shared by all workers
 
-    def pool(
-        self, name: Pool, size: int, rules: Rules, holds_lease: Callable[[int], bool]
-    ) -> WorkerPool:
-        """A pool of workers, and the exchanges that serve it."""
-        dispatcher = Dispatcher(self.measures.pools[name])
-        exchangers = [
-            Exchanger(
+    def partition(self, number: int, keys: Keys) -> Partition:
+        """The parts of one partition."""
+        session, latencies = Session(self.daemon), Latencies()
+        path, upkeep, wakes = (self.redis.open(keys) for _ in range(3))
+        workers, redis = self.settings.workers, self.settings.redis
+        exchangers = {
+            pool: Exchanger(
                 dispatcher,
-                Claims(
-                    each.path,
-                    each.session,
-                    name,
-                    each.latencies.observe,
-                    Carrying.of(each.path, self.settings.redis),
-                ),
-                partial(holds_lease, each.number),
-                self.settings.workers.order,
-                run_for=self.settings.workers.lease / 2,
+                Claims(path, session, pool, latencies.observe, Carrying.of(path, redis)),
+                lambda: lease.renewer.holds_lease,
+                workers.order,
+                run_for=workers.lease / 2,
             )
-            for each in self.partitions
-        ]
+            for pool, dispatcher in self.dispatchers.items()
+        }
+        holding = Holding(exchangers, self.workers, self.retell)
+        lease = self._lease(number, keys, session, holding)
+        return Partition(
+            number,
+            session,
+            Sessions(upkeep, session, workers.lease, limits=self.limits),
+            path,
+            upkeep,
+            wakes,
+            latencies,
+            exchangers,
+            holding,
+            lease,
+        )
+
+    def _lease(self, number: int, keys: Keys, session: Session, holding: Holding) -> Kept:
+        """What the lease's thread keeps of a partition."""
+        lease, watch = self.settings.workers.lease, self.watch
+        # A renewer must notice a dead server well before a third of the lease has gone.
+        timeout = min(self.settings.redis.timeout, lease / RENEWALS_PER_LEASE)
+
+        async def ask_number() -> None:
+            common = self.redis.make(Keys(self.settings.redis.namespace), timeout)
+            try:
+                await agree(common, self.settings.redis.partitions)
+            finally:
+                await common.close()
+
+        client, told = self.redis.make(keys, timeout), Told(holding)
+        renewer = Renewer(
+            Sessions(client, session, lease, ask_number, limits=self.limits),
+            told,
+            lease,
+            self.info,
+            measures=self.measures.upkeep,
+            # One renewer looks whether the loop is blocked, and logs it; the others only ask.
+            may_renew=watch.look if number == 0 else lambda: watch.is_within,
+            blamed=lambda: (watch.has_given_up, watch.culprit),
+        )
+        return Kept(client, session, told, renewer)
+
+    def pool(
+        self, name: Pool, size: int, rules: Rules, partitions: Iterable[Partition]
+    ) -> WorkerPool:
+        """A pool of workers."""
         return WorkerPool(
             name,
-            dispatcher,
-            exchangers,
+            self.dispatchers[name],
+            [each.exchangers[name] for each in partitions],
             rules=rules,
             size=size,
             tracing=self.tracing,
             room=self.room,
         )
 
-    def leases(
-        self,
-        workforce: Workforce,
-        holdings: Sequence[Holding],
-        info: Callable[[], dict[str, Any]],
-        lag: LoopLag,
-    ) -> LeaseThread:
-        """The thread that keeps the leases, apart from the loop; `info` is for `status`."""
-        workers, upkeep = self.settings.workers, self.measures.upkeep
-        self.measures.scripts.expect(Verb.REGISTER, Verb.RENEW)
-        # A renewer must notice a dead server well before a third of the lease has gone.
-        timeout = min(self.settings.redis.timeout, workers.lease / RENEWALS_PER_LEASE)
-        watch = BlockWatch(
-            lambda: lag.turned,
-            workforce.names_of,
-            lease=workers.lease,
-            max_block=workers.longest_block,
-            measures=upkeep,
-        )
-
-        async def ask_number() -> None:
-            common = self.redis.make(Keys(self.settings.redis.namespace), timeout)
-            try:
-                await agree(common, len(self.partitions))
-            finally:
-                await common.close()
-
-        def kept(partition: Partition) -> Kept:
-            client = self.redis.make(partition.keys, timeout)
-            sessions = Sessions(
-                client,
-                partition.session,
-                workers.lease,
-                ask_number,
-                limits=partition.sessions.limits,
-            )
-            # One renewer looks whether the loop is blocked, and logs it; the others only ask.
-            may_renew = watch.look if partition.number == 0 else lambda: watch.is_within
-
-            def renewer(told: Told) -> Renewer:
-                lease = workers.lease
-                return Renewer(
-                    sessions,
-                    told,
-                    lease,
-                    info,
-                    measures=upkeep,
-                    may_renew=may_renew,
-                    blamed=lambda: (watch.has_given_up, watch.culprit),
-                )
-
-            return Kept(client, holdings[partition.number], renewer)
-
-        return LeaseThread(watch, [kept(each) for each in self.partitions])
-
-    def tickers(self) -> Tickers:
+    def tickers(self, partitions: Iterable[Partition]) -> Tickers:
         """The tickers, which make the ticks of schedules."""
         redis = self.settings.redis
         tables = [
@@ -296,91 +247,81 @@ class Ground:
                 each.upkeep,
                 self.daemon,
                 dedup_window=redis.dedup_window,
-                delayed_memory=redis.delayed_memory // len(self.partitions),
+                delayed_memory=redis.delayed_memory // redis.partitions,
                 seen=each.session.seen,
             )
-            for each in self.partitions
+            for each in partitions
         ]
         tickers = Tickers(tables, self.measures.schedules)
         tickers.adopt(definitions_of(self.settings))
         return tickers
 
-    def duties(self, partition: Partition, renewer: Renewer, ticker: Ticker) -> list[Duty]:
-        """The duties of a partition, which also make the ticks that lie there."""
+    def duties(self, partition: Partition, ticker: Ticker, intake: Intakes | None) -> list[Duty]:
+        """The duties of a partition. Only a daemon with intake archives."""
         client, upkeep, history = partition.upkeep, self.measures.upkeep, self.settings.history
         keep = max(self.settings.redis.dedup_window, history.retention)
-        lease = self.settings.workers.lease
+        renewer, lease = partition.lease.renewer, self.settings.workers.lease
         shortest = min([lease, *(pool.lease for pool in self.settings.pools.values())])
         reaper = Reaper(partition.sessions, lease, lambda: renewer.steady_since, upkeep, shortest)
         sweeping = partial(sweep, DeadLetters(client), history.dead_retention, upkeep)
         rolling = partial(roll, client, keep=keep, size=history.segment)
-        sampling = partial(sample, client, partition.latencies)
-        # Handler statistics are of the whole daemon: one partition keeps them for all.
-        workers = self.settings.workers
-        size = sum(getattr(workers, pool) for pool in self.measures.pools)
-        tallying = partial(tally, client, Tallier(self.measures.types, size))
-        told = [] if partition.number else [Duty("tally", tallying, again=10.0, level="debug")]
-        return [
-            *told,
+        duties = [
             Duty("reap", reaper.run_once, again=lease / 4),
             Duty("promote", partial(promote, client, upkeep), again=0.5),
             Duty("tick", ticker.run_once, again=0.5),
             Duty("roll", rolling, again=15.0),
             Duty("sweep", sweeping, again=60.0),
             # The other duties log errors loudly.
-            Duty("sample", sampling, again=10.0, level="debug"),
+            Duty("sample", partial(sample, client, partition.latencies), again=10.0, level="debug"),
         ]
+        if not partition.number:
+            # Handler statistics are of the whole daemon: one partition keeps them for all.
+            size = sum(sizes_of(self.settings)[pool] for pool in self.dispatchers)
+            tallying = partial(tally, client, Tallier(self.measures.types, size))
+            duties.append(Duty("tally", tallying, again=10.0, level="debug"))
+        if intake is not None:
+            duties.append(self._archiver(partition, lambda: intake.state.lacks_memory))
+        return duties
 
-    def shards(self, app: App) -> Shards:
+    def _archiver(self, partition: Partition, is_pressed: Callable[[], bool]) -> Archiver:
+        """The archiver: dead letters mustn't block intake; `is_pressed`: lack of memory does."""
+        return Archiver(
+            partition.upkeep,
+            partition.session,
+            archive_of(self.settings, f"groupflow {self.daemon} archive"),
+            self.settings.history.dead_memory // self.settings.redis.partitions,
+            is_pressed,
+            self.measures.upkeep,
+        )
+
+    def shards(self, app: App, partitions: Sequence[Partition]) -> Shards:
         """The shards, which run the application's scans.
 
         Raises:
             ConfigError: a scan lacks something.
         """
         scans = [scan for scan in app.scans if isinstance(scan, Scan)]
-        common, copies = self.partitions[0].upkeep, self._copies()
-        if copies is not None or len(self.partitions) > 1:
+        common, copies = partitions[0].upkeep, self._copies()
+        if copies is not None or len(partitions) > 1:
             common = self.redis.open(Keys(self.settings.redis.namespace))
-        stores = Stores(common, [each.upkeep for each in self.partitions], copies)
+        stores = Stores(common, [each.upkeep for each in partitions], copies)
         try:
             return Shards(scans, stores, self.measures.scans)
         except ValueError as error:
             raise ConfigError([Problem("--app", "", f"{error}.")]) from None
 
-    def archiver(self, partition: Partition, is_pressed: Callable[[], bool]) -> Archiver:
-        """The archiver: dead letters mustn't block intake; `is_pressed`: lack of memory does."""
-        return Archiver(
-            partition.upkeep,
-            partition.session,
-            archive_of(self.settings, f"groupflow {self.daemon} archive"),
-            self.settings.history.dead_memory // len(self.partitions),
-            is_pressed,
-            self.measures.upkeep,
-        )
-
-    def intake(
-        self,
-        holdings: Sequence[Holding],
-        on_pause: Callable[[], None],
-        retell: Callable[[], None],
-    ) -> Intakes:
-        """The intakes.
-
-        Args:
-            holdings: to wake, in each partition.
-            on_pause: called when intake pauses or goes on.
-            retell: called when other daemons should know which queues it has.
-        """
+    def intake(self, partitions: Sequence[Partition], on_pause: Callable[[], None]) -> Intakes:
+        """The intakes; `on_pause` is called when intake pauses or goes on."""
         return Intakes(
             self.settings,
             f"groupflow {self.daemon}",
-            admission_of(self.settings),
-            Entrance([self._gate(each, holdings[each.number].wake) for each in self.partitions]),
+            Admission.of(self.settings),
+            Entrance([self._gate(each) for each in partitions]),
             measures=self.measures.intake,
             tracing=self.tracing,
             on_pause=on_pause,
-            count_daemons=partial(count_consumers, self.partitions[0].upkeep),
-            retell=retell,
+            count_daemons=partial(count_consumers, partitions[0].upkeep),
+            retell=self.retell,
         )
 
     def _copies(self) -> Copies | None:
@@ -390,11 +331,11 @@ class Ground:
             return None
         return Copies(redis.replicas, min(COPIED_WITHIN, redis.timeout / 2))
 
-    def _gate(self, partition: Partition, wake: Callable[[Set[Pool]], None]) -> Gate:
+    def _gate(self, partition: Partition) -> Gate:
         redis, client, copies = self.settings.redis, partition.path, self._copies()
         if copies is not None:
             # Waiting for replicas must not hold up claims.
-            client = self.redis.open(partition.keys)
+            client = self.redis.open(client.keys)
         return Gate(
             Enqueuer(
                 client,
@@ -407,7 +348,7 @@ class Ground:
                 client,
                 max_waiting=redis.max_waiting,
                 max_memory=redis.max_memory,
-                delayed_memory=redis.delayed_memory // len(self.partitions),
+                delayed_memory=redis.delayed_memory // redis.partitions,
             ),
-            wake,
+            partition.holding.wake,
         )

@@ -7,30 +7,27 @@ daemon with its error, so that a supervisor can restart it; trouble with a serve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import structlog
 
-from groupflow.account import Account
-from groupflow.building import (
-    Connections,
-    Ground,
-    Handlers,
-    Partition,
-    admission_of,
-    measures_of,
-    sizes_of,
-)
+from groupflow.building import Builder, Connections, Handlers, Partition, measures_of, sizes_of
 from groupflow.core.app import App
 from groupflow.core.backoff import Backoff
+from groupflow.core.checkup import Check
 from groupflow.core.errors import ConfigError, GroupflowError, StoreUnavailable
+from groupflow.core.measures import Vitals
 from groupflow.doctor.examination import check_at_start
-from groupflow.flow.intakes import Intakes
-from groupflow.flow.parts import last_word, part_name, run_for_ever, run_part, wait_for
+from groupflow.flow.admission import Admission
+from groupflow.flow.dispatcher import Dispatcher
+from groupflow.flow.parts import last_word, run_for_ever, run_part, wait_for
 from groupflow.flow.reload import Reloader, Swap
-from groupflow.flow.wake import Heard, Woken, listen
+from groupflow.flow.wake import Heard, listen
 from groupflow.flow.workforce import Workforce
 from groupflow.operate.whole.namespace import Namespace
 from groupflow.ops.health.answers import Answers
@@ -47,6 +44,10 @@ from groupflow.settings.changes import report
 from groupflow.settings.model import Settings
 from groupflow.store.limits import pack
 from groupflow.store.partitions import keys_of
+from groupflow.store.scripts import Verb
+from groupflow.upkeep.block import BlockWatch
+from groupflow.upkeep.duty import Duty
+from groupflow.upkeep.lease import LeaseThread
 
 log = structlog.get_logger("groupflow.daemon")
 
@@ -78,67 +79,54 @@ class Daemon:
         self._app = app
         self._stopping = asyncio.Event()
         self._started = asyncio.Event()
-        self._process = ""  # this process's name in sessions
         self._supervisor = Supervisor.from_environment()
         self._reloader = Reloader(settings, load, self)
+        self._lag = lag = LoopLag()
         self._handlers = Handlers(app, name)
         rules = self._handlers.rules(settings)
         sizes = {} if only == "intake" else sizes_of(settings)
         measures = measures_of(app, settings, sizes)
+        measures.scripts.expect(Verb.REGISTER, Verb.RENEW)
         self._redis = redis = Connections(settings, measures.scripts)
-        namespace, lease, lag = settings.redis.namespace, settings.workers.lease, LoopLag()
-        self._partitions = partitions = [
-            Partition.of(number, keys, name, redis, lease=lease, limits=self._limits)
-            for number, keys in enumerate(keys_of(namespace, settings.redis.partitions))
-        ]
-        tracing = open_tracing(settings)
-        ground = Ground(settings, name, redis, partitions, measures, tracing)
-        self._shards = self._handlers.shards = ground.shards(app) if sizes else None
-        pools = {
-            pool: ground.pool(pool, size, rules, self._holds_lease) for pool, size in sizes.items()
-        }
-        self._workforce = Workforce(pools)
-        self._holdings = holdings = [
-            self._workforce.holding(each.number, self._reloader.retell) for each in partitions
-        ]
-        self._leases = ground.leases(self._workforce, holdings, self._info, lag)
-        tickers = self._tickers = ground.tickers()
-        self._duties = [
-            {duty.name: duty for duty in ground.duties(each, renewer, ticker)}
-            for each, renewer, ticker in zip(
-                partitions, self._leases.renewers, tickers, strict=True
-            )
-        ]
-        self._intake: Intakes | None = None
-        if only != "workers":
-            intake = self._intake = ground.intake(holdings, self._stood, self._reloader.retell)
-            for each, duties in zip(partitions, self._duties, strict=True):
-                duties["archive"] = ground.archiver(each, lambda: intake.state.lacks_memory)
-        self._lag = lag
-        self.account = Account(
-            settings,
-            self._workforce,
-            self._leases,
-            self._reloader,
-            self._intake,
-            self._started,
-            self._stopping,
+        lease = settings.workers.lease
+        watch = BlockWatch(
+            lambda: lag.turned,
+            lambda attempt: self._workforce.names_of(attempt),  # noqa: PLW0108  made below
+            lease=lease,
+            max_block=settings.workers.longest_block,
+            measures=measures.upkeep,
         )
-        read = Namespace([redis.open(each.keys) for each in partitions])
-        self.metrics = Metrics(measures, self.account.vitals, read, lease=lease, lag=lag)
-        health = Answers(self._started.is_set, self.account.checks, read, self.metrics.render)
+        build = Builder(
+            settings,
+            name,
+            redis,
+            measures,
+            {pool: Dispatcher(measures.pools[pool]) for pool in sizes},
+            watch,
+            workers=lambda: self._workforce.workers,
+            info=self._info,
+            limits=self._limits,
+            retell=self._reloader.retell,
+            tracing=open_tracing(settings),
+        )
+        keys = keys_of(settings.redis.namespace, settings.redis.partitions)
+        self._partitions = partitions = [build.partition(n, each) for n, each in enumerate(keys)]
+        self._leases = LeaseThread(watch, [each.lease for each in partitions])
+        self._workforce = Workforce(
+            {pool: build.pool(pool, size, rules, partitions) for pool, size in sizes.items()}
+        )
+        self._shards = self._handlers.shards = build.shards(app, partitions) if sizes else None
+        self._intake = None if only == "workers" else build.intake(partitions, self._stood)
+        self._tickers = build.tickers(partitions)
+        self._duties = [
+            {duty.name: duty for duty in build.duties(each, ticker, self._intake)}
+            for each, ticker in zip(partitions, self._tickers, strict=True)
+        ]
+        read = Namespace([redis.open(each) for each in keys])
+        self.metrics = Metrics(measures, self._vitals, read, lease=lease, lag=lag)
+        health = Answers(self._started.is_set, self._checks, read, self.metrics.render)
         self._responder = Responder(settings.http.health, health)
         self._page = PageProcess(settings.http, health, self._facts, self._started)
-
-    def _holds_lease(self, partition: int) -> bool:
-        return self._leases.renewers[partition].holds_lease
-
-    def _facts(self) -> Facts:
-        """What the daemon's page shows of it."""
-        return Facts(self.name, self._settings, self._app.names)
-
-    def _info(self) -> dict[str, Any]:
-        return self.account.info()
 
     def reload(self) -> None:
         """Take a changed configuration over soon, whole or not at all."""
@@ -160,7 +148,7 @@ class Daemon:
         return any(self._workforce.busy.values())
 
     async def run(self) -> None:
-        """Serve until `stop`.
+        """Serve until `stop`. Parts start in the order below, and end in reverse.
 
         Raises:
             ServerUnreachable: a server refused the credentials.
@@ -178,7 +166,7 @@ class Daemon:
             if not await self._open_sessions():
                 return
             await self._check_store()
-            log.info("daemon.started", daemon=self.name, **self.account.info())
+            log.info("daemon.started", daemon=self.name, **self._info())
             self._supervisor.ready()
             self._started.set()
             self._reloader.retell()
@@ -197,7 +185,7 @@ class Daemon:
         log.info("daemon.stopped", daemon=self.name)
 
     async def _leave(self) -> None:
-        await asyncio.gather(*(self._leases.carry(r.opened()) for r in self._leases.renewers))
+        await self._leases.opened()
         leaving = (each.sessions.leave() for each in self._partitions)
         for left in await asyncio.gather(*leaving, return_exceptions=True):
             if isinstance(left, BaseException) and not isinstance(left, GroupflowError):
@@ -206,21 +194,13 @@ class Daemon:
     @asynccontextmanager
     async def _renewing(self) -> AsyncIterator[None]:
         """Keep the lease beyond the end of all parts, for as long as the loop turns."""
-        keeping = asyncio.gather(
-            *self._renewing_each().values(), self._lag.run(), return_exceptions=True
-        )
+        renewing = (self._leases.carry(renewer.run()) for renewer in self._leases.renewers)
+        keeping = asyncio.gather(*renewing, self._lag.run(), return_exceptions=True)
         try:
             yield
         finally:
             keeping.cancel()
             await asyncio.wait([keeping])
-
-    def _renewing_each(self) -> dict[str, Coroutine[Any, Any, None]]:
-        return self._named("renew", [self._leases.carry(r.run()) for r in self._leases.renewers])
-
-    def _named(self, name: str, runs: Sequence[Endless]) -> dict[str, Endless]:
-        """Parts that exist once a partition, by name."""
-        return {part_name(name, n, len(runs)): run for n, run in enumerate(runs)}
 
     async def _open_sessions(self) -> bool:
         """Open a session a partition, as soon as Redis answers. False where a stop comes first.
@@ -231,24 +211,16 @@ class Daemon:
         backoff = Backoff()
         while not self._stopping.is_set():
             try:
-                await self._name_process()
                 await self._leases.open()
             except StoreUnavailable as error:
                 log.debug("session.not_opened", error=str(error))
                 await asyncio.sleep(backoff.next())
             else:
-                for n, renewer in enumerate(self._leases.renewers):
-                    if not renewer.is_begun:
-                        self._holdings[n].session_lost()  # no claims until it has begun
+                for each in self._partitions:
+                    if not each.lease.renewer.is_begun:
+                        each.holding.session_lost()  # no claims until it has begun
                 return True
         return False
-
-    async def _name_process(self) -> None:
-        """Name this process once, alike in all partitions."""
-        if not self._process:
-            self._process = await self._leases.name_process()
-            for each in self._partitions:
-                each.session.process = self._process
 
     async def _check_store(self) -> None:
         """Refuse to work on a Redis that would lose tasks; log what else operators should know.
@@ -258,7 +230,7 @@ class Daemon:
         """
         try:
             for each in self._partitions:
-                if self._leases.renewers[each.number].is_open:
+                if each.lease.renewer.is_open:
                     await check_at_start(each.upkeep, self._settings)
         except ConfigError:
             await self._leave()
@@ -266,15 +238,9 @@ class Daemon:
 
     async def _serve(self) -> None:
         async with asyncio.TaskGroup() as group:
-            endless = {
-                **self._renewing_each(),
-                **self._keeping(),
-                **self._named("wake", self._listening()),
-                "loop lag": self._lag.run(),
-                "reload": self._reloader.run(),
-                **self._workforce.exchanging(),
-            }
-            services = [group.create_task(run_for_ever(n, run)) for n, run in endless.items()]
+            services = [
+                group.create_task(run_for_ever(name, run)) for name, run in self._endless().items()
+            ]
             watch = self._leases.watch
             feeding = self._supervisor.run(self._seconds_stuck, lambda: watch.is_within)
             services.append(group.create_task(self._leases.carry(feeding)))
@@ -305,37 +271,21 @@ class Daemon:
         # While the loop stands, no exchange can take its answer.
         return max(0.0, self._workforce.seconds_in_exchange() - self._lag.worst)
 
-    def _keeping(self) -> dict[str, Coroutine[Any, Any, None]]:
-        """All duties, by name."""
-        names = dict.fromkeys(name for duties in self._duties for name in duties)
-        keeping = {
-            part: run
-            for name in names
-            for part, run in self._named(
-                name, [duties[name].run() for duties in self._duties if name in duties]
-            ).items()
-        }
-        return keeping if self._shards is None else {**keeping, "scans": self._shards.run()}
-
-    def _listening(self) -> list[Endless]:
-        """Listen for wakes; a daemon with intake only has no workers to wake."""
-        if not self._workforce.sizes:
-            return []
-        return [listen(each.wakes, self._woken(each)) for each in self._partitions]
-
-    def _woken(self, partition: Partition) -> Woken:
-        holding, promote = (
-            self._holdings[partition.number],
-            self._duties[partition.number]["promote"],
-        )
-
-        def woken(heard: Heard) -> None:
-            if heard.is_due:
-                promote.wake()
-            holding.hold_back(heard.holds)
-            holding.wake(heard.pools)
-
-        return woken
+    def _endless(self) -> dict[str, Endless]:
+        """The parts that run until the daemon stops, by name."""
+        parts: dict[str, Endless] = {}
+        for each, duties in zip(self._partitions, self._duties, strict=True):
+            number = f" {each.number}" if len(self._partitions) > 1 else ""
+            parts[f"renew{number}"] = self._leases.carry(each.lease.renewer.run())
+            parts |= {f"{name}{number}": duty.run() for name, duty in duties.items()}
+            if each.exchangers:  # a daemon with intake only has no workers to wake
+                woken = partial(_woken, each, duties["promote"])
+                parts[f"wake{number}"] = listen(each.wakes, woken)
+            for pool, exchanger in each.exchangers.items():
+                parts[f"exchange {pool}{number}"] = exchanger.run()
+        if self._shards is not None:
+            parts["scans"] = self._shards.run()
+        return {**parts, "loop lag": self._lag.run(), "reload": self._reloader.run()}
 
     def _stood(self) -> None:
         """Intake pauses or goes on: tell others, and archive, as memory may be missing."""
@@ -346,15 +296,52 @@ class Daemon:
     def _limits(self) -> bytes:
         return pack(self._settings.limits(), len(self._partitions))
 
+    # What it tells of itself:
+
+    def _info(self) -> dict[str, Any]:
+        """What `status` tells of it."""
+        reloaded = self._reloader.last
+        return {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "workers": sum(self._workforce.sizes.values()),
+            "lease": self._settings.workers.lease,
+            **(self._intake.told() if self._intake else {}),
+            **({"reload": reloaded.as_json()} if reloaded else {}),
+        }
+
+    def _checks(self) -> list[Check]:
+        """What `/readyz` tells of its own parts."""
+        if self.is_stopping:
+            return [Check("daemon", "fail", "stopping: it finishes what runs and takes no more")]
+        leases = self._leases.checks(has_started=self._started.is_set())
+        return [*leases, *([self._intake.check()] if self._intake else [])]
+
+    def _vitals(self) -> Vitals:
+        """How it is now, for metrics."""
+        intake = self._intake
+        return Vitals(
+            workers=self._workforce.sizes,
+            busy=self._workforce.busy,
+            lease_left=min(renewer.left for renewer in self._leases.renewers),
+            consumes=None if intake is None else intake.consumes,
+            bytes_in_flight=0 if intake is None else intake.bytes_in_flight,
+            active_queues=0 if intake is None else intake.active_queues,
+        )
+
+    def _facts(self) -> Facts:
+        """What its page shows of it."""
+        return Facts(self.name, self._settings, self._app.names)
+
     # What a reload does (flow.reload.Reloading):
 
     def prepare(self, settings: Settings) -> Swap:
         """Build all that a configuration changes."""
-        rules, admission = self._handlers.rules(settings), admission_of(settings)
+        rules, admission = self._handlers.rules(settings), Admission.of(settings)
         schedules = definitions_of(settings)
 
         def swap() -> None:
-            self._settings = self.account.settings = settings
+            self._settings = settings
             configure_logging(settings.log.level, settings.log.format)
             if self._intake is not None:
                 self._intake.adopt(admission)
@@ -368,11 +355,11 @@ class Daemon:
 
     async def tell(self) -> None:
         """Tell `status`, `reload` and `check-config --diff`."""
-        info, settings = self.account.info(), report(self._settings)
+        info, settings = self._info(), report(self._settings)
         telling = (
             each.sessions.tell(info, settings)
             for each in self._partitions
-            if self._holds_lease(each.number)
+            if each.lease.renewer.holds_lease
         )
         for told in await asyncio.gather(*telling, return_exceptions=True):
             if isinstance(told, BaseException):
@@ -385,3 +372,10 @@ class Daemon:
     def reload_ended(self) -> None:
         """Tell the service manager that the daemon is ready again."""
         self._supervisor.ready()
+
+
+def _woken(partition: Partition, promote: Duty, heard: Heard) -> None:
+    if heard.is_due:
+        promote.wake()
+    partition.holding.hold_back(heard.holds)
+    partition.holding.wake(heard.pools)

@@ -134,9 +134,9 @@ def _check(settings: Settings, bodies: Sequence[Body], id_: str, facts: _Facts) 
     """Tell the messages that can become tasks from those that can't."""
     from groupflow.broker.consumer import Delivery
     from groupflow.broker.messages import Message
-    from groupflow.building import admission_of
+    from groupflow.flow.admission import Admission
 
-    admission = admission_of(settings)
+    admission = Admission.of(settings)
     batch = _Batch(id_)
     for number, body in enumerate(bodies, start=1):
         own = id_ if len(bodies) == 1 else f"{id_}-{number}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Self
 from uuid import uuid4
 
 from groupflow.broker.consumer import Delivery
@@ -16,6 +16,7 @@ from groupflow.core.headers import MAX_HEADERS, headers_over, json_headers
 from groupflow.core.limits import Debounce
 from groupflow.core.routing import Router
 from groupflow.core.template import has_controls
+from groupflow.settings.model import Settings
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 
@@ -48,6 +49,17 @@ class Admission:
         self._max_headers = max_headers
         self._step_aside = step_aside
         self._debounces = debounces
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """By the rules and limits of a configuration."""
+        return cls(
+            settings.router(),
+            max_body=settings.rabbitmq.max_body,
+            max_headers=settings.rabbitmq.max_headers,
+            step_aside=frozenset(r.name for r in settings.groups if r.on_delay == "step-aside"),
+            debounces=settings.debounces(),
+        )
 
     def admit(self, delivery: Delivery) -> Arrival:
         """Turn a delivery into an arrival."""

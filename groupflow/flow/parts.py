@@ -13,11 +13,6 @@ from groupflow.core.errors import GroupflowError
 log = structlog.get_logger("groupflow.daemon")
 
 
-def part_name(name: str, partition: int, partitions: int) -> str:
-    """The name of a part that exists once a partition."""
-    return name if partitions == 1 else f"{name} {partition}"
-
-
 async def wait_for(tasks: Sequence[asyncio.Task[None]], seconds: float) -> bool:
     """Wait for tasks to end. True where some did not."""
     if not tasks:

@@ -11,7 +11,7 @@ import structlog
 from groupflow.core.tracing import Tracing
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
-from groupflow.flow.parts import part_name, wait_for
+from groupflow.flow.parts import wait_for
 from groupflow.flow.room import Room
 from groupflow.flow.worker import Rules, Worker
 from groupflow.store.envelope import Pool
@@ -185,11 +185,6 @@ class Workforce:
         self._pools = pools
         self._exchangers = [each for pool in pools.values() for each in pool.exchangers]
 
-    def holding(self, partition: int, on_session: Callable[[], None]) -> Holding:
-        """The daemon's claims of a partition; `on_session` is called for each new session there."""
-        exchangers = {name: pool.exchangers[partition] for name, pool in self._pools.items()}
-        return Holding(exchangers, lambda: self._workers, on_session)
-
     @property
     def sizes(self) -> dict[str, int]:
         """How many workers are wanted, by pool."""
@@ -201,12 +196,13 @@ class Workforce:
         return {name: pool.busy for name, pool in self._pools.items()}
 
     @property
-    def _workers(self) -> list[Worker]:
+    def workers(self) -> list[Worker]:
+        """All workers, surplus ones included."""
         return [worker for pool in self._pools.values() for worker in pool.workers]
 
     def names_of(self, attempt: asyncio.Task[Any] | None) -> Mapping[str, Any]:
         """What to log of an attempt, empty where no worker runs it; from any thread."""
-        for worker in self._workers:
+        for worker in self.workers:
             if attempt is not None and (names := worker.names_of(attempt)):
                 return names
         return {}
@@ -222,14 +218,6 @@ class Workforce:
             if pool.dispatcher.may_claim:
                 pool.resize(sizes[name])
 
-    def exchanging(self) -> dict[str, Coroutine[Any, Any, None]]:
-        """The pools' exchanges, to be run for ever, by name."""
-        return {
-            part_name(f"exchange {name}", n, len(pool.exchangers)): each.run()
-            for name, pool in self._pools.items()
-            for n, each in enumerate(pool.exchangers)
-        }
-
     def start(self, spawn: Spawn) -> None:
         """Start all pools; `spawn` as for a pool."""
         for pool in self._pools.values():
@@ -242,7 +230,7 @@ class Workforce:
         running = self.tasks
         if await wait_for(running, drain):
             log.warning("daemon.hands_back", tasks=sum(self.busy.values()))
-            for worker in self._workers:
+            for worker in self.workers:
                 worker.hand_back()
             await wait_for(running, HAND_BACK)
 

@@ -14,8 +14,9 @@ from hashlib import sha256
 from typing import overload
 
 from groupflow.core.errors import StoreUnavailable
+from groupflow.core.measures import ScriptMeasures
 from groupflow.settings.model import Settings
-from groupflow.store.client import StoreClient
+from groupflow.store.client import Hearing, StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.layout import compare
 from groupflow.store.scripts import Verb
@@ -74,15 +75,27 @@ def open_partitions(settings: Settings) -> Partitions:
     return Partitions(open_client(settings, keys) for keys in every)
 
 
-def open_client(settings: Settings, keys: Keys) -> StoreClient:
-    """A client for some keys of the configured Redis; it connects on first use."""
+def open_client(
+    settings: Settings,
+    keys: Keys,
+    *,
+    timeout: float | None = None,
+    measures: ScriptMeasures | None = None,
+    hearing: Hearing | None = None,
+) -> StoreClient:
+    """A client for some keys of the configured Redis; it connects on first use.
+
+    `timeout` (seconds) is `redis.timeout`, unless given.
+    """
     redis = settings.redis
     return StoreClient(
         settings.redis_url(),
         keys,
         settings.workers.order,
-        timeout=redis.timeout,
+        timeout=redis.timeout if timeout is None else timeout,
+        measures=measures,
         partitions=redis.partitions,
+        hearing=hearing,
     )
 
 

@@ -18,13 +18,15 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from time import monotonic
 from typing import Any, TypeVar
 
 import structlog
 
+from groupflow.core.checkup import Check
 from groupflow.core.errors import StoreUnavailable
 from groupflow.store.client import StoreClient
-from groupflow.store.sessions import start
+from groupflow.store.sessions import Session, start
 from groupflow.upkeep.block import BlockWatch
 from groupflow.upkeep.renew import Holder, Renewer
 
@@ -40,8 +42,9 @@ class Kept:
     """The lease of one partition."""
 
     client: StoreClient  # the thread's own connection, which it closes at its end
-    holder: Holder  # told on the daemon's loop
-    renewer: Callable[[Told], Renewer]  # makes the renewer, which tells the `Told`
+    session: Session
+    told: Told  # what the renewer tells
+    renewer: Renewer  # any thread may read its floats
 
 
 class LeaseThread:
@@ -50,18 +53,17 @@ class LeaseThread:
     def __init__(self, watch: BlockWatch, kept: Sequence[Kept]) -> None:
         """Starts nothing before `running`. `watch` sees whether the daemon's loop turns."""
         self.watch = watch
-        self._clients = [each.client for each in kept]
-        self._told = [Told(each.holder) for each in kept]
-        # Any thread may read their floats.
-        self.renewers = [each.renewer(told) for each, told in zip(kept, self._told, strict=True)]
+        self._kept = kept
+        self.renewers = [each.renewer for each in kept]
+        self._is_named = False  # this process, in all sessions alike
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leaving = asyncio.Event()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run the thread, for the loop that runs now."""
-        for told in self._told:
-            told.loop = asyncio.get_running_loop()
+        for each in self._kept:
+            each.told.loop = asyncio.get_running_loop()
         self.watch.begin()
         began, ended = Future[asyncio.AbstractEventLoop](), Future[None]()
         thread = threading.Thread(
@@ -89,17 +91,8 @@ class LeaseThread:
         try:
             await self._leaving.wait()
         finally:
-            for client in self._clients:
-                await client.close()
-
-    async def name_process(self) -> str:
-        """Name this process, with all partitions that answer (`store.sessions.start`).
-
-        Raises:
-            StoreUnavailable: none answers.
-            ServerUnreachable: a Redis refused the credentials.
-        """
-        return await self.carry(start(self._clients))
+            for each in self._kept:
+                await each.client.close()
 
     async def open(self) -> None:
         """Open a session in each partition that answers; in the others, once they do.
@@ -108,6 +101,11 @@ class LeaseThread:
             StoreUnavailable: none answers.
             ServerUnreachable: a Redis refused the credentials.
         """
+        if not self._is_named:
+            process = await self.carry(start([each.client for each in self._kept]))
+            for kept in self._kept:
+                kept.session.process = process
+            self._is_named = True
         opening = [self.carry(renewer.open()) for renewer in self.renewers]
         refusals = [
             each
@@ -121,6 +119,34 @@ class LeaseThread:
             raise refusals[0]
         for each in refusals:
             log.debug("session.not_opened", error=str(each))
+
+    async def opened(self) -> None:
+        """Wait for calls that may be opening sessions, though their callers were cancelled."""
+        await asyncio.gather(*(self.carry(renewer.opened()) for renewer in self.renewers))
+
+    def checks(self, *, has_started: bool) -> list[Check]:
+        """Whether leases are held, and claims may be made, for `/readyz`."""
+        without = [n for n, renewer in enumerate(self.renewers) if not renewer.holds_lease]
+        of = len(self.renewers)
+        if not has_started or len(without) == of:
+            return [Check("lease", "fail", "none: nothing runs"), *self._claims_check()]
+        lease = Check("lease", "ok", "held")
+        if without:
+            missing = ", ".join(map(str, without))
+            found = f"none in {len(without)} of {of} partitions: {missing}"
+            lease = Check("lease", "warn", found)
+        return [lease, *self._claims_check()]
+
+    def _claims_check(self) -> list[Check]:
+        """Where Redis gives nothing out for now; see ADR 0045."""
+        ends = {n: renewer.held_until for n, renewer in enumerate(self.renewers)}
+        held = {n: end - monotonic() for n, end in ends.items() if end is not None}
+        if not held:
+            return []
+        where = f"partition {', '.join(map(str, held))}" if len(ends) > 1 else "Redis"
+        left = max(0.0, *held.values(), 0.0)
+        found = f"{where} gives nothing out: it may have lost claims; {left:.1f} s at the most"
+        return [Check("claims", "warn", found, "They go on once every daemon has renewed.")]
 
     async def carry(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
         """Run `work` in the thread, and raise its error; it is cancelled with the caller."""

@@ -16,7 +16,8 @@ from groupflow.flow.exchange import Exchanger
 from groupflow.flow.handling import Runners
 from groupflow.flow.slots import Source
 from groupflow.flow.worker import Rules, Worker
-from groupflow.flow.workforce import WorkerPool, Workforce
+from groupflow.flow.workforce import Holding, WorkerPool, Workforce
+from groupflow.store.envelope import Pool
 
 
 def _rules(daemon: str) -> Rules:
@@ -88,9 +89,6 @@ class Exchanges:
     def open_session(self) -> None:
         self.heard.append("open")
 
-    async def run(self) -> None:
-        self.heard.append("run")
-
 
 class Lobby(Dispatcher):
     """A dispatcher that notes what it is told."""
@@ -113,7 +111,8 @@ class World:
         self.exchanges = {"plain": Exchanges("plain"), "grouped": Exchanges("grouped")}
         self.plain, self.grouped = self._pool("plain", 2), self._pool("grouped", 3)
         self.force = Workforce({"plain": self.plain, "grouped": self.grouped})
-        self.holding = self.force.holding(0, self._on_session)
+        exchanges = cast(dict[Pool, Exchanger], self.exchanges)
+        self.holding = Holding(exchanges, lambda: self.force.workers, self._on_session)
         self.tasks: list[asyncio.Task[None]] = []
 
     def _pool(self, name: Any, size: int) -> WorkerPool:
@@ -263,14 +262,6 @@ async def test_what_becomes_of_the_lease_reaches_all_that_run_under_it(world: Wo
     world.holding.session_opened()
     assert [each.heard for each in world.exchanges.values()] == [["close", "open"]] * 2
     assert world.sessions == 1
-
-
-async def test_each_pool_has_its_exchanges_run(world: World) -> None:
-    running = world.force.exchanging()
-    assert list(running) == ["exchange plain", "exchange grouped"]
-    for each in running.values():
-        await each
-    assert [each.heard for each in world.exchanges.values()] == [["run"]] * 2
 
 
 async def test_a_stop_waits_for_what_runs_and_hands_back_the_rest(world: World) -> None:

@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from groupflow.broker.consumer import Delivery
-from groupflow.building import admission_of
 from groupflow.core.limits import Debounce
+from groupflow.flow.admission import Admission
 from groupflow.schedule.definitions import Definition, definitions_of
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule
@@ -53,7 +53,7 @@ def settings(**facts: Any) -> Settings:
 
 
 def test_it_travels_with_the_messages_of_its_rule() -> None:
-    admission = admission_of(settings(debounce=2, debounce_max=7))
+    admission = Admission.of(settings(debounce=2, debounce_max=7))
     for app, packed in (("a", b'["t","","groups[0]","",2000000,7000000]'), ("b", b""), ("c", b"")):
         body = b'{"app_name":"%s","type":"t","k":1}' % app.encode()
         arrival = admission.admit(Delivery(1, body, "m", None, {}, None))

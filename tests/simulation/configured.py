@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from groupflow import building
+from groupflow import daemon
 from groupflow.settings.model import (
     Http,
     RabbitMQ,
@@ -118,9 +118,9 @@ def patched(fleet: Fleet) -> list[Any]:
     return [
         patch("groupflow.flow.intake.connect", connect),
         patch("groupflow.flow.intakes.connect", connect),
-        patch.object(building, "LeaseThread", SimulatedLease),
+        patch.object(daemon, "LeaseThread", SimulatedLease),
         patch("groupflow.daemon.configure_logging"),
         patch("groupflow.broker.connection._hear_out"),  # there is no reader behind a channel
-        patch("groupflow.account.os", SimpleNamespace(getpid=_pid)),
-        patch("groupflow.account.socket", SimpleNamespace(gethostname=lambda: "simulated")),
+        patch("groupflow.daemon.os", SimpleNamespace(getpid=_pid)),
+        patch("groupflow.daemon.socket", SimpleNamespace(gethostname=lambda: "simulated")),
     ]

@@ -17,10 +17,10 @@ from groupflow.core.errors import SessionReplaced
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
-from groupflow.store.sessions import Claimable, Session, Sessions
+from groupflow.store.sessions import Claimable, Session, Sessions, start
 from groupflow.upkeep import renew
 from groupflow.upkeep.block import BlockWatch
-from groupflow.upkeep.lease import Kept, LeaseThread
+from groupflow.upkeep.lease import Kept, LeaseThread, Told
 from groupflow.upkeep.renew import BLOCKED, Renewer
 from tests.deadlines import deadline
 from tests.store.bench import Bench
@@ -277,8 +277,9 @@ def lease_thread(
     watch = BlockWatch(
         monotonic, lambda _: {}, lease=LEASE, max_block=LEASE, measures=UpkeepMeasures()
     )
-    kept = Kept(client, listening, lambda told: Renewer(sessions, told, lease, lambda: INFO))
-    return LeaseThread(watch, [kept])
+    told = Told(listening)
+    renewer = Renewer(sessions, told, lease, lambda: INFO)
+    return LeaseThread(watch, [Kept(client, session, told, renewer)])
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -344,7 +345,9 @@ class TestLeaseThread:
         thread = lease_thread(bench, redis_server.url, Listening(session), session, lease=0.2)
         async with thread.running():
             await thread.open()
-            await bench.daemon("d1")  # another process under its name
+            other = Session("d1")
+            other.process = await start([bench.client])
+            await Sessions(bench.client, other, LEASE).register(INFO)
             async with asyncio.timeout(deadline()):
                 with pytest.raises(SessionReplaced):
                     await thread.carry(thread.renewers[0].run())
