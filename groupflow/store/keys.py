@@ -20,7 +20,6 @@ spelled only here.
 | ``pools`` | hash | names of pools that ever had a task or a worker → since when |
 | ``pool_pullers:<pool>`` | zset | ``pool/<pool>/<worker>``, as daemons → when its lease runs out |
 | ``pool_holders:<pool>`` | zset | those of them that hold tasks → how many; under '' their sum |
-| ``pullers`` | zset | workers of all pools, as an earlier version left them; `reap` empties it |
 | ``held`` | zset | groups whose head isn't due yet → due |
 | ``lock:<group>`` | string | the group runs: ``fence daemon slot`` |
 | ``runs`` | hash | group → the last fence that its run has, and how far in its lane that reaches |
@@ -94,7 +93,7 @@ _WHOLE = (
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "carried", "samples", "tallies", "renamed", "moved", "partitions",
     "epoch", "recovering", "schedules", "limits", "sharing", "rates", "closed", "scans", "runs",
-    "resumes", "waiting_groups", "turns", "standing", "charged", "charges", "pools", "pullers",
+    "resumes", "waiting_groups", "turns", "standing", "charged", "charges", "pools",
     "by_hand", "by_hand_ends", "by_hand_news",
     "debouncing", "losing",
 )  # fmt: skip

@@ -242,19 +242,14 @@ def _claims(found: Snapshot) -> Iterator[Violation]:
 
 def _pullers(found: Snapshot) -> Iterator[Violation]:
     """Each worker that pulls stands in its own pool, and counts for as many tasks as it holds."""
-    uncounted = set(found.names("pullers"))
-    held = Counter(
-        claim.daemon
-        for claim in found.checkpoints
-        if puller_of(claim.daemon) and claim.daemon not in uncounted
-    )
+    held = Counter(claim.daemon for claim in found.checkpoints if puller_of(claim.daemon))
     counted = Counter[str]()
-    for pool, members in found.indexes("pullers"):
+    for pool, members in found.pools.get("pullers", {}).items():
         for name in members:
             of = puller_of(name.decode())
-            if of is None or pool not in ("", of[0]):
+            if of is None or pool != of[0]:
                 yield Violation("S9", f"{name.decode()} stands among the workers of {pool!r}")
-        if pool and pool not in found.fields("pools"):
+        if pool not in found.fields("pools"):
             yield Violation("S8", f"the pool {pool} has workers, and no name for who reaps")
     for pool, members in found.pools.get("holders", {}).items():
         told = {name.decode(): int(number) for name, number in members.items()}

@@ -29,7 +29,7 @@ _WHOLE_KINDS = (
     "segments", "count", "carried", "samples", "tallies", "renamed", "moved", "partitions", "epoch",
     "recovering", "runs", "resumes", "schedules",
     "limits", "by_hand", "by_hand_ends", "by_hand_news", "sharing", "rates", "closed",
-    "scans", "pools", "pullers",
+    "scans", "pools",
     "waiting_groups", "turns", "standing", "charged", "charges", "debouncing", "losing",
 )  # fmt: skip
 _READ = """
@@ -92,8 +92,8 @@ class Snapshot:
     @cached_property
     def leased(self) -> set[str]:
         """Daemons and workers that pull that have a lease, whether it runs or not."""
-        pullers = (name.decode() for _, members in self.indexes("pullers") for name in members)
-        return {*self.names("daemons"), *pullers}
+        pools = self.pools.get("pullers", {}).values()
+        return {*self.names("daemons"), *(name.decode() for names in pools for name in names)}
 
     def pool_of(self, element: bytes) -> str:
         """The pool of a task; empty where daemons run it."""

@@ -220,13 +220,6 @@ DAMAGES = [
         test_witnesses.test_a_name_that_nobody_would_miss_needs_one,
     ),
     Damage(
-        "an elder who should be a witness",
-        Verb.REGISTER,
-        "or has_elder()",
-        "",
-        test_witnesses.test_beside_a_version_that_knew_no_epochs_none_is_needed,
-    ),
-    Damage(
         "a crash of a process that lives",
         Verb.REGISTER,
         "hand_over(daemon, now, is_own and 'lived' or 'died')",

@@ -35,7 +35,7 @@ DAMAGES = [
     Damage(
         "an earlier process that tells of a later one",
         Verb.REGISTER,
-        "loser ~= 'died' and came_before(loser, process)",
+        "loser ~= 'died' and loser < process",
         "loser ~= 'died'",
         test_lost_leases.test_an_earlier_process_under_the_name_proves_nothing,
     ),

@@ -103,27 +103,6 @@ DAMAGES = [
         "",
         same(test_pullers.test_much_that_a_silent_worker_held_goes_back_in_pieces, "reaper"),
     ),
-    Damage(
-        "a worker of an earlier version that begins anew",
-        Verb.VISIT,
-        "or adopt(daemon, now) or 0",
-        "or 0",
-        same(test_pullers.test_workers_of_an_earlier_version_go_on, "visit"),
-    ),
-    Damage(
-        "what workers of an earlier version hold isn't counted",
-        Verb.REAP,
-        "count_held(puller, held)",
-        "",
-        same(test_pullers.test_workers_of_an_earlier_version_go_on, "reap"),
-    ),
-    Damage(
-        "all workers of an earlier version in one script",
-        Verb.REAP,
-        "call('ZRANGE', K.pullers, 0, MOST_TAKEN - 1)",
-        "call('ZRANGE', K.pullers, 0, -1)",
-        test_pullers.test_a_crowd_of_an_earlier_version_goes_by_pieces,
-    ),
 ]
 
 

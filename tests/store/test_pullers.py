@@ -16,7 +16,6 @@ from groupflow.store.keys import Keys
 from groupflow.store.pulling import Puller, daemon_name
 from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
 from tests.store.bench import Bench, arrival, bury, ids
-from tests.store.life import why
 from tests.store.test_pools import LEASE, POOL, Worker, pool, pooled
 
 TAKEN = 100  # tasks and sessions that one script takes away, about
@@ -40,11 +39,9 @@ class Bound(Worker):
         self.puller = Puller(pool, name, LEASE, most)
 
 
-def crowd(
-    bench: Where, names: Iterable[str], ends: int = 1, *, of: str = POOL, earlier: bool = False
-) -> None:
-    """Sessions that are there without a call, as this version leaves them, or an earlier one."""
-    key = bench.keys("pullers") if earlier else bench.keys("pool_pullers", of)
+def crowd(bench: Where, names: Iterable[str], ends: int = 1, *, of: str = POOL) -> None:
+    """Sessions that are there without a call."""
+    key = bench.keys("pool_pullers", of)
     bench.raw.hsetnx(bench.keys("pools"), of, "1")
     every = list(enumerate(names))
     for first in range(0, len(every), 1000):
@@ -301,81 +298,3 @@ async def test_tasks_of_daemons_go_back_by_the_hundred(bench: Bench) -> None:
     wait, rows = await reaper.sessions.reap()
     assert len(rows) == 50
     assert wait != 0
-
-
-def as_earlier(bench: Bench, *workers: Worker, ends: int | None = None) -> None:
-    """They are as an earlier version would have left them."""
-    for one in workers:
-        pool, daemon = one.puller.pool, one.puller.daemon
-        found: Any = bench.raw.zscore(bench.keys("pool_pullers", pool), daemon)
-        bench.raw.zadd(bench.keys("pullers"), {daemon: int(found) if ends is None else ends})
-    for of in {one.puller.pool for one in workers}:
-        bench.raw.delete(bench.keys("pool_pullers", of), bench.keys("pool_holders", of))
-        bench.raw.hdel(bench.keys("pools"), of)
-
-
-@pytest.mark.parametrize("first", ["visit", "reap"])
-async def test_workers_of_an_earlier_version_go_on(bench: Bench, first: str) -> None:
-    """With what they hold, counted from here on."""
-    await bench.enqueue(*(pooled(f"p{n}") for n in range(3)), pooled("a", "a"))
-    anna = Bound(bench, "anna", 1)
-    claims = await anna.claim(4)
-    as_earlier(bench, anna)
-    if first == "visit":
-        assert len((await anna.visit()).held) == 4
-    else:
-        wait, rows = await (await bench.daemon()).sessions.reap()
-        assert rows == []
-        assert wait
-    assert (await pool(bench)).held == 4
-    assert "held by anna" in (await why(bench, "a")).reason
-    with pytest.raises(PoolFull):
-        await Bound(bench, "zoe", 1).visit()
-    assert await anna.complete(*claims) == []
-    assert bench.raw.exists(bench.keys("pullers")) == 0
-
-
-async def test_of_an_earlier_version_so_many_slots_are_looked_at(bench: Bench) -> None:
-    workers = [Worker(bench, f"w{n}") for n in range(6)]
-    for n, worker in enumerate(workers):
-        await bench.enqueue(*(pooled(f"p{n}-{m}") for m in range(250)))
-        assert len(await worker.claim(250)) == 250
-    as_earlier(bench, *workers)
-    reaper = await bench.daemon()
-    assert (await reaper.sessions.reap())[0] == 0
-    assert sessions(bench) == 4, "1000 slots"
-    wait, rows = await reaper.sessions.reap()
-    assert wait
-    assert rows == []
-    assert (await pool(bench)).held == 1500
-
-
-async def test_a_crowd_of_an_earlier_version_is_counted_soon(bench: Bench) -> None:
-    """Its leases run: it is known before the first of them ends, and nobody lost one."""
-    now = bench.server_time()
-    crowd(bench, (f"s{n}" for n in range(350)), now + int(LEASE * 1e6), earlier=True)
-    reaper = await bench.daemon()
-    for left in (250, 150, 50):
-        assert (await reaper.sessions.reap())[0] == 0
-        assert bench.raw.zcard(bench.keys("pullers")) == left
-    wait, _ = await reaper.sessions.reap()
-    assert wait
-    assert (await pool(bench)).known == 350
-
-
-async def test_a_crowd_of_an_earlier_version_goes_by_pieces(bench: Bench) -> None:
-    await bench.enqueue(pooled("x", pool="others"))
-    olga = Worker(bench, "olga", "others")
-    await olga.claim(1)
-    as_earlier(bench, olga, ends=1)
-    crowd(bench, (f"gone{n}" for n in range(1500)), earlier=True)
-    reaper, passes, taken = await bench.daemon(), 0, list[str]()
-    wait: float | None = 0.0
-    while wait == 0:
-        wait, rows = await reaper.sessions.reap()
-        passes, taken = passes + 1, taken + [row.id for row in rows]
-        assert bench.raw.zcard(bench.keys("pullers")) >= 1501 - passes * TAKEN
-        assert bench.audit() == []
-    assert taken == ["x"]
-    assert 1500 // TAKEN <= passes <= 2 * 1500 // TAKEN + 3
-    assert bench.raw.exists(bench.keys("pullers")) == 0

@@ -408,20 +408,6 @@ async def test_a_birth_is_redis_clock(bench: Bench) -> None:
     assert 0 <= seconds * 1_000_000 + micros - int(again[:16]) < 60_000_000
 
 
-@pytest.mark.parametrize("named", ["", "f" * 32])
-async def test_a_version_that_knew_no_births_came_before(bench: Bench, named: str) -> None:
-    """It named its process otherwise, or not at all."""
-    daemon = await bench.daemon("d1")
-    bench.raw.hset(bench.keys("daemon", "d1"), "process", named)
-    with pytest.raises(SessionLost):
-        await daemon.sessions.renew()
-    bench.raw.hdel(bench.keys("daemon", "d1"), "process")
-    with pytest.raises(SessionLost):
-        await daemon.sessions.renew()
-    await daemon.sessions.register({})
-    await daemon.sessions.renew()
-
-
 async def test_a_daemon_tells_of_itself_alone(bench: Bench) -> None:
     """What it tells stands in the place of what it told; whose session is over tells nothing."""
     older = await bench.daemon("d1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from groupflow.store.sessions import Sessions
 from tests.store.bench import Bench, Daemon
-from tests.store.test_epochs import LONG, begin
+from tests.store.test_epochs import begin
 
 
 async def test_who_comes_beside_others_waits_until_they_know(bench: Bench) -> None:
@@ -64,14 +64,3 @@ async def test_a_session_that_is_a_lease_old_needs_no_witness(bench: Bench) -> N
     await daemon.sessions.renew()
     await other.sessions.renew()
     assert other.session.is_witnessed, "it is a witness itself"
-
-
-async def test_beside_a_version_that_knew_no_epochs_none_is_needed(bench: Bench) -> None:
-    """It shows nothing, and no recovery ends while it is known."""
-    await bench.daemon("d1")
-    bench.raw.hdel(bench.keys("daemon", "d1"), "epoch", "lease")
-    second = await bench.daemon("d2")
-    assert second.session.is_witnessed
-    bench.begin_epoch(second)
-    second.sessions = Sessions(bench.client, second.session, LONG)
-    assert (await second.sessions.renew()).recovering is not None

@@ -15,7 +15,6 @@ local function living(now)
     for _, daemon in ipairs(some) do names[#names + 1] = daemon end
   end
   look(K.daemons)
-  look(K.pullers)
   for _, pool in ipairs(pools()) do look(K.pool_pullers .. pool) end
   return #names > 0 and names
 end

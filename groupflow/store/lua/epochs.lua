@@ -101,14 +101,6 @@ local function proves(daemon, shown, now)
   return goes_on({ epoch = shown.epoch, fence = 0 }) and shown.enrolled <= epoch.enrolled and lease >= now
 end
 
--- Whether a daemon whose version knows no epochs is here. It never comes, so no recovery ends early.
-local function has_elder()
-  for _, name in ipairs(call('ZRANGE', K.daemons, 0, MOST_DAEMONS - 1)) do
-    if not call('HGET', K.daemon .. name, 'epoch') then return true end
-  end
-  return false
-end
-
 -- An awaited daemon has come, or has gone.
 local function arrive(is_proof)
   call('HINCRBY', K.epoch, 'awaited', -1)

@@ -35,15 +35,6 @@ for _, daemon in ipairs(expired(K.daemons, ARGV[1])) do
 end
 wait_for(K.daemons)
 
-local looked = 0
-for _, puller in ipairs(call('ZRANGE', K.pullers, 0, MOST_TAKEN - 1)) do
-  if looked < MOST_LOOKED_AT then
-    local _, slots = adopt(puller, now)
-    looked = looked + slots
-  end
-end
-if call('EXISTS', K.pullers) == 1 then wait = 0 end
-
 -- Each pool has the same share of what a script takes, in steps: a session is one, and so is each of its tasks. So no
 -- pool waits for another, even if many of its workers are gone. Where there are more pools than steps, each call begins
 -- with another one.

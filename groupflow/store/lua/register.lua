@@ -24,12 +24,12 @@ enter_epoch(now, tonumber(ARGV[2]))
 local known = call('HMGET', key, 'session', 'process')
 local session, rows = known[1], {}
 local is_own = session and known[2] == process
-if session and came_before(process, known[2] or '') then return { 'REPLACED', {}, '', 0 } end
+if session and process < known[2] then return { 'REPLACED', {}, '', 0 } end
 local birth = sub(process, 1, 16)
 if birth > (call('HGET', K.epoch, 'birth') or NEVER) then call('HSET', K.epoch, 'birth', birth) end
 -- If this server loses it, its name is awaited; or no daemon is known whose coming could end a recovery.
 local witnessed = call('HGET', K.epoch, 'witnessed') or NEVER
-local is_missed = (session and session <= witnessed) or call('ZCARD', K.daemons) == 0 or has_elder()
+local is_missed = (session and session <= witnessed) or call('ZCARD', K.daemons) == 0
 if is_awaited(daemon) then arrive(is_own and proves(daemon, shown, now)) end
 raise(shown)
 judge_loss(daemon, process)

@@ -32,22 +32,16 @@ end
 -- by one. A task with two crashes keeps the mark to the end.
 local mark -- of the daemon that this script acts for, or false
 
--- Whether a process came before another one. Each begins with its birth (see start.lua), by which all partitions agree
--- which of two with one name lives on; a shorter one is of a version that knew none.
-local function came_before(one, other)
-  if #one ~= #other then return #one < #other end
-  return one < other
-end
-
--- A session is a number and the process that opened it, in this order where a daemon shows its own. Only a later
+-- A session is a number and the process that opened it, in this order where a daemon shows its own. A process begins
+-- with its birth (see start.lua), by which all partitions agree which of two with one name came later. Only a later
 -- process replaces the caller. An earlier one stands here where it found no session: the caller was reaped, or Redis
 -- lost what it had written. Nor is the caller replaced where its own process opened another session.
 local function session_state(daemon, session)
   local known = call('HMGET', K.daemon .. daemon, 'session', 'process', 'suspect')
-  local number, process = known[1], known[2] or ''
+  local number, process = known[1], known[2]
   if not number then return 'EXPIRED' end
   if number .. process ~= session then
-    return came_before(sub(session, 17), process) and 'REPLACED' or 'EXPIRED'
+    return sub(session, 17) < process and 'REPLACED' or 'EXPIRED'
   end
   mark = known[3]
   return 'OK'
@@ -168,7 +162,7 @@ local function judge_loss(daemon, process)
   if loser == process then
     call('DEL', K.lost .. daemon)
     call('ZREM', K.losing, daemon)
-  elseif loser and loser ~= 'died' and came_before(loser, process) then
+  elseif loser and loser ~= 'died' and loser < process then
     count_deaths(daemon, MOST_DEATHS)
   end
 end
@@ -265,19 +259,3 @@ end
 
 -- One script takes so many tasks away from pullers, and looks at so many of their slots.
 local MOST_TAKEN, MOST_LOOKED_AT = 100, 1000
-
--- An earlier version had the workers of all pools in `pullers`, and counted nothing: moves one of them to its pool's.
--- Returns until when its lease runs (µs), and how many slots it looked at; nil where it is none of these.
-local function adopt(puller, now)
-  local ends = call('ZSCORE', K.pullers, puller)
-  if not ends then return nil end
-  local pool, held, checkpoints = pool_of(puller), 0, call('HVALS', K.worker .. puller)
-  for _, checkpoint in ipairs(checkpoints) do
-    if byte(checkpoint) == LIVE then held = held + 1 end
-  end
-  call('ZREM', K.pullers, puller)
-  call('ZADD', K.pool_pullers .. pool, ends, puller)
-  call('HSETNX', K.pools, pool, digits(now))
-  count_held(puller, held)
-  return tonumber(ends), #checkpoints
-end

@@ -20,7 +20,7 @@ local refusal = other_layout()
 if refusal then return refusal end
 enter_epoch(now, tonumber(ARGV[3]))
 local known = call('HMGET', key, 'session', 'process', 'epoch', 'suspect')
-local session, ends = known[1], tonumber(call('ZSCORE', leases, daemon) or nil) or adopt(daemon, now) or 0
+local session, ends = known[1], tonumber(call('ZSCORE', leases, daemon) or nil) or 0
 local function without(state) return { state, '', now, 0, epoch.id, {}, {} } end
 if session and (ends < now or known[3] ~= epoch.id) then
   local _, is_over = hand_over(daemon, now, ends >= now and 'lived' or 'died', MOST_TAKEN)
