@@ -17,7 +17,7 @@ def moment(seconds: float | None) -> str | None:
 
 
 def print_attempts(errors: Sequence[dict[str, Any]], indent: str = "  ") -> None:
-    """Print them, the oldest first; what an older version noted has less in it."""
+    """Print them, the oldest first; what was no attempt of a daemon has less in it."""
     for error in errors:
         facts = [f"attempt {error.get('attempt', '-')}"]
         if "at" in error:

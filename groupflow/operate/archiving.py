@@ -37,7 +37,6 @@ class Body:
     rest: bytes  # what stays of the envelope in Redis
     reason: tuple[str, ...]  # what stays of the reason, in pieces
     goes_along: bool  # whether errors and context are in `packed`
-    has_context: bool  # whether it has a context
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +88,8 @@ async def archive(client: StoreClient, bodies: Sequence[Body], places: Sequence[
     """
     calls: list[Call] = []
     for body, place in zip(bodies, places, strict=True):
-        # A version that would redrive without the context finds no such message, and refuses.
-        published_as = f"{place.message_id}+context" if body.has_context else place.message_id
         goes_along = "1" if body.goes_along else ""
-        call: list[Argument] = [body.id, body.died_at, place.offset, published_as, body.rest]
+        call: list[Argument] = [body.id, body.died_at, place.offset, place.message_id, body.rest]
         calls.append((OperatorVerb.ARCHIVE, [*call, goes_along, *body.reason]))
     return sum(await client.run_all(calls)) if calls else 0
 
@@ -108,7 +105,7 @@ async def stay(client: StoreClient, body: Body) -> bool:
 
 def place_of(offset: str, archived_as: str) -> Place:
     """Where a letter's body lies, from what its life says."""
-    return Place(int(offset), archived_as.partition("+")[0])
+    return Place(int(offset), archived_as)
 
 
 def beside_of(packed: bytes) -> Beside | None:
@@ -130,15 +127,8 @@ def _body_of(  # noqa: PLR0917  the row that the script answers, in its order
     context: bytes,
 ) -> Body:
     whole, goes_along = _with_beside(packed, reason, errors, context)
-    return Body(
-        id_.decode(),
-        died_at,
-        whole,
-        _rest_of(packed, *known),
-        _pieces_of(reason),
-        goes_along,
-        goes_along and bool(context),
-    )
+    rest = _rest_of(packed, *known)
+    return Body(id_.decode(), died_at, whole, rest, _pieces_of(reason), goes_along)
 
 
 def _with_beside(packed: bytes, *beside: bytes) -> tuple[bytes, bool]:
@@ -153,10 +143,9 @@ def _with_beside(packed: bytes, *beside: bytes) -> tuple[bytes, bool]:
         Envelope.unpack(head)
     except (ValueError, TypeError):
         return packed, False
-    if not head.endswith(b"]") or len(facts) > _BESIDE:
+    if not head.endswith(b"]") or len(facts) != _BESIDE:
         return packed, False
-    missing = b"".join([b",{}", b",null"][len(facts) - _BESIDE :] if len(facts) < _BESIDE else [])
-    return head[:-1] + missing + b"," + along + b"]" + line_feed + body, True
+    return head[:-1] + b"," + along + b"]" + line_feed + body, True
 
 
 def _pieces_of(reason: bytes) -> tuple[str, ...]:
@@ -178,5 +167,5 @@ def _rest_of(packed: bytes, *known: bytes | None) -> bytes:
         envelope = Envelope.unpack(packed)
     except ValueError:
         type_, group, tenant, scope = [None if fact is None else fact.decode() for fact in known]
-        envelope = Envelope(type_ or "", group or None, tenant or None, None, {}, b"", scope)
+        envelope = Envelope(type_ or "", group or None, tenant or None, None, {}, b"", scope or "")
     return replace(envelope, headers={}, body=b"").pack()

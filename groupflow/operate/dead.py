@@ -235,7 +235,7 @@ class DeadLetters:
         packed, group, facts, back, pool = b"", letter.group, ("", "", ""), ("", ""), ""
         if envelope is not None:
             packed, group = envelope.pack(), envelope.group
-            facts = (envelope.type, envelope.tenant or "", envelope.scope or "")
+            facts = (envelope.type, envelope.tenant or "", envelope.scope)
             pool = envelope.named_pool or ""
         if beside is not None:
             back = (beside.errors, beside.context)

@@ -15,7 +15,7 @@ from groupflow.store.scripts import (
 
 _INDEXES = (*PRELUDE, "operate/indexes")
 _NAMING = ("operate/naming",)
-_LETTERS = (*FACTS, *_NAMING, "operate/letters")
+_LETTERS = (*PRELUDE, *_NAMING, "operate/letters")
 _BURIAL = (*FACTS, "operate/burial")
 _MOVING = (*FACTS, "store/ids", DEBOUNCING, "operate/moving")
 _WALKING = (*SESSIONS, "operate/indexes", "operate/walking")

@@ -49,8 +49,7 @@ class Found:
     type: str
     group: str | None = None  # its group, None for a plain task
     tenant: str | None = None  # its tenant, if still known
-    # a digest of the application and tenant that own its id; None if an old version wrote it
-    scope: str | None = None
+    scope: str | None = None  # a digest of the application and tenant that own its id
     attempt: int = 1  # the attempt that runs or is next; of a finished task, the one that ended it
     crashes: int = 0  # how many claims of it ended with the death of their daemon
     lost_leases: int = 0  # and how many with a lost lease, without a known death
@@ -182,7 +181,7 @@ def _ended(id_: str, line: str) -> Found:
         crashes=crashes,
         lost_leases=lost_leases,
         since=seconds(line[:ARRIVAL_DIGITS]),
-        scope=rest[0] if rest else None,
+        scope=rest[0],
         superseded_by=superseded_by,
     )
 

@@ -77,7 +77,7 @@ class Arrival:
             errors,
             f"@{len(packed)} {laid_at}" if laid_at else packed,
             self.envelope.pack_facts(self.debounce) if is_listed_apart else b"",
-            self.envelope.scope or "",
+            self.envelope.scope,
         )
 
 

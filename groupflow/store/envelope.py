@@ -19,9 +19,6 @@ Pool: TypeAlias = Literal["plain", "grouped"]
 """Which workers: a task with a group is for those of the one, all others for the other."""
 
 
-_FACTS = 6  # that an envelope with a scope has beside its body
-
-
 @dataclass(slots=True)  # a frozen one takes three times as long to make, once a claim
 class Envelope:
     """What is known of a task from its routing on."""
@@ -32,9 +29,7 @@ class Envelope:
     rule: str | None  # the name of the rule that grouped it, None for a plain task
     headers: Mapping[str, Any]  # the AMQP headers, reduced to what JSON can carry
     body: bytes  # the published bytes
-    # whose its id is (`groupflow.core.scope`); None where a version of groupflow that knew no
-    # scopes has written it
-    scope: str | None = ""
+    scope: str = ""  # whose its id is (`groupflow.core.scope`)
     # whose workers come and ask for it; None where daemons run it. Not packed: it is in its life
     named_pool: str | None = None
 
@@ -43,11 +38,7 @@ class Envelope:
         return "grouped" if self.group else "plain"
 
     def pack(self) -> bytes:
-        facts: list[Any] = [self.type, self.group, self.tenant, self.rule]
-        if self.headers or self.scope is not None:
-            facts.append(self.headers)
-        if self.scope is not None:
-            facts.append(self.scope)
+        facts = [self.type, self.group, self.tenant, self.rule, self.headers, self.scope]
         return orjson.dumps(facts, default=repr) + b"\n" + self.body
 
     def pack_facts(self, debounce: Debounce | None = None) -> bytes:
@@ -73,11 +64,8 @@ class Envelope:
         known = orjson.loads(facts)
         if not isinstance(known, list):
             raise ValueError("no envelope of ours")  # noqa: TRY004  not its caller's mistake
-        if len(known) == _FACTS:  # as nearly all have; the other way takes longer
-            type_, group, tenant, rule, headers, scope = known
-        else:
-            type_, group, tenant, rule, *rest = known
-            headers, scope = (*rest, None)[:2] if rest else ({}, None)
+        # More may follow of a dead letter that lies in RabbitMQ.
+        type_, group, tenant, rule, headers, scope, *_ = known
         return cls(type_, group, tenant, rule, headers, body, scope)
 
     @classmethod
@@ -86,4 +74,4 @@ class Envelope:
         try:
             return cls.unpack(packed)
         except ValueError:
-            return cls("", group, None, None, {}, packed, None)
+            return cls("", group, None, None, {}, packed)

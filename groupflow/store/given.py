@@ -101,7 +101,7 @@ class Claim:
     # seconds, by Redis's clock, from when the task could first have been claimed; None where it
     # had been claimed before
     waited: float | None = None
-    scope: str | None = None  # whose its id is; None where that wasn't noted
+    scope: str = ""  # whose its id is
     run: Rest = NO_REST
     # Bytes of its envelope and its context that aren't here, but are to be fetched, or were let go:
     # its task has no body, no headers, and maybe no context. 0 where it is whole.

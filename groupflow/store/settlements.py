@@ -198,15 +198,14 @@ def _single(settlement: Retry | Advance | Bury, room: Room) -> tuple[Verb, list[
                 *(reason, orjson.dumps(errors), "park" if park else "skip"),
                 *(attempts, claim.task.type, claim.task.tenant or ""),
                 errors[-1]["error"] if errors else "",
-                *(() if claim.scope is None else (claim.scope,)),
-                # Only a daemon that knows the scope of its own tasks hands one on.
-                *(() if context is None or claim.scope is None else (context,)),
+                claim.scope,
+                *(() if context is None else (context,)),
             ]
 
 
 def _tenant(claim: Claim) -> tuple[Argument, ...]:
     """The tenant and the scope of a task."""
-    return claim.task.tenant or "", claim.scope or ""
+    return claim.task.tenant or "", claim.scope
 
 
 def is_attempt(error: dict[str, Any]) -> bool:

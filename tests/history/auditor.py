@@ -9,7 +9,6 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import orjson
 from redis import Redis
@@ -128,7 +127,7 @@ def _facts(found: Snapshot) -> Iterator[Violation]:
         life = found.lives.get(id_, {})
         told = life.get(b"type"), life.get(b"tenant")
         scope = _scope_of(packed)
-        if b"scope" in life and scope is not None and life[b"scope"].decode() != scope:
+        if b"scope" in life and life[b"scope"].decode() != scope:
             yield Violation("S9", f"{id_} is told to be of scope {life[b'scope']!r}, not {scope!r}")
         if told == (None, None):
             if id_ in dead or len(packed) > READ_WHOLE:
@@ -137,10 +136,9 @@ def _facts(found: Snapshot) -> Iterator[Violation]:
             yield Violation("S9", f"{id_} is told to be {told}, and is ({type_!r}, {tenant!r})")
 
 
-def _scope_of(packed: bytes) -> str | None:
+def _scope_of(packed: bytes) -> str:
     """The scope that an envelope begins with."""
-    facts: list[Any] = orjson.loads(packed.partition(b"\n")[0])
-    return facts[5] if len(facts) > 5 else None
+    return str(orjson.loads(packed.partition(b"\n")[0])[5])
 
 
 def _renamed(found: Snapshot) -> Iterator[Violation]:
@@ -152,7 +150,7 @@ def _renamed(found: Snapshot) -> Iterator[Violation]:
             secret = b" ".join([salt, scope, b"%d" % number, message])
             digest = hashlib.sha1(secret, usedforsecurity=False).hexdigest()
             packed = found.tasks.get(f"{message.decode()}~{digest[:16]}")
-            if packed is not None and _scope_of(packed) not in (scope.decode(), None):
+            if packed is not None and _scope_of(packed) != scope.decode():
                 yield Violation("S6", f"a derived id of {field_!r} is a task of another scope")
 
 

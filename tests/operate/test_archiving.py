@@ -88,7 +88,6 @@ async def test_errors_and_context_count_leave_and_come_back(bench: Bench) -> Non
     assert letter.reason == f"{said[:REASON_SHOWN]} …", "it lies in pieces"
     assert letter.errors == []
     assert (await letters.envelope("t"))[1] == Place(7, "m7")
-    assert life[b"archived_as"] != b"m7", "a version before refuses it: it would lose the context"
 
     beside = beside_of(body.packed)
     assert beside is not None
@@ -102,24 +101,6 @@ async def test_errors_and_context_count_leave_and_come_back(bench: Bench) -> Non
     assert again.errors == whole.errors
     await daemon.complete(again)
     bench.events.clear()  # a redriven task starts once more, which the history can't know
-
-
-async def test_envelopes_of_earlier_versions_take_it_along(bench: Bench) -> None:
-    known = b'["t",null,null,null'
-    for n, rest in enumerate((b"", b',{"n":1.10}', b",{},null", b',{"n":[ ]},"s"')):
-        packed = known + rest + b"]"
-        await bench.enqueue(arrival(f"t{n}", dead="no"))
-        bench.raw.hset(bench.keys("tasks"), f"t{n}", packed + b"\nbody\n")
-        (body,) = [b for b in await bodies_for(bench, Session("d1")) if b.id == f"t{n}"]
-        assert body.goes_along
-        assert body.packed.startswith(packed[:-1])
-        assert Envelope.unpack(body.packed) == Envelope.unpack(packed + b"\nbody\n")
-        beside = beside_of(body.packed)
-        assert beside is not None
-        assert beside.reason == "no"
-    bench.raw.delete(bench.keys("tasks"), bench.keys("dead"), bench.keys("bodies"))
-    bench.raw.delete(*(bench.keys("life", f"t{n}") for n in range(4)), bench.keys("count"))
-    bench.events.clear()
 
 
 async def test_what_is_no_envelope_keeps_its_errors_here(bench: Bench) -> None:
@@ -214,9 +195,3 @@ async def test_what_stays_counts_and_is_handed_to_nobody(bench: Bench) -> None:
     assert await letters.drop(letter)
     assert (await bench.status()).dead_staying == 0
     assert bench.count("dead_bytes") == held / 2
-
-
-async def test_a_letter_that_an_older_version_dropped_stays_not(bench: Bench) -> None:
-    bench.raw.zadd(bench.keys("staying"), {"gone": 1})
-    await DeadLetters(bench.client).sweep(1e6, 10)
-    assert (await bench.status()).dead_staying == 0

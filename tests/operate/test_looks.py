@@ -18,7 +18,7 @@ from groupflow.operate.whole.lists import list_groups
 from groupflow.operate.whole.namespace import Namespace
 from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import READ_WHOLE, Arrival
+from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Scripts, read_lua, render
@@ -194,32 +194,6 @@ async def test_what_died_at_the_door_is_routed_once(bench: Bench) -> None:
     assert (letter.died_at_the_door, letter.type, letter.tenant) == (False, "other", "43")
     assert letter.attempts == 1
     bench.events.clear()  # it ran by another route than it was published with
-
-
-@pytest.mark.parametrize("size", [10, READ_WHOLE + 1, 100_000])
-async def test_letters_that_an_older_version_buried_are_told_as_well(
-    bench: Bench, size: int
-) -> None:
-    """From what there is: the envelope where it isn't too large, and the errors."""
-    body = b"x" * size
-    await bench.enqueue(
-        Arrival("door", Envelope("t", None, "42", None, {}, body), dead="no tenant"),
-        Arrival("d0", Envelope("t", "a", "42", "r", {}, body)),
-    )
-    daemon = await bench.daemon()
-    await daemon.settle(bury(await daemon.claim_one()))
-    kept = {id_: bench.raw.hgetall(bench.keys("life", id_)) for id_ in ("door", "d0")}
-    for id_ in kept:
-        bench.raw.hdel(bench.keys("life", id_), "type", "tenant", "attempts", "door")
-    told = [each async for each in DeadLetters(bench.client).each()]
-    by_id = {each.id: each for each in told}
-    type_, tenant = ("t", "42") if size < 65_000 else ("", None)
-    assert (by_id["door"].type, by_id["door"].tenant) == (type_, tenant)
-    assert (by_id["door"].died_at_the_door, by_id["door"].attempts) == (True, 0)
-    assert (by_id["d0"].died_at_the_door, by_id["d0"].attempts) == (False, 1)
-    assert (by_id["d0"].group, by_id["d0"].reason) == ("a", "broken")
-    for id_, life in kept.items():  # for the auditor, who knows this version only
-        bench.raw.hset(bench.keys("life", id_), mapping=life)  # type: ignore[arg-type]
 
 
 async def test_a_letter_that_is_none_has_neither_story_nor_body(bench: Bench) -> None:

@@ -56,7 +56,7 @@ DAMAGES = [
         "end_life(id_of(elements[i]))",
         "call('DEL', K.life .. id_of(elements[i]))",
     ),
-    _end("bury", Verb.BURY, "put_down(id)\n  remove_reason", "remove_reason"),
+    _end("bury", Verb.BURY, "put_down(id)\n  keep_life", "keep_life"),
     _end("drop", OperatorVerb.DROP_WAITING, "end_life(id)", "call('DEL', K.life .. id)"),
     _end("hop", Verb.HOP, "end_life(id)", "call('DEL', K.life .. id)"),
     _end("deleted", Verb.EXCHANGE, "if has_life(element) then put_down(ids[i]) end", ""),

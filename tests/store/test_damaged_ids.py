@@ -31,15 +31,15 @@ DAMAGES = [
     Damage(
         "an id that is everybody's",
         Verb.ENQUEUE,
-        "owner = owner or scope_of(id)\n  return owner == nil or owner == scope",
+        "return (owner or scope_of(id)) == scope",
         "return true",
         test_ids.test_garbage_takes_no_ones_id,
     ),
     Damage(
         "an id that is everybody's when its task is over",
         Verb.ENQUEUE,
-        "    return owner == nil or owner == scope\n",
-        "    return true\n",
+        "return string.match(line, '\"(%x*)\"%]$') == scope",
+        "return true",
         test_ids.test_what_was_dropped_or_expired_is_still_its_scope_s,
     ),
     Damage(
@@ -73,14 +73,14 @@ DAMAGES = [
     Damage(
         "a dropped letter that is everybody's",
         OperatorVerb.DROP,
-        """ .. ',"' .. scope .. '"]'""",
+        """ .. ',"' .. scope_of(id) .. '"]'""",
         " .. ']'",
         test_ids.test_what_was_dropped_or_expired_is_still_its_scope_s,
     ),
     Damage(
         "an expired letter that is everybody's",
         OperatorVerb.SWEEP,
-        """ .. ',"' .. scope .. '"]'""",
+        """ .. ',"' .. scope_of(id) .. '"]'""",
         " .. ']'",
         test_ids.test_what_was_dropped_or_expired_is_still_its_scope_s,
     ),

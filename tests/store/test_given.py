@@ -18,7 +18,7 @@ NOW = 2_000_000  # µs
 def rest_of(number: int) -> Rest:
     told: list[bytes] = []
     for n in range(number):
-        envelope = Envelope("t", "g", None, "rule", {}, b"%d" % n, None)
+        envelope = Envelope("t", "g", None, "rule", {}, b"%d" % n)
         told += [b"%016d.t%d" % (1_000_000 + n * 500_000, n), envelope.pack()]
     return Rest("w1", "g", 7, told, NOW)
 
@@ -52,7 +52,7 @@ def test_what_can_be_told_without_a_look_into_it(reads: list[str]) -> None:
     rest = rest_of(4)
     assert (len(rest), rest.last_fence) == (4, 10)
     assert list(rest.waits()) == [1.0, 0.5, 0.0, 0.0]  # a clock that was set back is no wait
-    assert rest.bytes == 4 * len(Envelope("t", "g", None, "rule", {}, b"0", None).pack())
+    assert rest.bytes == 4 * len(Envelope("t", "g", None, "rule", {}, b"0").pack())
     assert reads == []
     assert [claim.waited for claim in rest] == list(rest.waits())
 

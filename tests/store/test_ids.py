@@ -6,7 +6,6 @@ from dataclasses import replace
 from hashlib import sha1
 from typing import Any
 
-import orjson
 import pytest
 
 from groupflow.operate.dead import DeadLetters
@@ -20,7 +19,7 @@ from tests.store.bench import Bench, arrival, bury
 OURS, THEIRS, NOBODYS = "0a0a0a0a", "1b1b1b1b", ""
 
 
-def of(scope: str | None, id_: str = "order-1", size: int = 2, **facts: Any) -> Arrival:
+def of(scope: str, id_: str = "order-1", size: int = 2, **facts: Any) -> Arrival:
     """A message of a scope."""
     body = b"{" + b" " * (size - 2) + b"}"
     return Arrival(id_, Envelope("t", "g", "42", "r", {}, body, scope), **facts)
@@ -273,20 +272,6 @@ async def test_a_derived_id_can_not_be_named_beforehand(bench: Bench) -> None:
     assert await taken(bench, of(THEIRS)) is None
     assert await taken(bench, of(NOBODYS, theirs)) is None
     bench.events.clear()  # one was taken in behind the bench's back
-
-
-async def test_entries_of_versions_that_knew_no_scopes_are_anybody_s(bench: Bench) -> None:
-    await bench.enqueue(of(None, "waits"), of(None, "done"))
-    daemon = await bench.daemon()
-    for claim in await daemon.claim("grouped", "w1"):
-        await daemon.complete(claim)
-    history: Any = bench.raw.hgetall(bench.keys("history_new"))
-    ((id_, line),) = history.items()
-    assert orjson.loads(line[16:]) == ["done", "t", "g", 1, 0]
-    for each in ("waits", "done"):
-        for scope in (OURS, NOBODYS):
-            assert await taken(bench, of(scope, each)) is None
-    assert id_ in (b"waits", b"done")
 
 
 async def test_where_nothing_clashes_nothing_is_kept(bench: Bench) -> None:

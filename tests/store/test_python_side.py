@@ -184,7 +184,7 @@ class TestSettlements:
         assert ordered == [*done, back]
         expected: list[Any] = ["d1", "5", "grouped", 2, 1, b"{}", 0]
         for n in (1, 2):
-            expected += [*_proof(n), settlements.history_line("done", "t", f"g{n}", 1)]
+            expected += [*_proof(n), settlements.history_line("done", "t", f"g{n}", 1, scope="")]
         assert calls == [(Verb.EXCHANGE, [*expected, *_proof(3), "w", "v"])]
 
     def test_what_is_rare_travels_alone_in_front_of_the_rest(self) -> None:
@@ -203,7 +203,7 @@ class TestSettlements:
         assert ordered == [every[n] for n in (5, 0, 2, 4, 3, 1)]
         assert [tuple(call[1][2:6]) for call in calls[1:4]] == [_proof(1)] * 3
         assert calls[2][1][6:11] == [2, 2_500_000, "step-aside", b'[{"error":"E"}]', "task"]
-        assert calls[1][1][6:] == ["broken", b"[]", "park", 1, "t", "", ""]
+        assert calls[1][1][6:] == ["broken", b"[]", "park", 1, "t", "", "", ""]
 
     def test_a_burial_counts_attempts_and_names_the_last_error(self) -> None:
         """What a message died of at the door was none; of many attempts only some errors stay."""
@@ -285,12 +285,11 @@ def test_elements_and_checkpoints_are_cut_where_their_parts_begin() -> None:
 def test_what_others_wrote_is_a_bare_body() -> None:
     for packed in (b"no json", b'{"type": "t"}\nbody', b'["t"]\nbody'):
         found = Envelope.unpack_any(packed, "g")
-        assert (found.type, found.group, found.body, found.scope) == ("", "g", packed, None)
+        assert (found.type, found.group, found.body, found.scope) == ("", "g", packed, "")
 
 
 def test_an_envelope_comes_back_as_it_went() -> None:
-    """Also one of a version that knew no scopes, or had no headers."""
-    for headers, scope in (({}, ""), ({"a": 1}, "crm"), ({"a": 1}, None), ({}, None)):
+    for headers, scope in (({}, ""), ({"a": 1}, "crm")):
         envelope = Envelope("t", "g", None, "rule", headers, b"body\nmore", scope)
         assert Envelope.unpack(envelope.pack()) == envelope
     assert Envelope("t", "g", None, None, {}, b"").pool == "grouped"

@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 
-from groupflow.operate.dead import DeadLetters
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.settlements import Complete, Release, Settlement
@@ -176,31 +175,15 @@ async def test_bury_keeps_the_body_and_the_reason(bench: Bench) -> None:
     assert bench.judge_drained() == []
 
 
-async def test_bury_tells_this_reason_and_no_piece_of_another(bench: Bench) -> None:
-    """An older version redrives an archived letter without taking its reason's pieces away."""
-    await bench.enqueue(arrival("p0"))
-    daemon = await bench.daemon()
-    claim = await daemon.claim_one("plain")
-    bench.raw.hset(bench.keys("life", "p0"), mapping={f"reason_{n}": "old" for n in (2, 3, 4)})
-    claim.element = claim.element.replace(b".", b"+")  # what has a life says so
-    key = bench.keys("worker", "d1")
-    checkpoint: Any = bench.raw.hget(key, "w1")
-    bench.raw.hset(key, "w1", checkpoint.replace(b".p0", b"+p0"))
-    await daemon.settle(bury(claim, "new"))
-    letter = await DeadLetters(bench.client).get("p0")
-    assert letter is not None
-    assert letter.reason == "new"
-
-
 async def test_bury_keeps_whose_the_id_is(bench: Bench) -> None:
-    """Beside the letter, which may leave Redis; nothing where a version wrote it that knew none."""
-    for id_, scope in (("p0", "0a"), ("p1", ""), ("p2", None)):
+    """Beside the letter, which may leave Redis."""
+    for id_, scope in (("p0", "0a"), ("p1", "")):
         await bench.enqueue(Arrival(id_, Envelope("t", None, "42", None, {}, b"{}", scope)))
     daemon = await bench.daemon()
-    claims = await daemon.claim("plain", "w1", "w2", "w3")
+    claims = await daemon.claim("plain", "w1", "w2")
     assert await daemon.settle(*(bury(claim) for claim in claims)) == []
-    told = [bench.raw.hget(bench.keys("life", f"p{n}"), "scope") for n in range(3)]
-    assert told == [b"0a", b"", None]
+    told = [bench.raw.hget(bench.keys("life", f"p{n}"), "scope") for n in range(2)]
+    assert told == [b"0a", b""]
 
 
 async def test_a_plain_task_parks_nothing(bench: Bench) -> None:

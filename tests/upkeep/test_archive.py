@@ -21,7 +21,7 @@ BOUND = 1000
 
 
 def body(id_: str) -> Body:
-    return Body(id_, b"1", id_.encode() * 10, b"", (), goes_along=False, has_context=False)
+    return Body(id_, b"1", id_.encode() * 10, b"", (), goes_along=False)
 
 
 class World:

@@ -8,8 +8,7 @@ end
 
 -- Removes a task for good. Its line in the history (JSON) stays, with its scope at the end.
 local function erase(id, line, now)
-  local scope = scope_of(id)
-  if scope then line = string.sub(line, 1, -2) .. ',"' .. scope .. '"]' end
+  line = string.sub(line, 1, -2) .. ',"' .. scope_of(id) .. '"]'
   remove_delay(id)
   remove_body(id)
   call('HDEL', K.tasks, id)

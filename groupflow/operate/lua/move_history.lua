@@ -5,7 +5,7 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'out' · 2 'new' or 'old' · 3 cursor, '0' to begin · 4 how many to look at
 --          or 1 'in' · 2 'new' or 'old' · 3 random text, for a salt if there is none yet · then three
---          each: id · scope ('?' if unknown) · line
+--          each: id · scope · line
 --          or 1 'done' · 2 'new' or 'old' · then the ids
 -- returns  of 'out': { next cursor, rows of { id, group or '', the id that decides where a plain task lies,
 --          scope, line } }; else nothing
@@ -19,7 +19,7 @@ if ARGV[1] == 'out' then
     local id, line = page[2][i], page[2][i + 1]
     local is_sound, facts = pcall(cjson.decode, sub(line, 17))
     local group = is_sound and type(facts[3]) == 'string' and facts[3] or ''
-    rows[#rows + 1] = { id, group, name_of(id, scope_in(line)), scope_in(line) or '?', line }
+    rows[#rows + 1] = { id, group, name_of(id, scope_in(line)), scope_in(line), line }
   end
   return { page[1], rows }
 elseif ARGV[1] == 'in' then
@@ -33,11 +33,11 @@ elseif ARGV[1] == 'in' then
     elseif call('HEXISTS', K.tasks, id) == 1 then
       owner = scope_of(id)
     end
-    if kept and (owner == nil or scope == '?' or owner == scope) then
+    if kept and owner == scope then
       if sub(line, 1, 16) > sub(kept, 1, 16) then call('HSET', place_of, id, line) end
     elseif not is_known(id) then
       call('HSET', key, id, line)
-    elseif owner ~= nil and scope ~= '?' and owner ~= scope then
+    elseif owner ~= scope then
       call('HSETNX', K.segments, 'salt', ARGV[3])
       call('HSET', key, free_id(id, scope), line)
     end -- else it runs again under this id, so the id is known

@@ -18,7 +18,7 @@ local function add(element, group, score)
   local life = has_life(element) and call('HGETALL', K.life .. id) or {}
   local envelope = call('HGET', K.tasks, id) or nil
   bytes = bytes + (envelope and #envelope or 0)
-  local scope = scope_of(id) or ''
+  local scope = scope_of(id)
   local parked = where == 'dead' and group ~= '' and call('HGET', K.parked, group) or nil
   if parked and cjson.decode(parked)[1] ~= id then parked = nil end
   rows[#rows + 1] = { id, group, name_of(id, scope), element, cmsgpack.pack({

@@ -27,7 +27,7 @@ local function name_of(id, scope)
   local schedule = string.match(id, '^schedule:[%w._-]+')
   if schedule and scope == sub(redis.sha1hex((string.gsub(schedule, ':', ' ', 1))), 1, 8) then return schedule end
   local origin = #id > 17 and string.match(sub(id, -17), '^~%x+$') and sub(id, 1, -18)
-  if origin and call('HEXISTS', K.renamed, family(scope or '', origin)) == 1 then return origin end
+  if origin and call('HEXISTS', K.renamed, family(scope, origin)) == 1 then return origin end
   return id
 end
 

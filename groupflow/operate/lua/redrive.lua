@@ -19,7 +19,7 @@ local now = clock()
 local life = K.life .. id
 if not call('ZSCORE', K.dead, id) then return 0 end
 local archived = call('HGET', life, 'archived_as')
-if archived and string.match(archived, '^[^+]*') ~= ARGV[9] then return -1 end
+if archived and archived ~= ARGV[9] then return -1 end
 local kept = call('HMGET', life, 'standing', 'due')
 local due = kept[1] and tonumber(kept[2] or nil)
 local bytes = ARGV[3] ~= '' and #ARGV[3] or call('HSTRLEN', K.tasks, id)

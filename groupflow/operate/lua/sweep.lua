@@ -7,7 +7,4 @@
 local now = clock()
 local ids = call('ZRANGEBYSCORE', K.dead, '-inf', digits(now - ARGV[1]), 'LIMIT', 0, ARGV[2])
 for _, id in ipairs(ids) do forget(id, ARGV[3], now) end
--- Older versions don't know `staying`, and leave an entry there when they end a letter.
-local first = call('ZRANGE', K.staying, 0, 0)[1]
-if first and not call('ZSCORE', K.dead, first) then call('ZREM', K.staying, first) end
 return ids

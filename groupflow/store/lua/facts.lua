@@ -4,16 +4,15 @@
 -- a body may have megabytes; the task's life has the facts of what is longer, since its enqueue.
 local READ = 65536
 
--- The type, tenant and group that an envelope begins with, '' each where there is none; and its scope, nil where a
--- version that knew none wrote it.
+-- The type, tenant, group and scope that an envelope begins with, '' each where there is none.
 local function facts_in_envelope(id)
   local length = call('HSTRLEN', K.tasks, id)
-  if length == 0 or length > READ then return '', '', '' end
+  if length == 0 or length > READ then return '', '', '', '' end
   local line = string.match(call('HGET', K.tasks, id), '^[^\n]*')
   local is_sound, facts = pcall(cjson.decode, line)
-  if not is_sound or type(facts) ~= 'table' then return '', '', '' end
+  if not is_sound or type(facts) ~= 'table' then return '', '', '', '' end
   local function text(place) return type(facts[place]) == 'string' and facts[place] or '' end
-  return text(1), text(3), text(2), facts[6]
+  return text(1), text(3), text(2), text(6)
 end
 
 -- A task's type, tenant and group, '' each where there is none.
@@ -23,7 +22,7 @@ local function facts_of(id)
   return facts_in_envelope(id)
 end
 
--- The scope of a task, as its enqueue was told; nil where a version that knew no scopes wrote it.
+-- The scope of a task, as its enqueue was told.
 local function scope_of(id)
   local kept = call('HGET', K.life .. id, 'scope')
   if kept then return kept end

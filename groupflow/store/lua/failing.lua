@@ -44,15 +44,13 @@ end
 -- There will be none: the task becomes a dead letter, body and all. Its group goes on, or is parked behind the death
 -- until an operator redrives or drops it.
 --   at: reason · the errors of its attempts (JSON) · 'park' or 'skip' · how many attempts failed · type · tenant
---   ('' = none) · kind: what the last attempt failed of, without its words · scope, where that is known · context
---   (JSON) that it is to begin with when it is redriven, where that is another
+--   ('' = none) · kind: what the last attempt failed of, without its words · scope · context (JSON)
+--   that it is to begin with when it is redriven, where that is another
 local function give_up(element, group, at, now)
   local id, reason = id_of(element), ARGV[at]
   put_down(id)
-  remove_reason(id)
   keep_life(element, group, 'reason', reason, 'errors', ARGV[at + 1], 'attempts', ARGV[at + 3],
-    'type', ARGV[at + 4], 'tenant', ARGV[at + 5], 'kind', ARGV[at + 6])
-  if ARGV[at + 7] then call('HSET', K.life .. id, 'scope', ARGV[at + 7]) end
+    'type', ARGV[at + 4], 'tenant', ARGV[at + 5], 'kind', ARGV[at + 6], 'scope', ARGV[at + 7])
   if ARGV[at + 8] then call('HSET', K.life .. id, 'context', ARGV[at + 8]) end
   add_letter(id, now)
   call('HINCRBY', K.count, 'buried', 1)

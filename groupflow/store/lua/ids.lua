@@ -23,8 +23,7 @@ local function is_of_scope(id, scope)
     local last = string.find(envelope, '\n', 1, true) or 0
     if string.sub(envelope, last - #ending, last - 1) == ending then return true end
   end
-  owner = owner or scope_of(id)
-  return owner == nil or owner == scope
+  return (owner or scope_of(id)) == scope
 end
 
 -- The derived id of that number. A secret of this namespace is in it, so no client can take it beforehand.
@@ -47,13 +46,10 @@ local function any_derived(scope, id, newest, visit)
   return false
 end
 
--- Whether a known id belongs to a scope. Entries of versions that knew no scopes belong to all.
+-- Whether a known id belongs to a scope.
 local function belongs(id, scope)
   local line = call('HGET', K.history_new, id) or (old_history and call('HGET', K.history_old, id))
-  if line then
-    local owner = string.match(line, '"(%x*)"%]$')
-    return owner == nil or owner == scope
-  end
+  if line then return string.match(line, '"(%x*)"%]$') == scope end
   return is_of_scope(id, scope)
 end
 

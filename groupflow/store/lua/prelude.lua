@@ -276,8 +276,7 @@ end
 local LETTER_COSTS = 1360
 local LETTER_TEXTS = { 'group', 'type', 'tenant', 'reason', 'kind', 'errors', 'stage', 'context' }
 
--- An archived letter's reason stands in pieces: Redis keeps a hash of short values in half the memory. A version that
--- knows only the first piece reads the reason's beginning.
+-- An archived letter's reason stands in pieces: Redis keeps a hash of short values in half the memory.
 local function reason_of(id)
   local pieces = call('HMGET', K.life .. id, 'reason', 'reason_2', 'reason_3', 'reason_4')
   return (pieces[1] or '') .. (pieces[2] or '') .. (pieces[3] or '') .. (pieces[4] or '')
