@@ -27,7 +27,7 @@ from groupflow.flow.workforce import Holding, WorkerPool
 from groupflow.operate.bodies import archive_of
 from groupflow.operate.daemons import count_consumers
 from groupflow.operate.dead import DeadLetters
-from groupflow.operate.sampling import Latencies
+from groupflow.operate.sampling import Latencies, sample
 from groupflow.operate.tallying import Tallier, tally
 from groupflow.scans.scan import Scan
 from groupflow.scans.shards import Shards, Stores
@@ -52,9 +52,7 @@ from groupflow.upkeep.lease import Kept, Told
 from groupflow.upkeep.promote import promote
 from groupflow.upkeep.reap import Reaper
 from groupflow.upkeep.renew import RENEWALS_PER_LEASE, Renewer
-from groupflow.upkeep.roll import roll
-from groupflow.upkeep.sample import sample
-from groupflow.upkeep.sweep import sweep
+from groupflow.upkeep.sweep import roll, sweep
 
 COPIED_WITHIN = 1.0  # seconds for replicas to have a batch, before intake says that it waits
 MAX_THREADS = 20_000  # made when they are needed; a reload may ask for more workers

@@ -8,20 +8,26 @@ has seen. So each message is one task, in its place.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
-from groupflow.broker.address import Address
-from groupflow.broker.configured import checked
+from aio_pika.abc import AbstractConnection
+from aiormq.abc import AbstractChannel
+
+from groupflow.broker.connection import address_of, close_quietly, connect, open_channel
 from groupflow.broker.messages import Body, Message
-from groupflow.broker.publisher import IN_FLIGHT, Outgoing
+from groupflow.broker.partitions import declare
+from groupflow.broker.publisher import IN_FLIGHT, Address, Outgoing, TermPublisher
 from groupflow.broker.synchronous import SyncPublisher
-from groupflow.broker.terms import Terms
+from groupflow.core.backoff import Backoff
 from groupflow.core.errors import (
     BrokerUnavailable,
     ConfirmTimeout,
@@ -30,9 +36,15 @@ from groupflow.core.errors import (
     Unroutable,
 )
 from groupflow.core.headers import MAX_HEADERS
+from groupflow.core.outages import Outage
 
 if TYPE_CHECKING:
     from groupflow.settings.model import Settings
+
+HANDSHAKE = 10.0  # seconds for one try to connect
+HEARTBEAT = 10  # seconds
+
+log = logging.getLogger("groupflow.publisher")  # the application's own logging
 
 
 class Publisher:
@@ -317,3 +329,129 @@ class _Run:
 
     def _confirm_clock(self) -> None:
         self._progress = asyncio.get_running_loop().time()
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A connection's life."""
+
+    connection: AbstractConnection
+    channel: AbstractChannel
+    publisher: TermPublisher
+
+
+class Terms:
+    """The open connection, or the next one: publishers share it, and report it lost."""
+
+    def __init__(
+        self, url: str, address: Address, timeout: float, *, declared: tuple[str, int] | None
+    ) -> None:
+        """Bind how to connect.
+
+        Args:
+            url: of one node or several.
+            address: which queue a message goes to.
+            timeout: seconds that a message may go without a confirm.
+            declared: a queue and the number of its partitions, to be declared where they are
+                missing; ``None`` for publishers that don't.
+        """
+        self._url = url
+        self._address = address
+        self._timeout = timeout
+        self._declared = declared
+        self._term: Term | None = None
+        self.trouble: BrokerUnavailable | None = None  # why there is none now
+        self._outage = Outage(monotonic)
+        self._is_closed = False
+        self._opening = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Close the connection; none follows."""
+        self._is_closed = True
+        await self._end(self._term)
+
+    async def reach(self) -> Term:
+        """The open term, or a new one, with no time limit."""
+        backoff = Backoff()
+        async with self._opening:
+            while True:
+                if self._is_closed:
+                    raise GroupflowError("the publisher is closed")
+                if self._term is not None and not self._term.channel.is_closed:
+                    return self._term
+                await self._end(self._term)
+                try:
+                    self._term = await self._begin()
+                    self.trouble = None
+                    self._tell_of_return()
+                except BrokerUnavailable as error:
+                    self.trouble = error
+                    self._tell_of(error)
+                    await asyncio.sleep(backoff.next())
+
+    async def _begin(self) -> Term:
+        connection = await connect(
+            self._url, heartbeat=HEARTBEAT, timeout=HANDSHAKE, name="groupflow publisher"
+        )
+        try:
+            if self._declared is not None:
+                await declare(connection, *self._declared)
+            channel = await open_channel(connection, confirms=True)
+        except BaseException:
+            await close_quietly(connection.close())
+            raise
+        return Term(connection, channel, TermPublisher(channel, self._address, self._timeout))
+
+    async def lose(self, term: Term, error: BrokerUnavailable) -> None:
+        """Give a term up, unless another publisher did so and opened the next."""
+        self.trouble = error
+        self._tell_of(error)
+        if self._term is term:
+            await self._end(term)
+        await asyncio.sleep(Backoff.shortest)
+
+    async def _end(self, term: Term | None) -> None:
+        if term is not None:
+            self._term = None
+            await close_quietly(term.connection.close())
+
+    def _tell_of(self, error: BrokerUnavailable) -> None:
+        """Say that RabbitMQ is away, once and then once a minute."""
+        facts = self._outage.failed()
+        if facts is not None:
+            since = f", for {facts['away_for']:g} s now" if facts else ""
+            log.warning("publishing waits%s: %s", since, error)
+
+    def _tell_of_return(self) -> None:
+        away_for = self._outage.answered()
+        if away_for is not None:
+            where = address_of(self._url)
+            log.info("publishing goes on: RabbitMQ at %s was away for %g s", where, away_for)
+
+    def unavailable(self) -> BrokerUnavailable:
+        """What to raise where there was none for `timeout` seconds."""
+        cause = self.trouble or "no answer to the handshake"
+        return BrokerUnavailable(f"for {self._timeout:g} s: {cause}")
+
+
+def checked(
+    section: dict[str, Any],
+    groups: Sequence[Mapping[str, Any]],
+    fields: Mapping[str, str] | None,
+) -> Settings:
+    """The settings that `[rabbitmq]`, `[[groups]]` and `[fields]` make.
+
+    Raises:
+        ConfigError: one of them can't be used.
+    """
+    from pydantic import ValidationError  # noqa: PLC0415  the settings take their time to import
+
+    from groupflow.core.errors import ConfigError  # noqa: PLC0415
+    from groupflow.settings.model import Settings  # noqa: PLC0415
+    from groupflow.settings.problems import problems_of  # noqa: PLC0415
+
+    found = {"rabbitmq": section, "groups": list(groups), "fields": dict(fields or {})}
+    try:
+        return Settings.model_validate(found)
+    except ValidationError as error:
+        raise ConfigError(problems_of(error, {})) from None

@@ -17,8 +17,7 @@ from pamqp.common import FieldValue
 
 from groupflow.broker import topology
 from groupflow.broker.connection import ENDED, broker_calls, close_quietly, open_channel
-from groupflow.broker.declaring import Difference, parse_difference
-from groupflow.broker.topology import Presence
+from groupflow.broker.topology import Difference, Presence, parse_difference
 from groupflow.core.checkup import Check
 from groupflow.core.errors import ArchiveRefused
 

@@ -34,8 +34,7 @@ from groupflow.broker.connection import (
     nodes_of,
     open_channel,
 )
-from groupflow.broker.declaring import Difference, parse_difference
-from groupflow.broker.topology import Presence
+from groupflow.broker.topology import Difference, Presence, parse_difference
 from groupflow.core.checkup import Check
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
 from groupflow.core.masking import mask_place

@@ -92,6 +92,16 @@ async def take_sample(client: StoreClient, latencies: Latencies) -> bool:
     return bool(is_new)
 
 
+async def sample(client: StoreClient, latencies: Latencies) -> float:
+    """Take a sample; the daemon that begins an interval also surveys for the longest lanes.
+
+    Returns the seconds until the next one.
+    """
+    if await take_sample(client, latencies):
+        await survey(client)
+    return INTERVAL
+
+
 async def survey(client: StoreClient) -> int:
     """Walk on through the groups to find the longest lanes.
 

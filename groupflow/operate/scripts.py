@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupflow.schedule.scripts import MAKING, ROWS
+from groupflow.schedule.table import MAKING, ROWS
 from groupflow.store.scripts import (
     DEBOUNCING,
     FACTS,

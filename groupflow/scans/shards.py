@@ -15,8 +15,7 @@ import structlog
 from groupflow.core.errors import GroupflowError
 from groupflow.core.measures import ScanMeasures
 from groupflow.core.policy import SHARD_RULE
-from groupflow.scans.closing import begin_next
-from groupflow.scans.runner import ScanRunner
+from groupflow.scans.runner import ScanRunner, begin_next
 from groupflow.scans.scan import Scan
 from groupflow.store.client import StoreClient
 from groupflow.store.copies import Copies

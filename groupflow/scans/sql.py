@@ -7,12 +7,16 @@ they are; keys and places are always bound.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from groupflow.scans.listening import listen
+import structlog
+
+from groupflow.core.backoff import Backoff
+from groupflow.core.errors import GroupflowError
+from groupflow.core.masking import mask_secrets
 from groupflow.scans.scan import Row, Scan, Shard
 
 try:
@@ -20,6 +24,8 @@ try:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 except ImportError as error:
     raise ImportError("SqlScan needs SQLAlchemy: pip install 'groupflow[sql]'") from error
+
+log = structlog.get_logger("groupflow.scans")
 
 PATIENCE = 3600.0  # seconds that a row waits for a connection, if fewer are allowed than needed
 
@@ -162,7 +168,7 @@ class SqlScan(Scan):
                 self._engine = create_async_engine(self._url, **pool)
                 stack.push_async_callback(self._close)
             if self._listen:
-                listening = asyncio.create_task(listen(self.engine, self._listen, self.wake))
+                listening = asyncio.create_task(_listen(self.engine, self._listen, self.wake))
                 stack.push_async_callback(_end, listening)
             yield
 
@@ -253,3 +259,54 @@ async def _nothing(_row: Any, _shard: Shard) -> None:
 async def _end(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait([task])
+
+
+async def _listen(engine: AsyncEngine, channel: str, wake: Callable[[], Awaitable[None]]) -> None:
+    """Wake at each notification, for ever; many notifications at once are one wake.
+
+    A new connection begins with a wake: notifications may have come while there was none.
+    """
+    backoff = Backoff()
+    while True:
+        try:
+            await _listen_once(engine, channel, wake, backoff)
+        except GroupflowError as error:
+            log.warning("scan.not_woken", channel=channel, error=str(error))
+        except Exception as error:  # noqa: BLE001  each driver has its own
+            what = mask_secrets(f"{type(error).__name__}: {error}")
+            log.warning("scan.not_listening", channel=channel, error=what)
+        await asyncio.sleep(backoff.next())
+
+
+async def _listen_once(
+    engine: AsyncEngine, channel: str, wake: Callable[[], Awaitable[None]], backoff: Backoff
+) -> None:
+    stir = asyncio.Event()
+    is_over = False
+
+    def told(*_what: Any) -> None:
+        stir.set()
+
+    def ended(*_what: Any) -> None:
+        nonlocal is_over
+        is_over = True
+        stir.set()
+
+    async with engine.connect() as connection:
+        driver: Any = (await connection.get_raw_connection()).driver_connection
+        driver.add_termination_listener(ended)
+        await driver.add_listener(channel, told)
+        try:
+            log.info("scan.listening", channel=channel)
+            stir.set()
+            while True:
+                await stir.wait()
+                stir.clear()
+                if is_over:
+                    raise ConnectionError("the database closed the connection")
+                await wake()
+                backoff.reset()
+        finally:
+            if not is_over:
+                driver.remove_termination_listener(ended)
+                await driver.remove_listener(channel, told)

@@ -18,8 +18,7 @@ from groupflow.core.measures import ScanMeasures
 from groupflow.core.outcome import Done, Halt, Outcome, Turn
 from groupflow.core.task import Task
 from groupflow.flow.handling import failed, message_of, was_cancelled
-from groupflow.scans.calls import fetched, found, worked
-from groupflow.scans.scan import Scan, Shard
+from groupflow.scans.scan import Scan, Shard, fetched, found, worked
 from groupflow.scans.state import ERROR_CHARS, MOST_ASIDE, Deferred, ShardState, text_of_key
 from groupflow.store.scans import Record
 

@@ -11,11 +11,24 @@ from typing import Any, Literal, TypeAlias
 from groupflow.core.timing import tick_text
 from groupflow.schedule.deciding import Decision
 from groupflow.schedule.definitions import Definition, Loaded
-from groupflow.schedule.scripts import ScheduleVerb
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import microseconds
 from groupflow.store.enqueue import UNBOUNDED, no_room
 from groupflow.store.epochs import Seen
+from groupflow.store.scripts import LAYOUT, PRELUDE, TAKING, AnyVerb
+
+ROWS = (*PRELUDE, "schedule/rows")
+MAKING = (*TAKING, "schedule/rows", "schedule/making")
+
+
+class ScheduleVerb(AnyVerb):
+    """The scripts by which daemons make ticks."""
+
+    PRESENT = "present", ROWS
+    DEFINE = "define", (*ROWS, LAYOUT)
+    RETIRE = "retire", (*ROWS, LAYOUT)
+    TICK = "tick", MAKING
+
 
 State: TypeAlias = Literal["OURS", "NEW", "CHANGED", "OUTDONE"]
 """Of a row; see `present.lua`."""

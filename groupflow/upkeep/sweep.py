@@ -1,4 +1,4 @@
-"""sweep: removes dead letters that are past their retention."""
+"""sweep and roll: remove dead letters past their retention, and the oldest part of the history."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import structlog
 
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.operate.dead import DeadLetters
+from groupflow.store.client import StoreClient
+from groupflow.store.history import roll_history, sweep_renamed
 
 log = structlog.get_logger("groupflow.sweep")
+_roll_log = structlog.get_logger("groupflow.roll")
 
 AT_ONCE = 100  # dead letters a script: bounds how long one may block Redis
 PAUSE = 60.0  # seconds; a dead letter that stays a minute longer costs nothing
+ROLL_PAUSE = 15.0  # seconds; a segment closed a little late only costs a little memory
 
 
 async def sweep(letters: DeadLetters, retention: float, measures: UpkeepMeasures) -> float:
@@ -20,3 +24,15 @@ async def sweep(letters: DeadLetters, retention: float, measures: UpkeepMeasures
     for id_ in ids:
         log.info("dead.expired", task=id_)
     return PAUSE if len(ids) < AT_ONCE else 0.0
+
+
+async def roll(client: StoreClient, *, keep: float, size: int) -> float:
+    """Begin a history segment where one is due; the oldest one goes whole.
+
+    For `keep` and `size` see `roll_history`. Returns the seconds until the next look.
+    """
+    if await roll_history(client, keep=keep, size=size):
+        _roll_log.info("history.rolled")
+    while await sweep_renamed(client):
+        pass
+    return ROLL_PAUSE

@@ -24,7 +24,7 @@ from groupflow import (
     QueueMissing,
     Unroutable,
 )
-from groupflow.broker import terms, topology
+from groupflow.broker import application, topology
 from groupflow.broker.connection import connect, open_channel
 from groupflow.broker.consumer import Consumer, Delivery, consuming
 from groupflow.core.errors import (
@@ -273,7 +273,7 @@ async def test_an_outage_is_told_once_and_its_end_too(
         Publisher(url, queue, declare=True) as publisher,
     ):
         await publisher.publish(BODY, type="work")
-        monkeypatch.setattr(terms, "connect", counted)
+        monkeypatch.setattr(application, "connect", counted)
         proxy.refuse(refuse=True)
         proxy.cut()
         waiting = [asyncio.create_task(publisher.publish(BODY, type="work")) for _ in range(5)]

@@ -15,10 +15,9 @@ from aio_pika.abc import AbstractConnection
 
 from groupflow import Message, Publisher, QueueMissing
 from groupflow.broker import partitions, topology
-from groupflow.broker.address import Address
 from groupflow.broker.connection import connect, open_channel
 from groupflow.broker.consumer import Consumer, consuming
-from groupflow.broker.publisher import Outgoing, publishing
+from groupflow.broker.publisher import Address, Outgoing, publishing
 from groupflow.core.errors import BrokerUnavailable, ConfigError
 from groupflow.core.routing import Router
 from groupflow.servers import RabbitmqServer

@@ -16,10 +16,9 @@ import orjson
 from aio_pika.abc import AbstractConnection
 
 from groupflow.broker import topology
-from groupflow.broker.address import Address
 from groupflow.broker.connection import connect, open_channel
 from groupflow.broker.dead_stream import name_of
-from groupflow.broker.publisher import Outgoing, TermPublisher
+from groupflow.broker.publisher import Address, Outgoing, TermPublisher
 from tests.crash.daemons import TYPE, die_with_parent
 from tests.crash.plans import Message
 from tests.history.events import Journal, published

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from groupflow.broker.declaring import Difference, parse_difference
+from groupflow.broker.topology import Difference, parse_difference
 from groupflow.doctor.rabbitmq import Queue, judge_leaders, judge_queue
 from groupflow.doctor.redis import judge_cluster, judge_info, leader_of
 from groupflow.doctor.table import TABLE

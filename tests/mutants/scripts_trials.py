@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.schedule.scripts import ScheduleVerb
+from groupflow.schedule.table import ScheduleVerb
 from groupflow.store import scripts
 from groupflow.store.keys import spelled
 from groupflow.store.scripts import AnyVerb, Verb

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import groupflow
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.schedule.scripts import ScheduleVerb
+from groupflow.schedule.table import ScheduleVerb
 from groupflow.store.scripts import Verb
 
 VERBS = (*Verb, *OperatorVerb, *ScheduleVerb)

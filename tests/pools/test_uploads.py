@@ -12,7 +12,7 @@ import httpx
 import orjson
 import pytest
 
-from groupflow.pools import uploads
+from groupflow.pools import filling
 from groupflow.pools.lists import IN_MEMORY, SLICE_BYTES, SpooledList
 from tests.deadlines import deadline
 from tests.pools.conftest import Shop
@@ -139,7 +139,7 @@ async def test_a_token_has_one_list_under_way(shop: Shop, monkeypatch: pytest.Mo
     assert second.status_code == 429, second.text
     assert int(second.headers["retry-after"]) > 0
     assert (await put(shop.api, b"", OTHER, "others")).status_code == 200
-    monkeypatch.setattr(uploads, "MOST", 1)
+    monkeypatch.setattr(filling, "MOST", 1)
     third = await put(shop.api, b"", OTHER, "others")
     assert third.status_code == 503, third.text
     assert int(third.headers["retry-after"]) > 0
@@ -150,7 +150,7 @@ async def test_a_token_has_one_list_under_way(shop: Shop, monkeypatch: pytest.Mo
 
 async def test_a_slow_list_is_cut_off(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its token may send another one at once."""
-    monkeypatch.setattr(uploads, "GRACE", 0.2)
+    monkeypatch.setattr(filling, "GRACE", 0.2)
     await shop.api.put(LIST, content=rows("old"), headers=as_(TOKEN))
     answer = await put(shop.api, Held("a"), TOKEN, "couriers")
     assert answer.status_code == 408, answer.text

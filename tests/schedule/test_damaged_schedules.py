@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.schedule.scripts import ScheduleVerb
+from groupflow.schedule.table import ScheduleVerb
 from groupflow.servers import RedisServer
 from tests.schedule import test_definitions, test_operating, test_ticks
 from tests.schedule.clockwork import Clockwork, Line, let_pass, rule

@@ -20,7 +20,7 @@ import orjson
 import pytest
 from redis import Redis
 
-from groupflow.pools import uploads
+from groupflow.pools import filling
 from groupflow.servers import RabbitmqServer, RedisServer
 from tests.deadlines import deadline
 from tests.endtoend.process import Process
@@ -232,7 +232,7 @@ def test_slow_lists(world: World) -> None:
         finally:
             drip.set()
             thread.join()
-        assert time.monotonic() - began < uploads.GRACE + 6 * PATIENCE
+        assert time.monotonic() - began < filling.GRACE + 6 * PATIENCE
         assert sorted(set(statuses)) == [408, 429], statuses
         assert statuses.count(408) == 1
         assert world.files() < before + SLOW + 20, "no file beside each connection"

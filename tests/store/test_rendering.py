@@ -7,7 +7,7 @@ import re
 import pytest
 
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.schedule.scripts import ScheduleVerb
+from groupflow.schedule.table import ScheduleVerb
 from groupflow.store.keys import spelled
 from groupflow.store.rendering import without_unused
 from groupflow.store.scripts import AnyVerb, Scripts, Verb

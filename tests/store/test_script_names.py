@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.schedule.scripts import ScheduleVerb
+from groupflow.schedule.table import ScheduleVerb
 from groupflow.store.scripts import AnyVerb, Verb, read_lua, render
 from tests.mutants.lua_tokens import Token, tokens_of
 

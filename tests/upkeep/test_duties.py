@@ -9,10 +9,11 @@ from structlog.testing import capture_logs
 
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.core.measures import UpkeepMeasures
+from groupflow.operate import sampling
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.sampling import INTERVAL, Latencies
 from groupflow.store.client import StoreClient
-from groupflow.upkeep import promote, roll, sample, sweep
+from groupflow.upkeep import promote, sweep
 from groupflow.upkeep.duty import Duty
 from tests.deadlines import deadline
 from tests.store.bench import Bench, arrival, bury
@@ -123,9 +124,9 @@ async def test_a_roll_sweeps_until_nothing_is_left(
     async def sweeps(_: object) -> bool:
         return left.pop(0)
 
-    monkeypatch.setattr(roll, "sweep_renamed", sweeps)
+    monkeypatch.setattr(sweep, "sweep_renamed", sweeps)
     with capture_logs() as logs:
-        assert await roll.roll(bench.client, keep=1.0, size=10) == roll.PAUSE
+        assert await sweep.roll(bench.client, keep=1.0, size=10) == sweep.ROLL_PAUSE
     assert left == []
     assert [each["event"] for each in logs] == []
 
@@ -158,8 +159,8 @@ async def test_who_begins_an_interval_looks_for_the_longest_too(
     async def take_sample(*_: object) -> bool:
         return news.pop(0)
 
-    monkeypatch.setattr(sample, "survey", survey)
-    monkeypatch.setattr(sample, "take_sample", take_sample)
-    pauses = [await sample.sample(bench.client, Latencies()) for _ in range(2)]
+    monkeypatch.setattr(sampling, "survey", survey)
+    monkeypatch.setattr(sampling, "take_sample", take_sample)
+    pauses = [await sampling.sample(bench.client, Latencies()) for _ in range(2)]
     assert pauses == [INTERVAL] * 2
     assert surveys == [True]
