@@ -13,7 +13,7 @@ from time import monotonic
 
 from groupflow.core.measures import PoolMeasures
 from groupflow.crashpoints import crash_point
-from groupflow.flow.demand import SPARE
+from groupflow.flow.prefetch import SPARE
 from groupflow.flow.slots import Slot, Source, is_of
 from groupflow.store.settlements import Release, Settlement
 
@@ -29,7 +29,7 @@ class Dispatcher:
         # Claims that workers have, that are ready, or asked for: every partition counts here.
         self.held = 0
         self.may_claim = True  # `stop_claiming` has not been called
-        self._ready: deque[tuple[Slot, float]] = deque()  # claims made ahead, and since when
+        self._ready: deque[tuple[Slot, float]] = deque()  # prefetched claims, and since when
         self._patience: asyncio.TimerHandle | None = None
         self._idle: dict[str, asyncio.Future[None]] = {}  # workers that wait for a claim
         self._workers: set[str] = set()  # those that go on claiming
@@ -119,9 +119,9 @@ class Dispatcher:
         first = self._hindmost_waiting(beside=source)
         if first is None:
             return wanted
-        wanted = min(wanted, source.demand.likely)
+        wanted = min(wanted, source.prefetch.likely)
         # A partition that has nothing but what it frees never goes first.
-        is_first = not source.demand.is_empty and source.position <= first.position
+        is_first = not source.prefetch.is_empty and source.position <= first.position
         return wanted if self._has_room(0 if is_first else wanted) else 0
 
     def make_room(self, by: Source | None = None) -> None:
@@ -139,22 +139,22 @@ class Dispatcher:
     def taken(self, source: Source) -> int:
         """How many claims a partition has to count as taken.
 
-        It may have as many claims ahead as its own exchanges and bodies call for; all partitions
+        It may prefetch as many claims as its own exchanges and bodies call for; all partitions
         together, as many as the largest of these numbers.
         """
         if len(self.sources) == 1:
             return self.held
-        return max(source.held, self.held - self.ahead + source.demand.ahead)
+        return max(source.held, self.held - self.prefetch + source.prefetch.claims)
 
     @property
-    def ahead(self) -> int:
-        """How many claims may be ahead, of all partitions."""
-        return max([source.demand.ahead for source in self.sources])
+    def prefetch(self) -> int:
+        """How many claims all partitions together may prefetch."""
+        return max([source.prefetch.claims for source in self.sources])
 
     def _has_room(self, beside: int = 0) -> bool:
         """Whether fewer claims are ready, or coming, than workers begin during an exchange."""
-        ahead, workers = self.ahead, self.workers
-        return workers > 0 and workers + ahead - self.held - beside >= max(1, ahead // SPARE)
+        prefetch, workers = self.prefetch, self.workers
+        return workers > 0 and workers + prefetch - self.held - beside >= max(1, prefetch // SPARE)
 
     def _has_others(self, source: Source) -> bool:
         """Whether another partition may have something to claim."""
@@ -244,7 +244,7 @@ class Dispatcher:
             self._patience = loop.call_later(PATIENCE - age, self._look_at_ready)
         else:
             for source in self.sources:
-                source.demand.refrain()
+                source.prefetch.refrain()
             self._hand_back()
 
     def _hand_back(self) -> None:

@@ -23,7 +23,7 @@ from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
 from groupflow.crashpoints import crash_point
 from groupflow.flow.counting import count_exchange, report_crowded_out, report_lost
 from groupflow.flow.dispatcher import Dispatcher
-from groupflow.flow.ledger import UNDER_WAY, Ledger
+from groupflow.flow.in_flight import IN_FLIGHT, InFlight
 from groupflow.flow.slots import RUN_FOR, Exchange, Slot, Slots
 from groupflow.store.claims import Answer, Claims
 from groupflow.store.scripts import Order
@@ -42,7 +42,7 @@ LATE = 120.0  # seconds for which a kernel may resend what was written on a lost
 log = structlog.get_logger("groupflow.exchange")
 
 
-class Exchanger(Ledger):
+class Exchanger(InFlight):
     """The exchanges of one pool with one partition."""
 
     def __init__(
@@ -120,7 +120,7 @@ class Exchanger(Ledger):
         """
         lifted = self._slots.lift(slot, settlement)
         self._dispatcher.held -= 1
-        exchange = self._set_out(lifted, [slot], self.demand.ask_one())
+        exchange = self._set_out(lifted, [slot], self.prefetch.ask_one())
         try:
             crash_point("before_settle")
             crash_point("before_claim")
@@ -138,7 +138,7 @@ class Exchanger(Ledger):
         if answer.refused:
             report_lost(self._dispatcher.measures, settlement.claim)
         if answer.beside_suspect:
-            self.demand.refrain()
+            self.prefetch.refrain()
         held = self._arrive(exchange, answer.claims)
         if held and not self._held_back(exchange, held):
             self._advance(answer.claims)
@@ -153,7 +153,7 @@ class Exchanger(Ledger):
         """A slot's claim has ended, by a settlement, or since it was lost."""
         claim, is_ours = slot.held, self._slots.has(slot)
         if slot.run is not None and settlement is not None:
-            self.demand.handled(slot.run.seconds)  # a run takes a worker's time for all its tasks
+            self.prefetch.handled(slot.run.seconds)  # a run takes a worker's time for all its tasks
         if is_ours:
             self._slots.end(slot, settlement)
             self._dispatcher.held -= 1
@@ -193,7 +193,8 @@ class Exchanger(Ledger):
     def hold_back(self, groups: Set[str] | None) -> None:
         """End runs of these groups (``None``: all), and release what has not begun."""
         self._slots.end_runs(groups)
-        self._under_way.hold_back(groups)
+        for exchange in self._exchanges:
+            exchange.hold_back(groups)
         for slot in self._dispatcher.withdraw(self, groups):
             self.end(slot, Release(slot.held))
 
@@ -207,7 +208,9 @@ class Exchanger(Ledger):
     def wants(self) -> bool:
         """Whether there may be something to claim, and room for it."""
         dispatcher = self._dispatcher
-        return self.has_some and self.demand.wanted(dispatcher.workers, dispatcher.taken(self)) > 0
+        return (
+            self.has_some and self.prefetch.wanted(dispatcher.workers, dispatcher.taken(self)) > 0
+        )
 
     async def run(self) -> None:
         """Exchange with the store for ever.
@@ -216,7 +219,7 @@ class Exchanger(Ledger):
             SessionReplaced: the daemon's name was taken over.
         """
         async with asyncio.TaskGroup() as group:
-            for _ in range(UNDER_WAY):
+            for _ in range(IN_FLIGHT):
                 group.create_task(self._exchange_for_ever())
 
     async def _exchange_for_ever(self) -> None:
@@ -262,7 +265,7 @@ class Exchanger(Ledger):
             crash_point("after_claim", answer.claims)
         except BaseException:
             self._end(exchange)
-            self.demand.failed(exchange.asked)
+            self.prefetch.failed(exchange.asked)
             self._take_back(exchange)
             raise
         self._end(exchange)
@@ -300,20 +303,20 @@ class Exchanger(Ledger):
 
     def _begin(self) -> Exchange | None:
         """Choose what the next exchange carries; ``None`` where there is nothing."""
-        slots, dispatcher, demand = self._slots, self._dispatcher, self.demand
+        slots, dispatcher, prefetch = self._slots, self._dispatcher, self.prefetch
         workers, taken, due = dispatcher.workers, dispatcher.taken(self), len(slots.due)
-        share = demand.share(dispatcher.held + due + demand.wanted(workers, taken))
+        share = prefetch.share(dispatcher.held + due + prefetch.wanted(workers, taken))
         freed = min(share, due)
         may_ask, wanted = self.holds_lease(), 0
         if dispatcher.may_claim and may_ask:
-            wanted = dispatcher.granted(self, demand.wanted(workers, taken, freed))
+            wanted = dispatcher.granted(self, prefetch.wanted(workers, taken, freed))
         if not wanted and self._gathers(freed, share):
             freed = 0
         settling = slots.take_due(freed)
         if settling and slots.due:
             self._stir.set()  # the rest goes with another exchange
         # At a stop unsure slots are asked too, and what they hold is released.
-        asking = slots.choose(settling, min(share, wanted), demand.portion) if may_ask else []
+        asking = slots.choose(settling, min(share, wanted), prefetch.portion) if may_ask else []
         running = slots.take_running(monotonic() - PACE)
         if slots.running:
             self._tell_soon()
@@ -321,7 +324,7 @@ class Exchanger(Ledger):
             if len(dispatcher.sources) > 1:
                 dispatcher.make_room()
             return None
-        return self._set_out(settling, asking, demand.ask(len(asking), len(settling)), running)
+        return self._set_out(settling, asking, prefetch.ask(len(asking), len(settling)), running)
 
     def _gathers(self, due: int, share: int) -> bool:
         """Whether what is due waits for the exchange in flight, and for more.
@@ -332,7 +335,7 @@ class Exchanger(Ledger):
         is_one_of_several = (
             len(dispatcher.sources) > 1 and dispatcher.may_claim and dispatcher.held > self.held
         )
-        return is_one_of_several and bool(self._under_way.exchanges) and due < share
+        return is_one_of_several and bool(self._exchanges) and due < share
 
     def _take_back(self, exchange: Exchange) -> None:
         """After an error, keep all of it for another exchange, unless its session is over."""
@@ -352,24 +355,24 @@ class Exchanger(Ledger):
 
     def _take(self, exchange: Exchange, finished: Sequence[Settlement], answer: Answer) -> None:
         """Give claims to the dispatcher, and learn from them."""
-        dispatcher, demand, came = self._dispatcher, self.demand, len(answer.claims)
+        dispatcher, prefetch, came = self._dispatcher, self.prefetch, len(answer.claims)
         slots = self._arrive(exchange, answer.claims)
         if exchange.slots is self._slots:
             seconds = monotonic() - exchange.began
             largest = max([claim.bytes for claim in answer.claims], default=0)
             tasks = came + sum([len(claim.run) for claim in answer.claims])
-            demand.answered(
+            prefetch.answered(
                 exchange.asked, came, dispatcher.workers, seconds, largest=largest, tasks=tasks
             )
             if answer.beside_suspect:
                 # The suspect may crash this process again: few claims should go with it.
-                demand.refrain()
+                prefetch.refrain()
             if slots:
                 self._advance(answer.claims)
                 self._deliver(exchange, slots)
         if any(claim.task.crashes for claim in (*answer.claims, *(s.claim for s in finished))):
             self.wake()  # a suspect comes alone, and once it has ended the next one may come
-        elif demand.goes_on(exchange.asked, came, dispatcher.workers, dispatcher.taken(self)):
+        elif prefetch.goes_on(exchange.asked, came, dispatcher.workers, dispatcher.taken(self)):
             self._stir.set()
         if self._slots.due:
             self._stir.set()

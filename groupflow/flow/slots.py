@@ -1,7 +1,7 @@
 """A pool's claims of one partition sit in slots.
 
 A slot's checkpoint in the store lies under its name, and holds one claim at a time. There is a slot
-for each worker of the pool, and some for claims made ahead. A slot is in one state at a time: free,
+for each worker of the pool, and some for prefetched claims. A slot is in one state at a time: free,
 claimed (a worker has its claim, or it is ready for one), due (something is to be settled), unsure
 (a claim may have been made for it), or in flight with an exchange.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
-from groupflow.flow.demand import AT_ONCE, Asked, Demand
+from groupflow.flow.prefetch import AT_ONCE, Asked, Prefetch
 from groupflow.flow.run import Run
 from groupflow.store.given import Claim
 from groupflow.store.settlements import FREED, Settlement
@@ -25,7 +25,7 @@ RUN_FOR = 4.0  # seconds that a run goes on at most: half of a lease, as that is
 class Source(Protocol):
     """Where a dispatcher's claims come from: the exchanges with one partition."""
 
-    demand: Demand
+    prefetch: Prefetch
     holds_lease: Callable[[], bool]
     position: float  # how far it has got: of sources with something, the lowest goes first
 
@@ -285,6 +285,11 @@ class Exchange:
     # Groups that a wake has held back since it began; None: all of them.
     held_back: Set[str] | None = frozenset()
 
+    def hold_back(self, groups: Set[str] | None) -> None:
+        """Let no claim that it brings of these groups, or (``None``) of any, begin."""
+        before = self.held_back
+        self.held_back = None if groups is None or before is None else before | groups
+
     def holds_back(self, slot: Slot) -> bool:
         """Whether the claim that it brought for a slot may not begin."""
         return is_of(slot, self.held_back)
@@ -298,32 +303,3 @@ class Exchange:
         for slot in self.running:
             found += slot.run.tell(slot.held, may_reach=may_reach) if slot.run else ()
         return found
-
-
-class UnderWay:
-    """The exchanges of one pool and partition that are in flight."""
-
-    def __init__(self) -> None:
-        self.exchanges: list[Exchange] = []
-        self.asked = 0  # how many claims they ask for together
-
-    def begin(self, exchange: Exchange) -> None:
-        """An exchange begins."""
-        self.exchanges.append(exchange)
-        self.asked += exchange.asked.number
-
-    def hold_back(self, groups: Set[str] | None) -> None:
-        """Let no claim that they bring of these groups, or (``None``) of any, begin."""
-        for each in self.exchanges:
-            before = each.held_back
-            each.held_back = None if groups is None or before is None else before | groups
-
-    def end(self, exchange: Exchange) -> None:
-        """An exchange was answered, or failed."""
-        self.exchanges.remove(exchange)
-        self.asked -= exchange.asked.number
-
-    def seconds(self, now: float, extended: float) -> float:
-        """How long the oldest one has waited since it last got more time (both monotonic)."""
-        began = min((each.began for each in tuple(self.exchanges)), default=now)
-        return max(0.0, now - max(began, extended))

@@ -201,7 +201,7 @@ class Worker:
             if slot.run is not None:
                 slot.run.seconds += seconds
             elif outcome is not None:
-                slot.source.demand.handled(seconds)
+                slot.source.prefetch.handled(seconds)
             crash_point("after_handler")
         if self._is_lost:
             return None

@@ -96,5 +96,5 @@ async def handle(dispatcher: Dispatcher, name: str, quick: int, slow: Slow) -> N
     while (slot := await dispatcher.next(name, slot, settlement)) is not None:
         if int(slot.held.task.id[1:]) >= quick:
             await slow.handle()
-        slot.source.demand.handled(1e-4)
+        slot.source.prefetch.handled(1e-4)
         settlement = Complete(slot.held)

@@ -85,7 +85,7 @@ class World:
     def __init__(self) -> None:
         self.dispatcher, self.store, self.lease = Lobby(), Store(), True
         self.exchanger = Exchanger(self.dispatcher, self.store, lambda: self.lease)
-        self.demand = self.exchanger.demand
+        self.prefetch = self.exchanger.prefetch
         self.running: asyncio.Task[None] | None = None
 
     async def run_once(self, workers: int | None = None) -> list[Slot]:

@@ -16,9 +16,9 @@ from groupflow.core.retry import RetryOverride
 from groupflow.core.task import Task
 from groupflow.core.tracing import Attempt
 from groupflow.flow import handling as module
-from groupflow.flow.demand import Demand
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.handling import LATE, STUCK_LOOK, Failed
+from groupflow.flow.prefetch import Prefetch
 from groupflow.flow.slots import Slot
 from groupflow.flow.worker import Rules, Worker
 from groupflow.settings.model import Settings
@@ -33,7 +33,7 @@ class Store:
     """Where claims come from, as far as a worker knows it."""
 
     def __init__(self) -> None:
-        self.demand, self.held, self.is_settled = Demand(), 0, True
+        self.prefetch, self.held, self.is_settled = Prefetch(), 0, True
         self.has_asked = self.waits = False
         self.position, self.has_some, self.wants = 0.0, False, False
         self.holds_lease: Callable[[], bool] = lambda: True
@@ -149,7 +149,7 @@ async def test_it_takes_one_after_another_until_there_is_nothing_more() -> None:
     running = asyncio.create_task(worker.run())
     await _until_it_waits(dispatcher, running)
     assert seen == [(True, "a"), (True, "b")]
-    assert 0 < dispatcher.store.demand._seconds < deadline()
+    assert 0 < dispatcher.store.prefetch._seconds < deadline()
     assert [(name, type(each)) for name, each in dispatcher.handed_in] == [
         ("a", Complete),
         ("b", Complete),
@@ -224,7 +224,7 @@ async def test_a_handler_that_is_cut_off(is_lost: bool, settled: type[Any]) -> N
     await _until_it_waits(dispatcher, running)
     assert [type(each) for _, each in dispatcher.handed_in] == [settled, Complete]
     assert traced.ends[0] == (("lost", "ClaimLost") if is_lost else ("release", ""))
-    assert dispatcher.store.demand._attempts == 1
+    assert dispatcher.store.prefetch._attempts == 1
     await _end(dispatcher, running)
 
 

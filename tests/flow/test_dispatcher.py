@@ -10,8 +10,8 @@ import pytest
 
 from groupflow.core.task import Task
 from groupflow.flow import dispatcher as module
-from groupflow.flow.demand import Demand
 from groupflow.flow.dispatcher import PATIENCE, Dispatcher
+from groupflow.flow.prefetch import Prefetch
 from groupflow.flow.slots import Slot
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Release, Settlement
@@ -21,7 +21,7 @@ class Store:
     """A source of claims that only notes what the dispatcher says to it."""
 
     def __init__(self, dispatcher: Dispatcher, name: str = "s") -> None:
-        self.name, self.demand, self.held, self.is_settled = name, Demand(), 0, True
+        self.name, self.prefetch, self.held, self.is_settled = name, Prefetch(), 0, True
         self.holds_lease: Callable[[], bool] = lambda: True
         self.position, self.has_some, self.wants, self.waits = 0.0, True, True, True
         self.has_asked = False
@@ -321,20 +321,20 @@ class TestTurns:
     ) -> None:
         _, second, _ = cast(list[Store], dispatcher.sources)
         assert dispatcher.granted(second, 3) == 3
-        second.demand.ahead = 8  # room for 12, and pieces of 4
+        second.prefetch.claims = 8  # room for 12, and pieces of 4
         assert dispatcher.granted(second, 8) == 8
         assert dispatcher.granted(second, 9) == 0
 
     async def test_what_is_freed_comes_in_its_turn(self, dispatcher: Dispatcher) -> None:
         """The store has nothing else that it knows of: it is told of that, and waits."""
         first, *_ = cast(list[Store], dispatcher.sources)
-        first.demand.is_empty = True
+        first.prefetch.is_empty = True
         assert dispatcher.granted(first, 4) == 0
         assert dispatcher.granted(first, 3) == 3
 
     async def test_nobody_asks_for_less_than_a_piece(self, dispatcher: Dispatcher) -> None:
         first, second, _ = cast(list[Store], dispatcher.sources)
-        second.demand.ahead = 8
+        second.prefetch.claims = 8
         dispatcher.held = 9
         assert dispatcher.granted(first, 3) == 0
         first.heard.clear()
@@ -349,19 +349,19 @@ class TestTurns:
         self, dispatcher: Dispatcher
     ) -> None:
         first, *_ = cast(list[Store], dispatcher.sources)
-        first.demand.likely = 2
+        first.prefetch.likely = 2
         assert dispatcher.granted(first, 4) == 2
 
     async def test_each_may_have_ahead_what_it_learned_and_all_the_most_of_it(
         self, dispatcher: Dispatcher
     ) -> None:
         first, second, _ = cast(list[Store], dispatcher.sources)
-        second.demand.ahead, dispatcher.held, second.held, first.held = 8, 8, 8, 0
-        assert second.demand.wanted(dispatcher.workers, dispatcher.taken(second)) == 4
-        assert first.demand.wanted(dispatcher.workers, dispatcher.taken(first)) == 4
+        second.prefetch.claims, dispatcher.held, second.held, first.held = 8, 8, 8, 0
+        assert second.prefetch.wanted(dispatcher.workers, dispatcher.taken(second)) == 4
+        assert first.prefetch.wanted(dispatcher.workers, dispatcher.taken(first)) == 4
         second.held = 0  # a third has them
         first.held = 2
-        assert first.demand.wanted(dispatcher.workers, dispatcher.taken(first)) == 2
+        assert first.prefetch.wanted(dispatcher.workers, dispatcher.taken(first)) == 2
 
 
 async def test_a_store_takes_back_what_is_its_own(timers: Timers) -> None:
@@ -378,7 +378,7 @@ async def test_what_is_not_begun_in_time_is_handed_back(timers: Timers) -> None:
     """To the moment; and none is made ahead of workers that are so slow."""
     dispatcher = Dispatcher()
     one, other = Store(dispatcher, "s"), Store(dispatcher, "t")
-    one.demand.ahead = other.demand.ahead = 8
+    one.prefetch.claims = other.prefetch.claims = 8
     first, second = one.slot(1), other.slot(2)
     dispatcher.deliver([first])
     timers.now += PATIENCE / 4
@@ -393,7 +393,7 @@ async def test_what_is_not_begun_in_time_is_handed_back(timers: Timers) -> None:
     timers.now += 1e-9
     timers.ring()
     assert other.ended == [(second, Release(claim))]
-    assert (one.demand.ahead, other.demand.ahead) == (0, 0)
+    assert (one.prefetch.claims, other.prefetch.claims) == (0, 0)
     assert timers.set == []
     dispatcher.deliver([one.slot(5)])
     assert [seconds for seconds, _ in timers.set] == [PATIENCE]
@@ -402,11 +402,11 @@ async def test_what_is_not_begun_in_time_is_handed_back(timers: Timers) -> None:
 async def test_where_all_is_begun_nothing_is_looked_at(timers: Timers) -> None:
     dispatcher = Dispatcher()
     store = Store(dispatcher)
-    store.demand.ahead = 8
+    store.prefetch.claims = 8
     dispatcher.deliver([store.slot()])
     await dispatcher.next("a", store.slot(2), None)
     timers.ring()
     assert timers.set == []
-    assert store.demand.ahead == 8
+    assert store.prefetch.claims == 8
     dispatcher.deliver([store.slot(3)])
     assert len(timers.set) == 1

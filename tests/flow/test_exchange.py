@@ -11,9 +11,9 @@ import pytest
 
 from groupflow.core.errors import StoreUnavailable
 from groupflow.flow import exchange as module
-from groupflow.flow.demand import Asked
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
+from groupflow.flow.prefetch import Asked
 from groupflow.flow.slots import Exchange, Slot, Slots
 from groupflow.flow.workforce import Holding
 from groupflow.operate.groups import Groups
@@ -305,7 +305,7 @@ async def test_a_hold_hands_back_what_lies_ready(bench: Bench, hold: set[str] | 
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(4)))
     dispatcher = dispatcher_of(ListedClaims(await bench.daemon()))
     [exchanger] = dispatcher.exchangers
-    exchanger.demand.ahead = 3
+    exchanger.prefetch.claims = 3
     worker = asyncio.create_task(dispatcher.next("w-0"))
     await asyncio.sleep(0)
     await run_once(dispatcher)

@@ -38,7 +38,7 @@ async def test_no_answer_sends_the_same_again(world: World) -> None:
     assert (settled, asked) == (names(slots), names(slots))
     assert world.is_stirred
     assert world.exchanger.held == 0
-    assert not world.exchanger._under_way.exchanges
+    assert not world.exchanger._exchanges
     await world.run_once()
     assert world.store.calls[3] == (settled, asked[:2])
     await world.run_once()

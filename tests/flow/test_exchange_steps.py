@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from groupflow.core.backoff import Backoff
-from groupflow.flow import exchange, ledger
-from groupflow.flow.demand import AT_ONCE
+from groupflow.flow import exchange, in_flight
 from groupflow.flow.exchange import Exchanger
-from groupflow.flow.ledger import UNDER_WAY
+from groupflow.flow.in_flight import IN_FLIGHT
+from groupflow.flow.prefetch import AT_ONCE
 from groupflow.flow.slots import Slot
 from tests.deadlines import deadline
 from tests.flow.lobby import Store, World, names
@@ -90,10 +90,10 @@ async def test_what_is_on_its_way_counts_as_in_play(world: World) -> None:
 
 
 async def test_beside_a_suspect_nothing_is_made_ahead(world: World) -> None:
-    world.demand.ahead = 8
+    world.prefetch.claims = 8
     world.store.beside_suspect = True
     await world.run_once(1)
-    assert world.demand.ahead == 0
+    assert world.prefetch.claims == 0
 
 
 async def test_behind_a_suspect_the_next_is_asked_for(world: World) -> None:
@@ -114,14 +114,14 @@ async def test_how_long_an_exchange_takes_is_learned(
 ) -> None:
     """Also of one that only settles: then as many come as were asked for, none."""
     now = [100.0]
-    for module in (exchange, ledger):
+    for module in (exchange, in_flight):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     learned: list[tuple[int, int, float]] = []
 
     def answered(asked: Any, came: int, workers: int, seconds: float, **_: int) -> None:
         learned.append((asked.number, came, seconds))
 
-    monkeypatch.setattr(world.demand, "answered", answered)
+    monkeypatch.setattr(world.prefetch, "answered", answered)
 
     def passes() -> None:
         now[0] += 2.0
@@ -184,10 +184,10 @@ async def test_so_many_are_under_way_at_a_time(world: World) -> None:
     world.dispatcher.count = 10_000
     world.store.may_answer.clear()
     await world.start()
-    for _ in range(UNDER_WAY + 2):
+    for _ in range(IN_FLIGHT + 2):
         world.exchanger.wake()
         await world.settle_down()
-    assert len(world.store.calls) == UNDER_WAY
+    assert len(world.store.calls) == IN_FLIGHT
 
 
 @pytest.mark.parametrize("is_busy", [True, False])
@@ -197,7 +197,7 @@ async def test_what_little_is_due_of_one_of_several_waits_for_its_exchange(
     """Under way it takes more along; a store that alone has work fills its exchanges itself."""
     other = Exchanger(world.dispatcher, Store())
     if not is_busy:
-        other.demand.is_empty = True
+        other.prefetch.is_empty = True
     first, second, *_ = await world.run_once(8)
     await other.run_once()
     world.dispatcher.count = 4

@@ -9,11 +9,11 @@ from random import Random
 import pytest
 
 from groupflow.core.errors import StoreUnavailable
-from groupflow.flow import demand as demand_module
+from groupflow.flow import prefetch as prefetch_module
 from groupflow.flow import slots as slots_module
-from groupflow.flow.demand import AT_ONCE
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
+from groupflow.flow.prefetch import AT_ONCE
 from groupflow.store.claims import Answer
 from groupflow.store.settlements import Complete, Settlement
 from tests.deadlines import deadline
@@ -77,7 +77,7 @@ async def test_the_portion_halves_with_each_failure_and_grows_again(bench: Bench
     for _ in range(30):
         exchanger.wake()
         await run_once(dispatcher)
-    assert exchanger.demand.portion == AT_ONCE
+    assert exchanger.prefetch.portion == AT_ONCE
     dispatcher.stop_claiming()
     await run_once(dispatcher)
     await asyncio.wait(workers)
@@ -92,7 +92,7 @@ async def test_who_settles_more_than_a_portion_claims_the_rest_too(bench: Bench)
     async with serving(dispatcher):
         workers = [asyncio.create_task(work(dispatcher, f"w-{n}", ran, chance)) for n in range(8)]
         while bench.count("done") < 160:
-            exchanger.demand.portion = 1
+            exchanger.prefetch.portion = 1
             await asyncio.sleep(0)
         dispatcher.stop_claiming()
         await asyncio.wait(workers)
@@ -104,7 +104,7 @@ async def test_large_bodies_are_not_claimed_ahead(
 ) -> None:
     """However quick the handlers are: what lies ready is bounded by its bytes."""
     size = len(arrival("t100", "g").envelope.body)
-    monkeypatch.setattr(demand_module, "AHEAD_BYTES", 3 * size)
+    monkeypatch.setattr(prefetch_module, "PREFETCH_BYTES", 3 * size)
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(100, 400)))
     claims = ListedClaims(await bench.daemon())
     dispatcher, ran = dispatcher_of(claims), list[str]()
@@ -116,7 +116,7 @@ async def test_large_bodies_are_not_claimed_ahead(
         slot, settlement = None, None
         while (slot := await dispatcher.next(name, slot, settlement)) is not None:
             ran.append(slot.held.task.id)
-            slot.source.demand.handled(1e-6)
+            slot.source.prefetch.handled(1e-6)
             most = max(most, exchanger.held)
             await asyncio.sleep(0)
             settlement = Complete(slot.held)

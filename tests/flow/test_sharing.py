@@ -115,7 +115,7 @@ class World:
             self.ran.append((task.id[0], task.enqueued_at))
             await asyncio.sleep(0)
             await self.may_run.wait()
-            slot.source.demand.handled(self.seconds)
+            slot.source.prefetch.handled(self.seconds)
             settlement = Complete(slot.held)
 
     @asynccontextmanager
@@ -244,7 +244,7 @@ async def test_a_lone_task_waits_for_one_turn(workers: int, seconds: float, orde
     world.seconds = seconds
     async with world.working():
         await world.until(lambda: len(world.ran) >= 3000)
-        begun, most = len(world.ran), world.dispatcher.held + workers + world.dispatcher.ahead
+        begun, most = len(world.ran), world.dispatcher.held + workers + world.dispatcher.prefetch
         lone.arrivals = [1.0]
         world.exchangers[3].wake()
         await world.until(lambda: ("l", 1.0) in world.ran)

@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
 from groupflow.flow.counting import report_lost
-from groupflow.flow.demand import Asked, Demand
 from groupflow.flow.dispatcher import Dispatcher
-from groupflow.flow.slots import Exchange, Slot, Slots, UnderWay
+from groupflow.flow.prefetch import Asked, Prefetch
+from groupflow.flow.slots import Exchange, Slot, Slots
 from groupflow.store.claims import Claims
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Order
 
-UNDER_WAY = 4  # exchanges in flight at a time
+IN_FLIGHT = 4  # exchanges in flight at a time
 
 
-class Ledger:
+class InFlight:
     """The claims of one pool in one partition; see `Source`."""
 
     _slots: Slots  # of the session that is open, or opens next
@@ -39,10 +39,11 @@ class Ledger:
         # Whether the partition's lease still runs by our own clock. A claim that was in flight
         # while this process was frozen is not begun: another daemon may have taken it over.
         self.holds_lease = holds_lease
-        self.demand = Demand()
+        self.prefetch = Prefetch()
         self._dispatcher = dispatcher
         self._claims = claims
-        self._under_way = UnderWay()
+        self._exchanges: list[Exchange] = []  # in flight
+        self._asked = 0  # how many claims they ask for together
         self._is_well = True  # the last exchange was answered
         self._stir = asyncio.Event()
         self._session_open = asyncio.Event()
@@ -52,7 +53,7 @@ class Ledger:
         """Something may be claimable now."""
         if self._is_fair and not self.has_some:  # it doesn't make up for the time without claims
             self.position = max(self.position, self._dispatcher.hindmost)
-        self.demand.call()
+        self.prefetch.call()
         self._stir.set()
 
     def stir(self) -> None:
@@ -62,24 +63,20 @@ class Ledger:
     @property
     def has_asked(self) -> bool:
         """Whether claims are asked for, without an answer yet."""
-        return self._under_way.asked > 0
+        return self._asked > 0
 
     @property
     def waits(self) -> bool:
         """Whether it may have claims, and could ask for them, but hasn't asked yet."""
-        if (
-            self._under_way.asked
-            or not self.has_some
-            or len(self._under_way.exchanges) == UNDER_WAY
-        ):
+        if self._asked or not self.has_some or len(self._exchanges) == IN_FLIGHT:
             return False
-        return self.demand.wanted(self._dispatcher.workers, self.held) > 0
+        return self.prefetch.wanted(self._dispatcher.workers, self.held) > 0
 
     @property
     def has_some(self) -> bool:
         """Whether it may have something to claim."""
         return (
-            not self.demand.is_empty
+            not self.prefetch.is_empty
             and self._is_well
             and self._session_open.is_set()
             and self._dispatcher.may_claim
@@ -89,7 +86,7 @@ class Ledger:
     @property
     def held(self) -> int:
         """How many claims there are with workers, ready for them, or asked for."""
-        return self._slots.claimed + self._under_way.asked
+        return self._slots.claimed + self._asked
 
     @property
     def is_settled(self) -> bool:
@@ -97,7 +94,7 @@ class Ledger:
 
         Without the lease unsure slots don't count: another daemon takes their claims over.
         """
-        if self._under_way.exchanges or self._slots.due:
+        if self._exchanges or self._slots.due:
             return False
         return not (self._slots.unsure and self.holds_lease())
 
@@ -106,7 +103,9 @@ class Ledger:
 
         An exchange whose answer is coming, however slowly, isn't waiting.
         """
-        return self._under_way.seconds(monotonic(), self._claims.extended)
+        now = monotonic()
+        began = min((each.began for each in tuple(self._exchanges)), default=now)
+        return max(0.0, now - max(began, self._claims.extended))
 
     def _set_out(
         self,
@@ -117,7 +116,7 @@ class Ledger:
     ) -> Exchange:
         dispatcher = self._dispatcher
         exchange = Exchange(self._slots, settling, asking, asked, monotonic(), running)
-        self._under_way.begin(exchange)
+        self._exchanges.append(exchange)
         self._count(asked.number)
         if len(dispatcher.sources) > 1:
             dispatcher.make_room()
@@ -125,12 +124,13 @@ class Ledger:
 
     def _count(self, asked: int) -> None:
         """Count `asked` more claims as asked for; below 0, fewer."""
+        self._asked += asked
         self._dispatcher.held += asked
         if self._is_fair:
             self.position += asked
 
     def _end(self, exchange: Exchange) -> None:
-        self._under_way.end(exchange)
+        self._exchanges.remove(exchange)
         self._count(-exchange.asked.number)
 
     def _arrive(self, exchange: Exchange, claims: Sequence[Claim]) -> list[Slot]:

@@ -4,9 +4,9 @@ Whether there are any: an exchange that got fewer claims than it asked for shows
 more. From then on exchanges ask for no more claims than they settle, since a settled task frees at
 most its own group. When anything else becomes claimable, `call` is called.
 
-How many to claim ahead: a worker that waits for the store between two tasks is idle for a round
+How many to prefetch: a worker that waits for the store between two tasks is idle for a round
 trip. With quick handlers that is most of its time. With slow ones it is almost nothing, and a ready
-claim keeps its group from workers elsewhere. So the daemon claims ahead as many as workers begin
+claim keeps its group from workers elsewhere. So the daemon prefetches as many as workers begin
 during one exchange, as far as their bodies fit into memory.
 
 How many at once: after an exchange without an answer the next one asks for half as many, until one
@@ -21,11 +21,11 @@ from dataclasses import dataclass
 AT_ONCE = 500  # claims an exchange: bounds what one script does
 PARTS = 2  # an exchange carries one part of the slots in play
 RUNS = 64  # tasks of runs that come together
-MOST = 256  # claims ahead: when the daemon dies, other daemons take over all that are ready
+MOST = 256  # prefetched claims: when the daemon dies, other daemons take over all that are ready
 SPARE = 2  # exchanges and handlers vary
 FEW = 8  # claims, the least that `likely` is
-LEAST = 1 / 16  # of an attempt: for a shorter exchange nothing is claimed ahead
-AHEAD_BYTES = 32 * 1024 * 1024  # of bodies ahead, in a pool and partition
+LEAST = 1 / 16  # of an attempt: for a shorter exchange nothing is prefetched
+PREFETCH_BYTES = 32 * 1024 * 1024  # of prefetched bodies, in a pool and partition
 FADING = 0.8  # of the largest body, each time that claims come without one as large
 _WEIGHT = 0.2  # of the latest exchange in both averages
 
@@ -39,11 +39,11 @@ class Asked:
     was_empty: bool
 
 
-class Demand:
+class Prefetch:
     """Learns from calls, attempts and answers."""
 
     def __init__(self) -> None:
-        self.ahead = 0  # claims to have ready or in flight, beside those that workers hold
+        self.claims = 0  # claims to have ready or in flight, beside those that workers hold
         self.portion = AT_ONCE  # claims that one exchange may ask for, for now
         self._largest = 0.0  # bytes of the largest recent body
         self._carried = AT_ONCE  # slots that one exchange carries at most: fewer of runs
@@ -73,7 +73,7 @@ class Demand:
             held: claims that workers have, that are ready for them, or that are asked for.
             freed: slots about to be settled.
         """
-        room = workers + self.ahead - held if workers else 0
+        room = workers + self.claims - held if workers else 0
         return max(0, min(room, freed) if self.is_empty else room)
 
     def share(self, in_play: int) -> int:
@@ -112,7 +112,7 @@ class Demand:
         largest: int = 0,
         tasks: int = 0,
     ) -> None:
-        """Learn from an answered exchange how many claims to make ahead.
+        """Learn from an answered exchange how many claims to prefetch.
 
         One that asked for nothing teaches nothing. To ask for a claim costs something, whether the
         store has one or not: so the number grows only while all claims asked for come.
@@ -134,9 +134,9 @@ class Demand:
             self._largest = max(float(largest), self._largest * FADING)
         self.likely = max(FEW, SPARE * came)
         all_came = came == asked.number and not asked.was_empty
-        most = SPARE * max(came, self.ahead if all_came else 0)
-        most = min(most, int(AHEAD_BYTES / max(1.0, self._largest)))
-        self.ahead = min(self.ahead, most)
+        most = SPARE * max(came, self.claims if all_came else 0)
+        most = min(most, int(PREFETCH_BYTES / max(1.0, self._largest)))
+        self.claims = min(self.claims, most)
         if not self._attempts:
             return
         attempt, self._attempts, self._seconds = self._seconds / self._attempts, 0, 0.0
@@ -145,8 +145,8 @@ class Demand:
         share = self._exchange / max(self._attempt, 1e-6)
         number = round(min(MOST, most, SPARE * workers * share)) if share > LEAST else 0
         # An exchange that claims fewer than it settles wakes every daemon: not for small changes.
-        if number > self.ahead or 2 * number < self.ahead:
-            self.ahead = number
+        if number > self.claims or 2 * number < self.claims:
+            self.claims = number
 
     def goes_on(self, asked: Asked, came: int, workers: int, held: int) -> bool:
         """Whether to ask again after an answer that brought `came` claims."""
@@ -162,5 +162,5 @@ class Demand:
         return False
 
     def refrain(self) -> None:
-        """Claim none ahead until the next exchange."""
-        self.ahead = 0
+        """Prefetch none until the next exchange."""
+        self.claims = 0
