@@ -124,16 +124,9 @@ class Dispatcher:
         is_first = not source.prefetch.is_empty and source.position <= first.position
         return wanted if self._has_room(0 if is_first else wanted) else 0
 
-    def make_room(self, by: Source | None = None) -> None:
-        """There may be room: stir the partition whose turn it is, but not a lone one for its own.
-
-        `by` is the partition that made the room, if one did.
-        """
-        if len(self.sources) == 1:
-            [source] = self.sources
-            if source is not by and source.wants:
-                source.stir()
-        elif self._has_room() and (first := self._hindmost_waiting()) is not None:
+    def make_room(self) -> None:
+        """There may be room: stir the partition whose turn it is."""
+        if self._has_room() and (first := self._hindmost_waiting()) is not None:
             first.stir()
 
     def taken(self, source: Source) -> int:
@@ -196,7 +189,7 @@ class Dispatcher:
             self._patience = loop.call_later(PATIENCE, self._look_at_ready)
         self._call_idle(len(self._ready))
 
-    def answered(self, by: Source, *, is_short: bool) -> None:
+    def answered(self, *, is_short: bool) -> None:
         """A partition's exchange has ended: workers that waited for that may end.
 
         Where it got less than it asked for (`is_short`), other partitions have room.
@@ -207,7 +200,7 @@ class Dispatcher:
         elif self._retiring:
             self._call(self._retiring & self._idle.keys())
         if is_short:
-            self.make_room(by)
+            self.make_room()
 
     def withdraw(self, of: Source, groups: Set[str] | None = None) -> list[Slot]:
         """Take back ready claims of one partition, of these groups or (``None``) of all."""

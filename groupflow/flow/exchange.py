@@ -146,7 +146,7 @@ class Exchanger(InFlight):
         for each in held:
             self.end(each, Release(each.held))
         self.wake()
-        self._dispatcher.answered(self, is_short=False)
+        self._dispatcher.answered(is_short=False)
         return False
 
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
@@ -203,14 +203,6 @@ class Exchanger(InFlight):
         if not self._dispatcher.may_claim or not self.holds_lease():
             return [*slots]
         return [slot for slot in slots if exchange.holds_back(slot)]
-
-    @property
-    def wants(self) -> bool:
-        """Whether there may be something to claim, and room for it."""
-        dispatcher = self._dispatcher
-        return (
-            self.has_some and self.prefetch.wanted(dispatcher.workers, dispatcher.taken(self)) > 0
-        )
 
     async def run(self) -> None:
         """Exchange with the store for ever.
@@ -346,12 +338,12 @@ class Exchanger(InFlight):
             self._drop(exchange.settling)
         self.wake()
         self._let_go()
-        self._dispatcher.make_room(self)
+        self._dispatcher.make_room()
 
     def _let_go(self) -> None:
         """At a stop, let workers end: without lease or session, unsure slots need no answer."""
         if not self._dispatcher.may_claim:
-            self._dispatcher.answered(self, is_short=False)
+            self._dispatcher.answered(is_short=False)
 
     def _take(self, exchange: Exchange, finished: Sequence[Settlement], answer: Answer) -> None:
         """Give claims to the dispatcher, and learn from them."""
@@ -377,7 +369,7 @@ class Exchanger(InFlight):
         if self._slots.due:
             self._stir.set()
         is_short = came < exchange.asked.number
-        dispatcher.answered(self, is_short=is_short)
+        dispatcher.answered(is_short=is_short)
         if not is_short and len(dispatcher.sources) > 1:
             dispatcher.make_room()  # another partition may have the lowest position now
 

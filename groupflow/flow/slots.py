@@ -34,10 +34,6 @@ class Source(Protocol):
         """Whether it may have something to claim."""
 
     @property
-    def wants(self) -> bool:
-        """Whether it may have something to claim, and there is room for it."""
-
-    @property
     def has_asked(self) -> bool:
         """Whether claims are asked for, without an answer yet."""
 

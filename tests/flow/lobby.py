@@ -73,7 +73,7 @@ class Lobby(Dispatcher):
     def deliver(self, slots: Sequence[Slot]) -> None:
         self.delivered += slots
 
-    def answered(self, by: Any, *, is_short: bool) -> None:
+    def answered(self, *, is_short: bool) -> None:
         self.short.append(is_short)
 
     def withdraw(self, of: Any, groups: Set[str] | None = None) -> list[Slot]:

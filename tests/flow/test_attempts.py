@@ -35,7 +35,7 @@ class Store:
     def __init__(self) -> None:
         self.prefetch, self.held, self.is_settled = Prefetch(), 0, True
         self.has_asked = self.waits = False
-        self.position, self.has_some, self.wants = 0.0, False, False
+        self.position, self.has_some = 0.0, False
         self.holds_lease: Callable[[], bool] = lambda: True
 
     def wake(self) -> None: ...

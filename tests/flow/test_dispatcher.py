@@ -23,7 +23,7 @@ class Store:
     def __init__(self, dispatcher: Dispatcher, name: str = "s") -> None:
         self.name, self.prefetch, self.held, self.is_settled = name, Prefetch(), 0, True
         self.holds_lease: Callable[[], bool] = lambda: True
-        self.position, self.has_some, self.wants, self.waits = 0.0, True, True, True
+        self.position, self.has_some, self.waits = 0.0, True, True
         self.has_asked = False
         self.heard: list[str] = []
         self.ended: list[tuple[Slot, Settlement | None]] = []
@@ -167,11 +167,11 @@ async def test_a_worker_that_retires_gets_nothing_more(timers: Timers) -> None:
     dispatcher.deliver([ready])
     going = asyncio.create_task(dispatcher.next("a", slot, settlement))
     await _settle_down()
-    dispatcher.answered(store, is_short=False)
+    dispatcher.answered(is_short=False)
     await _settle_down()
     assert not going.done()  # that was an exchange without its settlement
     slot.finished = None
-    dispatcher.answered(store, is_short=False)
+    dispatcher.answered(is_short=False)
     assert await going is None
     assert await dispatcher.next("b", store.slot(3), settlement) is ready
 
@@ -241,10 +241,10 @@ async def test_a_stop_ends_the_idle_once_all_is_settled(timers: Timers) -> None:
     store.is_settled, store.heard = False, []
     dispatcher.stop_claiming()
     assert store.heard == ["stir"]
-    dispatcher.answered(store, is_short=False)
+    dispatcher.answered(is_short=False)
     assert "d" not in await waiting.got()
     store.is_settled = True
-    dispatcher.answered(store, is_short=False)
+    dispatcher.answered(is_short=False)
     assert (await waiting.got())["d"] is None
     assert await dispatcher.next("e") is None
 
@@ -272,10 +272,10 @@ async def test_a_short_answer_makes_room_for_the_hindmost_that_waits(timers: Tim
     for store in stores:
         store.heard.clear()
     stores[0].waits = False
-    dispatcher.answered(stores[1], is_short=False)
+    dispatcher.answered(is_short=False)
     assert [store.heard for store in stores] == [[], [], [], []]
     stores[1].waits = False
-    dispatcher.answered(stores[1], is_short=True)
+    dispatcher.answered(is_short=True)
     assert [store.heard for store in stores] == [[], [], [], ["stir"]]
     waiting.stop()
 
