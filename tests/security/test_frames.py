@@ -146,6 +146,22 @@ def test_nothing_is_read_beyond_the_table_that_it_is_in(
     assert frames.table(_table(inner) + behind) == frames.table(_table(inner))
 
 
+@pytest.mark.parametrize(
+    "inside", [b"\x05a", b"\x01a", b"\x01aI\0", b"\x01aT\0\0", b"\x01aD\2", b"\x01aq", b"\x01at"]
+)
+@pytest.mark.parametrize("behind", [b"", b"\1" * 20, b"S" * 20])
+def test_a_name_or_value_that_is_cut_off_ends_its_table(inside: bytes, behind: bytes) -> None:
+    assert frames.table(_table(inside) + behind) == (4 + len(inside), {})
+
+
+@given(st.binary(max_size=12))
+def test_no_bytes_make_it_raise(raw: bytes) -> None:
+    """RabbitMQ checks the layout; where it doesn't, the connection must last all the same."""
+    frames.table(raw)
+    frames.timestamp(raw)
+    frames.short_string(raw)
+
+
 def test_values_are_counted_and_cut() -> None:
     packed = _table(b"\x01aA" + _table(b"V" * 60_000))
     end, found = frames.table(packed)
