@@ -235,7 +235,7 @@ class Intakes:
         return [self._make(admission=self._admission, source=source) for source in sources]
 
 
-class Held(Protocol):
+class ConsumedQueue(Protocol):
     """A queue as one daemon consumes it; an `Intake`."""
 
     queue: str
@@ -249,7 +249,7 @@ class Held(Protocol):
 
 
 async def hand_over_surplus(
-    name: str, intakes: Sequence[Held], count_daemons: Callable[[], Awaitable[int]]
+    name: str, intakes: Sequence[ConsumedQueue], count_daemons: Callable[[], Awaitable[int]]
 ) -> list[str]:
     """Hand over the queues that are more than a daemon's share. Returns their names.
 
@@ -259,7 +259,7 @@ async def hand_over_surplus(
         count_daemons: how many daemons consume their queues.
     """
 
-    def weight(intake: Held) -> bytes:
+    def weight(intake: ConsumedQueue) -> bytes:
         """How much this daemon wants a queue: each daemon prefers and gives up different ones."""
         return sha256(f"{name}\0{intake.queue}".encode()).digest()
 

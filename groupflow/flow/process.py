@@ -173,7 +173,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ProcessInfo:
     """A process in a look."""
 
     process: psutil.Process  # its number, and when it started: compared before each signal
@@ -181,7 +181,7 @@ class Seen:
     mark: str | None  # in its environment
 
 
-def look() -> list[Seen]:
+def look() -> list[ProcessInfo]:
     """Look at all processes of this machine or container: takes 0.1 ms each."""
     seen = []
     with suppress(OSError):
@@ -189,7 +189,7 @@ def look() -> list[Seen]:
         for pid in psutil.pids():
             with suppress(psutil.Error, OSError):
                 each = psutil.Process(pid)
-                seen.append(Seen(each, each.ppid(), _mark_of(each)))
+                seen.append(ProcessInfo(each, each.ppid(), _mark_of(each)))
     return seen
 
 
@@ -201,7 +201,7 @@ def _mark_of(process: psutil.Process) -> str | None:
 
 
 def started_by(
-    command: psutil.Process | None, mark: str, seen: Sequence[Seen]
+    command: psutil.Process | None, mark: str, seen: Sequence[ProcessInfo]
 ) -> set[psutil.Process]:
     """The processes that descend from a command or have its mark, and their descendants."""
     children = defaultdict[int, set[psutil.Process]](set)
@@ -232,9 +232,9 @@ class Looks:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "looks")
         self._lock = Lock()
-        self._next: Future[list[Seen]] | None = None
+        self._next: Future[list[ProcessInfo]] | None = None
 
-    async def after_now(self) -> list[Seen]:
+    async def after_now(self) -> list[ProcessInfo]:
         """A look that begins after this call."""
         try:
             with self._lock:
@@ -245,7 +245,7 @@ class Looks:
         # Other callers wait for the same look, so no caller's cancellation may reach it.
         return await asyncio.shield(asyncio.wrap_future(looking))
 
-    def _look(self) -> list[Seen]:
+    def _look(self) -> list[ProcessInfo]:
         with self._lock:  # callers from here on get the next look
             self._next = None
         return look()

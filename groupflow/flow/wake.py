@@ -62,7 +62,7 @@ def _heard(kinds: Set[bytes]) -> Heard:
 Woken: TypeAlias = Callable[[Heard], None]
 
 
-class _Told:
+class _Pending:
     """Wakes heard and not passed on yet: those that come together become one."""
 
     def __init__(self, on_wake: Woken) -> None:
@@ -86,7 +86,7 @@ async def listen(client: StoreClient, on_wake: Woken) -> None:
     The client is for this alone, as a subscription keeps its connection. `on_wake` is called once
     for all wakes that have come.
     """
-    backoff, told = Backoff(), _Told(on_wake)
+    backoff, pending = Backoff(), _Pending(on_wake)
     while True:
         try:
             async with client.wakes() as wakes:
@@ -95,7 +95,7 @@ async def listen(client: StoreClient, on_wake: Woken) -> None:
                     backoff.reset()
                     if kind not in _POOLS and not kind.startswith(_HOLD_OF_ONE):
                         continue  # a wake for workers that pull
-                    told.hear(kind)
+                    pending.hear(kind)
                     heard += 1
                     if heard % BURST == 0:  # wakes that have arrived are read without a pause
                         await asyncio.sleep(0)

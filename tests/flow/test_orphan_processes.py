@@ -13,7 +13,7 @@ from threading import Event, get_ident
 import psutil
 import pytest
 
-from groupflow.flow.process import MARK, Looks, Seen, look, send, started_by
+from groupflow.flow.process import MARK, Looks, ProcessInfo, look, send, started_by
 from tests.deadlines import deadline
 from tests.flow.commands import cancelled, is_alive, on_uvloop, shell, until
 from tests.flow.tasks import task
@@ -132,9 +132,9 @@ def test_another_process_with_its_number_gets_no_signal(monkeypatch: pytest.Monk
         assert sent == []
         send(signal.SIGTERM, {now})
         assert sent == [(other.pid, signal.SIGTERM)]
-        child = Seen(psutil.Process(), other.pid, None)
-        assert started_by(before, "none", [Seen(now, 1, None), child]) == set()
-        assert started_by(now, "none", [Seen(now, 1, None), child]) == {child.process}
+        child = ProcessInfo(psutil.Process(), other.pid, None)
+        assert started_by(before, "none", [ProcessInfo(now, 1, None), child]) == set()
+        assert started_by(now, "none", [ProcessInfo(now, 1, None), child]) == {child.process}
     finally:
         monkeypatch.undo()
         other.kill()
