@@ -29,7 +29,7 @@ class Outage:
         self._began = 0.0
         self._told = 0.0
 
-    def failed(self, who: str = "") -> dict[str, float] | None:
+    def failed(self, part: str = "") -> dict[str, float] | None:
         """A try has failed.
 
         Returns:
@@ -37,8 +37,8 @@ class Outage:
             where nothing is to be logged.
         """
         now = self._clock()
-        is_new = who not in self._failed
-        self._failed[who] = now
+        is_new = part not in self._failed
+        self._failed[part] = now
         if not self.is_away:
             self.is_away = True
             self._began = self._told = now
@@ -49,23 +49,23 @@ class Outage:
         self._told = now
         return {"away_for": round(now - self._began, 1)}
 
-    def answered(self, who: str = "") -> float | None:
+    def answered(self, part: str = "") -> float | None:
         """A try went well.
 
         Returns:
             For how many seconds something was away, where this was the last of it; else ``None``.
         """
         now = self._clock()
-        last = self._failed.get(who)
+        last = self._failed.get(part)
         if last is None or now - last < self._settles:
             return None
-        del self._failed[who]
+        del self._failed[part]
         if self._failed:
             return None
         self.is_away = False
         return round(now - self._began, 1)
 
-    def forget(self, who: str = "") -> None:
+    def forget(self, part: str = "") -> None:
         """It is not asked any more."""
-        self._failed.pop(who, None)
+        self._failed.pop(part, None)
         self.is_away = bool(self._failed)

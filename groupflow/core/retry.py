@@ -1,7 +1,7 @@
-"""How long to wait after a failed attempt. A pure function of the policy and the attempt's number.
+"""How long to wait after a failed attempt, by the policy and the attempt's number alone.
 
-The rule is asyncflow's: a negative interval spaces attempts evenly (-10 → 10, 10, 10 …), a positive
-one grows up to itself (10 → 1, 2, 4, 8, 10, 10 …).
+A negative interval spaces attempts evenly (-10 → 10, 10, 10 …). A positive one is the cap of delays
+that double (10 → 1, 2, 4, 8, 10, 10 …).
 """
 
 from __future__ import annotations

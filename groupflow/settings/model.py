@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.headers import MAX_HEADERS
 from groupflow.core.limits import Debounce, Limits, Rate, TenantLimit
 from groupflow.core.policy import OWN_RULES, Policies
@@ -30,7 +31,7 @@ from groupflow.settings.rules import (
 from groupflow.settings.schedules import MOST as MOST_SCHEDULES
 from groupflow.settings.schedules import ScheduleRule, name_once
 from groupflow.settings.section import Section, Server
-from groupflow.settings.tokens import HasToken, Holder, NamedToken, read_holders
+from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, HasToken, Holder, NamedToken
 from groupflow.settings.transport import is_loopback, stays_here
 from groupflow.settings.types import (
     YEAR,
@@ -240,12 +241,20 @@ class Http(HasToken):
     """Tokens with fewer rights: see `[http.tokens.NAME]`. That of `[http]` has all."""
 
     def read_holders(self) -> dict[str, Holder]:
-        """Every token and its holder.
+        """Every token and its holder; that of `[http]` itself has all rights.
 
         Raises:
             ConfigError: a file can't be used, or two names have one token.
         """
-        return read_holders(self, self.tokens)
+        operator = Holder(OPERATOR, ALL_RIGHTS)
+        found = dict.fromkeys(self.read_tokens("http"), operator)
+        for name, table in self.tokens.items():
+            holder = Holder(name, frozenset(table.rights), frozenset(table.pools))
+            for token in table.read_tokens(f"http.tokens.{name}"):
+                if (other := found.setdefault(token, holder)) is not holder:
+                    remedy = f"It is the token of {other.name!r} too: give each its own."
+                    raise ConfigError([Problem(f"http.tokens.{name}", "***", remedy)])
+        return found
 
     @property
     def is_open(self) -> bool:

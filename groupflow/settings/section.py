@@ -61,7 +61,7 @@ class Server(Section):
                 return url
             secure = scheme.replace("amqp", "amqps").replace("redis", "rediss")
             remedy = (
-                "It is plaintext to another machine: whoever is on the way can read and change "
+                "It is plaintext to another machine: anyone on the way can read and change "
                 f"jobs and passwords. Use {secure}://, or set {section}.allow_plaintext = true "
                 "where the network itself is safe."
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
@@ -92,20 +91,3 @@ class Holder:
     def may_use(self, pool: str) -> bool:
         """Whether its rights in pools hold for this one."""
         return not self.pools or pool in self.pools
-
-
-def read_holders(http: HasToken, named: Mapping[str, NamedToken]) -> dict[str, Holder]:
-    """Every token and its holder; that of `[http]` itself has all rights.
-
-    Raises:
-        ConfigError: a file can't be used, or two names have one token.
-    """
-    operator = Holder(OPERATOR, ALL_RIGHTS)
-    found = dict.fromkeys(http.read_tokens("http"), operator)
-    for name, table in named.items():
-        holder = Holder(name, frozenset(table.rights), frozenset(table.pools))
-        for token in table.read_tokens(f"http.tokens.{name}"):
-            if (other := found.setdefault(token, holder)) is not holder:
-                remedy = f"It is the token of {other.name!r} too: give each its own."
-                raise ConfigError([Problem(f"http.tokens.{name}", "***", remedy)])
-    return found
