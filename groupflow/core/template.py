@@ -131,6 +131,23 @@ class FieldPath:
                 return MISSING
         return MISSING if value is None or value == "" else value
 
+    def put(self, body: dict[str, Any], headers: dict[str, Any], value: str | int) -> None:
+        """Write a value into a message, where `find` reads it.
+
+        Raises:
+            Unroutable: the body has something else there.
+        """
+        if self.in_headers:
+            headers[self.steps[0]] = value
+            return
+        table: Any = body
+        for step in self.steps[:-1]:
+            table = table.setdefault(step, {})
+            if not isinstance(table, dict):
+                raise Unroutable(f"its body has something else where {self} is to be")
+        if str(table.setdefault(self.steps[-1], value)) != str(value):
+            raise Unroutable(f"its body has another {self}")
+
     def __str__(self) -> str:
         return f"{{{self.text}}}"
 

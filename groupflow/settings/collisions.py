@@ -313,14 +313,9 @@ def _message(case: _Case, key: str, router: Router) -> dict[str, str] | None:
         values[path] = unquote(text) if template.escapes else text
     body: dict[str, Any] = {}
     headers: dict[str, Any] = {}
-    for path, text in values.items():
-        into = headers if path.in_headers else body
-        for step in path.steps[:-1]:
-            if not isinstance(into.get(step), dict):
-                into[step] = {}
-            into = into[step]
-        into[path.steps[-1]] = text
     try:
+        for path, text in values.items():
+            path.put(body, headers, text)
         route = router.route(orjson.dumps(body), headers, type="t")
     except Unroutable:
         return None

@@ -10,7 +10,6 @@ import orjson
 
 from groupflow.core.errors import ConfigError, Problem, Unroutable
 from groupflow.core.routing import Route
-from groupflow.core.template import FieldPath
 from groupflow.settings.model import Settings
 from groupflow.settings.schedules import ScheduleRule
 
@@ -74,20 +73,5 @@ def _message(rule: ScheduleRule, settings: Settings) -> tuple[bytes, dict[str, A
             continue
         if path is None:
             raise Unroutable(f"it has {what}, and fields.{what} says that no message does")
-        if path.in_headers:
-            headers[path.steps[0]] = value
-        else:
-            _put(body, path, value)
+        path.put(body, headers, value)
     return orjson.dumps(body), headers
-
-
-def _put(body: dict[str, Any], path: FieldPath, value: str | int) -> None:
-    table = body
-    for step in path.steps[:-1]:
-        inner = table.setdefault(step, {})
-        if not isinstance(inner, dict):
-            raise Unroutable(f"its body has something else where {path} is to be")
-        table = inner
-    found = table.setdefault(path.steps[-1], value)
-    if str(found) != str(value):
-        raise Unroutable(f"its body has another {path}")
