@@ -143,6 +143,22 @@ def test_paths_find_or_miss() -> None:
     assert FieldPath.parse("header.a.b").find({}, {"a.b": 1}) == 1
 
 
+@pytest.mark.parametrize("path", ["a.b", "n", "header.a.b"])
+def test_what_is_put_is_found(path: str) -> None:
+    body: dict[str, Any] = {"a": {"c": 1}, "n": 7}
+    headers: dict[str, Any] = {"a.b": 1}
+    FieldPath.parse(path).put(body, headers, "7")
+    assert str(FieldPath.parse(path).find(body, headers)) == "7"
+
+
+@pytest.mark.parametrize(
+    ("path", "said"), [("a.b", "another {a.b}"), ("a.b.c", "something else where {a.b.c} is to be")]
+)
+def test_nothing_is_put_over_something_else(path: str, said: str) -> None:
+    with pytest.raises(Unroutable, match=said):
+        FieldPath.parse(path).put({"a": {"b": 1}}, {}, "7")
+
+
 @given(st.one_of(st.text(), st.binary(), st.floats(), st.integers(), st.lists(st.text())))
 def test_shown_values_are_one_short_line(value: Any) -> None:
     text = show(value)
