@@ -190,5 +190,5 @@ def plan(
         moves=moves,
         rows=rows,
         scanning=scanning,
-        audits=tuple(1 + round(others.expovariate(1 / 60)) for _ in range(AUDITS)),
+        audits=tuple(1 + round(others.expovariate(1 / 45)) for _ in range(AUDITS)),
     )
