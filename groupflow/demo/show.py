@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import secrets
-import signal
 import sqlite3
 import sys
 import time
@@ -31,7 +30,7 @@ from groupflow.demo.handlers import DAEMON_VARIABLE, DATABASE_VARIABLE
 from groupflow.demo.rows import ImportTask, load_tasks, open_database
 from groupflow.demo.screen import Screen, intro, print_summary, read_state, step, tell
 from groupflow.demo.verdict import judge
-from groupflow.ops.signals import Ending
+from groupflow.ops.signals import cancelled_by_signals
 from groupflow.servers import private_servers
 from groupflow.servers.process import ServerProcess
 from groupflow.settings.load import PREFIX, load_settings
@@ -70,11 +69,7 @@ def run_demo(config: Path | None, *, keep: bool = False) -> int:
 
 
 async def _demo(console: Console, config: Path | None, *, keep: bool) -> int:
-    demo = asyncio.current_task()
-    assert demo is not None  # noqa: S101  we are called from it
-    # Ctrl-C, a SIGTERM, or a terminal that is closed stops all in good order.
-    ending = Ending(demo.cancel, lambda _: demo.cancel())
-    ending.listen((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    demo = cancelled_by_signals()
     tasks = load_tasks()
     tell(console, intro(tasks))
     async with AsyncExitStack() as parts:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import signal
 import socket
 import sys
 import webbrowser
@@ -18,7 +17,7 @@ import watchfiles
 from rich.console import Console
 
 from groupflow.dev.lines import line_of
-from groupflow.ops.signals import Ending
+from groupflow.ops.signals import cancelled_by_signals
 from groupflow.servers import PrivateServers, private_servers
 from groupflow.servers.ports import free_ports
 from groupflow.servers.process import ServerProcess
@@ -89,10 +88,7 @@ def run_dev(app: str, config: Path | None, *, shows_page: bool) -> None:
 
 
 async def _dev(console: Console, app: str, config: Path | None, *, shows_page: bool) -> None:
-    session = asyncio.current_task()
-    assert session is not None  # noqa: S101  we are called from it
-    ending = Ending(session.cancel, lambda _: session.cancel())
-    ending.listen((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    cancelled_by_signals()
     _say(console, "Starting a private RabbitMQ and Redis; they are gone when this ends.")
     async with private_servers() as servers:
         with TemporaryDirectory(prefix="groupflow-dev-") as folder:

@@ -10,6 +10,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterable
 from time import monotonic
+from typing import Any
 
 ECHO = 1.0  # seconds behind the first signal within which another one is its echo
 
@@ -40,3 +41,12 @@ class Ending:
         """Handle these signals on the running loop."""
         for number in numbers:
             asyncio.get_running_loop().add_signal_handler(number, self.on_signal, number)
+
+
+def cancelled_by_signals() -> asyncio.Task[Any]:
+    """The current task; Ctrl-C, a SIGTERM or a terminal that is closed cancels it from now on."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101  we are called from it
+    ending = Ending(task.cancel, lambda _: task.cancel())
+    ending.listen((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    return task
