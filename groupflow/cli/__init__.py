@@ -18,21 +18,16 @@ from groupflow import __version__
 from groupflow.cli import (
     check,
     dead,
-    demo,
     dev,
-    doctor,
     groups,
     limits,
-    page,
     pools,
     publish,
     reload,
     repartition,
-    route,
     run,
     scans,
     schedules,
-    schema,
     status,
     task,
     top,
@@ -44,7 +39,6 @@ from groupflow.core.errors import GroupflowError
 
 _FAMILIES = (
     run,
-    page,
     reload,
     publish,
     status,
@@ -54,15 +48,11 @@ _FAMILIES = (
     task,
     dead,
     scans,
-    route,
     schedules,
     pools,
-    schema,
     check,
-    doctor,
     repartition,
     dev,
-    demo,
 )
 
 app = typer.Typer(

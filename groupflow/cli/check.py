@@ -1,22 +1,33 @@
-"""`groupflow check-config`: is the configuration right, and what does it come to?"""
+"""`groupflow check-config`, `route`, `schema`, `doctor`: is all as it is meant to be?
+
+Is the configuration right, and what does it come to; where would a message go, and what may it say;
+is what groupflow stands on fit for it?
+"""
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
 
+from groupflow.cli.bodies import STDIN, BodiesArgument, HeaderOption, parse_headers, read_bodies
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import AppOption, ConfigOption, JsonOption, print_json
 from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 from groupflow.core.errors import ConfigError
+from groupflow.core.masking import mask_secrets
 
 if TYPE_CHECKING:
     from groupflow.core.app import App
+    from groupflow.core.checkup import Check
     from groupflow.settings.changes import Change
+    from groupflow.settings.dry_run import Way
     from groupflow.settings.load import Sources
     from groupflow.settings.model import Settings
 
@@ -241,3 +252,132 @@ def _print_table(header: str, values: dict[str, Any]) -> None:
 def _literal(value: Any) -> str:
     """A value as TOML writes it; JSON's texts, numbers and flat lists are the same."""
     return orjson.dumps(value).decode()
+
+
+NO_HANDLER = "none in this configuration"
+
+
+@verbs.command("route")
+def route(
+    file: BodiesArgument = STDIN,
+    *,
+    config: ConfigOption = None,
+    task_type: Annotated[
+        str | None, typer.Option("--type", metavar="T", help="The AMQP type property.")
+    ] = None,
+    header: HeaderOption = None,
+    app: AppOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say where messages would go, without sending them anywhere. Exit 1: one is a dead letter.
+
+    For example:
+
+      echo '{"type": "import.contacts", "tenant_id": 42}' | groupflow route
+
+      groupflow route jobs.jsonl --app handlers:app --header x-entity=contact
+    """
+    from groupflow.cli.app_loading import load_app
+    from groupflow.settings.dry_run import DryRun
+    from groupflow.settings.load import load_settings
+
+    headers = parse_headers(header)
+    settings = load_settings(config)
+    loaded = load_app(app) if app else None
+    dry_run = DryRun(settings, loaded.names if loaded else {})
+    ways = [dry_run.find(body.raw, headers, task_type) for body in read_bodies(file)]
+    ways = [way if way.handler or way.reason else replace(way, handler=NO_HANDLER) for way in ways]
+    if as_json:
+        print_json(ways)
+    else:
+        for number, way in enumerate(ways, start=1):
+            _print_way(number, way)
+    if any(way.reason for way in ways):
+        raise typer.Exit(Exit.FAILED)
+
+
+def _print_way(number: int, way: Way) -> None:
+    if way.reason:
+        say(f"{number}: dead letter: {way.reason}")
+        return
+    facts: list[str] = [way.queue]
+    if way.group is not None:
+        facts.append(f"group {way.group} by {way.rule}")
+    facts += [f"type {way.type}", f"handler {way.handler}"]
+    seconds = {"priority": way.priority, "delay": way.delay}
+    facts += [f"{name} {value:g} s" for name, value in seconds.items() if value]
+    say(f"{number}: {', '.join(facts)}")
+
+
+class Format(StrEnum):
+    JSON_SCHEMA = "json-schema"
+    ASYNCAPI = "asyncapi"
+
+
+@verbs.command("schema")
+def schema(
+    *,
+    format_: Annotated[
+        Format, typer.Option("--format", help="JSON Schema 2020-12, or AsyncAPI 3.0.")
+    ] = Format.JSON_SCHEMA,
+    config: ConfigOption = None,
+) -> None:
+    """Print a schema of the messages that this configuration takes, as JSON.
+
+    For example:
+
+      groupflow schema --config config/groupflow.toml > message.schema.json
+
+      groupflow schema --format asyncapi
+    """
+    from groupflow.broker.contract import asyncapi, message_schema
+    from groupflow.settings.load import load_settings
+
+    settings = load_settings(config)
+    print_json(message_schema(settings) if format_ is Format.JSON_SCHEMA else asyncapi(settings))
+
+
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+@verbs.command("doctor")
+def doctor(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Examine Redis and RabbitMQ: versions, durability, memory, clocks, rights, the queue.
+
+    And whether others may write the configuration, or read its secrets.
+
+    Nothing is changed. Exit 0: all is well, or there are warnings; 1: something fails; 69: a server
+    can't be reached; 78: the configuration can't be used.
+
+    For example:
+
+      groupflow doctor --config groupflow.toml
+
+      groupflow doctor --json | jq '.checks[] | select(.verdict != "ok")'
+    """
+    from groupflow.doctor.examination import examine
+    from groupflow.settings.load import find_sources, load_settings
+
+    findings = asyncio.run(examine(load_settings(config), find_sources(config)))
+    if as_json:
+        checks = [_masked(check) for check in findings.checks]
+        print_json({"verdict": findings.worst, "checks": checks})
+    else:
+        for check in findings.checks:
+            _print_check(check)
+    if findings.unreachable:
+        raise typer.Exit(Exit.UNAVAILABLE)
+    if findings.worst == "fail":
+        raise typer.Exit(Exit.FAILED)
+
+
+def _masked(check: Check) -> dict[str, str]:
+    return {name: mask_secrets(text) for name, text in check.as_json().items()}
+
+
+def _print_check(check: Check) -> None:
+    masked = _masked(check)
+    verdict = typer.style(f"{check.verdict:4}", fg=_STYLES[check.verdict])
+    say(f"  {masked['name']:25} {masked['found']}", lead=verdict)
+    if masked["remedy"]:
+        say(f"{'':32}→ {masked['remedy']}")

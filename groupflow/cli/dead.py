@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 
 import typer
 
-from groupflow.cli.attempts import moment, print_attempts
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import (
     ConfigOption,
@@ -21,6 +20,8 @@ from groupflow.cli.options import (
     OfTenantOption,
     PartitionOption,
     confirm,
+    moment,
+    print_attempts,
     print_json,
 )
 from groupflow.cli.safe import say

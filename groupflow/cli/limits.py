@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from groupflow.cli.attempts import moment
-from groupflow.cli.options import ConfigOption, JsonOption, print_json
+from groupflow.cli.options import ConfigOption, JsonOption, moment, print_json, seconds_for
 from groupflow.cli.safe import say
-from groupflow.cli.spans import seconds_for
 from groupflow.cli.store import ask_store
 
 if TYPE_CHECKING:

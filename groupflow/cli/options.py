@@ -1,8 +1,10 @@
-"""The options that several verbs share, and how they print JSON."""
+"""The options that several verbs share, and how they print JSON and failed attempts."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias
 
@@ -10,6 +12,7 @@ import orjson
 import typer
 from typer.core import TyperGroup
 
+from groupflow.cli.safe import say
 from groupflow.core.escaping import plain_json, plain_text
 
 
@@ -107,3 +110,41 @@ def confirm(question: str, *, deletes: bool) -> None:
         raise typer.BadParameter(
             f"{plain_text(question)} This is no terminal to ask at: give --yes."
         )
+
+
+def moment(seconds: float | None) -> str | None:
+    """Unix seconds as people read them, in UTC."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def print_attempts(errors: Sequence[dict[str, Any]], indent: str = "  ") -> None:
+    """Print them, the oldest first; what was no attempt of a daemon has less in it."""
+    for error in errors:
+        facts = [f"attempt {error.get('attempt', '-')}"]
+        if "at" in error:
+            facts += [str(moment(error["at"])), f"{error['seconds']:.3f} s on {error['daemon']}"]
+        said = f": {error['message']}" if error["message"] else ""
+        say(f"{indent}{', '.join(facts)}: {error['error']}{said}")
+        for line in error.get("traceback", "").splitlines():
+            say(f"{indent}    {line}")
+
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+YEAR = 366 * 86400.0
+
+
+def seconds_for(text: str) -> float:
+    """The seconds of ``30s``, ``10m``, ``2h`` or ``1d``.
+
+    Raises:
+        typer.BadParameter: it can't be read, or is longer than a year.
+    """
+    number, unit = text[:-1], text[-1:]
+    if unit not in _UNITS or not number.replace(".", "", 1).isdecimal() or not number.isascii():
+        raise typer.BadParameter(f"--for {text!r} is no time; write 30s, 10m, 2h or 1d.")
+    seconds = float(number) * _UNITS[unit]
+    if not 0 < seconds <= YEAR:
+        raise typer.BadParameter(f"--for {text!r} is not between 0 s and a year.")
+    return seconds

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupflow.cli.attempts import moment
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import ConfigOption, JsonOption, print_json
+from groupflow.cli.options import ConfigOption, JsonOption, moment, print_json
 from groupflow.cli.safe import plain_text, say
 from groupflow.cli.store import ask_store
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from groupflow.cli.attempts import moment
 from groupflow.cli.limits import line_of
-from groupflow.cli.options import ConfigOption, JsonOption, print_json
+from groupflow.cli.options import ConfigOption, JsonOption, moment, print_json
 from groupflow.cli.safe import plain_text
 from groupflow.cli.store import ask_store
 

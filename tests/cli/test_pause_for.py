@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from groupflow.cli.spans import seconds_for
+from groupflow.cli.options import seconds_for
 
 
 @pytest.mark.parametrize(
