@@ -20,8 +20,8 @@ from groupflow.settings.load import DELIMITER, PREFIX
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule, HandlerRule, PoolRule
 from groupflow.settings.schedules import ScheduleRule
-from groupflow.settings.section import Section
 from groupflow.settings.tokens import NamedToken
+from groupflow.settings.types import Section
 
 PAGE = Path(__file__).with_name("configuration.md")
 

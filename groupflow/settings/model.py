@@ -30,7 +30,6 @@ from groupflow.settings.rules import (
 )
 from groupflow.settings.schedules import MOST as MOST_SCHEDULES
 from groupflow.settings.schedules import ScheduleRule, name_once
-from groupflow.settings.section import Section, Server
 from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, HasToken, Holder, NamedToken
 from groupflow.settings.transport import is_loopback, stays_here
 from groupflow.settings.types import (
@@ -45,6 +44,8 @@ from groupflow.settings.types import (
     RetryInterval,
     Seconds,
     SecretUrl,
+    Section,
+    Server,
     TokenName,
     Whole,
 )

@@ -12,7 +12,6 @@ from groupflow.core.policy import MOST_TOGETHER, GroupPolicy
 from groupflow.core.retry import RetryOverride
 from groupflow.core.routing import Rule
 from groupflow.core.template import Template
-from groupflow.settings.section import Section
 from groupflow.settings.types import (
     YEAR,
     AppName,
@@ -23,6 +22,7 @@ from groupflow.settings.types import (
     RateText,
     RetryInterval,
     Seconds,
+    Section,
     TaskType,
     Tenants,
     Whole,

@@ -10,8 +10,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from groupflow.core.timing import NEVER, Cron, Every, Timing, next_tick
-from groupflow.settings.section import Section
-from groupflow.settings.types import YEAR, Printable, Seconds, TaskType, no_bool
+from groupflow.settings.types import YEAR, Printable, Seconds, Section, TaskType, no_bool
 
 MOST = 500  # of a configuration: each is shown, and looked at every few seconds
 _LONGEST_ZONE = 64  # characters of a name that are compared with those that exist

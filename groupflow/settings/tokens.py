@@ -9,8 +9,7 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, model_validator
 
 from groupflow.core.errors import ConfigError, Problem
-from groupflow.settings.section import Section
-from groupflow.settings.types import FileName, Secret, check_token
+from groupflow.settings.types import FileName, Secret, Section, check_token
 
 Right = Literal["look", "act", "publish", "pull", "fill"]
 
