@@ -9,27 +9,26 @@ import re
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from time import monotonic
 from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import structlog
-from starlette.routing import Route
 
 from groupflow.core.backoff import Backoff
 from groupflow.core.errors import GroupflowError, PoolFull
 from groupflow.core.outcome import wrong_stage
 from groupflow.operate.pools import PoolStatus
 from groupflow.operate.whole.pools import read_all_pools
-from groupflow.ops.page.access import Gate
 from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.problems import Refused
-from groupflow.ops.page.shapes import Nothing
 from groupflow.pools.dispenser import Dispenser, Given
 from groupflow.pools.filling import PoolFilling
 from groupflow.pools.shapes import (
+    Filled,
     GivenTasks,
     HeldTasks,
     Renewed,
@@ -37,7 +36,6 @@ from groupflow.pools.shapes import (
     SettledTask,
     Settlements,
     Wanted,
-    check_pool,
     pulled,
 )
 from groupflow.store.client import StoreClient
@@ -198,9 +196,15 @@ def _is_cancelled() -> bool:
 _Result = TypeVar("_Result")
 
 MOST_BYTES = 16 * 1024 * 1024  # of settlements: each may bring a context
+_PATH = "/pools/{pool}/workers/{worker}"
+_look_at = partial(Endpoint, "GET", right="look", or_right="pull")
 _WORKER = re.compile(r"[\w.@:+=-]{1,128}")
 _RETRY = 10.0  # seconds after which a worker that found no room may ask again, at most
 _LEASE_SHARE = 0.5  # of a lease for which a worker that holds something may wait for more
+
+
+def _pull(path: str, summary: str, **facts: Any) -> Endpoint:
+    return Endpoint("POST", _PATH + path, summary, right="pull", **facts)
 
 
 class Pools:
@@ -217,58 +221,6 @@ class Pools:
         # One claim of a worker at a time, and none while it leaves: its tasks would be lost on it.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def endpoints(self) -> list[Endpoint]:
-        worker = "/pools/{pool}/workers/{worker}"
-        return [
-            Endpoint("GET", "/pools", "The pools, and who holds how much", self._pools, reads=True),
-            Endpoint(
-                "GET",
-                "/pools/{pool}",
-                "What waits in a pool, and who holds how much of it",
-                self._pool,
-                right="look",
-                or_right="pull",
-            ),
-            Endpoint(
-                "POST",
-                f"{worker}/claims",
-                "Top a worker up to a limit; answers with all that it holds",
-                self._claim,
-                right="pull",
-            ),
-            Endpoint(
-                "POST",
-                f"{worker}/settlements",
-                "Say what became of tasks; answers with a verdict each, in that order",
-                self._settle,
-                right="pull",
-                most_bytes=MOST_BYTES,
-                may_be_unfit=True,
-            ),
-            Endpoint(
-                "POST",
-                f"{worker}/renewal",
-                "Push a worker's lease back",
-                self._renew,
-                right="pull",
-            ),
-            Endpoint(
-                "GET",
-                worker,
-                "What a worker holds",
-                self._look,
-                right="look",
-                or_right="pull",
-            ),
-            Endpoint(
-                "DELETE", worker, "Let all that a worker holds go back", self._leave, right="pull"
-            ),
-        ]
-
-    def routes(self, gate: Gate) -> list[Route]:
-        """The route that takes a list."""
-        return [self._filling.route(gate)]
-
     async def hurry(self) -> None:
         """Answer waiting workers with nothing."""
         await self._lines.close()
@@ -277,14 +229,17 @@ class Pools:
         """Close what it has opened."""
         await self._lines.close()
 
-    async def _pools(self, _: Nothing, __: Caller) -> list[PoolStatus]:
+    @Endpoint("GET", "/pools", "The pools, and who holds how much", reads=True)
+    async def _pools(self) -> list[PoolStatus]:
         names = list(self._context.facts.settings.pools)
         return await read_all_pools(self._context.namespace, names)
 
-    async def _pool(self, _: Nothing, caller: Caller) -> PoolStatus:
+    @_look_at("/pools/{pool}", "What waits in a pool, and who holds how much of it")
+    async def _pool(self, caller: Caller) -> PoolStatus:
         name = self._pool_of(caller)
         return (await read_all_pools(self._context.namespace, [name]))[0]
 
+    @_pull("/claims", "Top a worker up to a limit; answers with all that it holds")
     async def _claim(self, wanted: Wanted, caller: Caller) -> GivenTasks:
         puller = self._puller_of(caller)
 
@@ -329,6 +284,12 @@ class Pools:
             with suppress(asyncio.CancelledError):
                 await asyncio.gather(waiting, hanging_up, return_exceptions=True)
 
+    @_pull(
+        "/settlements",
+        "Say what became of tasks; answers with a verdict each, in that order",
+        most_bytes=MOST_BYTES,
+        may_be_unfit=True,
+    )
     async def _settle(self, told: Settlements, caller: Caller) -> list[SettledTask]:
         puller = self._puller_of(caller)
         _refuse_twice([each.id for each in told.root])
@@ -343,22 +304,38 @@ class Pools:
             SettledTask(each.id, verdict) for each, verdict in zip(told.root, verdicts, strict=True)
         ]
 
-    async def _renew(self, _: Nothing, caller: Caller) -> Renewed:
+    @_pull("/renewal", "Push a worker's lease back")
+    async def _renew(self, caller: Caller) -> Renewed:
         puller = self._puller_of(caller)
         until, fences = await self._let_in(puller, self._dispenser.renew(puller))
         return Renewed(until, puller.lease, fences)
 
-    async def _look(self, _: Nothing, caller: Caller) -> HeldTasks:
+    @_look_at(_PATH, "What a worker holds")
+    async def _look(self, caller: Caller) -> HeldTasks:
         puller = self._puller_of(caller)
         kept = await self._dispenser.look(daemon_name(puller.pool, puller.name))
         tasks = [pulled(claim, since) for claim, since in kept.claims]
         return cast(HeldTasks, {"tasks": tasks, "more": kept.more, "lease_until": kept.lease_until})
 
-    async def _leave(self, _: Nothing, caller: Caller) -> Returned:
+    @Endpoint("DELETE", _PATH, "Let all that a worker holds go back", right="pull")
+    async def _leave(self, caller: Caller) -> Returned:
         puller = self._puller_of(caller)
         self._lines.dismiss(puller.daemon)
         async with self._lock_of(puller):
             return Returned(await self._dispenser.leave(puller))
+
+    @Endpoint(
+        "PUT",
+        "/pools/{pool}/tasks",
+        "Make the plain tasks that wait in a pool equal to a list; "
+        "what is handed out is left alone",
+        'The body is JSON Lines, one task each: {"id": "…", "priority": seconds, "body": {…}}, and '
+        '"type" where the pool has several. What is handed out is left alone.',
+        right="fill",
+        may_be_unfit=True,
+    )
+    async def _fill(self, caller: Caller) -> Filled:
+        return await self._filling.fill(self._pool_of(caller), caller)
 
     def _lock_of(self, puller: Puller) -> asyncio.Lock:
         return self._locks.setdefault(puller.daemon, asyncio.Lock())
@@ -370,7 +347,10 @@ class Pools:
             raise Refused(
                 HTTPStatus.NOT_FOUND, f"There is no pool {name[:64]!a}: [pools.NAME] sets one up."
             )
-        check_pool(caller, name)
+        if caller.holder is not None and not caller.holder.may_use(name):
+            raise Refused(
+                HTTPStatus.FORBIDDEN, f"The token of {caller.holder.name} isn't for pool {name!r}."
+            )
         return name
 
     def _puller_of(self, caller: Caller) -> Puller:
@@ -417,8 +397,5 @@ def _refuse_twice(ids: Sequence[str]) -> None:
 
 async def _hang_up(caller: Caller) -> None:
     """Return once the caller has hung up."""
-    if caller.gone is None:
-        await asyncio.Event().wait()
-        return
-    while (await caller.gone())["type"] != "http.disconnect":
+    while (await caller.request.receive())["type"] != "http.disconnect":
         pass

@@ -15,21 +15,17 @@ from dataclasses import replace
 from http import HTTPStatus
 from time import monotonic
 
-import orjson
 import structlog
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.routing import Route
+from starlette.requests import Request
 
-from groupflow.core.errors import GroupflowError, StoreFull, StoreUnavailable
+from groupflow.core.errors import StoreFull, StoreUnavailable
 from groupflow.core.routing import Router
 from groupflow.flow.backpressure import RESUME_AT, Backpressure
-from groupflow.ops.page.access import Gate
 from groupflow.ops.page.context import PageContext
-from groupflow.ops.page.endpoints import caller_of, refused_response
-from groupflow.ops.page.problems import Refused, problem_response
+from groupflow.ops.page.endpoints import Caller
+from groupflow.ops.page.problems import Refused
 from groupflow.pools.lists import Line, SpooledList, UnfitList, WrongList
-from groupflow.pools.shapes import Filled, check_pool
+from groupflow.pools.shapes import Filled
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer
@@ -113,14 +109,6 @@ async def spool(request: Request, spooled: SpooledList) -> None:
 
 log = structlog.get_logger("groupflow.pools")
 
-PATH = "/pools/{pool}/tasks"
-SUMMARY = (
-    "Make the plain tasks that wait in a pool equal to a list; what is handed out is left alone"
-)
-ABOUT = (
-    'The body is JSON Lines, one task each: {"id": "…", "priority": seconds, "body": {…}}, and '
-    '"type" where the pool has several. What is handed out is left alone.'
-)
 MOST_BYTES = 4 * 1024 * 1024 * 1024
 SLICE = 250  # tasks a script
 _TRIES = 5  # of a slice, where Redis gives no answer
@@ -128,7 +116,7 @@ _PAUSE = 1.0  # seconds between two of them
 
 
 class PoolFilling:
-    """The endpoint that fills pools; one list at a time for each pool, and for each token."""
+    """Fills pools; one list at a time for each pool, and for each token."""
 
     def __init__(self, context: PageContext) -> None:
         self._context = context
@@ -137,34 +125,14 @@ class PoolFilling:
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._uploads = Uploads()
 
-    def route(self, gate: Gate) -> Route:
-        async def serve(request: Request) -> Response:
-            try:
-                gate.check_origin(request)
-                gate.check(request, "fill")
-                filled = await self._filled(request, gate)
-            except Refused as refusal:
-                return refused_response(refusal)
-            except (StoreUnavailable, StoreFull) as error:
-                return refused_response(_broken_off(str(error)))
-            except ClientDisconnect:
-                return Response(status_code=HTTPStatus.BAD_REQUEST)
-            except GroupflowError as error:
-                log.error("page.failed", path=PATH, error=str(error))
-                return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
-            return Response(orjson.dumps(filled), media_type="application/json")
+    async def fill(self, name: str, caller: Caller) -> Filled:
+        """Make a pool equal to the list that comes.
 
-        return Route(f"/api{PATH}", serve, methods=["PUT"])
-
-    async def _filled(self, request: Request, gate: Gate) -> Filled:
-        settings, name = self._context.facts.settings, request.path_params["pool"]
-        rule = settings.pools.get(name)
-        if rule is None:
-            raise Refused(
-                HTTPStatus.NOT_FOUND, f"There is no pool {name[:64]!a}: [pools.NAME] sets one up."
-            )
-        caller = caller_of(request, gate)
-        check_pool(caller, name)
+        Raises:
+            Refused: it can't be used, or a server doesn't take all of it.
+        """
+        settings, request = self._context.facts.settings, caller.request
+        rule = settings.pools[name]
         if int(request.headers.get("content-length", "0")) > MOST_BYTES:
             raise Refused(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The list is over {MOST_BYTES} bytes."
@@ -182,6 +150,8 @@ class PoolFilling:
                 is_unfit = isinstance(wrong, UnfitList)
                 status = HTTPStatus.UNPROCESSABLE_ENTITY if is_unfit else HTTPStatus.BAD_REQUEST
                 raise Refused(status, f"Nothing was changed: {wrong}.") from None
+            except (StoreUnavailable, StoreFull) as error:
+                raise _broken_off(str(error)) from error
             except OSError as error:
                 raise _broken_off(f"The list's file can't be kept: {error.strerror}") from error
             finally:

@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import Field, RootModel
 
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
-from groupflow.ops.page.endpoints import Caller
-from groupflow.ops.page.problems import Refused
 from groupflow.ops.page.shapes import Input, Key, TaskId
 from groupflow.pools.dispenser import Told
 from groupflow.settings.types import YEAR
 from groupflow.store.given import Claim
 from groupflow.store.pulling import MOST_HELD
-
-
-def check_pool(caller: Caller, pool: str) -> None:
-    """Make sure that a token is for this pool.
-
-    Raises:
-        Refused: it is for other pools.
-    """
-    if caller.holder is not None and not caller.holder.may_use(pool):
-        raise Refused(
-            HTTPStatus.FORBIDDEN, f"The token of {caller.holder.name} isn't for pool {pool!r}."
-        )
-
 
 LONGEST_WAIT = 60.0  # seconds
 _Seconds = Annotated[float, Field(ge=0, le=YEAR)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import httpx
+from starlette.requests import Request
 
 from groupflow.ops.page.endpoints import Caller
 from groupflow.ops.page.streams import MOST, MOST_OF_ONE, Streams
@@ -13,12 +14,16 @@ from tests.deadlines import deadline
 from tests.page.world import TOKEN, World
 
 
+def _request(peer: str) -> Request:
+    return Request({"type": "http", "client": (peer, 1)})
+
+
 def _anybody(peer: str) -> Caller:
-    return Caller(peer, holder=None, sees_contents=False)
+    return Caller(_request(peer), holder=None, sees_contents=False)
 
 
 def _operator(peer: str) -> Caller:
-    return Caller(peer, holder=Holder(OPERATOR, ALL_RIGHTS), sees_contents=True)
+    return Caller(_request(peer), holder=Holder(OPERATOR, ALL_RIGHTS), sees_contents=True)
 
 
 def test_the_oldest_of_an_address_makes_way() -> None:

@@ -14,9 +14,8 @@ import pytest
 from starlette.requests import Request
 
 from groupflow.ops.page.access import Gate
-from groupflow.ops.page.endpoints import Caller, Endpoint, routes_of
+from groupflow.ops.page.endpoints import Endpoint, routes_of
 from groupflow.ops.page.problems import Refused
-from groupflow.ops.page.shapes import Nothing
 from groupflow.ops.page.turns import AT_ONCE, BODIES, SAVED, SHARE, WAITING, Turns, _waited_for_core
 from groupflow.settings.model import Http
 from tests.deadlines import deadline
@@ -136,7 +135,7 @@ async def test_who_has_gone_takes_no_turn(has_gone: bool) -> None:
     """Requests that nobody waits for any more would keep the others waiting."""
     looked = 0
 
-    async def look(_: Nothing, __: Caller) -> list[str]:
+    async def look() -> list[str]:
         nonlocal looked
         looked += 1
         return []
@@ -145,7 +144,7 @@ async def test_who_has_gone_takes_no_turn(has_gone: bool) -> None:
         return {"type": "http.disconnect" if has_gone else "http.request"}
 
     scope = {"type": "http", "method": "GET", "path": "/api/x", "query_string": b"", "headers": []}
-    endpoint = Endpoint("GET", "/x", "Something", look, reads=True)
+    endpoint = Endpoint("GET", "/x", "Something", reads=True, handle=look)
     (route,) = routes_of([endpoint], Gate(Http()), Turns())
     await route.endpoint(Request(scope, receive))
     assert looked == (0 if has_gone else 1)

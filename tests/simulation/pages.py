@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.types import Message
 
 from groupflow.core.errors import GroupflowError
 from groupflow.operate.whole.letters import AllLetters
@@ -14,7 +16,7 @@ from groupflow.operate.whole.namespace import Namespace
 from groupflow.ops.health.answers import Answers
 from groupflow.ops.metrics import StoreMetrics
 from groupflow.ops.page.context import PageContext
-from groupflow.ops.page.endpoints import Caller
+from groupflow.ops.page.endpoints import Caller, endpoints_of
 from groupflow.ops.page.facts import Facts
 from groupflow.ops.page.problems import Refused
 from groupflow.pools.calls import Pools
@@ -26,11 +28,17 @@ from tests.simulation.processes import Process, context_of
 PATIENCE = 6.0  # seconds that a caller waits for an answer
 AWAY = 0.5  # seconds until one that died is there again
 
-Handle = Callable[[Any, Caller], Awaitable[Any]]
+Serve = Callable[[Any, Caller], Awaitable[Any]]
 
 
 class NoAnswer(Exception):
     """A call may have been served, and nobody hears of it."""
+
+
+async def _stay() -> Message:
+    """A caller that doesn't hang up."""
+    await asyncio.Event().wait()
+    return {"type": "http.disconnect"}
 
 
 class Page:
@@ -41,7 +49,7 @@ class Page:
         self._fleet = fleet
         self._name = name
         self.process: Process
-        self._handles: dict[str, tuple[type[BaseModel], Handle]] = {}
+        self._handles: dict[str, tuple[type[BaseModel], Serve]] = {}
         self._start()
 
     def _start(self) -> None:
@@ -61,8 +69,8 @@ class Page:
             health,
         )
         self._handles = {
-            f"{each.method} {each.path}": (each.asks, each.handle)
-            for each in Pools(context).endpoints()
+            f"{each.method} {each.path}": (each.asks, each.serve)
+            for each in endpoints_of(Pools(context))
         }
 
     async def kill(self, steps: int) -> None:
@@ -80,15 +88,14 @@ class Page:
             NoAnswer: it died, Redis did not answer, or the answer got lost.
         """
         network, loop = self._fleet.network, self._fleet.loop
-        model, handle = self._handles[path]
+        model, serve = self._handles[path]
         asked = model.model_validate(said)
-        caller = Caller(
-            "simulated", None, sees_contents=True, path={"pool": POOL, "worker": worker}
-        )
+        scope = {"type": "http", "path_params": {"pool": POOL, "worker": worker}}
+        caller = Caller(Request(scope, _stay), None, sees_contents=True)
         await asyncio.sleep(network.delay())
         if self.process.is_dead:
             raise NoAnswer("connection refused")
-        work = self._served(handle(asked, caller))
+        work = self._served(serve(asked, caller))
         serving = loop.create_task(work, context=context_of(self.process.main))
         await asyncio.wait([serving], timeout=PATIENCE)
         await asyncio.sleep(network.delay())

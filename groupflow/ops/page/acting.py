@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from http import HTTPStatus
 
 import structlog
@@ -27,7 +28,7 @@ from groupflow.operate.whole.limits import LimitsByHand
 from groupflow.operate.whole.schedules import AllSchedules, NoSchedule, StillOpen
 from groupflow.operate.whole.tasks import AllTasks
 from groupflow.ops.page.context import PageContext
-from groupflow.ops.page.endpoints import Caller, Endpoint, Handle
+from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.problems import Refused
 from groupflow.ops.page.shapes import (
     MOST_IDS,
@@ -45,6 +46,7 @@ from groupflow.ops.page.shapes import (
 
 log = structlog.get_logger("groupflow.page")
 
+_act = partial(Endpoint, "POST", right="act", reads=True)
 _GONE = "It is no dead letter, or not any more."
 
 
@@ -60,40 +62,7 @@ class Acting:
         self._waiting = AllTasks(context.namespace)
         self._schedules = AllSchedules(context.namespace)
 
-    def endpoints(self) -> list[Endpoint]:
-        of_tasks: list[tuple[str, str, Handle]] = [
-            (
-                "/dead/redrive",
-                "Make dead letters tasks again, each at its original place",
-                self._redrive,
-            ),
-            ("/dead/drop", "Remove dead letters for good", self._drop),
-            ("/task/drop", "Remove waiting or delayed tasks for good", self._drop_waiting),
-            ("/task/run-now", "Make delayed tasks due", self._run_now),
-        ]
-        verbs: list[tuple[str, str, Handle]] = [
-            ("/pause", "Hold a group or everything", self._pause),
-            ("/resume", "Let a group or everything go on", self._resume),
-            ("/limit", "Give a group or a tenant other limits, for a while", self._limit),
-            ("/limit/end", "Let a group or a tenant go on as configured", self._end_limit),
-        ]
-        of_schedules: list[tuple[str, str, Handle]] = [
-            ("/schedules/run", "Make a tick of a schedule now", self._run_schedule),
-            ("/schedules/pause", "Let a schedule's ticks pass by", self._pause_schedule),
-            ("/schedules/resume", "Let a paused schedule go on", self._resume_schedule),
-        ]
-        return [
-            *(
-                Endpoint("POST", *verb, right="act", reads=True, may_be_ambiguous=True)
-                for verb in of_tasks
-            ),
-            *(Endpoint("POST", *verb, right="act", reads=True) for verb in verbs),
-            *(
-                Endpoint("POST", *verb, right="act", reads=True, may_miss=True)
-                for verb in of_schedules
-            ),
-        ]
-
+    @_act("/dead/redrive", "Make dead letters tasks again, each at its original place")
     async def _redrive(self, order: Letters, caller: Caller) -> Result:
         result = Result([], [])
         for id_ in dict.fromkeys(order.ids):
@@ -113,6 +82,7 @@ class Acting:
         _log_tasks("redriven", order, caller, result)
         return result
 
+    @_act("/dead/drop", "Remove dead letters for good")
     async def _drop(self, order: Letters, caller: Caller) -> Result:
         result = Result([], [])
         for id_ in dict.fromkeys(order.ids):
@@ -126,11 +96,13 @@ class Acting:
         _log_tasks("dropped", order, caller, result)
         return result
 
+    @_act("/task/drop", "Remove waiting or delayed tasks for good")
     async def _drop_waiting(self, order: WaitingTask, caller: Caller) -> Result:
         result = await self._to_waiting(order, self._waiting.drop)
         _log_tasks("dropped_waiting", order, caller, result)
         return result
 
+    @_act("/task/run-now", "Make delayed tasks due")
     async def _run_now(self, order: WaitingTask, caller: Caller) -> Result:
         result = await self._to_waiting(order, self._waiting.run_now)
         _log_tasks("ran_now", order, caller, result)
@@ -175,18 +147,21 @@ class Acting:
             raise error
         result.stayed.append(Untouched(id_, str(error)))
 
+    @_act("/pause", "Hold a group or everything")
     async def _pause(self, order: Target, caller: Caller) -> Change:
         target = _target(order)
         changed = await self._groups.pause(target, order.by or f"somebody at {caller.peer}")
         _log("paused", order.by, caller, group=target or "everything", changed=changed)
         return Change(changed)
 
+    @_act("/resume", "Let a group or everything go on")
     async def _resume(self, order: Target, caller: Caller) -> Change:
         target = _target(order)
         changed = await self._groups.resume(target)
         _log("resumed", order.by, caller, group=target or "everything", changed=changed)
         return Change(changed)
 
+    @_act("/limit", "Give a group or a tenant other limits, for a while")
     async def _limit(self, order: LimitOrder, caller: Caller) -> Change:
         kind, name = _limited(order)
         limit = HandLimit(kind, name, order.concurrency, order.rate)
@@ -198,6 +173,7 @@ class Acting:
         _log("limited", order.by, caller, **facts)
         return Change(changed=True)
 
+    @_act("/limit/end", "Let a group or a tenant go on as configured")
     async def _end_limit(self, order: LimitedTarget, caller: Caller) -> Change:
         kind, name = _limited(order)
         by = order.by or f"somebody at {caller.peer}"
@@ -205,6 +181,7 @@ class Acting:
         _log("unlimited", order.by, caller, **{kind: name}, changed=changed)
         return Change(changed)
 
+    @_act("/schedules/run", "Make a tick of a schedule now")
     async def _run_schedule(self, order: ScheduleTarget, caller: Caller) -> Made | None:
         try:
             task = await self._schedules.run(order.name)
@@ -215,6 +192,7 @@ class Acting:
         _log("ran_schedule", order.by, caller, schedule=order.name, task=task)
         return Made(task)
 
+    @_act("/schedules/pause", "Let a schedule's ticks pass by")
     async def _pause_schedule(self, order: ScheduleTarget, caller: Caller) -> Change | None:
         by = order.by or f"somebody at {caller.peer}"
         try:
@@ -224,6 +202,7 @@ class Acting:
         _log("paused_schedule", order.by, caller, schedule=order.name, changed=changed)
         return Change(changed)
 
+    @_act("/schedules/resume", "Let a paused schedule go on")
     async def _resume_schedule(self, order: ScheduleTarget, caller: Caller) -> Change | None:
         try:
             changed = await self._schedules.resume(order.name)

@@ -1,16 +1,14 @@
-"""An endpoint: one entry has its method, path, input, output and the rights to call it.
-
-The routes are made of these entries, and so is `openapi.json`, by docs/openapi.py.
-"""
+"""The endpoints of the API: what each is, who may call it, and how a request is served."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from http import HTTPStatus
-from inspect import signature
-from typing import Any, Literal
+from inspect import Signature, isfunction, signature
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args
 
 import orjson
 import structlog
@@ -18,7 +16,6 @@ from pydantic import BaseModel, RootModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive
 
 from groupflow.core.errors import (
     AmbiguousId,
@@ -31,6 +28,7 @@ from groupflow.core.json_size import has_over
 from groupflow.ops.page.access import Gate
 from groupflow.ops.page.connection import LINGERS
 from groupflow.ops.page.problems import Refused, problem_response, refused_input
+from groupflow.ops.page.shapes import Nothing
 from groupflow.ops.page.turns import Turns
 from groupflow.settings.tokens import Holder, Right
 
@@ -40,20 +38,26 @@ MAX_INPUT = 2 * 1024 * 1024  # bytes of a request's body
 MOST_VALUES = 10_000  # JSON values in it
 _SHOWN_NAMES = 5  # of those that are unknown
 _SHOWN_CHARS = 80  # of one
+_SERVED = "__endpoint__"  # the attribute of a method that serves one
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    peer: str  # the address, for the log
+    request: Request
     holder: Holder | None  # whose token was shown
     sees_contents: bool
     """Whether bodies, headers and errors' words may be shown: with a token that lets its holder
     look, or where no token is configured."""
-    path: Mapping[str, str] = field(default_factory=dict)  # what stands in the path's braces
-    gone: Receive | None = None
-    """Once the body is read: answers when the caller hangs up."""
-    linger: Callable[[], None] = lambda: None
-    """Lets its request take its time: a new connection doesn't displace it."""
+
+    @property
+    def peer(self) -> str:
+        """The address, for the log."""
+        return self.request.client.host if self.request.client else "unknown"
+
+    @property
+    def path(self) -> Mapping[str, str]:
+        """What stands in the path's braces."""
+        return self.request.path_params
 
     @property
     def shows_token(self) -> bool:
@@ -64,33 +68,84 @@ class Caller:
         """Whether its token gives it a right."""
         return self.holder is not None and right in self.holder.rights
 
+    def linger(self) -> None:
+        """Let its request take its time: a new connection doesn't displace it."""
+        self.request.scope[LINGERS] = True
 
-Handle = Callable[[Any, Caller], Awaitable[Any]]
+
+async def _unserved() -> None: ...
+
+
+_Handle = TypeVar("_Handle", bound=Callable[..., Awaitable[Any]])
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One way into the API."""
+    """One way into the API, as a decorator of the method that serves it.
 
-    method: Literal["GET", "POST", "PUT", "DELETE"]
-    path: str  # below /api; {names} in it come to `handle` with the caller
+    The method's annotations say its input, if it takes one, and what it answers; it takes the
+    `Caller` where it is to know it. Routes and `/api/openapi.json` are made of this.
+    """
+
+    method: Literal["GET", "POST", "PUT", "DELETE"]  # a PUT reads its body itself
+    path: str  # below /api; {names} in it come with the caller
     summary: str  # what it is for, as a sentence without its full stop
-    handle: Handle  # serves it; its annotations are the input and the output
+    about: str = ""  # more of that
     right: Right | None = None  # needed to call it, where it does more than show
     or_right: Right | None = None  # will do in its place
     most_bytes: int = MAX_INPUT  # of a request's body
-    may_miss: bool = False  # it answers 404 for what isn't there
     may_be_unfit: bool = False  # it answers 422 for input that can't become, or go on as, a task
-    may_be_ambiguous: bool = False  # it answers 409 for an id that several tasks have
     is_public: bool = False  # it is answered without the token where looking needs one
     reads: bool = False  # each call asks the store, or computes, and so waits for its turn
+    handle: Callable[..., Awaitable[Any]] = _unserved  # the method, once `endpoints_of` found it
+
+    def __call__(self, handle: _Handle) -> _Handle:
+        setattr(handle, _SERVED, self)
+        return handle
+
+    @cached_property
+    def _signature(self) -> Signature:
+        return signature(self.handle, eval_str=True)
+
+    @cached_property
+    def _takes(self) -> list[type]:
+        return [each.annotation for each in self._signature.parameters.values()]
 
     @cached_property
     def asks(self) -> type[BaseModel]:
-        """The input: of a GET its query, of a POST its JSON body."""
-        first = next(iter(signature(self.handle, eval_str=True).parameters.values()))
-        model: type[BaseModel] = first.annotation
-        return model
+        """The input: of a POST its JSON body, of others their query."""
+        return next((each for each in self._takes if issubclass(each, BaseModel)), Nothing)
+
+    @cached_property
+    def may_miss(self) -> bool:
+        """Whether it answers 404 for what isn't there: its method returns ``None`` then."""
+        return NoneType in get_args(self._signature.return_annotation)
+
+    @property
+    def has_body(self) -> bool:
+        """Whether its input is a JSON body."""
+        return self.method == "POST" and self.asks is not Nothing
+
+    @cached_property
+    def answers(self) -> Any:
+        """The type of its answer."""
+        found = self._signature.return_annotation
+        if not self.may_miss:
+            return found
+        return next(each for each in get_args(found) if each is not NoneType)
+
+    async def serve(self, asked: BaseModel, caller: Caller) -> Any:
+        """Call the method."""
+        return await self.handle(*(caller if each is Caller else asked for each in self._takes))
+
+
+def endpoints_of(owner: object) -> list[Endpoint]:
+    """The endpoints among an object's methods, as they are written there."""
+    return [
+        replace(vars(each)[_SERVED], handle=each.__get__(owner))
+        for each in vars(type(owner)).values()
+        if isfunction(each) and _SERVED in vars(each)
+    ]
 
 
 def routes_of(endpoints: Iterable[Endpoint], gate: Gate, turns: Turns) -> list[Route]:
@@ -110,14 +165,9 @@ def _route(path: str, methods: dict[str, Endpoint], gate: Gate, turns: Turns) ->
 
 
 def caller_of(request: Request, gate: Gate) -> Caller:
-    peer = request.client.host if request.client else "unknown"
     holder = gate.holder(request.headers)
     may_look = "look" in holder.rights if holder else not gate.has_token
-    return Caller(peer, holder, may_look, request.path_params, request.receive, _linger_of(request))
-
-
-def _linger_of(request: Request) -> Callable[[], None]:
-    return lambda: request.scope.__setitem__(LINGERS, True)
+    return Caller(request, holder, may_look)
 
 
 async def _served(endpoint: Endpoint, gate: Gate, turns: Turns, request: Request) -> Response:
@@ -166,11 +216,11 @@ async def _answered(endpoint: Endpoint, turns: Turns, request: Request, caller: 
     async with turns.body(size, is_trusted=caller.holder is not None):
         query = await _read(endpoint, request)
         if not endpoint.reads:
-            return await endpoint.handle(query, caller)
+            return await endpoint.serve(query, caller)
         async with turns.turn(is_trusted=caller.shows_token):
             if await request.is_disconnected():  # the next caller gets its turn
                 raise ClientDisconnect
-            return await endpoint.handle(query, caller)
+            return await endpoint.serve(query, caller)
 
 
 async def _read(endpoint: Endpoint, request: Request) -> BaseModel:
@@ -179,6 +229,8 @@ async def _read(endpoint: Endpoint, request: Request) -> BaseModel:
     Raises:
         Refused: it can't be used.
     """
+    if endpoint.method == "PUT":
+        return Nothing()
     try:
         if endpoint.method != "POST":
             return endpoint.asks.model_validate(dict(request.query_params))

@@ -50,23 +50,18 @@ class Publishing:
         self._settings: Settings | None = None  # the settings that the publisher was made from
         self._publisher: Publisher | None = None
 
-    def endpoints(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                "POST",
-                "/tasks",
-                "Publish a task; it is answered once RabbitMQ has it",
-                self._publish,
-                right="publish",
-                may_be_unfit=True,
-            )
-        ]
-
     async def close(self) -> None:
         """Close the connection, if one is open."""
         if self._publisher is not None:
             await self._publisher.close()
 
+    @Endpoint(
+        "POST",
+        "/tasks",
+        "Publish a task; it is answered once RabbitMQ has it",
+        right="publish",
+        may_be_unfit=True,
+    )
     async def _publish(self, asked: NewTask, caller: Caller) -> Published:
         settings = self._context.facts.settings
         message = Message(

@@ -41,7 +41,6 @@ from groupflow.ops.page.shapes import (
     GroupStory,
     Letter,
     LimitList,
-    Nothing,
     PartitionRow,
     Reasons,
     ReasonsQuery,
@@ -115,80 +114,20 @@ class Reading:
     async def _read_schedules(self) -> ScheduleList:
         return ScheduleList(await read_schedules(self._context.namespace))
 
-    def endpoints(self) -> list[Endpoint]:
-        return [
-            Endpoint("GET", "/overview", "Totals and daemons now", self._overview),
-            Endpoint("GET", "/samples", "The last hour, oldest first", self._hour),
-            Endpoint("GET", "/tops", "The groups that stand out", self._stand_out),
-            Endpoint("GET", "/groups", "Groups of a state", self._list, reads=True),
-            Endpoint("GET", "/group", "One group's story", self._group, reads=True),
-            Endpoint("GET", "/tasks", "Tasks of a state that match", self._tasks, reads=True),
-            Endpoint(
-                "GET",
-                "/task",
-                "One task, by id",
-                self._task,
-                may_miss=True,
-                may_be_ambiguous=True,
-                reads=True,
-            ),
-            Endpoint(
-                "GET",
-                "/body",
-                "Headers and body of a task that waits or runs",
-                self._body,
-                may_miss=True,
-                may_be_ambiguous=True,
-                reads=True,
-            ),
-            Endpoint("GET", "/limits", "Limits by hand", self._limits, reads=True),
-            Endpoint(
-                "GET",
-                "/tenants",
-                "Tenants that are counted apart, those at their limits first",
-                self._tenants,
-                reads=True,
-            ),
-            Endpoint("GET", "/schedules", "All schedules", self._schedules),
-            Endpoint("GET", "/scans", "All scans of tables", self._scans, reads=True),
-            Endpoint("GET", "/types", "What handlers did, by type", self._types, reads=True),
-            Endpoint("GET", "/partitions", "What lies where", self._partitions, reads=True),
-            Endpoint("GET", "/dead", "Dead letters, latest first", self._dead, reads=True),
-            Endpoint("GET", "/dead/reasons", "What they died of", self._reasons, reads=True),
-            Endpoint(
-                "GET",
-                "/letter",
-                "One dead letter with its body",
-                self._letter,
-                may_miss=True,
-                may_be_ambiguous=True,
-                reads=True,
-            ),
-            Endpoint(
-                "GET",
-                "/configuration",
-                "What the daemon runs by, secrets masked",
-                self._configuration,
-            ),
-            Endpoint(
-                "POST",
-                "/route",
-                "Where a message would go; nothing is sent",
-                self._route,
-                reads=True,
-            ),
-        ]
-
-    async def _overview(self, _: Nothing, __: Caller) -> Totals:
+    @Endpoint("GET", "/overview", "Totals and daemons now")
+    async def _overview(self) -> Totals:
         return await self.overview.get()
 
-    async def _hour(self, _: Nothing, __: Caller) -> list[Sample]:
+    @Endpoint("GET", "/samples", "The last hour, oldest first")
+    async def _hour(self) -> list[Sample]:
         return await self._samples.get()
 
-    async def _stand_out(self, _: Nothing, __: Caller) -> Tops:
+    @Endpoint("GET", "/tops", "The groups that stand out")
+    async def _stand_out(self) -> Tops:
         return await self._tops.get()
 
-    async def _list(self, query: GroupsQuery, _: Caller) -> GroupPage:
+    @Endpoint("GET", "/groups", "Groups of a state", reads=True)
+    async def _list(self, query: GroupsQuery) -> GroupPage:
         with _known_cursor():
             return await list_groups(
                 self._context.namespace,
@@ -199,6 +138,7 @@ class Reading:
                 tenant=query.tenant,
             )
 
+    @Endpoint("GET", "/group", "One group's story", reads=True)
     async def _group(self, query: GroupQuery, caller: Caller) -> GroupStory:
         lane = await self._groups.lane(query.key, passed=query.passed, limit=query.limit)
         if not caller.sees_contents:
@@ -209,7 +149,8 @@ class Reading:
             why = shard.on(why, with_words=caller.sees_contents)
         return GroupStory(why, lane)
 
-    async def _tasks(self, query: TasksQuery, _: Caller) -> TaskList:
+    @Endpoint("GET", "/tasks", "Tasks of a state that match", reads=True)
+    async def _tasks(self, query: TasksQuery) -> TaskList:
         namespace = self._context.namespace
         wanted = Wanted(query.id, query.type, query.tenant, query.group, query.older)
         if len(namespace) > 1 and not wanted.is_set and query.cursor == "0":
@@ -221,6 +162,7 @@ class Reading:
             )
         return TaskList(query.state, page.rows, page.looked_at, page.next, page.away)
 
+    @Endpoint("GET", "/body", "Headers and body of a task that waits or runs", reads=True)
     async def _body(self, query: TaskQuery, caller: Caller) -> Content | None:
         if not caller.sees_contents:
             return Content({}, None, None, 0, is_cut=False, is_withheld=True)
@@ -232,34 +174,43 @@ class Reading:
         headers, is_cut = dict(envelope.headers), len(body) > _SHOWN_BODY
         return Content(headers, text, packed, len(body), is_cut=is_cut, is_withheld=False)
 
+    @Endpoint("GET", "/dead/reasons", "What they died of", reads=True)
     async def _reasons(self, query: ReasonsQuery, caller: Caller) -> Reasons:
         looked, is_whole, kinds = await self._letters.kinds(_filter(query, caller))
         if not caller.sees_contents:
             kinds = [replace(each, reason=each.kind or WITHHELD) for each in kinds]
         return Reasons(looked, is_whole, kinds)
 
+    @Endpoint("GET", "/task", "One task, by id", reads=True)
     async def _task(self, query: TaskQuery, caller: Caller) -> Found | None:
         found = await AllTasks(self._context.namespace).find(query.id, query.choice)
         return found if found is None or caller.sees_contents else withheld_find(found)
 
-    async def _limits(self, _: Nothing, __: Caller) -> LimitList:
+    @Endpoint("GET", "/limits", "Limits by hand", reads=True)
+    async def _limits(self) -> LimitList:
         found = await LimitsByHand(self._context.namespace).every()
         return LimitList(found.limits, found.away)
 
-    async def _tenants(self, query: TenantsQuery, _: Caller) -> TenantPage:
+    @Endpoint(
+        "GET", "/tenants", "Tenants that are counted apart, those at their limits first", reads=True
+    )
+    async def _tenants(self, query: TenantsQuery) -> TenantPage:
         with _known_cursor():
             return await list_tenants(
                 self._context.namespace, cursor=query.cursor, limit=query.limit, name=query.name
             )
 
-    async def _schedules(self, _: Nothing, __: Caller) -> ScheduleList:
+    @Endpoint("GET", "/schedules", "All schedules")
+    async def _schedules(self) -> ScheduleList:
         return await self._all_schedules.get()
 
-    async def _scans(self, _: Nothing, caller: Caller) -> list[ScanStory]:
+    @Endpoint("GET", "/scans", "All scans of tables", reads=True)
+    async def _scans(self, caller: Caller) -> list[ScanStory]:
         found = await AllScans(self._context.namespace).every()
         return found if caller.sees_contents else withheld_scans(found)
 
-    async def _partitions(self, _: Nothing, __: Caller) -> list[PartitionRow]:
+    @Endpoint("GET", "/partitions", "What lies where", reads=True)
+    async def _partitions(self) -> list[PartitionRow]:
         answers = await self._context.namespace.ask_all(read_one)
         rows = [PartitionRow(each.partition, away=each.why) for each in answers.away]
         for number, found in answers.by_partition.items():
@@ -277,17 +228,20 @@ class Reading:
             )
         return sorted(rows, key=lambda row: row.partition)
 
-    async def _types(self, query: TypesQuery, _: Caller) -> TypeFigures:
+    @Endpoint("GET", "/types", "What handlers did, by type", reads=True)
+    async def _types(self, query: TypesQuery) -> TypeFigures:
         return await self._context.namespace.ask(
             0, lambda client: read_types(client, float(query.hours))
         )
 
+    @Endpoint("GET", "/dead", "Dead letters, latest first", reads=True)
     async def _dead(self, query: DeadQuery, caller: Caller) -> DeadPage:
         with _known_cursor():
             wanted = _filter(query, caller)
             page = await self._letters.page(wanted, passed=query.passed, limit=query.limit)
         return page if caller.sees_contents else withheld_page(page)
 
+    @Endpoint("GET", "/letter", "One dead letter with its body", reads=True)
     async def _letter(self, query: TaskQuery, caller: Caller) -> Letter | None:
         lying = await self._letters.find(query.id, query.choice)
         if lying is None:
@@ -323,11 +277,13 @@ class Reading:
             is_withheld=not is_shown,
         )
 
-    async def _configuration(self, _: Nothing, __: Caller) -> Configuration:
+    @Endpoint("GET", "/configuration", "What the daemon runs by, secrets masked")
+    async def _configuration(self) -> Configuration:
         facts = self._context.facts
         return Configuration(public_values(facts.settings), [*facts.functions])
 
-    async def _route(self, query: RouteQuery, _: Caller) -> Way:
+    @Endpoint("POST", "/route", "Where a message would go; nothing is sent", reads=True)
+    async def _route(self, query: RouteQuery) -> Way:
         facts = self._context.facts
         found = DryRun(facts.settings, facts.functions)
         return found.find(query.body.encode(), query.headers, query.type or None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from http import HTTPStatus
-from importlib import resources
 from typing import Protocol
 
+import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -18,7 +19,8 @@ from starlette.types import ASGIApp
 from groupflow.ops.page.access import Access, Gate
 from groupflow.ops.page.acting import Acting
 from groupflow.ops.page.context import PageContext
-from groupflow.ops.page.endpoints import Caller, Endpoint, routes_of
+from groupflow.ops.page.describing import describe
+from groupflow.ops.page.endpoints import Caller, Endpoint, endpoints_of, routes_of
 from groupflow.ops.page.files import file_routes
 from groupflow.ops.page.guard import Guard
 from groupflow.ops.page.health import health_routes
@@ -26,17 +28,12 @@ from groupflow.ops.page.live import Live
 from groupflow.ops.page.problems import problem_response
 from groupflow.ops.page.publishing import Publishing
 from groupflow.ops.page.reading import Reading
-from groupflow.ops.page.shapes import Nothing
 from groupflow.ops.page.turns import Turns
+from groupflow.ops.snapshots import Snapshot
 
 
 class Extension(Protocol):
-    """An extension of the API, as far as the page knows it."""
-
-    def endpoints(self) -> list[Endpoint]: ...
-
-    def routes(self, gate: Gate) -> list[Route]:
-        """Routes that don't answer a question in JSON."""
+    """An object with endpoints among its methods, as far as the page knows it."""
 
     async def hurry(self) -> None:
         """Answer callers that wait: the server is about to end."""
@@ -55,32 +52,43 @@ class Site:
         Raises:
             ConfigError: a token's file can't be used.
         """
-        gate = Gate(context.facts.settings.http)
-        turns = Turns()
+        self._context = context
+        self._gate = gate = Gate(context.facts.settings.http)
         reading = Reading(context)
         self._publishing = Publishing(context)
         self._extensions = [make(context) for make in extensions]
         self.live = Live(gate, reading.overview)  # streams, which must be told when it closes
-        description = resources.files(__package__).joinpath("openapi.json").read_bytes()
-        as_json = partial(Response, description, media_type="application/json")
+        parts = [self, reading, Acting(context), self._publishing, *self._extensions]
+        self._endpoints = [each for part in parts for each in endpoints_of(part)]
+        self._description = Snapshot[bytes](self._described, math.inf)
         routes = [
             *health_routes(context.health),
-            *routes_of(
-                [
-                    *endpoints_of(context, gate, reading, self._publishing),
-                    *(each for extension in self._extensions for each in extension.endpoints()),
-                ],
-                gate,
-                turns,
-            ),
-            *(route for extension in self._extensions for route in extension.routes(gate)),
+            *routes_of(self._endpoints, gate, Turns()),
             self.live.route(),
-            Route("/api/openapi.json", lambda _: as_json(), methods=["GET"]),
+            Route("/api/openapi.json", self._describe, methods=["GET"]),
             *file_routes(),
         ]
         # Debug is off and every answer is ours: a traceback is never shown.
         inner = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
         self.app: ASGIApp = Guard(inner, gate)
+
+    @Endpoint("GET", "/access", "What the caller may do here", is_public=True)
+    async def _access(self, caller: Caller) -> Access:
+        gate = self._gate
+        return Access(
+            self._context.facts.daemon,
+            gate.is_open or caller.may("look"),
+            caller.may("act"),
+            not gate.is_open,
+            gate.has("act"),
+        )
+
+    async def _describe(self, _: Request) -> Response:
+        return Response(await self._description.get(), media_type="application/json")
+
+    async def _described(self) -> bytes:
+        # In a thread: it takes a tenth of a second, in which others are answered.
+        return orjson.dumps(await asyncio.to_thread(describe, self._endpoints))
 
     async def hurry(self) -> None:
         """Answer callers that wait for something."""
@@ -92,24 +100,6 @@ class Site:
         await self._publishing.close()
         for extension in self._extensions:
             await extension.close()
-
-
-def endpoints_of(
-    context: PageContext, gate: Gate, reading: Reading, publishing: Publishing
-) -> list[Endpoint]:
-    """All endpoints that answer in JSON."""
-
-    async def access(_: Nothing, caller: Caller) -> Access:
-        return Access(
-            context.facts.daemon,
-            gate.is_open or caller.may("look"),
-            caller.may("act"),
-            not gate.is_open,
-            gate.has("act"),
-        )
-
-    about = Endpoint("GET", "/access", "What the caller may do here", access, is_public=True)
-    return [about, *reading.endpoints(), *Acting(context).endpoints(), *publishing.endpoints()]
 
 
 async def _http_error(_: Request, error: Exception) -> Response:
