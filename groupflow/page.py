@@ -14,8 +14,6 @@ import structlog
 
 from groupflow.core.errors import ConfigError, ServerUnreachable, StoreUnavailable
 from groupflow.core.routing import Router
-from groupflow.operate.archiving import Whole
-from groupflow.operate.whole.letters import AllLetters, AnyLying
 from groupflow.operate.whole.namespace import Namespace, check_number
 from groupflow.ops.health.answers import Answer, Answers, Health
 from groupflow.ops.logs import configure_logging
@@ -121,15 +119,7 @@ async def _context(facts: Facts, health: Health) -> AsyncIterator[PageContext]:
         return context.facts.settings.router()
 
     namespace = Namespace(partitions, router)
-    letters = AllLetters(namespace)
-
-    async def redrive(lying: AnyLying) -> bool:
-        return await letters.redrive(context.facts.settings, lying)
-
-    async def whole(lying: AnyLying) -> Whole:
-        return await letters.whole(context.facts.settings, lying)
-
-    context = PageContext(facts, namespace, redrive, whole, health)
+    context = PageContext(facts, namespace, health)
     try:
         yield context
     finally:

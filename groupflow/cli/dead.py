@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import inspect
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
@@ -26,14 +26,7 @@ from groupflow.cli.options import (
 )
 from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
-from groupflow.core.errors import (
-    AmbiguousId,
-    BodyMissing,
-    NoRoomForDelay,
-    StoreFull,
-    StoreUnavailable,
-    Unroutable,
-)
+from groupflow.core.errors import AmbiguousId, GroupflowError, NoRoomForDelay, StoreUnavailable
 
 if TYPE_CHECKING:
     from groupflow.operate.dead import DeadLetter, DeadStory, Filter
@@ -283,9 +276,8 @@ class _Done:
 
     acted: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
-    is_full: bool = False  # there was no room for the rest of a delay
+    kept: list[GroupflowError] = field(default_factory=list)  # what kept others as they were
     is_part: bool = False  # not all that may be meant could be reached
-    is_ambiguous: bool = False  # an id was that of several
 
 
 async def _act_on_each(
@@ -295,44 +287,30 @@ async def _act_on_each(
     choice: Choice,
     act: Callable[[AllLetters, AnyLying], Awaitable[bool]],
 ) -> _Done:
+    from groupflow.operate.several import act_on_each
     from groupflow.operate.whole.letters import AllLetters
 
     done, letters = _Done(), AllLetters(namespace)
-    chosen: list[AnyLying] = [] if ids else [*await _collect(namespace, wanted, 10**9)]
-    for id_ in ids or ():
-        try:
-            lying = await letters.find(id_, choice)
-        except AmbiguousId as error:
-            done.is_ambiguous = True
-            say(f"{id_} stays: {error}", err=True)
-            continue
-        except StoreUnavailable as error:
-            _stays(namespace, done, id_, error)
-            continue
-        if lying is None:
+
+    async def act_on(meant: str | AnyLying) -> str | None:
+        lying = await letters.find(meant, choice) if isinstance(meant, str) else meant
+        return None if lying is not None and await act(letters, lying) else "unknown"
+
+    meant: Iterable[str | AnyLying] = dict.fromkeys(ids or ())
+    if not ids:
+        meant = await _collect(namespace, wanted, 10**9)
+    async for each, kept in act_on_each(meant, act_on, len(namespace)):
+        id_ = each if isinstance(each, str) else each.letter.id
+        if kept is None:
+            done.acted.append(id_)
+        elif isinstance(kept, GroupflowError):
+            done.kept.append(kept)
+            say(f"{id_} stays: {kept}", err=True)
+        elif ids:
             done.unknown.append(id_)
-        else:
-            chosen.append(lying)
-    for each in chosen:
-        id_ = each.letter.id
-        try:
-            if await act(letters, each):
-                done.acted.append(id_)
-        except StoreUnavailable as error:
-            _stays(namespace, done, id_, error)
-        except (Unroutable, NoRoomForDelay, BodyMissing, StoreFull) as error:
-            done.is_full |= isinstance(error, NoRoomForDelay)
-            say(f"{id_} stays: {error}", err=True)
-    done.is_part |= not ids and bool(namespace.away)
+    is_away = not ids and bool(namespace.away)
+    done.is_part = is_away or any(isinstance(each, StoreUnavailable) for each in done.kept)
     return done
-
-
-def _stays(namespace: Namespace, done: _Done, id_: str, error: StoreUnavailable) -> None:
-    """A partition is away, which is no reason to leave letters of others alone."""
-    if len(namespace) == 1:
-        raise error
-    done.is_part = True
-    say(f"{id_} stays: {error}", err=True)
 
 
 def _report(past: str, done: _Done, *, as_json: bool) -> None:
@@ -344,7 +322,7 @@ def _report(past: str, done: _Done, *, as_json: bool) -> None:
         say(f"no dead letter {id_}", err=True)
     if done.is_part:
         raise typer.Exit(Exit.UNAVAILABLE)
-    if done.unknown or done.is_full or done.is_ambiguous:
+    if done.unknown or any(isinstance(each, AmbiguousId | NoRoomForDelay) for each in done.kept):
         raise typer.Exit(Exit.FAILED)
 
 

@@ -29,7 +29,7 @@ from groupflow.cli.options import (
 )
 from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
-from groupflow.core.errors import AmbiguousId, StoreUnavailable
+from groupflow.core.errors import AmbiguousId, GroupflowError, StoreUnavailable
 
 if TYPE_CHECKING:
     from groupflow.operate.tasks import Found, Left, TaskRow
@@ -290,38 +290,32 @@ def _act(
     *,
     as_json: bool,
 ) -> None:
-    from groupflow.operate.tasks import REASONS
-
     ids, choice = chosen
-    unreached: list[str] = []
 
-    async def do(namespace: Namespace) -> dict[str, str | None]:
+    async def do(namespace: Namespace) -> dict[str, str | GroupflowError | None]:
+        from groupflow.operate.several import act_on_each
+        from groupflow.operate.tasks import REASONS
         from groupflow.operate.whole.tasks import AllTasks
 
-        tasks, reasons = AllTasks(namespace), dict[str, str | None]()
-        for id_ in ids:
-            try:
-                left = await act(tasks, id_, choice)
-            except AmbiguousId as error:
-                reasons[id_] = str(error)
-            except StoreUnavailable as error:
-                if len(namespace) == 1:
-                    raise
-                unreached.append(id_)
-                reasons[id_] = str(error)
-            else:
-                reasons[id_] = None if left is None else REASONS[left]
-        return reasons
+        tasks = AllTasks(namespace)
+
+        async def act_on(id_: str) -> str | None:
+            left = await act(tasks, id_, choice)
+            return None if left is None else REASONS[left]
+
+        each = act_on_each(dict.fromkeys(ids), act_on, len(namespace))
+        return {id_: kept async for id_, kept in each}
 
     left = ask_store(config, do)
-    done = [id_ for id_, why in left.items() if why is None]
-    stayed = {id_: why for id_, why in left.items() if why is not None}
+    done = [id_ for id_, kept in left.items() if kept is None]
+    stayed = {id_: kept for id_, kept in left.items() if kept is not None}
     if as_json:
-        rows = [{"id": id_, "reason": reason} for id_, reason in stayed.items()]
+        rows = [{"id": id_, "reason": str(reason)} for id_, reason in stayed.items()]
         print_json({past: done, "stayed": rows})
     else:
         say(f"{past} {len(done)}")
     for id_, reason in stayed.items():
         say(f"{id_} stays: {reason}", err=True)
     if stayed:
-        raise typer.Exit(Exit.UNAVAILABLE if unreached else Exit.FAILED)
+        is_away = any(isinstance(kept, StoreUnavailable) for kept in stayed.values())
+        raise typer.Exit(Exit.UNAVAILABLE if is_away else Exit.FAILED)

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from groupflow.core.errors import GroupflowError
-from groupflow.operate.whole.letters import AllLetters
 from groupflow.operate.whole.namespace import Namespace
 from groupflow.ops.health.answers import Answers
 from groupflow.ops.metrics import StoreMetrics
@@ -59,15 +58,8 @@ class Page:
     def _open(self) -> None:
         settings = self._fleet.settings
         namespace = Namespace(open_partitions(settings))
-        letters = AllLetters(namespace)
         health = Answers(lambda: True, list, namespace, StoreMetrics(namespace).render)
-        context = PageContext(
-            Facts(self._name, settings, {}),
-            namespace,
-            lambda lying: letters.redrive(settings, lying),
-            lambda lying: letters.whole(settings, lying),
-            health,
-        )
+        context = PageContext(Facts(self._name, settings, {}), namespace, health)
         self._handles = {
             f"{each.method} {each.path}": (each.asks, each.serve)
             for each in endpoints_of(Pools(context))

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from http import HTTPStatus
 
 import structlog
 
-from groupflow.core.errors import (
-    AmbiguousId,
-    BodyMissing,
-    GroupflowError,
-    NoRoomForDelay,
-    StoreFull,
-    StoreUnavailable,
-    Unroutable,
-)
+from groupflow.core.errors import AmbiguousId, Unroutable
 from groupflow.core.limits import HandLimit, Limited
 from groupflow.operate.groups import ALL
 from groupflow.operate.limits import TooManyByHand
+from groupflow.operate.several import act_on_each
 from groupflow.operate.tasks import REASONS, Left
 from groupflow.operate.whole.choosing import Choice
 from groupflow.operate.whole.groups import AllGroups
-from groupflow.operate.whole.letters import AllLetters
+from groupflow.operate.whole.letters import AllLetters, AnyLying
 from groupflow.operate.whole.limits import LimitsByHand
 from groupflow.operate.whole.schedules import AllSchedules, NoSchedule, StillOpen
 from groupflow.operate.whole.tasks import AllTasks
@@ -54,8 +47,7 @@ class Acting:
     """The endpoints that change something."""
 
     def __init__(self, context: PageContext) -> None:
-        self._is_one = len(context.namespace) == 1
-        self._redrive_one = context.redrive
+        self._context = context
         self._letters = AllLetters(context.namespace)
         self._groups = AllGroups(context.namespace)
         self._limits = LimitsByHand(context.namespace)
@@ -64,52 +56,41 @@ class Acting:
 
     @_act("/dead/redrive", "Make dead letters tasks again, each at its original place")
     async def _redrive(self, order: Letters, caller: Caller) -> Result:
-        result = Result([], [])
-        for id_ in dict.fromkeys(order.ids):
-            try:
-                lying = await self._letters.find(id_, order.choice)
-                is_done = lying is not None and await self._redrive_one(lying)
-            except (StoreUnavailable, AmbiguousId) as error:
-                self._leave(result, order, id_, error)
-                continue
-            except Unroutable as error:
-                result.stayed.append(Untouched(id_, f"It can't be routed: {error.reason}"))
-                continue
-            except (BodyMissing, NoRoomForDelay, StoreFull) as error:
-                result.stayed.append(Untouched(id_, str(error)))
-                continue
-            _note(result, id_, is_done=is_done)
-        _log_tasks("redriven", order, caller, result)
-        return result
+        settings = self._context.facts.settings
+        redrive = partial(self._letters.redrive, settings)
+        return await self._to_letters("redriven", order, caller, redrive)
 
     @_act("/dead/drop", "Remove dead letters for good")
     async def _drop(self, order: Letters, caller: Caller) -> Result:
-        result = Result([], [])
-        for id_ in dict.fromkeys(order.ids):
-            try:
-                lying = await self._letters.find(id_, order.choice)
-                is_done = lying is not None and await self._letters.drop(lying)
-            except (StoreUnavailable, AmbiguousId) as error:
-                self._leave(result, order, id_, error)
-            else:
-                _note(result, id_, is_done=is_done)
-        _log_tasks("dropped", order, caller, result)
-        return result
+        return await self._to_letters("dropped", order, caller, self._letters.drop)
 
     @_act("/task/drop", "Remove waiting or delayed tasks for good")
     async def _drop_waiting(self, order: WaitingTask, caller: Caller) -> Result:
-        result = await self._to_waiting(order, self._waiting.drop)
-        _log_tasks("dropped_waiting", order, caller, result)
-        return result
+        return await self._to_waiting("dropped_waiting", order, caller, self._waiting.drop)
 
     @_act("/task/run-now", "Make delayed tasks due")
     async def _run_now(self, order: WaitingTask, caller: Caller) -> Result:
-        result = await self._to_waiting(order, self._waiting.run_now)
-        _log_tasks("ran_now", order, caller, result)
-        return result
+        return await self._to_waiting("ran_now", order, caller, self._waiting.run_now)
+
+    async def _to_letters(
+        self,
+        what: str,
+        order: Letters,
+        caller: Caller,
+        act: Callable[[AnyLying], Awaitable[bool]],
+    ) -> Result:
+        async def act_on(id_: str) -> str | None:
+            lying = await self._letters.find(id_, order.choice)
+            return None if lying is not None and await act(lying) else _GONE
+
+        return await self._to_each(what, order, caller, order.ids, act_on)
 
     async def _to_waiting(
-        self, order: WaitingTask, act: Callable[[str, Choice], Awaitable[Left | None]]
+        self,
+        what: str,
+        order: WaitingTask,
+        caller: Caller,
+        act: Callable[[str, Choice], Awaitable[Left | None]],
     ) -> Result:
         """Act on each named task, or on up to `MOST_IDS` of a group's delayed ones."""
         if bool(order.ids) == (order.delayed is not None):
@@ -120,32 +101,41 @@ class Acting:
         if order.delayed is not None:
             choice = self._waiting.choice_of(order.delayed)
             ids = (await self._waiting.delayed_of(order.delayed))[:MOST_IDS]
-        result = Result([], [])
-        for id_ in dict.fromkeys(ids):
-            try:
-                left = await act(id_, choice)
-            except (StoreUnavailable, AmbiguousId) as error:
-                self._leave(result, order, id_, error)
-                continue
-            if left is None:
-                result.done.append(id_)
-            else:
-                result.stayed.append(Untouched(id_, REASONS[left]))
-        return result
 
-    def _leave(
-        self, result: Result, order: Letters | WaitingTask, id_: str, error: GroupflowError
-    ) -> None:
-        """Note a task that stays, its partition being away or its id ambiguous; the others go on.
+        async def act_on(id_: str) -> str | None:
+            left = await act(id_, choice)
+            return None if left is None else REASONS[left]
+
+        return await self._to_each(what, order, caller, ids, act_on)
+
+    async def _to_each(
+        self,
+        what: str,
+        order: Letters | WaitingTask,
+        caller: Caller,
+        ids: Iterable[str],
+        act: Callable[[str], Awaitable[str | None]],
+    ) -> Result:
+        """Act on each id, and log which it was done to.
 
         Raises:
             AmbiguousId: it is the only named id.
             StoreUnavailable: there is only one partition.
         """
-        is_only = self._is_one if isinstance(error, StoreUnavailable) else len({*order.ids}) == 1
-        if is_only:
-            raise error
-        result.stayed.append(Untouched(id_, str(error)))
+        result = Result([], [])
+        partitions = len(self._context.namespace)
+        async for id_, kept in act_on_each(dict.fromkeys(ids), act, partitions):
+            if kept is None:
+                result.done.append(id_)
+            elif isinstance(kept, AmbiguousId) and len({*order.ids}) == 1:
+                raise kept
+            else:
+                words = "It can't be routed: " if isinstance(kept, Unroutable) else ""
+                result.stayed.append(Untouched(id_, f"{words}{kept}"))
+        chosen = {"tenant": order.tenant, "partition": order.partition}
+        which = {name: value for name, value in chosen.items() if value is not None}
+        _log(what, order.by, caller, tasks=result.done, **which)
+        return result
 
     @_act("/pause", "Hold a group or everything")
     async def _pause(self, order: Target, caller: Caller) -> Change:
@@ -224,19 +214,6 @@ def _limited(order: LimitedTarget) -> tuple[Limited, str]:
     if order.tenant is not None and order.group is None:
         return "tenant", order.tenant
     raise Refused(HTTPStatus.BAD_REQUEST, "Name one group or one tenant.")
-
-
-def _note(result: Result, id_: str, *, is_done: bool) -> None:
-    if is_done:
-        result.done.append(id_)
-    else:
-        result.stayed.append(Untouched(id_, _GONE))
-
-
-def _log_tasks(what: str, order: Letters | WaitingTask, caller: Caller, result: Result) -> None:
-    chosen = {"tenant": order.tenant, "partition": order.partition}
-    which = {name: value for name, value in chosen.items() if value is not None}
-    _log(what, order.by, caller, tasks=result.done, **which)
 
 
 def _log(what: str, by: str, caller: Caller, **facts: object) -> None:

@@ -252,7 +252,7 @@ class Reading:
         body, size = b"", letter.bytes
         if is_shown:
             try:
-                whole = await self._context.whole_letter(lying)
+                whole = await self._letters.whole(self._context.facts.settings, lying)
                 envelope, letter = whole.envelope, letter.with_beside(whole.beside)
             except KeyError:  # redriven or dropped a moment ago
                 return None
