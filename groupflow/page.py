@@ -19,8 +19,7 @@ from groupflow.ops.health.answers import Answer, Answers, Health
 from groupflow.ops.logs import configure_logging
 from groupflow.ops.metrics import StoreMetrics
 from groupflow.ops.page.channel import SIGN_OF_LIFE, Channel
-from groupflow.ops.page.context import PageContext
-from groupflow.ops.page.facts import Facts
+from groupflow.ops.page.facts import Facts, PageContext
 from groupflow.ops.page.health import HandedOn
 from groupflow.ops.page.server import serve_page
 from groupflow.pools.calls import Pools

@@ -22,8 +22,8 @@ from groupflow.core.errors import GroupflowError, PoolFull
 from groupflow.core.outcome import wrong_stage
 from groupflow.operate.pools import PoolStatus
 from groupflow.operate.whole.pools import read_all_pools
-from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import Caller, Endpoint
+from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.problems import Refused
 from groupflow.pools.dispenser import Dispenser, Given
 from groupflow.pools.filling import PoolFilling

@@ -21,8 +21,8 @@ from starlette.requests import Request
 from groupflow.core.errors import StoreFull, StoreUnavailable
 from groupflow.core.routing import Router
 from groupflow.flow.backpressure import RESUME_AT, Backpressure
-from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import Caller
+from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.problems import Refused
 from groupflow.pools.lists import Line, SpooledList, UnfitList, WrongList
 from groupflow.pools.shapes import Filled

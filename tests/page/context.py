@@ -8,8 +8,7 @@ from typing import Any
 from groupflow.operate.whole.namespace import Namespace
 from groupflow.ops.health.answers import Answers
 from groupflow.ops.metrics import StoreMetrics
-from groupflow.ops.page.context import PageContext
-from groupflow.ops.page.facts import Facts
+from groupflow.ops.page.facts import Facts, PageContext
 from groupflow.settings.model import Settings
 
 

@@ -8,7 +8,7 @@ import httpx
 from starlette.requests import Request
 
 from groupflow.ops.page.endpoints import Caller
-from groupflow.ops.page.streams import MOST, MOST_OF_ONE, Streams
+from groupflow.ops.page.live import MOST, MOST_OF_ONE, Streams
 from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, Holder
 from tests.deadlines import deadline
 from tests.page.world import TOKEN, World

@@ -14,9 +14,8 @@ from groupflow.core.errors import GroupflowError
 from groupflow.operate.whole.namespace import Namespace
 from groupflow.ops.health.answers import Answers
 from groupflow.ops.metrics import StoreMetrics
-from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import Caller, endpoints_of
-from groupflow.ops.page.facts import Facts
+from groupflow.ops.page.facts import Facts, PageContext
 from groupflow.ops.page.problems import Refused
 from groupflow.pools.calls import Pools
 from groupflow.store.partitions import open_partitions

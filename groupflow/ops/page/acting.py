@@ -20,8 +20,8 @@ from groupflow.operate.whole.letters import AllLetters, AnyLying
 from groupflow.operate.whole.limits import LimitsByHand
 from groupflow.operate.whole.schedules import AllSchedules, NoSchedule, StillOpen
 from groupflow.operate.whole.tasks import AllTasks
-from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import Caller, Endpoint
+from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.problems import Refused
 from groupflow.ops.page.shapes import (
     MOST_IDS,

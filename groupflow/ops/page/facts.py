@@ -1,4 +1,4 @@
-"""What the page's process knows of the daemon that started it."""
+"""What the page's process knows of the daemon that started it, and works with."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from groupflow.operate.whole.namespace import Namespace
+from groupflow.ops.health.answers import Health
 from groupflow.settings.model import Settings
 
 _NEEDED = ("redis", "rabbitmq", "http")  # sections whose secrets the page's process needs
@@ -37,6 +39,13 @@ class Facts:
         """The facts that the other process packed."""
         settings = Settings(**message["settings"])
         return cls(message["daemon"], settings, message["functions"])
+
+
+@dataclass(slots=True)
+class PageContext:
+    facts: Facts  # what is known of the daemon; a reload puts others in their place
+    namespace: Namespace  # on connections of the page's own
+    health: Health  # answers for health and metrics
 
 
 def _revealed(value: Any) -> Any:

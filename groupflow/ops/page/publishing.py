@@ -12,8 +12,8 @@ from groupflow.broker.application import Publisher
 from groupflow.broker.messages import Message
 from groupflow.core.errors import BrokerUnavailable, HeadersTooLarge, PublishFailed, Unroutable
 from groupflow.core.routing import MAX_SECONDS
-from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import Caller, Endpoint
+from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.problems import Refused
 from groupflow.ops.page.shapes import Input, Key, Published
 from groupflow.settings.model import Settings

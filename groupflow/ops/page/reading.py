@@ -1,9 +1,15 @@
-"""What the API shows: all that an operator asks, each by bounded looks at the store."""
+"""What the API shows: all that an operator asks, each by bounded looks at the store.
+
+A body, its headers and a handler's words about them belong to a tenant. Where there is a token,
+they are withheld from callers without it: looking at the queue, which may be open to all of a
+machine, doesn't show them. A reason repeats such words (a command's stderr, an answer that echoes
+the body, a value that could not be routed): its kind is shown.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from http import HTTPStatus
@@ -29,8 +35,8 @@ from groupflow.operate.whole.search import Wanted, search_tasks
 from groupflow.operate.whole.tasks import AllTasks
 from groupflow.operate.whole.tenants import TenantPage, list_tenants
 from groupflow.ops.page import shapes
-from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.endpoints import Caller, Endpoint
+from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.problems import Refused
 from groupflow.ops.page.shapes import (
     Configuration,
@@ -52,18 +58,11 @@ from groupflow.ops.page.shapes import (
     TenantsQuery,
     TypesQuery,
 )
-from groupflow.ops.page.withholding import (
-    WITHHELD,
-    withheld,
-    withheld_find,
-    withheld_page,
-    withheld_scans,
-    without_words,
-)
 from groupflow.ops.snapshots import Snapshot
 from groupflow.settings.changes import public_values
 from groupflow.settings.dry_run import DryRun, Way
 
+_WITHHELD = "(shown with the token)"
 _SHOWN_BODY = 256 * 1024  # bytes of a dead letter's body
 _TOTALS_AGE = 0.8  # seconds; under the second between two events, or one would repeat the other
 
@@ -142,7 +141,8 @@ class Reading:
     async def _group(self, query: GroupQuery, caller: Caller) -> GroupStory:
         lane = await self._groups.lane(query.key, passed=query.passed, limit=query.limit)
         if not caller.sees_contents:
-            lane = replace(lane, tasks=withheld(lane.tasks))
+            shown = [replace(each, errors=_without_words(each.errors)) for each in lane.tasks]
+            lane = replace(lane, tasks=shown)
         why = await self._groups.why(query.key, with_words=caller.sees_contents)
         shard = await AllScans(self._context.namespace).shard(query.key)
         if shard is not None:
@@ -178,13 +178,13 @@ class Reading:
     async def _reasons(self, query: ReasonsQuery, caller: Caller) -> Reasons:
         looked, is_whole, kinds = await self._letters.kinds(_filter(query, caller))
         if not caller.sees_contents:
-            kinds = [replace(each, reason=each.kind or WITHHELD) for each in kinds]
+            kinds = [replace(each, reason=each.kind or _WITHHELD) for each in kinds]
         return Reasons(looked, is_whole, kinds)
 
     @Endpoint("GET", "/task", "One task, by id", reads=True)
     async def _task(self, query: TaskQuery, caller: Caller) -> Found | None:
         found = await AllTasks(self._context.namespace).find(query.id, query.choice)
-        return found if found is None or caller.sees_contents else withheld_find(found)
+        return found if found is None or caller.sees_contents else _withheld(found)
 
     @Endpoint("GET", "/limits", "Limits by hand", reads=True)
     async def _limits(self) -> LimitList:
@@ -207,7 +207,9 @@ class Reading:
     @Endpoint("GET", "/scans", "All scans of tables", reads=True)
     async def _scans(self, caller: Caller) -> list[ScanStory]:
         found = await AllScans(self._context.namespace).every()
-        return found if caller.sees_contents else withheld_scans(found)
+        if caller.sees_contents:
+            return found
+        return [replace(scan, trouble=_WITHHELD if scan.trouble else "") for scan in found]
 
     @Endpoint("GET", "/partitions", "What lies where", reads=True)
     async def _partitions(self) -> list[PartitionRow]:
@@ -239,7 +241,10 @@ class Reading:
         with _known_cursor():
             wanted = _filter(query, caller)
             page = await self._letters.page(wanted, passed=query.passed, limit=query.limit)
-        return page if caller.sees_contents else withheld_page(page)
+        if caller.sees_contents:
+            return page
+        letters = [replace(letter, reason=letter.kind or _WITHHELD) for letter in page.letters]
+        return replace(page, letters=letters)
 
     @Endpoint("GET", "/letter", "One dead letter with its body", reads=True)
     async def _letter(self, query: TaskQuery, caller: Caller) -> Letter | None:
@@ -263,11 +268,11 @@ class Reading:
             type=letter.type,
             group=letter.group,
             tenant=letter.tenant,
-            reason=letter.reason if is_shown else letter.kind or WITHHELD,
+            reason=letter.reason if is_shown else letter.kind or _WITHHELD,
             kind=letter.kind,
             attempts=letter.attempts,
             died_at=letter.died_at,
-            errors=letter.errors if is_shown else without_words(letter.errors),
+            errors=letter.errors if is_shown else _without_words(letter.errors),
             headers=dict(headers),
             body=text if is_shown else None,
             body_base64=packed,
@@ -287,3 +292,16 @@ class Reading:
         facts = self._context.facts
         found = DryRun(facts.settings, facts.functions)
         return found.find(query.body.encode(), query.headers, query.type or None)
+
+
+def _without_words(errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Failed attempts by their number, kind, time and daemon, without their words."""
+    shown = ({name: fact for name, fact in e.items() if name != "traceback"} for e in errors)
+    return [{**error, "message": _WITHHELD} for error in shown]
+
+
+def _withheld(found: Found) -> Found:
+    """A task without those words, and with the kind in place of a dead one's reason."""
+    kind = found.errors[-1]["error"] if found.errors else ""
+    reason = None if found.reason is None else kind or _WITHHELD
+    return replace(found, reason=reason, errors=_without_words(found.errors))

@@ -12,8 +12,8 @@ import uvicorn
 
 from groupflow.ops.listening import BACKLOG, Listening
 from groupflow.ops.page.connection import connections_of
-from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.door import MOST, MOST_PULLING, Door, allowed
+from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.site import Extension, Site
 from groupflow.settings.model import Http
 from groupflow.settings.transport import is_loopback

@@ -18,9 +18,9 @@ from starlette.types import ASGIApp
 
 from groupflow.ops.page.access import Access, Gate
 from groupflow.ops.page.acting import Acting
-from groupflow.ops.page.context import PageContext
 from groupflow.ops.page.describing import describe
 from groupflow.ops.page.endpoints import Caller, Endpoint, endpoints_of, routes_of
+from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.files import file_routes
 from groupflow.ops.page.guard import Guard
 from groupflow.ops.page.health import health_routes
