@@ -18,8 +18,7 @@ from groupflow.operate.tasks import TaskRow
 from groupflow.operate.whole.choosing import Choice
 
 MOST_IDS = 500  # dead letters an action
-_CURSORS = 2**64  # Redis counts its cursors in 64 bits, and refuses more as an error
-_DIGITS = 20  # of one of them
+_DIGITS = 20  # of a number in a cursor
 _FARTHEST = 10_000_000  # entries that a page may pass over
 _EXACT = 2**52  # what Lua counts exactly
 _PARTITIONS = 1024  # that a namespace may have
@@ -31,36 +30,22 @@ def _one_line(value: str) -> str:
     return value
 
 
-def _cursor(value: str) -> str:
-    """One number, or one for each partition, which has none at its end."""
-    parts = value.split("-")
-    is_sound = value.isascii() and all(len(each) <= _DIGITS for each in parts)
-    known = [each for each in parts if each]
-    if not (is_sound and known and all(n.isdigit() and int(n) < _CURSORS for n in known)):
-        raise ValueError("give 0, or what `next` of the page before said")
-    return value
+def _cursor(apart: str, below: int = 2**64) -> AfterValidator:
+    """Checks numbers with a sign between them. Redis refuses a cursor over 64 bits as an error."""
+
+    def check(value: str) -> str:
+        parts = [each for each in value.split(apart) if each]  # none at a partition's end
+        is_sound = value.isascii() and all(n.isdigit() and len(n) <= _DIGITS for n in parts)
+        if not (parts and is_sound and all(int(each) < below for each in parts)):
+            raise ValueError("give 0, or what `next` of the page before said")
+        return value
+
+    return AfterValidator(check)
 
 
-def _places(value: str) -> str:
-    if any(int(each) > _FARTHEST for each in _cursor(value).split("-") if each):
+def _near(value: str) -> str:
+    if any(int(each) > _FARTHEST for each in value.split("-") if each):
         raise ValueError("it is too far back: give a filter")
-    return value
-
-
-def _tenants_cursor(value: str) -> str:
-    parts = value.split("-")
-    is_sound = value.isascii() and all(part.isdigit() and len(part) <= _DIGITS for part in parts)
-    if not (is_sound and (value == "0" or value.count("-") == 1) and int(parts[0]) < _EXACT):
-        raise ValueError("give 0, or what `next` of the page before said")
-    return value
-
-
-def _place(value: str) -> str:
-    """The parts of a cursor through tasks."""
-    parts = value.split(".")
-    is_sound = value.isascii() and all(part.isdigit() and len(part) <= _DIGITS for part in parts)
-    if not (is_sound and all(int(part) < _CURSORS for part in parts)):
-        raise ValueError("give 0, or what `next` of the page before said")
     return value
 
 
@@ -70,8 +55,8 @@ TaskId = Annotated[str, Field(min_length=1, max_length=1024 + 17)]
 Text = Annotated[str, Field(max_length=1024)]
 Limit = Annotated[int, Field(ge=1, le=500)]
 _OF_ALL = Field(max_length=_PARTITIONS * (_DIGITS + 1))
-Cursor = Annotated[str, _OF_ALL, AfterValidator(_cursor)]
-Passed = Annotated[str, _OF_ALL, AfterValidator(_places)]
+Cursor = Annotated[str, _OF_ALL, _cursor("-")]
+Passed = Annotated[Cursor, AfterValidator(_near)]
 By = Annotated[str, Field(max_length=64), AfterValidator(_one_line)]
 
 
@@ -128,7 +113,7 @@ class TasksQuery(Input):
     older: Annotated[float, Field(ge=0, le=MAX_SECONDS)] = Field(
         0.0, description="Seconds since it came, or has ended, at least."
     )
-    cursor: Annotated[str, Field(max_length=64), AfterValidator(_place)] = "0"
+    cursor: Annotated[str, Field(max_length=64), _cursor(".")] = "0"
     limit: Limit = 100
 
 
@@ -179,7 +164,7 @@ class Target(Input):
 
 class TenantsQuery(Input):
     name: Text = Field("", description="The name that they must have; empty for any.")
-    cursor: Annotated[str, Field(max_length=64), AfterValidator(_tenants_cursor)] = "0"
+    cursor: Annotated[str, Field(max_length=64), _cursor("-", _EXACT)] = "0"
     limit: Annotated[int, Field(ge=1, le=100)] = 50
 
 
