@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from http import HTTPStatus
+from importlib import resources
 from typing import Protocol
 
 import orjson
@@ -21,7 +24,6 @@ from groupflow.ops.page.acting import Acting
 from groupflow.ops.page.describing import describe
 from groupflow.ops.page.endpoints import Caller, Endpoint, endpoints_of, routes_of
 from groupflow.ops.page.facts import PageContext
-from groupflow.ops.page.files import file_routes
 from groupflow.ops.page.guard import Guard
 from groupflow.ops.page.health import health_routes
 from groupflow.ops.page.live import Live
@@ -30,6 +32,14 @@ from groupflow.ops.page.publishing import Publishing
 from groupflow.ops.page.reading import Reading
 from groupflow.ops.page.turns import Turns
 from groupflow.ops.snapshots import Snapshot
+
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+_FOR_GOOD = "public, max-age=31536000, immutable"
 
 
 class Extension(Protocol):
@@ -66,7 +76,7 @@ class Site:
             *routes_of(self._endpoints, gate, Turns()),
             self.live.route(),
             Route("/api/openapi.json", self._describe, methods=["GET"]),
-            *file_routes(),
+            *_file_routes(),
         ]
         # Debug is off and every answer is ours: a traceback is never shown.
         inner = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
@@ -111,3 +121,47 @@ async def _http_error(_: Request, error: Exception) -> Response:
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     detail = details.get(HTTPStatus(status), str(error))
     return problem_response(status, detail, headers)
+
+
+def _file(name: str, content: bytes, cache: str) -> Callable[[], Response]:
+    headers = {"content-type": _TYPES[name.rpartition(".")[2]], "cache-control": cache}
+    return partial(Response, content, headers=headers)
+
+
+def _file_routes() -> list[Route]:
+    """`/` and `/static/…`, read once and served from memory: no path is ever opened.
+
+    Their addresses have a digest of them all, so a browser keeps them for good, and a new version
+    of groupflow has new addresses. The modules import each other by relative names, so only the
+    addresses in `index.html` are rewritten.
+    """
+    contents = _contents()
+    digest = hashlib.sha256(b"".join(contents[name] for name in sorted(contents))).hexdigest()[:16]
+    here = f"/static/{digest}/"
+    start = contents.pop("index.html").replace(b"/static/", here.encode())
+    index = _file("index.html", start, "no-cache")
+    files = {here + name: _file(name, content, _FOR_GOOD) for name, content in contents.items()}
+
+    async def serve_index(_: Request) -> Response:
+        return index()
+
+    async def serve_file(request: Request) -> Response:
+        found = files.get(request.url.path)
+        if found is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND)
+        return found()
+
+    return [
+        Route("/", serve_index, methods=["GET"]),
+        Route("/static/{name:path}", serve_file, methods=["GET"]),
+    ]
+
+
+def _contents() -> dict[str, bytes]:
+    root = resources.files("groupflow.ops.page").joinpath("static")
+    found: dict[str, bytes] = {}
+    for folder, prefix in ((root, ""), (root.joinpath("views"), "views/")):
+        for entry in folder.iterdir():
+            if entry.is_file() and entry.name.rpartition(".")[2] in _TYPES:
+                found[prefix + entry.name] = entry.read_bytes()
+    return found
