@@ -43,7 +43,7 @@ def why_(
     """
     why = ask_store(config, lambda namespace: _why(namespace, group))
     if as_json:
-        print_json(why.as_json())
+        print_json(why)
     else:
         say(f"{why.group} is {why.state}, {why.queued} waiting: {why.reason}")
 

@@ -57,7 +57,7 @@ def repartition(
 
     report = run_against(url, move)
     if as_json:
-        print_json(report.as_json())
+        print_json(report)
     elif report.before == 0:
         say(f"nobody has used namespace {redis.namespace} yet: set redis.partitions = {count}")
     elif report.before == count:

@@ -40,7 +40,7 @@ def scans(
         return
     found = ask_store(config, lambda namespace: _scans(namespace).every())
     if as_json:
-        print_json([each.as_json() for each in found])
+        print_json(found)
     elif not found:
         say("no daemon has had a scan")
     else:

@@ -50,7 +50,7 @@ def schedules(
 
     found = ask_store(config, read_schedules)
     if as_json:
-        print_json([each.as_json() for each in found])
+        print_json(found)
         return
     for each in found:
         say(_line(each))

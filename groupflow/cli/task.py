@@ -87,7 +87,7 @@ def show(
             print_json(None)
         raise
     if as_json:
-        print_json(found.as_json() if found else None)
+        print_json(found)
     elif found:
         _print(found)
     else:
@@ -149,7 +149,7 @@ def tasks(
             async for page in pages:
                 count += len(page.rows)
                 for row in page.rows:
-                    rows.add(row.as_json()) if rows else say(_line(state, row, page.at))
+                    rows.add(row) if rows else say(_line(state, row, page.at))
         if not (count or as_json):
             say(f"no tasks are {state.value}")
 

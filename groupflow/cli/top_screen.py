@@ -50,7 +50,7 @@ class Look:
         """The public shape of ``groupflow top --once --json``."""
         return {
             "status": self.totals.as_json(),
-            "groups": [each.as_json() for each in self.sorted("waiting")],
+            "groups": self.sorted("waiting"),
             "dead": [letter.as_json() for letter in self.dead],
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import structlog
 
@@ -104,7 +104,7 @@ async def examine_namespace(settings: Settings) -> list[Check]:
     wrong = [
         check
         for each in found
-        for check in judge("schedules.{name}", **each.as_json(), is_nobodys=each.is_nobodys)
+        for check in judge("schedules.{name}", **asdict(each), is_nobodys=each.is_nobodys)
     ]
     return wrong or judge("schedules", count=len(found))
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from groupflow.operate.away import Away
 from groupflow.operate.groups import State
@@ -27,10 +26,6 @@ class Busy:
     task: str | None = None  # its id; daemon and worker say where it runs
     daemon: str | None = None
     worker: str | None = None  # within the daemon
-
-    def as_json(self) -> dict[str, Any]:
-        """The public shape of a row of ``groupflow top --json``."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -57,10 +57,6 @@ class Why:
     by_hand_until: float | None = None  # until when its limits by hand hold
     crashes: int = 0  # claims of its head that ended with the death of their daemon
     lost_leases: int = 0  # and those that ended with a lost lease, without a known death
-
-    def as_json(self) -> dict[str, Any]:
-        """The public shape of ``groupflow why --json``."""
-        return asdict(self)
 
 
 def paused_by(note: str) -> tuple[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from groupflow.core.errors import ConfigError, GroupflowError, Problem
 from groupflow.operate.daemons import read_daemons
@@ -41,10 +41,6 @@ class Report:
     tasks: int = 0  # that wait
     dead: int = 0  # dead letters
     over: int = 0  # entries of the history
-
-    def as_json(self) -> dict[str, int]:
-        """The public shape of ``groupflow repartition --json``."""
-        return asdict(self)
 
 
 class Repartition:

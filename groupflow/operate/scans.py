@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -113,10 +113,6 @@ class ScanStory:
     stopped: int = 0  # shards that are paused, parked, dead or gone
     changing_to: int | None = None  # how many shards it is to have, if that is another number
     trouble: str = ""  # why a shard can't fetch
-
-    def as_json(self) -> dict[str, Any]:
-        """The public shape of an entry of ``groupflow scans --json``."""
-        return asdict(self)
 
 
 async def look_at_shards(

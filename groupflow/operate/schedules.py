@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import Any, Literal, TypeAlias
 
@@ -74,10 +74,6 @@ class Schedule:
     def is_nobodys(self) -> bool:
         """Whether no daemon that runs has it."""
         return self.daemon_age > ABSENT
-
-    def as_json(self) -> dict[str, Any]:
-        """The public shape of ``groupflow schedules --json``."""
-        return asdict(self)
 
 
 async def read_schedules(client: StoreClient) -> list[Schedule]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -64,10 +64,6 @@ class Found:
     # one entry for each failed attempt that is remembered, oldest first
     errors: list[dict[str, Any]] = field(default_factory=list)
 
-    def as_json(self) -> dict[str, Any]:
-        """The public shape of ``groupflow task --json``."""
-        return asdict(self)
-
 
 async def read_envelope(client: StoreClient, id_: str) -> Envelope | None:
     """The headers and the body of a task that waits or runs, or ``None``: it is over.
@@ -122,10 +118,6 @@ class TaskRow:
     enqueued_at: float | None  # when it came, Unix seconds; None if it is over
     since: float | None = None  # Unix seconds since when it runs, or is over
     until: float | None = None  # Unix seconds until when it is delayed
-
-    def as_json(self) -> dict[str, Any]:
-        """The public shape of an entry of ``groupflow tasks --json``."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ async def lying(benches: list[Bench]) -> dict[str, dict[str, Any]]:
             assert each.name not in found
             (definition,) = [d for d in defined(*RULES) if d.name == each.name]
             assert definition.place(len(benches)) == n
-            found[each.name] = each.as_json() | {"daemon_age": 0}
+            found[each.name] = asdict(each) | {"daemon_age": 0}
     return found
 
 

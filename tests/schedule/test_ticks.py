@@ -234,7 +234,7 @@ async def test_a_row_tells_operators_what_it_is(bench: Bench) -> None:
     assert (found.cron, found.timezone, found.group) == ("0 * * * *", "Europe/Berlin", "secret:42")
     assert (found.daemon, found.rival, found.is_nobodys) == ("anna", None, False)
     assert found.interval == 3600.0
-    assert orjson.dumps(found.as_json())
+    assert orjson.dumps(found)
 
 
 async def test_ticks_of_a_rule_that_debounces_replace_each_other(bench: Bench) -> None:
