@@ -24,11 +24,9 @@ from groupflow.flow.room import Room
 from groupflow.flow.runners import AllRunners
 from groupflow.flow.worker import Rules, Worker
 from groupflow.flow.workforce import Holding, WorkerPool
-from groupflow.operate.bodies import archive_of
 from groupflow.operate.daemons import count_consumers
-from groupflow.operate.dead import DeadLetters
-from groupflow.operate.sampling import Latencies, sample
-from groupflow.operate.tallying import Tallier, tally
+from groupflow.operate.redrive import archive_of
+from groupflow.operate.statistics import Latencies, TypeCounter, count_types, sample
 from groupflow.scans.scan import Scan
 from groupflow.scans.shards import Shards, Stores
 from groupflow.schedule.definitions import definitions_of
@@ -261,7 +259,7 @@ class Builder:
         renewer, lease = partition.lease.renewer, self.settings.workers.lease
         shortest = min([lease, *(pool.lease for pool in self.settings.pools.values())])
         reaper = Reaper(partition.sessions, lease, lambda: renewer.steady_since, upkeep, shortest)
-        sweeping = partial(sweep, DeadLetters(client), history.dead_retention, upkeep)
+        sweeping = partial(sweep, client, history.dead_retention, upkeep)
         rolling = partial(roll, client, keep=keep, size=history.segment)
         duties = [
             Duty("reap", reaper.run_once, again=lease / 4),
@@ -275,8 +273,8 @@ class Builder:
         if not partition.number:
             # Handler statistics are of the whole daemon: one partition keeps them for all.
             size = sum(sizes_of(self.settings)[pool] for pool in self.dispatchers)
-            tallying = partial(tally, client, Tallier(self.measures.types, size))
-            duties.append(Duty("tally", tallying, again=10.0, level="debug"))
+            counting = partial(count_types, client, TypeCounter(self.measures.types, size))
+            duties.append(Duty("count types", counting, again=10.0, level="debug"))
         if intake is not None:
             duties.append(self._archiver(partition, lambda: intake.state.lacks_memory))
         return duties

@@ -29,7 +29,7 @@ from groupflow.flow.parts import last_word, run_for_ever, run_part, wait_for
 from groupflow.flow.reload import Reloader, Swap
 from groupflow.flow.wake import Heard, listen
 from groupflow.flow.workforce import Workforce
-from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.namespace import Namespace
 from groupflow.ops.health.answers import Answers
 from groupflow.ops.health.responder import Responder
 from groupflow.ops.logs import configure_logging

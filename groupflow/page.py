@@ -14,7 +14,7 @@ import structlog
 
 from groupflow.core.errors import ConfigError, ServerUnreachable, StoreUnavailable
 from groupflow.core.routing import Router
-from groupflow.operate.whole.namespace import Namespace, check_number
+from groupflow.operate.namespace import Namespace, check_number
 from groupflow.ops.health.answers import Answer, Answers, Health
 from groupflow.ops.logs import configure_logging
 from groupflow.ops.metrics import StoreMetrics

@@ -112,7 +112,7 @@ def _changes(config: Path | None, settings: Settings, target: str) -> list[Chang
 
     if Path(target).is_file():
         return compare(load_settings(Path(target)), settings)
-    from groupflow.operate.whole.figures import read_configuration
+    from groupflow.operate.daemons import read_configuration
 
     found = ask_store(config, lambda namespace: read_configuration(namespace, target))
     if found is None:

@@ -30,12 +30,11 @@ from groupflow.core.errors import AmbiguousId, GroupflowError, NoRoomForDelay, S
 
 if TYPE_CHECKING:
     from groupflow.operate.dead import DeadLetter, DeadStory, Filter
-    from groupflow.operate.whole.choosing import Choice
-    from groupflow.operate.whole.letters import AllLetters, AnyLying, Lying
-    from groupflow.operate.whole.namespace import Namespace
+    from groupflow.operate.namespace import Namespace
+    from groupflow.operate.tasks import Choice
     from groupflow.settings.model import Settings
 
-_Act: TypeAlias = "Callable[[Settings, AllLetters, AnyLying], Awaitable[bool]]"
+_Act: TypeAlias = "Callable[[Settings, Namespace, DeadLetter], Awaitable[bool]]"
 
 verbs = typer.Typer()
 dead = typer.Typer(
@@ -89,16 +88,15 @@ def list_(
     """
     wanted = _filter(reason, task_type, group, tenant)
     found = ask_store(config, lambda namespace: _collect(namespace, wanted, limit))
-    letters = [lying.letter for lying in found]
     if as_json:
-        print_json([letter.as_json() for letter in letters])
+        print_json([letter.as_json() for letter in found])
         return
-    for letter in letters:
+    for letter in found:
         say(
             f"{moment(letter.died_at)}  {letter.id}  {letter.type or '(no type)'}  "
             f"{letter.group or '-'}  {_first_line(letter.reason)}"
         )
-    if not letters:
+    if not found:
         say("no dead letters")
 
 
@@ -120,7 +118,7 @@ def show(
 
       groupflow dead show 01c8b175db8147af99efc6899b9455af
     """
-    from groupflow.operate.whole.choosing import Choice
+    from groupflow.operate.tasks import Choice
     from groupflow.settings.load import load_settings
 
     settings, choice = load_settings(config), Choice(tenant, partition)
@@ -162,7 +160,7 @@ def _verb(name: str, past: str, *, deletes: bool = False) -> Callable[[_Act], _A
             config: ConfigOption = None,
             as_json: JsonOption = False,
         ) -> None:
-            from groupflow.operate.whole.choosing import Choice
+            from groupflow.operate.tasks import Choice
             from groupflow.settings.load import load_settings
 
             # With ids a tenant is no filter: it says whose letter of an id is meant.
@@ -191,7 +189,7 @@ def _verb(name: str, past: str, *, deletes: bool = False) -> Callable[[_Act], _A
 
 
 @_verb("redrive", "redriven")
-async def redrive(settings: Settings, letters: AllLetters, lying: AnyLying) -> bool:
+async def redrive(settings: Settings, namespace: Namespace, letter: DeadLetter) -> bool:
     """Make dead letters tasks again, each at its original place in its group.
 
     One that was rejected on its way in (a missing key field, say) is routed first, by the
@@ -203,11 +201,13 @@ async def redrive(settings: Settings, letters: AllLetters, lying: AnyLying) -> b
 
       groupflow dead redrive --reason "exit code 1" --tenant 42
     """
-    return await letters.redrive(settings, lying)
+    from groupflow.operate.redrive import Redriver
+
+    return await Redriver(settings, namespace).redrive(letter)
 
 
 @_verb("drop", "dropped", deletes=True)
-async def drop(_: Settings, letters: AllLetters, lying: AnyLying) -> bool:
+async def drop(_: Settings, namespace: Namespace, letter: DeadLetter) -> bool:
     """Remove dead letters for good. A group that was parked behind one goes on.
 
     Where they aren't named by id it asks first; where nobody can be asked, it wants --yes.
@@ -218,7 +218,9 @@ async def drop(_: Settings, letters: AllLetters, lying: AnyLying) -> bool:
 
       groupflow dead drop --type import.test --yes
     """
-    return await letters.drop(lying)
+    from groupflow.operate.dead import DeadLetters
+
+    return await DeadLetters(namespace).drop(letter)
 
 
 def _first_line(reason: str) -> str:
@@ -235,12 +237,12 @@ def _filter(
     return Filter(reason=reason, type=task_type, group=group, tenant=tenant)
 
 
-async def _collect(namespace: Namespace, wanted: Filter, limit: int) -> list[Lying[DeadLetter]]:
-    from groupflow.operate.whole.letters import AllLetters
+async def _collect(namespace: Namespace, wanted: Filter, limit: int) -> list[DeadLetter]:
+    from groupflow.operate.dead import DeadLetters
 
     found = []
-    async for lying in AllLetters(namespace).each(wanted):
-        found.append(lying)
+    async for letter in DeadLetters(namespace).each(wanted):
+        found.append(letter)
         if len(found) >= limit:
             break
     return found
@@ -249,15 +251,14 @@ async def _collect(namespace: Namespace, wanted: Filter, limit: int) -> list[Lyi
 async def _look(
     settings: Settings, namespace: Namespace, id_: str, choice: Choice
 ) -> tuple[DeadStory, dict[str, Any], bytes] | None:
-    from groupflow.operate.whole.letters import AllLetters
+    from groupflow.operate.dead import DeadLetters
+    from groupflow.operate.redrive import whole_letter
 
-    letters = AllLetters(namespace)
-    lying = await letters.find(id_, choice)
-    if lying is None:
+    letter = await DeadLetters(namespace).find(id_, choice)
+    if letter is None:
         return None
-    whole = await letters.whole(settings, lying)
-    letter = lying.letter.with_beside(whole.beside)
-    return letter, dict(whole.envelope.headers), whole.envelope.body
+    whole = await whole_letter(settings, namespace, letter)
+    return letter.with_beside(whole.beside), dict(whole.envelope.headers), whole.envelope.body
 
 
 def _as_json(letter: DeadStory, headers: dict[str, Any], body: bytes) -> dict[str, Any]:
@@ -285,22 +286,22 @@ async def _act_on_each(
     ids: list[str] | None,
     wanted: Filter,
     choice: Choice,
-    act: Callable[[AllLetters, AnyLying], Awaitable[bool]],
+    act: Callable[[Namespace, DeadLetter], Awaitable[bool]],
 ) -> _Done:
+    from groupflow.operate.dead import DeadLetters
     from groupflow.operate.several import act_on_each
-    from groupflow.operate.whole.letters import AllLetters
 
-    done, letters = _Done(), AllLetters(namespace)
+    done, letters = _Done(), DeadLetters(namespace)
 
-    async def act_on(meant: str | AnyLying) -> str | None:
-        lying = await letters.find(meant, choice) if isinstance(meant, str) else meant
-        return None if lying is not None and await act(letters, lying) else "unknown"
+    async def act_on(meant: str | DeadLetter) -> str | None:
+        letter = await letters.find(meant, choice) if isinstance(meant, str) else meant
+        return None if letter is not None and await act(namespace, letter) else "unknown"
 
-    meant: Iterable[str | AnyLying] = dict.fromkeys(ids or ())
+    meant: Iterable[str | DeadLetter] = dict.fromkeys(ids or ())
     if not ids:
         meant = await _collect(namespace, wanted, 10**9)
     async for each, kept in act_on_each(meant, act_on, len(namespace)):
-        id_ = each if isinstance(each, str) else each.letter.id
+        id_ = each if isinstance(each, str) else each.id
         if kept is None:
             done.acted.append(id_)
         elif isinstance(kept, GroupflowError):

@@ -12,9 +12,8 @@ from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 
 if TYPE_CHECKING:
-    from groupflow.operate.groups import Why
-    from groupflow.operate.whole.groups import AllGroups
-    from groupflow.operate.whole.namespace import Namespace
+    from groupflow.operate.groups import Groups
+    from groupflow.operate.namespace import Namespace
 
 verbs = typer.Typer()
 
@@ -41,7 +40,9 @@ def why_(
 
       groupflow why contact:42
     """
-    why = ask_store(config, lambda namespace: _why(namespace, group))
+    from groupflow.operate.scans import explain
+
+    why = ask_store(config, lambda namespace: explain(namespace, group))
     if as_json:
         print_json(why)
     else:
@@ -98,18 +99,10 @@ def resume(
     _report(target, words, as_json=as_json, paused=False, changed=changed)
 
 
-async def _why(namespace: Namespace, group: str) -> Why:
-    from groupflow.operate.whole.scans import AllScans
+def _groups(namespace: Namespace) -> Groups:
+    from groupflow.operate.groups import Groups
 
-    why = await _groups(namespace).why(group)
-    shard = await AllScans(namespace).shard(group)
-    return why if shard is None else shard.on(why)
-
-
-def _groups(namespace: Namespace) -> AllGroups:
-    from groupflow.operate.whole.groups import AllGroups
-
-    return AllGroups(namespace)
+    return Groups(namespace)
 
 
 def _target(group: str | None, *, everything: bool) -> str:

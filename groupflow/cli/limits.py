@@ -15,8 +15,8 @@ from groupflow.cli.store import ask_store
 
 if TYPE_CHECKING:
     from groupflow.core.limits import HandLimit, SetByHand
-    from groupflow.operate.whole.limits import AllByHand, LimitsByHand
-    from groupflow.operate.whole.namespace import Namespace
+    from groupflow.operate.limits import ByHand, LimitsByHand
+    from groupflow.operate.namespace import Namespace
 
 verbs = typer.Typer()
 _limit = typer.Typer(
@@ -151,7 +151,7 @@ def _change(limit: HandLimit, for_: str, config: Path | None, *, off: bool, as_j
 
 
 def _all(namespace: Namespace) -> LimitsByHand:
-    from groupflow.operate.whole.limits import LimitsByHand
+    from groupflow.operate.limits import LimitsByHand
 
     return LimitsByHand(namespace)
 
@@ -167,7 +167,7 @@ def _print_list(config: Path | None, *, as_json: bool) -> None:
     def every(namespace: Namespace) -> Any:
         return _all(namespace).every()
 
-    found: AllByHand = ask_store(config, every)
+    found: ByHand = ask_store(config, every)
     if as_json:
         print_json([asdict(each) for each in found.limits])
         return

@@ -17,8 +17,8 @@ from groupflow.cli.safe import say
 from groupflow.core.errors import ConfigError, GroupflowError, Problem, ServerUnreachable
 
 if TYPE_CHECKING:
+    from groupflow.operate.namespace import Namespace
     from groupflow.operate.pools import PoolStatus
-    from groupflow.operate.whole.namespace import Namespace
 
 verbs = typer.Typer()
 _pool = typer.Typer(help="Change what waits in a pool.", no_args_is_help=True)
@@ -56,13 +56,13 @@ def pools(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
       groupflow pools --json | jq '.[] | {name, held, waited}'
     """
     from groupflow.cli.store import ask_store
-    from groupflow.operate.whole.pools import read_all_pools
+    from groupflow.operate.pools import read_pools
     from groupflow.settings.load import load_settings
 
     names = list(load_settings(config).pools)
 
     async def read(namespace: Namespace) -> list[PoolStatus]:
-        return await read_all_pools(namespace, names)
+        return await read_pools(namespace, names)
 
     found = ask_store(config, read)
     if as_json:

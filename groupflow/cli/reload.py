@@ -22,7 +22,7 @@ from groupflow.cli.store import ask_store
 
 if TYPE_CHECKING:
     from groupflow.operate.daemons import KnownDaemon
-    from groupflow.operate.whole.namespace import Namespace
+    from groupflow.operate.namespace import Namespace
 
 verbs = typer.Typer()
 
@@ -86,7 +86,7 @@ def reload(
 
 
 async def _reload(namespace: Namespace, names: Sequence[str], timeout: float) -> list[DaemonAnswer]:
-    from groupflow.operate.whole.figures import read_daemons
+    from groupflow.operate.daemons import read_daemons
 
     here = socket.gethostname()
     found = {each.name: each for each in await read_daemons(namespace) if each.host == here}

@@ -13,9 +13,8 @@ from groupflow.cli.safe import plain_text, say
 from groupflow.cli.store import ask_store
 
 if TYPE_CHECKING:
-    from groupflow.operate.scans import ScanStory, ShardStory
-    from groupflow.operate.whole.namespace import Namespace
-    from groupflow.operate.whole.scans import AllScans
+    from groupflow.operate.namespace import Namespace
+    from groupflow.operate.scans import Scans, ScanStory, ShardStory
 
 verbs = typer.Typer()
 scans_verbs = typer.Typer(help="Show the scans of tables; wake or forget one.")
@@ -111,10 +110,10 @@ def drop(name: NameArgument, *, config: ConfigOption = None, as_json: JsonOption
         say(f"{name} is forgotten, unless a daemon still has it")
 
 
-def _scans(namespace: Namespace) -> AllScans:
-    from groupflow.operate.whole.scans import AllScans
+def _scans(namespace: Namespace) -> Scans:
+    from groupflow.operate.scans import Scans
 
-    return AllScans(namespace)
+    return Scans(namespace)
 
 
 def _unknown(name: str) -> typer.Exit:

@@ -13,9 +13,8 @@ from groupflow.cli.safe import say
 from groupflow.cli.store import ask_store
 
 if TYPE_CHECKING:
-    from groupflow.operate.schedules import Schedule
-    from groupflow.operate.whole.namespace import Namespace
-    from groupflow.operate.whole.schedules import AllSchedules
+    from groupflow.operate.namespace import Namespace
+    from groupflow.operate.schedules import Schedule, Schedules
 
 verbs = typer.Typer()
 _schedules = typer.Typer(
@@ -46,7 +45,7 @@ def schedules(
             verb = f"groupflow schedules {context.invoked_subcommand} NAME"
             raise typer.BadParameter(f"Put options behind the verb: {verb} --config FILE.")
         return
-    from groupflow.operate.whole.schedules import read_schedules
+    from groupflow.operate.schedules import read_schedules
 
     found = ask_store(config, read_schedules)
     if as_json:
@@ -122,10 +121,10 @@ def drop(
     _report(name, "forgotten", as_json=as_json, dropped=True)
 
 
-def _all(namespace: Namespace) -> AllSchedules:
-    from groupflow.operate.whole.schedules import AllSchedules
+def _all(namespace: Namespace) -> Schedules:
+    from groupflow.operate.schedules import Schedules
 
-    return AllSchedules(namespace)
+    return Schedules(namespace)
 
 
 def _report(name: str, words: str, *, as_json: bool, **facts: bool) -> None:

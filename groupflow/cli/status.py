@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from groupflow.operate.listing import GroupRow, ListedGroups
-    from groupflow.operate.sampling import Rates
+    from groupflow.operate.namespace import Namespace
+    from groupflow.operate.statistics import Rates
     from groupflow.operate.totals import Totals
-    from groupflow.operate.whole.namespace import Namespace
 
 verbs = typer.Typer()
 
@@ -60,9 +60,9 @@ def status(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
 
 async def _look(namespace: Namespace) -> _Status:
-    from groupflow.operate.sampling import rates_of
-    from groupflow.operate.whole.figures import read_samples, read_totals
-    from groupflow.operate.whole.lists import list_groups
+    from groupflow.operate.listing import list_groups
+    from groupflow.operate.statistics import rates_of, read_samples
+    from groupflow.operate.totals import read_totals
 
     totals = await read_totals(namespace)
     held: list[GroupRow] = []

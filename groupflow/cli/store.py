@@ -11,7 +11,7 @@ from groupflow.cli.safe import say
 from groupflow.core.errors import reaching
 
 if TYPE_CHECKING:
-    from groupflow.operate.whole.namespace import Namespace
+    from groupflow.operate.namespace import Namespace
 
 _Answer = TypeVar("_Answer")
 
@@ -25,7 +25,7 @@ def ask_store(config: Path | None, ask: Callable[[Namespace], Awaitable[_Answer]
         ConfigError: the configuration can't be used, or isn't the namespace's.
         ServerUnreachable: Redis does not answer, or refused the credentials.
     """
-    from groupflow.operate.whole.namespace import Namespace, check_number
+    from groupflow.operate.namespace import Namespace, check_number
     from groupflow.settings.load import load_settings
     from groupflow.store.partitions import open_partitions
 

@@ -32,11 +32,9 @@ from groupflow.cli.store import ask_store
 from groupflow.core.errors import AmbiguousId, GroupflowError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from groupflow.operate.tasks import Found, Left, TaskRow
-    from groupflow.operate.whole.choosing import Choice
-    from groupflow.operate.whole.lists import Tasks
-    from groupflow.operate.whole.namespace import Namespace
-    from groupflow.operate.whole.tasks import AllTasks
+    from groupflow.operate.listing import TaskPage, TaskRow
+    from groupflow.operate.namespace import Namespace
+    from groupflow.operate.tasks import Choice, Found, Left, Tasks
 
 verbs = typer.Typer()
 
@@ -76,12 +74,11 @@ def show(
 
       groupflow task show 01c8b175db8147af99efc6899b9455af
     """
-    from groupflow.operate.whole.choosing import Choice
-    from groupflow.operate.whole.tasks import AllTasks
+    from groupflow.operate.tasks import Choice, Tasks
 
     choice = Choice(tenant, partition)
     try:
-        found = ask_store(config, lambda namespace: AllTasks(namespace).find(id_, choice))
+        found = ask_store(config, lambda namespace: Tasks(namespace).find(id_, choice))
     except AmbiguousId:
         if as_json:
             print_json(None)
@@ -138,7 +135,7 @@ def tasks(
     """
 
     async def look(namespace: Namespace) -> None:
-        from groupflow.operate.whole.lists import every_task, list_tasks
+        from groupflow.operate.listing import every_task, list_tasks
 
         with JsonList() if as_json else nullcontext() as rows:
             count = 0
@@ -156,7 +153,7 @@ def tasks(
     ask_store(config, look)
 
 
-async def _one(page: Tasks) -> AsyncIterator[Tasks]:
+async def _one(page: TaskPage) -> AsyncIterator[TaskPage]:
     yield page
 
 
@@ -259,7 +256,7 @@ def _chosen(
     yes: bool,
 ) -> tuple[list[str], Choice]:
     """Which ids, once somebody has said yes where they are many, and whose."""
-    from groupflow.operate.whole.choosing import ANY, Choice
+    from groupflow.operate.tasks import ANY, Choice
 
     choice = Choice(*which)
     if bool(ids) == (group is not None):
@@ -270,9 +267,9 @@ def _chosen(
         raise typer.BadParameter("--tenant and --partition choose among tasks of an id: name ids.")
 
     async def look(namespace: Namespace) -> tuple[list[str], Choice]:
-        from groupflow.operate.whole.tasks import AllTasks
+        from groupflow.operate.tasks import Tasks
 
-        tasks = AllTasks(namespace)
+        tasks = Tasks(namespace)
         return await tasks.delayed_of(group), tasks.choice_of(group)
 
     found, choice = ask_store(config, look)
@@ -285,7 +282,7 @@ def _chosen(
 def _act(
     past: str,
     chosen: tuple[list[str], Choice],
-    act: Callable[[AllTasks, str, Choice], Awaitable[Left | None]],
+    act: Callable[[Tasks, str, Choice], Awaitable[Left | None]],
     config: Path | None,
     *,
     as_json: bool,
@@ -294,10 +291,9 @@ def _act(
 
     async def do(namespace: Namespace) -> dict[str, str | GroupflowError | None]:
         from groupflow.operate.several import act_on_each
-        from groupflow.operate.tasks import REASONS
-        from groupflow.operate.whole.tasks import AllTasks
+        from groupflow.operate.tasks import REASONS, Tasks
 
-        tasks = AllTasks(namespace)
+        tasks = Tasks(namespace)
 
         async def act_on(id_: str) -> str | None:
             left = await act(tasks, id_, choice)

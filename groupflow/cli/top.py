@@ -17,7 +17,7 @@ from groupflow.core.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from groupflow.cli.top_screen import Look, View
-    from groupflow.operate.whole.namespace import Namespace
+    from groupflow.operate.namespace import Namespace
 
 verbs = typer.Typer()
 
@@ -63,13 +63,14 @@ def top(
 
 async def _look(namespace: Namespace) -> Look:
     from groupflow.cli.top_screen import Look
-    from groupflow.operate.whole.figures import read_busy, read_totals
-    from groupflow.operate.whole.letters import AllLetters
+    from groupflow.operate.busy import read_busy
+    from groupflow.operate.dead import DeadLetters
+    from groupflow.operate.totals import read_totals
 
     totals = await read_totals(namespace)
     letters = []
-    async for lying in AllLetters(namespace).each():
-        letters.append(lying.letter)
+    async for letter in DeadLetters(namespace).each():
+        letters.append(letter)
         if len(letters) == DEAD_SHOWN:
             break
     return Look(monotonic(), totals, await read_busy(namespace), letters)

@@ -24,9 +24,8 @@ from groupflow.doctor.local import examine_files, examine_http
 from groupflow.doctor.rabbitmq import examine_rabbitmq
 from groupflow.doctor.redis import examine_redis, judge_info, leader_of
 from groupflow.doctor.table import judge
-from groupflow.operate.schedules import Schedule
-from groupflow.operate.whole.namespace import Namespace, check_number
-from groupflow.operate.whole.schedules import read_schedules
+from groupflow.operate.namespace import Namespace, check_number
+from groupflow.operate.schedules import Schedule, read_schedules
 from groupflow.settings.load import Sources
 from groupflow.settings.model import Settings
 from groupflow.settings.transport import TLS_SCHEMES, stays_here

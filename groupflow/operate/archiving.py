@@ -103,11 +103,6 @@ async def stay(client: StoreClient, body: Body) -> bool:
     return bool(await client.run(OperatorVerb.STAY, body.id, body.died_at))
 
 
-def place_of(offset: str, archived_as: str) -> Place:
-    """Where a letter's body lies, from what its life says."""
-    return Place(int(offset), archived_as)
-
-
 def beside_of(packed: bytes) -> Beside | None:
     """What went along with a body; ``None`` if nothing did."""
     try:

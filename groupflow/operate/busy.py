@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 
-from groupflow.operate.away import Away
 from groupflow.operate.groups import State
-from groupflow.operate.replies import named
-from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.namespace import Away, Namespace
+from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
 
 LOOKED_AT = 200  # groups of each state, and running tasks: bounds the script
@@ -47,12 +47,22 @@ class Tops:
     # in turn and the first to be due
     looked_at: int
     slowest: list[TopGroup]  # those whose oldest task has waited longest
-    longest: list[TopGroup]  # the longest lanes, from a survey that walks through all groups
+    longest: list[TopGroup]  # the longest lanes, by looks that walk through all groups
     away: list[Away] = field(default_factory=list)  # partitions that are missing from all of this
 
 
-async def read_busy(client: StoreClient) -> list[Busy]:
-    """Groups that run or are next in line, and plain tasks that run; some of each, never all."""
+async def read_busy(namespace: Namespace) -> list[Busy]:
+    """Groups that run or are next in line, and plain tasks that run; some of each, never all.
+
+    Those of each partition follow one another.
+
+    Raises:
+        StoreUnavailable: no partition answers.
+    """
+    return [*chain.from_iterable((await namespace.ask_all(_busy_in)).all)]
+
+
+async def _busy_in(client: StoreClient) -> list[Busy]:
     reply = named(await client.run(OperatorVerb.BUSY, LOOKED_AT), "now")
     found = []
     for row in reply["rows"]:
@@ -63,8 +73,25 @@ async def read_busy(client: StoreClient) -> list[Busy]:
     return found
 
 
-async def read_tops(client: StoreClient) -> Tops:
-    """The groups that stand out, by a bounded look."""
+async def read_tops(namespace: Namespace) -> Tops:
+    """The groups that stand out, by a bounded look.
+
+    Raises:
+        StoreUnavailable: no partition answers.
+    """
+    answers = await namespace.ask_all(_tops_in)
+    slowest = [group for tops in answers.all for group in tops.slowest]
+    longest = [group for tops in answers.all for group in tops.longest]
+    return Tops(
+        at=max(tops.at for tops in answers.all),
+        looked_at=sum(tops.looked_at for tops in answers.all),
+        slowest=sorted(slowest, key=lambda group: (group.oldest, group.group))[:TOPS],
+        longest=sorted(longest, key=lambda group: (-group.waiting, group.group))[:TOPS],
+        away=answers.away,
+    )
+
+
+async def _tops_in(client: StoreClient) -> Tops:
     reply = named(await client.run(OperatorVerb.TOPS, TOPS, _WALKED), "at")
     for name in ("slowest", "longest"):
         reply[name] = [TopGroup(**named(row, "oldest")) for row in reply[name]]

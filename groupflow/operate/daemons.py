@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import orjson
 
-from groupflow.operate.replies import named
-from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
 
 
@@ -50,8 +51,22 @@ def known_daemon(row: Sequence[Any]) -> KnownDaemon:
     return KnownDaemon(facts["name"], facts["lease_left"], orjson.loads(facts["info"]))
 
 
-async def read_daemons(client: StoreClient) -> list[KnownDaemon]:
-    """The daemons whose lease runs."""
+async def read_daemons(namespace: Namespace) -> list[KnownDaemon]:
+    """The daemons whose lease runs in any partition, each as its newest session reports it.
+
+    Raises:
+        StoreUnavailable: no partition answers.
+    """
+    answers = await namespace.ask_all(daemons_in)
+    found: dict[str, KnownDaemon] = {}
+    for each in chain.from_iterable(answers.all):
+        if each.name not in found or each.lease_left > found[each.name].lease_left:
+            found[each.name] = each
+    return [*found.values()]
+
+
+async def daemons_in(client: StoreClient) -> list[KnownDaemon]:
+    """The daemons whose lease runs in a partition."""
     facts = named(await client.run(OperatorVerb.STATUS))
     known = [known_daemon(row) for row in facts["daemons"]]
     return [each for each in known if each.lease_left > 0]
@@ -63,11 +78,14 @@ async def count_consumers(client: StoreClient, queue: str) -> int:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    return sum(daemon.consumes(queue) for daemon in await read_daemons(client))
+    return sum(daemon.consumes(queue) for daemon in await daemons_in(client))
 
 
-async def read_configuration(client: StoreClient, daemon: str) -> dict[str, Any] | None:
-    """The configuration of a daemon, passwords hidden; ``None`` if it reported none."""
-    packed = await client.run(OperatorVerb.CONFIGURATION, daemon)
-    found: dict[str, Any] | None = orjson.loads(packed) if packed else None
-    return found
+async def read_configuration(namespace: Namespace, daemon: str) -> dict[str, Any] | None:
+    """The configuration of a daemon, passwords hidden; ``None`` if it reported none.
+
+    Raises:
+        StoreUnavailable: no partition answers.
+    """
+    answers = await namespace.ask_all(lambda client: client.run(OperatorVerb.CONFIGURATION, daemon))
+    return next((orjson.loads(packed) for packed in answers.all if packed), None)

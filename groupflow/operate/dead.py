@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import orjson
 
-from groupflow.core.errors import GroupflowError, LetterArchived, NoRoomForDelay
+from groupflow.core.errors import GroupflowError, LetterArchived, NoRoomForDelay, StoreUnavailable
 from groupflow.core.places import Place
-from groupflow.operate.archiving import Beside, place_of
-from groupflow.operate.away import Away
-from groupflow.operate.pages import Slice
-from groupflow.operate.replies import named
-from groupflow.operate.scripts import OperatorVerb
-from groupflow.store.client import StoreClient
+from groupflow.operate.archiving import Beside
+from groupflow.operate.namespace import Away, Namespace, missing
+from groupflow.operate.pages import Cursor, Slice, merge
+from groupflow.operate.scripts import OperatorVerb, named
+from groupflow.operate.tasks import ANY, Choice, choose
+from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import microseconds
 from groupflow.store.enqueue import UNBOUNDED
 from groupflow.store.envelope import Envelope
@@ -23,7 +23,11 @@ from groupflow.store.settlements import history_line
 
 NO_ROOM = -2  # what the script answers
 PAGE = 200  # dead letters a script: bounds how long one may block Redis
-LOOKS = 5  # scripts a page: bounds how long a filter may search
+LOOKS = 5  # scripts a page and partition: bounds how long a filter may search
+_PAGES = 4  # that a count of kinds reads
+_A_PAGE = 500
+_ALIKE = 60  # characters of a reason that tell letters without a kind apart
+_SHOWN = 200  # characters of a reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ class DeadLetter:
     attempts: int  # how many attempts failed
     died_at: float  # Unix seconds by Redis's clock
     died_at_the_door: bool  # whether it was never routed; a redrive then routes it first
+    partition: int  # where it lies
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of an entry of ``groupflow dead list --json``."""
@@ -121,45 +126,76 @@ class DeadPage:
 
 
 class DeadLetters:
-    """The dead letters of one store."""
+    """The dead letters of a namespace."""
 
-    def __init__(self, client: StoreClient) -> None:
-        self._client = client
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
 
     async def each(self, wanted: Filter | None = None) -> AsyncIterator[DeadLetter]:
-        """The matching dead letters, the latest death first; later deaths may be missed."""
+        """The matching dead letters, the latest death first; later deaths may be missed.
+
+        Raises:
+            StoreUnavailable: no partition answers. One that stops answering is left out.
+        """
+        number = len(self._namespace)
+        streams = [self._each_in(place, wanted or Filter()) for place in range(number)]
+
+        def next_of(place: int) -> Callable[[StoreClient], Awaitable[DeadLetter | None]]:
+            return lambda _: anext(streams[place], None)
+
+        first = await self._namespace.ask_each({n: next_of(n) for n in range(number)})
+        heads = {n: letter for n, letter in first.by_partition.items() if letter is not None}
+        while heads:
+            latest = max(heads, key=lambda place: heads[place].died_at)
+            yield heads.pop(latest)
+            try:
+                following = await self._namespace.ask(latest, next_of(latest))
+            except StoreUnavailable:
+                if number == 1:
+                    raise
+            else:
+                if following is not None:
+                    heads[latest] = following
+
+    async def _each_in(self, place: int, wanted: Filter) -> AsyncIterator[DeadLetter]:
         passed, looked = 0, PAGE
         while looked == PAGE:
-            looked, letters = await self._look(wanted or Filter(), passed, PAGE, PAGE)
+            looked, letters = await self._read(place, wanted, passed, PAGE)
             for _, letter in letters:
                 yield letter
             passed += looked
 
-    async def page(
-        self, wanted: Filter, *, passed: int = 0, limit: int = 50, looks: int = LOOKS
-    ) -> DeadPage:
+    async def page(self, wanted: Filter, *, passed: int | str = 0, limit: int = 50) -> DeadPage:
         """Some of the matching dead letters, the latest death first, by a bounded look.
 
         Args:
             wanted: which.
-            passed: how many to pass over: 0, or `next` of the page before.
+            passed: what to pass over: 0, or `next` of the page before.
             limit: how many at most.
-            looks: scripts at most, of `PAGE` dead letters each.
-        """
-        look = await self.look(wanted, passed, limit, looks)
-        following = None if look.next is None else int(look.next)
-        return DeadPage(look.looked, following, look.rows)
 
-    async def look(
-        self, wanted: Filter, passed: int, limit: int, looks: int = LOOKS
-    ) -> Slice[DeadLetter]:
-        """The same as `page`, with the facts that merge several stores' pages."""
+        Raises:
+            StoreUnavailable: no partition answers.
+            ValueError: `passed` is neither a number nor the `next` of a page.
+        """
+        at = Cursor.parse(str(passed), len(self._namespace))
+
+        def look_in(place: int) -> Callable[[StoreClient], Awaitable[Slice[DeadLetter]]]:
+            return lambda _: self._look(place, wanted, at.places[place] or 0, limit)
+
+        answers = await self._namespace.ask_each({n: look_in(n) for n in at.open})
+        page = merge(answers.by_partition, at, limit)
+        following: int | str | None = page.cursor.told({each.partition for each in answers.away})
+        if following is not None and len(self._namespace) == 1:
+            following = int(following)
+        return DeadPage(page.looked, following, page.rows, answers.away)
+
+    async def _look(self, place: int, wanted: Filter, passed: int, limit: int) -> Slice[DeadLetter]:
         found: Slice[DeadLetter] = Slice()
-        for _ in range(looks):
+        for _ in range(LOOKS):
             rows = limit - len(found.rows)
-            looked, letters = await self._look(wanted, passed + found.looked, PAGE, rows)
-            for place, letter in letters:
-                found.add(letter, -letter.died_at, found.looked + place)
+            looked, letters = await self._read(place, wanted, passed + found.looked, rows)
+            for number, letter in letters:
+                found.add(letter, -letter.died_at, found.looked + number)
             found.looked += looked
             if len(found.rows) < limit and looked < PAGE:
                 return found
@@ -168,25 +204,68 @@ class DeadLetters:
         found.next = str(passed + found.looked)
         return found
 
-    async def _look(
-        self, wanted: Filter, passed: int, number: int, most: int
+    async def _read(
+        self, place: int, wanted: Filter, passed: int, most: int
     ) -> tuple[int, list[tuple[int, DeadLetter]]]:
         """How many were looked at to find `most` letters; the letters, and their places."""
-        reply = await self._client.run(OperatorVerb.DEAD, passed, number, most, wanted.pack())
-        page = named(reply)
-        letters = [_facts(row) for row in page["letters"]]
+        client = self._namespace.clients[place]
+        page = named(await client.run(OperatorVerb.DEAD, passed, PAGE, most, wanted.pack()))
+        letters = [_facts(row, place) for row in page["letters"]]
         return page["looked_at"], [(each.pop("place"), DeadLetter(**each)) for each in letters]
 
-    async def get(self, id_: str) -> DeadStory | None:
-        """The dead letter of that id, or ``None``."""
-        row = await self._client.run(OperatorVerb.LETTER, id_)
+    async def kinds(self, wanted: Filter) -> tuple[int, bool, list[DeadKind]]:
+        """What the matching dead letters died of, by a bounded look at the latest of them.
+
+        Returns:
+            How many were looked at, whether they were all, and the kinds, the most frequent first.
+
+        Raises:
+            StoreUnavailable: no partition answers.
+        """
+        looked = 0
+        passed: int | str = 0
+        found: dict[str, DeadKind] = {}
+        for _ in range(_PAGES):
+            page = await self.page(wanted, passed=passed, limit=_A_PAGE)
+            looked += page.looked_at
+            for letter in page.letters:
+                name = letter.kind or letter.reason[:_ALIKE]
+                known = found.get(name)
+                reason = letter.reason.partition("\n")[0][:_SHOWN]
+                found[name] = (
+                    DeadKind(letter.kind, reason, 1, letter.died_at, letter.id, letter.tenant)
+                    if known is None
+                    else replace(
+                        known,
+                        count=known.count + 1,
+                        reason=_beginning(known.reason, reason),
+                    )
+                )
+            if page.next is None:
+                break
+            passed = page.next
+        kinds = sorted(found.values(), key=lambda each: (-each.count, -each.last_at))
+        return looked, page.next is None, kinds
+
+    async def find(self, id_: str, choice: Choice = ANY) -> DeadStory | None:
+        """The dead letter of that id, or ``None``.
+
+        Raises:
+            AmbiguousId: several tasks have the id, dead or not: the caller may mean either.
+            StoreUnavailable: no partition that answers has it, and some partition is away.
+        """
+        found = await choose(self._namespace, id_, choice)
+        if found is None or found[1].state != "dead":
+            missing(self._namespace.away if choice.partition is None else [])
+            return None
+        place = found[0]
+        row = await self._run(place, OperatorVerb.LETTER, id_)
         if not row:
             return None
-        facts = _facts(row)
-        errors = orjson.loads(facts.pop("errors", "[]"))
-        return DeadStory(**facts, errors=errors)
+        facts = _facts(row, place)
+        return DeadStory(**facts | {"errors": orjson.loads(facts.get("errors", "[]"))})
 
-    async def envelope(self, id_: str) -> tuple[Envelope, Place | None]:
+    async def envelope(self, id_: str, partition: int = 0) -> tuple[Envelope, Place | None]:
         """The envelope of a dead letter: its headers and its raw body.
 
         Returns:
@@ -195,11 +274,11 @@ class DeadLetters:
         Raises:
             KeyError: there is no such dead letter.
         """
-        packed, row = await self._client.run(OperatorVerb.ENVELOPE, id_, "dead")
+        packed, row = await self._run(partition, OperatorVerb.ENVELOPE, id_, "dead")
         if not packed:
             raise KeyError(id_)
         facts = named(row)
-        place = place_of(facts["offset"], facts["archived_as"]) if "offset" in facts else None
+        place = Place(int(facts["offset"]), facts["archived_as"]) if "offset" in facts else None
         return Envelope.unpack_any(packed, facts.get("group")), place
 
     async def redrive(
@@ -242,7 +321,7 @@ class DeadLetters:
         lay_at = place.message_id if place else ""
         routed = (letter.id, group or "", packed, order, *facts)
         arguments = (*routed, delayed_memory, lay_at, *back, pool)
-        verdict = await self._client.run(OperatorVerb.REDRIVE, *arguments)
+        verdict = await self._run(letter.partition, OperatorVerb.REDRIVE, *arguments)
         if verdict == NO_ROOM:
             raise NoRoomForDelay(
                 "it has to wait for the rest of its delay, and what does so holds as much as "
@@ -252,10 +331,10 @@ class DeadLetters:
             raise LetterArchived(f"the body of {letter.id} lies in RabbitMQ")
         return bool(verdict)
 
-    async def memory(self) -> Memory:
-        """How much Redis has and uses; zeros if its user may not ask."""
+    async def memory(self, partition: int = 0) -> Memory:
+        """How much the Redis of a partition has and uses; zeros if its user may not ask."""
         try:
-            found = await self._client.info("memory")
+            found = await self._namespace.clients[partition].info("memory")
         except GroupflowError:
             return Memory(0, 0)
         return Memory(int(found["used_memory"]), int(found.get("maxmemory", 0)))
@@ -267,20 +346,31 @@ class DeadLetters:
             Whether it was still there.
         """
         line = history_line("dropped", letter.type, letter.group, letter.attempts)
-        return bool(await self._client.run(OperatorVerb.DROP, letter.id, line))
+        return bool(await self._run(letter.partition, OperatorVerb.DROP, letter.id, line))
 
-    async def sweep(self, retention: float, most: int) -> list[str]:
-        """Remove dead letters older than `retention` seconds, `most` of them at most.
-
-        Returns:
-            The ids that were removed.
-        """
-        line = history_line("expired", "", None)
-        ids = await self._client.run(OperatorVerb.SWEEP, microseconds(retention), most, line)
-        return [id_.decode() for id_ in ids]
+    async def _run(self, place: int, verb: OperatorVerb, *arguments: Argument) -> Any:
+        return await self._namespace.ask(place, lambda client: client.run(verb, *arguments))
 
 
-def _facts(row: Sequence[Any]) -> dict[str, Any]:
+async def remove_expired(client: StoreClient, retention: float, most: int) -> list[str]:
+    """Remove dead letters of a partition older than `retention` seconds, `most` of them at most.
+
+    Returns:
+        The ids that were removed.
+    """
+    line = history_line("expired", "", None)
+    ids = await client.run(OperatorVerb.SWEEP, microseconds(retention), most, line)
+    return [id_.decode() for id_ in ids]
+
+
+def _facts(row: Sequence[Any], place: int) -> dict[str, Any]:
     """A dead letter as `letters.lua` answers it, by the names of its fields."""
-    facts = {"group": None, "tenant": None, **named(row, "died_at")}
+    facts = {"group": None, "tenant": None, "partition": place, **named(row, "died_at")}
     return {**facts, "died_at_the_door": facts["died_at_the_door"] == 1}
+
+
+def _beginning(one: str, other: str) -> str:
+    """The beginning that both texts share."""
+    pairs = enumerate(zip(one, other, strict=False))
+    length = next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+    return one[:length]

@@ -1,18 +1,17 @@
-"""Groups: pause and resume them, and say why one isn't moving."""
+"""Groups: pause and resume them; say why one isn't moving, and what waits in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import orjson
 
-from groupflow.operate.replies import named
-from groupflow.operate.scripts import OperatorVerb
-from groupflow.store.client import StoreClient
+from groupflow.operate.namespace import Namespace, missing
+from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.clock import microseconds, seconds
 from groupflow.store.life import Life
 from groupflow.store.pulling import puller_of
@@ -59,6 +58,32 @@ class Why:
     lost_leases: int = 0  # and those that ended with a lost lease, without a known death
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A task that waits in a group."""
+
+    id: str
+    type: str
+    tenant: str | None
+    enqueued_at: float  # when it came, Unix seconds
+    attempt: int = 1  # the next attempt
+    crashes: int = 0  # claims of it that ended with the death of their daemon
+    lost_leases: int = 0  # and those that ended with a lost lease, without a known death
+    stage: str | None = None  # the stage that it has reached
+    due: float | None = None  # Unix seconds before which it may not run, if it has to wait
+    # one entry for each failed attempt that is remembered, oldest first, without its traceback
+    errors: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Tasks that wait in a group: how many in all, and some of them, the next to run first."""
+
+    at: float
+    total: int
+    tasks: list[Waiting]
+
+
 def paused_by(note: str) -> tuple[str, float]:
     """The operator who paused a group, or everything, and since when, from the note."""
     by, since = orjson.loads(note)
@@ -66,34 +91,62 @@ def paused_by(note: str) -> tuple[str, float]:
 
 
 class Groups:
-    def __init__(self, client: StoreClient) -> None:
-        self._client = client
+    """The groups of a namespace. Each lies in one partition; `ALL` means all partitions."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
 
     async def pause(self, group: str, by: str, for_: float | None = None) -> bool:
         """Hold a group, or everything (`ALL`): for so many seconds, or until it is resumed.
 
         Returns:
             Whether anything changed: it wasn't paused, or its pause was to end at another time.
+
+        Raises:
+            StoreUnavailable: its partition is away; for `ALL`, one is, and the rest is paused.
         """
         length = "" if for_ is None else microseconds(for_)
-        return bool(await self._client.run(OperatorVerb.PAUSE, group, by, length))
+        return await self._change(group, OperatorVerb.PAUSE, by, length)
 
     async def resume(self, group: str) -> bool:
         """Let a group, or everything (`ALL`), go on.
 
         Returns:
-            Whether it was paused.
+            Whether it was paused, or some of it.
+
+        Raises:
+            StoreUnavailable: its partition is away; for `ALL`, one is, and the rest goes on.
         """
-        return bool(await self._client.run(OperatorVerb.RESUME, group))
+        return await self._change(group, OperatorVerb.RESUME)
+
+    async def _change(self, group: str, verb: OperatorVerb, *arguments: str | int) -> bool:
+        if group != ALL:
+            return bool(await self._namespace.run_at(group, verb, group, *arguments))
+        answers = await self._namespace.ask_all(lambda client: client.run(verb, ALL, *arguments))
+        missing(answers.away)
+        return any(answers.all)
 
     async def why(self, group: str, *, with_words: bool = True) -> Why:
         """The state that a group is in, and why.
 
         Without words the reason has only the kinds of errors, not the text of handlers and dead
         letters.
+
+        Raises:
+            StoreUnavailable: its partition is away.
         """
-        facts = named(await self._client.run(OperatorVerb.WHY, group))
+        facts = named(await self._namespace.run_at(group, OperatorVerb.WHY, group))
         return _with_limits(_story(group, facts, with_words), facts)
+
+    async def lane(self, group: str, *, passed: int = 0, limit: int = 50) -> Lane:
+        """The tasks that wait in a group behind the first `passed`, the next to run first.
+
+        Raises:
+            StoreUnavailable: its partition is away.
+        """
+        reply = await self._namespace.run_at(group, OperatorVerb.LANE, group, passed, limit)
+        facts = named(reply, "at")
+        return Lane(facts["at"], facts["total"], [_waiting(row) for row in facts["tasks"]])
 
 
 def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
@@ -279,3 +332,24 @@ def _delay_reason(life: Life, left: float, with_words: bool) -> str:
     error, message = life.errors[-1]["error"], life.errors[-1]["message"]
     said = f"{error}: {message}" if with_words and message else error
     return f"attempt {life.attempt} of its head is due in {left:.1f} s, after {said}"
+
+
+def _without_traceback(error: dict[str, Any]) -> dict[str, Any]:
+    return {name: fact for name, fact in error.items() if name != "traceback"}
+
+
+def _waiting(row: Sequence[Any]) -> Waiting:
+    facts = named(row, "enqueued_at")
+    life = Life.of(facts["life"])
+    return Waiting(
+        id=facts["id"],
+        type=facts["type"],
+        tenant=facts.get("tenant"),
+        enqueued_at=facts["enqueued_at"],
+        attempt=life.attempt,
+        crashes=life.deaths,
+        lost_leases=life.lost_leases,
+        stage=life.stage,
+        due=None if life.due is None else seconds(life.due),
+        errors=[_without_traceback(error) for error in life.errors],
+    )

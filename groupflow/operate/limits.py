@@ -1,13 +1,16 @@
-"""Limits by hand of one store: begin, end, list."""
+"""Limits by hand: begin, end, list. A group's lie in its partition, a tenant's in all of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 from groupflow.core.errors import GroupflowError
 from groupflow.core.limits import HandLimit, Limited, Rate, SetByHand
+from groupflow.operate.namespace import Away, Namespace, missing
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.store.client import StoreClient
+from groupflow.store.client import Argument
 from groupflow.store.clock import microseconds, seconds
 
 MOST = 1000
@@ -31,50 +34,77 @@ class TooManyByHand(GroupflowError):
 class ByHand:
     """Limits by hand."""
 
-    total: int = 0  # how many there are
-    limits: list[SetByHand] = field(default_factory=list)  # some of them, the first to end first
+    limits: list[SetByHand]  # the first to end first
+    away: list[Away]  # partitions that are missing from all of this
 
 
-async def begin(client: StoreClient, limit: HandLimit, by: str, for_: float) -> None:
-    """Let a limit hold for so many seconds; it replaces an earlier one by hand.
+class LimitsByHand:
+    """The limits by hand of a namespace."""
 
-    Raises:
-        ValueError: it can't hold; see `HandLimit.check`.
-        TooManyByHand: as many limits hold as may.
-    """
-    limit.check(for_)
-    answer = await client.run(
-        OperatorVerb.LIMIT,
-        _LETTERS[limit.kind] + limit.name,
-        microseconds(for_),
-        by,
-        _AS_CONFIGURED if limit.concurrency is None else limit.concurrency,
-        *_packed(limit.rate),
-        MOST,
-    )
-    if answer < 0:
-        raise TooManyByHand
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+
+    async def begin(self, limit: HandLimit, by: str, for_: float) -> None:
+        """Let a limit hold for so many seconds; it replaces an earlier one by hand.
+
+        Raises:
+            ValueError: it can't hold; see `HandLimit.check`.
+            TooManyByHand: as many limits hold as may.
+            StoreUnavailable: a partition that has to know is away; others know already.
+        """
+        limit.check(for_)
+        most = _AS_CONFIGURED if limit.concurrency is None else limit.concurrency
+        facts = (microseconds(for_), by, most, *_packed(limit.rate))
+        if any(answer < 0 for answer in await self._tell(limit.kind, limit.name, *facts)):
+            raise TooManyByHand
+
+    async def end(self, kind: Limited, name: str, by: str) -> bool:
+        """End the limits by hand of a group or a tenant.
+
+        Returns:
+            Whether there were any.
+
+        Raises:
+            StoreUnavailable: a partition that has to know is away; others know already.
+        """
+        return any(await self._tell(kind, name, "", by, *(_AS_CONFIGURED,) * 3, ""))
+
+    async def every(self) -> ByHand:
+        """The limits by hand that hold, the first to end first.
+
+        Raises:
+            StoreUnavailable: no partition answers.
+        """
+        verb = OperatorVerb.LIMITS_BY_HAND
+        answers = await self._namespace.ask_all(lambda client: client.run(verb, MOST))
+        return ByHand(
+            together((set_by_hand(*row) for row in rows) for rows in answers.all), answers.away
+        )
+
+    async def _tell(self, kind: Limited, name: str, *facts: Argument) -> list[Any]:
+        arguments = (_LETTERS[kind] + name, *facts, MOST)
+        if kind == "group":
+            return [await self._namespace.run_at(name, OperatorVerb.LIMIT, *arguments)]
+        answers = await self._namespace.ask_all(
+            lambda client: client.run(OperatorVerb.LIMIT, *arguments)
+        )
+        missing(answers.away)
+        return answers.all
 
 
-async def end(client: StoreClient, kind: Limited, name: str, by: str) -> bool:
-    """End the limits by hand of a group or a tenant.
-
-    Returns:
-        Whether there were any.
-    """
-    rest = (_AS_CONFIGURED,) * 3
-    whose = _LETTERS[kind] + name
-    return bool(await client.run(OperatorVerb.LIMIT, whose, "", by, *rest, "", MOST))
-
-
-async def read_by_hand(client: StoreClient, most: int = MOST) -> ByHand:
-    """The limits by hand that hold."""
-    _, total, rows = await client.run(OperatorVerb.LIMITS_BY_HAND, most)
-    return ByHand(total, [set_by_hand(whose.decode(), text.decode()) for whose, text in rows])
+def together(parts: Iterable[Iterable[SetByHand]]) -> list[SetByHand]:
+    """Each limit once, with its latest end, the first to end first."""
+    found: dict[tuple[str, str], SetByHand] = {}
+    for each in (limit for part in parts for limit in part):
+        known = found.get((each.kind, each.name))
+        if known is None or each.until > known.until:
+            found[each.kind, each.name] = each
+    return sorted(found.values(), key=lambda each: each.until)
 
 
-def set_by_hand(whose: str, text: str) -> SetByHand:
+def set_by_hand(*row: bytes) -> SetByHand:
     """A limit as a script answers it; see `by_hand.lua`."""
+    whose, text = map(bytes.decode, row)
     said, _, by = text.partition("\n")
     until, concurrency, interval, _, since, rate = said.split(" ", 5)
     return SetByHand(

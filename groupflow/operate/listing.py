@@ -1,23 +1,32 @@
-"""Pages of groups by state, and of tasks in one lane; each costs the same in any backlog."""
+"""Pages of groups and tasks by state; each costs the same in any backlog."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from heapq import merge as merge_sorted
+from itertools import islice
+from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
-from groupflow.operate.away import Away
-from groupflow.operate.pages import Slice
-from groupflow.operate.replies import named
-from groupflow.operate.scripts import OperatorVerb
+from groupflow.core.errors import StoreUnavailable
+from groupflow.operate.namespace import Away, Namespace, missing
+from groupflow.operate.pages import Cursor, Merged, Slice, merge
+from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
-from groupflow.store.clock import seconds
-from groupflow.store.life import Life
 
 ListedGroups: TypeAlias = Literal["ready", "running", "delayed", "parked", "paused"]
+ListedState: TypeAlias = Literal["queued", "running", "delayed", "done", "superseded"]
 
 _LOOK = 300  # groups a script: bounds how long one may block Redis
 _LOOKS = 10  # scripts a page: bounds how long a filter may search
+WITHOUT_ORDER = ("parked", "paused")
+PAGE = 500  # tasks a script, if all are read
+CHUNK = 200  # tasks a script of a search
+LOOKS = 20  # scripts a search: bounds how long it takes
+_PARTS = 4  # of a search's cursor
+_UNKNOWN = dict.fromkeys(("group", "tenant", "enqueued_at"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,32 +58,6 @@ class GroupPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A task that waits in a group."""
-
-    id: str
-    type: str
-    tenant: str | None
-    enqueued_at: float  # when it came, Unix seconds
-    attempt: int = 1  # the next attempt
-    crashes: int = 0  # claims of it that ended with the death of their daemon
-    lost_leases: int = 0  # and those that ended with a lost lease, without a known death
-    stage: str | None = None  # the stage that it has reached
-    due: float | None = None  # Unix seconds before which it may not run, if it has to wait
-    # one entry for each failed attempt that is remembered, oldest first, without its traceback
-    errors: list[dict[str, Any]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """Tasks that wait in a group: how many in all, and some of them, the next to run first."""
-
-    at: float
-    total: int
-    tasks: list[Waiting]
-
-
-@dataclass(frozen=True, slots=True)
 class GroupLook:
     """What was seen of the groups of a state."""
 
@@ -92,21 +75,21 @@ async def look_at_groups(
     text: str = "",
     tenant: str = "",
 ) -> GroupLook:
-    """Some of the groups in a state, with the facts that merge several stores' pages.
+    """Some of the groups in a state that lie in one partition.
 
     A filter is tried on so many groups at most. So there may be fewer than `limit`, or none, and
     yet more to come.
 
     Args:
-        client: the store.
+        client: the partition.
         state: which.
         cursor: ``0``, or `next` of the look before.
-        limit: groups at most; of the parked and paused, those of one step more.
+        limit: groups at most; of the parked and paused, those of one step more. 0 only counts.
         text: that the group's name must contain; empty for any.
         tenant: the tenant of its head; empty for any.
     """
     found: Slice[GroupRow] = Slice()
-    following = cursor
+    following = cursor if limit else ""  # without a cursor the script only counts
     for _ in range(_LOOKS):
         wanted = limit - len(found.rows)
         reply = await client.run(OperatorVerb.GROUPS, state, following, _LOOK, wanted, text, tenant)
@@ -122,38 +105,253 @@ async def look_at_groups(
     return GroupLook(page["at"], page["total"], found)
 
 
-async def count_groups(client: StoreClient, state: ListedGroups) -> GroupLook:
-    """How many groups are in a state, and none of them.
+async def list_groups(
+    namespace: Namespace,
+    state: ListedGroups,
+    *,
+    cursor: str = "0",
+    limit: int = 50,
+    text: str = "",
+    tenant: str = "",
+) -> GroupPage:
+    """A page of the groups in a state; for the filters see `look_at_groups`.
+
+    If that state has no order, partitions come one after another.
 
     Raises:
-        StoreUnavailable: Redis does not answer.
+        StoreUnavailable: no partition answers.
+        ValueError: the cursor isn't valid here.
     """
-    reply = named(await client.run(OperatorVerb.GROUPS, state, "", _LOOK, 0, "", ""), "at")
-    return GroupLook(reply["at"], reply["total"], Slice())
+    at = Cursor.parse(cursor, len(namespace))
+    asked = at.open
+    if state in WITHOUT_ORDER:
+        known = {each.partition for each in namespace.away}
+        asked = [n for n in at.open if n not in known][:1] or asked[:1]
 
+    def look_in(number: int) -> Callable[[StoreClient], Awaitable[GroupLook]]:
+        most = limit if number in asked else 0
+        place = str(at.places[number] or 0)
+        return lambda client: look_at_groups(
+            client, state, cursor=place, limit=most, text=text, tenant=tenant
+        )
 
-async def list_lane(client: StoreClient, group: str, *, passed: int = 0, limit: int = 50) -> Lane:
-    """The tasks that wait in a group behind the first `passed`, the next to run first."""
-    reply = named(await client.run(OperatorVerb.LANE, group, passed, limit), "at")
-    return Lane(reply["at"], reply["total"], [_waiting(row) for row in reply["tasks"]])
-
-
-def _without_traceback(error: dict[str, Any]) -> dict[str, Any]:
-    return {name: fact for name, fact in error.items() if name != "traceback"}
-
-
-def _waiting(row: Sequence[Any]) -> Waiting:
-    facts = named(row, "enqueued_at")
-    life = Life.of(facts["life"])
-    return Waiting(
-        id=facts["id"],
-        type=facts["type"],
-        tenant=facts.get("tenant"),
-        enqueued_at=facts["enqueued_at"],
-        attempt=life.attempt,
-        crashes=life.deaths,
-        lost_leases=life.lost_leases,
-        stage=life.stage,
-        due=None if life.due is None else seconds(life.due),
-        errors=[_without_traceback(error) for error in life.errors],
+    answers = await namespace.ask_each({n: look_in(n) for n in range(len(namespace))})
+    slices = {n: look.slice for n, look in answers.by_partition.items() if n in asked}
+    page = _joined(slices, at) if state in WITHOUT_ORDER else merge(slices, at, limit)
+    return GroupPage(
+        at=max(look.at for look in answers.all),
+        total=sum(look.total for look in answers.all),
+        looked_at=page.looked,
+        next=page.cursor.told({each.partition for each in answers.away}),
+        groups=page.rows,
+        away=answers.away,
     )
+
+
+def _joined(slices: dict[int, Slice[GroupRow]], cursor: Cursor) -> Merged[GroupRow]:
+    """All rows of a slice: Redis walks a hash in steps, and can't begin within one."""
+    moved = {n: None if each.next is None else int(each.next) for n, each in slices.items()}
+    rows = [row for each in slices.values() for row in each.rows]
+    return Merged(rows, sum(each.looked for each in slices.values()), cursor.after(moved))
+
+
+Begin: TypeAlias = tuple[int, str, int]
+"""Where a page of one partition's tasks begins, as `list.lua` has it."""
+BEGINNING: Begin = (1, "0", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A task in a list."""
+
+    id: str
+    type: str  # empty if unknown
+    group: str | None  # its group, None for a plain task
+    tenant: str | None  # its tenant, None if it names none, or is over
+    attempt: int  # the attempt that runs or is next; of a finished task, the one that ended it
+    enqueued_at: float | None  # when it came, Unix seconds; None if it is over
+    since: float | None = None  # Unix seconds since when it runs, or is over
+    until: float | None = None  # Unix seconds until when it is delayed
+
+    def as_json(self) -> dict[str, Any]:
+        """The public shape of an entry of ``groupflow tasks --json``."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPage:
+    """Some tasks of a state, by one look."""
+
+    at: float  # Unix seconds by Redis's clock
+    rows: list[TaskRow]
+    turns: list[int]  # for each row the number by which rows of several stores are sorted
+    next: Begin | None  # where the next page begins, None at the end
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which tasks to find; an attribute that is empty lets all pass."""
+
+    id: str = ""  # a part of the id
+    type: str = ""  # the type, or its beginning: ``import.*``
+    tenant: str = ""
+    group: str = ""  # a part of the group
+    older: float = 0.0  # seconds for which it has waited, or is over, at least
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it filters at all."""
+        return self != Wanted()
+
+    def passes(self, row: TaskRow, now: float) -> bool:
+        """Whether a task matches; `now` is Redis's clock."""
+        came = row.enqueued_at if row.enqueued_at is not None else row.since
+        return (
+            self.id in row.id
+            and self._is_of_type(row.type)
+            and (not self.tenant or self.tenant == row.tenant)
+            and (not self.group or self.group in (row.group or ""))
+            and (not self.older or (came is not None and now - came >= self.older))
+        )
+
+    def _is_of_type(self, name: str) -> bool:
+        if self.type.endswith("*"):
+            return name.startswith(self.type[:-1])
+        return not self.type or self.type == name
+
+
+@dataclass(frozen=True, slots=True)
+class TasksFound:
+    """Some tasks of a state that matched."""
+
+    at: float  # Unix seconds by Redis's clock
+    looked_at: int  # how many were tried
+    next: str | None  # where to look on, None at the end
+    rows: list[TaskRow]
+    away: list[Away] = field(default_factory=list)  # partitions that are missing from all of this
+
+
+async def look_at_tasks(
+    client: StoreClient,
+    state: ListedState,
+    limit: int,
+    begin: Begin = BEGINNING,
+) -> TaskPage:
+    """Some tasks of a state that lie in one partition.
+
+    Of waiting tasks the next to run comes first; groups that run, wait or stand follow. Of running
+    ones the longest comes first. Of finished tasks a page may have more than `limit`, or none and
+    yet a next.
+    """
+    reply = named(await client.run(OperatorVerb.LIST, state, limit, *begin), "at")
+    rows, turns = [], []
+    for packed in reply["tasks"]:
+        facts = named(packed, "enqueued_at", "since", "until")
+        turns.append(int(facts.pop("turn")))
+        facts["attempt"] = int(facts["attempt"])
+        rows.append(TaskRow(**{**_UNKNOWN, **facts}))
+    following = (reply["part"], reply["place"], reply["deep"]) if "part" in reply else None
+    return TaskPage(reply["at"], rows, turns, following)
+
+
+async def list_tasks(namespace: Namespace, state: ListedState, limit: int) -> TaskPage:
+    """The first tasks of a state, in the order of `look_at_tasks`, `limit` of them at most.
+
+    For counts see `read_totals`, for the dead `DeadLetters`.
+
+    Raises:
+        StoreUnavailable: no partition answers.
+    """
+    answers = await namespace.ask_all(lambda client: look_at_tasks(client, state, limit))
+    pages = [zip(page.turns, page.rows, strict=True) for page in answers.all]
+    found = [*islice(merge_sorted(*pages, key=itemgetter(0)), limit)]
+    at = max(page.at for page in answers.all)
+    return TaskPage(at, [row for _, row in found], [turn for turn, _ in found], None)
+
+
+async def every_task(namespace: Namespace, state: ListedState) -> AsyncIterator[TaskPage]:
+    """All tasks of a state, page by page, one partition after another.
+
+    A task that moves meanwhile may be missed, or given twice. Of several partitions, one that
+    doesn't answer is left out, and `namespace.away` names it.
+
+    Raises:
+        StoreUnavailable: the only one doesn't answer.
+    """
+    async for page, _ in _pages(namespace, state, PAGE, (0, BEGINNING)):
+        if page is not None:
+            yield page
+
+
+async def search_tasks(
+    namespace: Namespace,
+    state: ListedState,
+    wanted: Wanted,
+    *,
+    cursor: str = "0",
+    limit: int = 100,
+) -> TasksFound:
+    """Look for tasks, one partition after another, the next to run first in each.
+
+    It may return up to `CHUNK` more than `limit`, since it ends only with a page. It may return
+    fewer, or none, and yet have a `next`.
+
+    Raises:
+        StoreUnavailable: no partition that was asked answers.
+        ValueError: the cursor isn't valid here.
+    """
+    position = _parse(cursor, len(namespace))
+    chunk = min(limit, CHUNK) if not wanted.is_set else CHUNK
+    rows: list[TaskRow] = []
+    at, looked, looks, answers = 0.0, 0, 0, 0
+    async for page, following in _pages(namespace, state, chunk, position):
+        looks, position = looks + 1, following
+        if page is not None:
+            answers += 1
+            at, looked = page.at, looked + len(page.rows)
+            rows += [row for row in page.rows if wanted.passes(row, page.at)]
+        if looks == LOOKS or len(rows) >= limit:
+            break
+    away = namespace.away if answers < looks else []
+    if not answers:
+        missing(away)
+    place, begin = position
+    end = None if place == len(namespace) else f"{place}.{begin[0]}.{begin[1]}.{begin[2]}"
+    return TasksFound(at, looked, end, rows, away)
+
+
+async def _pages(
+    namespace: Namespace, state: ListedState, size: int, position: tuple[int, Begin]
+) -> AsyncIterator[tuple[TaskPage | None, tuple[int, Begin]]]:
+    """Pages of one partition after another, each with the position of the next.
+
+    ``None`` in place of a page: its partition doesn't answer, and is left out.
+
+    Raises:
+        StoreUnavailable: the only one doesn't answer.
+    """
+    place, begin = position
+    while place < len(namespace):
+        page = None
+        try:
+            page = await namespace.ask(
+                place, partial(look_at_tasks, state=state, limit=size, begin=begin)
+            )
+        except StoreUnavailable:
+            if len(namespace) == 1:
+                raise
+        following = page and page.next
+        place, begin = (place, following) if following else (place + 1, BEGINNING)
+        yield page, (place, begin)
+
+
+def _parse(cursor: str, partitions: int) -> tuple[int, Begin]:
+    if cursor in ("", "0"):
+        return 0, BEGINNING
+    parts = cursor.split(".")
+    if len(parts) != _PARTS or not all(part.isdigit() for part in parts):
+        raise ValueError("this is no cursor")
+    place = int(parts[0])
+    if place >= partitions:
+        raise ValueError("this cursor is of a namespace with more partitions")
+    return place, (int(parts[1]), parts[2], int(parts[3]))

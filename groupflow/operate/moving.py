@@ -25,16 +25,19 @@ Place: TypeAlias = Literal[
     "dead",
     "letter",
     "lane",
-    "hold",
     "pool_ordered",
     "pool_suspect_plain",
+    "paused",
+    "by_hand",
+    "schedules",
+    "history_new",
+    "history_old",
 ]
-"""Where in a partition: lists of tasks; one dead letter; a group's lane, and what holds it; the
-plain tasks of a pool."""
+"""Where in a partition: lists of tasks; one dead letter; a group's lane; the plain tasks of a pool;
+operators' holds of groups, and their limits; schedules; the parts of the history."""
 
 MOST = 200  # tasks a script
 ROOM = 4 * 1024 * 1024  # bytes after which a script reads no more tasks
-_ENDED = 500  # entries of the history a script
 
 
 class DaemonsRun(GroupflowError):
@@ -50,39 +53,40 @@ class DaemonsRun(GroupflowError):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A task, a dead letter or a hold that may be moved."""
+    """A task, a dead letter or anything else that may be moved."""
 
-    id: str  # the task's, empty for a hold
+    id: str  # the task's, empty for what is none
     group: str  # its group, empty for none
     name: str  # the id that decides where it lies, without a group
     element: bytes
     packed: bytes  # all of it
 
-    def place(self, count: int) -> int:
-        """The partition in which it is to lie, of so many."""
-        return partition_of(self.group or None, self.name, count)
-
 
 async def move_out(
-    source: StoreClient, where: Place, name: str = "", *, passed: int = 0
-) -> list[Row]:
+    source: StoreClient, where: Place, name: str = "", *, passed: int | str = 0
+) -> tuple[list[Row], str]:
     """Read some of what lies in a place.
 
     Args:
         source: its partition.
         where: the place.
         name: the group, the pool, or the dead letter's id.
-        passed: how many stay, and are passed over.
+        passed: how many stay, and are passed over; or the cursor.
+
+    Returns:
+        The rows, and the cursor of the next ones, ``0`` at the end; empty for an ordered place.
 
     Raises:
         DaemonsRun: daemons or pullers have leases in that partition.
         StoreUnavailable: no answer.
     """
-    reply = await source.run(OperatorVerb.MOVE_OUT, where, name, passed, MOST, ROOM)
+    rows, cursor = _unless_daemons_run(
+        await source.run(OperatorVerb.MOVE_OUT, where, name, passed, MOST, ROOM)
+    )
     return [
         Row(id_.decode(), group.decode(), origin.decode(), element, packed)
-        for id_, group, origin, element, packed in _unless_daemons_run(reply)
-    ]
+        for id_, group, origin, element, packed in rows
+    ], cursor.decode()
 
 
 async def move_in(
@@ -108,7 +112,7 @@ async def move_in(
     reply = await target.run(
         OperatorVerb.MOVE_IN, source.keys.tag, uuid4().hex, len(gone), *gone, *packed
     )
-    return [id_.decode() for id_ in _unless_daemons_run(reply)]
+    return [id_.decode() for id_ in _unless_daemons_run(reply)[0]]
 
 
 async def move_done(source: StoreClient, where: Place, rows: Sequence[Row]) -> int:
@@ -117,11 +121,11 @@ async def move_done(source: StoreClient, where: Place, rows: Sequence[Row]) -> i
     return int(await source.run(OperatorVerb.MOVE_DONE, where, *pairs))
 
 
-def _unless_daemons_run(reply: Sequence[Any]) -> list[Any]:
-    is_free, found = reply
+def _unless_daemons_run(reply: Sequence[Any]) -> Sequence[Any]:
+    is_free, *found = reply
     if not is_free:
-        raise DaemonsRun([name.decode() for name in found])
-    return [*found]
+        raise DaemonsRun([name.decode() for name in found[0]])
+    return found
 
 
 async def move_letter(source: StoreClient, target: StoreClient, id_: str) -> str | None:
@@ -133,7 +137,7 @@ async def move_letter(source: StoreClient, target: StoreClient, id_: str) -> str
     Raises:
         StoreUnavailable: no answer; it may lie in both, until this is done again.
     """
-    rows = await move_out(source, "letter", id_)
+    rows, _ = await move_out(source, "letter", id_)
     if not rows:
         return None
     (there,) = await move_in(target, source, rows)
@@ -170,11 +174,17 @@ class Mover:
 
     async def move(self, where: Place, name: str = "") -> int:
         """Move what lies in a place and doesn't belong here; returns how many."""
-        stay = moved = 0
-        while rows := await move_out(self._source, where, name, passed=stay):
+        moved = stay = 0
+        cursor, is_last = "", False
+        while not is_last:
+            rows, cursor = await move_out(self._source, where, name, passed=cursor or stay)
+            is_last = cursor == "0" if cursor else not rows
             leaving: dict[int, list[Row]] = defaultdict(list)
             for row in rows:
                 place = self.leaves(row.group or None, row.name)
+                if where == "by_hand" and not row.group:
+                    await self._tell_all(row)
+                    place = None
                 if place is None:
                     stay += 1
                 else:
@@ -186,50 +196,8 @@ class Mover:
                 self._gone[place] = [row.id for row in some if row.id]
         return moved
 
-    async def move_schedules(self) -> None:
-        """Move schedules to the partitions of their ticks."""
-        verb = OperatorVerb.MOVE_SCHEDULES
-        done: list[str] = []
-        for name, group, packed in await self._source.run(verb, "out"):
-            place = self.leaves(group.decode() or None, f"schedule:{name.decode()}")
-            if packed and place is not None:
-                await self._targets[place].run(verb, "in", packed)
-            if place is not None or not packed:
-                done.append(name.decode())
-        await self._source.run(verb, "done", *done)
-
-    async def move_limits(self) -> None:
-        """Move limits by hand with their groups; those of tenants hold everywhere."""
-        verb = OperatorVerb.MOVE_LIMITS
-        flat = await self._source.run(verb, "out")
-        done: list[bytes] = []
-        for whose, text in zip(flat[::2], flat[1::2], strict=True):
-            if whose.startswith(b"g"):
-                place = self.leaves(whose[1:].decode())
-                targets = [] if place is None else [self._targets[place]]
-                done += [whose] if targets else []
-            else:
-                targets = [each for each in self._targets if each.keys != self._source.keys]
-            for target in targets:
-                await target.run(verb, "in", whose, text)
-        if done:
-            await self._source.run(verb, "done", *done)
-
-    async def move_history(self, segment: Literal["new", "old"]) -> int:
-        """Move a segment of the history; returns how many entries."""
-        cursor, moved = b"0", 0
-        verb = OperatorVerb.MOVE_HISTORY
-        while True:
-            cursor, rows = await self._source.run(verb, "out", segment, cursor, _ENDED)
-            leaving: dict[int, list[Sequence[bytes]]] = defaultdict(list)
-            for id_, group, name, scope, line in rows:
-                place = self.leaves(group.decode() or None, name.decode())
-                if place is not None:
-                    leaving[place].append((id_, scope, line))
-            for place, some in leaving.items():
-                entries = [part for row in some for part in row]
-                await self._targets[place].run(verb, "in", segment, uuid4().hex, *entries)
-                await self._source.run(verb, "done", segment, *(row[0] for row in some))
-                moved += len(some)
-            if cursor == b"0":
-                return moved
+    async def _tell_all(self, row: Row) -> None:
+        """Limits of tenants hold everywhere."""
+        for target in self._targets:
+            if target.keys != self._source.keys:
+                await move_in(target, self._source, [row])

@@ -1,14 +1,19 @@
-"""Pools as operators see them: what waits for pullers, their names, and what each holds."""
+"""Pools as operators see them: what waits for pullers, their names, and what each holds.
+
+Each pool lies in all partitions, and so does each worker.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import chain
 from typing import Any
 
-from groupflow.operate.replies import named
-from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
 
 MOST_WORKERS = 1000  # that are listed one by one, of all pools asked about
@@ -53,28 +58,32 @@ class PoolStatus:
         return self.plain + self.groups
 
 
-@dataclass(frozen=True, slots=True)
-class PoolsSeen:
-    """The pools of one store."""
+async def read_pools(namespace: Namespace, names: Sequence[str]) -> list[PoolStatus]:
+    """These pools, in that order, without the parts in partitions that are away.
 
-    at: float  # Unix seconds by Redis's clock
-    # since when this server leads, if it came after another: for a pool's lease it gives nothing
-    # out; None if there was none before
-    held_since: float | None
-    pools: list[PoolStatus]
+    Raises:
+        StoreUnavailable: no partition answers.
+    """
+    if not names:
+        return []
+    answers = await namespace.ask_all(partial(pools_in, names=names))
+    found = sum_of_pools(chain.from_iterable(answers.all))
+    return [found[name] for name in names]
 
 
-async def read_pools(
+async def pools_in(
     client: StoreClient, names: Sequence[str] = (), workers: int = MOST_WORKERS
-) -> PoolsSeen:
-    """Some pools, or all that ever had a task or a worker; and so many of their workers."""
-    reply = await client.run(OperatorVerb.POOLS, *names)
-    facts = named(reply, "at", "held_since")
+) -> list[PoolStatus]:
+    """A partition's part of some pools, or of all that ever had a task or a worker.
+
+    Of their workers it has so many.
+    """
+    facts = named(await client.run(OperatorVerb.POOLS, *names))
     pools = [PoolStatus(**named(row, "waited")) for row in facts["pools"]]
     share = math.ceil(workers / len(pools)) if pools else 0
     for pool in pools if share else ():
         pool.workers.extend(await _read_workers(client, pool.name, share))
-    return PoolsSeen(facts["at"], facts.get("held_since"), pools)
+    return pools
 
 
 async def _read_workers(client: StoreClient, pool: str, most: int) -> list[PoolWorker]:
@@ -104,3 +113,36 @@ def _worker(facts: dict[str, Any]) -> PoolWorker:
         round(left, 3),
         heard >= lease * _SILENT,
     )
+
+
+def sum_of_pools(parts: Iterable[PoolStatus]) -> dict[str, PoolStatus]:
+    """Whole pools by name, from each partition's part of them."""
+    found: dict[str, PoolStatus] = {}
+    for pool in parts:
+        known = found.get(pool.name)
+        found[pool.name] = _together(known, pool) if known else pool
+    return found
+
+
+def _together(one: PoolStatus, other: PoolStatus) -> PoolStatus:
+    workers = {each.name: each for each in one.workers}
+    for each in other.workers:
+        known = workers.get(each.name)
+        workers[each.name] = _same(known, each) if known else each
+    return PoolStatus(
+        one.name,
+        one.plain + other.plain,
+        one.groups + other.groups,
+        one.held + other.held,
+        max(one.waited, other.waited),
+        max(one.known, other.known),
+        max(one.silent, other.silent),
+        sorted(workers.values(), key=lambda each: each.name),
+    )
+
+
+def _same(one: PoolWorker, other: PoolWorker) -> PoolWorker:
+    """A worker by its later call, with the tasks that it holds anywhere."""
+    later = min(one, other, key=lambda each: each.heard)
+    starts = [each.since for each in (one, other) if each.since is not None]
+    return replace(later, held=one.held + other.held, since=min(starts, default=None))

@@ -1,40 +1,73 @@
-"""redrive: a dead letter becomes a task again; one that was never routed is routed first."""
+"""redrive: a dead letter becomes a task again; one that was never routed is routed first.
+
+Its body lies in Redis, or in RabbitMQ's stream.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from dataclasses import replace
 
-from groupflow.core.errors import LetterArchived, StoreFull
-from groupflow.operate.archiving import Whole
-from groupflow.operate.bodies import whole_letter
+from groupflow.broker.archive import Archive
+from groupflow.broker.connection import address_of
+from groupflow.core.errors import BrokerUnavailable, LetterArchived, ServerUnreachable, StoreFull
+from groupflow.operate.archiving import Whole, beside_of
 from groupflow.operate.dead import DeadLetter, DeadLetters
+from groupflow.operate.moving import move_letter
+from groupflow.operate.namespace import Namespace
 from groupflow.settings.model import Settings
 from groupflow.store.enqueue import bound_of_delays
 from groupflow.store.envelope import Envelope
 
-Forward: TypeAlias = Callable[[DeadLetter, str], Awaitable[tuple[DeadLetters, DeadLetter] | None]]
-"""Takes a letter to the store of a group: the letters there, and which one it is; ``None`` if
-another process took it meanwhile."""
+
+def archive_of(settings: Settings, name: str = "groupflow archive") -> Archive:
+    """The stream of the configured queue; it doesn't connect yet. `name` is for RabbitMQ's page.
+
+    Raises:
+        ConfigError: the way to RabbitMQ isn't safe.
+    """
+    return Archive(
+        settings.rabbitmq_url(),
+        settings.rabbitmq.queue,
+        retention=settings.history.dead_retention,
+        trusts_policy=settings.history.dead_policy,
+        name=name,
+    )
+
+
+async def whole_letter(settings: Settings, namespace: Namespace, letter: DeadLetter) -> Whole:
+    """A dead letter, its headers, body and errors from RabbitMQ if they lie there.
+
+    Raises:
+        KeyError: there is no such dead letter (any more).
+        BodyMissing: its body is not where it was put.
+        ArchiveRefused: RabbitMQ doesn't let us read it.
+        ServerUnreachable: its body lies in RabbitMQ, which doesn't answer.
+    """
+    envelope, place = await DeadLetters(namespace).envelope(letter.id, letter.partition)
+    if place is None:
+        return Whole(envelope)
+    try:
+        packed = await archive_of(settings).read(place)
+    except BrokerUnavailable as error:
+        cause = f"the body of {letter.id} lies there ({error.__cause__ or error})"
+        address = address_of(settings.rabbitmq_url())
+        raise ServerUnreachable("RabbitMQ", address, cause) from error
+    try:
+        envelope = Envelope.unpack(packed)
+    except ValueError:  # not ours, but its letter knows what it was
+        envelope = replace(envelope, body=packed)
+    return Whole(envelope, place, len(packed), beside_of(packed))
 
 
 class Redriver:
     """Redrives by the rules of the loaded configuration."""
 
-    def __init__(
-        self, settings: Settings, letters: DeadLetters, forward: Forward | None = None
-    ) -> None:
-        """Redrives letters of one store.
-
-        Args:
-            settings: the loaded configuration.
-            letters: of that store.
-            forward: takes a letter that was routed again to the store of its group.
-        """
+    def __init__(self, settings: Settings, namespace: Namespace) -> None:
+        """Takes the loaded configuration, and the namespace whose letters it redrives."""
         self._settings = settings
         self._router = settings.router()
-        self._letters = letters
-        self._forward = forward
+        self._namespace = namespace
+        self._letters = DeadLetters(namespace)
 
     async def redrive(self, letter: DeadLetter) -> bool:
         """Put a dead letter back at its original place in its group.
@@ -44,20 +77,25 @@ class Redriver:
 
         Raises:
             Unroutable: it never had a route, and has none now either; it stays as it is.
-            KeyError: it left while it was routed.
             BodyMissing: its body is gone from where it was put.
             ServerUnreachable: its body lies in RabbitMQ, which doesn't answer.
             NoRoomForDelay: tasks that wait for delays are at their bound; it stays as it is.
             StoreFull: Redis has no memory for its body, or not within `redis.max_memory`.
         """
-        if letter.died_at_the_door:
-            return await self._route_first(letter)
-        delayed_memory = await self._delayed_memory()
+        try:
+            if letter.died_at_the_door:
+                return await self._route_first(letter)
+            return await self._put_back(letter)
+        except KeyError:  # another process took it a moment ago
+            return False
+
+    async def _put_back(self, letter: DeadLetter) -> bool:
+        delayed_memory = await self._delayed_memory(letter.partition)
         try:
             return await self._letters.redrive(letter, delayed_memory=delayed_memory)
         except LetterArchived:
-            whole = await whole_letter(self._settings, self._letters, letter.id)
-        await self._check_room(whole)
+            whole = await whole_letter(self._settings, self._namespace, letter)
+        await self._check_room(whole, letter.partition)
         return await self._letters.redrive(
             letter,
             whole.envelope,
@@ -66,19 +104,19 @@ class Redriver:
             delayed_memory=delayed_memory,
         )
 
-    async def _delayed_memory(self) -> int:
+    async def _delayed_memory(self, partition: int) -> int:
         """Bytes that may wait for delays, as intake has it: `Backpressure.delayed_memory`."""
-        redis, memory = self._settings.redis, await self._letters.memory()
+        redis, memory = self._settings.redis, await self._letters.memory(partition)
         bound = redis.delayed_memory // redis.partitions
         return bound_of_delays(bound, redis.max_memory, memory.limit)
 
-    async def _check_room(self, whole: Whole) -> None:
+    async def _check_room(self, whole: Whole, partition: int) -> None:
         """Refuse a body from RabbitMQ that would make intake stand.
 
         Raises:
             StoreFull: it would.
         """
-        memory = await self._letters.memory()
+        memory = await self._letters.memory(partition)
         limits = {"redis.max_memory": self._settings.redis.max_memory, "maxmemory": memory.limit}
         for name, limit in limits.items():
             if whole.place is not None and limit and memory.used + whole.size > limit:
@@ -88,7 +126,7 @@ class Redriver:
                 )
 
     async def _route_first(self, letter: DeadLetter) -> bool:
-        whole = await whole_letter(self._settings, self._letters, letter.id)
+        whole = await whole_letter(self._settings, self._namespace, letter)
         old = whole.envelope
         route = self._router.route(old.body, old.headers, type=old.type or None)
         envelope = Envelope(
@@ -101,13 +139,14 @@ class Redriver:
             route.scope,
             route.pool,
         )
-        await self._check_room(whole)
-        letters = self._letters
-        if self._forward is not None and route.group is not None:
-            found = await self._forward(letter, route.group)
-            if found is None:
+        await self._check_room(whole, letter.partition)
+        here, clients = letter.partition, self._namespace.clients
+        there = here if route.group is None else self._namespace.place_of(route.group)
+        if there != here:
+            id_ = await move_letter(clients[here], clients[there], letter.id)
+            if id_ is None:
                 return False
-            letters, letter = found
-        return await letters.redrive(
+            letter = replace(letter, id=id_, partition=there)
+        return await self._letters.redrive(
             letter, envelope, route.priority, place=whole.place, beside=whole.beside
         )

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from groupflow.core.errors import ConfigError, GroupflowError, Problem
-from groupflow.operate.daemons import read_daemons
-from groupflow.operate.listing import ListedGroups, look_at_groups
+from groupflow.operate.daemons import daemons_in
+from groupflow.operate.listing import WITHOUT_ORDER, ListedGroups, look_at_groups
 from groupflow.operate.moving import DaemonsRun, Mover, Place
-from groupflow.operate.pools import read_pools
+from groupflow.operate.pools import pools_in
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import seconds
@@ -22,9 +22,10 @@ from groupflow.store.sessions import REAPED_AT_ONCE
 
 _SHARING = ("g", "p")  # tenants have shares of workers, for groups and for plain tasks
 _GROUPS = 300  # groups a look
+_STATES: tuple[ListedGroups, ...] = ("ready", "delayed", "parked", "paused")
+_BESIDE_TASKS: tuple[Place, ...] = ("paused", "schedules", "by_hand")
+_HISTORY: tuple[Place, ...] = ("history_new", "history_old")
 _STAYS = ("partitions", "scans")  # keys that stay of a partition that is none any more
-_IN_TURN: tuple[ListedGroups, ...] = ("ready", "delayed")
-_HELD_BACK: tuple[ListedGroups, ...] = ("parked", "paused")
 _LISTS: tuple[Place, ...] = ("plain", "ordered", "suspect_plain", "delayed")
 
 
@@ -107,8 +108,6 @@ class Repartition:
         for source in sources:
             if source not in targets:
                 await self._end(source, targets[0])
-        for target in targets:
-            await target.run(OperatorVerb.MOVE_END, "")
         for each in every:
             if each is not self._common:
                 await each.run(OperatorVerb.MOVING_TO, "end", self._count)
@@ -145,15 +144,11 @@ class Repartition:
         self, sources: Sequence[StoreClient], targets: Sequence[StoreClient]
     ) -> None:
         """Tell all partitions what one knows: whose ids are whose, pauses, the last fence."""
-        fence = arrival = 0
-        for each in dict.fromkeys([*sources, *targets]):
-            packed, *last = await each.run(OperatorVerb.MOVE_NOTES, "out", "")
-            fence, arrival = max(fence, last[0]), max(arrival, last[1])
-            for target in targets if each in sources else ():
-                if target is not each:
-                    await target.run(OperatorVerb.MOVE_NOTES, "in", each.keys.tag, packed, "")
-        for target in targets:
-            await target.run(OperatorVerb.MOVE_COUNTERS, fence, arrival)
+        for source in sources:
+            packed = await source.run(OperatorVerb.MOVE_NOTES, "out", "")
+            for target in targets:
+                if target is not source:
+                    await target.run(OperatorVerb.MOVE_NOTES, "in", source.keys.tag, packed, "")
 
     async def _empty(
         self, source: StoreClient, targets: Sequence[StoreClient], report: Report
@@ -163,23 +158,21 @@ class Repartition:
         mover = Mover(source, targets)
         for place in _LISTS:
             report.tasks += await mover.move(place)
-        for pool in (await read_pools(source, workers=0)).pools:
+        for pool in await pools_in(source, workers=0):
             report.tasks += await mover.move("pool_ordered", pool.name)
             report.tasks += await mover.move("pool_suspect_plain", pool.name)
-        for state in _IN_TURN:
-            report.tasks += await _in_turn(source, mover, state)
-        for state in _HELD_BACK:
-            report.tasks += await _held_back(source, mover, state)
+        for state in _STATES:
+            report.tasks += await _lanes(source, mover, state)
         report.dead += await mover.move("dead")
-        await mover.move_schedules()
-        await mover.move_limits()
-        report.over += await mover.move_history("new")
-        report.over += await mover.move_history("old")
+        for place in _BESIDE_TASKS:
+            await mover.move(place)
+        for place in _HISTORY:
+            report.over += await mover.move(place)
 
     async def _end(self, source: StoreClient, heir: StoreClient) -> None:
         """End a partition that is to be none any more: another one takes over its totals."""
         await self._forget(source)  # before its totals go: what is left may still change them
-        packed, *_ = await source.run(OperatorVerb.MOVE_NOTES, "out", "1")
+        packed = await source.run(OperatorVerb.MOVE_NOTES, "out", "1")
         await heir.run(OperatorVerb.MOVE_NOTES, "in", source.keys.tag, packed, "1")
         gone = [key for kind, key in source.keys.every() if kind not in _STAYS and key[-1] != ":"]
         gone += [source.keys("shares", kind) for kind in _SHARING]
@@ -187,7 +180,7 @@ class Repartition:
 
     async def _forget(self, source: StoreClient, *gone: str) -> None:
         """Remove keys of a partition that is to be none any more, once nothing lies in it."""
-        left = await source.run(OperatorVerb.MOVE_END, "1", *gone)
+        left = await source.run(OperatorVerb.MOVE_END, *gone)
         if left:
             raise TasksLeft(
                 f"{left} tasks or entries of {source.keys.tag} are in no list, so nobody can move "
@@ -198,9 +191,9 @@ class Repartition:
 
 async def _check_nobody_runs(every: Sequence[StoreClient]) -> None:
     """Raises `DaemonsRun` if a daemon or a puller has a lease in one of them."""
-    names = {daemon.name for each in every for daemon in await read_daemons(each)}
+    names = {daemon.name for each in every for daemon in await daemons_in(each)}
     for each in every:
-        for pool in (await read_pools(each)).pools:
+        for pool in await pools_in(each):
             names |= {
                 f"{one.name} of pool {pool.name}" for one in pool.workers if one.lease_left > 0
             }
@@ -233,29 +226,20 @@ async def _end_turns(source: StoreClient) -> None:
             raise DaemonsRun([name.decode() for name in names[0]])
 
 
-async def _in_turn(source: StoreClient, mover: Mover, state: ListedGroups) -> int:
-    """Move groups of an ordered index; those that stay are passed over."""
-    stay = moved = 0
-    while rows := (await look_at_groups(source, state, cursor=str(stay), limit=_GROUPS)).slice.rows:
-        for row in rows:
-            if mover.leaves(row.group) is None:
-                stay += 1
-            else:
-                moved += await mover.move("lane", row.group)
-    return moved
-
-
-async def _held_back(source: StoreClient, mover: Mover, state: ListedGroups) -> int:
-    """Move groups that an operator or a death holds, and the operator's hold with them."""
+async def _lanes(source: StoreClient, mover: Mover, state: ListedGroups) -> int:
+    """Move the lanes of groups in a state; returns how many tasks."""
     cursor: str | None = "0"
     moved = 0
     while cursor is not None:
         found = (await look_at_groups(source, state, cursor=cursor, limit=_GROUPS)).slice
-        for row in found.rows:
-            if mover.leaves(row.group) is not None:
-                moved += await mover.move("lane", row.group)
-                await mover.move("hold", row.group)
-        cursor = found.next
+        leaving = [row for row in found.rows if mover.leaves(row.group) is not None]
+        for row in leaving:
+            moved += await mover.move("lane", row.group)
+        if state in WITHOUT_ORDER:
+            cursor = found.next
+        else:  # those that leave are no longer in the index
+            stay = len(found.rows) - len(leaving)
+            cursor = str(int(cursor) + stay) if found.rows else None
     return moved
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import orjson
 
-from groupflow.operate.groups import Why
-from groupflow.operate.replies import named
-from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.groups import Groups, Why
+from groupflow.operate.namespace import Namespace, missing
+from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
-from groupflow.store.clock import seconds
-from groupflow.store.scans import Record, group_of
+from groupflow.store.keys import Keys
+from groupflow.store.scans import Record, ScanRecords, group_of, hasten
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,25 +121,32 @@ class ScanStory:
 async def look_at_shards(
     client: StoreClient, record: Record, indexes: Sequence[int]
 ) -> list[ShardStory]:
-    """The state of some shards that lie in one store."""
-    names = [(record.id_of(index), group_of(record.name, index)) for index in indexes]
-    now, rows = await client.run(OperatorVerb.SHARDS, *(word for pair in names for word in pair))
-    found = []
-    for index, (_, group), row in zip(indexes, names, rows, strict=True):
-        facts = named(row, "due")
-        found.append(
-            ShardStory(
-                index=index,
-                group=group,
-                place=facts["place"],
-                now=seconds(now),
-                held=facts.get("held"),
-                daemon=facts.get("daemon"),
-                until=facts.get("due") if facts["place"] == "asleep" else None,
-                context=orjson.loads(facts.get("context", "null")) or {},
-            )
-        )
-    return found
+    """The state of some shards that lie in one partition."""
+    groups = [group_of(record.name, index) for index in indexes]
+    names = [(record.id_of(index), group) for index, group in zip(indexes, groups, strict=True)]
+    rows = await client.run_all([(OperatorVerb.FIND, each) for each in names])
+    return [_story(*each) for each in zip(indexes, groups, rows, strict=True)]
+
+
+def _story(index: int, group: str, row: Sequence[Any]) -> ShardStory:
+    facts = named(row, "now", "aside")
+    place = "asleep" if "aside" in facts else "waiting"
+    if "type" not in facts:
+        place = "gone"
+    elif "died" in facts:
+        place = "dead"
+    elif "daemon" in facts:
+        place = "running"
+    return ShardStory(
+        index=index,
+        group=group,
+        place=place,
+        now=facts["now"],
+        held=facts.get("held"),
+        daemon=facts.get("daemon"),
+        until=facts["aside"] if place == "asleep" else None,
+        context=orjson.loads(facts.get("context", "null")) or {},
+    )
 
 
 def story_of(record: Record, shards: Sequence[ShardStory]) -> ScanStory:
@@ -158,3 +168,111 @@ def story_of(record: Record, shards: Sequence[ShardStory]) -> ScanStory:
         changing_to=record.wanted if record.closing else None,
         trouble=next((each.trouble for each in shards if each.trouble), ""),
     )
+
+
+async def explain(namespace: Namespace, group: str, *, with_words: bool = True) -> Why:
+    """The state that a group is in, and why; of a shard also what its scan does.
+
+    Without words the reason has only the kinds of errors.
+
+    Raises:
+        StoreUnavailable: its partition is away.
+    """
+    why = await Groups(namespace).why(group, with_words=with_words)
+    shard = await Scans(namespace).shard(group)
+    return why if shard is None else shard.on(why, with_words=with_words)
+
+
+class Scans:
+    """The scans of a namespace."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+
+    @asynccontextmanager
+    async def _records(self) -> AsyncIterator[ScanRecords]:
+        """The records of scans lie with the keys that all partitions share."""
+        clients = self._namespace.clients
+        if len(clients) == 1:
+            yield ScanRecords(clients[0])
+            return
+        common = clients[0].beside(Keys(clients[0].keys.namespace))
+        try:
+            yield ScanRecords(common)
+        finally:
+            await common.close()
+
+    async def every(self) -> list[ScanStory]:
+        """All scans, by name."""
+        async with self._records() as records:
+            found = [await records.look(name) for name in await records.names()]
+        return [story_of(each, await self._shards(each)) for each in found if each is not None]
+
+    async def shards(self, name: str) -> list[ShardStory]:
+        """The shards of a scan.
+
+        Raises:
+            KeyError: there is no such scan.
+        """
+        return await self._shards(await self._record(name))
+
+    async def shard(self, group: str) -> ShardStory | None:
+        """The shard that a group is, or ``None`` if it is none."""
+        front, _, index = group.rpartition(":")
+        name = front.partition(":")[2]
+        if not index.isdigit() or group_of(name, int(index)) != group:
+            return None
+        try:
+            record = await self._record(name)
+        except KeyError:
+            return None
+        if int(index) >= record.count:
+            return None
+        place = self._namespace.place_of(group)
+        question = partial(look_at_shards, record=record, indexes=[int(index)])
+        return (await self._namespace.ask(place, question))[0]
+
+    async def wake(self, name: str) -> None:
+        """End the sleep of a scan's shards.
+
+        Raises:
+            KeyError: there is no such scan.
+            StoreUnavailable: a partition is away, and its shards may sleep on.
+        """
+        record = await self._record(name)
+
+        async def wake(indexes: list[int], client: StoreClient) -> int:
+            return await hasten(client, [record.id_of(index) for index in indexes])
+
+        answers = await self._namespace.ask_each(
+            {place: partial(wake, indexes) for place, indexes in self._places(record).items()}
+        )
+        missing(answers.away)
+
+    async def drop(self, name: str) -> bool:
+        """Forget a scan that no daemon has any more. Returns whether there was one."""
+        async with self._records() as records:
+            return await records.drop(name)
+
+    async def _record(self, name: str) -> Record:
+        async with self._records() as records:
+            record = await records.look(name)
+        if record is None:
+            raise KeyError(name)
+        return record
+
+    def _places(self, record: Record) -> dict[int, list[int]]:
+        places: dict[int, list[int]] = defaultdict(list)
+        for index in record.shards:
+            places[self._namespace.place_of(group_of(record.name, index))].append(index)
+        return places
+
+    async def _shards(self, record: Record) -> list[ShardStory]:
+        answers = await self._namespace.ask_each(
+            {
+                place: partial(look_at_shards, record=record, indexes=indexes)
+                for place, indexes in self._places(record).items()
+            }
+        )
+        found = [each for shards in answers.all for each in shards]
+        return sorted(found, key=lambda each: each.index)

@@ -1,18 +1,22 @@
-"""Schedules of one store: due times, what became of ticks; run, pause, resume, drop."""
+"""Schedules: due times, what became of ticks; run, pause, resume, drop.
+
+Each lies in one partition, that of its ticks' group.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from secrets import token_hex
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import orjson
 
+from groupflow.core.errors import GroupflowError
 from groupflow.core.timing import tick_text
 from groupflow.operate.groups import paused_by
-from groupflow.operate.replies import named
-from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.operate.tasks import find_task
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds, seconds
@@ -23,8 +27,12 @@ Outcome: TypeAlias = Literal[
 ]
 """What became of a run's task; ``over``: it has ended, and isn't in the history any more."""
 
+_Answer = TypeVar("_Answer")
+
 ABSENT = 60.0
 """Seconds without a daemon that has it, until a schedule counts as without one."""
+_TOLD = ("cron", "every", "timezone", "type", "group", "tenant", "overlap", "missed")
+_DEDUP_WINDOW = 3600.0  # seconds for which the id of a tick made by hand is known
 RIVALRY = 60.0  # seconds for which a definition that doesn't count is shown
 
 
@@ -76,8 +84,37 @@ class Schedule:
         return self.daemon_age > ABSENT
 
 
-async def read_schedules(client: StoreClient) -> list[Schedule]:
-    """All schedules that lie in one store.
+class NoSchedule(GroupflowError):
+    """There is no schedule of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"no schedule has the name {name!r}: a daemon has to run with it in its configuration"
+        )
+
+
+class StillOpen(GroupflowError):
+    """A schedule whose ticks mustn't overlap has one that isn't over."""
+
+    def __init__(self, name: str, task: str) -> None:
+        super().__init__(
+            f'{name} has overlap = "skip", and its last task {task} isn\'t over yet: wait for '
+            "its end, or drop it"
+        )
+
+
+async def read_schedules(namespace: Namespace) -> list[Schedule]:
+    """All schedules, by name.
+
+    Raises:
+        StoreUnavailable: no partition answers.
+    """
+    answers = await namespace.ask_all(schedules_in)
+    return sorted((each for part in answers.all for each in part), key=lambda each: each.name)
+
+
+async def schedules_in(client: StoreClient) -> list[Schedule]:
+    """All schedules that lie in a partition.
 
     Raises:
         StoreUnavailable: no answer.
@@ -117,14 +154,7 @@ def _schedule(facts: Mapping[str, Any], now: int) -> Schedule:
         skipped_total=int(facts.get("skipped", 0)),
         paused_by=by,
         paused_since=since,
-        cron=told["cron"],
-        every=told["every"],
-        timezone=told["timezone"],
-        type=told["type"],
-        group=told["group"],
-        tenant=told["tenant"],
-        overlap=told["overlap"],
-        missed=told["missed"],
+        **{name: told[name] for name in _TOLD},
         overdue=0.0 if by is not None else max(0.0, seconds(now - facts["due"])),
         interval=seconds(facts["interval"]),
         daemon=facts["by"],
@@ -139,49 +169,65 @@ def _run(at: str, task: str, kind: Literal["tick", "now"], outcome: str, ended: 
     return Run(seconds(at), task, kind, known, seconds(ended) if ended else None)
 
 
-class OneStoresSchedules:
-    """What operators do to the schedules of one store."""
+class Schedules:
+    """What operators do to the schedules of a namespace."""
 
-    def __init__(self, client: StoreClient, dedup_window: float = 3600.0) -> None:
-        self._client = client
-        self._dedup_window = dedup_window  # seconds
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
 
-    async def run(self, name: str) -> tuple[bool, str] | None:
-        """Make a tick now.
-
-        Returns:
-            Whether it was made, and the id of its task; else that of the one that isn't over yet.
-            ``None`` if there is no such schedule here.
+    async def run(self, name: str) -> str:
+        """Make a tick now, due or not; returns the id of its task.
 
         Raises:
+            NoSchedule: nothing is known of it.
+            StillOpen: its ticks mustn't overlap, and the last one isn't over.
             StoreFull: Redis is out of memory.
             StoreUnavailable: no answer; it may have been made.
         """
-        moment = int(named(await self._client.run(OperatorVerb.SCHEDULES))["at"])
-        state, id_ = await self._client.run(
-            OperatorVerb.SCHEDULE_RUN,
-            "",
-            microseconds(self._dedup_window),
-            token_hex(16),
-            UNBOUNDED,
-            no_room(UNBOUNDED),
-            name,
-            f"{moment:016d}",
-            tick_text(moment),
-        )
-        return None if state == b"UNKNOWN" else (state == b"MADE", id_.decode())
 
-    async def pause(self, name: str, by: str) -> bool | None:
-        """Make no ticks of it; returns whether it wasn't paused. ``None`` if there is none."""
-        return self._changed(await self._client.run(OperatorVerb.SCHEDULE_HOLD, name, by))
+        async def make(client: StoreClient) -> tuple[bytes, bytes] | None:
+            moment = int(named(await client.run(OperatorVerb.SCHEDULES))["at"])
+            state, id_ = await client.run(
+                OperatorVerb.SCHEDULE_RUN,
+                "",
+                microseconds(_DEDUP_WINDOW),
+                token_hex(16),
+                UNBOUNDED,
+                no_room(UNBOUNDED),
+                name,
+                f"{moment:016d}",
+                tick_text(moment),
+            )
+            return None if state == b"UNKNOWN" else (state, id_)
 
-    async def resume(self, name: str) -> bool | None:
-        """Let it go on; returns whether it was paused. ``None`` if there is none."""
-        return self._changed(await self._client.run(OperatorVerb.SCHEDULE_HOLD, name, ""))
+        state, id_ = await self._where_it_is(name, make)
+        if state != b"MADE":
+            raise StillOpen(name, id_.decode())
+        return id_.decode()
 
-    async def drop(self, name: str) -> bool | None:
-        """Forget it. ``None`` if there is no such schedule here."""
-        return bool(await self._client.run(OperatorVerb.SCHEDULE_DROP, name)) or None
+    async def pause(self, name: str, by: str) -> bool:
+        """Make no ticks of it; returns whether it wasn't paused already. Errors as of `run`."""
+        return await self._change(name, OperatorVerb.SCHEDULE_HOLD, by)
 
-    def _changed(self, reply: int) -> bool | None:
-        return None if reply < 0 else bool(reply)
+    async def resume(self, name: str) -> bool:
+        """Let it go on; returns whether it was paused. Errors as of `run`."""
+        return await self._change(name, OperatorVerb.SCHEDULE_HOLD, "")
+
+    async def drop(self, name: str) -> None:
+        """Forget it, until a daemon has it. Errors as of `run`."""
+        await self._change(name, OperatorVerb.SCHEDULE_DROP)
+
+    async def _change(self, name: str, verb: OperatorVerb, *arguments: str) -> bool:
+        async def change(client: StoreClient) -> bool | None:
+            reply = await client.run(verb, name, *arguments)
+            return None if reply < 0 else bool(reply)
+
+        return await self._where_it_is(name, change)
+
+    async def _where_it_is(
+        self, name: str, act: Callable[[StoreClient], Awaitable[_Answer | None]]
+    ) -> _Answer:
+        found = await self._namespace.seek(act)
+        if not found:
+            raise NoSchedule(name)
+        return next(iter(found.values()))

@@ -1,8 +1,12 @@
-"""The scripts that operators run; see `groupflow.store.scripts`."""
+"""The scripts that operators run, and their replies; see `groupflow.store.scripts`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from groupflow.schedule.table import MAKING, ROWS
+from groupflow.store.clock import seconds
 from groupflow.store.scripts import (
     DEBOUNCING,
     FACTS,
@@ -26,7 +30,7 @@ class OperatorVerb(AnyVerb):
 
     STATUS = "status", (*_INDEXES, *_NAMING)
     WHY = "why", (*_WALKING, *_NAMING)
-    POOLS = "pools", (*PRELUDE, *_NAMING)
+    POOLS = "pools", (*_INDEXES, *_NAMING)
     POOL_WORKERS = "pool_workers", (*SESSIONS, *_NAMING)
     BUSY = "busy", (*_WALKING, *_NAMING)
     TOPS = "tops", (*_WALKING, *_NAMING)
@@ -36,13 +40,11 @@ class OperatorVerb(AnyVerb):
     LANE = "lane", (*FACTS, *_NAMING)
     TENANTS = "tenants", (*PRELUDE, *_NAMING)
     TENANT_FIGURES = "tenant_figures", (*PRELUDE, *_NAMING)
-    SHARDS = "shards", (*_WALKING, *_NAMING)
     CONFIGURATION = "configuration"
     SAMPLE = "sample", _INDEXES
-    SURVEY = "survey", _WALKING
-    SAMPLES = "samples", (*PRELUDE, *_NAMING)
-    TALLY = "tally"
-    TALLIES = "tallies", (*PRELUDE, *_NAMING)
+    FIND_LONGEST = "find_longest", _WALKING
+    COUNT_TYPES = "count_types"
+    STATISTICS = "statistics"
     PAUSE = "pause", (*PRELUDE, LAYOUT)
     RESUME = "resume"
     LIMIT = "limit", (*SESSIONS, LAYOUT, "store/by_hand")
@@ -67,11 +69,19 @@ class OperatorVerb(AnyVerb):
     MOVING_TO = "moving_to"
     MOVE_TURNS = "move_turns", _MOVING
     MOVE_OUT = "move_out", _MOVING
-    MOVE_IN = "move_in", (*_MOVING, LEADING)
-    MOVE_DONE = "move_done", (*_MOVING, "operate/burial")
-    MOVE_HISTORY = "move_history", _MOVING
+    MOVE_IN = "move_in", (*_MOVING, LEADING, "store/sessions", "store/by_hand", "schedule/rows")
+    MOVE_DONE = "move_done", (*_MOVING, "operate/burial", "schedule/rows")
     MOVE_NOTES = "move_notes"
-    MOVE_SCHEDULES = "move_schedules", ROWS
-    MOVE_LIMITS = "move_limits", (*SESSIONS, "store/by_hand")
-    MOVE_COUNTERS = "move_counters"
     MOVE_END = "move_end"
+
+
+def named(flat: Sequence[Any], *times: str) -> dict[str, Any]:
+    """A reply of names and values in a flat list, or a row of one, as a dict.
+
+    A name without a value is not in it. The values of `times` are microseconds; they become
+    seconds.
+    """
+    facts: dict[str, Any] = {}
+    for name, value in zip(flat[::2], flat[1::2], strict=True):
+        facts[name.decode()] = value.decode() if isinstance(value, bytes) else value
+    return facts | {name: seconds(facts[name]) for name in times if name in facts}

@@ -1,17 +1,20 @@
-"""Tasks: find one and what happened to it; list those of a state; drop one, or run it now."""
+"""Tasks: find one and what happened to it; drop one, or run it now."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import orjson
 
+from groupflow.core.errors import AmbiguousId, StoreUnavailable
+from groupflow.core.scope import scope_of
 from groupflow.operate.groups import lost_reason, quiet_reason
-from groupflow.operate.replies import named
-from groupflow.operate.scripts import OperatorVerb
-from groupflow.store.client import StoreClient
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.scripts import OperatorVerb, named
+from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import seconds
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import ARRIVAL_DIGITS
@@ -22,7 +25,6 @@ TaskState: TypeAlias = Literal[
     "queued", "running", "delayed", "dead", "done", "superseded", "dropped", "expired"
 ]
 OVER: frozenset[TaskState] = frozenset({"done", "superseded", "dropped", "expired"})
-ListedState: TypeAlias = Literal["queued", "running", "delayed", "done", "superseded"]
 Left: TypeAlias = Literal["running", "dead", "over", "due", "unknown"]
 """Why a task was left as it is; ``due``: it only waits for its turn."""
 
@@ -34,7 +36,6 @@ REASONS: dict[Left, str] = {
     "unknown": "nothing is known of it",
 }
 
-_UNKNOWN = dict.fromkeys(("group", "tenant", "enqueued_at"))
 LOOKED_AT = 2000  # places in a line a script: bounds how long one may block Redis
 
 
@@ -65,17 +66,13 @@ class Found:
     errors: list[dict[str, Any]] = field(default_factory=list)
 
 
-async def read_envelope(client: StoreClient, id_: str) -> Envelope | None:
-    """The headers and the body of a task that waits or runs, or ``None``: it is over.
-
-    For a dead letter see `DeadLetters.envelope`, which knows where its body lies.
-    """
+async def _read_envelope(client: StoreClient, id_: str) -> Envelope | None:
     packed, row = await client.run(OperatorVerb.ENVELOPE, id_, "")
     return Envelope.unpack_any(packed, named(row).get("group")) if packed else None
 
 
 async def find_task(client: StoreClient, id_: str) -> Found | None:
-    """Find a task by its id, or ``None``: it never was, or isn't in the history any more."""
+    """Find a task of one partition by its id; ``None`` as of `Tasks.find`."""
     facts = named(await client.run(OperatorVerb.FIND, id_))
     if "type" not in facts:
         return _ended(id_, facts["ended"]) if "ended" in facts else None
@@ -106,60 +103,6 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
     return found(state="queued")
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRow:
-    """A task in a list."""
-
-    id: str
-    type: str  # empty if unknown
-    group: str | None  # its group, None for a plain task
-    tenant: str | None  # its tenant, None if it names none, or is over
-    attempt: int  # the attempt that runs or is next; of a finished task, the one that ended it
-    enqueued_at: float | None  # when it came, Unix seconds; None if it is over
-    since: float | None = None  # Unix seconds since when it runs, or is over
-    until: float | None = None  # Unix seconds until when it is delayed
-
-
-@dataclass(frozen=True, slots=True)
-class TaskPage:
-    """Some tasks of a state."""
-
-    at: float  # Unix seconds by Redis's clock
-    rows: list[TaskRow]
-    turns: list[int]  # for each row the number by which rows of several stores are sorted
-    next: tuple[int, str, int] | None  # where the next page begins, None at the end
-
-
-BEGINNING = (1, "0", 0)
-
-
-async def list_tasks(client: StoreClient, state: ListedState, limit: int) -> list[TaskRow]:
-    """Some tasks of a state, `limit` of them at most.
-
-    Of waiting tasks the next to run comes first; groups that run, wait or stand follow. Of running
-    ones the longest comes first. For counts see `read_totals`, for the dead `DeadLetters`.
-    """
-    return (await look_at_tasks(client, state, limit)).rows[:limit]
-
-
-async def look_at_tasks(
-    client: StoreClient,
-    state: ListedState,
-    limit: int,
-    begin: tuple[int, str, int] = BEGINNING,
-) -> TaskPage:
-    """A page of them; of finished tasks it may have more than `limit`, or none and yet a next."""
-    reply = named(await client.run(OperatorVerb.LIST, state, limit, *begin), "at")
-    rows, turns = [], []
-    for packed in reply["tasks"]:
-        facts = named(packed, "enqueued_at", "since", "until")
-        turns.append(int(facts.pop("turn")))
-        facts["attempt"] = int(facts["attempt"])
-        rows.append(TaskRow(**{**_UNKNOWN, **facts}))
-    following = (reply["part"], reply["place"], reply["deep"]) if "part" in reply else None
-    return TaskPage(reply["at"], rows, turns, following)
-
-
 def _ended(id_: str, line: str) -> Found:
     state, type_, group, attempt, died, *rest = orjson.loads(line[ARRIVAL_DIGITS:])
     crashes, lost_leases = died if isinstance(died, list) else (died, 0)
@@ -178,73 +121,205 @@ def _ended(id_: str, line: str) -> Found:
     )
 
 
-class WaitingTasks:
-    """The waiting tasks of one store. Each call may be made again."""
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which of several tasks with one id is meant; an attribute that is ``None`` lets all pass."""
 
-    def __init__(self, client: StoreClient) -> None:
-        self._client = client
+    tenant: str | None = None  # its name; empty for tasks that name none
+    partition: int | None = None
 
-    async def drop(self, id_: str) -> Left | None:
+    def passes(self, found: Found) -> bool:
+        """Whether it may be meant; the tenant of a task that is over isn't known."""
+        is_known = self.tenant is not None and found.state not in OVER
+        return not is_known or (found.tenant or "") == self.tenant
+
+
+ANY = Choice()
+
+
+async def choose(namespace: Namespace, id_: str, choice: Choice = ANY) -> tuple[int, Found] | None:
+    """Find the task of an id, and its partition; ``None`` if none is meant.
+
+    Raises:
+        AmbiguousId: there are several.
+        StoreUnavailable: no partition that answers has it, and some partition is away.
+    """
+
+    async def look(client: StoreClient) -> Found | None:
+        found = await find_task(client, id_)
+        return found if found is not None and choice.passes(found) else None
+
+    found: Mapping[int, Found] = {}
+    if choice.partition is None:
+        found = await namespace.seek(look)
+    elif choice.partition < len(namespace):
+        task = await namespace.ask(choice.partition, look)
+        found = {} if task is None else {choice.partition: task}
+    meant = _meant(found, choice)
+    if len(meant) > 1:
+        raise AmbiguousId(
+            id_, [await _described(namespace, number, each) for number, each in meant.items()]
+        )
+    return next(iter(meant.items()), None)
+
+
+def _meant(found: Mapping[int, Found], choice: Choice) -> Mapping[int, Found]:
+    """Those that may be meant: of one owner's tasks, living ones go before those that are over."""
+    living = {number: each for number, each in found.items() if each.state not in OVER}
+    has_one_owner = len({each.scope for each in found.values()}) == 1
+    if living and (has_one_owner or choice.tenant is not None):
+        return living
+    return dict([*found.items()][:1]) if has_one_owner else found
+
+
+async def _described(namespace: Namespace, number: int, found: Found) -> str:
+    """How one of several differs from the others, in words."""
+    facts = [f"partition {number}: {found.state}", f"type {found.type or 'none'}"]
+    facts += [f"group {found.group}"] if found.group else []
+    if found.state in OVER:
+        facts.append(f"of application and tenant {found.scope or 'unknown'} (a digest)")
+    else:
+        facts.append(await _application(namespace, number, found))
+        facts.append(f"tenant {found.tenant}" if found.tenant else "no tenant")
+    return ", ".join(facts)
+
+
+async def _application(namespace: Namespace, number: int, found: Found) -> str:
+    """The application that its body or headers name, if its scope was made of that."""
+    app = None
+    try:
+        envelope = await namespace.ask(number, lambda client: _read_envelope(client, found.id))
+    except StoreUnavailable:
+        envelope = None
+    if envelope is not None and namespace.router is not None:
+        app = namespace.router().application_of(envelope.body, envelope.headers)
+    if scope_of(app, found.tenant) != found.scope:
+        return "application unknown"
+    return f"application {app}" if app else "no application"
+
+
+class Tasks:
+    """The tasks of a namespace; a `Choice` says which one, if several have one id.
+
+    An id doesn't tell its partition, so all are searched. Each call may be made again.
+    """
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+
+    async def find(self, id_: str, choice: Choice = ANY) -> Found | None:
+        """Find a task by its id, or ``None``: it never was, or isn't in the history any more.
+
+        Raises:
+            AmbiguousId: several tasks have it.
+            StoreUnavailable: no partition that answers has it, and some partition is away.
+        """
+        found = await choose(self._namespace, id_, choice)
+        return None if found is None else found[1]
+
+    async def envelope(self, id_: str, choice: Choice = ANY) -> Envelope | None:
+        """The headers and the body of a task that waits or runs, or ``None``: it is over.
+
+        For a dead letter see `DeadLetters.envelope`, which knows where its body lies.
+
+        Raises:
+            AmbiguousId: several tasks have the id.
+            StoreUnavailable: no partition that answers has it, and some partition is away.
+        """
+        found = await choose(self._namespace, id_, choice)
+        if found is None:
+            return None
+        return await self._namespace.ask(found[0], lambda client: _read_envelope(client, id_))
+
+    async def drop(self, id_: str, choice: Choice = ANY) -> Left | None:
         """Remove a task that waits, or is delayed, for good. Its group goes on.
 
         Returns:
             ``None`` if it is dropped, else why it was left.
 
         Raises:
+            AmbiguousId: several tasks have the id.
             StoreUnavailable: no answer; it may be dropped.
         """
-        found = await find_task(self._client, id_)
-        left = _left(found)
-        if found is None or left is not None:
-            return left
-        line = history_line(
-            "dropped",
-            found.type,
-            found.group,
-            found.attempt,
-            found.crashes,
-            lost_leases=found.lost_leases,
-        )
-        place = 0
-        while place >= 0:
-            dropped, place = await self._client.run(
-                OperatorVerb.DROP_WAITING, id_, found.group or "", line, place, LOOKED_AT
-            )
-            if dropped:
-                return None
-        # It was claimed, or ended, since: say which.
-        return _left(await find_task(self._client, id_)) or "running"
+        return await self._act(id_, choice, _drop)
 
-    async def run_now(self, id_: str) -> Left | None:
+    async def run_now(self, id_: str, choice: Choice = ANY) -> Left | None:
         """Make a delayed task due.
 
         Returns:
             ``None`` if it is due from now on, else why it was left.
 
         Raises:
+            AmbiguousId: several tasks have the id.
             StoreUnavailable: no answer; it may be due.
         """
-        found = await find_task(self._client, id_)
-        left = _left(found)
-        if found is None or left is not None:
-            return left
-        if await self._client.run(OperatorVerb.RUN_NOW, id_, found.group or ""):
-            return None
-        return "due"
+        return await self._act(id_, choice, _run_now)
+
+    async def _act(
+        self,
+        id_: str,
+        choice: Choice,
+        act: Callable[[StoreClient, Found], Awaitable[Left | None]],
+    ) -> Left | None:
+        chosen = await choose(self._namespace, id_, choice)
+        if chosen is None:
+            return "unknown"
+        place, found = chosen
+        return _left(found) or await self._namespace.ask(place, lambda client: act(client, found))
+
+    def choice_of(self, group: str) -> Choice:
+        """Chooses the task in the partition of a group."""
+        return Choice(partition=self._namespace.place_of(group))
 
     async def delayed_of(self, group: str) -> list[str]:
-        """The delayed tasks of a group, by bounded looks; one that moves may be missed."""
-        held: list[str] = []
-        aside: list[str] = []
-        for place, ids in (("lane", held), ("aside", aside)):
-            passed, looked = 0, LOOKED_AT
-            while looked == LOOKED_AT:
-                looked, found = await self._client.run(
-                    OperatorVerb.DELAYED_OF, group, place, passed, LOOKED_AT
-                )
-                passed += looked
-                ids += [id_.decode() for id_ in found]
-        return [*reversed(held), *aside]  # the next to run first
+        """The delayed tasks of a group, by bounded looks; one that moves may be missed.
+
+        Those in its lane, the next to run first, come in front of those that stand aside.
+
+        Raises:
+            StoreUnavailable: its partition is away.
+        """
+        place = self._namespace.place_of(group)
+        return await self._namespace.ask(place, lambda client: _delayed_of(client, group))
+
+
+async def _drop(client: StoreClient, found: Found) -> Left | None:
+    line = history_line(
+        "dropped",
+        found.type,
+        found.group,
+        found.attempt,
+        found.crashes,
+        lost_leases=found.lost_leases,
+    )
+    position: Sequence[Argument] = ("line", "")
+    while position:
+        dropped, *position = await client.run(
+            OperatorVerb.DROP_WAITING, found.id, found.group or "", line, *position, LOOKED_AT
+        )
+        if dropped:
+            return None
+    # It was claimed, or ended, since: say which.
+    return _left(await find_task(client, found.id)) or "running"
+
+
+async def _run_now(client: StoreClient, found: Found) -> Left | None:
+    is_due = await client.run(OperatorVerb.RUN_NOW, found.id, found.group or "")
+    return None if is_due else "due"
+
+
+async def _delayed_of(client: StoreClient, group: str) -> list[str]:
+    held: list[str] = []
+    aside: list[str] = []
+    for place, ids in (("lane", held), ("aside", aside)):
+        passed, looked = 0, LOOKED_AT
+        while looked == LOOKED_AT:
+            looked, found = await client.run(
+                OperatorVerb.DELAYED_OF, group, place, passed, LOOKED_AT
+            )
+            passed += looked
+            ids += [id_.decode() for id_ in found]
+    return [*reversed(held), *aside]  # the next to run first
 
 
 def _left(found: Found | None) -> Left | None:

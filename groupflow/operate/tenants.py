@@ -1,13 +1,17 @@
-"""Tenants of one store: which are counted apart, and what of each waits and runs."""
+"""Tenants: which are counted apart, and what of each waits and runs.
+
+Each lies in as many partitions as its groups do.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from groupflow.operate.replies import named
-from groupflow.operate.scripts import OperatorVerb
+from groupflow.core.errors import StoreUnavailable
+from groupflow.operate.namespace import Away, Namespace
+from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import seconds
 
@@ -17,15 +21,6 @@ _SCOPE = 8  # digits of a tenant's scope in front of its name
 
 
 LimitedBy: TypeAlias = Literal["concurrency", "rate", "closed"]
-
-
-@dataclass(frozen=True, slots=True)
-class TenantNames:
-    """Some tenants, each its scope and name."""
-
-    tenants: list[bytes]
-    looked_at: int
-    next: int | None  # where the next ones begin, None at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +41,69 @@ class TenantRow:
     by_hand_until: float | None  # until when its limits are by hand
 
 
-async def find_tenants(
-    client: StoreClient, *, begin: int = 0, limit: int = 50, name: str = ""
-) -> TenantNames:
-    """Some of the tenants that are counted apart, those at their limits first.
+@dataclass(frozen=True, slots=True)
+class TenantPage:
+    """Some of the tenants that are counted apart, those at their limits first."""
 
-    A name is searched for among so many at most. So there may be none, and yet more to come.
+    at: float  # Unix seconds by Redis's clock
+    looked_at: int  # entries that were looked at for this page
+    next: str | None  # cursor of the next page, None at the end
+    tenants: list[TenantRow]
+    away: list[Away] = field(default_factory=list)  # partitions that are missing from all of this
+
+
+async def list_tenants(
+    namespace: Namespace, *, cursor: str = "0", limit: int = 50, name: str = ""
+) -> TenantPage:
+    """A page of them, one partition after another; each tenant with its sums over all partitions.
 
     Args:
-        client: the store.
-        begin: 0, or `next` of the look before.
+        namespace: the partitions.
+        cursor: ``0``, or `next` of the page before.
         limit: tenants at most; the last step of HSCAN may bring more.
         name: that they must have; empty for any.
+
+    Raises:
+        StoreUnavailable: no partition answers.
+        ValueError: the cursor isn't valid here.
+    """
+    partition, place = _place(cursor, len(namespace))
+    found: list[bytes] = []
+    looked, following = 0, ""
+    try:
+        found, looked, following = await namespace.ask(
+            partition, lambda client: _find(client, place, limit, name)
+        )
+    except StoreUnavailable:
+        if partition + 1 == len(namespace):
+            raise
+    is_last = not following and partition + 1 == len(namespace)
+    parts = await namespace.ask_all(lambda client: _read(client, found))
+    rows = []
+    for number in range(len(found)):
+        known = {n: told[number] for n, (_, told) in parts.by_partition.items()}
+        held = [(n, row) for n, row in known.items() if row is not None]
+        if held and held[0][0] >= partition:  # else an earlier partition's page had it
+            rows.append(_sum([row for _, row in held], len(namespace)))
+    return TenantPage(
+        at=max(at for at, _ in parts.all),
+        looked_at=looked,
+        next=None if is_last else f"{following or 0}-{partition if following else partition + 1}",
+        tenants=rows,
+        away=parts.away,
+    )
+
+
+async def _find(
+    client: StoreClient, place: str, limit: int, name: str
+) -> tuple[list[bytes], int, str]:
+    """Some of the tenants of a partition, each its scope and name, by a bounded look.
+
+    Returns:
+        They, how many entries were looked at, and where the next ones begin, empty at the end.
     """
     found: list[bytes] = []
-    looked, place = 0, str(begin)
+    looked = 0
     for _ in range(_LOOKS):
         most = _LOOK if name else max(1, limit - len(found))
         following, number, tenants = await client.run(OperatorVerb.TENANTS, place, most, name)
@@ -68,10 +111,10 @@ async def find_tenants(
         looked, place = looked + number, following.decode()
         if not place or len(found) >= limit:
             break
-    return TenantNames(found, looked, int(place) if place else None)
+    return found, looked, place
 
 
-async def read_tenants(
+async def _read(
     client: StoreClient, tenants: Sequence[bytes]
 ) -> tuple[float, list[TenantRow | None]]:
     """What waits and runs of each, and when that was; None if nothing does."""
@@ -98,4 +141,31 @@ def _row(tenant: bytes, row: Sequence[object], at: int) -> TenantRow:
         limited_by=limited_by if waits else None,
         until=seconds(free) if free is not None and free > at and waits else None,
         by_hand_until=facts.get("by_hand"),
+    )
+
+
+def _place(cursor: str, count: int) -> tuple[int, str]:
+    """The partition in which a page begins, and the place there."""
+    if cursor == "0":
+        return 0, cursor
+    place, _, partition = cursor.partition("-")
+    if not (place.isdecimal() and partition.isdecimal() and int(partition) < count):
+        raise ValueError("this cursor is of another list")
+    return int(partition), place
+
+
+def _sum(rows: Sequence[TenantRow], partitions: int) -> TenantRow:
+    """One row of a tenant's shares; it stands if it stands in all partitions where tasks wait."""
+    waiting = [row for row in rows if row.groups + row.plain]
+    stands = bool(waiting) and all(row.limited_by for row in waiting)
+    last = max(waiting, key=lambda row: row.until or 0.0) if stands else None
+    return replace(
+        rows[0],
+        groups=sum(row.groups for row in rows),
+        plain=sum(row.plain for row in rows),
+        running=sum(row.running for row in rows),
+        concurrency=rows[0].concurrency * partitions,
+        oldest=min((row.oldest for row in rows if row.oldest is not None), default=None),
+        limited_by=last.limited_by if last else None,
+        until=last.until if last else None,
     )

@@ -1,20 +1,23 @@
-"""The whole store at one instant: what waits, runs and is over, and the daemons."""
+"""Totals: what waits, runs and is over, and the daemons."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import chain
 from typing import Any
 
 from groupflow.core.limits import SetByHand
-from groupflow.operate.away import Away
 from groupflow.operate.daemons import KnownDaemon, known_daemon
 from groupflow.operate.groups import paused_by
-from groupflow.operate.limits import set_by_hand
-from groupflow.operate.replies import named
-from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.limits import set_by_hand, together
+from groupflow.operate.namespace import Away, Namespace
+from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import seconds
+
+_NOT_SUMMED = {"at", "waited_plain", "waited_grouped"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +136,65 @@ class Totals:
         }
 
 
-async def read_totals(client: StoreClient) -> Totals:
-    """Read all of it in one instant."""
+async def read_totals(namespace: Namespace) -> Totals:
+    """Totals of all partitions, each read in one instant of its own.
+
+    Raises:
+        StoreUnavailable: none answers.
+    """
+    answers = await namespace.ask_all(totals_in)
+    return sum_of(answers.by_partition, answers.away)
+
+
+def sum_of(parts: Mapping[int, Totals], away: Sequence[Away]) -> Totals:
+    """Totals of several partitions together; those of one alone stay as they are.
+
+    Args:
+        parts: the totals, by partition.
+        away: the partitions that are missing.
+    """
+    first, *others = parts.values()
+    if not others:
+        return replace(first, away=[*away])
+    every = (first, *others)
+    sums = {
+        name: sum(getattr(part, name) for part in every)
+        for name in (each.name for each in fields(Totals) if each.type == "int")
+    }
+    sums["limited_tenants"] = max(part.limited_tenants for part in every)  # each knows all of them
+    largest = {name: max(getattr(part, name) for part in every) for name in _NOT_SUMMED}
+    holds = [part.everything_paused for part in every if part.everything_paused]
+    return Totals(
+        **sums,
+        **largest,
+        everything_paused=min(holds, key=lambda hold: hold.since, default=None),
+        daemons=_by_name(chain.from_iterable(part.daemons for part in every)),
+        # A daemon reports the same to all partitions.
+        intake=[*{each.daemon: each for part in every for each in part.intake}.values()],
+        by_hand=together(part.by_hand for part in every),
+        held_back=[each for part in every for each in part.held_back],
+        away=[*away],
+    )
+
+
+def _by_name(told: Iterable[DaemonStatus]) -> list[DaemonStatus]:
+    """Each daemon once, as its newest session reports it, with its longest silence anywhere."""
+    found: dict[str, DaemonStatus] = {}
+    silence: dict[str, float] = {}
+    for each in told:
+        silence[each.name] = max(each.heartbeat_age, silence.get(each.name, 0.0))
+        known = found.get(each.name)
+        if known is None or each.heartbeat_age < known.heartbeat_age:
+            found[each.name] = each
+    return [replace(each, heartbeat_age=silence[name]) for name, each in found.items()]
+
+
+async def totals_in(client: StoreClient) -> Totals:
+    """Totals of a partition, read in one instant."""
     facts = named(await client.run(OperatorVerb.STATUS), "at", "waited_plain", "waited_grouped")
     count = Counter({name: int(number) for name, number in named(facts.pop("count")).items()})
     known = [known_daemon(row) for row in facts.pop("daemons")]
-    by_hand = [set_by_hand(*map(bytes.decode, row)) for row in facts.pop("by_hand")]
+    by_hand = [set_by_hand(*row) for row in facts.pop("by_hand")]
     note, ends = facts.pop("everything_paused", None), facts.pop("everything_ends", None)
     until = None if ends is None else seconds(ends)
     recovering = [seconds(int(each)) for each in facts.pop("recovering", ())]

@@ -33,12 +33,10 @@ from prometheus_client.utils import floatToGoString
 
 from groupflow.core.errors import GroupflowError
 from groupflow.core.measures import OTHER, PAUSES, Histogram, Measures, Vitals
-from groupflow.operate.pools import PoolStatus, read_pools
-from groupflow.operate.schedules import Schedule, read_schedules
-from groupflow.operate.totals import Totals, read_totals
-from groupflow.operate.whole.figures import sum_of
-from groupflow.operate.whole.namespace import Namespace
-from groupflow.operate.whole.pools import sum_of_pools
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.pools import PoolStatus, pools_in, sum_of_pools
+from groupflow.operate.schedules import Schedule, schedules_in
+from groupflow.operate.totals import Totals, sum_of, totals_in
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.ops.snapshots import Snapshot
 from groupflow.store.client import StoreClient
@@ -63,8 +61,8 @@ class _Answer(NamedTuple):
 
 
 async def _look(client: StoreClient) -> _Answer:
-    pools = (await read_pools(client, workers=0)).pools
-    return _Answer(await read_totals(client), await read_schedules(client), pools, monotonic())
+    pools = await pools_in(client, workers=0)
+    return _Answer(await totals_in(client), await schedules_in(client), pools, monotonic())
 
 
 class StoreMetrics(Collector):

@@ -20,8 +20,7 @@ import structlog
 from groupflow.core.backoff import Backoff
 from groupflow.core.errors import GroupflowError, PoolFull
 from groupflow.core.outcome import wrong_stage
-from groupflow.operate.pools import PoolStatus
-from groupflow.operate.whole.pools import read_all_pools
+from groupflow.operate.pools import PoolStatus, read_pools
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.problems import Refused
@@ -232,12 +231,12 @@ class Pools:
     @Endpoint("GET", "/pools", "The pools, and who holds how much", reads=True)
     async def _pools(self) -> list[PoolStatus]:
         names = list(self._context.facts.settings.pools)
-        return await read_all_pools(self._context.namespace, names)
+        return await read_pools(self._context.namespace, names)
 
     @_look_at("/pools/{pool}", "What waits in a pool, and who holds how much of it")
     async def _pool(self, caller: Caller) -> PoolStatus:
         name = self._pool_of(caller)
-        return (await read_all_pools(self._context.namespace, [name]))[0]
+        return (await read_pools(self._context.namespace, [name]))[0]
 
     @_pull("/claims", "Top a worker up to a limit; answers with all that it holds")
     async def _claim(self, wanted: Wanted, caller: Caller) -> GivenTasks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from groupflow.core.measures import UpkeepMeasures
-from groupflow.operate.dead import DeadLetters
+from groupflow.operate.dead import remove_expired
 from groupflow.store.client import StoreClient
 from groupflow.store.history import roll_history, sweep_renamed
 
@@ -17,9 +17,9 @@ PAUSE = 60.0  # seconds; a dead letter that stays a minute longer costs nothing
 ROLL_PAUSE = 15.0  # seconds; a segment closed a little late only costs a little memory
 
 
-async def sweep(letters: DeadLetters, retention: float, measures: UpkeepMeasures) -> float:
+async def sweep(client: StoreClient, retention: float, measures: UpkeepMeasures) -> float:
     """Remove `AT_ONCE` of them at most. Returns the seconds until the next pass."""
-    ids = await letters.sweep(retention, AT_ONCE)
+    ids = await remove_expired(client, retention, AT_ONCE)
     measures.expired += len(ids)
     for id_ in ids:
         log.info("dead.expired", task=id_)

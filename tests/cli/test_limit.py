@@ -15,7 +15,7 @@ from groupflow.cli import app
 from groupflow.cli.exits import Exit
 from groupflow.core.errors import StoreUnavailable
 from groupflow.core.limits import HandLimit
-from groupflow.operate.whole.limits import LimitsByHand
+from groupflow.operate.limits import LimitsByHand
 from groupflow.servers import RedisServer
 from tests.cli.test_partitions import agreed
 from tests.operate.spread import Spread

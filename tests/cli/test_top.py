@@ -51,12 +51,12 @@ async def fill(bench: Bench) -> None:
     await daemon.settle(bury(claims["parked"], park=True))
     await daemon.claim("plain", "w3")
     await bench.enqueue(arrival("n0", "next"), arrival("s0", "stopped"))
-    await Groups(bench.client).pause("stopped", "me")
+    await Groups(bench.namespace).pause("stopped", "me")
 
 
 async def test_the_reader_tells_each_state(bench: Bench) -> None:
     await fill(bench)
-    rows = {row.group: row for row in await read_busy(bench.client)}
+    rows = {row.group: row for row in await read_busy(bench.namespace)}
     states = {group: (row.state, row.waiting) for group, row in rows.items()}
     assert states == {
         "ready": ("running", 3),
@@ -75,7 +75,7 @@ async def test_the_reader_tells_each_state(bench: Bench) -> None:
 async def test_the_reader_is_bounded(bench: Bench) -> None:
     """However many groups wait, a look sees 200 of them."""
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(450)))
-    assert len(await read_busy(bench.client)) == 200
+    assert len(await read_busy(bench.namespace)) == 200
 
 
 async def test_one_look(bench: Bench, redis_server: RedisServer, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ async def test_a_pause_is_told_first(
 ) -> None:
     """That all stands still is the first thing that anybody wants to know."""
     await fill(bench)
-    await Groups(bench.client).pause(ALL, "ada\x1b[2J")
+    await Groups(bench.namespace).pause(ALL, "ada\x1b[2J")
     config = config_of(bench, redis_server, tmp_path)
     top = _top(config, "--once").stdout.decode()
     assert "PAUSED: everything, by ada" in top.splitlines()[1]
@@ -193,7 +193,9 @@ def look_at(at: float, *, done: int = 0, groups: int = 0, daemons: int = 1, dead
         ),
         [Busy(f"g{n}:" + "x" * 200, "ready", n) for n in range(groups)],
         [
-            DeadLetter(f"i{n}", "t", "\x1b[31m", None, "y" * 300, "Dead", 1, 0.0, False)
+            DeadLetter(
+                f"i{n}", "t", "\x1b[31m", None, "y" * 300, "Dead", 1, 0.0, False, partition=0
+            )
             for n in range(dead)
         ]
         if dead

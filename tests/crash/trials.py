@@ -17,8 +17,8 @@ import orjson
 from redis import Redis
 
 from groupflow.core.limits import Rate
-from groupflow.operate.archiving import place_of
-from groupflow.operate.bodies import archive_of
+from groupflow.core.places import Place
+from groupflow.operate.redrive import archive_of
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.settings.model import Settings
 from groupflow.store.keys import Keys
@@ -227,7 +227,7 @@ class Trials:
             if offset is None or message_id is None:
                 found.append(Violation("L7", f"the body of {id_} never left Redis"))
                 continue
-            packed = asyncio.run(archive.read(place_of(offset.decode(), message_id.decode())))
+            packed = asyncio.run(archive.read(Place(int(offset), message_id.decode())))
             if BALLAST.encode() not in packed:
                 found.append(Violation("S1", f"the body of {id_} is not where it says"))
         return found

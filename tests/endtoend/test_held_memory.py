@@ -15,8 +15,9 @@ import orjson
 import pytest
 
 from groupflow.cli.exits import Exit
-from groupflow.operate.bodies import whole_letter
 from groupflow.operate.dead import DeadLetters
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.redrive import whole_letter
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.load import load_settings
 from groupflow.store.client import StoreClient
@@ -77,8 +78,11 @@ async def _digests(rig: Rig, ids: list[str]) -> dict[str, bytes]:
     settings = load_settings(rig.config)
     client = StoreClient(rig.store.url, rig.keys)
     try:
-        letters = DeadLetters(client)
-        found = {id_: (await whole_letter(settings, letters, id_)).envelope.body for id_ in ids}
+        namespace, found = Namespace([client]), dict[str, bytes]()
+        for id_ in ids:
+            letter = await DeadLetters(namespace).find(id_)
+            assert letter is not None
+            found[id_] = (await whole_letter(settings, namespace, letter)).envelope.body
     finally:
         await client.close()
     return {id_: hashlib.sha256(body).digest() for id_, body in found.items()}

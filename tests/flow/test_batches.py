@@ -141,7 +141,7 @@ async def test_an_answer_of_another_length_is_none(bench: Bench) -> None:
         await made.until(lambda: _dead(bench) + bench.count("done") == 3)
         await made.stop()
     assert _dead(bench) == 2  # the last one alone had one answer
-    letter = await DeadLetters(bench.client).get("t0")
+    letter = await DeadLetters(bench.namespace).find("t0")
     assert letter is not None
     assert "answers for each of its 3 tasks, and not for 1" in letter.reason
 

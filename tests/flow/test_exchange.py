@@ -289,7 +289,7 @@ async def test_a_hold_hands_back_what_has_not_begun(bench: Bench) -> None:
         worker = asyncio.create_task(work(dispatcher, "w-0", ran, Random(1)))
         while claims.held < 1:
             await asyncio.sleep(0.01)
-        await Groups(bench.client).pause("g0", "me")
+        await Groups(bench.namespace).pause("g0", "me")
         exchanger.hold_back({"g0"})
         claims.go.set()
         while bench.count("done") < 3:

@@ -20,6 +20,7 @@ from groupflow.flow.admission import Admission
 from groupflow.flow.backpressure import Backpressure
 from groupflow.flow.entrance import Entrance, Gate
 from groupflow.flow.intake import LARGE_BODY, TURN_BYTES, Intake
+from groupflow.operate.namespace import Namespace
 from groupflow.operate.tasks import find_task
 from groupflow.operate.totals import read_totals
 from groupflow.settings.model import RabbitMQ, Settings
@@ -53,7 +54,7 @@ def intake_of(
 
 
 async def until_taken(client: StoreClient, number: int) -> None:
-    while (await read_totals(client)).queued_grouped < number:
+    while (await read_totals(Namespace([client]))).queued_grouped < number:
         await asyncio.sleep(0.02)
 
 
@@ -214,7 +215,7 @@ async def test_intake_pauses_at_a_backlog_and_goes_on_below_it(
         await until_taken(client, 10)
         while not any(log["event"] == "intake.paused" for log in logs):
             await asyncio.sleep(0.01)
-        held = (await read_totals(client)).queued_grouped
+        held = (await read_totals(Namespace([client]))).queued_grouped
         assert held < 1200, "it took everything in spite of the limit"
         order = await order_of(client, held)
         await until_taken(client, 1)

@@ -15,7 +15,8 @@ from redis import Redis
 from groupflow.core.limits import Limit, Limits, Rate, TenantLimit
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import Groups
-from groupflow.operate.tasks import WaitingTasks
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.tasks import Tasks
 from groupflow.store import given
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
@@ -137,9 +138,9 @@ class Machine(RuleBasedStateMachine):
         self.raw.flushdb()
         self.promise = Promise(is_limited=self.limited)
         self.enqueuer = Enqueuer(self.client)
-        self.letters = DeadLetters(self.client)
-        self.group_verbs = Groups(self.client)
-        self.waiting = WaitingTasks(self.client)
+        self.letters = DeadLetters(Namespace([self.client]))
+        self.group_verbs = Groups(Namespace([self.client]))
+        self.waiting = Tasks(Namespace([self.client]))
         limits = LIMITS if self.limited else Limits()
         self.daemons = {name: Daemon(self.client, name, limits) for name in DAEMONS}
         self.pullers = {name: PullingWorker(self.client, name) for name in PULLERS}

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from groupflow.core.limits import HandLimit
-from groupflow.operate import limits
 from groupflow.operate.groups import ALL
+from groupflow.operate.limits import LimitsByHand
+from groupflow.operate.namespace import Namespace
 from groupflow.store.history import roll_history, sweep_renamed
 from groupflow.store.keys import split_element
 from groupflow.store.scripts import Verb
@@ -77,10 +78,12 @@ class TimeAndPeople(Machine):
         """Somebody lets other than its configured number of a group run at once, or ends that."""
         if most:
             limit = HandLimit("group", group, most)
-            self.twice(lambda: limits.begin(self.client, limit, "me", HOUR), again=again)
+            self.twice(
+                lambda: LimitsByHand(Namespace([self.client])).begin(limit, "me", HOUR), again=again
+            )
             self.promise.hands[group] = most
         else:
-            ended = self.run(limits.end(self.client, "group", group, "me"))
+            ended = self.run(LimitsByHand(Namespace([self.client])).end("group", group, "me"))
             assert ended == (self.promise.hands.pop(group, None) is not None)
 
     @rule(most=st.integers(-1, 5), again=st.booleans())
@@ -90,10 +93,12 @@ class TimeAndPeople(Machine):
             return
         if most >= 0:
             limit = HandLimit("tenant", "few", most)
-            self.twice(lambda: limits.begin(self.client, limit, "me", HOUR), again=again)
+            self.twice(
+                lambda: LimitsByHand(Namespace([self.client])).begin(limit, "me", HOUR), again=again
+            )
             self.promise.few_by_hand = most
         else:
-            ended = self.run(limits.end(self.client, "tenant", "few", "me"))
+            ended = self.run(LimitsByHand(Namespace([self.client])).end("tenant", "few", "me"))
             assert ended == (self.promise.few_by_hand is not None)
             self.promise.few_by_hand = None
 
@@ -113,7 +118,7 @@ class TimeAndPeople(Machine):
         if not dead:
             return
         task = self.promise.tasks[dead[pick % len(dead)]]
-        letter = self.run(self.letters.get(task.id))
+        letter = self.run(self.letters.find(task.id))
         assert letter is not None
         act = self.letters.drop if drop else self.letters.redrive
         assert self.twice(lambda: act(letter), again=again) == (not again)

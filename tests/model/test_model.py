@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, run_state_machine_as_test
 
+from groupflow.operate.namespace import Namespace
 from groupflow.operate.totals import read_totals
 from groupflow.store.scripts import Verb
 from tests.history.auditor import audit, leftovers
@@ -58,7 +59,7 @@ class StoreMachine(Runs, Pulls, Bursts, Lives, TimeAndPeople, Losses):
     @invariant()
     def totals_agree(self) -> None:
         """The status says what the promise says."""
-        status = self.run(read_totals(self.client))
+        status = self.run(read_totals(Namespace([self.client])))
         promise = self.promise
         assert status.queued_plain == promise.count("waiting", "aside", grouped=False)
         assert status.queued_grouped == promise.count("waiting", "aside", grouped=True)

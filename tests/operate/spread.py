@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 
-from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.namespace import Namespace
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival
 from groupflow.store.partitions import keys_of, partition_of

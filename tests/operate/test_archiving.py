@@ -82,8 +82,8 @@ async def test_errors_and_context_count_leave_and_come_back(bench: Bench) -> Non
     await archive(bench.client, [body], [Place(7, "m7")])
     life: Any = bench.raw.hgetall(bench.keys("life", "t"))
     assert sum(map(len, life.values())) < 500
-    letters = DeadLetters(bench.client)
-    letter = await letters.get("t")
+    letters = DeadLetters(bench.namespace)
+    letter = await letters.find("t")
     assert letter is not None
     assert letter.reason == f"{said[:REASON_SHOWN]} …", "it lies in pieces"
     assert letter.errors == []
@@ -109,7 +109,7 @@ async def test_what_is_no_envelope_keeps_its_errors_here(bench: Bench) -> None:
     (body,) = await bodies_for(bench, Session("d1"))
     assert (body.packed, body.goes_along) == (b"junk", False)
     await archive(bench.client, [body], [Place(0, "m")])
-    letter = await DeadLetters(bench.client).get("t")
+    letter = await DeadLetters(bench.namespace).find("t")
     assert letter is not None
     assert letter.errors[0]["message"] == REASON
 
@@ -119,8 +119,8 @@ async def test_a_redrive_wants_what_lies_where_the_letter_says(bench: Bench) -> 
     await bench.enqueue(arrival("t", dead="no"))
     (body,) = await bodies_for(bench, Session("d1"))
     await archive(bench.client, [body], [Place(2, "new")])
-    letters = DeadLetters(bench.client)
-    letter = await letters.get("t")
+    letters = DeadLetters(bench.namespace)
+    letter = await letters.find("t")
     assert letter is not None
     before, refusal = bench.dump(), ""
     try:
@@ -189,8 +189,8 @@ async def test_what_stays_counts_and_is_handed_to_nobody(bench: Bench) -> None:
     assert await bodies_for(bench, me) == [second]
     assert await archive(bench.client, [first], [Place(0, "m")]) == 0
     assert (bench.count("dead_bytes"), (await bench.status()).dead_staying) == (held, 1)
-    letters = DeadLetters(bench.client)
-    letter = await letters.get(first.id)
+    letters = DeadLetters(bench.namespace)
+    letter = await letters.find(first.id)
     assert letter is not None
     assert await letters.drop(letter)
     assert (await bench.status()).dead_staying == 0

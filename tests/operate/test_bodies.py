@@ -20,9 +20,9 @@ from groupflow.broker.connection import connect, open_channel
 from groupflow.core.errors import ArchiveRefused, BodyRefused, BrokerUnavailable, StoreFull
 from groupflow.core.places import Place
 from groupflow.operate.archiving import oldest_bodies
-from groupflow.operate.bodies import whole_letter
 from groupflow.operate.dead import DeadLetters
-from groupflow.operate.redrive import Redriver
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.redrive import Redriver, whole_letter
 from groupflow.operate.totals import read_totals
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
@@ -147,14 +147,16 @@ async def test_what_is_no_envelope_leaves_and_comes_back(
     queue = f"archiving-{uuid4().hex}"
     with redis.Redis.from_url(redis_server.url) as raw:
         raw.hset(client.keys("tasks"), "t0", packed)
-    letters = DeadLetters(client)
-    assert (await letters.envelope("t0"))[0].body == packed
+    namespace = Namespace([client])
+    letter = await DeadLetters(namespace).find("t0")
+    assert letter is not None
+    assert (await DeadLetters(namespace).envelope("t0"))[0].body == packed
     stream = Archive(rabbitmq_server.url, queue, retention=60.0, name="test")
     settings = Settings(rabbitmq=RabbitMQ(url=SecretUrl(rabbitmq_server.url), queue=queue))
     try:
         assert await Archiver(client, Session("d1"), stream, 0, lambda: False).archive() == 2
         assert not await oldest_bodies(client, Session("d1"), 0, most=9, most_bytes=1)
-        whole = (await whole_letter(settings, letters, "t0")).envelope
+        whole = (await whole_letter(settings, namespace, letter)).envelope
         assert (whole.body, whole.type) == (packed, "t")
     finally:
         await forget(rabbitmq_server.url, queue)
@@ -228,8 +230,8 @@ async def test_a_body_that_rabbitmq_refuses_stops_no_other(
         assert await archiver.archive() == 0
     stays = [log["task"] for log in logs if log["event"] == "archive.body_stays"]
     assert stays == ["large", "larger"]
-    assert (await read_totals(client)).dead_staying == 2
-    letters = DeadLetters(client)
+    assert (await read_totals(Namespace([client]))).dead_staying == 2
+    letters = DeadLetters(Namespace([client]))
     for id_ in ("t0", "t1", *sizes):
         _, place = await letters.envelope(id_)
         assert (place is None) == (id_ in stays)
@@ -248,7 +250,7 @@ async def test_where_nothing_is_taken_nothing_is_marked(client: StoreClient) -> 
     stream = Refusing("amqp://nobody/", "q", retention=60.0, name="test")
     with pytest.raises(ArchiveRefused):
         await Archiver(client, await daemon(client, "d1"), stream, 0, lambda: False).archive()
-    assert (await read_totals(client)).dead_staying == 0
+    assert (await read_totals(Namespace([client]))).dead_staying == 0
     other = await daemon(client, "d2")
     assert len(await oldest_bodies(client, other, 0, most=9, most_bytes=10**6)) == 2
 
@@ -266,8 +268,8 @@ async def test_a_redrive_brings_back_no_more_than_there_is_room_for(
             await Archiver(first, await daemon(first, "d1"), stream, 0, lambda: False).archive()
         # The connection that brought the body is closed: Redis frees its buffer before it measures.
         async with opened(server.url, keys) as client:
-            letters = DeadLetters(client)
-            letter = await letters.get("large")
+            letters = DeadLetters(Namespace([client]))
+            letter = await letters.find("large")
             assert letter is not None
             used = (await letters.memory()).used
             room = used + 4_000_000  # less than the body needs
@@ -282,10 +284,10 @@ async def test_a_redrive_brings_back_no_more_than_there_is_room_for(
                     raw.config_set("maxmemory", own)
                     try:
                         with pytest.raises(StoreFull, match=limit):
-                            await Redriver(settings, letters).redrive(letter)
+                            await Redriver(settings, Namespace([client])).redrive(letter)
                     finally:
                         raw.config_set("maxmemory", 0)
                 unbound = settings.model_copy(update={"redis": RedisSettings(max_memory=0)})
-                assert await Redriver(unbound, letters).redrive(letter)
+                assert await Redriver(unbound, Namespace([client])).redrive(letter)
             finally:
                 await forget(rabbitmq_server.url, queue)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from groupflow.core.limits import HandLimit
-from groupflow.operate.whole.limits import LimitsByHand
-from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.limits import LimitsByHand
+from groupflow.operate.namespace import Namespace
 from groupflow.servers import RedisServer
 from groupflow.store.partitions import partition_of
 from groupflow.store.settlements import Release

@@ -9,9 +9,8 @@ import orjson
 from groupflow.operate import listing
 from groupflow.operate.dead import DeadLetters, Filter
 from groupflow.operate.groups import Groups
-from groupflow.operate.listing import ListedGroups, list_lane
-from groupflow.operate.whole.lists import list_groups
-from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.listing import ListedGroups, list_groups
+from groupflow.operate.namespace import Namespace
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.settlements import Retry
@@ -84,7 +83,7 @@ async def test_every_state(bench: Bench) -> None:
     running, dying = await daemon.claim("grouped", "w1", "w2")
     await daemon.settle(bury(dying, park=True))
     await bench.enqueue(arrival("h0", "hold", delay=600.0), arrival("p0", "stop"))
-    await Groups(bench.client).pause("stop", "me")
+    await Groups(bench.namespace).pause("stop", "me")
     (row,) = (await list_groups(Namespace([bench.client]), "running")).groups
     assert (row.group, row.by, row.waiting, row.head) == ("run", "d1, w1", 1, "r0")
     assert row.since is not None
@@ -105,16 +104,16 @@ async def test_lane(bench: Bench) -> None:
     first = await daemon.claim_one()
     error = {"attempt": 1, "error": "ValueError", "message": "no such row"}
     await daemon.settle(Retry(first, 600.0, [error]))
-    lane = await list_lane(bench.client, "g", limit=3)
+    lane = await Groups(bench.namespace).lane("g", limit=3)
     assert (lane.total, [task.id for task in lane.tasks]) == (9, ["t0", "t1", "t2"])
     head = lane.tasks[0]
     assert (head.attempt, head.errors) == (2, [error])
     assert head.due is not None
     assert head.due > lane.at
-    rest = await list_lane(bench.client, "g", passed=7, limit=3)
+    rest = await Groups(bench.namespace).lane("g", passed=7, limit=3)
     assert [task.id for task in rest.tasks] == ["t7", "t8"]
-    assert (await list_lane(bench.client, "g", passed=50)).tasks == []
-    assert (await list_lane(bench.client, "nobody")).total == 0
+    assert (await Groups(bench.namespace).lane("g", passed=50)).tasks == []
+    assert (await Groups(bench.namespace).lane("nobody")).total == 0
 
 
 async def test_dead_letters_by_page(bench: Bench) -> None:
@@ -123,7 +122,7 @@ async def test_dead_letters_by_page(bench: Bench) -> None:
         reason = "no type" if n % 2 else "too old"
         envelope = Envelope("t", None, "42", None, {"h": "x" * (5000 * (n == 3))}, body)
         await bench.enqueue(Arrival(f"d{n}", envelope, dead=reason))
-    letters = DeadLetters(bench.client)
+    letters = DeadLetters(bench.namespace)
     page = await letters.page(Filter(), limit=3)
     assert [letter.id for letter in page.letters] == ["d6", "d5", "d4"]
     assert page.next == 3

@@ -10,12 +10,11 @@ import pytest
 from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.dead import DeadLetters, DeadStory, Filter
 from groupflow.operate.groups import Groups
-from groupflow.operate.listing import ListedGroups, list_lane
+from groupflow.operate.listing import ListedGroups, ListedState, list_groups, list_tasks
+from groupflow.operate.namespace import Namespace
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.operate.tasks import ListedState, find_task, list_tasks
+from groupflow.operate.tasks import find_task
 from groupflow.operate.totals import read_totals
-from groupflow.operate.whole.lists import list_groups
-from groupflow.operate.whole.namespace import Namespace
 from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival
@@ -108,19 +107,19 @@ async def _look_at_all(shop: Bench, make: Any) -> None:
         assert (found.id, found.state, found.type, found.tenant) == (id_, state, "import", "acme")
     listed: tuple[ListedState, ...] = ("queued", "running", "delayed", "done")
     for each in listed:
-        await list_tasks(client, each, 100)
+        await list_tasks(Namespace([client]), each, 100)
     of_groups: tuple[ListedGroups, ...] = ("ready", "running", "delayed")
     for group_state in of_groups:
         for row in (await list_groups(Namespace([client]), group_state, tenant="acme")).groups:
             assert (row.type, row.tenant) == ("import", "acme")
     for group in ("run", "staged", "hold", "fail"):
-        lane = await list_lane(client, group)
+        lane = await Groups(Namespace([client])).lane(group)
         assert [(task.type, task.tenant) for task in lane.tasks] == [("import", "acme")]
-        assert (await Groups(client).why(group)).head
-    assert (await list_lane(client, "fail")).tasks[0].errors[0]["error"] == "E"
-    await read_totals(client)
-    await read_tops(client)
-    await read_busy(client)
+        assert (await Groups(Namespace([client])).why(group)).head
+    assert (await Groups(Namespace([client])).lane("fail")).tasks[0].errors[0]["error"] == "E"
+    await read_totals(Namespace([client]))
+    await read_tops(Namespace([client]))
+    await read_busy(Namespace([client]))
     await _look_at_the_dead(client, make)
     await daemon.settle(Retry(claims["r0"], 60.0, []))
     shop.events.clear()  # retries are the model's business
@@ -128,11 +127,11 @@ async def _look_at_all(shop: Bench, make: Any) -> None:
 
 
 async def _look_at_the_dead(client: StoreClient, make: Any) -> None:
-    letters = DeadLetters(client)
+    letters = DeadLetters(Namespace([client]))
     page = await letters.page(Filter(tenant="acme"))
     told = [(each.id, each.type, each.attempts, each.died_at_the_door) for each in page.letters]
     assert told == [("d", "import", 1, False), ("door", "import", 0, True)]
-    story = await letters.get("d")
+    story = await letters.find("d")
     assert story is not None
     assert (story.group, story.errors[0]["message"]) == ("dying", "broken")
     assert (await letters.envelope("d"))[0].body == make("x").envelope.body
@@ -144,7 +143,7 @@ async def test_a_filter_is_tried_where_the_letters_are(bench: Bench) -> None:
     daemon = await bench.daemon()
     for _ in range(2):
         await daemon.settle(bury(await daemon.claim_one(), "gone (50%)"))
-    letters = DeadLetters(bench.client)
+    letters = DeadLetters(bench.namespace)
 
     async def found(**wanted: str) -> list[str]:
         return sorted(letter.id for letter in (await letters.page(Filter(**wanted))).letters)
@@ -166,7 +165,7 @@ async def test_a_filter_is_tried_where_the_letters_are(bench: Bench) -> None:
 async def test_a_page_ends_where_it_has_enough(bench: Bench) -> None:
     """And the next one begins behind the last letter that was looked at."""
     await bench.enqueue(*(arrival(f"{n:03}", dead="odd" if n % 2 else "even") for n in range(9)))
-    letters = DeadLetters(bench.client)
+    letters = DeadLetters(bench.namespace)
     page = await letters.page(Filter(reason="odd"), limit=2)
     assert ([each.id for each in page.letters], page.looked_at, page.next) == (["007", "005"], 4, 4)
     page = await letters.page(Filter(reason="odd"), passed=4, limit=2)
@@ -178,8 +177,8 @@ async def test_a_page_ends_where_it_has_enough(bench: Bench) -> None:
 async def test_what_died_at_the_door_is_routed_once(bench: Bench) -> None:
     """Once it has had a route, a later death of it is as any other."""
     await bench.enqueue(arrival("a0", dead="no tenant"))
-    letters = DeadLetters(bench.client)
-    letter = await letters.get("a0")
+    letters = DeadLetters(bench.namespace)
+    letter = await letters.find("a0")
     assert letter is not None
     assert letter.died_at_the_door
     assert await letters.redrive(letter, Envelope("other", "a", "43", "crm", {}, b"{}"))
@@ -189,7 +188,7 @@ async def test_what_died_at_the_door_is_routed_once(bench: Bench) -> None:
     daemon = await bench.daemon()
     claim = await daemon.claim_one()
     await daemon.settle(bury(claim))
-    letter = await letters.get("a0")
+    letter = await letters.find("a0")
     assert letter is not None
     assert (letter.died_at_the_door, letter.type, letter.tenant) == (False, "other", "43")
     assert letter.attempts == 1
@@ -198,8 +197,8 @@ async def test_what_died_at_the_door_is_routed_once(bench: Bench) -> None:
 
 async def test_a_letter_that_is_none_has_neither_story_nor_body(bench: Bench) -> None:
     await bench.enqueue(heavy("a0", "a"))
-    letters = DeadLetters(bench.client)
-    assert await letters.get("a0") is None
+    letters = DeadLetters(bench.namespace)
+    assert await letters.find("a0") is None
     body = None
     with suppress(KeyError):
         body = (await letters.envelope("a0"))[0].body
@@ -209,4 +208,4 @@ async def test_a_letter_that_is_none_has_neither_story_nor_body(bench: Bench) ->
 
 async def _dead(bench: Bench, one: Arrival) -> DeadStory | None:
     await bench.enqueue(one)
-    return await DeadLetters(bench.client).get(one.id)
+    return await DeadLetters(bench.namespace).find(one.id)

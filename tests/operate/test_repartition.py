@@ -15,6 +15,7 @@ from groupflow.core.errors import ConfigError, OtherLayout, StoreUnavailable
 from groupflow.core.limits import Debounce, Limits, TenantLimit
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.moving import DaemonsRun
+from groupflow.operate.namespace import Namespace
 from groupflow.operate.repartition import Repartition, TasksLeft
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.servers import RedisServer
@@ -102,7 +103,7 @@ async def fill(world: World, groups: Sequence[str] = GROUPS) -> None:
         await daemon.register()  # what it ran are suspects now
         await daemon.sessions.leave()
     for group in groups[:4]:
-        await Groups(world.bench_of(group).client).pause(group, "me")
+        await Groups(world.bench_of(group).namespace).pause(group, "me")
 
 
 def bursts_of(snapshots: Sequence[Snapshot]) -> dict[bytes, str]:
@@ -223,9 +224,9 @@ async def test_groups_go_on_in_order(make_world: Callable[[int], World]) -> None
     world.count = 5
     ran: dict[str, list[str]] = {}
     for bench in world.at(5):
-        await Groups(bench.client).resume(ALL)
+        await Groups(bench.namespace).resume(ALL)
         for group in GROUPS:
-            await Groups(bench.client).resume(group)
+            await Groups(bench.namespace).resume(group)
         daemon = await bench.daemon()
         for _ in range(100):
             claims = await daemon.claim("grouped", "w1", "w2")
@@ -337,7 +338,7 @@ async def is_taken(home: StoreClient, each: Arrival) -> bool:
 async def refused_too(home: StoreClient, each: Arrival) -> None:
     """Whatever else puts something where nothing was."""
     with pytest.raises(OtherLayout):
-        await Groups(home).pause("new", "me")
+        await Groups(Namespace([home])).pause("new", "me")
     with pytest.raises(OtherLayout):
         await Sessions(home, Session("slept"), 8.0).register({})
     for verb in (OperatorVerb.RUN_NOW, OperatorVerb.REDRIVE):

@@ -10,7 +10,8 @@ import pytest
 
 from groupflow.operate.busy import read_tops
 from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.sampling import (
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.statistics import (
     BOUNDS,
     INTERVAL,
     KEPT,
@@ -18,13 +19,12 @@ from groupflow.operate.sampling import (
     Latencies,
     Rates,
     Sample,
+    find_longest,
     quantile,
     rates_of,
     read_samples,
-    survey,
     take_sample,
 )
-from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.totals import read_totals
 from groupflow.store.settlements import Complete, Release
 from tests.store.bench import Bench, arrival
@@ -58,7 +58,7 @@ async def test_one_sample_an_interval(bench: Bench) -> None:
     assert await _sample(bench) == 1
     await bench.enqueue(arrival("c"))
     assert await _sample(bench) == 0
-    (sample,) = await read_samples(bench.client)
+    (sample,) = await read_samples(bench.namespace)
     assert (sample.queued, sample.running, sample.ready, sample.measured) == (2, 0, 1, 4)
     assert sample.taken_in is None
 
@@ -69,7 +69,7 @@ async def test_rates_are_between_two_samples(bench: Bench) -> None:
     daemon = await bench.daemon()
     await daemon.work_off()
     await _sample(bench, TINY)
-    before, after = await read_samples(bench.client)
+    before, after = await read_samples(bench.namespace)
     assert before.done is None
     assert after.done is not None
     assert after.done * (after.at - before.at) == pytest.approx(10, rel=0.01)
@@ -90,7 +90,7 @@ async def test_what_is_too_old_is_not_shown(bench: Bench) -> None:
     row = orjson.loads(packed)
     row[0] = f"{int(row[0]) - round((KEPT + 1) * INTERVAL * 1e6):016d}"
     bench.raw.hset(key, field, orjson.dumps(row))
-    assert await read_samples(bench.client) == []
+    assert await read_samples(bench.namespace) == []
 
 
 async def test_latency_of_what_was_accepted(bench: Bench) -> None:
@@ -128,13 +128,13 @@ def test_quantiles() -> None:
     assert 6.3 < high <= 10.0
 
 
-async def test_survey_finds_the_longest_in_steps(bench: Bench) -> None:
+async def test_the_longest_are_found_in_steps(bench: Bench) -> None:
     """Few groups a call: after enough calls the longest lane is known, wherever it stands."""
     for n in range(12):
         await bench.enqueue(*(arrival(f"g{n}-{i}", f"g{n:02}") for i in range(2 if n != 9 else 5)))
     for _ in range(5):
-        await bench.client.run(OperatorVerb.SURVEY, 3, 4)
-    tops = await read_tops(bench.client)
+        await bench.client.run(OperatorVerb.FIND_LONGEST, 3, 4)
+    tops = await read_tops(bench.namespace)
     assert (tops.longest[0].group, tops.longest[0].waiting) == ("g09", 5)
     assert len(tops.longest) == 4
     assert tops.slowest[0].group == "g00"
@@ -142,15 +142,15 @@ async def test_survey_finds_the_longest_in_steps(bench: Bench) -> None:
     assert tops.looked_at == 12
 
 
-async def test_survey_forgets_what_is_over(bench: Bench) -> None:
+async def test_what_is_over_is_forgotten(bench: Bench) -> None:
     await bench.enqueue(arrival("a", "g"), arrival("b", "g"))
-    await survey(bench.client)
-    assert [top.group for top in (await read_tops(bench.client)).longest] == ["g"]
+    await find_longest(bench.client)
+    assert [top.group for top in (await read_tops(bench.namespace)).longest] == ["g"]
     await (await bench.daemon()).work_off()
-    tops = await read_tops(bench.client)
+    tops = await read_tops(bench.namespace)
     assert (tops.longest, tops.slowest) == ([], [])
-    assert await survey(bench.client) == 1
-    assert await survey(bench.client) == 0
+    assert await find_longest(bench.client) == 1
+    assert await find_longest(bench.client) == 0
 
 
 async def test_tops_of_every_state(bench: Bench) -> None:
@@ -161,9 +161,9 @@ async def test_tops_of_every_state(bench: Bench) -> None:
     daemon = await bench.daemon()
     await daemon.claim("grouped", "w1")
     await bench.enqueue(arrival("p0", "pause"), arrival("q0", "ready"))
-    await Groups(bench.client).pause("pause", "me")
-    await survey(bench.client)
-    tops = await read_tops(bench.client)
+    await Groups(bench.namespace).pause("pause", "me")
+    await find_longest(bench.client)
+    tops = await read_tops(bench.namespace)
     states = {top.group: top.state for top in tops.slowest}
     assert states == {"run": "running", "hold": "delayed", "pause": "paused", "ready": "ready"}
     assert {top.group: top.state for top in tops.longest} == states
@@ -172,9 +172,9 @@ async def test_tops_of_every_state(bench: Bench) -> None:
 async def test_overview(bench: Bench) -> None:
     await bench.enqueue(arrival("a", "g"), arrival("b", "h"), arrival("c", dead="no type"))
     await bench.daemon()
-    groups = Groups(bench.client)
+    groups = Groups(bench.namespace)
     await groups.pause("g", "me")
-    found = await read_totals(bench.client)
+    found = await read_totals(bench.namespace)
     assert (found.groups, found.ready, found.paused, found.dead, found.taken_total) == (
         2,
         1,
@@ -185,6 +185,6 @@ async def test_overview(bench: Bench) -> None:
     assert found.everything_paused is None
     assert abs(found.at - time.time()) < 60
     await groups.pause(ALL, "somebody")
-    hold = (await read_totals(bench.client)).everything_paused
+    hold = (await read_totals(bench.namespace)).everything_paused
     assert hold is not None
     assert hold.by == "somebody"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from groupflow.operate.whole import search
-from groupflow.operate.whole.namespace import Namespace
-from groupflow.operate.whole.search import Wanted, search_tasks
+from groupflow.operate import listing as search
+from groupflow.operate.listing import Wanted, search_tasks
+from groupflow.operate.namespace import Namespace
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from tests.store.bench import Bench

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupflow.operate.groups import Groups
-from groupflow.operate.tasks import BEGINNING, ListedState, TaskRow, list_tasks, look_at_tasks
+from groupflow.operate.listing import BEGINNING, ListedState, TaskRow, list_tasks, look_at_tasks
 from groupflow.store.settlements import Retry
 from tests.store.bench import Bench, arrival, bury
 
@@ -34,7 +34,7 @@ async def test_what_waits_anywhere(bench: Bench, limit: int) -> None:
     await daemon.settle(Retry(claims["retried"], 600.0, [{"error": "E", "message": ""}]))
     for group in ("paused", "ready-a", "ready-b"):
         await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(4)))
-    await Groups(bench.client).pause("paused", "me")
+    await Groups(bench.namespace).pause("paused", "me")
     rows = await pages_of(bench, "queued", limit)
     assert [row.id for row in rows] == [
         *(f"plain{n}" for n in range(5)),
@@ -47,7 +47,7 @@ async def test_what_waits_anywhere(bench: Bench, limit: int) -> None:
         *(f"paused{n}" for n in range(4)),
     ]
     assert {(row.type, row.tenant, row.attempt) for row in rows} == {("t", "42", 1)}
-    assert [row.id for row in await list_tasks(bench.client, "queued", 6)] == [
+    assert [row.id for row in (await list_tasks(bench.namespace, "queued", 6)).rows] == [
         row.id for row in rows[:6]
     ]
     delayed = await pages_of(bench, "delayed", limit)
@@ -87,7 +87,12 @@ async def test_the_latest_to_end_comes_first(bench: Bench) -> None:
     for n in range(5):
         await bench.enqueue(arrival(f"t{n}", "g"))
         await daemon.work_off()
-    assert [row.id for row in await list_tasks(bench.client, "done", 3)] == ["t4", "t3", "t2"]
+    rows = (await list_tasks(bench.namespace, "done", 3)).rows
+    assert [row.id for row in rows] == [
+        "t4",
+        "t3",
+        "t2",
+    ]
 
 
 async def test_a_page_passes_over_so_many_groups_and_no_more(bench: Bench) -> None:

@@ -8,10 +8,9 @@ import pytest
 
 from groupflow.core.errors import StoreUnavailable
 from groupflow.core.limits import HandLimit, Limits, Rate, TenantLimit
-from groupflow.operate.tenants import TenantRow, find_tenants
-from groupflow.operate.whole.limits import LimitsByHand
-from groupflow.operate.whole.namespace import Namespace
-from groupflow.operate.whole.tenants import list_tenants
+from groupflow.operate.limits import LimitsByHand
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.tenants import TenantRow, list_tenants
 from groupflow.store.enqueue import Arrival
 from tests.operate.spread import Spread
 from tests.store.bench import Daemon, arrival
@@ -122,6 +121,6 @@ async def test_what_is_looked_at_has_a_bound(spread: Spread) -> None:
     """A name that nobody has is sought among so many, and then the rest is for the next page."""
     bench = spread.benches[0]
     bench.raw.zadd(bench.keys("standing"), {f"--------t{n}": n for n in range(10_000)})
-    found = await find_tenants(bench.client, name="nobody")
+    found = await list_tenants(spread.namespace, name="nobody")
     assert (found.tenants, found.looked_at, found.next is None) == ([], 2000, False)
     bench.raw.delete(bench.keys("standing"))

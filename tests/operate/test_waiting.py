@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from groupflow.operate import tasks as module
 from groupflow.operate.groups import Groups
-from groupflow.operate.tasks import WaitingTasks, find_task
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.tasks import Tasks, find_task
 from groupflow.store.envelope import Pool
 from groupflow.store.settlements import Release, Retry
 from tests.store.bench import Bench, arrival, bury, ids
@@ -17,9 +21,9 @@ YEAR = 31_536_000.0
 
 
 @pytest.fixture
-def tasks(bench: Bench) -> WaitingTasks:
+def tasks(bench: Bench) -> Tasks:
     """The verbs."""
-    return WaitingTasks(bench.client)
+    return Tasks(bench.namespace)
 
 
 async def state_of(bench: Bench, id_: str) -> str:
@@ -31,7 +35,7 @@ async def state_of(bench: Bench, id_: str) -> str:
 @pytest.mark.parametrize("group", ["g", None])
 @pytest.mark.parametrize("which", ["t0", "t2", "t4"])
 async def test_a_waiting_task_is_dropped_and_the_rest_goes_on(
-    bench: Bench, tasks: WaitingTasks, group: str | None, which: str
+    bench: Bench, tasks: Tasks, group: str | None, which: str
 ) -> None:
     await bench.enqueue(*(arrival(f"t{n}", group) for n in range(5)))
     assert await tasks.drop(which) is None
@@ -49,7 +53,7 @@ async def test_a_waiting_task_is_dropped_and_the_rest_goes_on(
 
 
 async def test_one_is_found_however_long_the_line(
-    bench: Bench, tasks: WaitingTasks, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A script looks at so many places only; what comes meanwhile hides nothing."""
     monkeypatch.setattr(module, "LOOKED_AT", 3)
@@ -60,14 +64,35 @@ async def test_one_is_found_however_long_the_line(
     assert bench.lane("g") == [f"t{n}" for n in range(20) if n not in (0, 9, 19)]
 
 
-async def test_a_group_is_idle_once_its_last_is_dropped(bench: Bench, tasks: WaitingTasks) -> None:
+@pytest.mark.parametrize("group", ["g", None])
+async def test_one_is_found_though_younger_ones_are_dropped_meanwhile(
+    bench: Bench, tasks: Tasks, group: str | None
+) -> None:
+    await bench.enqueue(*(arrival(f"t{n}", group) for n in range(9)))
+    other, run, calls = bench.client.beside(bench.keys), bench.client.run, itertools.count(1)
+
+    async def run_and_drop(verb: Any, *arguments: Any) -> Any:
+        reply = await run(verb, *arguments)
+        if verb == OperatorVerb.DROP_WAITING and next(calls) == 1:  # it has seen t8, t7 and t6
+            for id_ in ("t8", "t7"):
+                assert await Tasks(Namespace([other])).drop(id_) is None
+        return reply
+
+    try:
+        with patch.object(module, "LOOKED_AT", 3), patch.object(bench.client, "run", run_and_drop):
+            assert await tasks.drop("t5") is None
+    finally:
+        await other.close()
+
+
+async def test_a_group_is_idle_once_its_last_is_dropped(bench: Bench, tasks: Tasks) -> None:
     await bench.enqueue(arrival("t", "g"), arrival("u", "h", delay=YEAR))
     assert [await tasks.drop(id_) for id_ in ("t", "u")] == [None, None]
     for group in ("g", "h"):
-        assert (await Groups(bench.client).why(group)).state == "idle"
+        assert (await Groups(bench.namespace).why(group)).state == "idle"
 
 
-async def test_a_dropped_head_lets_those_behind_it_go(bench: Bench, tasks: WaitingTasks) -> None:
+async def test_a_dropped_head_lets_those_behind_it_go(bench: Bench, tasks: Tasks) -> None:
     await bench.enqueue(arrival("late", "g", delay=YEAR), arrival("next", "g"))
     daemon = await bench.daemon()
     assert await daemon.claim("grouped", "w1") == []
@@ -75,7 +100,7 @@ async def test_a_dropped_head_lets_those_behind_it_go(bench: Bench, tasks: Waiti
     assert ids(await daemon.claim("grouped", "w1")) == ["next"]
 
 
-async def test_what_does_not_wait_is_left_alone(bench: Bench, tasks: WaitingTasks) -> None:
+async def test_what_does_not_wait_is_left_alone(bench: Bench, tasks: Tasks) -> None:
     await bench.enqueue(arrival("runs", "g"), arrival("dies"), arrival("ends", "h"))
     daemon = await bench.daemon()
     claims = {c.task.id: c for c in await daemon.claim("grouped", "w1", "w2")}
@@ -92,7 +117,7 @@ async def test_what_does_not_wait_is_left_alone(bench: Bench, tasks: WaitingTask
 
 @pytest.mark.parametrize("group", ["g", None])
 async def test_crashed_and_retried_ones_are_found_too(
-    bench: Bench, tasks: WaitingTasks, group: str | None
+    bench: Bench, tasks: Tasks, group: str | None
 ) -> None:
     bench.with_faults = True
     pool: Pool = "grouped" if group else "plain"
@@ -116,7 +141,7 @@ async def test_crashed_and_retried_ones_are_found_too(
 @pytest.mark.parametrize("aside", [True, False])
 @pytest.mark.parametrize("group", ["g", None])
 async def test_a_delayed_task_runs_now(
-    bench: Bench, tasks: WaitingTasks, group: str | None, aside: bool
+    bench: Bench, tasks: Tasks, group: str | None, aside: bool
 ) -> None:
     pool: Pool = "grouped" if group else "plain"
     await bench.enqueue(arrival("late", group, delay=YEAR, steps_aside=aside))
@@ -129,7 +154,7 @@ async def test_a_delayed_task_runs_now(
     assert (claim.task.id, claim.task.attempt) == ("late", 1)
 
 
-async def test_a_retry_runs_now(bench: Bench, tasks: WaitingTasks) -> None:
+async def test_a_retry_runs_now(bench: Bench, tasks: Tasks) -> None:
     await bench.enqueue(arrival("t", "g"), arrival("u", "g"))
     daemon = await bench.daemon()
     await daemon.settle(Retry(await daemon.claim_one(), YEAR, [{"message": "x"}]))
@@ -138,9 +163,7 @@ async def test_a_retry_runs_now(bench: Bench, tasks: WaitingTasks) -> None:
     assert (claim.task.id, claim.task.attempt) == ("t", 2)
 
 
-async def test_one_behind_its_group_s_head_waits_for_its_turn(
-    bench: Bench, tasks: WaitingTasks
-) -> None:
+async def test_one_behind_its_group_s_head_waits_for_its_turn(bench: Bench, tasks: Tasks) -> None:
     await bench.enqueue(arrival("head", "g"), arrival("late", "g", delay=YEAR))
     daemon = await bench.daemon()
     claim = await daemon.claim_one()
@@ -151,7 +174,7 @@ async def test_one_behind_its_group_s_head_waits_for_its_turn(
 
 
 async def test_the_delayed_ones_of_a_group(
-    bench: Bench, tasks: WaitingTasks, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOKED_AT", 2)
     late: Any = [
@@ -165,7 +188,7 @@ async def test_the_delayed_ones_of_a_group(
     assert await tasks.delayed_of("nobody") == []
 
 
-async def test_some_of_several_groups(bench: Bench, tasks: WaitingTasks) -> None:
+async def test_some_of_several_groups(bench: Bench, tasks: Tasks) -> None:
     for group in ("g", "h"):
         await bench.enqueue(arrival(group, group, delay=YEAR, steps_aside=True))
     assert await tasks.delayed_of("h") == ["h"]

@@ -17,8 +17,8 @@ from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.measures import Histogram, Measures, Vitals
 from groupflow.daemon import Daemon
 from groupflow.flow.counting import count_batch
+from groupflow.operate.namespace import Namespace
 from groupflow.operate.totals import Totals, read_totals
-from groupflow.operate.whole.namespace import Namespace
 from groupflow.ops.health.answers import check_store
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.ops.metrics import Metrics, StoreMetrics, from_measures, from_totals
@@ -225,7 +225,7 @@ async def test_waiting_counts_from_when_a_task_could_be_claimed(bench: Bench) ->
 
 
 async def test_gauges_of_the_store(bench: Bench) -> None:
-    empty = await read_totals(bench.client)
+    empty = await read_totals(bench.namespace)
     assert (empty.waited_plain, empty.waited_grouped, empty.daemons) == (0, 0, [])
     daemon = await bench.daemon()
     await bench.enqueue(
@@ -233,7 +233,7 @@ async def test_gauges_of_the_store(bench: Bench) -> None:
         arrival("f", delay=600.0), arrival("g", "k", delay=600.0),
     )  # fmt: skip
     await asyncio.sleep(0.01)  # so that something has waited at all
-    found = await read_totals(bench.client)
+    found = await read_totals(bench.namespace)
     assert found.waited_plain >= 0.01
     assert found.waited_grouped >= 0.01
     assert states(found) == {"ready": 2, "running": 0, "delayed": 1, "parked": 0, "paused": 0}
@@ -242,7 +242,7 @@ async def test_gauges_of_the_store(bench: Bench) -> None:
     await daemon.settle(bury(first, park=True))
     await daemon.settle(Complete(second))
     await daemon.complete(await daemon.claim_one("plain"))
-    found = await read_totals(bench.client)
+    found = await read_totals(bench.namespace)
     assert states(found) == {"ready": 1, "running": 0, "delayed": 1, "parked": 1, "paused": 0}
     assert found.waited_plain == 0  # the delayed one couldn't be claimed yet
     assert (found.queued_plain, found.queued_grouped) == (1, 3)

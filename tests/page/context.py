@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.namespace import Namespace
 from groupflow.ops.health.answers import Answers
 from groupflow.ops.metrics import StoreMetrics
 from groupflow.ops.page.facts import Facts, PageContext

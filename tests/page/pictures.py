@@ -16,9 +16,9 @@ import orjson
 from playwright.sync_api import Page, expect, sync_playwright
 
 from groupflow.core.measures import HANDLING
-from groupflow.operate.sampling import BOUNDS, INTERVAL, KEPT
-from groupflow.operate.tallying import INTERVAL as FIVE_MINUTES
-from groupflow.operate.tallying import KEPT as A_DAY
+from groupflow.operate.statistics import BOUNDS, INTERVAL, KEPT
+from groupflow.operate.statistics import TYPES_INTERVAL as FIVE_MINUTES
+from groupflow.operate.statistics import TYPES_KEPT as A_DAY
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.rabbitmq import HASH_EXCHANGE
 from tests.deadlines import deadline

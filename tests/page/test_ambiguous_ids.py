@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import async_playwright, expect
 
 from groupflow.core.scope import scope_of
-from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.namespace import Namespace
 from groupflow.ops.page.server import serve_page
 from groupflow.servers import RedisServer
 from groupflow.servers.ports import free_ports

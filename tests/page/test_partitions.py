@@ -10,8 +10,8 @@ import httpx
 import pytest
 from playwright.async_api import async_playwright, expect
 
-from groupflow.operate.whole.figures import read_totals
-from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.totals import read_totals
 from groupflow.ops.page.server import serve_page
 from groupflow.ops.page.site import Site
 from groupflow.servers import RedisServer

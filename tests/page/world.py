@@ -10,6 +10,7 @@ import httpx
 from redis import Redis
 
 from groupflow.operate.groups import Groups
+from groupflow.operate.namespace import Namespace
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
@@ -90,7 +91,7 @@ class World:
             keys = self.rig.keys
             client = StoreClient(self.rig.store.url, keys)
             try:
-                return await work(Groups(client))
+                return await work(Groups(Namespace([client])))
             finally:
                 await client.close()
 

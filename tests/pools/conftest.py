@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.namespace import Namespace
 from groupflow.servers import RedisServer
 from tests.operate.spread import Spread
 from tests.pools.shop import api_of

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import orjson
 
-from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.namespace import Namespace
 from groupflow.ops.page.site import Site
 from groupflow.pools.calls import Pools
 from tests.page.context import context_of

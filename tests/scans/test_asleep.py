@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.operate.tasks import WaitingTasks
+from groupflow.operate.tasks import Tasks
 from groupflow.operate.totals import Totals, read_totals
 from groupflow.ops.metrics import from_totals
 from tests.scans.machine import Machine
@@ -15,7 +15,7 @@ from tests.store.bench import Bench, arrival
 
 async def _counts(bench: Bench) -> tuple[int, int]:
     """Queued tasks of groups, and how many of them sleep."""
-    found = await read_totals(bench.client)
+    found = await read_totals(bench.namespace)
     assert found.as_json()["grouped"]["asleep"] == found.asleep
     return found.queued_grouped, found.asleep
 
@@ -35,7 +35,7 @@ async def test_who_sleeps_counts_apart(bench: Bench) -> None:
     await machine.until_asleep()
     await bench.enqueue(arrival("a", "g"))
     assert await _counts(bench) == (4, 3)
-    assert _states(await read_totals(bench.client)) == {"queued": 1, "asleep": 3, "running": 0}
+    assert _states(await read_totals(bench.namespace)) == {"queued": 1, "asleep": 3, "running": 0}
     enqueued = await bench.enqueuer.enqueue([arrival("b", "g")])
     assert enqueued.queued == 2  # what intake's bound is about
 
@@ -54,7 +54,7 @@ async def test_whatever_ends_the_sleep_counts(bench: Bench, how: str) -> None:
         case "run":
             assert await bench.client.run(OperatorVerb.RUN_NOW, id_, group)
         case "dropped":
-            await WaitingTasks(bench.client).drop(id_)
+            await Tasks(bench.namespace).drop(id_)
             assert await _counts(bench) == (0, 0)
             return
     assert await _counts(bench) == (1, 0)

@@ -9,7 +9,7 @@ import pytest
 from groupflow import Scan
 from groupflow.core.measures import ScanMeasures
 from groupflow.flow.settling import Ran, settlement_of
-from groupflow.operate.whole.scans import AllScans
+from groupflow.operate.scans import Scans
 from groupflow.scans.shards import Shards, Stores
 from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
@@ -111,7 +111,7 @@ async def test_each_shard_lies_where_its_group_does(spread: Spread, common: Stor
     assert await machine.shards.wake("orders")
     await machine.until_asleep()
     assert sorted(table.done) == list(range(120))
-    scans = AllScans(spread.namespace)
+    scans = Scans(spread.namespace)
     (story,) = await scans.every()
     assert (story.shards, story.idle, story.rows_done) == (SHARDS, SHARDS, 120)
     assert [each.index for each in await scans.shards("orders")] == list(range(SHARDS))

@@ -26,7 +26,7 @@ async def test_a_row_that_always_fails_stops_nobody(bench: Bench, find: bool) ->
     await machine.round()
     assert table.done == list(range(1, 25))
     assert table.open == {0}
-    found = [each async for each in DeadLetters(bench.client).each()]
+    found = [each async for each in DeadLetters(bench.namespace).each()]
     assert [(each.group, each.attempts, each.type) for each in found] == [
         ("scan:orders:0", 3, "scan:orders")
     ]
@@ -120,7 +120,7 @@ async def test_a_dropped_letter_lets_its_row_come_again(bench: Bench) -> None:
     machine = await Machine.start(bench, scan_of(table, max_attempts=1))
     await machine.until_asleep()
     (id_,) = (await machine.state())["dead"].values()
-    assert await DeadLetters(bench.client).drop(await letter(bench, id_))
+    assert await DeadLetters(bench.namespace).drop(await letter(bench, id_))
     broken.clear()
     await machine.round()
     assert table.done == [5]
@@ -135,7 +135,7 @@ async def test_a_thousand_rows_that_fail_park_the_shard(bench: Bench) -> None:
     while not isinstance(outcome, Halt):
         outcome = await machine.turn()
         assert outcome is not None
-    story = await Groups(bench.client).why("scan:orders:0")
+    story = await Groups(bench.namespace).why("scan:orders:0")
     assert story.state == "parked"
     assert "1000 rows of the shard have failed" in story.reason
     assert len(outcome.context["deferred"]) == MOST_ASIDE
@@ -218,7 +218,7 @@ async def test_a_row_that_kills_its_daemon_is_found_and_deferred(bench: Bench) -
         await pass_time(bench)  # a shard that lost two leases waits before its next turn
     assert deaths == 2
     assert sorted(table.done) == [1, 2, 3, 5, 6]
-    (dead,) = [each async for each in DeadLetters(bench.client).each()]
+    (dead,) = [each async for each in DeadLetters(bench.namespace).each()]
     assert "its daemon died while it ran this row" in dead.reason
     assert dead.attempts == 1
 

@@ -102,7 +102,7 @@ async def make(clocks: list[Clockwork], ticks: int) -> None:
 
 async def the(bench: Bench, name: str = "nightly") -> Schedule:
     """A schedule as operators see it."""
-    (found,) = [each for each in await read_schedules(bench.client) if each.name == name]
+    (found,) = [each for each in await read_schedules(bench.namespace) if each.name == name]
     return found
 
 

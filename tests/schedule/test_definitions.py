@@ -123,7 +123,7 @@ async def test_it_ends_where_nobody_has_it_for_long(bench: Bench) -> None:
     assert ended == []
     _, ended = await table.present([], may_end=True)
     assert ended == ["gone"]
-    assert [each.name for each in await read_schedules(bench.client)] == ["kept"]
+    assert [each.name for each in await read_schedules(bench.namespace)] == ["kept"]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ class TestPartitions:
         clock.load(*(self.grouped(n, name=f"s{n}", every=0.1) for n in range(2)), rule("plain"))
         await make([clock], 4)
         for n, bench in enumerate(benches):
-            names = {each.name for each in await read_schedules(bench.client)}
+            names = {each.name for each in await read_schedules(bench.namespace)}
             assert names - {"plain"} == {f"s{n}"}
             assert all(id_.startswith(f"schedule:s{n}:") for id_ in waiting(bench))
         place = partition_of(None, "schedule:plain", 2)
@@ -181,11 +181,11 @@ class TestPartitions:
         await old.look()
         new.load(self.grouped(1))
         await new.look()
-        assert await read_schedules(benches[0].client) == []
+        assert await read_schedules(benches[0].namespace) == []
         found = await the(benches[1])
         assert (found.ticks_total, len(found.runs)) == (1, 1)
         await old.look()
-        assert await read_schedules(benches[0].client) == []
+        assert await read_schedules(benches[0].namespace) == []
         assert len(waiting(benches[0])) == 1
         assert (await the(benches[1])).daemon == "new"
 
@@ -217,7 +217,7 @@ class TestPartitions:
             await clock.look()
             found = await the(benches[place])
             assert (found.ticks_total, len(found.runs)) == (1, 1)
-            assert await read_schedules(benches[1 - place].client) == []
+            assert await read_schedules(benches[1 - place].namespace) == []
 
     async def test_one_that_can_not_begin_yet_stops_no_other(
         self, benches: list[Bench], monkeypatch: pytest.MonkeyPatch
@@ -237,7 +237,7 @@ class TestPartitions:
             with pytest.raises(StoreUnavailable):  # of the partition that is away
                 await clock.look()
         assert (await the(benches[0], "old")).ticks_total == 1
-        assert {each.name for each in await read_schedules(benches[0].client)} == {"old"}
+        assert {each.name for each in await read_schedules(benches[0].namespace)} == {"old"}
         await clock.look()
-        names = {each.name for each in await read_schedules(benches[0].client)}
+        names = {each.name for each in await read_schedules(benches[0].namespace)}
         assert names == {"old", "new"}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from groupflow.operate.whole.namespace import Namespace
-from groupflow.operate.whole.schedules import AllSchedules, NoSchedule, StillOpen, read_schedules
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.schedules import NoSchedule, Schedules, StillOpen, read_schedules
 from tests.schedule.clockwork import Clockwork, let_pass, rule, the, waiting
 from tests.store.bench import Bench
 
@@ -21,7 +21,7 @@ async def clock(bench: Bench) -> Clockwork:
 
 
 async def test_run_makes_one_more(bench: Bench, clock: Clockwork) -> None:
-    schedules = AllSchedules(Namespace([bench.client]))
+    schedules = Schedules(Namespace([bench.client]))
     due = (await the(bench)).next_at
     task = await schedules.run("nightly")
     assert task in waiting(bench)
@@ -34,7 +34,7 @@ async def test_run_makes_one_more(bench: Bench, clock: Clockwork) -> None:
 
 
 async def test_run_overlaps_nothing_that_must_not_overlap(bench: Bench, clock: Clockwork) -> None:
-    schedules = AllSchedules(Namespace([bench.client]))
+    schedules = Schedules(Namespace([bench.client]))
     task = await schedules.run("alone")
     with pytest.raises(StillOpen, match=task):
         await schedules.run("alone")
@@ -45,7 +45,7 @@ async def test_run_overlaps_nothing_that_must_not_overlap(bench: Bench, clock: C
 
 
 async def test_what_is_paused_passes_by(bench: Bench, clock: Clockwork) -> None:
-    schedules = AllSchedules(Namespace([bench.client]))
+    schedules = Schedules(Namespace([bench.client]))
     assert await schedules.pause("nightly", "anna")
     assert not await schedules.pause("nightly", "ben")
     let_pass(bench, 5)
@@ -68,7 +68,7 @@ async def test_what_is_dropped_begins_anew_where_a_daemon_has_it(
     bench: Bench, clock: Clockwork
 ) -> None:
     namespace = Namespace([bench.client])
-    schedules = AllSchedules(namespace)
+    schedules = Schedules(namespace)
     task = await schedules.run("nightly")
     await schedules.drop("nightly")
     assert [each.name for each in await read_schedules(namespace)] == ["alone"]
@@ -78,7 +78,7 @@ async def test_what_is_dropped_begins_anew_where_a_daemon_has_it(
 
 
 async def test_what_is_not_there(bench: Bench) -> None:
-    schedules: Any = AllSchedules(Namespace([bench.client]))
+    schedules: Any = Schedules(Namespace([bench.client]))
     for act in (schedules.run, schedules.resume, schedules.drop):
         with pytest.raises(NoSchedule, match="no schedule has the name 'x'"):
             await act("x")

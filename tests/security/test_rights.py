@@ -28,14 +28,20 @@ from groupflow.doctor.redis import examine_redis
 from groupflow.doctor.rights import CLIENT_COMMANDS, script_commands, tried_commands
 from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.daemons import read_configuration
-from groupflow.operate.dead import DeadLetters
+from groupflow.operate.dead import DeadLetters, remove_expired
 from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.listing import ListedGroups, list_lane
-from groupflow.operate.sampling import Latencies, read_samples, survey, take_sample
-from groupflow.operate.tallying import Tallier, read_types, tally
-from groupflow.operate.tasks import ListedState, WaitingTasks, find_task, list_tasks
-from groupflow.operate.whole.lists import list_groups
-from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.listing import ListedGroups, ListedState, list_groups, list_tasks
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.statistics import (
+    Latencies,
+    TypeCounter,
+    count_types,
+    find_longest,
+    read_samples,
+    read_types,
+    take_sample,
+)
+from groupflow.operate.tasks import Tasks, find_task
 from groupflow.servers import RedisServer
 from groupflow.settings.model import Settings
 from groupflow.store.history import roll_history
@@ -83,7 +89,7 @@ def of_rabbitmq(url: str, partitions: int = 1) -> Settings:
 
 async def _everything(bench: Bench) -> None:  # noqa: PLR0915  it is a list
     """Each verb of the store, and each way through it."""
-    groups, letters = Groups(bench.client), DeadLetters(bench.client)
+    groups, letters = Groups(bench.namespace), DeadLetters(bench.namespace)
     one, two = await bench.daemon("d1"), await bench.daemon("d2")
     await bench.client.info("memory")
     async with bench.client.wakes() as wakes:
@@ -126,29 +132,29 @@ async def _everything(bench: Bench) -> None:  # noqa: PLR0915  it is a list
     await groups.why("h")
     states: tuple[ListedState, ...] = ("queued", "running", "delayed", "done")
     for state in states:
-        await list_tasks(bench.client, state, 10)
+        await list_tasks(bench.namespace, state, 10)
     for id_ in ("g0", "p0", "rejected", "none"):
         await find_task(bench.client, id_)
-    waiting = WaitingTasks(bench.client)
+    waiting = Tasks(bench.namespace)
     assert sorted(await waiting.delayed_of("y")) == ["year0", "year1"]
     assert [await waiting.drop(id_) for id_ in ("year0", "g3", "none")] == [None, None, "unknown"]
     assert await waiting.run_now("year1") is None
     await bench.status()
     await one.sessions.tell({"workers": 1}, {"workers": {}})
-    assert await read_configuration(bench.client, "d1") == {"workers": {}}
-    await read_busy(bench.client)
+    assert await read_configuration(bench.namespace, "d1") == {"workers": {}}
+    await read_busy(bench.namespace)
     await _what_the_page_reads(bench)
     for letter in [each async for each in letters.each()]:
         await letters.envelope(letter.id)
         await letters.redrive(letter)
     (third,) = await two.claim("plain", "w1")
     await two.settle(bury(third))
-    letter_found = await letters.get(third.task.id)
+    letter_found = await letters.find(third.task.id)
     assert letter_found is not None
     await letters.drop(letter_found)
     (fourth,) = await two.claim("plain", "w1")
     await two.settle(bury(fourth))
-    await letters.sweep(-1.0, 10)
+    await remove_expired(bench.client, -1.0, 10)
     bench.raw.zadd(KEYS("daemons"), {"d1": 1}, xx=True)
     await two.sessions.reap()
     await bench.client.run(Verb.PROMOTE, 100)
@@ -160,14 +166,14 @@ async def _everything(bench: Bench) -> None:  # noqa: PLR0915  it is a list
 
 async def _what_the_page_reads(bench: Bench) -> None:
     await take_sample(bench.client, Latencies())
-    await survey(bench.client)
-    await read_samples(bench.client)
-    await read_tops(bench.client)
-    await tally(bench.client, Tallier(Types(["t"]), 1))
+    await find_longest(bench.client)
+    await read_samples(bench.namespace)
+    await read_tops(bench.namespace)
+    await count_types(bench.client, TypeCounter(Types(["t"]), 1))
     await read_types(bench.client, 1.0)
     for listed in get_args(ListedGroups):
         await list_groups(Namespace([bench.client]), listed, text="g", tenant="42")
-    await list_lane(bench.client, "g")
+    await Groups(bench.namespace).lane("g")
 
 
 class TestRedis:

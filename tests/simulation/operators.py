@@ -13,12 +13,12 @@ from typing import Any
 
 from groupflow.core.errors import OtherLayout, ServerUnreachable, StoreUnavailable, Unroutable
 from groupflow.core.limits import HandLimit
-from groupflow.operate.groups import ALL
-from groupflow.operate.whole.groups import AllGroups
-from groupflow.operate.whole.letters import AllLetters, AnyLying
-from groupflow.operate.whole.limits import LimitsByHand
-from groupflow.operate.whole.namespace import Namespace, check_number
-from groupflow.operate.whole.tasks import AllTasks
+from groupflow.operate.dead import DeadLetter, DeadLetters
+from groupflow.operate.groups import ALL, Groups
+from groupflow.operate.limits import LimitsByHand
+from groupflow.operate.namespace import Namespace, check_number
+from groupflow.operate.redrive import Redriver
+from groupflow.operate.tasks import Tasks
 from groupflow.store.keys import split_element
 from groupflow.store.partitions import open_partitions
 from tests.history.auditor import states_of
@@ -185,7 +185,7 @@ class Operators:
     async def _hold(self, group: str, steps: int, for_: float | None = None) -> None:
         is_alone = self._acts[group] == self._ended[group]
         number, began, lost = self._begins(group), clock.now(), self._fleet.calls_lost
-        answer = await self.ask(lambda all_: AllGroups(all_).pause(group, BY, for_), steps)
+        answer = await self.ask(lambda all_: Groups(all_).pause(group, BY, for_), steps)
         self._ended[group] += 1
         await asyncio.sleep(SETTLED)
         if answer is None or not is_alone or self._acts[group] > number:
@@ -197,7 +197,7 @@ class Operators:
 
     async def _let_go(self, group: str, steps: int = 0) -> None:
         self._begins(group)
-        await self.ask(lambda all_: AllGroups(all_).resume(group), steps)
+        await self.ask(lambda all_: Groups(all_).resume(group), steps)
         self._ended[group] += 1
 
     def _begins(self, group: str) -> int:
@@ -247,7 +247,7 @@ class Operators:
         id_ = self._some("waiting", act.pick)
         if id_ is None:
             return
-        if await self.ask(lambda all_: self._left(AllTasks(all_).drop(id_)), act.steps) == "done":
+        if await self.ask(lambda all_: self._left(Tasks(all_).drop(id_)), act.steps) == "done":
             self.known.dropped[id_] = clock.now(), self._fleet.calls_lost
 
     async def _run_now(self, act: Act) -> None:
@@ -258,7 +258,7 @@ class Operators:
         if id_ is not None:
             self.known.hurried.add(id_)
             hurried = id_
-            await self.ask(lambda all_: self._left(AllTasks(all_).run_now(hurried)), act.steps)
+            await self.ask(lambda all_: self._left(Tasks(all_).run_now(hurried)), act.steps)
 
     async def _left(self, work: Awaitable[str | None]) -> str:
         left = await work
@@ -293,26 +293,24 @@ class Operators:
 
     async def _redrive_one(self, id_: str, steps: int = 0) -> None:
         async def ask(namespace: Namespace) -> object:
-            letters = AllLetters(namespace)
-            lying = await letters.find(id_)
-            return False if lying is None else await self._redriven(letters, lying)
+            letter = await DeadLetters(namespace).find(id_)
+            return False if letter is None else await self._redriven(namespace, letter)
 
         await self.ask(ask, steps)
 
     async def _redrive_all(self, act: Act) -> None:
         async def ask(namespace: Namespace) -> object:
-            letters = AllLetters(namespace)
-            every = [lying async for lying in letters.each()]
-            return [await self._redriven(letters, lying) for lying in every]
+            every = [letter async for letter in DeadLetters(namespace).each()]
+            return [await self._redriven(namespace, letter) for letter in every]
 
         await self.ask(ask, act.steps)
 
-    async def _redriven(self, letters: AllLetters, lying: AnyLying) -> bool:
+    async def _redriven(self, namespace: Namespace, letter: DeadLetter) -> bool:
         """Redrive one; what may have run is written down, and what surely hasn't is not."""
-        event = Event("redriven", lying.letter.id, clock.now())
+        event = Event("redriven", letter.id, clock.now())
         self._fleet.write(event)
         try:
-            is_done = await letters.redrive(self._fleet.settings, lying)
+            is_done = await Redriver(self._fleet.settings, namespace).redrive(letter)
         except Unroutable:
             is_done = False
         if not is_done:
@@ -326,9 +324,9 @@ class Operators:
 
     async def _drop_one(self, id_: str, steps: int = 0) -> None:
         async def ask(namespace: Namespace) -> object:
-            letters = AllLetters(namespace)
-            lying = await letters.find(id_)
-            return lying is not None and await letters.drop(lying)
+            letters = DeadLetters(namespace)
+            letter = await letters.find(id_)
+            return letter is not None and await letters.drop(letter)
 
         await self.ask(ask, steps)
 
@@ -336,7 +334,7 @@ class Operators:
         """A group that a dead letter holds: redrive it once, then drop it."""
 
         async def ask(namespace: Namespace) -> object:
-            return (await AllGroups(namespace).why(group)).behind
+            return (await Groups(namespace).why(group)).behind
 
         behind = await self.ask(ask)
         if not isinstance(behind, str):

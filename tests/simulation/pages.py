@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from groupflow.core.errors import GroupflowError
-from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.namespace import Namespace
 from groupflow.ops.health.answers import Answers
 from groupflow.ops.metrics import StoreMetrics
 from groupflow.ops.page.endpoints import Caller, endpoints_of

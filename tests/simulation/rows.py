@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from groupflow import Scan, Shard
-from groupflow.operate.whole.scans import AllScans
+from groupflow.operate.scans import Scans
 from tests.history.auditor import states_of
 from tests.history.invariants import Violation
 from tests.simulation import clock
@@ -113,7 +113,7 @@ class Rows:
             if member.is_up:
                 await self._fleet.stop(member)
                 self._fleet.start(member)
-        while await self._operators.ask(lambda all_: AllScans(all_).drop(NAME)) is None:
+        while await self._operators.ask(lambda all_: Scans(all_).drop(NAME)) is None:
             pass
         self.is_over = True
 

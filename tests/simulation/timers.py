@@ -9,8 +9,8 @@ from functools import partial
 from itertools import count, takewhile
 from typing import Any
 
-from groupflow.operate.whole.namespace import Namespace
-from groupflow.operate.whole.schedules import AllSchedules, NoSchedule
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.schedules import NoSchedule, Schedules
 from tests.history.auditor import states_of
 from tests.history.invariants import Violation
 from tests.simulation import clock
@@ -52,7 +52,7 @@ class Timers:
             self._paused_at[timer.name] = began - WAY
 
     async def _pause(self, name: str, namespace: Namespace) -> bool:
-        return await AllSchedules(namespace).pause(name, BY)
+        return await Schedules(namespace).pause(name, BY)
 
     def check(self) -> Iterator[Violation]:
         """What is not as it must be, once a run is over."""

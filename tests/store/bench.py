@@ -18,6 +18,7 @@ from redis import Redis
 
 from groupflow.core.limits import Limits
 from groupflow.core.task import Task
+from groupflow.operate.namespace import Namespace
 from groupflow.operate.totals import Totals, read_totals
 from groupflow.store import settlements
 from groupflow.store.claims import Claims
@@ -64,6 +65,7 @@ class Bench:
         url: of its server.
         keys: its keys.
         client: runs the scripts.
+        namespace: the same, as operators ask it.
         enqueuer: takes batches in without a word in the history.
         raw: a plain client, to look behind the scripts.
         events: what happened.
@@ -85,6 +87,7 @@ class Bench:
         self.order = order
         self.client = StoreClient(url, self.keys, order)
         self.client.scripts.update(scripts or {})
+        self.namespace = Namespace([self.client])
         self.raw: Redis = Redis.from_url(url)
         self.events: list[Event] = []
         self.with_faults = False
@@ -137,7 +140,7 @@ class Bench:
 
     async def status(self) -> Totals:
         """What `groupflow status` shows."""
-        return await read_totals(self.client)
+        return await read_totals(self.namespace)
 
     def lane(self, group: str) -> list[str]:
         """The ids in a group's lane, the next one first."""

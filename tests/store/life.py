@@ -83,12 +83,12 @@ async def found(shop: Bench, id_: str) -> Found:
 
 async def why(shop: Bench, group: str) -> Why:
     """Why a group doesn't run, or that it does."""
-    return await Groups(shop.client).why(group)
+    return await Groups(shop.namespace).why(group)
 
 
 async def letter(shop: Bench, id_: str) -> DeadStory:
     """The dead letter of a task that has one."""
-    dead = await DeadLetters(shop.client).get(id_)
+    dead = await DeadLetters(shop.namespace).find(id_)
     assert dead is not None
     return dead
 
@@ -96,7 +96,7 @@ async def letter(shop: Bench, id_: str) -> DeadStory:
 async def redrive(shop: Bench, *named: str) -> None:
     """Redrive dead letters, one after another."""
     for id_ in named:
-        assert await DeadLetters(shop.client).redrive(await letter(shop, id_))
+        assert await DeadLetters(shop.namespace).redrive(await letter(shop, id_))
 
 
 async def kill(shop: Bench, daemon: Daemon, *, park: bool = False) -> str:
@@ -108,7 +108,7 @@ async def kill(shop: Bench, daemon: Daemon, *, park: bool = False) -> str:
 
 async def dead_ids(shop: Bench) -> list[str]:
     """The ids of all dead letters, newest death first."""
-    return [each.id async for each in DeadLetters(shop.client).each()]
+    return [each.id async for each in DeadLetters(shop.namespace).each()]
 
 
 # The ways to settle but for `Complete` and `Release`, by name.

@@ -37,12 +37,12 @@ async def claimed(daemon: Daemon) -> list[list[str]]:
 async def test_fewer_wait_and_the_last_one_ends_it(bench: Bench) -> None:
     daemon = await waiting_for_three(bench)
     await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
-    why = await Groups(bench.client).why("a")
+    why = await Groups(bench.namespace).why("a")
     assert why.state == "delayed"
     assert "2 so far: its batch isn't full" in why.reason
     assert await claimed(daemon) == []
     await bench.enqueue(arrival("a2", "a"))
-    assert (await Groups(bench.client).why("a")).state == "ready"
+    assert (await Groups(bench.namespace).why("a")).state == "ready"
     assert await claimed(daemon) == [["a0", "a1", "a2"]]
 
 
@@ -127,7 +127,7 @@ async def test_in_a_pool_nothing_waits(bench: Bench) -> None:
     each = arrival("a0", "a")
     each.envelope.named_pool = "couriers"
     await bench.enqueue(each)
-    assert (await Groups(bench.client).why("a")).state == "ready"
+    assert (await Groups(bench.namespace).why("a")).state == "ready"
 
 
 @pytest.mark.parametrize("number", [2, 3])

@@ -62,7 +62,7 @@ async def test_strangers_text_is_only_text(bench: Bench, text: str) -> None:
         assert again.task.id in ids(claims)
         await daemon.settle(bury(again, text))
     assert sorted(await daemon.work_off()) == sorted([text, f"{text}2"])
-    letters = [letter async for letter in DeadLetters(bench.client).each()]
+    letters = [letter async for letter in DeadLetters(bench.namespace).each()]
     assert {(letter.id, letter.group, letter.reason) for letter in letters} == {
         (claim.task.id, claim.task.group, text) for claim in claims
     }
@@ -139,13 +139,13 @@ async def _roll(bench: Bench, _: Daemon) -> object:
 
 
 async def _pause(bench: Bench, _: Daemon) -> object:
-    await Groups(bench.client).pause("a", "me")
-    await Groups(bench.client).pause(ALL, "me")
+    await Groups(bench.namespace).pause("a", "me")
+    await Groups(bench.namespace).pause(ALL, "me")
     return None
 
 
 async def _resume(bench: Bench, _: Daemon) -> object:
-    await Groups(bench.client).resume("a")
+    await Groups(bench.namespace).resume("a")
     return None
 
 
@@ -287,7 +287,7 @@ async def test_full_memory_and_retries(bench: Bench) -> None:
     """A retry, a stage, a pause and a dead letter's end work in full memory as well."""
     await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(3)), arrival("b0", "b"))
     daemon = await bench.daemon()
-    letters, groups = DeadLetters(bench.client), Groups(bench.client)
+    letters, groups = DeadLetters(bench.namespace), Groups(bench.namespace)
     with _full(bench.raw):
         claim = await daemon.claim_one()
         assert await daemon.settle(Advance(claim, "next", b'{"n":1}')) == []

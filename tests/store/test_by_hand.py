@@ -9,7 +9,7 @@ import pytest
 
 from groupflow.core.limits import HandLimit, Limit, Limited, Limits, TenantLimit
 from groupflow.operate.groups import Groups
-from groupflow.operate.limits import begin, end, read_by_hand
+from groupflow.operate.limits import LimitsByHand
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Complete, Proceed
 from tests.store.bench import Bench, arrival, ids
@@ -23,7 +23,7 @@ async def limit(
     shop: Bench, kind: Limited, name: str, concurrency: int | None = None, rate: str | None = None
 ) -> None:
     """Somebody sets it, for an hour."""
-    await begin(shop.client, HandLimit(kind, name, concurrency, rate), "ada", HOUR)
+    await LimitsByHand(shop.namespace).begin(HandLimit(kind, name, concurrency, rate), "ada", HOUR)
 
 
 async def pass_hour(shop: Bench, *, promote: bool = True) -> None:
@@ -58,7 +58,7 @@ async def test_a_rate_by_hand_holds_starts_apart(bench: Bench) -> None:
     await limit(bench, "group", "a", rate="1/min")
     await daemon.work_off()
     assert bench.lane("a") == ["a1"]
-    told = await Groups(bench.client).why("a")
+    told = await Groups(bench.namespace).why("a")
     assert told.state == "delayed"
     assert "over its 1/min until" in told.reason
     assert "by hand" in told.reason
@@ -94,8 +94,8 @@ async def test_what_its_rule_says_holds_again(shop: Bench, how: str) -> None:
         case "over":
             await pass_hour(shop)
         case "ended":
-            assert await end(shop.client, "group", "a", "bob")
-            assert not await end(shop.client, "group", "a", "bob")
+            assert await LimitsByHand(shop.namespace).end("group", "a", "bob")
+            assert not await LimitsByHand(shop.namespace).end("group", "a", "bob")
         case _:
             await limit(shop, "group", "a", rate="")
     assert shop.audit() == []
@@ -110,7 +110,9 @@ async def test_what_is_over_holds_nothing_though_nobody_removed_it(shop: Bench) 
     await limit(shop, "group", "b", rate="1/h")
     await pass_hour(shop, promote=False)
     assert ids(await daemon.claim("grouped", *WORKERS)) == ["a0", "b0"]
-    assert (await read_by_hand(shop.client)).limits == []
+    assert (await LimitsByHand(shop.namespace).every()).limits == []
+    told = await shop.status()
+    assert (told.limited_groups, told.limited_tenants, told.by_hand) == (0, 0, [])
     _, wait = await shop.client.run(Verb.PROMOTE, 10)
     assert wait == -1
 
@@ -118,7 +120,7 @@ async def test_what_is_over_holds_nothing_though_nobody_removed_it(shop: Bench) 
 async def test_the_nearest_end_is_waited_for(shop: Bench) -> None:
     await fill(shop, "a0")
     await limit(shop, "group", "a", concurrency=2)
-    await begin(shop.client, HandLimit("tenant", "42", 2), "ada", 60.0)
+    await LimitsByHand(shop.namespace).begin(HandLimit("tenant", "42", 2), "ada", 60.0)
     _, wait = await shop.client.run(Verb.PROMOTE, 10)
     assert 0 < wait <= 60_000_000
 
@@ -165,7 +167,7 @@ async def test_no_batch_waits_to_be_full(shop: Bench) -> None:
     claims = await daemon.claim("grouped", *WORKERS)
     assert ids(claims) == ["a0", "a1"]
     await daemon.complete(*claims)
-    await end(shop.client, "group", "a", "bob")
+    await LimitsByHand(shop.namespace).end("group", "a", "bob")
     await shop.enqueue(arrival("a2", "a"))
     assert await daemon.claim("grouped", *WORKERS) == []
 
@@ -185,7 +187,7 @@ async def test_a_tenants_cap_counts_who_runs_already(bench: Bench) -> None:
     assert await daemon.claim("plain", "v2") == []
     await daemon.complete(*claims[:2])
     assert await daemon.claim("grouped", "w4") == []
-    told = await Groups(bench.client).why("d")
+    told = await Groups(bench.namespace).why("d")
     assert "tenant 42 runs its 2 of 2; 1 groups wait" in told.reason
     assert "by hand" in told.reason
     await daemon.complete(plain)
@@ -218,7 +220,7 @@ async def test_a_tenant_goes_on_as_configured(shop: Bench, how: str) -> None:
     if how == "over":
         await pass_hour(shop)
     else:
-        assert await end(shop.client, "tenant", "42", "bob")
+        assert await LimitsByHand(shop.namespace).end("tenant", "42", "bob")
     assert shop.audit() == []
     assert sorted(await daemon.work_off()) == ["b0", "c0", "p0", "p1"]
     await daemon.complete(first)
@@ -258,7 +260,7 @@ async def test_what_was_counted_ends_by_an_exchange_and_counts_no_more(shop: Ben
     claim = await daemon.claim_one()
     await limit(shop, "tenant", "42", concurrency=1)
     assert shop.raw.zcard(shop.keys("charges")) == 1
-    assert await end(shop.client, "tenant", "42", "bob")
+    assert await LimitsByHand(shop.namespace).end("tenant", "42", "bob")
     assert await daemon.hop(claim) is None
     [claim] = (await daemon.exchange("grouped", [Complete(claim)], ["w1"]))[1]
     assert shop.raw.zcard(shop.keys("charges")) == 0
@@ -269,10 +271,11 @@ async def test_what_was_counted_ends_by_an_exchange_and_counts_no_more(shop: Ben
 
 
 async def test_they_are_listed_the_first_to_end_first(shop: Bench) -> None:
-    await begin(shop.client, HandLimit("tenant", "4 2", 8, ""), "ada\nbob", 120.0)
-    await begin(shop.client, HandLimit("group", "a\nb", rate="10/s burst 50"), "", 60.0)
-    found = await read_by_hand(shop.client)
-    assert found.total == 2
+    await LimitsByHand(shop.namespace).begin(HandLimit("tenant", "4 2", 8, ""), "ada\nbob", 120.0)
+    await LimitsByHand(shop.namespace).begin(
+        HandLimit("group", "a\nb", rate="10/s burst 50"), "", 60.0
+    )
+    found = await LimitsByHand(shop.namespace).every()
     rows = [(e.kind, e.name, e.concurrency, e.rate, e.by, e.words) for e in found.limits]
     assert rows == [
         ("group", "a\nb", None, "10/s burst 50", "", "10/s burst 50"),
@@ -284,7 +287,7 @@ async def test_they_are_listed_the_first_to_end_first(shop: Bench) -> None:
 async def test_a_status_has_them(shop: Bench) -> None:
     await limit(shop, "tenant", "42", concurrency=2)
     await limit(shop, "tenant", "43", rate="5/s")
-    await begin(shop.client, HandLimit("group", "a", 2), "ada", 60.0)
+    await LimitsByHand(shop.namespace).begin(HandLimit("group", "a", 2), "ada", 60.0)
     found = await shop.status()
     assert (found.limited_groups, found.limited_tenants) == (1, 2)
     assert [each.name for each in found.by_hand] == ["a", "42", "43"]
@@ -296,7 +299,7 @@ async def test_a_daemon_is_told_once_what_began_and_ended(shop: Bench) -> None:
     await limit(shop, "tenant", "42", concurrency=2)
     assert await news_of(shop) == [["began", "ga", "ada"], ["began", "t42", "ada"]]
     assert await news_of(shop) == []
-    await end(shop.client, "group", "a", "bob")
+    await LimitsByHand(shop.namespace).end("group", "a", "bob")
     await pass_hour(shop, promote=False)
     assert await news_of(shop) == [["ended", "ga", "bob"], ["ended", "t42", ""]]
     assert shop.dump().keys() <= {shop.keys("count").encode()}
@@ -309,7 +312,7 @@ async def test_there_is_a_most(shop: Bench, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(Exception, match="limited by hand already"):
         await limit(shop, "group", "b", concurrency=2)
     await limit(shop, "group", "a", concurrency=3)
-    assert [each.concurrency for each in (await read_by_hand(shop.client)).limits] == [3]
+    assert [each.concurrency for each in (await LimitsByHand(shop.namespace).every()).limits] == [3]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from groupflow.operate.dead import DeadLetters
-from groupflow.operate.tasks import WaitingTasks, find_task
+from groupflow.operate.tasks import Tasks, find_task
 from groupflow.store.carrying import CARRIED_SHARE, Carrying, Room
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival
@@ -114,7 +114,7 @@ async def test_what_ends_is_taken_off_once(shop: Bench, how: str) -> None:
         assert shop.count("dead_bytes") > CARRIED
     elif how == "drop":
         await daemon.settle(retry(claim))
-        assert await WaitingTasks(shop.client).drop("a0") is None
+        assert await Tasks(shop.namespace).drop("a0") is None
     elif how == "deleted":
         await daemon.settle(advance(claim))
         shop.raw.hdel(shop.keys("tasks"), "a0")
@@ -132,7 +132,7 @@ async def test_what_a_redriven_letter_carries_counts_again(shop: Bench) -> None:
     await daemon.settle(Bury(claim, "broken", FAILURE))
     assert (shop.count("carried_bytes"), by_tenant(shop)) == (0, {})
     dead = await letter(shop, "a0")
-    assert await DeadLetters(shop.client).redrive(dead)
+    assert await DeadLetters(shop.namespace).redrive(dead)
     assert shop.count("carried_bytes") > CARRIED, "its errors are kept too"
     assert by_tenant(shop) == {"42": shop.count("carried_bytes")}
 

@@ -223,7 +223,7 @@ async def test_a_group_that_is_locked_is_given_to_nobody(bench: Bench) -> None:
     assert bench.lane("b") == ["b0", "b1"]
     assert bench.raw.get(bench.keys("lock", "b")) == b"somebody"
     bench.raw.delete(bench.keys("lock", "b"))
-    await Groups(bench.client).resume("b")
+    await Groups(bench.namespace).resume("b")
     assert ids(await daemon.claim("grouped", "w4")) == ["b0"]
 
 

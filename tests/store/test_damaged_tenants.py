@@ -174,8 +174,8 @@ DAMAGES = [
     Damage(
         "a drop that looks for nobody who waits for a turn",
         OperatorVerb.DROP_WAITING,
-        "ipairs(turns)",
-        "ipairs({})",
+        "if where == 'line' then return false, 'turns', '' end",
+        "",
         same(test_tenants.test_what_waits_for_a_turn_can_be_dropped_and_held, None),
     ),
     Damage(

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.operate.tasks import WaitingTasks
+from groupflow.operate.tasks import Tasks
 from groupflow.servers import RedisServer
 from groupflow.store.scripts import Verb
 from tests.operate import test_waiting
@@ -16,7 +16,7 @@ from tests.store.damage import Damage, Seen, assert_seen
 
 def _seen(test: Callable[..., Awaitable[None]], *arguments: object) -> Seen:
     """A test with its verbs and its parameters bound."""
-    return lambda shop: test(shop, WaitingTasks(shop.client), *arguments)
+    return lambda shop: test(shop, Tasks(shop.namespace), *arguments)
 
 
 DAMAGES = [
@@ -33,6 +33,13 @@ DAMAGES = [
         "call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', -1)",
         "",
         _seen(test_waiting.test_a_group_is_idle_once_its_last_is_dropped),
+    ),
+    Damage(
+        "a task that a younger one, dropped meanwhile, hides",
+        OperatorVerb.DROP_WAITING,
+        "local from = count_seen()",
+        "local from = count_seen() * 3",
+        _seen(test_waiting.test_one_is_found_though_younger_ones_are_dropped_meanwhile, None),
     ),
     Damage(
         "a group that stays held for a head that is gone",

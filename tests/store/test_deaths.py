@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from groupflow.operate.dead import DeadLetters, Filter
+from groupflow.operate.dead import DeadLetters, Filter, remove_expired
 from groupflow.store.envelope import Envelope
 from groupflow.store.settlements import Bury, Complete, Retry
 from tests.store.bench import Bench, arrival, bury
@@ -35,7 +35,7 @@ async def test_a_dead_letter_keeps_all_there_was(shop: Bench) -> None:
     dead = await letter(shop, "a0")
     assert (dead.type, dead.group, dead.tenant) == ("import", "a", "42")
     assert (dead.reason, dead.attempts, dead.errors) == ("no such tenant", 1, FAILURE)
-    assert await DeadLetters(shop.client).envelope("a0") == (envelope, None)
+    assert await DeadLetters(shop.namespace).envelope("a0") == (envelope, None)
     told = await found(shop, "a0")
     assert (told.state, told.reason, told.since) == ("dead", "no such tenant", dead.died_at)
     await redrive(shop, "a0")
@@ -75,10 +75,10 @@ async def test_a_parked_group_stands_until_its_death_is_redriven(shop: Bench) ->
 async def test_dropping_the_death_frees_the_group(shop: Bench) -> None:
     daemon = await fill(shop, "a0", "a1")
     await kill(shop, daemon, park=True)
-    assert await DeadLetters(shop.client).drop(await letter(shop, "a0"))
+    assert await DeadLetters(shop.namespace).drop(await letter(shop, "a0"))
     assert await daemon.work_off() == ["a1"]
     assert (await found(shop, "a0")).state == "dropped"
-    assert await DeadLetters(shop.client).get("a0") is None
+    assert await DeadLetters(shop.namespace).find("a0") is None
 
 
 async def test_only_its_own_death_lifts_a_park(shop: Bench) -> None:
@@ -88,7 +88,7 @@ async def test_only_its_own_death_lifts_a_park(shop: Bench) -> None:
     await kill(shop, daemon)
     assert await kill(shop, daemon, park=True) == "a2"
     await redrive(shop, "a0")
-    assert await DeadLetters(shop.client).drop(await letter(shop, "a1"))
+    assert await DeadLetters(shop.namespace).drop(await letter(shop, "a1"))
     assert (await why(shop, "a")).state == "parked"
     assert await daemon.work_off() == []
     await redrive(shop, "a2")
@@ -147,14 +147,14 @@ async def test_a_message_that_died_at_the_door_is_redriven_with_its_route(shop: 
     assert dead.died_at_the_door
     assert dead.attempts == 0
     routed = Envelope("t", "a", "42", "crm", {}, b"{}")
-    assert await DeadLetters(shop.client).redrive(dead, routed)
+    assert await DeadLetters(shop.namespace).redrive(dead, routed)
     claim = await daemon.claim_one()
     assert (claim.task.id, claim.task.group, claim.task.tenant) == ("a0", "a", "42")
 
 
 async def test_only_a_death_can_be_redriven_or_dropped_and_only_once(shop: Bench) -> None:
     daemon = await fill(shop, "a0", "a1")
-    letters = DeadLetters(shop.client)
+    letters = DeadLetters(shop.namespace)
     await kill(shop, daemon)
     dead = await letter(shop, "a0")
     living = replace(dead, id="a1")
@@ -174,7 +174,7 @@ async def test_dead_letters_are_listed_by_page_and_filter(shop: Bench) -> None:
     for n in range(count):
         claim = await daemon.claim_one()
         await daemon.settle(bury(claim, f"reason {n % 3}"))
-    letters = DeadLetters(shop.client)
+    letters = DeadLetters(shop.namespace)
     everything = [each.id async for each in letters.each()]
     assert len(set(everything)) == len(everything) == count
     died = [each.died_at async for each in letters.each()]
@@ -190,11 +190,10 @@ async def test_a_sweep_takes_only_what_is_past_its_retention(shop: Bench) -> Non
     await kill(shop, daemon)
     await daemon.settle(bury(await daemon.claim_one("plain")))
     assert await kill(shop, daemon, park=True) == "a1"
-    letters = DeadLetters(shop.client)
-    assert await letters.sweep(HOUR, 100) == []
+    assert await remove_expired(shop.client, HOUR, 100) == []
     shop.raw.zadd(shop.keys("dead"), {"a1": 1, "p0": 2})
-    assert await letters.sweep(HOUR, 1) == ["a1"]
-    assert await letters.sweep(HOUR, 100) == ["p0"]
+    assert await remove_expired(shop.client, HOUR, 1) == ["a1"]
+    assert await remove_expired(shop.client, HOUR, 100) == ["p0"]
     # The park went with the death that had laid it.
     assert await daemon.work_off() == ["a2"]
     assert (await found(shop, "a1")).state == "expired"

@@ -16,7 +16,8 @@ import pytest
 from groupflow.core.limits import Debounce
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import Groups
-from groupflow.operate.tasks import WaitingTasks, list_tasks
+from groupflow.operate.listing import list_tasks
+from groupflow.operate.tasks import Tasks
 from groupflow.store.enqueue import Arrival
 from groupflow.store.history import roll_history
 from groupflow.store.settlements import Advance, Complete, Release
@@ -126,9 +127,9 @@ async def test_it_is_said_what_is_waited_for(bench: Bench) -> None:
     await daemon.settle(*map(retry, claims))
     assert "ValueError" in (await why(bench, "g")).reason
     assert (await found(bench, "c2")).reason is None
-    rows = await list_tasks(bench.client, "superseded", 10)
+    rows = (await list_tasks(bench.namespace, "superseded", 10)).rows
     assert [(row.id, row.type, row.group) for row in rows] == [("c1", "changed", "g")]
-    assert await list_tasks(bench.client, "done", 10) == []
+    assert (await list_tasks(bench.namespace, "done", 10)).rows == []
 
 
 async def test_a_messages_own_delay_holds_where_it_is_longer(bench: Bench) -> None:
@@ -361,7 +362,7 @@ async def test_a_redriven_one_replaces_nothing(shop: Bench, again: bool) -> None
 
 async def test_with_the_newest_its_burst_is_dropped(bench: Bench) -> None:
     await bench.enqueue(changed("c1"), changed("c2"))
-    assert await WaitingTasks(bench.client).drop("c2") is None
+    assert await Tasks(bench.namespace).drop("c2") is None
     assert bench.raw.exists(bench.keys("debouncing")) == 0
     await bench.enqueue(changed("c3"))
     assert bench.count("superseded") == 1
@@ -374,7 +375,7 @@ async def test_a_drop_of_another_one_leaves_the_burst_alone(bench: Bench) -> Non
     daemon = await bench.daemon()
     await daemon.settle(Release(await daemon.claim_one()))
     await bench.enqueue(changed("c2"))
-    assert await WaitingTasks(bench.client).drop("c1") is None
+    assert await Tasks(bench.namespace).drop("c1") is None
     await bench.enqueue(changed("c3"))
     assert await superseded(bench, "c2") == ["c3"]
 
@@ -384,7 +385,7 @@ async def test_who_is_to_run_now_is_due_and_so_is_what_replaces_it(
     shop: Bench, aside: bool
 ) -> None:
     await shop.enqueue(changed("c1", steps_aside=aside))
-    assert await WaitingTasks(shop.client).run_now("c1") is None
+    assert await Tasks(shop.namespace).run_now("c1") is None
     assert wait_of(shop, "c1") == 0
     await shop.enqueue(changed("c2", steps_aside=aside))
     assert await superseded(shop, "c1") == ["c2"]
@@ -396,12 +397,12 @@ async def test_who_is_to_run_now_is_due_and_so_is_what_replaces_it(
 
 async def test_a_group_that_is_held_stays_held(bench: Bench) -> None:
     await bench.enqueue(changed("c1"))
-    await Groups(bench.client).pause("g", "me")
+    await Groups(bench.namespace).pause("g", "me")
     await bench.enqueue(changed("c2"), arrival("b", "g"), changed("c3"))
     assert await superseded(bench, "c1", "c2") == ["c2", "c3"]
     daemon = await bench.daemon()
     assert await daemon.work_off() == []
-    await Groups(bench.client).resume("g")
+    await Groups(bench.namespace).resume("g")
     assert await daemon.work_off() == ["b"]
 
 
@@ -468,7 +469,7 @@ class TestRoom:
         assert taken.crowded_out == frozenset({0})
         assert await dead_ids(bench) == ["c2"]
         assert await superseded(bench, "c1") == ["c3"]
-        letters = DeadLetters(bench.client)
+        letters = DeadLetters(bench.namespace)
         [kept] = [each async for each in letters.each()]
         assert await letters.redrive(kept, delayed_memory=10_000)
         assert bench.lane("g") == ["c2", "c3"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from groupflow.operate.tasks import list_tasks
+from groupflow.operate.listing import list_tasks
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Complete, Settlement
@@ -94,7 +94,7 @@ async def test_a_delayed_plain_task_waits_alone(shop: Bench) -> None:
     await shop.enqueue(arrival("p0", delay=HOUR), arrival("p1"))
     daemon = await shop.daemon()
     assert await daemon.work_off() == ["p1"]
-    (row,) = await list_tasks(shop.client, "delayed", 10)
+    (row,) = (await list_tasks(shop.namespace, "delayed", 10)).rows
     assert (row.id, row.group) == ("p0", None)
     assert row.until is not None
     assert row.enqueued_at is not None

@@ -55,7 +55,7 @@ async def test_where_nothing_was_lost_all_goes_on_once_all_have_come(bench: Benc
     assert await first.complete(held[0]) == [], "what is held is settled meanwhile"
     assert await first.claim("grouped", "w2") == []
     (held_back,) = (await bench.status()).held_back
-    why = await Groups(bench.client).why("c")
+    why = await Groups(bench.namespace).why("c")
     assert (why.state, why.since, why.until) == ("ready", held_back.since, held_back.until)
     assert "may have lost claims" in why.reason
     assert held_back.partition == 0
@@ -63,7 +63,7 @@ async def test_where_nothing_was_lost_all_goes_on_once_all_have_come(bench: Benc
     assert await second.sessions.renew() == Claimable(0, 2, is_elsewhere=True)
     assert await second.sessions.renew() == Claimable(0, 2)
     assert (await bench.status()).held_back == []
-    assert "workers are busy" in (await Groups(bench.client).why("c")).reason
+    assert "workers are busy" in (await Groups(bench.namespace).why("c")).reason
     assert ids(await first.claim("grouped", "w2")) == ["a1"]
     assert await second.complete(held[1]) == []
     assert bench.judge() == []

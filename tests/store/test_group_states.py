@@ -15,11 +15,11 @@ YEAR = 31_536_000.0
 async def state_of(bench: Bench, group: str) -> str:
     """What operators are told, where nothing contradicts it."""
     assert bench.audit() == []
-    return (await Groups(bench.client).why(group)).state
+    return (await Groups(bench.namespace).why(group)).state
 
 
 async def test_delayed_paused_and_delayed_again(bench: Bench) -> None:
-    groups = Groups(bench.client)
+    groups = Groups(bench.namespace)
     await bench.enqueue(arrival("a0", "a", delay=YEAR))
     assert await state_of(bench, "a") == "delayed"
     await groups.pause("a", "me")
@@ -31,7 +31,7 @@ async def test_delayed_paused_and_delayed_again(bench: Bench) -> None:
 
 async def test_ready_paused_and_ready_again(bench: Bench) -> None:
     """Nothing else is paused by it, and the same group is no second time."""
-    groups = Groups(bench.client)
+    groups = Groups(bench.namespace)
     await bench.enqueue(arrival("a0", "a"), arrival("b0", "b"))
     await groups.pause("a", "me")
     assert (await state_of(bench, "a"), await state_of(bench, "b")) == ("paused", "ready")
@@ -47,8 +47,8 @@ async def test_ready_and_then_delayed_by_an_older_task(bench: Bench) -> None:
     assert (await bench.enqueuer.enqueue([late], 0)).crowded_out == {0}
     await bench.enqueuer.enqueue([arrival("a1", "a")])
     assert await state_of(bench, "a") == "ready"
-    letters = DeadLetters(bench.client)
-    letter = await letters.get("a0")
+    letters = DeadLetters(bench.namespace)
+    letter = await letters.find("a0")
     assert letter is not None
     assert await letters.redrive(letter)
     assert bench.lane("a") == ["a0", "a1"]

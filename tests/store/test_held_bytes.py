@@ -14,9 +14,9 @@ import pytest
 from groupflow.core.errors import LetterArchived, NoRoomForDelay
 from groupflow.core.places import Place
 from groupflow.operate.archiving import archive, beside_of, oldest_bodies
-from groupflow.operate.dead import DeadLetters
+from groupflow.operate.dead import DeadLetters, remove_expired
 from groupflow.operate.groups import Groups
-from groupflow.operate.tasks import WaitingTasks, find_task
+from groupflow.operate.tasks import Tasks, find_task
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.scripts import Verb
@@ -54,7 +54,7 @@ class TestDelayed:
         assert await bench.enqueue(*messages) == [True] * 3
         assert await bench.enqueue(*messages) == [False] * 3
         assert bench.count("delayed_bytes") == 3 * LATE
-        tasks = WaitingTasks(bench.client)
+        tasks = Tasks(bench.namespace)
         assert await tasks.drop("t1") is None
         assert bench.count("delayed_bytes") == 2 * LATE
         assert await tasks.run_now("t0") is None
@@ -100,7 +100,7 @@ class TestDelayed:
         claims = await daemon.claim("grouped", "w1", "w2", "w3")
         assert sorted(ids(claims)) == ["first", "other"]
         await daemon.complete(*claims)
-        assert await WaitingTasks(bench.client).drop("late") is None
+        assert await Tasks(bench.namespace).drop("late") is None
         assert await daemon.work_off(["w1"]) == ["behind", "further"]
         assert bench.count("delayed_bytes") == 0
 
@@ -111,7 +111,7 @@ class TestDelayed:
         await bench.enqueue(large("first", "g"))
         claims = [] if paused else [await daemon.claim_one()]
         if paused:
-            await Groups(bench.client).pause("g", "me")
+            await Groups(bench.namespace).pause("g", "me")
         await bench.enqueue(large("late", "g", delay=0.05), large("behind", "g"))  # at one moment
         assert bench.count("delayed_bytes") == 2 * LATE
         over = time.monotonic() + 0.1
@@ -125,7 +125,7 @@ class TestDelayed:
         assert bench.count("delayed_bytes") == 0
         await daemon.complete(*claims)
         if paused:
-            await Groups(bench.client).resume("g")
+            await Groups(bench.namespace).resume("g")
         rest = ["late", "behind", "t0", "t1", "t2"]
         assert await daemon.work_off(["w1"]) == (["first", *rest] if paused else rest)
         bench.events.clear()  # some were taken in by the side door
@@ -177,12 +177,12 @@ class TestDelayed:
         running = await daemon.claim_one()
         await bench.enqueue(large("late", "g", delay=YEAR), large("behind", "g"))
         await bench.enqueue(large("later", "g", delay=YEAR / 2))
-        assert await getattr(WaitingTasks(bench.client), verb)("late") is None
+        assert await getattr(Tasks(bench.namespace), verb)("late") is None
         assert bench.count("delayed_bytes") == 2 * LATE
         await bench.enqueue(large("held", "g"))
         assert bench.count("delayed_bytes") == 3 * LATE, "it waits for the other delay"
         assert bench.audit() == []
-        assert await getattr(WaitingTasks(bench.client), verb)("later") is None
+        assert await getattr(Tasks(bench.namespace), verb)("later") is None
         await bench.enqueue(large("free", "g"))
         assert bench.count("delayed_bytes") == 2 * LATE
         await daemon.complete(running)
@@ -212,8 +212,8 @@ class TestDelayed:
         done = await bench.enqueuer.enqueue([*messages, large("now", "h")], 2 * LATE)
         assert (done.taken, done.crowded_out) == ([True] * 4, frozenset({2}))
         assert bench.count("delayed_bytes") == 2 * LATE
-        letters = DeadLetters(bench.client)
-        letter = await letters.get("t2")
+        letters = DeadLetters(bench.namespace)
+        letter = await letters.find("t2")
         assert letter is not None
         assert "redis.delayed_memory" in letter.reason
         assert (letter.type, letter.group, letter.tenant) == ("t", group, "42")
@@ -226,8 +226,8 @@ class TestDelayed:
             refusal = str(error)
         assert "redis.delayed_memory" in refusal
         assert bench.dump() == before
-        await WaitingTasks(bench.client).drop("t0")
-        await WaitingTasks(bench.client).drop("t1")
+        await Tasks(bench.namespace).drop("t0")
+        await Tasks(bench.namespace).drop("t1")
         assert await letters.redrive(letter)
         assert not await letters.redrive(letter)
         assert bench.count("delayed_bytes") == LATE
@@ -239,7 +239,7 @@ class TestDelayed:
         assert stands_aside == (aside or group is None), "as its message said"
         daemon = await bench.daemon()
         assert await daemon.work_off() == ["now"]
-        assert await WaitingTasks(bench.client).run_now("t2") is None
+        assert await Tasks(bench.namespace).run_now("t2") is None
         assert "t2" in await daemon.work_off()
         bench.events.clear()  # it was taken in by the side door, unknown to the history
 
@@ -249,7 +249,7 @@ class TestDelayed:
         await bench.enqueuer.enqueue(
             [large("late", "g", delay=YEAR), large("behind", "g")], 2 * LATE - 1
         )
-        letter = await DeadLetters(bench.client).get("behind")
+        letter = await DeadLetters(bench.namespace).find("behind")
         assert letter is not None
         assert (letter.type, letter.group, letter.tenant) == ("t", "g", "42")
         life: Any = bench.raw.hgetall(bench.keys("life", "behind"))
@@ -261,15 +261,15 @@ class TestDelayed:
         self, bench: Bench
     ) -> None:
         await bench.enqueuer.enqueue([large("t", "g", 70 * KILO, delay=YEAR)], 0)
-        letter = await DeadLetters(bench.client).get("t")
+        letter = await DeadLetters(bench.namespace).find("t")
         assert letter is not None
         assert (letter.type, letter.group, letter.tenant) == ("t", "g", "42")
         bench.events.clear()
 
     async def test_whose_delay_is_over_runs_at_once(self, bench: Bench) -> None:
         await bench.enqueuer.enqueue([large("t", "g", delay=0.001)], 0)
-        letters = DeadLetters(bench.client)
-        letter = await letters.get("t")
+        letters = DeadLetters(bench.namespace)
+        letter = await letters.find("t")
         assert letter is not None
         over = letter.died_at + 0.002
         while (await bench.client.info("server"))["server_time_usec"] / 1e6 < over:
@@ -286,15 +286,15 @@ class TestDead:
         await daemon.settle(*(bury(claim) for claim in await daemon.claim("grouped", "w1", "w2")))
         held = sum(held_by(bench, id_) for id_ in ("door", "t", "u"))
         assert bench.count("dead_bytes") == held > 3 * KILO
-        letters = DeadLetters(bench.client)
-        door, t, u = [await letters.get(id_) for id_ in ("door", "t", "u")]
+        letters = DeadLetters(bench.namespace)
+        door, t, u = [await letters.find(id_) for id_ in ("door", "t", "u")]
         assert door
         assert t
         assert u
         assert await letters.drop(t)
         assert await letters.redrive(u)
         assert bench.count("dead_bytes") == held_by(bench, "door")
-        await letters.sweep(-1.0, 10)
+        await remove_expired(bench.client, -1.0, 10)
         assert bench.count("dead_bytes") == 0
 
     async def test_the_oldest_beyond_the_bound_are_told(self, bench: Bench) -> None:
@@ -327,8 +327,8 @@ class TestDead:
         assert (bench.count("dead_bytes"), bench.count("archived")) == (0, 1)
         assert await oldest_bodies(bench.client, ME, 0, most=10, most_bytes=10) == []
 
-        letters = DeadLetters(bench.client)
-        letter = await letters.get("t")
+        letters = DeadLetters(bench.namespace)
+        letter = await letters.find("t")
         assert letter is not None
         assert (letter.type, letter.group, letter.reason) == ("t", "g", "broken")
         rest, place = await letters.envelope("t")
@@ -353,10 +353,10 @@ class TestDead:
         """What was read of a letter that was redriven since, and died again, removes nothing."""
         await bench.enqueue(large("t", "g"))
         daemon = await bench.daemon()
-        letters = DeadLetters(bench.client)
+        letters = DeadLetters(bench.namespace)
         await daemon.settle(bury(await daemon.claim_one()))
         (body,) = await oldest_bodies(bench.client, ME, 0, most=1, most_bytes=1)
-        letter = await letters.get("t")
+        letter = await letters.find("t")
         assert letter is not None
         await letters.redrive(letter)
         assert await archive(bench.client, [body], [Place(1, "m")]) == 0
@@ -369,11 +369,11 @@ class TestDead:
         await bench.enqueue(large("t", dead="no"), large("u", dead="no"))
         bodies = await oldest_bodies(bench.client, ME, 0, most=10, most_bytes=10**6)
         assert await archive(bench.client, bodies, [Place(n, f"m{n}") for n in range(2)]) == 2
-        letters = DeadLetters(bench.client)
-        letter = await letters.get("t")
+        letters = DeadLetters(bench.namespace)
+        letter = await letters.find("t")
         assert letter is not None
         assert await letters.drop(letter)
-        assert await letters.sweep(-1.0, 10) == ["u"]
+        assert await remove_expired(bench.client, -1.0, 10) == ["u"]
         assert await archive(bench.client, bodies, [Place(n, f"m{n}") for n in range(2)]) == 0
 
     async def test_it_leaves_when_redis_is_full(self, bench: Bench) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.tasks import WaitingTasks
+from groupflow.operate.tasks import Tasks
 from groupflow.store.settlements import Complete
 from tests.store.bench import Bench, Daemon, arrival, bury, ids
 from tests.store.life import redrive
@@ -39,16 +39,16 @@ async def test_a_slot_goes_on_in_its_group(bench: Bench) -> None:
 async def test_a_pause_of_another_group_stops_no_hop(bench: Bench) -> None:
     daemon = await _hot(bench)
     claim = await daemon.claim_one()
-    await Groups(bench.client).pause("other", "me")
+    await Groups(bench.namespace).pause("other", "me")
     assert await daemon.hop(claim) is not None
 
 
 async def _pause(bench: Bench, _: Daemon) -> None:
-    await Groups(bench.client).pause("a", "me")
+    await Groups(bench.namespace).pause("a", "me")
 
 
 async def _pause_all(bench: Bench, _: Daemon) -> None:
-    await Groups(bench.client).pause(ALL, "me")
+    await Groups(bench.namespace).pause(ALL, "me")
 
 
 async def _recover(bench: Bench, _: Daemon) -> None:
@@ -56,8 +56,8 @@ async def _recover(bench: Bench, _: Daemon) -> None:
 
 
 async def _drop_the_rest(bench: Bench, _: Daemon) -> None:
-    assert await WaitingTasks(bench.client).drop("a2") is None
-    assert await WaitingTasks(bench.client).drop("a3") is None
+    assert await Tasks(bench.namespace).drop("a2") is None
+    assert await Tasks(bench.namespace).drop("a3") is None
 
 
 async def _end_the_lease(bench: Bench, _: Daemon) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from groupflow.operate.dead import DeadLetters
-from groupflow.operate.tasks import WaitingTasks, find_task
+from groupflow.operate.dead import DeadLetters, remove_expired
+from groupflow.operate.tasks import Tasks, find_task
 from groupflow.store.enqueue import READ_WHOLE, Arrival, Enqueued, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.history import roll_history, sweep_renamed
@@ -45,8 +45,8 @@ async def roll_all(bench: Bench) -> None:
 
 
 async def drop(bench: Bench, id_: str) -> None:
-    letters = DeadLetters(bench.client)
-    letter = await letters.get(id_)
+    letters = DeadLetters(bench.namespace)
+    letter = await letters.find(id_)
     assert letter is not None
     assert await letters.drop(letter)
 
@@ -103,8 +103,8 @@ async def test_garbage_takes_no_ones_id(bench: Bench) -> None:
     assert real is not None
     daemon = await bench.daemon()
     assert await daemon.work_off() == [real]
-    letters = DeadLetters(bench.client)
-    letter = await letters.get("order-1")
+    letters = DeadLetters(bench.namespace)
+    letter = await letters.find("order-1")
     assert letter is not None
     assert (await letters.envelope("order-1"))[0].body == b"\xff"
     assert await letters.redrive(letter, of(THEIRS).envelope)
@@ -128,8 +128,8 @@ async def test_a_letter_keeps_its_id_for_the_window_only(bench: Bench) -> None:
     daemon = await bench.daemon()
     assert await daemon.work_off() == [real]
     assert await taken(bench, of(OURS)) is None
-    letters = DeadLetters(bench.client)
-    letter = await letters.get("order-1")
+    letters = DeadLetters(bench.namespace)
+    letter = await letters.find("order-1")
     assert letter is not None
     assert (letter.reason, await letters.redrive(letter)) == ("no type", True)
     assert await taken(bench, of(OURS)) is None
@@ -170,7 +170,7 @@ async def test_what_was_dropped_or_expired_is_still_its_scope_s(bench: Bench) ->
     daemon = await bench.daemon()
     await drop(bench, "a")
     let_death_be_old(bench, "b")
-    assert await DeadLetters(bench.client).sweep(60.0, 10) == ["b"]
+    assert await remove_expired(bench.client, 60.0, 10) == ["b"]
     for id_ in "ab":
         assert await taken(bench, of(OURS, id_)) is None
         assert await taken(bench, of(THEIRS, id_)) is not None
@@ -203,7 +203,7 @@ async def test_what_is_over_is_its_scope_s_in_the_older_history_too(bench: Bench
 
 async def test_what_was_dropped_is_its_scope_s_however_large_it_was(bench: Bench) -> None:
     await bench.enqueue(of(OURS, size=100_000))
-    assert await WaitingTasks(bench.client).drop("order-1") is None
+    assert await Tasks(bench.namespace).drop("order-1") is None
     assert await taken(bench, of(OURS)) is None
     assert await taken(bench, of(THEIRS)) is not None
 

@@ -10,7 +10,8 @@ import pytest
 from groupflow.core.errors import StoreFull
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import Groups
-from groupflow.operate.tasks import ListedState, find_task, list_tasks
+from groupflow.operate.listing import ListedState, list_tasks
+from groupflow.operate.tasks import find_task
 from groupflow.servers import RedisServer
 from groupflow.store.settlements import Complete, Release
 from tests.store.bench import Bench, arrival, bury
@@ -51,8 +52,8 @@ async def test_a_task_is_found_wherever_it_is(shop: Bench) -> None:
         "done": {"d0"},
     }
     for state, expected in listed.items():
-        assert {row.id for row in await list_tasks(shop.client, state, 100)} == expected
-        assert len(await list_tasks(shop.client, state, 1)) == 1
+        assert {row.id for row in (await list_tasks(shop.namespace, state, 100)).rows} == expected
+        assert len((await list_tasks(shop.namespace, state, 1)).rows) == 1
 
 
 async def test_settles_go_through_when_redis_is_full(tmp_path: Path) -> None:
@@ -72,13 +73,13 @@ async def test_settles_go_through_when_redis_is_full(tmp_path: Path) -> None:
             assert await daemon.settle(way(claim)) == []
         await daemon.settle(retry(plain))
         await pass_time_when_full(shop)
-        await Groups(shop.client).pause("a", "ops")
-        await Groups(shop.client).resume("a")
+        await Groups(shop.namespace).pause("a", "ops")
+        await Groups(shop.namespace).resume("a")
         dead = await dead_ids(shop)
         with pytest.raises(StoreFull):
-            await DeadLetters(shop.client).redrive(await letter(shop, dead[0]))
+            await DeadLetters(shop.namespace).redrive(await letter(shop, dead[0]))
         for id_ in dead:
-            assert await DeadLetters(shop.client).drop(await letter(shop, id_))
+            assert await DeadLetters(shop.namespace).drop(await letter(shop, id_))
         ran = await daemon.work_off()
         assert len(ran) == 16 + 2 - len(dead) - 1  # one had been completed
         assert shop.audit() == []

@@ -163,12 +163,12 @@ async def test_a_failed_head_that_waits_holds_further_starts(shop: Bench) -> Non
     assert await daemon.claim("grouped", "w8") == []
     assert await daemon.settle(Complete(second)) == []
     assert await daemon.claim("grouped", *WORKERS) == []
-    assert (await Groups(shop.client).why("a")).state == "delayed"
+    assert (await Groups(shop.namespace).why("a")).state == "delayed"
 
 
 async def test_a_group_is_paused_and_parked_while_several_run(shop: Bench) -> None:
     limited(shop, 2)
-    groups = Groups(shop.client)
+    groups = Groups(shop.namespace)
     daemon = await fill(shop, "a0", "a1", "a2", "b0", "b1", "b2")
     claims = await daemon.claim("grouped", "w1", "w2", "w3", "w4")
     a0, a1, b0, b1 = sorted(claims, key=lambda each: each.task.id)
@@ -199,7 +199,7 @@ async def test_more_may_run_at_once_from_a_reload_on(bench: Bench) -> None:
     await daemon.sessions.tell({}, {})
     more = await daemon.claim("grouped", "v1", "v2", "v3")
     assert ids(claims + more) == ["a0", "a1", "a2"]
-    assert (await Groups(bench.client).why("a")).running == 3
+    assert (await Groups(bench.namespace).why("a")).running == 3
     await daemon.complete(*claims)
     assert ids(await daemon.claim("grouped", "v4", "v5")) == ["a3"]
 
@@ -241,7 +241,7 @@ async def test_groups_that_look_alike_share_nothing(bench: Bench, text: str) -> 
     claims = await daemon.claim("grouped", *(f"w{n}" for n in range(30)))
     assert sorted(ids(claims)) == sorted(f"t{n}.{i}" for n in range(len(groups)) for i in range(2))
     for n, group in enumerate(groups):
-        why = await Groups(bench.client).why(group)
+        why = await Groups(bench.namespace).why(group)
         assert (why.running, why.queued, why.head) == (2, 1, f"t{n}.0")
 
 
@@ -279,7 +279,7 @@ async def test_a_rate_holds_while_others_of_the_group_run(bench: Bench) -> None:
     limited(bench, 5, "1/min burst 2")
     daemon = await fill(bench, "a0", "a1", "a2", "a3")
     assert ids(await daemon.claim("grouped", *WORKERS)) == ["a0", "a1"]
-    why = await Groups(bench.client).why("a")
+    why = await Groups(bench.namespace).why("a")
     assert (why.state, why.running, why.concurrency) == ("running", 2, 5)
     assert "over its 1/min burst 2 until " in why.reason
     move_time(bench, 61.0)
@@ -366,7 +366,7 @@ async def test_a_handler_closes_its_group(shop: Bench, standing: Any) -> None:
     await daemon.settle(Retry(a0, 60.0, [], standing, "group"), Complete(b0))
     assert shop.audit() == []
     assert ids(await daemon.claim("grouped", *WORKERS)) == ["b1"]
-    why = await Groups(shop.client).why("a")
+    why = await Groups(shop.namespace).why("a")
     assert why.state == "delayed"
     assert why.reason.startswith("closed until ")
     move_time(shop, 61.0)

@@ -149,14 +149,14 @@ async def test_fair_leaves_a_ready_group_its_turn_whatever_happens_in_it(
 ) -> None:
     """Else a group whose tasks keep coming back would stand behind all others for ever."""
     daemon = await fill(shop, "a0", "a1", "a2", "b0")
-    letters = DeadLetters(shop.client)
+    letters = DeadLetters(shop.namespace)
     aside = await daemon.claim_one()
     assert aside.task.id == "a0"
     await daemon.settle(bury(aside) if event in ("redrive", "drop") else retry(aside, "step-aside"))
     age_ready(shop, "a", 1)  # ready for longer than b, whatever the clock's grain
     match event:
         case "resume":
-            await Groups(shop.client).resume("a")
+            await Groups(shop.namespace).resume("a")
         case "redrive":
             await redrive(shop, "a0")
         case "drop":

@@ -133,7 +133,7 @@ async def test_redis_has_one_set_of_scripts_for_all_partitions(store_server: Red
         try:
             await shop.enqueue(arrival("a", "g"))
             await (await shop.daemon()).work_off()
-            await read_totals(shop.client)
+            await read_totals(shop.namespace)
             found: Any = shop.raw.info("memory")
             kept.append(found["number_of_cached_scripts"])
             assert shop.judge() == []

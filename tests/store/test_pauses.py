@@ -14,7 +14,7 @@ from tests.store.life import advance, fill, kill, pass_time, redrive, retry, why
 
 
 async def test_a_paused_group_keeps_its_order_and_what_runs_ends(shop: Bench) -> None:
-    daemon, groups = await fill(shop, "a0", "a1", "b0"), Groups(shop.client)
+    daemon, groups = await fill(shop, "a0", "a1", "b0"), Groups(shop.namespace)
     running = await daemon.claim_one()
     assert await groups.pause("a", "ops")
     assert not await groups.pause("a", "somebody else")
@@ -34,7 +34,7 @@ async def test_a_paused_group_keeps_its_order_and_what_runs_ends(shop: Bench) ->
 async def test_a_task_that_comes_back_into_a_paused_group_waits_in_its_place(
     shop: Bench, how: str
 ) -> None:
-    daemon, groups = await fill(shop, "a0", "a1"), Groups(shop.client)
+    daemon, groups = await fill(shop, "a0", "a1"), Groups(shop.namespace)
     shop.with_faults = True
     running = await daemon.claim_one()
     await groups.pause("a", "ops")
@@ -60,7 +60,7 @@ async def test_a_task_that_comes_back_into_a_paused_group_waits_in_its_place(
 
 
 async def test_everything_paused_keeps_every_order(shop: Bench) -> None:
-    daemon, groups = await fill(shop, "a0", "a1", "b0", "p0", "p1"), Groups(shop.client)
+    daemon, groups = await fill(shop, "a0", "a1", "b0", "p0", "p1"), Groups(shop.namespace)
     running = [await daemon.claim_one(), await daemon.claim_one("plain", "w2")]
     assert await groups.pause(ALL, "ops")
     await daemon.complete(*running)
@@ -77,7 +77,7 @@ async def test_everything_paused_keeps_every_order(shop: Bench) -> None:
 
 
 async def test_who_was_paused_by_name_stays_so_when_everything_goes_on(shop: Bench) -> None:
-    daemon, groups = await fill(shop, "a0", "b0"), Groups(shop.client)
+    daemon, groups = await fill(shop, "a0", "b0"), Groups(shop.namespace)
     await groups.pause("a", "ops")
     await groups.pause(ALL, "ops")
     await groups.resume(ALL)
@@ -87,7 +87,7 @@ async def test_who_was_paused_by_name_stays_so_when_everything_goes_on(shop: Ben
 
 
 async def test_a_group_that_is_parked_and_paused_needs_both_lifted(shop: Bench) -> None:
-    daemon, groups = await fill(shop, "a0", "a1"), Groups(shop.client)
+    daemon, groups = await fill(shop, "a0", "a1"), Groups(shop.namespace)
     await kill(shop, daemon, park=True)
     await groups.pause("a", "ops")
     await groups.resume("a")
@@ -107,7 +107,7 @@ def _let_it_pass(shop: Bench) -> None:
 
 @pytest.mark.parametrize("target", ["a", ALL])
 async def test_a_pause_with_an_end_ends_by_itself(shop: Bench, target: str) -> None:
-    daemon, groups = await fill(shop, "a0", "a1"), Groups(shop.client)
+    daemon, groups = await fill(shop, "a0", "a1"), Groups(shop.namespace)
     assert await groups.pause(target, "ops", 30.0)
     told = await why(shop, "a")
     assert (told.state, "by itself" in told.reason) == ("paused", True)
@@ -127,7 +127,7 @@ async def test_a_pause_with_an_end_ends_by_itself(shop: Bench, target: str) -> N
 async def test_a_pause_takes_the_end_of_a_newer_one(shop: Bench) -> None:
     """But one that has none keeps that: who said so may have had a reason."""
     await fill(shop, "a0")
-    groups = Groups(shop.client)
+    groups = Groups(shop.namespace)
     assert await groups.pause("a", "ops", 30.0)
     assert await groups.pause("a", "ops", 300.0)
     told = await why(shop, "a")
@@ -144,7 +144,7 @@ async def test_a_pause_takes_the_end_of_a_newer_one(shop: Bench) -> None:
 async def test_a_pause_that_was_lifted_has_no_end_left(shop: Bench, target: str) -> None:
     """Nor does its end lift one that came after it."""
     await fill(shop, "a0")
-    groups = Groups(shop.client)
+    groups = Groups(shop.namespace)
     await groups.pause(target, "ops", 30.0)
     assert await groups.resume(target)
     assert not shop.raw.exists(shop.keys("resumes"))
@@ -155,7 +155,7 @@ async def test_a_pause_that_was_lifted_has_no_end_left(shop: Bench, target: str)
 
 
 async def test_the_end_of_a_pause_leaves_what_is_paused_otherwise(shop: Bench) -> None:
-    daemon, groups = await fill(shop, "a0", "b0"), Groups(shop.client)
+    daemon, groups = await fill(shop, "a0", "b0"), Groups(shop.namespace)
     await groups.pause("a", "ops")
     await groups.pause(ALL, "ops", 30.0)
     hold = (await shop.status()).everything_paused

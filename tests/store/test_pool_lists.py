@@ -9,8 +9,8 @@ import pytest
 
 from groupflow.core.errors import OtherLayout
 from groupflow.operate.dead import DeadLetters
-from groupflow.operate.pools import read_pools
-from groupflow.operate.tasks import WaitingTasks
+from groupflow.operate.pools import pools_in
+from groupflow.operate.tasks import Tasks
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds
 from groupflow.store.enqueue import CARRIED, READ_WHOLE, Arrival
@@ -115,10 +115,10 @@ class TestLists:
             assert await anext(wakes) == b"anew"
             number = await store.begin_list(POOL)
             assert await store.put(POOL, number, [listed("p")]) == ["foreign"]
-            assert (await read_pools(shop.client)).pools == []
+            assert (await pools_in(shop.client)) == []
             await store.put(POOL, number, [listed("a")])
             assert await anext(wakes) == b"pool"
-        assert [each.name for each in (await read_pools(shop.client)).pools] == [POOL]
+        assert [each.name for each in (await pools_in(shop.client))] == [POOL]
 
     async def test_nothing_in_a_namespace_of_another_layout(self, shop: Bench) -> None:
         """Neither a list nor a session: somebody has moved it meanwhile."""
@@ -149,7 +149,7 @@ async def fill_with_theirs(shop: Bench) -> list[str]:
     await shop.enqueue(
         of(THEIRS, "done", None), of(THEIRS, "dropped", None), of(THEIRS, "of a pool")
     )
-    assert await WaitingTasks(shop.client).drop("dropped") is None
+    assert await Tasks(shop.namespace).drop("dropped") is None
     assert await (await shop.daemon()).work_off() == ["done"]
     await shop.enqueue(
         of(THEIRS, "of daemons", None), of(THEIRS, "large", None, size=2 * READ_WHOLE),
@@ -198,7 +198,7 @@ class TestOthersIds:
     async def test_a_list_takes_nothing_from_others(self, shop: Bench) -> None:
         """What another tenant's id ended as stays known, so its message is taken once (S6)."""
         await shop.enqueue(of(THEIRS, "x", None))
-        await WaitingTasks(shop.client).drop("x")
+        await Tasks(shop.namespace).drop("x")
         assert (await put(shop, listed("x", scope=OURS)))[0] == {"x": "added"}
         assert await shop.enqueue(of(THEIRS, "x", None)) == [False]
         assert (await found(shop, "x")).state == "dropped"
@@ -229,9 +229,9 @@ class TestOthersIds:
         assert await shop.enqueue(of(OURS, "a", None)) == [True], "its letter gave the id back"
         [done] = await (await shop.daemon()).work_off()
         assert done.startswith("a~")
-        letter = await DeadLetters(shop.client).get("a")
+        letter = await DeadLetters(shop.namespace).find("a")
         assert letter is not None
-        assert await DeadLetters(shop.client).drop(letter)
+        assert await DeadLetters(shop.namespace).drop(letter)
         assert (await put(shop, mine[0]))[0] == {"a": "over"}, "it was done, whatever was dropped"
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from groupflow.core.errors import SessionLost
 from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.pools import PoolStatus, read_pools
-from groupflow.operate.tasks import WaitingTasks
+from groupflow.operate.pools import PoolStatus, pools_in
+from groupflow.operate.tasks import Tasks
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.given import Claim
@@ -64,7 +64,7 @@ class Worker:
 
 
 async def pool(bench: Bench) -> PoolStatus:
-    return (await read_pools(bench.client, [POOL])).pools[0]
+    return (await pools_in(bench.client, [POOL]))[0]
 
 
 async def test_daemons_and_pools_claim_apart(shop: Bench) -> None:
@@ -227,7 +227,7 @@ async def test_the_life_of_a_task_is_the_same(shop: Bench, group: str | None) ->
 async def test_a_delay_and_a_pause_hold_it_back(shop: Bench) -> None:
     """Its workers get it when it is due, and nothing while everything is paused."""
     await shop.enqueue(pooled("p0", delay=60.0), pooled("a0", "a", delay=60.0))
-    anna, groups = Worker(shop), Groups(shop.client)
+    anna, groups = Worker(shop), Groups(shop.namespace)
     assert await anna.claim(3) == []
     await pass_time(shop)
     await groups.pause(ALL, "me")
@@ -262,7 +262,7 @@ async def test_one_that_waits_can_be_dropped(shop: Bench) -> None:
     await anna.claim(1)
     anna.expire()
     await anna.visit()
-    waiting = WaitingTasks(shop.client)
+    waiting = Tasks(shop.namespace)
     assert [await waiting.drop(id_) for id_ in ("p0", "p1")] == [None, None]
     assert (await pool(shop)).claimable == 0
 

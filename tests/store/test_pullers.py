@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 
 from groupflow.core.errors import PoolFull
-from groupflow.operate.pools import PoolStatus, read_pools
+from groupflow.operate.pools import PoolStatus, pools_in
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.given import Claim
 from groupflow.store.keys import Keys
@@ -132,7 +132,7 @@ async def test_what_is_held_is_counted_whatever_becomes_of_it(bench: Bench) -> N
 
 async def _commands(bench: Bench) -> int:
     bench.raw.config_resetstat()
-    await read_pools(bench.client, [POOL], workers=0)
+    await pools_in(bench.client, [POOL], workers=0)
     stats: Any = bench.raw.info("commandstats")
     return sum(each["calls"] for each in stats.values())
 
@@ -148,7 +148,7 @@ async def test_a_look_at_pools_costs_the_same_for_any_number(bench: Bench) -> No
     assert await _commands(bench) == few
     seen = await pool(bench)
     assert (seen.known, seen.silent) == (1001, 1000)
-    assert len((await read_pools(bench.client, [POOL], workers=150)).pools[0].workers) == 150
+    assert len((await pools_in(bench.client, [POOL], workers=150))[0].workers) == 150
 
 
 async def test_workers_are_told_by_pages_and_none_is_passed_over(bench: Bench) -> None:
@@ -167,7 +167,7 @@ async def test_workers_are_told_by_pages_and_none_is_passed_over(bench: Bench) -
         if page == 1:
             await Worker(bench, "e").visit()  # the next one to be told
     assert told == ["a", "b", "c", "d", "f", "b", "e"]
-    seen: PoolStatus = (await read_pools(bench.client, [POOL], workers=3)).pools[0]
+    seen: PoolStatus = (await pools_in(bench.client, [POOL], workers=3))[0]
     assert [each.name for each in seen.workers] == ["a", "c", "d"]
 
 

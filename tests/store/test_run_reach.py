@@ -8,7 +8,7 @@ import pytest
 
 from groupflow.core.limits import Limit, Limits
 from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.tasks import WaitingTasks
+from groupflow.operate.tasks import Tasks
 from groupflow.store.claims import Answer
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Proceed, Retry
@@ -103,7 +103,7 @@ async def other_group(shop: Bench, _: Daemon) -> None:
 
 
 async def paused_elsewhere(shop: Bench, _: Daemon) -> None:
-    await Groups(shop.client).pause("b", "me")
+    await Groups(shop.namespace).pause("b", "me")
 
 
 async def suspected(shop: Bench, _: Daemon) -> None:
@@ -137,7 +137,7 @@ async def test_asuspect_goes_before(shop: Bench) -> None:
 @pytest.mark.parametrize("what", ["a", ALL])
 async def test_a_pause_ends_it(shop: Bench, what: str) -> None:
     daemon, run = await run_of(shop)
-    await Groups(shop.client).pause(what, "me")
+    await Groups(shop.namespace).pause(what, "me")
     answer = await tell(daemon, run, 2)
     assert (further(answer), list(answer.ending)) == ([], ["w1"])
 
@@ -193,7 +193,7 @@ async def test_behind_what_came_between_it_has_no_more(shop: Bench) -> None:
 async def test_nobody_drops_what_it_reaches(shop: Bench) -> None:
     daemon, run = await run_of(shop)
     await tell(daemon, run, 2, more=2)
-    waiting = WaitingTasks(shop.client)
+    waiting = Tasks(shop.namespace)
     assert [await waiting.drop(f"a{n:02}") for n in (4, 5, 6)] == ["running", "running", None]
     assert shop.audit() == []
 

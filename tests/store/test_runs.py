@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.tasks import WaitingTasks
+from groupflow.operate.tasks import Tasks
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Proceed, Release, Retry, Settlement
 from tests.store.bench import Bench, Daemon, arrival, bury, ids
@@ -177,7 +177,7 @@ async def test_a_zombie_settles_nothing_of_its_run(shop: Bench) -> None:
 async def test_a_task_of_a_run_is_not_dropped(shop: Bench) -> None:
     """It may have begun. What is behind the run may be."""
     daemon, run = await _run(shop)
-    waiting = WaitingTasks(shop.client)
+    waiting = Tasks(shop.namespace)
     assert [await waiting.drop(f"a{n}") for n in range(5)] == ["running"] * 4 + [None]
     assert await _tell(daemon, _proceed(run)) == []
     assert shop.count("done") == 4
@@ -206,7 +206,7 @@ async def test_an_older_task_waits_for_the_end_of_the_run(shop: Bench) -> None:
 @pytest.mark.parametrize("group", ["a", ALL])
 async def test_a_paused_group_has_its_run_end(shop: Bench, group: str) -> None:
     daemon, run = await _run(shop)
-    await Groups(shop.client).pause(group, "me")
+    await Groups(shop.namespace).pause(group, "me")
     answer = await daemon.claims("grouped").exchange([_proceed(run[:1], run[1])], [])
     assert answer.refused == []
     assert answer.ending == {"w1"}

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from groupflow.operate import sampling
 from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.tasks import WaitingTasks, list_tasks
-from groupflow.operate.whole.lists import list_groups
-from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.listing import list_groups, list_tasks
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.statistics import find_longest
+from groupflow.operate.tasks import Tasks
 from groupflow.servers import RedisServer
 from groupflow.store.envelope import Pool
 from groupflow.store.given import Claim
@@ -261,7 +261,7 @@ async def test_it_comes_back_in_front_of_a_group_that_is_ready(shop: Bench) -> N
 
 async def test_a_pause_holds_it(shop: Bench) -> None:
     await crashed(shop, "a0")
-    daemon, groups = await shop.daemon(), Groups(shop.client)
+    daemon, groups = await shop.daemon(), Groups(shop.namespace)
     await groups.pause("a", "me")
     assert await daemon.claim("grouped", "w1") == []
     assert shop.audit() == []
@@ -273,7 +273,7 @@ async def test_a_pause_holds_it(shop: Bench) -> None:
 async def test_one_that_waits_can_be_dropped(shop: Bench, pool: Pool) -> None:
     first, second = kind(pool, 0, 1)
     await crashed(shop, first, second)
-    assert await WaitingTasks(shop.client).drop(first) is None
+    assert await Tasks(shop.namespace).drop(first) is None
     assert shop.audit() == []
     daemon = await shop.daemon()
     assert ids(await daemon.claim(pool, "w1", "w2")) == [second]
@@ -308,7 +308,7 @@ async def test_to_whoever_looks_it_waits_like_the_rest(shop: Bench) -> None:
     status = await shop.status()
     assert (status.queued_plain, status.queued_grouped, status.ready) == (4, 4, 4)
     assert min(status.waited_plain, status.waited_grouped) > 0
-    listed = [row.id for row in await list_tasks(shop.client, "queued", 50)]
+    listed = [row.id for row in (await list_tasks(shop.namespace, "queued", 50)).rows]
     assert listed == ["p5", "p0", "p1", "p6", "c0", "d0", "a0", "b0"]
     pages, cursor = [], "0"
     while True:
@@ -318,9 +318,9 @@ async def test_to_whoever_looks_it_waits_like_the_rest(shop: Bench) -> None:
             break
         cursor = page.next
     assert pages == [(group, "ready", 4) for group in "cdab"]
-    assert {row.group for row in await read_busy(shop.client)} == set("abcd")
-    assert await sampling.survey(shop.client) == 4
-    tops = await read_tops(shop.client)
+    assert {row.group for row in await read_busy(shop.namespace)} == set("abcd")
+    assert await find_longest(shop.client) == 4
+    tops = await read_tops(shop.namespace)
     assert {(top.group, top.state) for top in tops.slowest} == {(g, "ready") for g in "abcd"}
     assert len(tops.longest) == 4
 
@@ -379,7 +379,7 @@ async def test_where_no_slot_is_idle_none_is_taken(shop: Bench, pool: Pool) -> N
     """All hold claims already, or all is paused, or the lease is over."""
     first, suspect = kind(pool, 0, 1)
     await waiting(shop, first)
-    daemon, groups = await shop.daemon(), Groups(shop.client)
+    daemon, groups = await shop.daemon(), Groups(shop.namespace)
     held = await daemon.claim_one(pool)
     await crashed(shop, suspect)
     assert ids(await daemon.claim(pool, "w1")) == [first]

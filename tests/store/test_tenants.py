@@ -10,7 +10,7 @@ import pytest
 
 from groupflow.core.limits import Limit, Limits, Rate, TenantLimit
 from groupflow.operate.groups import Groups
-from groupflow.operate.tasks import WaitingTasks
+from groupflow.operate.tasks import Tasks
 from groupflow.servers import RedisServer
 from groupflow.store.enqueue import Arrival
 from groupflow.store.scripts import Order
@@ -234,7 +234,7 @@ async def test_a_group_of_two_tenants_waits_for_that_of_its_head(shop: Bench) ->
     daemon = await fill(shop, of("1", "g0", "g"), of("2", "g1", "g"))
     [x0] = await daemon.claim("grouped", *SLOTS)
     assert x0.task.id == "x0"
-    assert await WaitingTasks(shop.client).drop("g0") is None
+    assert await Tasks(shop.namespace).drop("g0") is None
     assert ids(await daemon.claim("grouped", "v1")) == ["g1"]
 
 
@@ -246,13 +246,13 @@ async def test_what_waits_for_a_turn_can_be_dropped_and_held(shop: Bench, group:
     pool: Any = "grouped" if group else "plain"
     [t0] = await daemon.claim(pool, *SLOTS)
     for id_ in ("t1", "t3"):
-        assert await WaitingTasks(shop.client).drop(id_) is None
+        assert await Tasks(shop.namespace).drop(id_) is None
         assert shop.audit() == []
     if group:
-        await Groups(shop.client).pause("g2", "me")
+        await Groups(shop.namespace).pause("g2", "me")
         await daemon.complete(t0)
         assert await daemon.claim(pool, "v1") == []
-        await Groups(shop.client).resume("g2")
+        await Groups(shop.namespace).resume("g2")
     else:
         await daemon.complete(t0)
     assert ids(await daemon.claim(pool, "v1")) == ["t2"]
@@ -365,7 +365,7 @@ async def test_why_it_waits(shop: Bench) -> None:
     )
     await daemon.claim("grouped", *SLOTS)
     await shop.enqueuer.enqueue([of("3", f"3{n}", f"3{n}") for n in range(3)])
-    groups = Groups(shop.client)
+    groups = Groups(shop.namespace)
     states = {
         group: (await groups.why(group)).state for group in ("10", "11", "21", "30", "31", "32")
     }

@@ -145,7 +145,7 @@ async def test_a_next_task_with_a_life_of_its_own_is_told_of(bench: Bench) -> No
     claim = await daemon.claim_one()
     assert await heard(bench, lambda: daemon.complete(claim)) == [b"grouped"]
     claim = await daemon.claim_one()
-    await Groups(bench.client).pause("a", "me")
+    await Groups(bench.namespace).pause("a", "me")
     assert await heard(bench, lambda: daemon.complete(claim)) == []
 
 

@@ -9,9 +9,8 @@ from structlog.testing import capture_logs
 
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.core.measures import UpkeepMeasures
-from groupflow.operate import sampling
-from groupflow.operate.dead import DeadLetters
-from groupflow.operate.sampling import INTERVAL, Latencies
+from groupflow.operate import statistics
+from groupflow.operate.statistics import INTERVAL, Latencies
 from groupflow.store.client import StoreClient
 from groupflow.upkeep import promote, sweep
 from groupflow.upkeep.duty import Duty
@@ -139,9 +138,9 @@ async def test_a_sweep_goes_on_at_once_where_there_may_be_more(
     for n in range(3):
         await bench.enqueue(arrival(f"t{n}"))
         await daemon.settle(bury(await daemon.claim_one("plain")))
-    measures, letters = UpkeepMeasures(), DeadLetters(bench.client)
-    pauses = [await sweep.sweep(letters, 3600.0, measures)]
-    pauses += [await sweep.sweep(letters, 0.0, measures) for _ in range(2)]
+    measures = UpkeepMeasures()
+    pauses = [await sweep.sweep(bench.client, 3600.0, measures)]
+    pauses += [await sweep.sweep(bench.client, 0.0, measures) for _ in range(2)]
     assert pauses == [sweep.PAUSE, 0.0, sweep.PAUSE]
     assert measures.expired == 3
 
@@ -149,18 +148,18 @@ async def test_a_sweep_goes_on_at_once_where_there_may_be_more(
 async def test_who_begins_an_interval_looks_for_the_longest_too(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    surveys: list[bool] = []
+    looks: list[bool] = []
 
-    async def survey(_: object) -> None:
-        surveys.append(True)
+    async def find_longest(_: object) -> None:
+        looks.append(True)
 
     news = [True, False]
 
     async def take_sample(*_: object) -> bool:
         return news.pop(0)
 
-    monkeypatch.setattr(sampling, "survey", survey)
-    monkeypatch.setattr(sampling, "take_sample", take_sample)
-    pauses = [await sampling.sample(bench.client, Latencies()) for _ in range(2)]
+    monkeypatch.setattr(statistics, "find_longest", find_longest)
+    monkeypatch.setattr(statistics, "take_sample", take_sample)
+    pauses = [await statistics.sample(bench.client, Latencies()) for _ in range(2)]
     assert pauses == [INTERVAL] * 2
-    assert surveys == [True]
+    assert looks == [True]

@@ -1,14 +1,15 @@
 #!lua flags=allow-oom
 -- drop_waiting: remove a task that waits, or is delayed, for good; its group goes on. A task whose
 -- life has no `arrival` is known only by its place in the line: the script looks for it from the newest
--- end, so many places a call. Tasks that come or are claimed meanwhile can't hide it.
+-- end, so many places a call, and goes on behind the last element that it has seen. So tasks that come, are claimed
+-- or are dropped meanwhile can't hide it.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 id · 2 group ('' = plain) · 3 its line for the history · 4 place to look from, 0 to begin
---          · 5 how many places to look at
--- returns  { 1 (dropped) or 0, place to go on from, or -1 if there is none }; { 0, -1 }: it doesn't wait
-local id, group, from, most = ARGV[1], ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
-if call('HEXISTS', K.tasks, id) == 0 or call('ZSCORE', K.dead, id) then return { 0, -1 } end
+-- ARGV     1 id · 2 group ('' = plain) · 3 its line for the history · 4 'line', or 'turns' of its tenant
+--          5 the element to go on behind there, '' to begin · 6 how many places to look at
+-- returns  { 1 (dropped) or 0, as ARGV 4 and 5 to go on }, without the latter two at the end; { 0 }: it doesn't wait
+local id, group, where, last, most = ARGV[1], ARGV[2], ARGV[4], ARGV[5], tonumber(ARGV[6])
+if call('HEXISTS', K.tasks, id) == 0 or call('ZSCORE', K.dead, id) then return { 0 } end
 local line = group == '' and K.plain or K.lane .. group
 
 local now = clock()
@@ -32,27 +33,46 @@ local function leave(element)
   return call('LREM', line, 1, element) == 1
 end
 
+-- How many of the line came with the last element seen, or later: by halving, as `insert` does.
+local function count_seen()
+  local seen, length = 0, last ~= '' and call('LLEN', line) or 0
+  while seen < length do
+    local middle = math.floor((seen + length) / 2)
+    if arrival_of(call('LINDEX', line, middle)) < arrival_of(last) then length = middle else seen = middle + 1 end
+  end
+  return seen
+end
+
+-- The elements behind the last one seen; of turns the first ones, if that is gone.
+local function next_page()
+  if where == 'line' then
+    local from = count_seen()
+    return call('LRANGE', line, from, from + most - 1)
+  end
+  local queue = group == '' and is_limiting() and tenants().queue_of(id)
+  local rank = last ~= '' and queue and call('ZRANK', queue, last)
+  local from = rank and call('ZCARD', queue) - rank or 0
+  return queue and call('ZRANGE', queue, from, from + most - 1, 'REV') or {}
+end
+
 local function look()
   local arrival = call('HGET', K.life .. id, 'arrival')
   if arrival then
     local element = arrival .. '+' .. id
     local is_gone = leave(element)
     if is_gone then leave_burst(element) end
-    return is_gone, -1
+    return is_gone
   end
-  local page = call('LRANGE', line, from, from + most - 1)
+  local page = next_page()
   for _, element in ipairs(page) do
-    if id_of(element) == id then return leave(element), -1 end
+    if id_of(element) == id then return leave(element) end
   end
-  local queue = group == '' and is_limiting() and tenants().queue_of(id)
-  local turns = queue and call('ZRANGE', queue, -(from + most), -(from + 1)) or {}
-  for _, element in ipairs(turns) do
-    if id_of(element) == id then return leave(element), -1 end
-  end
-  return false, (#page == most or #turns == most) and from + most or -1
+  if #page == most then return false, where, page[#page] end
+  if where == 'line' then return false, 'turns', '' end
+  return false
 end
 
-local is_gone, next_place = look()
+local is_gone, next_where, next_last = look()
 if is_gone then
   erase(id, ARGV[3], now)
   call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', -1)
@@ -61,4 +81,4 @@ if is_gone then
     if place(group, now) then wake_for(group) end
   end
 end
-return { is_gone and 1 or 0, next_place }
+return { is_gone and 1 or 0, next_where, next_last }

@@ -2,12 +2,21 @@
 -- find: all facts about one task in one instant, without its headers and body.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 id
--- returns  of a task that is over: ended, its line of the history; of one that is there: now, type, group,
---          tenant, scope, life, and died (µs), or daemon, worker, fence and since (µs) of its claim
-local id = ARGV[1]
+-- ARGV     1 id · 2 of a shard of a scan its group
+-- returns  now; of a task that is over: ended, its line of the history; of one that is there: type, group,
+--          tenant, scope, life, and died (µs), or daemon, worker, fence and since (µs) of its claim; of a shard
+--          also held: 'paused' or 'parked' if its group is; context (JSON); aside (µs): until when it stands aside
+local id, facts = ARGV[1], { now = clock() }
+local life = K.life .. id
+if ARGV[2] then
+  facts.held = call('HEXISTS', K.paused, ARGV[2]) == 1 and 'paused'
+    or call('HEXISTS', K.parked, ARGV[2]) == 1 and 'parked' or nil
+  facts.context = call('HGET', life, 'context') or nil
+  facts.aside = call('ZSCORE', K.delayed, (call('HGET', life, 'arrival') or '') .. '+' .. id) or nil
+end
 if call('HEXISTS', K.tasks, id) == 0 then
-  return named({ ended = call('HGET', K.history_new, id) or call('HGET', K.history_old, id) or nil })
+  facts.ended = call('HGET', K.history_new, id) or call('HGET', K.history_old, id) or nil
+  return named(facts)
 end
 
 -- The claim of the task. A grouped task is found by its group's lock; for a plain one, or one whose group is
@@ -19,11 +28,10 @@ local function claim_of_task(group)
   return {}
 end
 
-local died = call('ZSCORE', K.dead, id) or nil
 local task_type, tenant, group = facts_of(id)
-local claim = died and {} or claim_of_task(group)
-return named({
-  now = clock(), type = task_type, group = some(group), tenant = some(tenant), scope = scope_of(id),
-  life = life_of(id), died = died,
-  daemon = claim.daemon, worker = claim.slot, fence = claim.fence, since = claim.since,
-})
+facts.died = call('ZSCORE', K.dead, id) or nil
+local claim = facts.died and {} or claim_of_task(group)
+facts.type, facts.group, facts.tenant, facts.scope = task_type, some(group), some(tenant), scope_of(id)
+facts.life, facts.daemon, facts.worker = life_of(id), claim.daemon, claim.slot
+facts.fence, facts.since = claim.fence, claim.since
+return named(facts)

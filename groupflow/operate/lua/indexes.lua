@@ -16,6 +16,24 @@ local function count_in(indexes)
   return total
 end
 
+-- µs for which the first task of some indexes could have been claimed, or the head of the first group, the longest of
+-- them. The first one has waited longest, unless priorities say otherwise.
+local function waited(element, now)
+  if not element then return 0 end
+  local due = has_life(element) and call('HGET', K.life .. id_of(element), 'due')
+  return math.max(0, now - math.max(arrival_of(element), tonumber(due or nil) or 0))
+end
+
+local function longest_wait(indexes, now, of_groups)
+  local longest = 0
+  for _, index in ipairs(indexes) do
+    local first = call('ZRANGE', index, 0, 0)[1]
+    if of_groups and first then first = call('LINDEX', K.lane .. first, -1) end
+    longest = math.max(longest, waited(first, now))
+  end
+  return longest
+end
+
 -- `number` members from the place `from` on (the first is 0), each with its score behind it.
 local function members_of(indexes, from, number)
   local found = {}

@@ -33,18 +33,11 @@ local function add_list(key, group, from)
   return #page
 end
 
--- Adds the lanes of groups, the first from the place `deep` on. Returns how many groups are finished.
-local function add_lanes(groups, skipped)
-  for i, group in ipairs(groups) do
-    local count = add_list(K.lane .. group, group, deep + skipped)
-    if left() == 0 then
-      deep = deep + count
-      return i - 1
-    end
-    if count == 0 then passed = passed + 1 end
-    deep = 0
-  end
-  return #groups
+-- The members of a list from `place` on, `most` at most.
+local function cut(list, most)
+  local found = {}
+  for i = place + 1, math.min(#list, place + most) do found[#found + 1] = list[i] end
+  return found
 end
 
 local function every_second(list)
@@ -53,11 +46,47 @@ local function every_second(list)
   return found
 end
 
--- The groups of a part from `place` on, `most` at most.
-local function cut(groups, most)
-  local found = {}
-  for i = place + 1, math.min(#groups, place + most) do found[#found + 1] = groups[i] end
-  return found
+-- A part made of lanes, one group behind another: `step` has some groups from `place` on, and the next place, '0' at
+-- the end. `deep` is how many tasks of the step are passed over, `skipped` how many of each group. Returns whether it
+-- is over.
+local function lanes(step, skipped, is_passed)
+  return function()
+    while left() > 0 and passed < GROUPS do
+      local groups, next_place = step()
+      local over = deep
+      for _, group in ipairs(groups) do
+        local length = is_passed and is_passed(group) and 0 or call('LLEN', K.lane .. group) - (skipped or 0)
+        if over >= length then
+          over, passed = over - math.max(0, length), passed + 1
+        else
+          deep, over = deep + add_list(K.lane .. group, group, over + (skipped or 0)), 0
+          if left() == 0 then return false end
+        end
+      end
+      place, deep = next_place, 0
+      if place == '0' then return true end
+    end
+    return false
+  end
+end
+
+local STEP = 100 -- groups, of which those that a page ends in are looked at again
+
+-- Steps through an order, of which `groups_from` has so many from `place` on.
+local function in_order(groups_from)
+  return function()
+    place = tonumber(place)
+    local groups = groups_from(STEP)
+    return groups, #groups < STEP and '0' or place + #groups
+  end
+end
+
+-- Steps through the groups of a hash, which has no order.
+local function in_hash(key)
+  return function()
+    local step = call('HSCAN', key, place, 'COUNT', STEP)
+    return every_second(step[2]), step[1]
+  end
 end
 
 local function running_groups(most)
@@ -65,44 +94,6 @@ local function running_groups(most)
   for _, claim in ipairs(claims(100000, true)) do groups[#groups + 1] = claim.group end
   table.sort(groups)
   return cut(groups, most)
-end
-
--- A part made of lanes, one group behind another. Returns whether it is over.
-local function lanes(groups_from, skipped)
-  return function()
-    place = tonumber(place)
-    while left() > 0 and passed < GROUPS do
-      local most = math.min(left(), GROUPS - passed)
-      local groups = groups_from(most)
-      place = place + add_lanes(groups, skipped or 0)
-      if left() > 0 and #groups < most then return true end
-    end
-    return false
-  end
-end
-
--- The same for groups without an order: step by step through a hash, `deep` tasks into the step.
-local function held_by(key, is_passed)
-  return function()
-    while left() > 0 and passed < GROUPS do
-      local step, skipped = call('HSCAN', key, place, 'COUNT', 100), deep
-      for i = 1, #step[2], 2 do
-        local group = step[2][i]
-        local length = call('LLEN', K.lane .. group)
-        if is_passed and is_passed(group) then
-          passed = passed + 1
-        elseif skipped >= length then
-          skipped, passed = skipped - length, passed + 1
-        else
-          deep, skipped = deep + add_list(K.lane .. group, group, skipped), 0
-          if left() == 0 then return false end
-        end
-      end
-      place, deep = step[1], 0
-      if place == '0' then return true end
-    end
-    return false
-  end
 end
 
 -- A part that is read by places in order. Returns whether it is over.
@@ -178,10 +169,10 @@ local PARTS = {
   delayed = { places(add_delayed), places(add_held) },
   queued = {
     places(function() return add_list(K.plain, '', place) end), places(add_ordered),
-    lanes(function(most) return every_second(members_of(READY, place, most)) end),
-    held_by(K.waiting_groups, has_turn), lanes(running_groups),
-    lanes(function(most) return call('ZRANGE', K.held, place, place + most - 1) end, 1),
-    held_by(K.parked), held_by(K.paused),
+    lanes(in_order(function(most) return every_second(members_of(READY, place, most)) end)),
+    lanes(in_hash(K.waiting_groups), 0, has_turn), lanes(in_order(running_groups)),
+    lanes(in_order(function(most) return call('ZRANGE', K.held, place, place + most - 1) end), 1),
+    lanes(in_hash(K.parked)), lanes(in_hash(K.paused)),
   },
   done = { history(K.history_new), history(K.history_old) },
   superseded = { history(K.history_new), history(K.history_old) },

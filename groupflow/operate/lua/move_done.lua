@@ -7,6 +7,13 @@
 local now, where, groups, removed = clock(), ARGV[1], {}, 0
 
 local function take(group, element)
+  if where == 'paused' then return call('HDEL', K.paused, element) end
+  if HISTORY[where] then return call('HDEL', HISTORY[where], element) end
+  if where == 'schedules' then return forget_schedule(element) end
+  if where == 'by_hand' then
+    call('HDEL', K.by_hand, element)
+    return call('ZREM', K.by_hand_ends, element)
+  end
   if where == 'plain' then return call('LREM', K.plain, -1, element) end
   if where == 'lane' then return call('LREM', K.lane .. group, -1, element) end
   if where == 'dead' then return call('ZREM', K.dead, id_of(element)) end
@@ -14,25 +21,28 @@ local function take(group, element)
   return call('ZREM', key_in(where, pool), element)
 end
 
+local function end_here(group, element)
+  local id = id_of(element)
+  leave_burst(element)
+  remove_delay(id)
+  remove_body(id)
+  if where == 'dead' then
+    unpark(group, id)
+  else
+    call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', -1)
+  end
+  call('HDEL', K.tasks, id)
+  end_life(id)
+  call('HINCRBY', K.count, 'taken', -1)
+end
+
+local is_of_tasks = where ~= 'paused' and where ~= 'schedules' and where ~= 'by_hand' and not HISTORY[where]
 for i = 2, #ARGV, 2 do
   local group, element = ARGV[i], ARGV[i + 1]
-  if group ~= '' then groups[group] = true end
-  if where == 'hold' then
-    removed = removed + call('HDEL', K.paused, group)
-  elseif take(group, element) == 1 then
-    local id = id_of(element)
-    leave_burst(element)
-    remove_delay(id)
-    remove_body(id)
-    if where == 'dead' then
-      unpark(group, id)
-    else
-      call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', -1)
-    end
-    call('HDEL', K.tasks, id)
-    end_life(id)
-    call('HINCRBY', K.count, 'taken', -1)
+  if group ~= '' and (is_of_tasks or where == 'paused') then groups[group] = true end
+  if take(group, element) == 1 then
     removed = removed + 1
+    if is_of_tasks then end_here(group, element) end
   end
 end
 for group in pairs(groups) do place(group, now) end

@@ -1,12 +1,13 @@
 #!lua
--- move_in: write what `move_out` has read elsewhere, once: the script passes over what is noted as written. A
+-- move_in: write what `move_out` has read elsewhere, once: the script passes over tasks that are noted as written. A
 -- task whose id another task has here gets a derived one. Tasks of the plain list go into `ordered`: so tasks
--- of several partitions stand in the order of their arrival.
+-- of several partitions stand in the order of their arrival. Dedup uses the history, so each message id stays
+-- known in the partition that its message would come to.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 where it comes from · 2 random text, for a salt if there is none yet · 3 how many notes
 --          to remove, of tasks that are gone there · then their ids · then what `move_out` packed
--- returns  { 1, the id that each has here }; or { 0, names of daemons that run }
+-- returns  { 1, the id that each task has here, '' for what is none }; or { 0, names of daemons that run }
 local now = clock()
 local from, gone = ARGV[1], tonumber(ARGV[3])
 local groups, ids = {}, {}
@@ -77,6 +78,39 @@ local function write(record)
   return id
 end
 
+local function remember(record)
+  local id, scope, line = record.element, record.scope, record.line
+  local kept, place_of = call('HGET', K.history_new, id), K.history_new
+  if not kept then kept, place_of = call('HGET', K.history_old, id), K.history_old end
+  local owner = kept and scope_in(kept) or not kept and call('HEXISTS', K.tasks, id) == 1 and scope_of(id) or nil
+  if kept and (not owner or not scope or owner == scope) then
+    if sub(line, 1, 16) > sub(kept, 1, 16) then call('HSET', place_of, id, line) end
+  elseif not is_known(id) then
+    call('HSET', HISTORY[record.where], id, line)
+  elseif owner and scope and owner ~= scope then
+    call('HSETNX', K.segments, 'salt', ARGV[2])
+    call('HSET', HISTORY[record.where], free_id(id, scope), line)
+  end -- else it runs again under this id, so the id is known
+end
+
+local OTHERS = {
+  history_new = remember, history_old = remember,
+  paused = function(record)
+    call('HSETNX', K.paused, record.group, record.note)
+    groups[record.group] = true
+  end,
+  by_hand = function(record)
+    local known, text = call('HGET', K.by_hand, record.element), record.text
+    if text and (not known or sub(known, 1, 16) < sub(text, 1, 16)) then begin_by_hand(record.element, text, now) end
+  end,
+  schedules = function(record)
+    if record.gone then return end -- the schedule lies elsewhere, and may lie here
+    forget_schedule(record.element)
+    call('HSET', K.schedule .. record.element, unpack(record.row))
+    call('ZADD', K.schedules, record.due, record.element)
+  end,
+}
+
 for i = 4, 3 + gone do call('HDEL', K.moved, note_of(ARGV[i])) end
 local records, is_letter = {}, true
 for i = 4 + gone, #ARGV do
@@ -88,13 +122,8 @@ local daemons = not is_letter and living(now)
 if daemons then return { 0, daemons } end
 note_first_epoch(now)
 for i, record in ipairs(records) do
-  if record.where == 'hold' then
-    call('HSETNX', K.paused, record.group, record.note)
-    groups[record.group] = true
-    ids[i] = ''
-  else
-    ids[i] = write(record)
-  end
+  local write_other = OTHERS[record.where]
+  ids[i] = write_other and (write_other(record) or '') or write(record)
 end
 for group in pairs(groups) do place(group, now) end
 return { 1, ids }

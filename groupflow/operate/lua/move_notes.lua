@@ -1,27 +1,30 @@
 #!lua
--- move_notes: move what a partition knows beside tasks: read it in the old partition, write it to the new
--- ones. Each call may be made again.
+-- move_notes: tell new partitions what an old one knows beside tasks: whose ids are whose, pauses, the last fence and
+-- arrival, which only rise. Each call may be made again.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'out' · 2 '1' if the partition is to be none any more, and its totals go as well
 --          or 1 'in' · 2 where it comes from · 3 what 'out' packed · 4 '1' if the totals come here
--- returns  of 'out': { packed, the fence, the last arrival }; else nothing
+-- returns  of 'out': packed; else nothing
 if ARGV[1] == 'out' then
   local totals = {}
   local count = ARGV[2] == '1' and call('HGETALL', K.count) or {}
   for i = 1, #count, 2 do totals[count[i]] = count[i + 1] end
   totals.arrival = nil
-  return {
-    cmsgpack.pack({
-      totals = totals, renamed = call('HGETALL', K.renamed), paused_all = call('GET', K.paused_all) or nil,
-      resumes = call('ZRANGE', K.resumes, 0, -1, 'WITHSCORES'),
-      segments = call('HMGET', K.segments, 'begun', 'closed', 'salt'),
-    }),
-    tonumber(call('GET', K.fence) or 0), tonumber(call('HGET', K.count, 'arrival') or 0),
-  }
+  return cmsgpack.pack({
+    totals = totals, renamed = call('HGETALL', K.renamed), paused_all = call('GET', K.paused_all) or nil,
+    resumes = call('ZRANGE', K.resumes, 0, -1, 'WITHSCORES'),
+    segments = call('HMGET', K.segments, 'begun', 'closed', 'salt'),
+    fence = call('GET', K.fence) or '0', arrival = call('HGET', K.count, 'arrival') or '0',
+  })
 end
 
 local notes = cmsgpack.unpack(ARGV[3])
+local behind = notes.fence - (call('GET', K.fence) or 0)
+if behind > 0 then call('INCRBY', K.fence, behind) end
+if tonumber(notes.arrival) > tonumber(call('HGET', K.count, 'arrival') or 0) then
+  call('HSET', K.count, 'arrival', digits(notes.arrival))
+end
 for i = 1, #notes.renamed, 2 do
   local name, number = notes.renamed[i], notes.renamed[i + 1]
   local known = tonumber(call('HGET', K.renamed, name) or nil) or 0

@@ -2,17 +2,24 @@
 -- move_out: some of what lies in a place, ready to be written elsewhere.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 the place: 'plain', 'ordered', 'suspect_plain', 'delayed', 'dead'; 'lane' and 'hold' of a
---          group; 'pool_ordered' and 'pool_suspect_plain' of a pool; 'letter', a dead letter · 2 that group, pool,
---          or id · 3 how many to pass over, which stay · 4 how many at most · 5 bytes after which it ends
--- returns  { 1, rows of { id, group or '', the id that decides where a plain task lies, element, packed } }; or
---          { 0, names of daemons that run }
-local where, from, most, room = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+-- ARGV     1 the place: 'plain', 'ordered', 'suspect_plain', 'delayed', 'dead'; 'lane' of a group; 'pool_ordered'
+--          and 'pool_suspect_plain' of a pool; 'letter', a dead letter; 'paused', groups that operators hold;
+--          'by_hand', limits; 'schedules'; 'history_new' and 'history_old' · 2 that group, pool, or id
+--          3 how many to pass over, which stay; of paused groups and the history a cursor, '0' to begin
+--          4 how many at most · 5 bytes after which it ends
+-- returns  { 1, rows of { id of a task or '', group or '', the id that decides where it lies without a group,
+--          element, packed }, cursor of the next page if there is one }; or { 0, names of daemons that run }
+local where, name, most, room = ARGV[1], ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
 local daemons = living(clock())
 if daemons and where ~= 'letter' then return { 0, daemons } end
-local rows, bytes = {}, 0
+local rows, bytes, next_cursor = {}, 0, ''
 
-local function add(element, group, score)
+local function add(id, group, origin, element, record)
+  record.where, record.group, record.element = where, group, element
+  rows[#rows + 1] = { id, group, origin, element, cmsgpack.pack(record) }
+end
+
+local function add_task(element, group, score)
   local id = id_of(element)
   if #rows >= most or (#rows > 0 and bytes > room) then return end
   local life = has_life(element) and call('HGETALL', K.life .. id) or {}
@@ -21,40 +28,60 @@ local function add(element, group, score)
   local scope = scope_of(id)
   local parked = where == 'dead' and group ~= '' and call('HGET', K.parked, group) or nil
   if parked and cjson.decode(parked)[1] ~= id then parked = nil end
-  rows[#rows + 1] = { id, group, name_of(id, scope), element, cmsgpack.pack({
-    where = where, score = score, group = group, element = element, envelope = envelope, life = life,
-    scope = scope, parked = parked, late = call('ZSCORE', K.late, id) or nil,
-    burst = burst_of(element), bodies = call('ZSCORE', K.bodies, id) or nil,
-    staying = call('ZSCORE', K.staying, id) or nil,
-  }) }
+  add(id, group, name_of(id, scope), element, {
+    score = score, envelope = envelope, life = life, scope = scope, parked = parked,
+    late = call('ZSCORE', K.late, id) or nil, burst = burst_of(element),
+    bodies = call('ZSCORE', K.bodies, id) or nil, staying = call('ZSCORE', K.staying, id) or nil,
+  })
 end
 
 local function group_of(id) return call('HGET', K.life .. id, 'group') or '' end
 
-local function add_letter_of(id, died) add(digits(0) .. '+' .. id, group_of(id), digits(died)) end
+local function add_letter(id, died) add_task(digits(0) .. '+' .. id, group_of(id), died) end
+
+local function each_member(key, visit)
+  local found = call('ZRANGE', key, ARGV[3], ARGV[3] + most - 1, 'WITHSCORES')
+  for i = 1, #found, 2 do visit(found[i], digits(found[i + 1])) end
+end
+
+local function each_field(key, visit)
+  local step = call('HSCAN', key, ARGV[3], 'COUNT', most)
+  next_cursor = step[1]
+  for i = 1, #step[2], 2 do visit(step[2][i], step[2][i + 1]) end
+end
 
 if where == 'plain' or where == 'lane' then
-  local key = where == 'plain' and K.plain or K.lane .. ARGV[2]
-  local elements = call('LRANGE', key, -(from + most), -(from + 1))
-  for i = #elements, 1, -1 do add(elements[i], ARGV[2], sub(elements[i], 1, 16)) end
+  local key = where == 'plain' and K.plain or K.lane .. name
+  local elements = call('LRANGE', key, -(ARGV[3] + most), -(ARGV[3] + 1))
+  for i = #elements, 1, -1 do add_task(elements[i], name, sub(elements[i], 1, 16)) end
 elseif where == 'letter' then
-  local died = call('ZSCORE', K.dead, ARGV[2])
+  local died = call('ZSCORE', K.dead, name)
   where = 'dead'
-  if died then add_letter_of(ARGV[2], died) end
-elseif where == 'hold' then
-  local note = call('HGET', K.paused, ARGV[2])
-  if note then
-    local packed = cmsgpack.pack({ where = where, group = ARGV[2], note = note, element = '' })
-    rows[1] = { '', ARGV[2], '', '', packed }
-  end
+  if died then add_letter(name, digits(died)) end
+elseif where == 'dead' then
+  each_member(K.dead, add_letter)
+elseif where == 'paused' then
+  each_field(K.paused, function(group, note) add('', group, '', group, { note = note }) end)
+elseif HISTORY[where] then
+  each_field(HISTORY[where], function(id, line)
+    local is_sound, facts = pcall(cjson.decode, sub(line, 17))
+    local group, scope = is_sound and type(facts[3]) == 'string' and facts[3] or '', scope_in(line)
+    add('', group, name_of(id, scope), id, { line = line, scope = scope })
+  end)
+elseif where == 'by_hand' then
+  each_member(K.by_hand_ends, function(whose)
+    add('', byte(whose) == 103 and sub(whose, 2) or '', '', whose, { text = call('HGET', K.by_hand, whose) or nil })
+  end)
+elseif where == 'schedules' then
+  each_member(K.schedules, function(schedule, due)
+    local row = K.schedule .. schedule
+    local group = call('HGET', row, 'group') or ''
+    local record = { due = due, gone = call('HGET', row, 'gone') or nil, row = call('HGETALL', row) }
+    add('', group, 'schedule:' .. schedule, schedule, record)
+  end)
 else
-  local members = call('ZRANGE', key_in(where, ARGV[2]), from, from + most - 1, 'WITHSCORES')
-  for i = 1, #members, 2 do
-    if where == 'dead' then
-      add_letter_of(members[i], members[i + 1])
-    else
-      add(members[i], where == 'delayed' and group_of(id_of(members[i])) or '', digits(members[i + 1]))
-    end
-  end
+  each_member(key_in(where, name), function(element, score)
+    add_task(element, where == 'delayed' and group_of(id_of(element)) or '', score)
+  end)
 end
-return { 1, rows }
+return { 1, rows, next_cursor }

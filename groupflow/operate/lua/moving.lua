@@ -43,3 +43,8 @@ local function free_id(id, scope)
   call('HSET', K.renamed, family(scope, id), plain_digits(number))
   return derived
 end
+
+local HISTORY = { history_new = K.history_new, history_old = K.history_old }
+
+-- The scope at the end of a line of the history.
+local function scope_in(line) return string.match(line, '"(%x*)"%]$') end

@@ -16,10 +16,9 @@ if ARGV[1] == 'begin' then
   end
 elseif ARGV[1] == 'mark' then
   call('HSET', K.partitions, 'number', ARGV[3], 'moving_to', ARGV[2], 'format', FORMAT)
-elseif ARGV[1] == 'end' then
-  call('HSET', K.partitions, 'number', ARGV[2], 'format', FORMAT)
-  call('HDEL', K.partitions, 'moving_to')
 else
+  if ARGV[1] == 'end' then call('HSET', K.partitions, 'number', ARGV[2], 'format', FORMAT) end
   call('HDEL', K.partitions, 'moving_to')
+  call('DEL', K.moved)
 end
 return { number, moving_to }

@@ -3,8 +3,8 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 name
--- returns  1, or 0 if there is no such schedule here
-if call('HEXISTS', K.schedule .. ARGV[1], 'gone') == 1 then return 0 end
-local known = call('EXISTS', K.schedule .. ARGV[1])
-if known == 1 then forget_schedule(ARGV[1]) end
-return known
+-- returns  1, or -1 if there is no such schedule here
+local row = K.schedule .. ARGV[1]
+if call('EXISTS', row) == 0 or call('HEXISTS', row, 'gone') == 1 then return -1 end
+forget_schedule(ARGV[1])
+return 1

@@ -59,30 +59,20 @@ for _, group in ipairs(call('HLEN', K.paused) <= 1000 and call('HKEYS', K.paused
   if not is_more then paused = paused + 1 end
 end
 
--- The first one has waited longest, unless priorities say otherwise.
-local function waited(element)
-  if not element then return 0 end
-  local due = has_life(element) and call('HGET', K.life .. id_of(element), 'due')
-  return math.max(0, now - math.max(arrival_of(element), tonumber(due or nil) or 0))
-end
-local plain, grouped = waited(call('LINDEX', K.plain, -1)), 0
-for _, index in ipairs(OWN_PLAIN) do plain = math.max(plain, waited(call('ZRANGE', index, 0, 0)[1])) end
-for _, index in ipairs(OWN_READY) do
-  local group = call('ZRANGE', index, 0, 0)[1]
-  grouped = math.max(grouped, waited(group and call('LINDEX', K.lane .. group, -1)))
-end
 -- Limits by hand: there are not many.
 local limited, by_hand = { [103] = 0, [116] = 0 }, {}
-for _, whose in ipairs(call('EXISTS', K.by_hand) == 1 and call('ZRANGE', K.by_hand_ends, 0, -1) or {}) do
+for _, whose in ipairs(call('ZRANGE', K.by_hand_ends, '(' .. digits(now), '+inf', 'BYSCORE')) do
   limited[byte(whose)] = limited[byte(whose)] + 1
-  if #by_hand < SHOWN_BY_HAND then by_hand[#by_hand + 1] = { whose, call('HGET', K.by_hand, whose) } end
+  local text = #by_hand < SHOWN_BY_HAND and call('HGET', K.by_hand, whose)
+  if text then by_hand[#by_hand + 1] = { whose, text } end
 end
 return named({
   at = now, count = call('HGETALL', K.count), daemons = daemons, dead = call('ZCARD', K.dead),
   ready = count_in(READY) + lined_up, delayed = call('ZCARD', K.held) + standing,
   parked = call('HLEN', K.parked), paused = paused,
   delayed_tasks = call('ZCARD', K.delayed), dead_staying = call('ZCARD', K.staying),
-  waited_plain = plain, waited_grouped = grouped, everything_paused = call('GET', K.paused_all) or nil,
+  waited_plain = math.max(waited(call('LINDEX', K.plain, -1), now), longest_wait(OWN_PLAIN, now)),
+  waited_grouped = longest_wait(OWN_READY, now, true), everything_paused = call('GET', K.paused_all) or nil,
   recovering = call('EXISTS', K.recovering) == 1
     and { call('HGET', K.epoch, 'since') or digits(now), call('GET', K.recovering) } or nil,
   everything_ends = call('ZSCORE', K.resumes, '') or nil,

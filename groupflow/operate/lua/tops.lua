@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- tops: the groups whose tasks have waited longest, and those with the longest lanes, among those
 -- that are looked at: never all of them. The former are among the first of `ready` and `held`, the running,
--- the paused and the parked; the latter are those that `survey` has found.
+-- the paused and the parked; the latter are those that `find_longest` has found.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many of each to return · 2 how many of each index to look at

@@ -11,7 +11,7 @@ import orjson
 
 from groupflow.core.checkup import Check
 from groupflow.core.errors import GroupflowError
-from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.namespace import Namespace
 from groupflow.ops.metrics import CONTENT_TYPE
 from groupflow.ops.snapshots import Snapshot
 from groupflow.store.client import StoreClient

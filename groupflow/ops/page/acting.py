@@ -10,16 +10,13 @@ import structlog
 
 from groupflow.core.errors import AmbiguousId, Unroutable
 from groupflow.core.limits import HandLimit, Limited
-from groupflow.operate.groups import ALL
-from groupflow.operate.limits import TooManyByHand
+from groupflow.operate.dead import DeadLetter, DeadLetters
+from groupflow.operate.groups import ALL, Groups
+from groupflow.operate.limits import LimitsByHand, TooManyByHand
+from groupflow.operate.redrive import Redriver
+from groupflow.operate.schedules import NoSchedule, Schedules, StillOpen
 from groupflow.operate.several import act_on_each
-from groupflow.operate.tasks import REASONS, Left
-from groupflow.operate.whole.choosing import Choice
-from groupflow.operate.whole.groups import AllGroups
-from groupflow.operate.whole.letters import AllLetters, AnyLying
-from groupflow.operate.whole.limits import LimitsByHand
-from groupflow.operate.whole.schedules import AllSchedules, NoSchedule, StillOpen
-from groupflow.operate.whole.tasks import AllTasks
+from groupflow.operate.tasks import REASONS, Choice, Left, Tasks
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.problems import Refused
@@ -48,17 +45,16 @@ class Acting:
 
     def __init__(self, context: PageContext) -> None:
         self._context = context
-        self._letters = AllLetters(context.namespace)
-        self._groups = AllGroups(context.namespace)
+        self._letters = DeadLetters(context.namespace)
+        self._groups = Groups(context.namespace)
         self._limits = LimitsByHand(context.namespace)
-        self._waiting = AllTasks(context.namespace)
-        self._schedules = AllSchedules(context.namespace)
+        self._waiting = Tasks(context.namespace)
+        self._schedules = Schedules(context.namespace)
 
     @_act("/dead/redrive", "Make dead letters tasks again, each at its original place")
     async def _redrive(self, order: Letters, caller: Caller) -> Result:
-        settings = self._context.facts.settings
-        redrive = partial(self._letters.redrive, settings)
-        return await self._to_letters("redriven", order, caller, redrive)
+        redriver = Redriver(self._context.facts.settings, self._context.namespace)
+        return await self._to_letters("redriven", order, caller, redriver.redrive)
 
     @_act("/dead/drop", "Remove dead letters for good")
     async def _drop(self, order: Letters, caller: Caller) -> Result:
@@ -77,11 +73,11 @@ class Acting:
         what: str,
         order: Letters,
         caller: Caller,
-        act: Callable[[AnyLying], Awaitable[bool]],
+        act: Callable[[DeadLetter], Awaitable[bool]],
     ) -> Result:
         async def act_on(id_: str) -> str | None:
-            lying = await self._letters.find(id_, order.choice)
-            return None if lying is not None and await act(lying) else _GONE
+            letter = await self._letters.find(id_, order.choice)
+            return None if letter is not None and await act(letter) else _GONE
 
         return await self._to_each(what, order, caller, order.ids, act_on)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from groupflow.operate.whole.namespace import Namespace
+from groupflow.operate.namespace import Namespace
 from groupflow.ops.health.answers import Health
 from groupflow.settings.model import Settings
 

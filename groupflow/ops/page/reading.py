@@ -15,25 +15,18 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
-from groupflow.operate.busy import Tops
-from groupflow.operate.dead import DeadPage, Filter
-from groupflow.operate.listing import GroupPage
-from groupflow.operate.sampling import Sample
-from groupflow.operate.scans import ScanStory
-from groupflow.operate.tallying import TypeFigures, read_types
-from groupflow.operate.tasks import Found
-from groupflow.operate.totals import Totals
-from groupflow.operate.totals import read_totals as read_one
-from groupflow.operate.whole.figures import read_samples, read_tops, read_totals
-from groupflow.operate.whole.groups import AllGroups
-from groupflow.operate.whole.letters import AllLetters
-from groupflow.operate.whole.limits import LimitsByHand
-from groupflow.operate.whole.lists import list_groups, list_tasks
-from groupflow.operate.whole.scans import AllScans
-from groupflow.operate.whole.schedules import read_schedules
-from groupflow.operate.whole.search import Wanted, search_tasks
-from groupflow.operate.whole.tasks import AllTasks
-from groupflow.operate.whole.tenants import TenantPage, list_tenants
+from groupflow.operate.busy import Tops, read_tops
+from groupflow.operate.dead import DeadLetters, DeadPage, Filter
+from groupflow.operate.groups import Groups
+from groupflow.operate.limits import LimitsByHand
+from groupflow.operate.listing import GroupPage, Wanted, list_groups, list_tasks, search_tasks
+from groupflow.operate.redrive import whole_letter
+from groupflow.operate.scans import Scans, ScanStory, explain
+from groupflow.operate.schedules import read_schedules
+from groupflow.operate.statistics import Sample, TypeFigures, read_samples, read_types
+from groupflow.operate.tasks import Found, Tasks
+from groupflow.operate.tenants import TenantPage, list_tenants
+from groupflow.operate.totals import Totals, read_totals, totals_in
 from groupflow.ops.page import shapes
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
@@ -107,8 +100,8 @@ class Reading:
         self._tops = Snapshot[Tops](lambda: read_tops(namespace), 2.0)
         self._samples = Snapshot[list[Sample]](lambda: read_samples(namespace), 2.0)
         self._all_schedules = Snapshot[ScheduleList](self._read_schedules, _TOTALS_AGE)
-        self._letters = AllLetters(namespace)
-        self._groups = AllGroups(namespace)
+        self._letters = DeadLetters(namespace)
+        self._groups = Groups(namespace)
 
     async def _read_schedules(self) -> ScheduleList:
         return ScheduleList(await read_schedules(self._context.namespace))
@@ -143,10 +136,8 @@ class Reading:
         if not caller.sees_contents:
             shown = [replace(each, errors=_without_words(each.errors)) for each in lane.tasks]
             lane = replace(lane, tasks=shown)
-        why = await self._groups.why(query.key, with_words=caller.sees_contents)
-        shard = await AllScans(self._context.namespace).shard(query.key)
-        if shard is not None:
-            why = shard.on(why, with_words=caller.sees_contents)
+        namespace = self._context.namespace
+        why = await explain(namespace, query.key, with_words=caller.sees_contents)
         return GroupStory(why, lane)
 
     @Endpoint("GET", "/tasks", "Tasks of a state that match", reads=True)
@@ -166,7 +157,7 @@ class Reading:
     async def _body(self, query: TaskQuery, caller: Caller) -> Content | None:
         if not caller.sees_contents:
             return Content({}, None, None, 0, is_cut=False, is_withheld=True)
-        envelope = await AllTasks(self._context.namespace).envelope(query.id, query.choice)
+        envelope = await Tasks(self._context.namespace).envelope(query.id, query.choice)
         if envelope is None:
             return None
         body = envelope.body
@@ -183,7 +174,7 @@ class Reading:
 
     @Endpoint("GET", "/task", "One task, by id", reads=True)
     async def _task(self, query: TaskQuery, caller: Caller) -> Found | None:
-        found = await AllTasks(self._context.namespace).find(query.id, query.choice)
+        found = await Tasks(self._context.namespace).find(query.id, query.choice)
         return found if found is None or caller.sees_contents else _withheld(found)
 
     @Endpoint("GET", "/limits", "Limits by hand", reads=True)
@@ -206,14 +197,14 @@ class Reading:
 
     @Endpoint("GET", "/scans", "All scans of tables", reads=True)
     async def _scans(self, caller: Caller) -> list[ScanStory]:
-        found = await AllScans(self._context.namespace).every()
+        found = await Scans(self._context.namespace).every()
         if caller.sees_contents:
             return found
         return [replace(scan, trouble=_WITHHELD if scan.trouble else "") for scan in found]
 
     @Endpoint("GET", "/partitions", "What lies where", reads=True)
     async def _partitions(self) -> list[PartitionRow]:
-        answers = await self._context.namespace.ask_all(read_one)
+        answers = await self._context.namespace.ask_all(totals_in)
         rows = [PartitionRow(each.partition, away=each.why) for each in answers.away]
         for number, found in answers.by_partition.items():
             rows.append(
@@ -248,16 +239,16 @@ class Reading:
 
     @Endpoint("GET", "/letter", "One dead letter with its body", reads=True)
     async def _letter(self, query: TaskQuery, caller: Caller) -> Letter | None:
-        lying = await self._letters.find(query.id, query.choice)
-        if lying is None:
+        letter = await self._letters.find(query.id, query.choice)
+        if letter is None:
             return None
-        letter = lying.letter
         is_shown = caller.sees_contents
         headers: Mapping[str, Any] = {}
         body, size = b"", letter.bytes
         if is_shown:
             try:
-                whole = await self._letters.whole(self._context.facts.settings, lying)
+                settings, namespace = self._context.facts.settings, self._context.namespace
+                whole = await whole_letter(settings, namespace, letter)
                 envelope, letter = whole.envelope, letter.with_beside(whole.beside)
             except KeyError:  # redriven or dropped a moment ago
                 return None

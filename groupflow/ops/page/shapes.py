@@ -9,13 +9,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from groupflow.core.limits import LEAST_BY_HAND, LONGEST_BY_HAND, MOST_AT_ONCE, SetByHand
 from groupflow.core.routing import MAX_SECONDS
-from groupflow.operate.away import Away
 from groupflow.operate.dead import DeadKind
-from groupflow.operate.groups import Why
-from groupflow.operate.listing import Lane
+from groupflow.operate.groups import Lane, Why
+from groupflow.operate.listing import TaskRow
+from groupflow.operate.namespace import Away
 from groupflow.operate.schedules import Schedule
-from groupflow.operate.tasks import TaskRow
-from groupflow.operate.whole.choosing import Choice
+from groupflow.operate.tasks import Choice
 
 MOST_IDS = 500  # dead letters an action
 _DIGITS = 20  # of a number in a cursor

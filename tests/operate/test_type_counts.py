@@ -6,20 +6,20 @@ import orjson
 
 from groupflow.core.measures import HANDLING, Types
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.operate.tallying import KEPT, Tallier, quantile, read_types, tally
+from groupflow.operate.statistics import TYPES_KEPT, TypeCounter, count_types, quantile, read_types
 from tests.store.bench import Bench
 
 
 async def test_daemons_add_up_and_are_asked_for_what_is_new(bench: Bench) -> None:
     one, two = Types(["import"]), Types(["import", "mail"])
-    talliers = Tallier(one, 2), Tallier(two, 2)
+    counters = TypeCounter(one, 2), TypeCounter(two, 2)
     for types, name, seconds in ((one, "import", 0.02), (two, "import", 0.02), (two, "mail", 4.0)):
         types.of(name).settled["complete"] += 1
         types.of(name).handling.observe(seconds)
     two.of("mail").settled["bury"] += 2
     two.of("nobody's").settled["retry"] += 3
-    for tallier in (*talliers, *talliers):  # the second time nothing has come
-        assert await tally(bench.client, tallier) > 0
+    for counter in (*counters, *counters):  # the second time nothing has come
+        assert await count_types(bench.client, counter) > 0
     found = await read_types(bench.client, 1.0)
     rows = {row.type: (row.done, row.failed, row.dead) for row in found.types}
     assert rows == {"import": (2, 0, 0), "mail": (1, 0, 2), "other": (0, 3, 0)}
@@ -31,16 +31,19 @@ async def test_daemons_add_up_and_are_asked_for_what_is_new(bench: Bench) -> Non
 
 
 async def test_types_are_bounded_and_intervals_pass(bench: Bench) -> None:
+    verb = OperatorVerb.COUNT_TYPES
     for n in range(120):
         told = {"busy": 0, "capacity": 1, "types": {f"t{n:03}": [1, 0, 0]}}
-        await bench.client.run(OperatorVerb.TALLY, 300_000_000, KEPT, orjson.dumps(told))
+        await bench.client.run(
+            OperatorVerb.COUNT_TYPES, 300_000_000, TYPES_KEPT, orjson.dumps(told)
+        )
     found = await read_types(bench.client, 24.0)
     assert len(found.types) == 101
     assert found.types[0].type == "other"
     assert sum(row.done for row in found.types) == 120
     # An interval so short that each call begins one of its own, in a ring of three.
     for _ in range(9):
-        await bench.client.run(OperatorVerb.TALLY, 1, 3, orjson.dumps(told))
+        await bench.client.run(verb, 1, 3, orjson.dumps(told))
     assert len(bench.raw.hgetall(bench.keys("tallies"))) <= 4
 
 
@@ -51,8 +54,8 @@ async def test_nothing_is_known_of_an_empty_store(bench: Bench) -> None:
 
 def test_quantiles_lie_in_their_bucket() -> None:
     counts = [0] * (len(HANDLING) + 1)
-    assert quantile(counts, 0.5) is None
+    assert quantile(counts, 0.5, HANDLING, None) is None
     counts[HANDLING.index(0.1)] = 10
-    assert 0.05 < (quantile(counts, 0.5) or 0) <= 0.1
+    assert 0.05 < (quantile(counts, 0.5, HANDLING, None) or 0) <= 0.1
     counts[-1] = 1000
-    assert quantile(counts, 0.95) == HANDLING[-1]
+    assert quantile(counts, 0.95, HANDLING, None) == HANDLING[-1]

@@ -10,19 +10,17 @@ import pytest
 
 from groupflow.core.errors import AmbiguousId, StoreUnavailable
 from groupflow.core.scope import scope_of
-from groupflow.operate import listing
-from groupflow.operate.dead import Filter
-from groupflow.operate.groups import ALL
-from groupflow.operate.listing import ListedGroups
-from groupflow.operate.sampling import Latencies, Row, take_sample
-from groupflow.operate.totals import DaemonStatus
-from groupflow.operate.whole import figures
-from groupflow.operate.whole.choosing import Choice
-from groupflow.operate.whole.groups import AllGroups
-from groupflow.operate.whole.letters import AllLetters
-from groupflow.operate.whole.lists import every_task, list_groups, list_tasks
-from groupflow.operate.whole.namespace import Namespace
-from groupflow.operate.whole.tasks import AllTasks
+from groupflow.operate import listing, totals
+from groupflow.operate.busy import read_busy, read_tops
+from groupflow.operate.daemons import read_daemons
+from groupflow.operate.dead import DeadLetters, Filter
+from groupflow.operate.groups import ALL, Groups
+from groupflow.operate.listing import ListedGroups, every_task, list_groups, list_tasks
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.redrive import Redriver
+from groupflow.operate.statistics import Latencies, Row, read_samples, take_sample, together
+from groupflow.operate.tasks import Choice, Tasks
+from groupflow.operate.totals import DaemonStatus, read_totals
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival
@@ -66,43 +64,43 @@ async def test_totals_are_summed_and_daemons_merged(spread: Spread) -> None:
         await daemon.claim("grouped", "w1", "w2")
         await daemon.complete(await daemon.claim_one("plain", "w3"))
     parts = [await bench.status() for bench in spread.benches]
-    found = await figures.read_totals(spread.namespace)
+    found = await read_totals(spread.namespace)
     assert (found.queued_plain, found.running_plain, found.done_total) == (36, 0, 4)
     assert (found.queued_grouped, found.running_grouped, found.taken_total) == (72, 8, 120)
     assert (found.groups, found.ready) == (40, 32)
     assert [(each.name, each.workers) for each in found.daemons] == [("d1", 2), ("d2", 2)]
     assert "away" not in found.as_json()
     assert found.waited_plain >= max(part.waited_plain for part in parts)
-    assert [each.name for each in await figures.read_daemons(spread.namespace)] == ["d1", "d2"]
+    assert [each.name for each in await read_daemons(spread.namespace)] == ["d1", "d2"]
 
 
 async def test_a_partition_that_is_away_is_named_and_the_others_go_on(spread: Spread) -> None:
     names = await fill(spread)
     there = [name for name in names if spread.place_of(name) != 3]
     namespace = spread.without(3)
-    found = await figures.read_totals(namespace)
+    found = await read_totals(namespace)
     assert found.groups == len(there) < 40
     assert found.as_json()["away"] == [3]
     assert [each.partition for each in namespace.away] == [3]
     with pytest.raises(StoreUnavailable, match=AWAY.format(3)):
-        await AllGroups(namespace).why(spread.group_in(3))
-    assert (await AllGroups(namespace).why(there[0])).state == "ready"
-    tops = await figures.read_tops(namespace)
+        await Groups(namespace).why(spread.group_in(3))
+    assert (await Groups(namespace).why(there[0])).state == "ready"
+    tops = await read_tops(namespace)
     assert [each.partition for each in tops.away] == [3]
     assert [top.group for top in tops.slowest] == there[:10]
-    assert len(await figures.read_busy(namespace)) == len(there)
+    assert len(await read_busy(namespace)) == len(there)
     with pytest.raises(StoreUnavailable, match="no partition answers; " + AWAY.format(0)):
-        await figures.read_totals(spread.without(0, 1, 2, 3))
+        await read_totals(spread.without(0, 1, 2, 3))
 
 
 async def test_who_comes_back_is_no_more_away(spread: Spread) -> None:
     namespace = spread.without(1)
     clients = [*namespace.clients]
     namespace.clients = clients
-    await figures.read_totals(namespace)
+    await read_totals(namespace)
     assert [each.partition for each in namespace.away] == [1]
     clients[1] = spread.benches[1].client
-    assert (await figures.read_totals(namespace)).away == []
+    assert (await read_totals(namespace)).away == []
     assert namespace.away == []
 
 
@@ -110,7 +108,7 @@ async def test_nobody_waits_twice_for_a_partition_that_says_nothing(
     spread: Spread, monkeypatch: Any
 ) -> None:
     """One that is frozen costs the whole patience once, and then little."""
-    monkeypatch.setattr("groupflow.operate.whole.namespace.RECALL", 0.01)
+    monkeypatch.setattr("groupflow.operate.namespace.RECALL", 0.01)
     asked: list[int] = []
 
     async def ask(client: StoreClient) -> int:
@@ -130,7 +128,7 @@ async def test_the_only_partition_is_the_whole() -> None:
     """Its error stays what it is, and nobody speaks of partitions."""
     namespace = Namespace([StoreClient("redis://127.0.0.1:1/0", Keys("nobody"))])
     with pytest.raises(StoreUnavailable, match=r"^Redis at 127"):
-        await figures.read_totals(namespace)
+        await read_totals(namespace)
     assert namespace.away == []
 
 
@@ -155,7 +153,7 @@ async def test_pages_of_groups_are_whole_and_in_turn(spread: Spread, monkeypatch
     assert await pages_of(spread.namespace, "ready", limit=4, text="9") == [
         name for name in names if "9" in name
     ]
-    groups = AllGroups(spread.namespace)
+    groups = Groups(spread.namespace)
     for name in names[:25]:
         await groups.pause(name, "me")
     paused = await pages_of(spread.namespace, "paused", limit=5)
@@ -176,7 +174,7 @@ async def test_pages_without_a_partition_end(spread: Spread) -> None:
     page = await list_groups(namespace, "ready", limit=7)
     assert [each.partition for each in page.away] == [2]
     for name in there:
-        await AllGroups(namespace).pause(name, "me")
+        await Groups(namespace).pause(name, "me")
     assert sorted(await pages_of(namespace, "paused", limit=7)) == there
 
 
@@ -212,7 +210,7 @@ async def test_all_tasks_of_a_state(spread: Spread) -> None:
 
 async def test_a_task_is_found_wherever_it_lies(spread: Spread) -> None:
     names = await fill(spread)
-    tasks = AllTasks(spread.namespace)
+    tasks = Tasks(spread.namespace)
     for name in names:
         found = await tasks.find(f"{name}-2")
         assert found is not None
@@ -229,7 +227,7 @@ async def test_a_task_is_found_wherever_it_lies(spread: Spread) -> None:
 
 async def test_what_nobody_knows_may_lie_with_who_is_away(spread: Spread) -> None:
     names = await fill(spread)
-    tasks, gone = AllTasks(spread.without(1)), spread.by_partition(names)[1][0]
+    tasks, gone = Tasks(spread.without(1)), spread.by_partition(names)[1][0]
     with pytest.raises(StoreUnavailable, match=AWAY.format(1)):
         await tasks.find(f"{gone}-1")
     with pytest.raises(StoreUnavailable, match=AWAY.format(1)):
@@ -240,8 +238,8 @@ async def test_what_nobody_knows_may_lie_with_who_is_away(spread: Spread) -> Non
 
 async def test_dead_letters_are_one_list(spread: Spread) -> None:
     ids = await kill_some(spread)
-    letters = AllLetters(spread.namespace)
-    assert [lying.letter.id async for lying in letters.each()] == ids
+    letters = DeadLetters(spread.namespace)
+    assert [letter.id async for letter in letters.each()] == ids
     told: Any = "0"
     found: list[str] = []
     while told is not None:
@@ -252,27 +250,27 @@ async def test_dead_letters_are_one_list(spread: Spread) -> None:
     only = Filter(reason="reason 1")
     assert len([1 async for _ in letters.each(only)]) == 10
     assert len((await letters.page(only, limit=50)).letters) == 10
-    lying = await letters.find(ids[0])
-    assert lying is not None
-    assert lying.partition == spread.place_of(lying.letter.group, ids[0])
-    assert await letters.drop(lying)
+    letter = await letters.find(ids[0])
+    assert letter is not None
+    assert letter.partition == spread.place_of(letter.group, ids[0])
+    assert await letters.drop(letter)
     assert await letters.find(ids[0]) is None
 
 
 async def test_dead_letters_without_a_partition(spread: Spread) -> None:
     ids = await kill_some(spread)
     namespace = spread.without(0)
-    letters = AllLetters(namespace)
-    found = [lying async for lying in letters.each()]
+    letters = DeadLetters(namespace)
+    found = [letter async for letter in letters.each()]
     assert 0 < len(found) < len(ids)
-    assert {lying.partition for lying in found} == {1, 2, 3}
+    assert {letter.partition for letter in found} == {1, 2, 3}
     assert [each.partition for each in namespace.away] == [0]
     ended = await letters.page(Filter(), passed="---")
     assert (ended.letters, ended.next) == ([], None)
     page = await letters.page(Filter(), limit=50)
-    assert [letter.id for letter in page.letters] == [lying.letter.id for lying in found]
+    assert [letter.id for letter in page.letters] == [letter.id for letter in found]
     assert ([each.partition for each in page.away], page.next) == ([0], None)
-    gone = next(id_ for id_ in ids if id_ not in {lying.letter.id for lying in found})
+    gone = next(id_ for id_ in ids if id_ not in {letter.id for letter in found})
     with pytest.raises(StoreUnavailable, match=AWAY.format(0)):
         await letters.find(gone)
 
@@ -282,48 +280,48 @@ async def test_a_letter_that_is_routed_anew_goes_to_its_group(spread: Spread) ->
     rule = {"app": "crm", "tenants": "*", "key": "{entity}:{tenant_id}"}
     settings = Settings.model_validate({"groups": [rule]})
     body = {"app_name": "crm", "tenant_id": 7, "type": "t"}
-    letters = AllLetters(spread.namespace)
+    letters = DeadLetters(spread.namespace)
     for number in range(24):
         id_ = f"door{number}"
         facts = orjson.dumps({**body, "entity": f"e{number}"})
         envelope = Envelope("t", None, "7", None, {}, facts)
         await spread.put(Arrival(id_, envelope, dead="no field entity"))
-        lying = await letters.find(id_)
-        assert lying is not None
-        assert await letters.redrive(settings, lying)
+        letter = await letters.find(id_)
+        assert letter is not None
+        assert await Redriver(settings, spread.namespace).redrive(letter)
         assert await letters.find(id_) is None
-        found = await AllTasks(spread.namespace).find(id_)
+        found = await Tasks(spread.namespace).find(id_)
         assert found is not None
         assert (found.group, found.state) == (f"e{number}:7", "queued")
         home = spread.benches[spread.place_of(found.group)]
         assert home.lane(str(found.group)) == [id_]
-        assert not await letters.redrive(settings, lying), "it is gone"
+        assert not await Redriver(settings, spread.namespace).redrive(letter), "it is gone"
     assert [audit(bench.raw, bench.keys) for bench in spread.benches] == [[], [], [], []]
 
 
 async def test_everything_is_paused_everywhere(spread: Spread) -> None:
     await fill(spread)
-    groups = AllGroups(spread.namespace)
+    groups = Groups(spread.namespace)
     assert await groups.pause(ALL, "me")
     assert not await groups.pause(ALL, "me")
     for daemon in await spread.daemons():
         assert await daemon.claim("grouped", "w1") == []
-    hold = (await figures.read_totals(spread.namespace)).everything_paused
+    hold = (await read_totals(spread.namespace)).everything_paused
     assert hold is not None
     assert hold.by == "me"
     assert await groups.resume(ALL)
-    assert (await figures.read_totals(spread.namespace)).everything_paused is None
+    assert (await read_totals(spread.namespace)).everything_paused is None
 
 
 async def test_where_all_could_not_be_reached_the_rest_is_done_all_the_same(
     spread: Spread,
 ) -> None:
-    groups = AllGroups(spread.without(3))
+    groups = Groups(spread.without(3))
     with pytest.raises(StoreUnavailable, match=AWAY.format(3)):
         await groups.pause(ALL, "me")
     held = [bool((await bench.status()).everything_paused) for bench in spread.benches]
     assert held == [True, True, True, False]
-    assert await AllGroups(spread.namespace).pause(ALL, "you"), "the last one"
+    assert await Groups(spread.namespace).pause(ALL, "you"), "the last one"
 
 
 async def test_an_hour_of_samples_is_summed(spread: Spread) -> None:
@@ -331,7 +329,7 @@ async def test_an_hour_of_samples_is_summed(spread: Spread) -> None:
     latencies = Latencies()
     for bench in spread.benches:
         await take_sample(bench.client, latencies)
-    (sample,) = await figures.read_samples(spread.namespace)
+    (sample,) = await read_samples(spread.namespace)
     assert (sample.queued, sample.ready) == (120, 40)
 
 
@@ -344,7 +342,7 @@ def test_where_a_sample_is_missing_totals_stay() -> None:
     """A partition in which nobody could write has no gap in its sums, and no jump behind it."""
     first = [row(n * 10_000_000, n * 100, 1, 2) for n in (1, 2, 3)]
     second = [row(n * 10_000_000 + 5, 1000 + n, 1) for n in (2, 4)]
-    rows = figures.together([first, second, []])
+    rows = together([first, second, []])
     assert [each[1] for each in rows] == [1102, 1202, 1302, 1304]
     assert [each[12] for each in rows] == [[1, 2], [2, 2], [1, 2], [1]]
 
@@ -354,7 +352,7 @@ def test_the_newest_session_tells_of_a_daemon() -> None:
         0: DaemonStatus("d1", 17, "here", 3, 0.5),
         1: DaemonStatus("d1", 12, "there", 9, 7.0),
     }
-    (found,) = figures._by_name(parts.values())
+    (found,) = totals._by_name(parts.values())
     assert (found.pid, found.host, found.workers, found.heartbeat_age) == (17, "here", 3, 7.0)
 
 
@@ -371,7 +369,7 @@ async def test_one_partition_tells_two_tenants_tasks_apart_by_itself(bench: Benc
     assert list(taken.renamed) == [1]
     renamed = taken.renamed[1]
     assert renamed.startswith(f"{ID}~")
-    tasks = AllTasks(Namespace([bench.client]))
+    tasks = Tasks(Namespace([bench.client]))
     found, derived = await tasks.find(ID), await tasks.find(renamed)
     assert found is not None
     assert derived is not None
@@ -385,7 +383,7 @@ async def test_a_task_that_is_chosen_may_lie_where_nobody_answers(spread: Spread
     """Then it isn't unknown; the other one is found all the same."""
     await wait(spread)
     without = spread.without(1)
-    tasks, letters = AllTasks(without), AllLetters(without)
+    tasks, letters = Tasks(without), DeadLetters(without)
     found = await tasks.find(ID, Choice(tenant="1"))
     assert found is not None
     assert found.group == spread.group_in(0)
@@ -396,7 +394,7 @@ async def test_a_task_that_is_chosen_may_lie_where_nobody_answers(spread: Spread
             await letters.find(ID, choice)
     assert await tasks.drop(ID, Choice(partition=4)) == "unknown"
     with pytest.raises(AmbiguousId, match=f"2 tasks have the id {ID}: partition 0: queued"):
-        await AllTasks(spread.namespace).drop(ID)
+        await Tasks(spread.namespace).drop(ID)
 
 
 def of_tenant(tenant: str) -> Arrival:

@@ -1,5 +1,5 @@
 #!lua
--- survey: keep a list of the longest lanes without walking all of them at once. Each call looks at the known
+-- find_longest: keep a list of the longest lanes without walking all of them at once. Each call looks at the known
 -- ones, those that run, are parked or paused, and the next so many of `ready` and `held`, from where the last
 -- call ended: few groups take one call, many take several.
 --

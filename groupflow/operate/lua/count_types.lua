@@ -1,5 +1,5 @@
 #!lua
--- tally: add what a daemon's handlers did to the current interval. The hash is a ring: a new interval takes
+-- count_types: add what a daemon's handlers did to the current interval. The hash is a ring: a new interval takes
 -- the field of the one that has become too old.
 --
 -- KEYS[1]  what all keys of the partition begin with

@@ -1,7 +1,6 @@
 """A namespace as operators see it: its partitions, asked side by side, and which of them are away.
 
-The rest of `operate` is about one store. Only this module asks several, and decides what it means
-if one of them gives no answer.
+This module alone decides what it means if a partition gives no answer.
 """
 
 from __future__ import annotations
@@ -9,22 +8,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from groupflow.core.errors import ServerUnreachable, StoreUnavailable
 from groupflow.core.routing import Router
-from groupflow.operate.away import Away
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.settings.model import Settings
-from groupflow.store.client import StoreClient
+from groupflow.store.client import Argument, StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.layout import compare
 from groupflow.store.partitions import Partitions, open_client, partition_of
+from groupflow.store.scripts import AnyVerb
 
 RECALL = 1.0
 """Seconds for which each caller waits for a partition that was away when it was last asked."""
 
 _Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """A partition that did not answer when it was last asked."""
+
+    partition: int  # its number, from 0
+    why: str  # the error of the client that asked
+
+    def __str__(self) -> str:
+        return f"partition {self.partition} is away: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,14 @@ class Namespace:
         if isinstance(answer, Away):
             raise StoreUnavailable(str(answer))
         return answer
+
+    async def run_at(self, group: str, verb: AnyVerb, *arguments: Argument) -> Any:
+        """Run a script in the partition of a group.
+
+        Raises:
+            StoreUnavailable: it does not answer.
+        """
+        return await self.ask(self.place_of(group), lambda client: client.run(verb, *arguments))
 
     async def ask_all(
         self,
