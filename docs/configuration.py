@@ -193,7 +193,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _toml(value: Any) -> str:
-    """A value as the file has it; defaults hold no secrets, whatever their type."""
+    """A value as the file has it; defaults of any type hold no secrets."""
     if isinstance(value, SecretStr):
         value = value.get_secret_value()
     return orjson.dumps(value).decode()

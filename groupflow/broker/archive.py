@@ -190,7 +190,7 @@ class Archive:
         async def on_delivery(message: DeliveredMessage) -> None:
             deliveries.put_nowait(message)
 
-        with broker_calls(f"RabbitMQ lets nobody read {self._stream!r}"):
+        with broker_calls(f"RabbitMQ did not let us read {self._stream!r}"):
             try:
                 async with asyncio.timeout(self._timeout):
                     channel = await open_channel(connection, confirms=False)

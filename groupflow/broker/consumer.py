@@ -188,7 +188,7 @@ async def consuming(
     frames.tolerate_strangers()
     channel = await open_channel(connection, confirms=False)
     try:
-        with broker_calls("RabbitMQ lets nobody consume the queue"):
+        with broker_calls("RabbitMQ did not let us consume the queue"):
             await consumer.start(channel, prefetch)
         yield
     finally:

@@ -161,7 +161,7 @@ def _judge(
     if difference is not None and difference.argument in _HARMLESS:
         return None
     if difference is None or difference.argument != "x-max-age":
-        remedy = f"Once no letter has its body there, delete {name!r}: daemons declare it anew."
+        remedy = f"Once no letter has its body there, delete {name!r}: daemons declare it again."
         return _Fault(f"is no stream of ours: {refusal}", remedy)
     if trusts_policy or difference.current is None or age_of(str(difference.current)) >= retention:
         return None

@@ -94,7 +94,7 @@ async def _lock(connection: AbstractConnection, queue: str) -> AbstractChannel |
     """
     while True:
         channel = await open_channel(connection, confirms=False)
-        with broker_calls(f"RabbitMQ let nobody declare the partitions of {queue!r}"):
+        with broker_calls(f"RabbitMQ did not let us declare the partitions of {queue!r}"):
             try:
                 await channel.queue_declare(_lock_of(queue), exclusive=True, auto_delete=True)
             except aiormq.exceptions.ChannelLockedResource:

@@ -89,7 +89,7 @@ def _root(
 
     Exit codes: 0 fine, 1 failed, 2 usage, 69 a server can't be reached, 78 bad configuration.
     """
-    del config  # each verb takes it, wherever it was given
+    del config  # each verb reads it, given before its name or behind it
     # What libraries log would stand raw beside our own words; `run` sets its own log up.
     logging.getLogger().addHandler(logging.NullHandler())
 

@@ -57,7 +57,7 @@ def _import(module_name: str, target: str) -> object:
             )
             raise _error(target, remedy) from None
         raise _raised(error, target) from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001  whatever the operator's module raises
+    except (Exception, SystemExit) as error:  # noqa: BLE001  the module may raise anything
         raise _raised(error, target) from None
 
 

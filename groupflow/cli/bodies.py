@@ -29,7 +29,7 @@ STDIN = Path("-")
 class Body:
     """One body of a file."""
 
-    raw: bytes  # as it was written, but for the elements of a list
+    raw: bytes  # as it was written; an element of a list as encoded here
     where: str  # ``line 3``, or ``element 3`` of a list
 
 

@@ -48,7 +48,7 @@ def check_config(
             "--diff",
             metavar="FILE|DAEMON",
             help="Only show what differs from another file, or from what a running daemon of this "
-            "name goes by (but for its passwords).",
+            "name goes by, apart from its passwords.",
         ),
     ] = None,
     as_json: JsonOption = False,

@@ -210,7 +210,7 @@ async def redrive(settings: Settings, namespace: Namespace, letter: DeadLetter) 
 async def drop(_: Settings, namespace: Namespace, letter: DeadLetter) -> bool:
     """Remove dead letters for good. A group that was parked behind one goes on.
 
-    Where they aren't named by id it asks first; where nobody can be asked, it wants --yes.
+    Where they aren't named by id it asks first; without a terminal it wants --yes.
 
     For example:
 

@@ -25,7 +25,7 @@ def dev(
         typer.Option("--page/--no-page", help="Open the page where there is a browser."),
     ] = True,
 ) -> None:
-    """Run an application on private servers, anew with each save, a line for each task.
+    """Run an application on private servers; a save restarts it, each task prints a line.
 
     Needs no configuration and no server that runs: RabbitMQ and Redis are started privately and
     are gone at the end, with all that was in them. Rules are taken from groupflow.toml where there

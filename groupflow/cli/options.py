@@ -93,16 +93,16 @@ class JsonList:
         self._lead = ","
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:  # one that isn't whole is no JSON, and whoever reads it notices
+        if kind is None:  # an incomplete list is no JSON, which its reader notices
             typer.echo("[]" if self._lead == "[" else "\n]")
 
 
 def confirm(question: str, *, deletes: bool) -> None:
-    """Ask a person; where nobody sits at a terminal, what deletes is not done.
+    """Ask the user. Without a terminal, refuse what deletes.
 
     Raises:
         typer.Abort: the answer is no.
-        typer.BadParameter: it deletes, and nobody can be asked.
+        typer.BadParameter: it deletes, and there is no terminal to ask on.
     """
     if sys.stdin.isatty():
         typer.confirm(plain_text(question), abort=True)

@@ -221,7 +221,7 @@ async def _publish(settings: Settings, batch: _Batch) -> None:
 
 
 def _progress(total: int) -> Any:
-    """A context that gives what to call after each confirm; a bar where somebody watches."""
+    """A context that gives what to call after each confirm; a bar on a terminal."""
     if not sys.stderr.isatty():
         return nullcontext(lambda: None)
     from contextlib import contextmanager

@@ -64,7 +64,7 @@ def reload(
     """Have this machine's daemons take their changed configuration over, and say what came of it.
 
     The file is checked first; if it is wrong, no daemon hears of it (exit 78). Then each gets
-    SIGHUP, loads its own configuration anew, and takes it over whole or not at all. Exit 1: one
+    SIGHUP, loads its own configuration again, and takes it over whole or not at all. Exit 1: one
     refused, which means that its old configuration goes on, or didn't answer.
 
     For example:

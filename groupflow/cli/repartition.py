@@ -59,7 +59,7 @@ def repartition(
     if as_json:
         print_json(report)
     elif report.before == 0:
-        say(f"nobody has used namespace {redis.namespace} yet: set redis.partitions = {count}")
+        say(f"no daemon has used namespace {redis.namespace} yet: set redis.partitions = {count}")
     elif report.before == count:
         say(f"namespace {redis.namespace} has {count} partitions already")
     else:

@@ -98,7 +98,7 @@ def _default_name() -> str:
     """The name of a daemon that was given none: no other process has it.
 
     Only a daemon with a `--name` of its own takes its tasks up again at once when it is restarted;
-    one without leaves them to whoever comes first once the lease has run out.
+    one without leaves them to the daemon that first sees its lease run out.
     """
     return f"{socket.gethostname()}-{os.getpid()}"
 
@@ -138,7 +138,7 @@ async def _serve(build: Callable[[], Daemon]) -> int:
     except Exception as error:
         if not daemon.has_running_handlers:
             raise
-        # Nobody further up gets to say what ended it.
+        # The process exits below, before a caller could report the error.
         if isinstance(error, GroupflowError):
             code = explain(error)
         else:
@@ -161,7 +161,7 @@ def _has_terminal() -> bool:
 
 
 def _on_hang_up(daemon: Daemon, had_terminal: bool) -> None:
-    """A supervisor asks for a reload by it; a terminal that is closed means that nobody watches."""
+    """A supervisor asks for a reload by it; a closed terminal means stop."""
     if had_terminal and not _has_terminal():
         daemon.stop()
     else:

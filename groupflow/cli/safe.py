@@ -10,7 +10,7 @@ __all__ = ["plain_text", "say"]
 
 
 def say(line: str = "", *, lead: str = "", err: bool = False) -> None:
-    """Write one line, whatever strangers' text is in it: what isn't printable is escaped.
+    """Write one line, which may hold strangers' text: what isn't printable is escaped.
 
     Before it stands `lead`: our own words, which may have colours.
     """

@@ -111,7 +111,7 @@ def drop(
 ) -> None:
     """Forget a schedule that no configuration has any more. Its tasks stay.
 
-    Where a daemon has it still, it begins anew at its next tick.
+    If a daemon still has it, that daemon enters it again.
 
     For example:
 

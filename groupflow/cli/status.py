@@ -31,7 +31,7 @@ class _Status:
     """All that it tells."""
 
     totals: Totals
-    rates: Rates | None  # over the last minute, None where nobody has counted
+    rates: Rates | None  # over the last minute, None where no daemon has counted
     held: list[GroupRow]  # some of the groups that deaths or people hold
 
     def as_json(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ async def _look(namespace: Namespace) -> _Status:
 
 
 def paused_line(found: Totals) -> str:
-    """Who paused everything, and since when; empty where nobody did."""
+    """Who paused everything, and since when; empty unless all is paused."""
     hold = found.everything_paused
     if hold is None:
         return ""

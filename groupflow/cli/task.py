@@ -255,7 +255,7 @@ def _chosen(
     *,
     yes: bool,
 ) -> tuple[list[str], Choice]:
-    """Which ids, once somebody has said yes where they are many, and whose."""
+    """The ids that were named, or the group's once the user has agreed; and of which tenant."""
     from groupflow.operate.tasks import ANY, Choice
 
     choice = Choice(*which)

@@ -88,7 +88,7 @@ def _print_once(look: Look) -> None:
 
 
 async def _watch(namespace: Namespace, interval: float) -> None:
-    """Look and draw until somebody presses q."""
+    """Look and draw until the user presses q."""
     from rich.console import Console
     from rich.live import Live
 
@@ -131,7 +131,7 @@ async def _next_key(keys: asyncio.Queue[str], seconds: float) -> str | None:
 
 @contextmanager
 def _keys_of_terminal(keys: asyncio.Queue[str]) -> Iterator[None]:
-    """Read the terminal key by key, without echo; as it was before, whatever happens."""
+    """Read the terminal key by key, without echo; restore it at the end, after errors too."""
     import os
     import termios
     import tty

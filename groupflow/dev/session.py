@@ -125,7 +125,7 @@ class _Session:
                 reading = parts.create_task(self._tell(shows_page=shows_page))
                 await self._child.start()
                 async for changed in self._saves():
-                    _say(self._console, f"{', '.join(changed)} saved: starting anew")
+                    _say(self._console, f"{', '.join(changed)} saved: restarting")
                     await self._child.stop()
                     await self._child.start()
                 reading.cancel()  # the watch ended: leave
@@ -156,11 +156,11 @@ class _Session:
             self._console,
             f"\nThe page: http://{self._page}/ (token: {self._token})\n"
             f"In another shell, so that `groupflow publish` and all other verbs meet it:\n{exports}"
-            "\nSave a .py or .toml file, and it starts anew. Ctrl-C ends it.\n",
+            "\nThe daemon restarts when you save a .py or .toml file. Ctrl-C ends it.\n",
         )
         async for line in self._child.lines():
             if line is None:
-                _say(self._console, "It ended. Save a file to start it anew.")
+                _say(self._console, "It ended. Save a file to restart it.")
             elif _READY in line:
                 _say(self._console, "Ready.")
                 if shows_page:

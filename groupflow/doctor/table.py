@@ -71,10 +71,10 @@ _FAILS_OVER = (
     "reached the next primary"
 )
 _REBIND = (
-    "Delete the exchange {ring!r} and start a daemon, which declares it anew. Until then messages "
-    "are handed back to their publishers, or go to a queue that nobody consumes."
+    "Delete the exchange {ring!r} and start a daemon, which declares it again. Until then messages "
+    "are handed back to their publishers, or go to a queue that no daemon consumes."
 )
-_MORE_SENTINELS = "Bring them back: without enough of them nobody replaces a primary that is gone."
+_MORE_SENTINELS = "Bring them back: too few of them can't replace a primary that is gone."
 _SPREAD = "groupflow repartition to several times the primaries, or move slots."
 
 # A second word in a name tells apart two checks that are shown under one.
@@ -164,7 +164,7 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
         warn(lambda c: not c.is_appending, "save none")),
     "redis.info": (
         warn(always, "the user may not run INFO",
-             "Grant +info: without it nobody sees an eviction policy that loses tasks, nor that "
+             "Grant +info: without it we see no eviction policy that loses tasks, nor that "
              "another server leads, which may have lost claims."),),
     "redis.rights": (
         ok(lambda r: r.step == "done", "the user may do all that scripts need on {words}"),
@@ -186,7 +186,7 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
              "Bring the node back, or let its replica take over; the other partitions go on."),),
     "redis.cluster as a whole": (
         warn(lambda c: c.state is None, "it doesn't say how it is",
-             "Grant +cluster|info: without it nobody sees slots that no node serves."),
+             "Grant +cluster|info: without it we don't see slots that no node serves."),
         fail(lambda c: not c.is_whole, "cluster_state {state}, {slots} of 16384 slots are served",
              "redis-cli --cluster check says which; partitions in the others are away."),
         ok(always, "cluster_state ok, {primaries} primaries, all slots served")),
@@ -252,8 +252,8 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
         warn(always, "RabbitMQ did not say whether the user may consume: {words}")),
     "rabbitmq.partitions left": (
         warn(lambda p: p.others, "{others}: of another number of partitions than {partitions}",
-             "Daemons that start consume them as well. Once they are empty, and nobody publishes "
-             "to them, delete them; or set rabbitmq.partitions to what it was."),),
+             "Daemons that start consume them as well. Once they are empty, and publishers send "
+             "no more to them, delete them; or set rabbitmq.partitions to what it was."),),
     "rabbitmq.partitions": (
         ok(lambda e: e.missing,
            "no exchange {missing}: what is published to {queue!r} is handed back until a daemon, "
@@ -276,7 +276,7 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
              "Is rabbitmq.management right: http(s)://user:password@host:15672, the user with the "
              "tag `monitoring`, the plugin rabbitmq_management enabled?"),),
     "rabbitmq.leaders untold": (
-        ok(always, "RabbitMQ tells nobody by AMQP how queues are bound, nor who leads them",
+        ok(always, "AMQP can't tell how queues are bound, nor which nodes lead them",
            "Set rabbitmq.management, or see `rabbitmqctl list_bindings` and `list_queues name "
            "leader`."),),
     "rabbitmq.bindings": (
@@ -284,7 +284,7 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
         fail(lambda b: b.foreign, "{problems}", _REBIND),
         warn(always, "{problems}", _REBIND)),
     "rabbitmq.leaders": (
-        fail(lambda q: q.leaderless, "nobody leads {leaderless}: too few of its nodes are there",
+        fail(lambda q: q.leaderless, "no node leads {leaderless}: too few of its nodes are there",
              "Start the nodes that are away."),
         warn(lambda q: q.away, "copies are away: on {away}",
              "Start those nodes: one more may be one too many."),
@@ -314,9 +314,9 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
            "{health}: health and metrics beyond this machine, without a token, as the kubelet's "
            "probes need it"),
         warn(always, "{health}: health and metrics beyond this machine, without a token",
-             "Listen on 127.0.0.1, or let nobody but probes and Prometheus reach it.")),
+             "Listen on 127.0.0.1, or let only probes and Prometheus reach it.")),
     "files": (
-        ok(lambda f: not f.can, "nobody else may write the configuration or read its secrets"),
+        ok(lambda f: not f.can, "no other user may write the configuration or read its secrets"),
         warn(lambda f: f.secret, "{path}, the {what}, has mode {mode:04o}: {who} can {can}",
              "chmod 600 {path}, or 640 with the daemon's group."),
         warn(always, "{path}, the {what}, has mode {mode:04o}: {who} can {can}",

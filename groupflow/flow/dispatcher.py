@@ -116,7 +116,7 @@ class Dispatcher:
             return wanted
         if source.has_asked and self._has_others(source):
             return 0  # it has its share, and its answer may take long
-        first = self._hindmost_waiting(beside=source)
+        first = self._next_waiting(beside=source)
         if first is None:
             return wanted
         wanted = min(wanted, source.prefetch.likely)
@@ -126,7 +126,7 @@ class Dispatcher:
 
     def make_room(self) -> None:
         """There may be room: stir the partition whose turn it is."""
-        if self._has_room() and (first := self._hindmost_waiting()) is not None:
+        if self._has_room() and (first := self._next_waiting()) is not None:
             first.stir()
 
     def taken(self, source: Source) -> int:
@@ -153,13 +153,13 @@ class Dispatcher:
         """Whether another partition may have something to claim."""
         return any(each.has_some for each in self.sources if each is not source)
 
-    def _hindmost_waiting(self, beside: Source | None = None) -> Source | None:
+    def _next_waiting(self, beside: Source | None = None) -> Source | None:
         """Of the partitions that wait for room, the one with the lowest position."""
         waiting = [each for each in self.sources if each is not beside and each.waits]
         return min(waiting, key=lambda each: each.position, default=None)
 
     @property
-    def hindmost(self) -> float:
+    def lowest_position(self) -> float:
         """The lowest position of the partitions that may have something to claim."""
         return min((each.position for each in self.sources if each.has_some), default=0.0)
 

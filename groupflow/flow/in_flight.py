@@ -52,7 +52,7 @@ class InFlight:
     def wake(self) -> None:
         """Something may be claimable now."""
         if self._is_fair and not self.has_some:  # it doesn't make up for the time without claims
-            self.position = max(self.position, self._dispatcher.hindmost)
+            self.position = max(self.position, self._dispatcher.lowest_position)
         self.prefetch.call()
         self._stir.set()
 

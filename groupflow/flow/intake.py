@@ -274,7 +274,7 @@ class Intake:
                 raise _QueueGone
             return
         if is_missing and self._has_consumed:
-            remedy = "somebody deleted it and all that was in it; declaring it anew"
+            remedy = "it was deleted with all messages in it; this daemon declares it again"
             log.error("intake.queue_gone", queue=self.queue, remedy=remedy)
         if is_missing:
             await source.declare(connection)

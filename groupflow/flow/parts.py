@@ -33,7 +33,7 @@ async def run_part(name: str, run: Coroutine[Any, Any, None]) -> None:
         current = asyncio.current_task()
         if current is not None and current.cancelling():
             raise
-        raise GroupflowError(f"{name} was cancelled, though nobody asked for it") from error
+        raise GroupflowError(f"{name} was cancelled by a library, not by the daemon") from error
 
 
 async def run_for_ever(name: str, run: Coroutine[Any, Any, None]) -> None:

@@ -121,14 +121,14 @@ def _advance(
         message = f"the context of stage {stage!r} has {len(packed)} bytes, over {CONTEXT_BYTES}"
         return _bury(claim, "Advance", message, policy)
     after = _seconds(outcome.after, otherwise=0.0)
-    anew = isinstance(outcome, Turn) and not outcome.crashed
+    forgets_crashes = isinstance(outcome, Turn) and not outcome.crashed
     otherwise = None
     # A `Turn`'s task never ends. Its context replaces the last one; it can't go on without it.
     if not isinstance(outcome, Turn):
         message = no_room_to_carry(text_of(stage), len(packed))
         otherwise = _retry(claim, "Advance", message, Retry(), policy, chance)
     return settlements.Advance(
-        claim, text_of(stage), packed, policy.stage_order, after, anew, otherwise
+        claim, text_of(stage), packed, policy.stage_order, after, forgets_crashes, otherwise
     )
 
 

@@ -29,7 +29,7 @@ _POOLS: dict[bytes, frozenset[Pool]] = {
     b"ready": frozenset({"plain", "grouped"}),
     b"due": frozenset(),
     b"hold": frozenset(),
-    b"anew": frozenset({"plain", "grouped"}),
+    b"all": frozenset({"plain", "grouped"}),
 }
 _HOLD_OF_ONE = b"hold:"  # and the group
 
@@ -54,8 +54,8 @@ def _heard(kinds: Set[bytes]) -> Heard:
     groups = {kind.removeprefix(_HOLD_OF_ONE).decode(errors="replace") for kind in holds}
     return Heard(
         pools=frozenset[Pool]().union(*(_POOLS[kind] for kind in kinds - holds)),
-        is_due=bool(kinds & {b"due", b"anew"}),
-        holds=None if kinds & {b"hold", b"anew"} else groups,
+        is_due=bool(kinds & {b"due", b"all"}),
+        holds=None if kinds & {b"hold", b"all"} else groups,
     )
 
 

@@ -182,7 +182,7 @@ class Lines:
     async def _hear(self, wakes: AsyncIterator[bytes], backoff: Backoff) -> None:
         async for kind in wakes:
             backoff.reset()
-            if kind not in (b"due", b"anew"):
+            if kind not in (b"due", b"all"):
                 self._told.set()
 
 

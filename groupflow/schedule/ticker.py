@@ -94,7 +94,7 @@ class Ticker:
             found, ended = await self._table.present(some, may_end=may_end)
             rows |= found
             for name in ended:
-                log.warning("schedule.ended", schedule=name, reason="nobody has it any more")
+                log.warning("schedule.ended", schedule=name, reason="no daemon has it any more")
         own: dict[str, _Own] = {}
         for name, loaded in presented.items():
             due = await self._claimed(loaded, rows[name])

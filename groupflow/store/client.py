@@ -289,7 +289,7 @@ class StoreClient:
             if wire.opened < epoch.since:  # the daemon has gone on to another server meanwhile
                 self._leave()
             raise _NotYet(
-                f"Redis at {self.address} was started anew, or another one leads: this daemon's "
+                f"Redis at {self.address} restarted, or another server leads: this daemon's "
                 "session isn't known to go on there yet"
             )
 
@@ -365,7 +365,7 @@ class StoreClient:
         Yields an iterator with an item a wake: ``plain`` where a plain task may be claimed,
         ``grouped`` where one of a group may be, ``ready`` where either may, ``due`` where a due
         time was set, ``pool`` where something may be claimed from a pool, ``hold:`` and a group
-        where that is held back, ``hold`` where all are. It begins with ``anew``: any of these may
+        where that is held back, ``hold`` where all are. It begins with ``all``: any of these may
         have passed before the subscription. It ends with `StoreUnavailable` when the connection
         does.
         """
@@ -386,7 +386,7 @@ class StoreClient:
             await pubsub.aclose()  # type: ignore[no-untyped-call]
 
     async def _wakes(self, pubsub: Any) -> AsyncIterator[bytes]:
-        yield b"anew"
+        yield b"all"
         while True:
             with self._telling():
                 message = await pubsub.get_message(timeout=30.0)

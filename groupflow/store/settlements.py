@@ -74,7 +74,7 @@ class Advance:
     context: bytes  # what it is handed, a JSON text
     standing: Standing = "hold"  # whether it stays the head of its group or lines up again
     after: float = 0.0  # seconds until that stage is due
-    anew: bool = False  # whether the crashes so far no longer count
+    forgets_crashes: bool = False  # whether the crashes so far no longer count
     # what is written instead where there is no room for what the task would carry; None where it is
     # never refused
     otherwise: Retry | Bury | None = None
@@ -184,9 +184,9 @@ def _single(settlement: Retry | Advance | Bury, room: Room) -> tuple[Verb, list[
             attempt, delay = claim.task.attempt + 1, microseconds(after)
             facts = [attempt, delay, standing, orjson.dumps(errors), scope]
             return Verb.RETRY, [*facts, *_tenant(claim)]
-        case Advance(claim, stage, context, standing, after, anew, otherwise):
+        case Advance(claim, stage, context, standing, after, forgets_crashes, otherwise):
             told: list[Argument] = [stage, context, standing, microseconds(after)]
-            told += ("anew" if anew else "", *_tenant(claim))
+            told += ("forget-crashes" if forgets_crashes else "", *_tenant(claim))
             if otherwise is None:
                 return Verb.ADVANCE, [*told, ""]
             verb, arguments = _single(otherwise, room)

@@ -170,7 +170,7 @@ class Wire(asyncio.Protocol):
                     if not waiting.done.done():
                         waiting.done.set_result(waiting.replies)
         except (hiredis.ProtocolError, IndexError) as error:
-            self._end(RedisConnectionError(f"it answered what nobody asked: {error}"))
+            self._end(RedisConnectionError(f"it sent a reply that no call waits for: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(RedisConnectionError(str(exc) if exc else "the connection was closed"))

@@ -209,7 +209,7 @@ class Renewer:
             log.warning(
                 "claims.held_back",
                 seconds=round(seconds, 3),
-                reason="Redis was started anew, or another one leads: it may have lost claims",
+                reason="Redis restarted, or another server leads: it may have lost claims",
                 remedy="they go on once every daemon has renewed, or by then",
             )
         elif seconds is None and self.held_until is not None:

@@ -133,10 +133,10 @@ async def test_a_number_that_differs_ends_every_verb(
 
 async def test_repartition(spread: Spread, redis_server: RedisServer, tmp_path: Path) -> None:
     await spread.put(*(arrival(f"t{n}", f"g{n}") for n in range(12)))
-    unused = await Verbs(tmp_path, redis_server.url, "nobody", 1)("repartition", "2")
+    unused = await Verbs(tmp_path, redis_server.url, "unused", 1)("repartition", "2")
     assert (unused.exit, unused.out) == (
         Exit.FINE,
-        "nobody has used namespace nobody yet: set redis.partitions = 2\n",
+        "no daemon has used namespace unused yet: set redis.partitions = 2\n",
     )
     groupflow = Verbs(tmp_path, redis_server.url, spread.name, 4)
     async with agreed(spread):

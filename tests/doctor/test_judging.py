@@ -215,7 +215,7 @@ A, B, C = nodes = ["rabbit@a", "rabbit@b", "rabbit@c"]
         ([A, A, B], nodes, "ok", "rabbit@a leads 2, rabbit@b leads 1 of 3"),
         ([A, A, A], nodes, "warn", "all on one node: rabbit@a leads 3"),
         ([A, A, B], [A, B], "warn", "copies are away: on rabbit@c"),
-        ([A, "", A], [A], "fail", "nobody leads jobs.1"),
+        ([A, "", A], [A], "fail", "no node leads jobs.1"),
         ([A], nodes, "ok", "rabbit@a leads 1 of 1"),
     ],
 )

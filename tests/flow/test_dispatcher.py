@@ -262,7 +262,7 @@ async def test_a_stop_hands_back_what_lies_ready(timers: Timers) -> None:
     assert dispatcher.ready == 0
 
 
-async def test_a_short_answer_makes_room_for_the_hindmost_that_waits(timers: Timers) -> None:
+async def test_a_short_answer_makes_room_for_the_next_that_waits(timers: Timers) -> None:
     dispatcher = Dispatcher()
     stores = [Store(dispatcher, name) for name in "stuv"]
     for store, position in zip(stores, (1.0, 0.0, 3.0, 2.0), strict=True):
@@ -309,7 +309,7 @@ class TestTurns:
         dispatcher.held = 100
         assert dispatcher.granted(first, 7) == 7
 
-    async def test_the_hindmost_asks_first(self, dispatcher: Dispatcher) -> None:
+    async def test_the_lowest_position_asks_first(self, dispatcher: Dispatcher) -> None:
         first, second, third = cast(list[Store], dispatcher.sources)
         assert [dispatcher.granted(each, 4) for each in (first, second, third)] == [4, 0, 0]
         first.waits = False  # it has asked

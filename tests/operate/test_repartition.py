@@ -121,7 +121,7 @@ async def put_to_sleep(world: World, shard: str) -> None:
     await world.enqueue(arrival(f"{shard}.1", shard))
     daemon = await world.bench_of(shard).daemon()
     claim = await daemon.claim_one()
-    await daemon.settle(Advance(claim, "rest", b"{}", "step-aside", 900.0, anew=True))
+    await daemon.settle(Advance(claim, "rest", b"{}", "step-aside", 900.0, forgets_crashes=True))
     await daemon.sessions.leave()
 
 

@@ -93,7 +93,7 @@ async def _everything(bench: Bench) -> None:  # noqa: PLR0915  it is a list
     one, two = await bench.daemon("d1"), await bench.daemon("d2")
     await bench.client.info("memory")
     async with bench.client.wakes() as wakes:
-        assert await anext(wakes) == b"anew"
+        assert await anext(wakes) == b"all"
 
         async def hear() -> bytes:
             return await anext(wakes)

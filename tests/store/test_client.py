@@ -316,7 +316,7 @@ async def test_wakes_begin_with_one_and_end_with_the_subscription(
 ) -> None:
     async with asyncio.timeout(deadline()):
         async with client.wakes() as wakes:
-            assert await anext(wakes) == b"anew"
+            assert await anext(wakes) == b"all"
             await (await client._located()).publish(client.keys.wake, "ready")
             assert await anext(wakes) == b"ready"
             assert await (await client._located()).pubsub_numsub(client.keys.wake) == [
@@ -343,7 +343,7 @@ async def test_a_silent_channel_is_told_from_a_dead_peer(
             pings.append(1)
 
     wakes = client._wakes(Silent())
-    assert await anext(wakes) == b"anew"
+    assert await anext(wakes) == b"all"
     assert await anext(wakes) == b"ready"
     assert len(pings) == 1
     with pytest.raises(StoreUnavailable):

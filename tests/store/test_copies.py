@@ -121,7 +121,7 @@ async def test_claims_go_on_meanwhile_and_find_what_waits(pair: Pair) -> None:
     try:
         await pair.replica.pause()
         async with asyncio.timeout(deadline()), other.client.wakes() as wakes:
-            assert await anext(wakes) == b"anew"
+            assert await anext(wakes) == b"all"
             writing = asyncio.create_task(
                 Enqueuer(other.client, "d1", copies=Copies(1, 30.0)).enqueue([arrival("p0")])
             )

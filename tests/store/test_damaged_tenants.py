@@ -124,8 +124,8 @@ DAMAGES = [
     Damage(
         "a name that is a tenant whatever its application",
         Verb.EXCHANGE,
-        "(scope and scope ~= '' and scope or NOBODY) .. (name or '')",
-        "NOBODY .. name",
+        "(scope and scope ~= '' and scope or NO_SCOPE) .. (name or '')",
+        "NO_SCOPE .. name",
         test_tenants.test_the_same_name_in_another_application_is_another_tenant,
     ),
     Damage(

@@ -44,7 +44,7 @@ async def test_where_nothing_was_lost_all_goes_on_once_all_have_come(bench: Benc
     first, second = await begin(bench, "d1", "d2")
     held = [await first.claim_one(), await second.claim_one()]
     bench.begin_epoch(first, second)
-    with pytest.raises(StoreUnavailable, match="started anew"):
+    with pytest.raises(StoreUnavailable, match="restarted, or another"):
         await first.claim("grouped", "w2")
     waiting = await first.sessions.renew()
     assert waiting.groups == 0
@@ -167,7 +167,7 @@ async def test_whose_lease_was_over_drops_its_runs(bench: Bench) -> None:
     lost = await second.claim_one()
     bench.restore(kept)
     bench.begin_epoch(first, second)
-    with pytest.raises(StoreUnavailable, match="started anew"):
+    with pytest.raises(StoreUnavailable, match="restarted, or another"):
         await first.settle(Complete(held), end=False)
     with pytest.raises(SessionLost, match="lost writes"):
         await first.sessions.renew()

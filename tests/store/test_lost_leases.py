@@ -312,7 +312,7 @@ async def test_a_shard_that_went_well_has_none(shop: Bench) -> None:
     slow, other = await shop.daemon("slow"), await shop.daemon("other")
     await slow.claim_one()
     await lose(shop, slow, other)
-    await other.settle(Advance(await other.claim_one(), "page", b"{}", anew=True))
+    await other.settle(Advance(await other.claim_one(), "page", b"{}", forgets_crashes=True))
     assert await counted(shop, "a0") == (0, 0)
     await slow.register()
     assert await counted(shop, "a0") == (0, 0)

@@ -210,7 +210,7 @@ class TestFailOver:
             await Claims(path, daemon.session, "plain").exchange([], ["p1"])
             await primary.pause()
             await renew(daemon)
-            with pytest.raises(StoreUnavailable, match="another one leads"):
+            with pytest.raises(StoreUnavailable, match="another server leads"):
                 await claims.exchange([], ["w1"])
             async with asyncio.timeout(deadline()):
                 assert ids((await claims.exchange([], ["w1"])).claims) == ["a0"]

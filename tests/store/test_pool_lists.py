@@ -112,7 +112,7 @@ class TestLists:
         await shop.enqueue(arrival("p"))
         store = Pulling(shop.client, 8.0)
         async with shop.client.wakes() as wakes:
-            assert await anext(wakes) == b"anew"
+            assert await anext(wakes) == b"all"
             number = await store.begin_list(POOL)
             assert await store.put(POOL, number, [listed("p")]) == ["foreign"]
             assert (await pools_in(shop.client)) == []

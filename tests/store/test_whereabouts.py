@@ -129,7 +129,7 @@ class TestCluster:
         client, listening = (StoreClient(cluster.url, Keys("woken")) for _ in range(2))
         try:
             async with asyncio.timeout(deadline()), listening.wakes() as wakes:
-                assert await anext(wakes) == b"anew"
+                assert await anext(wakes) == b"all"
                 await enqueue(client, "a")
                 assert await anext(wakes) == b"plain"
         finally:

@@ -1,9 +1,9 @@
 """A transactional outbox: what the application writes with its own rows is published, in order.
 
-The application inserts into `outbox` in the transaction of whatever it tells of. This scan
+The application inserts into `outbox` in the transaction that changes its own rows. This scan
 publishes the rows to RabbitMQ: those of one aggregate in the order of their ids, each once it is
 committed, none lost. A crash between the publishing and the mark publishes a row again under the
-same message id: whoever consumes knows it by that, as groupflow does.
+same message id: consumers know it by that, as groupflow does.
 
     CREATE TABLE outbox (
         id BIGSERIAL PRIMARY KEY, aggregate TEXT NOT NULL, body TEXT NOT NULL,

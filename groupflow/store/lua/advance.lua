@@ -7,7 +7,7 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 element · 6 group · 7 stage
 --          · 8 context (JSON) · 9 'hold' or 'step-aside' · 10 delay of the next stage (µs), 0 for none
---          · 11 'anew' for a shard of a scan whose turn went well: its crashes so far don't count any more,
+--          · 11 'forget-crashes' for a shard of a scan whose turn went well: its crashes so far don't count any more,
 --          and with a delay it sleeps; else '' · 12 tenant · 13 scope, '' each where there is none
 --          · 14 'retry' or 'bury', what the failed attempt comes to; '' where there always is room
 --          · 15 bytes that tasks may carry · 16 the same of one tenant · 17 and on: what `try_again` or
@@ -47,11 +47,11 @@ local function go_on()
   local order = due or digits(now - priority)
   keep_life(waiting, group, 'stage', ARGV[7], 'context', ARGV[8], 'attempt', 1, 'order', order)
   carry(id, tenant)
-  if ARGV[11] == 'anew' then call('HDEL', K.life .. id, 'crashes', 'lost_leases') end
+  if ARGV[11] == 'forget-crashes' then call('HDEL', K.life .. id, 'crashes', 'lost_leases') end
   if due then call('HSET', K.life .. id, 'due', due) else call('HDEL', K.life .. id, 'due') end
   if due and (group == '' or ARGV[9] == 'step-aside') then
     call('ZADD', K.delayed, due, waiting)
-    if ARGV[11] == 'anew' then put_on('asleep', id, 1) end
+    if ARGV[11] == 'forget-crashes' then put_on('asleep', id, 1) end
     wake_at_due(K.delayed, due)
     if group ~= '' then place(group, now) end
   else

@@ -54,7 +54,7 @@ local function keep_renamed(scope, id, newest, envelope)
     end
     if is_ours(derived, scope) then return nil end
   end
-  error('no derived id of ' .. id .. ' is free: did somebody change keys by hand?')
+  error('no derived id of ' .. id .. ' is free: did an operator change keys by hand?')
 end
 
 local function keep_somewhere(id, scope, envelope)

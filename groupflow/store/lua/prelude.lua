@@ -217,8 +217,8 @@ local function take_off(total, id)
 end
 
 -- A tenant is an application and one of its tenants: 8 digits of scope (see `ids.lua`), and the tenant's name.
-local NOBODY = '--------' -- the scope of a task without one
-local function tenant_named(name, scope) return (scope and scope ~= '' and scope or NOBODY) .. (name or '') end
+local NO_SCOPE = '--------' -- the scope of a task without one
+local function tenant_named(name, scope) return (scope and scope ~= '' and scope or NO_SCOPE) .. (name or '') end
 
 -- `carried_bytes` counts the stages, contexts and failed attempts of tasks that wait or run, and `carried` the same by
 -- tenant. A task's life notes both; that is taken off again, once.

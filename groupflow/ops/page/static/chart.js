@@ -93,7 +93,7 @@ export function chart(label, series, { show, log = false }) {
   return {
     element,
     update(found) {
-      if (chosen !== null) return; // somebody is reading it
+      if (chosen !== null) return; // the user is reading it
       samples = found.filter((sample) => sample.at > now() - SPAN);
       draw();
     },

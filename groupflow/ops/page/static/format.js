@@ -1,5 +1,5 @@
 // Numbers and times as people read them. Times are Redis's, told with each answer, so that ages are
-// right whatever this machine's clock says.
+// right even where this machine's clock is wrong.
 
 const whole = new Intl.NumberFormat("en-US");
 const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });

@@ -86,7 +86,7 @@ function trouble(error) {
     needsToken && h("button", { type: "button", class: "push", onclick: openAccess }, "Enter the token")));
 }
 
-// Whatever is shown is without what lies in a partition that doesn't answer.
+// Names the partitions that don't answer: the views lack what lies in them.
 function showAway() {
   const text = (context.latest?.away ?? []).map((one) => `Partition ${one.partition} is away: ${one.why}`).join("; ");
   const before = document.getElementById("page-away");

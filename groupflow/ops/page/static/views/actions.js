@@ -1,4 +1,4 @@
-// The actions, each asked for, done and told in the same way wherever it is offered.
+// The actions: all views that offer one ask, act and report in the same way.
 
 import { act, get } from "../api.js";
 import { askLimit, attempt, confirmed, toast } from "../dialogs.js";
@@ -116,7 +116,7 @@ async function toLetters(path, letters) {
   return { done, stayed };
 }
 
-// Empty where it names none; undefined where nobody has said, which chooses none.
+// Empty where the row names no tenant; undefined, which chooses none, where it doesn't say.
 function tenantOf({ tenant }) {
   return tenant === null ? "" : tenant;
 }

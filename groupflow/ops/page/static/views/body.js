@@ -27,7 +27,7 @@ export function headersOf(headers) {
   return all.length > 0 && h("dl", { class: "settings" }, all.map(([name, value]) => [h("dt", {}, name), h("dd", {}, typeof value === "string" ? value : JSON.stringify(value))]));
 }
 
-// Indents JSON by its characters: a value is never parsed and written anew, so that 30 digits stay 30
+// Indents JSON by its characters: a value is never parsed and written again, so that 30 digits stay 30
 // digits, and both of two equal keys are there. What isn't JSON stays as it is.
 export function indented(text) {
   try {

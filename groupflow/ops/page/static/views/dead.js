@@ -91,7 +91,7 @@ export function dead(params, context) {
       { label: "Died", kind: "number", cell: (row) => h("span", { title: moment(row.died_at) }, ago(row.died_at)) },
     ];
     if (!rows.length) {
-      replace(list, Object.values(at).some(Boolean) ? empty("None matches", page.next === null ? "" : "There are more: look on.") : empty("No dead letters", "Whatever has come was done, or still waits its turn."));
+      replace(list, Object.values(at).some(Boolean) ? empty("None matches", page.next === null ? "" : "There are more: look on.") : empty("No dead letters", "Every task was done, or still waits its turn."));
     } else {
       const shown = table("Dead letters", columns, rows);
       shown.querySelector("th").append(h("input", { type: "checkbox", "data-key": "all", "aria-label": "Choose all shown", onchange: (event) => { chosen.clear(); if (event.target.checked) rows.forEach((row) => chosen.set(keyOf(row), row)); show(page); } }));

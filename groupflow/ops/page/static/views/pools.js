@@ -30,7 +30,7 @@ function pool(row) {
     { label: "Heard of", kind: "number", cell: (one) => `${duration(one.heard)} ago` },
     { label: "Lease", kind: "number", cell: (one) => `${duration(one.lease_left)} left` },
     { label: "State", kind: "tight", cell: (one) => badge(one.is_silent ? "silent" : "heard") },
-  ], row.workers) : empty("Nobody pulls from it", "POST /api/pools/NAME/workers/WORKER/claims, or groupflow work, does."));
+  ], row.workers) : empty("No worker pulls from it", "POST /api/pools/NAME/workers/WORKER/claims, or groupflow work, does."));
 }
 
 function worker(of, name) {
