@@ -153,7 +153,7 @@ def test_the_decorator_without_its_brackets_is_refused() -> None:
 @pytest.mark.parametrize(
     "function", [lambda *_: None, lambda task, more=1: None, print, partial(_two, more=2)]
 )
-def test_takes_whatever_can_be_called_with_a_task(function: Any) -> None:
+def test_takes_all_that_can_be_called_with_a_task(function: Any) -> None:
     app = App()
     app.handler("t")(function)
     assert found(app).function is function

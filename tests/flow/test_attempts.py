@@ -331,7 +331,7 @@ async def test_one_crash_below_the_limit_is_run() -> None:
     await _end(dispatcher, running)
 
 
-async def test_what_nobody_foresaw_ends_the_worker_and_is_told() -> None:
+async def test_an_unforeseen_error_ends_the_worker_and_is_told() -> None:
     """While it waits, and while it hands in: the daemon must hear of it."""
 
     def breaks() -> None:

@@ -16,7 +16,7 @@ seen: ContextVar[str] = ContextVar("seen", default="")
 
 
 @pytest.mark.parametrize("run", [1, 8])
-async def test_what_a_handler_sets_is_nobody_elses(bench: Bench, run: int) -> None:
+async def test_what_a_handler_sets_is_its_attempts_alone(bench: Bench, run: int) -> None:
     app, found = App(), list[str]()
 
     @app.handler("t")
@@ -33,7 +33,7 @@ async def test_what_a_handler_sets_is_nobody_elses(bench: Bench, run: int) -> No
 
 
 @pytest.mark.parametrize("run", [1, 8])
-async def test_a_cancellation_left_behind_is_nobody_elses(bench: Bench, run: int) -> None:
+async def test_a_cancellation_left_behind_reaches_no_other_attempt(bench: Bench, run: int) -> None:
     """A handler cancels its own task with its last breath: that comes to no other attempt."""
     app, ran = App(), list[str]()
 

@@ -120,7 +120,7 @@ async def test_the_longest_idle_are_called_and_no_more_than_there_are_claims(
     assert dispatcher.ready == 0
 
 
-async def test_whoever_begins_to_wait_has_the_stores_asked(timers: Timers) -> None:
+async def test_a_worker_that_begins_to_wait_has_the_stores_asked(timers: Timers) -> None:
     dispatcher = Dispatcher()
     store, waiting = Store(dispatcher), Waiting(dispatcher)
     await waiting.add("a")
@@ -332,7 +332,7 @@ class TestTurns:
         assert dispatcher.granted(first, 4) == 0
         assert dispatcher.granted(first, 3) == 3
 
-    async def test_nobody_asks_for_less_than_a_piece(self, dispatcher: Dispatcher) -> None:
+    async def test_no_partition_asks_for_less_than_a_piece(self, dispatcher: Dispatcher) -> None:
         first, second, _ = cast(list[Store], dispatcher.sources)
         second.prefetch.claims = 8
         dispatcher.held = 9

@@ -46,7 +46,7 @@ async def test_no_answer_sends_the_same_again(world: World) -> None:
     assert not any(slot.is_unsure for slot in slots)
 
 
-async def test_an_unsure_slot_is_asked_although_nobody_is_idle(world: World) -> None:
+async def test_an_unsure_slot_is_asked_although_no_worker_is_idle(world: World) -> None:
     world.store.errors = {1: StoreUnavailable("away")}
     with pytest.raises(StoreUnavailable):
         await world.run_once(4)

@@ -17,7 +17,7 @@ from tests.deadlines import deadline
 from tests.flow.lobby import Store, World, names
 
 
-async def test_each_exchange_carries_half_until_nobody_is_idle(world: World) -> None:
+async def test_each_exchange_carries_half_until_no_worker_is_idle(world: World) -> None:
     assert names(await world.run_once(4)) == ["plain-0", "plain-1"]
     assert world.is_stirred  # the store had all that was asked for
     assert world.exchanger.held == 2

@@ -51,7 +51,7 @@ async def test_a_lost_exit_code_is_a_failed_attempt(monkeypatch: pytest.MonkeyPa
 
 
 @on_uvloop
-async def test_a_command_that_nobody_can_wait_for_is_ended(
+async def test_a_command_that_can_not_be_waited_for_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where no thread is to be had, the attempt has failed, and nothing of it is left."""

@@ -309,7 +309,7 @@ async def test_nothing_is_handed_over_that_is_not_held(world: World) -> None:
     assert not world.intake.is_active
 
 
-async def test_a_queue_that_nobody_declares_is_over_when_it_is_gone(world: World) -> None:
+async def test_an_undeclared_queue_is_over_when_it_is_gone(world: World) -> None:
     """One that another number of partitions has left."""
     world.intake._source = Source("jobs.7")
     world.intake.queue = "jobs.7"

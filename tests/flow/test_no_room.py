@@ -74,7 +74,7 @@ async def test_it_is_tried_again_and_dies_by_the_policy(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("room", "expected"), [(10_000, "advanced"), (50, "retried")])
-async def test_a_lost_reply_decides_nothing_anew(bench: Bench, room: int, expected: str) -> None:
+async def test_a_lost_reply_changes_no_decision(bench: Bench, room: int, expected: str) -> None:
     """What was accepted stays so, though there is no room by then; and the other way round."""
     await bench.enqueue(arrival("a0", "a"), arrival("b0", "b"))
     claims = ListedClaims(await bench.daemon())

@@ -125,7 +125,7 @@ class TestWhatAnAnswerTells:
         asked = prefetch.ask(2, freed=2)
         assert not prefetch.goes_on(asked, 2, workers=4, held=2)
 
-    def test_a_call_on_its_way_counts_whatever_came(self) -> None:
+    def test_a_call_on_its_way_counts_beside_each_answer(self) -> None:
         prefetch = Prefetch()
         asked = prefetch.ask(4, 0)
         prefetch.call()

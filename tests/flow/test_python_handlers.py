@@ -114,7 +114,7 @@ class UnreadableError(Exception):
     ],
 )
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_whatever_it_raises_is_a_failed_attempt(
+async def test_each_exception_is_a_failed_attempt(
     runner_of: Register, error: BaseException, expected: Failed, is_async: bool
 ) -> None:
     coroutine, plain = both_ways(raiser(error))

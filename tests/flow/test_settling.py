@@ -216,7 +216,7 @@ HUGE = 10.0**30
     ],
 )
 @pytest.mark.parametrize("attempts", [1, 3])
-def test_whatever_is_in_an_outcome_its_settlement_can_be_sent(
+def test_each_outcome_has_a_settlement_that_can_be_sent(
     outcome: Outcome | Failed, attempts: int
 ) -> None:
     settlement = settle(outcome, policy(attempts=attempts))
@@ -277,7 +277,7 @@ class TestNoRoom:
         assert settlement.otherwise is None
 
 
-def test_the_errors_of_a_task_are_bounded_whatever_they_say() -> None:
+def test_the_errors_of_a_task_are_bounded_with_any_text() -> None:
     """They stay in Redis with the task, and are never refused."""
     nasty, errors = "\x00" * 10 * MESSAGE_CHARS, list[dict[str, Any]]()
     for attempt in range(1, 40):

@@ -134,7 +134,7 @@ class World:
                 await asyncio.sleep(0)
 
 
-async def test_the_oldest_go_first_wherever_they_lie() -> None:
+async def test_the_oldest_go_first_in_each_partition() -> None:
     """As closely as one exchange allows: what one carries may be ahead of others."""
     a = Backlog("a", [float(n) for n in range(0, 2000, 2)])
     b = Backlog("b", [float(n) for n in range(1, 2000, 2)])
@@ -181,7 +181,7 @@ async def test_partitions_without_work_cost_no_exchanges() -> None:
 
 
 @pytest.mark.parametrize("order", ["oldest", "fair"])
-async def test_one_that_is_away_holds_nobody_up(order: Order) -> None:
+async def test_one_that_is_away_holds_no_other_up(order: Order) -> None:
     away, other = Backlog("a", [0.0]), Backlog("b", [1.0 + n for n in range(500)])
     away.is_away = True
     world = World(order, away, other)
@@ -252,7 +252,7 @@ async def test_a_lone_task_waits_for_one_turn(workers: int, seconds: float, orde
 
 
 @pytest.mark.parametrize("hangs", [0, 5])
-async def test_one_that_hangs_holds_nobody_up(hangs: int) -> None:
+async def test_one_that_hangs_holds_no_other_up(hangs: int) -> None:
     """It has not failed yet, and it is behind: its turn is over once it has asked."""
     backlogs = [Backlog("abcdef"[n], [float(n + k) for k in range(400)]) for n in range(6)]
     world = World("oldest", *backlogs)

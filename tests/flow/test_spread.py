@@ -75,7 +75,7 @@ async def settle(cluster: Cluster, first: list[str]) -> None:
 
 
 @given(st.integers(1, 16), st.integers(1, 6), st.data())
-async def test_nobody_has_more_than_its_share(
+async def test_no_daemon_has_more_than_its_share(
     queues: int, daemons: int, data: st.DataObject
 ) -> None:
     """Whoever comes, goes and looks first; and no queue is without anybody."""
@@ -123,7 +123,7 @@ async def test_nothing_is_handed_over_while_redis_is_away() -> None:
 
 
 @pytest.mark.parametrize("daemons", [0, 1])
-async def test_who_knows_of_nobody_else_keeps_all(daemons: int) -> None:
+async def test_a_daemon_that_knows_of_no_other_keeps_all(daemons: int) -> None:
     """What is told of daemons may be older than they are."""
 
     async def count() -> int:

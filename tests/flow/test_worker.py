@@ -324,7 +324,9 @@ async def test_nothing_is_written_for_a_claim_that_is_lost(bench: Bench) -> None
     assert ran == [("a", 0), ("a", 1), ("b", 0)]
 
 
-async def test_what_nobody_can_run_or_nobody_survives_is_a_dead_letter(bench: Bench) -> None:
+async def test_a_task_without_a_handler_or_that_kills_all_daemons_is_a_dead_letter(
+    bench: Bench,
+) -> None:
     app, ran = App(), []
 
     @app.handler("t")

@@ -281,7 +281,7 @@ async def test_a_stop_waits_for_what_runs_and_hands_back_the_rest(world: World) 
     assert world.force.tasks == []
 
 
-async def test_a_stop_with_nothing_left_cuts_nobody_off(world: World) -> None:
+async def test_a_stop_with_nothing_left_cuts_no_handler_off(world: World) -> None:
     world.force.start(world.spawn)
     await _settle_down()
     workers = world.workers

@@ -104,7 +104,7 @@ async def test_what_its_rule_says_holds_again(shop: Bench, how: str) -> None:
     assert ids(await daemon.claim("grouped", "w9")) == ["a3"]
 
 
-async def test_what_is_over_holds_nothing_though_nobody_removed_it(shop: Bench) -> None:
+async def test_a_limit_that_is_over_holds_nothing_before_its_removal(shop: Bench) -> None:
     daemon = await fill(shop, "a0", "a1", "b0")
     await limit(shop, "group", "a", concurrency=2)
     await limit(shop, "group", "b", rate="1/h")
@@ -125,7 +125,7 @@ async def test_the_nearest_end_is_waited_for(shop: Bench) -> None:
     assert 0 < wait <= 60_000_000
 
 
-async def test_a_run_ends_soon_under_a_limit_and_nobody_has_its_tasks(shop: Bench) -> None:
+async def test_a_run_ends_soon_under_a_limit_and_its_tasks_wait(shop: Bench) -> None:
     """What it has begun stands in the lane, where others would find it."""
     daemon = await fill(shop, *(f"a{n}" for n in range(6)))
     daemon.claims("grouped").adopt({"rule": 4})

@@ -64,7 +64,7 @@ async def test_one_call_serves_many_groups(bench: Bench) -> None:
     ]
 
 
-async def test_busy_group_delays_nobody(bench: Bench) -> None:
+async def test_busy_group_delays_no_other_group(bench: Bench) -> None:
     """What waits behind a busy group's head is passed over, however much it is."""
     await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(300)))
     await bench.enqueue(arrival("b0", "b"))
@@ -211,7 +211,7 @@ async def test_history_sees_the_fence(bench: Bench) -> None:
     assert again.task == replace(claim.task, fence=again.fence, crashes=1)
 
 
-async def test_a_group_that_is_locked_is_given_to_nobody(bench: Bench) -> None:
+async def test_a_locked_group_is_not_claimed(bench: Bench) -> None:
     """None that is ready ever is; should one be, those beside it are given all the same."""
     await bench.enqueue(*(arrival(f"{group}0", group) for group in "abc"))
     bench.raw.set(bench.keys("lock", "b"), "somebody")

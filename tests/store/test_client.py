@@ -86,7 +86,7 @@ def _renewal() -> tuple[Verb, tuple[str | int, ...]]:
     return Verb.RENEW, ("d1", "1", 1_000_000)
 
 
-async def test_whoever_calls_at_once_shares_one_connection(
+async def test_calls_made_at_once_share_one_connection(
     client: StoreClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a new one is opened once it is gone, with the scripts loaded as they are."""
@@ -210,7 +210,7 @@ async def test_nothing_overtakes_a_call_whose_scripts_are_loaded(
     assert happened[:2] == ["call 3", "loaded"]
 
 
-async def test_whoever_waited_too_long_for_a_connection_leaves_it_to_the_others(
+async def test_a_call_that_waited_too_long_for_a_connection_leaves_it_to_the_others(
     client: StoreClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call without time to be answered in would end the connection for all that share it."""

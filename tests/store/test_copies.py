@@ -137,7 +137,7 @@ async def test_claims_go_on_meanwhile_and_find_what_waits(pair: Pair) -> None:
         other.raw.close()
 
 
-async def test_without_messages_nobody_is_waited_for(pair: Pair) -> None:
+async def test_without_messages_no_replica_is_waited_for(pair: Pair) -> None:
     """That only asks what waits."""
     await pair.replica.pause()
     assert (await pair.enqueuer(Copies(1, 30.0)).enqueue([])).queued == 0

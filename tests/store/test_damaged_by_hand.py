@@ -26,7 +26,7 @@ DAMAGES = [
         Verb.EXCHANGE,
         "if tonumber(till) <= moment then return nil end",
         "",
-        by_hand.test_what_is_over_holds_nothing_though_nobody_removed_it,
+        by_hand.test_a_limit_that_is_over_holds_nothing_before_its_removal,
     ),
     Damage(
         "an end that nobody sees to",
@@ -61,14 +61,14 @@ DAMAGES = [
         OperatorVerb.LIMIT,
         "call('HEXISTS', K.runs, group) == 1 then return nil",
         "false then return nil",
-        by_hand.test_a_run_ends_soon_under_a_limit_and_nobody_has_its_tasks,
+        by_hand.test_a_run_ends_soon_under_a_limit_and_its_tasks_wait,
     ),
     Damage(
         "a run that goes on and on",
         Verb.EXCHANGE,
         "or not may_run_on(",
         "or false and not may_run_on(",
-        by_hand.test_a_run_ends_soon_under_a_limit_and_nobody_has_its_tasks,
+        by_hand.test_a_run_ends_soon_under_a_limit_and_its_tasks_wait,
     ),
     Damage(
         "a hop under a limit",

@@ -168,7 +168,7 @@ DAMAGES = [
         Verb.ENQUEUE,
         "group .. scope .. ' ' .. task_type",
         "group .. ' ' .. task_type",
-        test_debounce.test_nobody_replaces_what_is_anothers,
+        test_debounce.test_a_task_replaces_none_of_another_scope_or_tenant,
     ),
     Damage(
         "tasks without a group are one group",

@@ -84,7 +84,7 @@ DAMAGES = [
         Verb.RENEW,
         "shown.epoch == epoch.before and",
         "",
-        test_epochs.test_who_knows_an_epoch_that_was_lost_begins_anew,
+        test_epochs.test_a_daemon_that_knows_a_lost_epoch_opens_a_new_session,
     ),
     Damage(
         "a session that never goes on",
@@ -133,7 +133,7 @@ DAMAGES = [
         Verb.REGISTER,
         "or awaited == 0",
         "",
-        test_epochs.test_where_nobody_is_known_a_lease_passes,
+        test_epochs.test_where_no_daemon_is_known_a_lease_passes,
     ),
     Damage(
         "doubts that end with their epoch",
@@ -147,7 +147,7 @@ DAMAGES = [
         Verb.REAP,
         "if waits >= 0 then",
         "if false then",
-        test_epochs.test_nobody_is_reaped_before_all_could_come,
+        test_epochs.test_no_daemon_is_reaped_before_all_could_come,
     ),
     Damage(
         "the lease of who comes first",
@@ -217,7 +217,7 @@ DAMAGES = [
         Verb.REGISTER,
         "session <= witnessed) or",
         "true) or",
-        test_witnesses.test_a_name_that_nobody_would_miss_needs_one,
+        test_witnesses.test_a_name_that_no_daemon_would_miss_needs_one,
     ),
     Damage(
         "a crash of a process that lives",

@@ -72,7 +72,7 @@ DAMAGES = [
         Verb.EXCHANGE,
         "    wake_at_due(K.held, due)\n",
         "",
-        same(test_due.test_a_due_time_is_told_to_whoever_promotes, "complete"),
+        same(test_due.test_a_due_time_is_told_to_promoters, "complete"),
     ),
     *(
         Damage(
@@ -80,7 +80,7 @@ DAMAGES = [
             Verb.EXCHANGE,
             "#idle < number_runs + number_done + number_back",
             broken,
-            same(test_told.test_who_claims_as_much_as_it_settles_tells_nobody, idle),
+            same(test_told.test_a_daemon_that_claims_as_much_as_it_settles_wakes_no_other, idle),
         )
         for what, broken, idle in (
             ("nothing", "false", 1),
@@ -264,14 +264,14 @@ DAMAGES = [
         Verb.ENQUEUE,
         "enter_plain(element, arrival - m.priority,",
         "enter_plain(element, 1,",
-        same(test_orders.test_endless_urgent_arrivals_starve_nobody, "oldest", "plain"),
+        same(test_orders.test_endless_urgent_arrivals_starve_no_task, "oldest", "plain"),
     ),
     Damage(
         "a group that loses its turn to whatever happens in it",
         Verb.PROMOTE,
         "'LT', ",
         "",
-        same(test_orders.test_fair_leaves_a_ready_group_its_turn_whatever_happens_in_it, "promote"),
+        same(test_orders.test_fair_leaves_a_ready_group_its_turn_through_changes_in_it, "promote"),
         order="fair",
     ),
     Damage(

@@ -250,7 +250,7 @@ DAMAGES = [
         Verb.EXCHANGE,
         "  if looks == 0 then tell('grouped') end -- there may be more\n",
         "",
-        test_limits.test_many_that_may_not_start_hide_nobody,
+        test_limits.test_many_that_may_not_start_hide_no_other,
     ),
     *(
         Damage(f"a hop past {name}", Verb.HOP, sound, broken, seen)

@@ -24,14 +24,14 @@ DAMAGES = [
         "if not session then",
         "if tonumber(ARGV[6]) > 0 and call('ZCARD', leases) > tonumber(ARGV[6]) then "
         "return without('FULL') end if not session then",
-        test_pullers.test_a_lower_bound_ends_nobody,
+        test_pullers.test_a_lower_bound_ends_no_session,
     ),
     Damage(
         "a worker that is in its own way",
         Verb.VISIT,
         "hand_over(daemon, now, ends >= now and 'lived' or 'died', MOST_TAKEN)",
         "{}, call('DEL', key)",
-        test_pullers.test_a_lower_bound_ends_nobody,
+        test_pullers.test_a_lower_bound_ends_no_session,
     ),
     Damage(
         "workers in a pool that who reaps doesn't know",
@@ -45,21 +45,21 @@ DAMAGES = [
         Verb.EXCHANGE,
         "count_held(daemon, -done)",
         "",
-        test_pullers.test_what_is_held_is_counted_whatever_becomes_of_it,
+        test_pullers.test_what_is_held_is_counted_through_all_its_ends,
     ),
     Damage(
         "another end that nobody counts",
         Verb.RETRY,
         "count_held(daemon, -1)",
         "",
-        test_pullers.test_what_is_held_is_counted_whatever_becomes_of_it,
+        test_pullers.test_what_is_held_is_counted_through_all_its_ends,
     ),
     Damage(
         "a worker that holds nothing and is counted",
         Verb.VISIT,
         "if tonumber(held) <= 0",
         "if false",
-        test_pullers.test_what_is_held_is_counted_whatever_becomes_of_it,
+        test_pullers.test_what_is_held_is_counted_through_all_its_ends,
     ),
     Damage(
         "a page that goes on by place",
@@ -80,14 +80,14 @@ DAMAGES = [
         Verb.REAP,
         "math.ceil(MOST_TAKEN / #silent)",
         "MOST_TAKEN",
-        test_pullers.test_a_crowd_keeps_nobody_waiting,
+        test_pullers.test_a_crowd_keeps_no_puller_waiting,
     ),
     Damage(
         "a script for all that is over",
         Verb.REAP,
         "left = math.ceil(MOST_TAKEN / #silent), MOST_TAKEN",
         "left = 1e9, 1e9",
-        test_pullers.test_a_crowd_keeps_nobody_waiting,
+        test_pullers.test_a_crowd_keeps_no_puller_waiting,
     ),
     Damage(
         "a session that ends with what is still held",

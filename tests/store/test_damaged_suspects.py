@@ -161,14 +161,14 @@ DAMAGES = [
         Verb.ADVANCE,
         "is_suspect and 'suspect_plain' or 'ordered'",
         "'ordered'",
-        same(test_suspects.test_it_stays_one_whatever_happens_to_it, "plain"),
+        same(test_suspects.test_it_stays_one_through_each_settlement, "plain"),
     ),
     Damage(
         "a promotion that forgets the crash",
         Verb.PROMOTE,
         "is_suspect and 'suspect_plain' or 'ordered'",
         "'ordered'",
-        same(test_suspects.test_it_stays_one_whatever_happens_to_it, "plain"),
+        same(test_suspects.test_it_stays_one_through_each_settlement, "plain"),
     ),
     Damage(
         "a pause that leaves a suspect group ready",
@@ -217,14 +217,14 @@ DAMAGES = [
         OperatorVerb.STATUS,
         "count_in(READY)",
         "call('ZCARD', K.ready)",
-        test_suspects.test_to_whoever_looks_it_waits_like_the_rest,
+        test_suspects.test_views_show_it_waiting_like_the_rest,
     ),
     Damage(
         "a page that starts each index anew",
         OperatorVerb.GROUPS,
         "from = math.max(0, from - size)",
         "from = 0",
-        test_suspects.test_to_whoever_looks_it_waits_like_the_rest,
+        test_suspects.test_views_show_it_waiting_like_the_rest,
     ),
 ]
 

@@ -208,7 +208,7 @@ async def test_groups_and_types_are_apart(bench: Bench) -> None:
     assert await superseded(bench, *(f"c{n}" for n in named)) == [f"d{n}" for n in named]
 
 
-async def test_nobody_replaces_what_is_anothers(bench: Bench) -> None:
+async def test_a_task_replaces_none_of_another_scope_or_tenant(bench: Bench) -> None:
     """Where applications or tenants have a group in common."""
 
     def of(id_: str, scope: str) -> Arrival:

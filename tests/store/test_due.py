@@ -49,7 +49,7 @@ ENDINGS: dict[str, Callable[[Claim], Settlement]] = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_a_due_time_is_told_to_whoever_promotes(shop: Bench, ending: str) -> None:
+async def test_a_due_time_is_told_to_promoters(shop: Bench, ending: str) -> None:
     """Also one that comes up only when the task before it has ended."""
     daemon = await fill(shop, "a0")
     await shop.enqueue(arrival("a1", "a", delay=HOUR))

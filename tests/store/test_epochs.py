@@ -30,7 +30,7 @@ async def begin(bench: Bench, *names: str, lease: float = LONG) -> list[Daemon]:
     return daemons
 
 
-async def test_the_first_epoch_waits_for_nobody(bench: Bench) -> None:
+async def test_the_first_epoch_waits_for_no_daemon(bench: Bench) -> None:
     """And its fences begin at the clock: there may have been another, which lost everything."""
     before = bench.server_time()
     (daemon,) = await begin(bench, "d1")
@@ -299,7 +299,7 @@ async def test_who_slept_over_its_lease_proves_nothing(bench: Bench) -> None:
     assert await first.claim("grouped", "w1") == []
 
 
-async def test_where_nobody_is_known_a_lease_passes(bench: Bench) -> None:
+async def test_where_no_daemon_is_known_a_lease_passes(bench: Bench) -> None:
     """Who came last may be lost."""
     await bench.enqueue(arrival("a0", "a"))
     (daemon,) = await begin(bench, "d1")
@@ -327,7 +327,7 @@ async def test_an_epoch_that_was_cut_short_leaves_its_doubts_to_the_next(bench: 
     assert await first.claim("grouped", "w1") == []
 
 
-async def test_who_knows_an_epoch_that_was_lost_begins_anew(bench: Bench) -> None:
+async def test_a_daemon_that_knows_a_lost_epoch_opens_a_new_session(bench: Bench) -> None:
     """Its claims are of another history."""
     await bench.enqueue(arrival("a0", "a"))
     first, second = await begin(bench, "d1", "d2")
@@ -350,7 +350,7 @@ async def test_who_knows_an_epoch_that_was_lost_begins_anew(bench: Bench) -> Non
     assert (await second.claim_one()).fence > lost.fence
 
 
-async def test_nobody_is_reaped_before_all_could_come(bench: Bench) -> None:
+async def test_no_daemon_is_reaped_before_all_could_come(bench: Bench) -> None:
     await bench.enqueue(arrival("a0", "a"))
     first, second = await begin(bench, "d1", "d2")
     held = await second.claim_one()

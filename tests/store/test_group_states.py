@@ -59,7 +59,7 @@ async def test_ready_and_then_delayed_by_an_older_task(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("priority", [0.0, 1.0])
-async def test_fair_turns_are_told_by_the_clock_whatever_the_tasks_are(
+async def test_fair_turns_are_told_by_the_clock_for_all_tasks(
     store_server: RedisServer, priority: float
 ) -> None:
     """Also where each task has a life, and its group goes the longer way back to `ready`."""

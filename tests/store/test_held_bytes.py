@@ -105,7 +105,7 @@ class TestDelayed:
         assert bench.count("delayed_bytes") == 0
 
     @pytest.mark.parametrize("paused", [True, False])
-    async def test_a_delay_that_is_over_delays_nobody(self, bench: Bench, paused: bool) -> None:
+    async def test_a_delay_that_is_over_delays_no_task(self, bench: Bench, paused: bool) -> None:
         """Be its group busy or paused: it waits for that, and not for a delay any more."""
         daemon = await bench.daemon()
         await bench.enqueue(large("first", "g"))
@@ -130,7 +130,7 @@ class TestDelayed:
         assert await daemon.work_off(["w1"]) == (["first", *rest] if paused else rest)
         bench.events.clear()  # some were taken in by the side door
 
-    async def test_a_delay_that_is_over_and_not_promoted_yet_delays_nobody(
+    async def test_a_delay_that_is_over_and_not_promoted_yet_delays_no_task(
         self, bench: Bench
     ) -> None:
         await bench.enqueue(large("late", "g", delay=0.001))
@@ -171,7 +171,9 @@ class TestDelayed:
         bench.events.clear()
 
     @pytest.mark.parametrize("verb", ["drop", "run_now"])
-    async def test_a_delay_that_somebody_ended_delays_nobody(self, bench: Bench, verb: str) -> None:
+    async def test_a_delay_ended_by_an_operator_delays_no_task(
+        self, bench: Bench, verb: str
+    ) -> None:
         daemon = await bench.daemon()
         await bench.enqueue(large("first", "g"))
         running = await daemon.claim_one()

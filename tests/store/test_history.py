@@ -93,7 +93,7 @@ async def test_rolling_twice_is_rolling_once(bench: Bench) -> None:
     assert bench.dump() == before
 
 
-async def test_an_empty_segment_that_has_aged_begins_anew(bench: Bench) -> None:
+async def test_an_empty_segment_that_has_aged_begins_again(bench: Bench) -> None:
     """Nothing is closed by it, and what ends next is not taken for old."""
     await roll_history(bench.client, keep=HOUR, size=10)
     before: Any = bench.raw.hgetall(bench.keys("segments"))

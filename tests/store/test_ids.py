@@ -216,7 +216,7 @@ async def test_a_body_can_not_say_whose_its_id_is(bench: Bench) -> None:
     assert await taken(bench, of(OURS)) is None
 
 
-async def test_a_repeat_is_one_whatever_became_of_what_renamed_knew(bench: Bench) -> None:
+async def test_a_repeat_is_one_after_the_loss_of_what_renamed_knew(bench: Bench) -> None:
     """It is kept as long as needed; should it be gone, the derived id itself is still known."""
     await bench.enqueue(of(OURS))
     derived = await taken(bench, of(THEIRS))

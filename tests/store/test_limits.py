@@ -396,7 +396,7 @@ async def test_a_retry_of_the_task_alone_closes_nothing(shop: Bench) -> None:
     assert ids(await daemon.claim("grouped", *WORKERS)) == ["a1"]
 
 
-async def test_many_that_may_not_start_hide_nobody(bench: Bench) -> None:
+async def test_many_that_may_not_start_hide_no_other(bench: Bench) -> None:
     """A claim looks at so many and no more; where it finds others that wait, it says so."""
     limited(bench, 1, "1/min")
     daemon = await fill(bench, "a0")

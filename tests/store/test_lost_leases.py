@@ -148,7 +148,7 @@ async def test_a_goodbye_is_a_sign_of_life(shop: Bench) -> None:
     assert await counted(shop, "a0") == (0, 1)
 
 
-async def test_a_crash_that_nobody_doubts_is_one_at_once(shop: Bench) -> None:
+async def test_a_crash_without_doubt_is_one_at_once(shop: Bench) -> None:
     """Another process takes up what the last one of its name holds."""
     await fill(shop)
     daemon = await shop.daemon()

@@ -62,7 +62,7 @@ async def test_a_retry_is_due_by_its_delay_alone(shop: Bench) -> None:
     assert [id_ for id_ in ran if id_[0] != "p"] == ["b0", "a0"]
 
 
-async def test_a_stage_counts_its_priority_anew(shop: Bench) -> None:
+async def test_a_stage_counts_its_priority_again(shop: Bench) -> None:
     """After each run: now less its priority."""
     await shop.enqueue(arrival("p0", priority=HOUR))
     daemon = await shop.daemon()
@@ -84,7 +84,9 @@ def age_ready(shop: Bench, group: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("pool", ["plain", "grouped"])
-async def test_endless_urgent_arrivals_starve_nobody(shop: Bench, order: Order, pool: Pool) -> None:
+async def test_endless_urgent_arrivals_starve_no_task(
+    shop: Bench, order: Order, pool: Pool
+) -> None:
     """An ordinary task runs once its age has passed the difference of the priorities.
 
     Each round one urgent task (10 h) comes and one task is claimed, and one hour passes: the urgent
@@ -144,7 +146,7 @@ async def test_fair_lets_a_newcomer_wait_one_turn_and_not_a_backlog(shop: Bench)
 
 @pytest.mark.parametrize("order", ["fair"], indirect=True)
 @pytest.mark.parametrize("event", ["resume", "redrive", "drop", "promote"])
-async def test_fair_leaves_a_ready_group_its_turn_whatever_happens_in_it(
+async def test_fair_leaves_a_ready_group_its_turn_through_changes_in_it(
     shop: Bench, event: str
 ) -> None:
     """Else a group whose tasks keep coming back would stand behind all others for ever."""

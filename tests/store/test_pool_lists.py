@@ -175,7 +175,7 @@ async def fill_with_theirs(shop: Bench) -> list[str]:
 class TestOthersIds:
     """A list's ids are known in their scope, as messages' are."""
 
-    async def test_nobody_takes_a_list_s_ids_beforehand(self, shop: Bench) -> None:
+    async def test_no_other_tenant_takes_a_list_s_ids_beforehand(self, shop: Bench) -> None:
         """All of it is handed out, once; sent again it is what it was."""
         names = await fill_with_theirs(shop)
         mine = [listed(id_, scope=OURS) for id_ in names]

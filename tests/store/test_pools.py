@@ -239,7 +239,7 @@ async def test_a_delay_and_a_pause_hold_it_back(shop: Bench) -> None:
     assert sorted(await anna.held() + ids(await anna.claim(3))) == ["a0", "p0"]
 
 
-async def test_limits_hold_for_whoever_pulls(shop: Bench) -> None:
+async def test_limits_hold_for_pullers(shop: Bench) -> None:
     """Two of a group at once, and no start sooner than its rate lets it."""
     limited(shop, 2, "60/min burst 3")
     await shop.enqueue(*(pooled(f"a{n}", "a") for n in range(5)))

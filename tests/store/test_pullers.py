@@ -92,7 +92,7 @@ async def test_whose_session_ends_makes_room(bench: Bench, way: str) -> None:
         await anna.visit()
 
 
-async def test_a_lower_bound_ends_nobody(bench: Bench) -> None:
+async def test_a_lower_bound_ends_no_session(bench: Bench) -> None:
     """Who has a session goes on under it; one that lost it isn't let in before there is room."""
     names = ("anna", "carl", "zoe")
     for name in names:
@@ -107,7 +107,7 @@ async def test_a_lower_bound_ends_nobody(bench: Bench) -> None:
     assert (await carl.visit()).session, "its own end made room"
 
 
-async def test_what_is_held_is_counted_whatever_becomes_of_it(bench: Bench) -> None:
+async def test_what_is_held_is_counted_through_all_its_ends(bench: Bench) -> None:
     """The auditor compares each count with the checkpoints."""
     await bench.enqueue(*(pooled(f"p{n}") for n in range(6)), *(pooled(f"g{n}", "g") for n in "01"))
     anna, carl = Worker(bench), Worker(bench, "carl")
@@ -184,7 +184,7 @@ async def test_a_page_of_workers_looks_at_so_many_slots(bench: Bench) -> None:
     assert all(each.since for each in workers)
 
 
-async def test_a_crowd_keeps_nobody_waiting(bench: Bench) -> None:
+async def test_a_crowd_keeps_no_puller_waiting(bench: Bench) -> None:
     """One script takes a share of each pool, beside a daemon's tasks; and no more than so much."""
     await bench.enqueue(pooled("x", pool="others"), arrival("a", "a"))
     dead, olga = await bench.daemon("dead"), Worker(bench, "olga", "others")

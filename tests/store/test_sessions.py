@@ -123,7 +123,7 @@ async def test_reap_leaves_the_living_alone(bench: Bench) -> None:
     bench.events = [e for e in bench.events if not (e.kind == "settle" and e.id == "a0")]
 
 
-async def test_reap_of_nobody(bench: Bench) -> None:
+async def test_reap_without_daemons(bench: Bench) -> None:
     """Without daemons there is nothing to wait for."""
     daemon = await bench.daemon()
     await daemon.sessions.leave()

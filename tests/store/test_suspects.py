@@ -223,7 +223,7 @@ async def test_a_younger_lease_clears_nothing(shop: Bench) -> None:
 
 
 @BOTH_POOLS
-async def test_it_stays_one_whatever_happens_to_it(shop: Bench, pool: Pool) -> None:
+async def test_it_stays_one_through_each_settlement(shop: Bench, pool: Pool) -> None:
     """Released, advanced, or back after a delay, it waits among the suspects again."""
     await crashed(shop, *kind(pool, 0, 1))
     daemon = await shop.daemon()
@@ -300,7 +300,7 @@ async def test_one_whose_envelope_is_gone_is_passed_over(shop: Bench, pool: Pool
     assert ids(await daemon.claim(pool, "w1")) == [second]
 
 
-async def test_to_whoever_looks_it_waits_like_the_rest(shop: Bench) -> None:
+async def test_views_show_it_waiting_like_the_rest(shop: Bench) -> None:
     """It is counted and listed with all that is ready, and goes first."""
     await crashed(shop, "c0", "d0", "p0", "p1")
     await waiting(shop, "a0", "b0", "p5")

@@ -73,7 +73,7 @@ LAST: dict[str, tuple[Callable[[Claim], Settlement], list[bytes]]] = {
 
 @pytest.mark.parametrize("ending", LAST)
 @pytest.mark.parametrize("group", ["a", None])
-async def test_where_nothing_may_be_claimed_nobody_is_told(
+async def test_where_nothing_may_be_claimed_no_daemon_is_told(
     bench: Bench, group: str | None, ending: str
 ) -> None:
     await bench.enqueue(arrival("t0", group))
@@ -84,7 +84,9 @@ async def test_where_nothing_may_be_claimed_nobody_is_told(
 
 
 @pytest.mark.parametrize("idle", [1, 2, 3])
-async def test_who_claims_as_much_as_it_settles_tells_nobody(bench: Bench, idle: int) -> None:
+async def test_a_daemon_that_claims_as_much_as_it_settles_wakes_no_other(
+    bench: Bench, idle: int
+) -> None:
     """What its settle has freed is for its own claim, right behind it; of the rest others hear."""
     await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(2) for group in "ab"))
     daemon = await bench.daemon()
@@ -149,7 +151,7 @@ async def test_a_next_task_with_a_life_of_its_own_is_told_of(bench: Bench) -> No
     assert await heard(bench, lambda: daemon.complete(claim)) == []
 
 
-async def test_stale_settles_tell_nobody(bench: Bench) -> None:
+async def test_stale_settles_wake_no_daemon(bench: Bench) -> None:
     await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"), arrival("p0"))
     daemon = await bench.daemon()
     claims = [await daemon.claim_one(), await daemon.claim_one("plain", "w2")]
@@ -233,7 +235,7 @@ async def test_a_task_that_is_passed_over_is_told(bench: Bench) -> None:
     assert await heard(bench, lambda: daemon.claim("plain", "w2")) == []
 
 
-async def test_a_claim_and_a_renewal_tell_nobody(bench: Bench) -> None:
+async def test_a_claim_and_a_renewal_wake_no_daemon(bench: Bench) -> None:
     await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"), arrival("p0"))
     daemon = await bench.daemon()
     assert await heard(bench, lambda: daemon.claim("grouped", "w1", "w3")) == []
@@ -242,7 +244,7 @@ async def test_a_claim_and_a_renewal_tell_nobody(bench: Bench) -> None:
     assert await heard(bench, daemon.sessions.renew) == []
 
 
-async def test_the_end_of_the_only_suspect_tells_nobody(bench: Bench) -> None:
+async def test_the_end_of_the_only_suspect_wakes_no_daemon(bench: Bench) -> None:
     """Where others wait, they are told: see `test_suspects`."""
     bench.with_faults = True
     await bench.enqueue(arrival("p0"))
@@ -258,7 +260,7 @@ async def test_the_end_of_the_only_suspect_tells_nobody(bench: Bench) -> None:
     "facts", [{"dead": "no"}, {"delay": HOUR}, {"delay": HOUR, "steps_aside": True}]
 )
 @pytest.mark.parametrize("group", ["a", None])
-async def test_what_nobody_may_claim_is_not_told_as_ready(
+async def test_what_may_not_be_claimed_is_not_told_as_ready(
     bench: Bench, group: str | None, facts: dict[str, Any]
 ) -> None:
     told = await heard(bench, lambda: bench.enqueue(arrival("t0", group, **facts)))

@@ -74,7 +74,7 @@ class TestMostSay:
             ({"a": OSError("gone"), "b": RedisConnectionError("closed")}, RedisConnectionError),
         ],
     )
-    async def test_where_nobody_can_tell_the_weightiest_reason_is_told(
+    async def test_where_no_server_can_tell_the_weightiest_reason_is_told(
         self, nodes: dict[str, Address | Exception | None], error: type[Exception]
     ) -> None:
         with pytest.raises(error):

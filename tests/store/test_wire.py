@@ -84,7 +84,7 @@ async def test_a_call_that_was_given_up_is_not_brought_to_the_server_later() -> 
     [{"min-replicas-to-write": "1"}, {"maxclients": "1"}, {"maxclients": "1", "requirepass": "pw"}],
     ids=["replicas", "connections", "connections and a password"],
 )
-async def test_trouble_that_passes_is_nobodys_end(tmp_path: Path, config: dict[str, str]) -> None:
+async def test_trouble_that_passes_ends_no_call(tmp_path: Path, config: dict[str, str]) -> None:
     """A replica that restarts, and more connections than Redis takes: both are waited out."""
     async with RedisServer(tmp_path) as server:
         password = config.get("requirepass")

@@ -34,7 +34,7 @@ async def test_a_name_that_is_known_needs_no_witness(bench: Bench) -> None:
     assert again.session.is_witnessed
 
 
-async def test_a_name_that_nobody_would_miss_needs_one(bench: Bench) -> None:
+async def test_a_name_that_no_daemon_would_miss_needs_one(bench: Bench) -> None:
     """It died before anybody was told of it."""
     await begin(bench, "d1")
     await bench.daemon("d2")

@@ -83,7 +83,7 @@ async def test_a_pass_that_fails_is_tried_again_and_said(error: Exception, level
     running.cancel()
 
 
-async def test_an_error_that_nobody_foresaw_ends_it() -> None:
+async def test_an_unforeseen_error_ends_it() -> None:
     with pytest.raises(ZeroDivisionError):
         await Passes(ZeroDivisionError()).duty.run()
 

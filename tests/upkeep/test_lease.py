@@ -78,7 +78,7 @@ def lease_end(bench: Bench) -> float:
 
 
 class TestRenewer:
-    async def test_nobody_waits_beyond_its_end_for_an_answer(
+    async def test_no_caller_waits_beyond_its_end_for_an_answer(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The last try begins shortly before the end; then the handlers have to be told at once."""
@@ -338,7 +338,7 @@ class TestLeaseThread:
             assert heard == ["session lost", "session opened"]
             renewing.cancel()
 
-    async def test_its_errors_end_whoever_waits_for_it(
+    async def test_its_errors_end_those_that_wait_for_it(
         self, bench: Bench, redis_server: RedisServer
     ) -> None:
         session = Session("d1")
@@ -352,9 +352,7 @@ class TestLeaseThread:
                 with pytest.raises(SessionReplaced):
                     await thread.carry(thread.renewers[0].run())
 
-    async def test_it_ends_whatever_it_waits_for(
-        self, bench: Bench, redis_server: RedisServer
-    ) -> None:
+    async def test_it_ends_during_each_wait(self, bench: Bench, redis_server: RedisServer) -> None:
         session = Session("d1")
         thread = lease_thread(bench, redis_server.url, Listening(session), session)
         async with thread.running():

@@ -247,9 +247,7 @@ async def test_what_blocks_is_blamed_once_it_is_sure(world: World) -> None:
 
 
 @pytest.mark.parametrize("error", [SessionLost("gone"), SessionReplaced("by another")])
-async def test_what_nobody_holds_any_more_is_blamed_for_nothing(
-    world: World, error: Exception
-) -> None:
+async def test_a_task_no_longer_held_is_blamed_for_nothing(world: World, error: Exception) -> None:
     world.may_renew, world.blamed, world.sessions.error = False, (True, None), error
     await world.renewer.run_once()
     world.sessions.error = None
@@ -312,7 +310,7 @@ async def test_it_tries_each_quarter_and_sooner_once_one_has_failed(
     assert world.heard.all == [(3, 2), (3, 2), "ended"]
 
 
-async def test_an_end_that_nobody_knows_of_is_looked_at_at_once(world: World) -> None:
+async def test_an_end_not_yet_known_is_looked_at_at_once(world: World) -> None:
     """Also where it comes at the very moment."""
     world.may_renew = False
     world.clock.now += LEASE
