@@ -41,7 +41,7 @@ def test_what_goes_together_is_one_outage_and_ends_with_the_last() -> None:
     assert outage.failed("c") == {"away_for": TOGETHER}, "that one went later"
     clock.now += 1
     assert outage.answered("a") is None
-    assert outage.answered("nobody") is None
+    assert outage.answered("unknown") is None
     outage.forget("b")
     assert outage.is_away
     assert outage.answered("c") == TOGETHER + 1

@@ -85,7 +85,7 @@ def test_a_job_of_the_repeated_hour_runs_once(
     found = ticks(timing, before, 2)
     assert found[0] == tick
     assert at(found[1]) - at(tick) > 20 * 3600 * 1_000_000
-    # Whoever asks anew at any moment of the repeated hour is told the same.
+    # Asked at any moment of the repeated hour, the answer is the same.
     for minute in range(0, 180, 5):
         assert next_tick(timing, at(tick) + minute * 60_000_000) == at(found[1])
     assert ticks(cron(f"0 {expression}", zone), before, 2) == found
@@ -94,7 +94,7 @@ def test_a_job_of_the_repeated_hour_runs_once(
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe"])
 @pytest.mark.parametrize("expression", ["*/10 * * * *", "0 * * * *", "* */10 * * * *"])
 def test_what_runs_often_goes_by_the_time_that_passes(zone: str, expression: str) -> None:
-    """Debian's cron leaves jobs of every hour or oftener alone, whatever is done to clocks."""
+    """Debian's cron leaves jobs of every hour or oftener alone when clocks change."""
     timing = cron(expression, zone)
     for begin in ("2026-03-28T20:00:00+00:00", "2026-10-24T20:00:00+00:00"):
         found = [*islice(timing.ticks(at(begin)), 60)]
@@ -129,7 +129,7 @@ MOMENTS = st.builds(
 @settings(max_examples=150)
 @given(EXPRESSIONS, ZONES, MOMENTS)
 def test_ticks_follow_from_the_last_one_alone(expression: str, zone: str, moment: int) -> None:
-    """Asked again after each tick it is the same as asked once: whoever goes on hears it."""
+    """Asked again after each tick it is the same as asked once."""
     timing = cron(expression, zone)
     at_once = [*islice(timing.ticks(moment), 30)]
     one_by_one, tick = [], moment

@@ -1,4 +1,4 @@
-"""What is around one exchanger: a store that answers as told, and a dispatcher of nobody."""
+"""What is around one exchanger: a store that answers as told, and a dispatcher without workers."""
 
 from __future__ import annotations
 

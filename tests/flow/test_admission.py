@@ -1,4 +1,4 @@
-"""What is kept of a message costs little more than its bytes, whatever they are."""
+"""What is kept of a message costs little more than its bytes."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ async def test_it_takes_one_after_another_until_there_is_nothing_more() -> None:
 
 
 async def test_one_that_is_handed_back_before_its_first_step_is_still_handed_in() -> None:
-    """Cancelled then, its slot would be in nobody's hands."""
+    """A worker cancelled then would lose its slot."""
     dispatcher, ran = Script(task("a"), task("b")), list[str]()
 
     async def handle(each: Task) -> Outcome:
@@ -351,7 +351,7 @@ async def test_an_unforeseen_error_ends_the_worker_and_is_told() -> None:
 
 
 async def test_the_daemons_end_cuts_a_handler_off_and_settles_nothing() -> None:
-    """Whatever is left is handed over by the next daemon."""
+    """The next daemon hands over what is left."""
     dispatcher, begun, cut = Script(task("a")), asyncio.Event(), list[str]()
 
     async def handle(each: Task) -> Outcome:

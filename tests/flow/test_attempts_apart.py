@@ -1,4 +1,4 @@
-"""Each attempt has a task of its own: what handlers leave behind in it is nobody else's."""
+"""Each attempt has a task of its own: what handlers leave behind in it stays there."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_a_cancellation_left_behind_reaches_no_other_attempt(bench: Bench,
 
 @pytest.mark.parametrize("run", [1, 8])
 async def test_a_cancellation_that_comes_late_ends_nothing(bench: Bench, run: int) -> None:
-    """Somebody keeps the tasks of attempts, and cancels them once others run."""
+    """A handler keeps the tasks of attempts, and cancels them once others run."""
     app, ran, tasks = App(), list[str](), set[asyncio.Task[object]]()
 
     @app.handler("t")

@@ -136,7 +136,7 @@ async def test_a_worker_that_begins_to_wait_has_the_stores_asked(timers: Timers)
 
 
 async def test_a_claim_that_was_lost_may_have_left_another(timers: Timers) -> None:
-    """Its group is somebody else's, or free: every store is asked."""
+    """Another worker has its group, or none: every store is asked."""
     dispatcher = Dispatcher()
     stores = [Store(dispatcher, "s"), Store(dispatcher, "t")]
     slot = stores[0].slot()

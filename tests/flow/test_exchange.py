@@ -1,4 +1,4 @@
-"""Exchanges: who travels together, and that nobody waits for what could be claimed."""
+"""Exchanges: what travels together, and that no worker waits for what could be claimed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def _drain(bench: Bench, claims: ListedClaims, workers: int, tasks: int) -
 @pytest.mark.parametrize("workers", [1, 2, 5, 16])
 @pytest.mark.parametrize("groups", [1, 3, 40])
 async def test_all_is_claimed_without_a_wake(bench: Bench, workers: int, groups: int) -> None:
-    """Whoever settles claims what that frees: nothing waits for a wake that nobody owes it."""
+    """An exchange claims what it frees by settling: no task waits for a wake."""
     tasks = [arrival(f"t{n}", f"g{n % groups}") for n in range(200)]
     await bench.enqueue(*tasks)
     claims = ListedClaims(await bench.daemon())
@@ -93,7 +93,7 @@ async def test_lost_replies_cost_nothing(bench: Bench, seed: int) -> None:
 
 
 async def test_what_a_lost_reply_gave_is_handed_back_where_all_workers_went(bench: Bench) -> None:
-    """The store says that it runs; nobody is there to run it, so it has to be found out."""
+    """The store says that it runs, but no worker is left to run it, so it has to be found out."""
     await bench.enqueue(arrival("t0", "a"))
     claims = ListedClaims(await bench.daemon())
     claims.lose = {0}
@@ -201,7 +201,7 @@ async def test_one_hall_is_served_by_any_number_of_stores(redis_server: RedisSer
 
 
 async def test_each_free_slot_is_asked_in_its_turn(bench: Bench) -> None:
-    """Whatever the store may hold under one that nobody knows of comes to light by that."""
+    """So a claim that only the store knows of comes to light."""
     slots = Slots(Exchanger(Dispatcher(), ListedClaims(await bench.daemon())), "grouped")
 
     def ask(number: int) -> list[Slot]:
@@ -280,7 +280,7 @@ class HeldClaims(ListedClaims):
 
 
 async def test_a_hold_hands_back_what_has_not_begun(bench: Bench) -> None:
-    """What lies ready, and what an exchange brings that was on its way; the store decides anew."""
+    """What lies ready, and what an exchange in flight brings; the store decides again."""
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(4)))
     claims = HeldClaims(await bench.daemon())
     dispatcher, ran = dispatcher_of(claims), list[str]()

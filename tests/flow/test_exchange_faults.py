@@ -25,7 +25,7 @@ async def test_a_settlement_that_is_refused_is_lost(world: World) -> None:
 
 
 async def test_no_answer_sends_the_same_again(world: World) -> None:
-    """In the same order; whoever was asked for may hold a claim, and is asked first.
+    """In the same order; a slot that was asked for may hold a claim, and is asked first.
 
     Half of them at once, since so many may be too much for one answer.
     """
@@ -70,7 +70,7 @@ async def test_a_slot_that_settles_may_be_unsure_besides(world: World) -> None:
 
 
 async def test_unsure_slots_are_all_asked_in_turn(world: World) -> None:
-    """In portions, and nobody has to call for the next one."""
+    """In portions, each without a further call."""
     world.store.errors = {1: StoreUnavailable("away")}
     with pytest.raises(StoreUnavailable):
         await world.run_once(16)
@@ -178,7 +178,7 @@ async def test_after_an_error_it_goes_on_by_itself(
     class Noted:
         def next(self) -> float:
             told.append("pause")
-            world.exchanger._stir.clear()  # nobody else calls
+            world.exchanger._stir.clear()  # no other call comes
             return 0.0
 
         def reset(self) -> None:
@@ -198,7 +198,7 @@ async def test_after_an_error_it_goes_on_by_itself(
 async def test_the_unsure_are_asked_once_the_lease_is_renewed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody calls for them; where no more is claimed they are nobody's concern."""
+    """No call comes for them; where no more is claimed they don't matter."""
     pauses: list[float] = []
 
     class Noted:

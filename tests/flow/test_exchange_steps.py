@@ -155,7 +155,7 @@ async def test_exchanges_wait_for_a_session_and_go_on_with_it(world: World) -> N
     world.exchanger.wake()
     await world.start()
     assert world.store.calls == []
-    world.exchanger._stir.clear()  # whoever opens it says that there may be something
+    world.exchanger._stir.clear()  # opening it says that there may be something
     world.exchanger.open_session()
     await world.settle_down()
     assert len(world.store.calls) == 2

@@ -135,7 +135,7 @@ async def test_a_second_cancellation_doesnt_spare_a_stubborn_command(tmp_path: P
 
 @on_uvloop
 async def test_a_cancelled_chatterbox_leaves_no_pipe_open(tmp_path: Path) -> None:
-    """Nobody reads the rest of its output, so nothing but us would ever close the pipes."""
+    """The rest of its output is never read, so only we can close the pipes."""
 
     def open_pipes() -> int:
         fds = Path("/proc/self/fd")

@@ -1,4 +1,4 @@
-"""What the log is told of Redis, whichever of a daemon's clients and threads notices."""
+"""What the log is told of Redis by all clients and threads of a daemon."""
 
 from __future__ import annotations
 

@@ -326,7 +326,7 @@ async def test_a_refusal_may_be_for_the_whole_group(server: Server) -> None:
 
 
 async def test_what_is_secret_in_its_url_is_in_no_reason(server: Server) -> None:
-    """Many servers repeat what they were asked, and a reason is shown to whoever may look."""
+    """Many servers repeat what they were asked, and a reason is shown to all who may look."""
     secret = f"http://127.0.0.1:{server.port}/hooks/T0KEN?code=T0KEN&n=1"
     for status in ("404 Not Found", "429 Too Many", "500 Oh"):
         server.answer = response(status, f"{'x' * 485} POST /hooks/T0KEN?code=T0KEN&n=1".encode())

@@ -98,7 +98,7 @@ class TestSeveralQueues:
 
     @pytest.mark.parametrize("kind", ["waiting", "memory", "store_full", "store_unavailable"])
     def test_the_worst_counts(self, state: IntakeState, kind: Kind) -> None:
-        """Whoever comes to stand first, and until the last one goes on."""
+        """From the first intake that stands until the last one goes on."""
         state.set("away", "gone", "q.0")
         state.set(kind, "because", "q.1")
         assert "because" in state.check("q").found

@@ -177,7 +177,7 @@ async def test_a_queue_that_is_there_is_left_as_it_is(world: World) -> None:
 
 
 async def test_credentials_are_wrong_or_have_changed(world: World) -> None:
-    """From the start on they are an error; later somebody may be at it."""
+    """From the start on they are an error; later an operator may be changing them."""
     refused = ServerUnreachable("RabbitMQ", "host", "it refused the credentials")
     world.terms = [BrokerUnavailable("away"), refused]
     with pytest.raises(ServerUnreachable):

@@ -1,4 +1,4 @@
-"""A daemon's intakes on a real RabbitMQ: side by side, whatever one of them waits for."""
+"""A daemon's intakes on a real RabbitMQ: side by side; none waits for another."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RULES = (GroupRule(key="{g}"),)
 
 
 class Store(Entrance):
-    """Takes whatever comes, but not while a group is held."""
+    """Takes every message, but not while a group is held."""
 
     def __init__(self) -> None:
         super().__init__([])
@@ -179,7 +179,7 @@ async def test_one_that_waits_holds_no_other(rabbitmq_server: RabbitmqServer) ->
 async def test_what_another_number_of_partitions_left_is_taken_in(
     rabbitmq_server: RabbitmqServer,
 ) -> None:
-    """Until its queue is deleted; nobody declares it again."""
+    """Until its queue is deleted; no daemon declares it again."""
     world = World(rabbitmq_server, 2)
     await world.publish(2, count=1)
     with capture_logs() as logs:

@@ -84,7 +84,7 @@ async def test_the_portion_halves_with_each_failure_and_grows_again(bench: Bench
 
 
 async def test_who_settles_more_than_a_portion_claims_the_rest_too(bench: Bench) -> None:
-    """Nobody else calls for what it frees, and no more than a portion is asked for at once."""
+    """No other call comes for what it frees, and no more than a portion is asked for at once."""
     await bench.enqueue(*(arrival(f"t{n}", f"g{n % 8}") for n in range(160)))
     claims = ListedClaims(await bench.daemon())
     dispatcher, ran, chance = dispatcher_of(claims), list[str](), Random(3)
@@ -135,7 +135,7 @@ async def test_large_bodies_are_not_claimed_ahead(
 async def test_what_is_large_is_settled_a_few_at_a_time(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, came_whole: bool
 ) -> None:
-    """Redis frees each body while the script goes on, and nobody else is answered meanwhile."""
+    """Redis frees each body while the script goes on, and answers no other client meanwhile."""
     size = len(arrival("t0", "g0").envelope.body)
     monkeypatch.setattr(slots_module, "FREED", 3 * size - 1)
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(8)))

@@ -20,7 +20,7 @@ def pipe() -> tuple[IO[bytes], IO[bytes]]:
 
 
 async def test_what_is_written_is_kept_up_to_its_end_without_waiting_for_more() -> None:
-    """Whoever still holds the other end must not stop the loop."""
+    """A process that still holds the other end must not stop the loop."""
     reads, writes = pipe()
     output = _Output(reads)
     writes.write(b"one ")
@@ -38,7 +38,7 @@ async def test_what_is_written_is_kept_up_to_its_end_without_waiting_for_more() 
 
 
 async def test_a_body_is_written_as_fast_as_it_is_taken() -> None:
-    """And a command that takes none of it keeps nobody waiting."""
+    """And a command that takes none of it keeps no other task waiting."""
     reads, writes = pipe()
     os.set_blocking(reads.fileno(), False)
     body = os.urandom(300_000)
@@ -55,7 +55,7 @@ async def test_a_body_is_written_as_fast_as_it_is_taken() -> None:
     reads.close()
     reads, writes = pipe()
     reads.close()
-    _Input(writes, b"nobody reads it")
+    _Input(writes, b"never read")
     async with asyncio.timeout(deadline()):
         while not writes.closed:
             await asyncio.sleep(0)
@@ -113,7 +113,7 @@ async def _until(pid: int, state: str) -> None:
 
 
 async def test_a_command_is_reaped_once_it_has_ended_and_is_forgotten() -> None:
-    """Not before: until then its number is nobody else's, and may be sent signals."""
+    """Not before: until then its number is no other process's, and may be sent signals."""
     command = ["/bin/sh", "-c", "read x"]
     early, late = (Process(command, {}, b"") for _ in range(2))
     pid = late._popen.pid

@@ -36,7 +36,7 @@ class TestWhatIsWanted:
         assert prefetch.wanted(4, 0) == 4
 
     def test_who_claims_for_fewer_than_it_settles_leaves_some(self) -> None:
-        """Nobody calls for what they free: that is known here alone."""
+        """No wake tells of what they free: that is known here alone."""
         prefetch = Prefetch()
         emptied(prefetch)
         prefetch.ask(2, freed=2)
@@ -99,7 +99,7 @@ class TestAPortion:
         assert len(portions) < 30
 
     def test_behind_one_that_was_cut_there_may_be_more(self) -> None:
-        """Groups that were freed and not asked for: nobody calls for them."""
+        """Groups that were freed and not asked for: no wake tells of them."""
         prefetch = Prefetch()
         emptied(prefetch)
         prefetch.failed(prefetch.ask(4, 4))
@@ -171,7 +171,7 @@ def exchanged(
     largest: int = 0,
 ) -> None:
     """An exchange that brought so many claims."""
-    prefetch.call()  # whoever is called is not empty
+    prefetch.call()  # after a call it is not empty
     asked = prefetch.ask(came if all_came else came + 1, 0)
     prefetch.answered(asked, came, workers, seconds, largest=largest)
 

@@ -1,4 +1,4 @@
-"""Python functions as handlers: whatever they do becomes an outcome, and nothing else gets out."""
+"""Python functions as handlers: all that they do becomes an outcome, and nothing else gets out."""
 
 from __future__ import annotations
 
@@ -198,9 +198,9 @@ async def test_the_reason_keeps_the_tenants_values_to_itself(runner_of: Register
 
 
 async def test_a_model_whose_own_code_raises_is_a_failed_attempt(runner_of: Register) -> None:
-    body = b'{"name": "nobody", "age": 1}'
+    body = b'{"name": "ada", "age": 1}'
     runner = runner_of(lambda _task, _contact: None, model=Contact)
-    assert await runner.handle(replace(TASK, body=body)) == Failed("KeyError", "'nobody'")
+    assert await runner.handle(replace(TASK, body=body)) == Failed("KeyError", "'ada'")
 
 
 async def cancelled(
@@ -331,5 +331,5 @@ async def test_a_function_for_which_no_thread_starts_is_never_called_later(
     assert second == Failed("RuntimeError", "can't start new thread")
     gate.set()
     assert await first == Done()
-    assert await runner.handle(task(id="third")) == Done()  # behind whatever else was in the queue
+    assert await runner.handle(task(id="third")) == Done()  # behind the rest of the queue
     assert called == ["first", "third"]

@@ -1,4 +1,4 @@
-"""settle: whatever a handler answers leads to exactly one settlement, which the store can write."""
+"""settle: each answer of a handler leads to one settlement, which the store can write."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ FINAL = Failed("KeyError", "'name'", is_final=True)
         # A final one does not wait.
         (FINAL, policy(), 1, ("bury", "KeyError: 'name'", "skip")),
         (FINAL, policy(parks=True), 1, ("bury", "KeyError: 'name'", "park")),
-        # A Retry counts as an attempt, whatever delay it asks for.
+        # A Retry counts as an attempt, with or without a delay.
         (Retry(), policy(), 1, ("retry", 10, "hold")),
         (Retry(after=2.5), policy(), 1, ("retry", 2.5, "hold")),
         (Retry(after=0), policy(on_retry="step-aside"), 1, ("retry", 0, "step-aside")),
@@ -191,7 +191,7 @@ def test_a_context_that_cant_be_carried_is_a_dead_letter(context: Any, said: str
     assert settlement.park
 
 
-# Handlers are strangers' code: whatever they put into an outcome must become a call that can be
+# Handlers are strangers' code: all that they put into an outcome must become a call that can be
 # sent, or the daemon that sends it falls over its own settlement, and the next daemon after it.
 HUGE = 10.0**30
 
@@ -245,7 +245,7 @@ def test_settling_is_pure() -> None:
 )
 @pytest.mark.parametrize("attempt", [1, 3])
 def test_passwords_of_urls_are_in_no_reason(outcome: Outcome | Failed, attempt: int) -> None:
-    """An error names the URL that failed, and a dead letter shows it to whoever may look."""
+    """An error names the URL that failed, and a dead letter shows it to all who may look."""
     settlement = settle(outcome, policy(), attempt=attempt)
     assert "T0K" not in str(calls_of([], "plain", [settlement], [])[1])
     assert "https://" in settlement.errors[-1]["message"]  # type: ignore[union-attr]

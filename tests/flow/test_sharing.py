@@ -207,7 +207,7 @@ async def test_room_that_one_can_not_fill_is_the_others() -> None:
 @pytest.mark.parametrize("seconds", [1e-6, 60.0])
 @pytest.mark.parametrize("groups", [1, 3, 40])
 async def test_all_is_drained_without_a_call(workers: int, seconds: float, groups: int) -> None:
-    """Nobody tells of what settling frees: who frees it knows, and forgets none of it."""
+    """No wake tells of what settling frees: the partition that frees it must not forget it."""
     partitions = [Groups("abcdefghijklmnop"[n], groups, 10) for n in range(16)]
     world = World("oldest", *partitions, workers=workers)
     world.seconds = seconds

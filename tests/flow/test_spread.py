@@ -1,4 +1,4 @@
-"""Queues end up spread over daemons, in whatever order these look at what they have."""
+"""Queues end up spread over daemons, in any order in which these look at what they have."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Cluster:
 
 
 async def settle(cluster: Cluster, first: list[str]) -> None:
-    """Let these look, and then all in turn, until nobody hands anything over."""
+    """Let these look, and then all in turn, until none hands a queue over."""
     for name in first:
         await cluster.spreads[name]()
     for _ in range(len(cluster.lines) * len(cluster.spreads)):
@@ -78,7 +78,7 @@ async def settle(cluster: Cluster, first: list[str]) -> None:
 async def test_no_daemon_has_more_than_its_share(
     queues: int, daemons: int, data: st.DataObject
 ) -> None:
-    """Whoever comes, goes and looks first; and no queue is without anybody."""
+    """In any order of arrivals, ends and looks; and each queue has a daemon."""
     cluster = Cluster(queues)
     for n in range(daemons):
         cluster.join(f"d{n}")

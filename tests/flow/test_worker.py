@@ -305,7 +305,7 @@ async def test_a_handler_handed_back_goes_back_unfinished(bench: Bench) -> None:
 
 
 async def test_nothing_is_written_for_a_claim_that_is_lost(bench: Bench) -> None:
-    """Its attempt ends, and the task runs anew under another fence, one crash richer."""
+    """Its attempt ends, and the task runs again under another fence, one crash richer."""
     app, gate, ran = App(), Gate(), []
 
     @app.handler("t")
@@ -317,7 +317,7 @@ async def test_nothing_is_written_for_a_claim_that_is_lost(bench: Bench) -> None
     async with working(bench, app, named("a"), named("b")) as pool:
         await within(gate.reached)
         await pool.daemon.register()  # a new session: what was held under the old one is handed on
-        gate.opened.set()  # the attempt could end well now, but for the loss
+        gate.opened.set()  # the attempt could end well now, were it not lost
         pool.workers[0].lose()
         settled = await pool.claims.until_settled("a", "b")
     assert [type(each) for each in settled] == [Complete, Complete]

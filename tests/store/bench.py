@@ -1,6 +1,6 @@
 """A store to test on: its own namespace on a real server, its verbs, and what they did.
 
-Whatever is claimed and settled through a `Bench` is kept as a history, so that each test can end
+All claims and settlements of a `Bench` are kept as a history, so that each test can end
 with the auditor's word on the structure and the checker's on the history.
 """
 
@@ -52,7 +52,7 @@ def arrival(id_: str, group: str | None = None, **facts: Any) -> Arrival:
 
 
 def totals(**facts: Any) -> Totals:
-    """Totals that nobody has read: zeros, but for these facts."""
+    """Totals made by hand: zeros, apart from these facts."""
     numbers = {each.name: 0 for each in fields(Totals)}
     lists: dict[str, Any] = {"daemons": [], "intake": [], "by_hand": [], "away": []}
     return Totals(**{**numbers, "everything_paused": None, **lists, **facts})
@@ -69,7 +69,7 @@ class Bench:
         enqueuer: takes batches in without a word in the history.
         raw: a plain client, to look behind the scripts.
         events: what happened.
-        with_faults: whether the test makes somebody crash.
+        with_faults: whether the test makes daemons crash.
         limits: of the configuration that daemons bring, from their next session on.
         concurrency: how many tasks of a group may run at once, for the checker of the history.
     """
@@ -104,7 +104,7 @@ class Bench:
         self.raw.close()
 
     def used_memory(self) -> int:
-        """The server's bytes, but for what scripts left to Lua's collector (Redis 8 counts it)."""
+        """The server's bytes, without what scripts left to Lua's collector (Redis 8 counts it)."""
         self.raw.eval("collectgarbage() return 1", 0)
         self.raw.memory_purge()
         found: Any = self.raw.info("memory")
@@ -162,7 +162,7 @@ class Bench:
             self.raw.restore(name, 0, value, replace=True)
 
     def begin_epoch(self, *daemons: Daemon) -> None:
-        """From here on another server leads, or the same one anew; these daemons were of the last.
+        """From here on another server leads, or a restarted one; these daemons were of the last.
 
         Redis names its epochs itself, so it is the last one that gets another name.
         """

@@ -13,7 +13,7 @@ from tests.store.life import Order
 
 @pytest.fixture
 async def bench(store_server: RedisServer) -> AsyncIterator[Bench]:
-    """A store; whatever a test has done to it, its structure and its history are sound."""
+    """A store; after each test its structure and its history are sound."""
     bench = Bench(store_server.url)
     try:
         yield bench
@@ -24,14 +24,14 @@ async def bench(store_server: RedisServer) -> AsyncIterator[Bench]:
 
 @pytest.fixture(params=["oldest", "fair"])
 def order(request: pytest.FixtureRequest) -> Order:
-    """Which free group goes first: whatever holds within a group holds for both."""
+    """Which free group goes first: within a group both behave alike."""
     chosen: Order = request.param
     return chosen
 
 
 @pytest.fixture
 async def shop(store_server: RedisServer, order: Order) -> AsyncIterator[Bench]:
-    """A store; whatever a test has done to it, its structure is sound.
+    """A store; after each test its structure is sound.
 
     Not its history: who steps aside does so by leaving the order of arrival.
     """

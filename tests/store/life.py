@@ -111,7 +111,7 @@ async def dead_ids(shop: Bench) -> list[str]:
     return [each.id async for each in DeadLetters(shop.namespace).each()]
 
 
-# The ways to settle but for `Complete` and `Release`, by name.
+# The ways to settle, without `Complete` and `Release`, by name.
 SETTLEMENTS: dict[str, Callable[[Claim], Settlement]] = {
     "retry, hold": retry,
     "retry, aside": lambda claim: retry(claim, "step-aside"),

@@ -42,7 +42,7 @@ LONG_KEY = "ключ" * 64  # 512 bytes, the longest group key
 
 @pytest.mark.parametrize("text", [*STRANGERS, LONG_KEY], ids=ascii)
 async def test_strangers_text_is_only_text(bench: Bench, text: str) -> None:
-    """Whatever stands in ids and groups, each is itself and reaches nothing else."""
+    """With any text in ids and groups, each is itself and reaches nothing else."""
     neighbours = ["a", "b", f"{text}x", f"x{text}"]
     await bench.enqueue(arrival(f"{text}1", text), arrival(f"{text}2", text), arrival(text))
     await bench.enqueue(*(arrival(f"n{n}", group) for n, group in enumerate(neighbours)))
@@ -171,7 +171,7 @@ async def _promote(bench: Bench, _: Daemon) -> object:
     ids=lambda step: step.__name__.strip("_"),
 )
 async def test_twice_is_once(bench: Bench, step: Step) -> None:
-    """Whatever is run a second time with the same arguments leaves everything as it was."""
+    """A step that is run a second time with the same arguments leaves everything as it was."""
     await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(3) for group in "abc"))
     await bench.enqueue(*(arrival(f"p{n}") for n in range(3)))
     daemon = await bench.daemon()
@@ -226,7 +226,7 @@ async def test_registering_twice_keeps_the_last_session_only(bench: Bench) -> No
 
 
 def _without_times(bench: Bench) -> dict[bytes, Any]:
-    """All keys but for when leases end and how many duplicates there were."""
+    """All keys, without the ends of leases and the number of duplicates."""
     moving = {bench.keys(kind).encode() for kind in ("daemons", "count")}
     kept: dict[bytes, Any] = {k: v for k, v in bench.dump().items() if k not in moving}
     counts: Any = bench.raw.hgetall(bench.keys("count"))

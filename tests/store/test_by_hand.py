@@ -22,7 +22,7 @@ OTHERS = [f"v{n}" for n in range(9)]
 async def limit(
     shop: Bench, kind: Limited, name: str, concurrency: int | None = None, rate: str | None = None
 ) -> None:
-    """Somebody sets it, for an hour."""
+    """An operator sets it, for an hour."""
     await LimitsByHand(shop.namespace).begin(HandLimit(kind, name, concurrency, rate), "ada", HOUR)
 
 

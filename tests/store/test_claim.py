@@ -16,7 +16,7 @@ from tests.store.bench import Bench, arrival, ids
 
 
 async def test_group_is_exclusive(bench: Bench) -> None:
-    """While a group's task runs, nobody gets the next one, on any daemon."""
+    """While a group's task runs, no daemon gets the next one."""
     await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(3)))
     first, second = await bench.daemon("d1"), await bench.daemon("d2")
     claim = await first.claim_one()
@@ -39,7 +39,7 @@ async def test_a_task_that_was_claimed_has_all_of_its_facts_and_keeps_them(bench
 
 
 async def test_nothing_new_is_given_to_a_daemon_whose_lease_is_over(bench: Bench) -> None:
-    """It might be taken away at once. What it holds it is told again: nobody has come for it."""
+    """It might be taken away at once. What it holds it is told again: it is still its own."""
     await bench.enqueue(arrival("a0", "a"), arrival("b0", "b"), arrival("p0"), arrival("p1"))
     daemon = await bench.daemon()
     held = [await daemon.claim_one("grouped", "w1"), await daemon.claim_one("plain", "w2")]
@@ -115,7 +115,7 @@ async def test_same_worker_gets_the_same_claim(bench: Bench) -> None:
 
 
 async def test_fences_rise_over_all_claims(bench: Bench) -> None:
-    """Every claim has a higher fence than any before it, whoever makes it."""
+    """Every claim has a higher fence than any before it, on all daemons."""
     await bench.enqueue(*(arrival(f"{group}0", group) for group in "abc"), arrival("p0"))
     first, second = await bench.daemon("d1"), await bench.daemon("d2")
     claims = [
@@ -142,7 +142,7 @@ async def test_no_claim_without_a_session(bench: Bench) -> None:
 
 
 async def test_envelope_that_is_gone(bench: Bench) -> None:
-    """A task whose envelope somebody deleted is passed over and counted; its group goes on."""
+    """A task whose envelope was deleted by hand is passed over and counted; its group goes on."""
     await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(3)), arrival("p0"), arrival("p1"))
     for id_ in ("a0", "p0"):
         bench.raw.hdel(bench.keys("tasks"), id_)
@@ -214,21 +214,21 @@ async def test_history_sees_the_fence(bench: Bench) -> None:
 async def test_a_locked_group_is_not_claimed(bench: Bench) -> None:
     """None that is ready ever is; should one be, those beside it are given all the same."""
     await bench.enqueue(*(arrival(f"{group}0", group) for group in "abc"))
-    bench.raw.set(bench.keys("lock", "b"), "somebody")
+    bench.raw.set(bench.keys("lock", "b"), "unknown")
     daemon = await bench.daemon()
     assert ids(await daemon.claim("grouped", "w1", "w2", "w3")) == ["a0", "c0"]
     await bench.enqueue(arrival("b1", "b"))
     bench.raw.zadd(bench.keys("ready"), {"b": 1})
     assert await daemon.claim("grouped", "w4") == []
     assert bench.lane("b") == ["b0", "b1"]
-    assert bench.raw.get(bench.keys("lock", "b")) == b"somebody"
+    assert bench.raw.get(bench.keys("lock", "b")) == b"unknown"
     bench.raw.delete(bench.keys("lock", "b"))
     await Groups(bench.namespace).resume("b")
     assert ids(await daemon.claim("grouped", "w4")) == ["b0"]
 
 
 async def test_a_group_that_is_ready_and_empty_is_passed_over(bench: Bench) -> None:
-    """Somebody deleted its lane: nothing is locked for it, and those beside it are given."""
+    """Its lane was deleted by hand: nothing is locked for it, and those beside it are given."""
     await bench.enqueue(*(arrival(f"{group}0", group) for group in "abc"))
     bench.raw.delete(bench.keys("lane", "b"))
     bench.raw.hdel(bench.keys("tasks"), "b0")
@@ -244,7 +244,7 @@ async def test_a_group_that_is_ready_and_empty_is_passed_over(bench: Bench) -> N
 
 
 async def test_a_claim_whose_envelope_is_gone_is_told_again_all_the_same(bench: Bench) -> None:
-    """It is held, and must be settled; what it was nobody knows any more."""
+    """It is held, and must be settled; what it was is lost."""
     await bench.enqueue(arrival("a0", "a"), arrival("b0", "b"))
     daemon = await bench.daemon()
     held = await daemon.claim("grouped", "w1", "w2")

@@ -73,7 +73,7 @@ def test_connections_are_kept_alive_and_verified() -> None:
 
 @pytest.fixture
 async def client(redis_server: RedisServer) -> AsyncIterator[StoreClient]:
-    """On a namespace that nobody else has."""
+    """On a namespace of its own."""
     client = StoreClient(redis_server.url, Keys("test-client"), measures=ScriptMeasures())
     try:
         yield client
@@ -368,7 +368,7 @@ async def test_a_namespace_is_erased_and_no_other(
 
 
 async def test_scripts_are_loaded_over_no_connection_of_before(redis_server: RedisServer) -> None:
-    """One that stood idle while the server was restarted is closed; nobody is told of that."""
+    """One that stood idle while the server was restarted is closed, without a word in the log."""
     client = StoreClient(redis_server.url, Keys("idle"))
     raw = Redis.from_url(redis_server.url)
     try:

@@ -115,7 +115,7 @@ async def test_another_batch_is_no_answer_for_this_one(pair: Pair) -> None:
 
 
 async def test_claims_go_on_meanwhile_and_find_what_waits(pair: Pair) -> None:
-    """On a connection of their own; they are woken by Redis, as nobody claims right behind."""
+    """On a connection of their own; Redis wakes them, as no daemon claims right behind."""
     daemon = await pair.bench.daemon("d1")
     other = Bench(pair.primary.url, keys=pair.bench.keys)
     try:

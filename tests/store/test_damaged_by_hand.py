@@ -29,14 +29,14 @@ DAMAGES = [
         by_hand.test_a_limit_that_is_over_holds_nothing_before_its_removal,
     ),
     Damage(
-        "an end that nobody sees to",
+        "an end that promote passes over",
         Verb.PROMOTE,
         "end_by_hand(over_by_hand, '', now)",
         "",
         by_hand.test_a_group_that_runs_may_run_more_at_once,
     ),
     Damage(
-        "an end that nobody waits for",
+        "an end that promote doesn't wait for",
         Verb.PROMOTE,
         "K.standing, K.by_hand_ends }",
         "K.standing }",

@@ -20,9 +20,9 @@ def _end(how: str, verb: AnyVerb, sound: str, broken: str) -> Damage:
 
 
 DAMAGES = [
-    Damage("an advance that nobody counts", Verb.ADVANCE, "carry(id, tenant)\n", "\n", COUNTS),
+    Damage("an advance left out of the count", Verb.ADVANCE, "carry(id, tenant)\n", "\n", COUNTS),
     Damage(
-        "errors that nobody counts",
+        "errors left out of the count",
         Verb.RETRY,
         "carry(id, tenant_named(ARGV[at + 5], ARGV[at + 6]))",
         "",

@@ -24,7 +24,7 @@ DAMAGES = [
         test_debounce.test_a_burst_runs_once_with_the_newest,
     ),
     Damage(
-        "a task that nobody counts",
+        "a task left out of the count",
         Verb.ENQUEUE,
         "call('HINCRBY', K.count, 'superseded', 1)",
         "",
@@ -129,14 +129,14 @@ DAMAGES = [
         ROOM.test_without_room_what_waits_behind_quiet_is_no_letter,
     ),
     Damage(
-        "a group that nobody places behind it",
+        "a group not placed behind it",
         Verb.ENQUEUE,
         "local may_start = is_head or has_replaced or",
         "local may_start = is_head or",
         test_debounce.test_who_was_held_behind_it_goes_on_at_once,
     ),
     Damage(
-        "a group that nobody places beside it",
+        "a group not placed beside it",
         Verb.ENQUEUE,
         "return m.has_replaced and place(group, now)",
         "return false",

@@ -52,7 +52,7 @@ DAMAGES = [
         test_epochs.test_a_lost_claim_is_given_out_again,
     ),
     Damage(
-        "a recovery that ends with the last who comes, whatever is in doubt",
+        "a recovery that ends with the last daemon, in doubt or not",
         Verb.RENEW,
         "and state[2] == '0'",
         "",
@@ -66,7 +66,7 @@ DAMAGES = [
         test_epochs.test_a_lost_registration_costs_a_lease,
     ),
     Damage(
-        "a recovery that waits for a lease whoever comes",
+        "a recovery that waits for a lease after all have come",
         Verb.RENEW,
         "if now < tonumber(ends) and not is_whole then",
         "if now < tonumber(ends) then",
@@ -94,7 +94,7 @@ DAMAGES = [
         test_epochs.test_where_nothing_was_lost_all_goes_on_once_all_have_come,
     ),
     Damage(
-        "a registration that nobody misses",
+        "a lost registration that isn't missed",
         Verb.RENEW,
         "and shown.enrolled <= epoch.enrolled",
         "",
@@ -129,7 +129,7 @@ DAMAGES = [
         test_epochs.test_who_left_before_it_was_asked_proves_nothing,
     ),
     Damage(
-        "a proof by nobody",
+        "a proof without a daemon",
         Verb.REGISTER,
         "or awaited == 0",
         "",

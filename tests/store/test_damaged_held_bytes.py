@@ -16,7 +16,7 @@ BEYOND = DELAYED.test_beyond_the_bound_it_is_a_dead_letter_that_keeps_its_delay
 
 DAMAGES = [
     Damage(
-        "a delay that nobody counts",
+        "a delay left out of the count",
         Verb.ENQUEUE,
         "if m.whose then add_delay(m.id, m.bytes, m.whose, m.last) end",
         "",
@@ -86,7 +86,7 @@ DAMAGES = [
         same(DELAYED.test_a_delay_ended_by_an_operator_delays_no_task, "drop"),
     ),
     Damage(
-        "a delay of the newest that nobody sees behind an ended one",
+        "a delay of the newest hidden behind an ended one",
         Verb.ENQUEUE,
         "if own and own > now and call('ZSCORE', K.late, id) then return id, own end",
         "",
@@ -121,14 +121,14 @@ DAMAGES = [
         same(BEYOND, "g", True),
     ),
     Damage(
-        "a redriven delay that nobody counts",
+        "a redriven delay left out of the count",
         OperatorVerb.REDRIVE,
         "add_delay(id, bytes, id, due)",
         "",
         same(BEYOND, None, True),
     ),
     Damage(
-        "a death that nobody counts",
+        "a death left out of the count",
         Verb.BURY,
         "put_on('dead_bytes', id, bytes)",
         "",
@@ -212,7 +212,7 @@ DAMAGES = [
         same(test_archiving.test_a_turn_ends_by_itself),
     ),
     Damage(
-        "a turn that nobody gives up",
+        "a turn that the archiver keeps",
         OperatorVerb.BODIES,
         "  call('HDEL', K.segments, 'archiver')\n",
         "",
@@ -233,14 +233,14 @@ DAMAGES = [
         same(test_archiving.test_errors_and_context_count_leave_and_come_back),
     ),
     Damage(
-        "errors that nobody archives",
+        "errors left out of the archive",
         OperatorVerb.BODIES,
         "kept[2] or '', kept[3] or ''",
         "'', kept[3] or ''",
         same(test_archiving.test_errors_and_context_count_leave_and_come_back),
     ),
     Damage(
-        "a context that nobody archives",
+        "a context left out of the archive",
         OperatorVerb.BODIES,
         "kept[2] or '', kept[3] or ''",
         "kept[2] or '', ''",

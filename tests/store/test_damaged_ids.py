@@ -43,14 +43,14 @@ DAMAGES = [
         test_ids.test_what_was_dropped_or_expired_is_still_its_scope_s,
     ),
     Damage(
-        "a derived id that nobody looks up",
+        "a derived id that enqueue doesn't look up",
         Verb.ENQUEUE,
         "if newest > 0 and any_derived(scope, id, newest, is_it) then return nil end",
         "",
         test_ids.test_a_repeat_is_one_when_the_plain_id_is_forgotten,
     ),
     Damage(
-        "a derived id that nobody remembers",
+        "a derived id that enqueue doesn't note",
         Verb.ENQUEUE,
         "call('HSET', K.renamed, family(scope, id), plain_digits(number))",
         "",

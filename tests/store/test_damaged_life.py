@@ -61,14 +61,14 @@ DAMAGES = [
         test_retries.test_a_plain_retry_simply_waits,
     ),
     Damage(
-        "a retry that settles whatever the fence",
+        "a retry that settles with any fence",
         Verb.RETRY,
         "claim == 'live' and try_again",
         "claim and try_again",
         same(test_repeats.test_a_stale_fence_settles_nothing, "retry, hold", "grouped"),
     ),
     Damage(
-        "a due time that nobody hears of",
+        "a due time without a wake",
         Verb.EXCHANGE,
         "    wake_at_due(K.held, due)\n",
         "",
@@ -267,7 +267,7 @@ DAMAGES = [
         same(test_orders.test_endless_urgent_arrivals_starve_no_task, "oldest", "plain"),
     ),
     Damage(
-        "a group that loses its turn to whatever happens in it",
+        "a group that loses its turn to a change in it",
         Verb.PROMOTE,
         "'LT', ",
         "",
@@ -338,14 +338,14 @@ DAMAGES = [
         test_looks.test_a_page_ends_where_it_has_enough,
     ),
     Damage(
-        "a body for whoever asks",
+        "a body of a task that is no letter",
         OperatorVerb.ENVELOPE,
         "if ARGV[2] == 'dead' and not call('ZSCORE', K.dead, ARGV[1]) then return { '', {} } end",
         "",
         test_looks.test_a_letter_that_is_none_has_neither_story_nor_body,
     ),
     Damage(
-        "a crash that nobody counts",
+        "a crash left out of the count",
         Verb.REGISTER,
         "call('HINCRBY', K.life .. id, 'crashes', 1)",
         "call('HINCRBY', K.life .. id, 'crashes', 0)",

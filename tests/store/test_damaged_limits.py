@@ -106,7 +106,7 @@ DAMAGES = [
         test_limits.test_a_crash_gives_back_exactly_what_it_held,
     ),
     Damage(
-        "an end that gives back somebody else's",
+        "an end that gives back another's",
         Verb.EXCHANGE,
         "local front = front_of(group) .. fence",
         "local front = front_of(group)",
@@ -127,7 +127,7 @@ DAMAGES = [
         test_limits.test_a_claim_without_an_envelope_is_passed_over,
     ),
     Damage(
-        "a reload that nobody hears of",
+        "a reload without a wake",
         Verb.TELL,
         "if claim and claim.group ~= '' and place(claim.group, now) then wake_for(claim.group) end",
         "",
@@ -148,7 +148,7 @@ DAMAGES = [
         test_limits.test_starts_are_a_time_apart,
     ),
     Damage(
-        "a large message whose rule nobody knows",
+        "a large message whose rule isn't noted",
         Verb.ENQUEUE,
         "if facts[3] and facts[3] ~= '' then call('HSET', life, 'rule', facts[3]) end",
         "",

@@ -54,7 +54,7 @@ DAMAGES = [
         same(test_lost_leases.test_nothing_comes_of_it_for_ten_leases, "grouped"),
     ),
     Damage(
-        "a goodbye that nobody hears",
+        "a goodbye that isn't heard",
         Verb.LEAVE,
         "if loser == sub(ARGV[2], 17) then",
         "if false then",

@@ -41,14 +41,14 @@ DAMAGES = [
         same(test_pullers.test_whose_session_ends_makes_room, "is reaped"),
     ),
     Damage(
-        "an end that nobody counts",
+        "an end left out of the count",
         Verb.EXCHANGE,
         "count_held(daemon, -done)",
         "",
         test_pullers.test_what_is_held_is_counted_through_all_its_ends,
     ),
     Damage(
-        "another end that nobody counts",
+        "another end left out of the count",
         Verb.RETRY,
         "count_held(daemon, -1)",
         "",

@@ -25,7 +25,7 @@ DAMAGES = [
         test_sessions.test_a_late_registration_takes_nothing_from_the_living,
     ),
     Damage(
-        "a name that whoever came before keeps",
+        "a name that the earlier process keeps",
         Verb.REGISTER,
         "process < known[2]",
         "not is_own and session >= last",
@@ -46,7 +46,7 @@ DAMAGES = [
         test_sessions.test_a_birth_is_redis_clock,
     ),
     Damage(
-        "a birth that nobody notes",
+        "a birth that isn't noted",
         Verb.REGISTER,
         "if birth > (",
         "if false and birth > (",
@@ -89,7 +89,7 @@ DAMAGES = [
     ),
     *(
         Damage(
-            f"whoever is found there replaces, by {verb}",
+            f"any session found there replaces, by {verb}",
             verb,
             "sub(session, 17) < process and",
             "sub(session, 17) ~= process and",
@@ -108,7 +108,7 @@ DAMAGES = [
         for verb in (Verb.RENEW, Verb.EXCHANGE)
     ),
     Damage(
-        "nobody is replaced",
+        "no process is replaced",
         Verb.RENEW,
         "and 'REPLACED' or 'EXPIRED'",
         "and 'EXPIRED' or 'EXPIRED'",

@@ -80,14 +80,14 @@ DAMAGES = [
         )
     ),
     Damage(
-        "an end that nobody hears of",
+        "an end without a wake",
         Verb.RETRY,
         "elseif call('EXISTS', K.suspect_plain, K.suspect_groups) > 0 then\n    wake()",
         "elseif false then\n    wake()",
         same(test_suspects.test_its_end_lets_the_next_one_run, "retry"),
     ),
     Damage(
-        "an end that nobody of the other pool hears of",
+        "an end without a wake of the other pool",
         Verb.EXCHANGE,
         "call('EXISTS', K.suspect_plain, K.suspect_groups)",
         "call('EXISTS', K.suspect_groups)",
@@ -220,7 +220,7 @@ DAMAGES = [
         test_suspects.test_views_show_it_waiting_like_the_rest,
     ),
     Damage(
-        "a page that starts each index anew",
+        "a page that starts each index from its beginning",
         OperatorVerb.GROUPS,
         "from = math.max(0, from - size)",
         "from = 0",

@@ -16,7 +16,7 @@ from tests.store.damage import Damage, assert_seen, same
 
 DAMAGES = [
     Damage(
-        "a run that nobody pays for",
+        "a run that its tenant isn't charged for",
         Verb.EXCHANGE,
         "tenants().run_on(fences[first], taken, now)",
         "",
@@ -83,14 +83,14 @@ DAMAGES = [
         test_tenants.test_a_tenant_runs_so_many_at_once,
     ),
     Damage(
-        "plain tasks that count for nobody",
+        "plain tasks that count for no tenant",
         Verb.EXCHANGE,
         "if tenant then tenants().start(tenant, fence, 'p', now) end",
         "",
         test_tenants.test_plain_and_grouped_tasks_count_alike,
     ),
     Damage(
-        "grouped tasks that count for nobody",
+        "grouped tasks that count for no tenant",
         Verb.EXCHANGE,
         "if tenant then tenants().start(tenant, fence, 'g', now) end",
         "",
@@ -122,7 +122,7 @@ DAMAGES = [
         same(test_tenants.test_each_end_gives_back_exactly_one, Complete, None),
     ),
     Damage(
-        "a name that is a tenant whatever its application",
+        "a name that is one tenant in all applications",
         Verb.EXCHANGE,
         "(scope and scope ~= '' and scope or NO_SCOPE) .. (name or '')",
         "NO_SCOPE .. name",
@@ -151,7 +151,7 @@ DAMAGES = [
         test_tenants.test_a_tenants_starts_are_a_time_apart,
     ),
     Damage(
-        "a tenant that nobody brings back",
+        "a tenant that isn't brought back",
         Verb.PROMOTE,
         "    for _, tenant in ipairs(due) do T.turn(tenant, now) end\n",
         "",
@@ -172,7 +172,7 @@ DAMAGES = [
         test_tenants.test_a_group_of_two_tenants_waits_for_that_of_its_head,
     ),
     Damage(
-        "a drop that looks for nobody who waits for a turn",
+        "a drop that looks for no task that waits for a turn",
         OperatorVerb.DROP_WAITING,
         "if where == 'line' then return false, 'turns', '' end",
         "",
@@ -255,7 +255,7 @@ DAMAGES = [
         "tenants",
     ),
     Damage(
-        "a tenant that goes on and nobody hears of it",
+        "a tenant that goes on without a wake",
         Verb.EXCHANGE,
         "elseif call('ZREM', K.standing, tenant) == 1 and does_wait then",
         "elseif call('ZREM', K.standing, tenant) == 2 then",

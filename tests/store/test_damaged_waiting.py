@@ -49,7 +49,7 @@ DAMAGES = [
         _seen(test_waiting.test_a_dropped_head_lets_those_behind_it_go),
     ),
     Damage(
-        "a group that nobody places",
+        "a group that isn't placed",
         OperatorVerb.DROP_WAITING,
         "if place(group, now) then wake_for(group) end",
         "",

@@ -1,7 +1,7 @@
 """Debounce: of a group's waiting tasks of one type the newest replaces the older ones.
 
-After each test the auditor has looked whether whoever may be replaced waits, and whether what was
-replaced says by which, of its group and type.
+After each test the auditor has looked whether each task that may be replaced waits, and whether
+what was replaced says by which, of its group and type.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ async def test_other_rules_are_as_ever(bench: Bench) -> None:
 
 
 async def test_what_runs_is_not_replaced(bench: Bench) -> None:
-    """Whatever comes meanwhile is a burst of its own, and runs behind it."""
+    """The tasks that come meanwhile are a burst of their own, and run behind it."""
     await bench.enqueue(changed("c1"))
     await pass_time(bench)
     daemon = await bench.daemon()
@@ -255,7 +255,7 @@ async def test_what_runs_is_not_replaced(bench: Bench) -> None:
 
 @pytest.mark.parametrize("standing", ["hold", "step-aside"])
 async def test_a_retry_is_replaced_by_what_comes_after_it(shop: Bench, standing: Standing) -> None:
-    """Which is another task: its attempts begin anew, and so does its burst."""
+    """Which is another task: its attempts begin again at 1, and so does its burst."""
     await shop.enqueue(changed("c1"))
     await pass_time(shop)
     daemon = await shop.daemon()
@@ -429,7 +429,7 @@ async def test_a_pools_tasks_debounce_too(bench: Bench) -> None:
 
 
 class TestRoom:
-    """Quiet is a delay, and delays are bounded in bytes: nobody dies of one that he didn't ask."""
+    """Quiet is a delay, and delays are bounded in bytes: no task dies of one not its own."""
 
     async def test_it_replaces_within_the_room_of_what_it_replaces(self, bench: Bench) -> None:
         room = DELAY_COSTS + len(changed("c1").envelope.pack())

@@ -1,4 +1,4 @@
-"""Due times: kept by `promote`, told to whoever promotes, and asked for by a delay."""
+"""Due times: kept by `promote`, told to the daemons that promote, and asked for by a delay."""
 
 from __future__ import annotations
 

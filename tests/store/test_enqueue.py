@@ -41,7 +41,7 @@ async def test_counts(bench: Bench) -> None:
 
 
 async def test_duplicate_while_waiting_running_dead_and_done(bench: Bench) -> None:
-    """An id that is known is dropped, wherever its task is by now."""
+    """An id that is known is dropped, in each state of its task."""
     same = arrival("a0", "a")
     assert await bench.enqueue(same, same) == [True, False]
     assert await bench.enqueue(same) == [False]
@@ -66,7 +66,7 @@ async def test_one_id_in_two_groups_is_one_task(bench: Bench) -> None:
 
 
 async def test_dead_on_arrival(bench: Bench) -> None:
-    """What can't be routed is a dead letter at once, and holds nobody up."""
+    """What can't be routed is a dead letter at once, and holds no other up."""
     dead = arrival("bad", dead="not JSON")
     assert await bench.enqueue(arrival("a0", "a"), dead, arrival("a1", "a")) == [True] * 3
     status = await bench.status()
@@ -139,7 +139,7 @@ def test_whose_workers_find_something() -> None:
 
 
 async def test_who_enqueues_is_not_told_of_it(bench: Bench) -> None:
-    """Others are, where there are any; and all, where nobody says that it claims behind it."""
+    """Others are, where there are any; and all, where no daemon says that it claims behind it."""
     numbers = itertools.count()
 
     async def hears(daemon: str) -> bool:
@@ -150,7 +150,7 @@ async def test_who_enqueues_is_not_told_of_it(bench: Bench) -> None:
             return await anext(wakes) == b"plain"
 
     assert await hears("")
-    assert await hears("d1")  # it has no session: whatever it claims is refused
+    assert await hears("d1")  # it has no session: its claims are refused
     await bench.daemon("d1")
     assert not await hears("d1")
     assert await hears("")

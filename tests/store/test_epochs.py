@@ -101,7 +101,7 @@ async def test_no_plain_task_is_given_during_a_recovery(bench: Bench) -> None:
 
 
 async def test_a_claim_whose_settle_was_lost_goes_back(bench: Bench) -> None:
-    """Its slot held it still, while somebody else had run the next of the group: under a higher
+    """Its slot held it still, while another worker had run the next of the group: under a higher
     fence, so it is claimed under a new one."""
     await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
     first, second = await begin(bench, "d1", "d2")
@@ -178,7 +178,7 @@ async def test_whose_lease_was_over_drops_its_runs(bench: Bench) -> None:
 
 
 async def test_whose_lease_was_over_settles_a_single_task(bench: Bench) -> None:
-    """None behind it begins before all have come, so whoever took it over disturbs nobody."""
+    """None behind it begins before all have come, so a daemon that took it over disturbs none."""
     await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
     first, second = await begin(bench, "d1", "d2")
     held = await first.claim_one()
@@ -190,7 +190,7 @@ async def test_whose_lease_was_over_settles_a_single_task(bench: Bench) -> None:
 
 
 async def test_a_lost_registration_costs_a_lease(bench: Bench) -> None:
-    """Nobody knows who else has registered, and when that one comes."""
+    """No daemon knows which others have registered, and when these come."""
     await bench.enqueue(arrival("a0", "a"))
     (first,) = await begin(bench, "d1")
     kept = bench.dump()
@@ -210,7 +210,7 @@ async def test_a_lost_registration_costs_a_lease(bench: Bench) -> None:
 
 
 async def test_the_first_of_all_registrations_may_be_lost_too(bench: Bench) -> None:
-    """Where there are tasks there was a server: whoever has claimed since is lost, but runs."""
+    """Where there are tasks there was a server: what was claimed since is lost, but runs."""
     await bench.enqueue(arrival("a0", "a"))
     kept = bench.dump()
     (first,) = await begin(bench, "d1")
@@ -244,7 +244,7 @@ async def begin_beside(first: Daemon, *names: str) -> list[Daemon]:
 
 
 async def test_what_a_daemon_drops_by_itself_is_no_crash(bench: Bench) -> None:
-    """Some of its claims are unknown, so it begins anew; nothing has killed it."""
+    """Some of its claims are unknown, so it opens a new session; nothing has killed it."""
     await bench.enqueue(arrival("a0", "a"), arrival("b0", "b"), arrival("p0"))
     (daemon,) = await begin(bench, "d1")
     held = [await daemon.claim_one(), await daemon.claim_one("plain", "w2")]
@@ -268,7 +268,7 @@ async def test_what_a_daemon_drops_by_itself_is_no_crash(bench: Bench) -> None:
 
 
 async def test_a_new_process_of_a_known_name_proves_nothing(bench: Bench) -> None:
-    """What the last one was told nobody knows."""
+    """What the last one was told is unknown."""
     await bench.enqueue(arrival("a0", "a"))
     first, second = await begin(bench, "d1", "d2")
     bench.begin_epoch(first, second)

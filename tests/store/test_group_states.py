@@ -1,4 +1,4 @@
-"""A group is in one state at a time, from whichever other one it comes; see ARCHITECTURE.md."""
+"""A group is in one state at a time, and reaches it from each other one; see ARCHITECTURE.md."""
 
 from __future__ import annotations
 

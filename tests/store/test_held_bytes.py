@@ -143,7 +143,7 @@ class TestDelayed:
         assert bench.count("delayed_bytes") == 0
 
     async def test_what_comes_behind_a_retry_does_not_count(self, bench: Bench) -> None:
-        """It waits for our delay too, wherever else a message's own one counts."""
+        """It waits for our delay too, where elsewhere a message's own one counts."""
         await bench.enqueue(large("t", "g"), large("late", "h", delay=YEAR))
         daemon = await bench.daemon()
         await daemon.settle(Retry(await daemon.claim_one(), YEAR, [{"message": "x"}]))

@@ -26,7 +26,7 @@ def of(scope: str, id_: str = "order-1", size: int = 2, **facts: Any) -> Arrival
 
 
 def garbage(id_: str = "order-1") -> Arrival:
-    """A message of which nobody can say whose it is."""
+    """A message that doesn't say whose it is."""
     return Arrival(id_, Envelope("", None, None, None, {}, b"\xff"), dead="not UTF-8")
 
 
@@ -229,7 +229,7 @@ async def test_a_repeat_is_one_after_the_loss_of_what_renamed_knew(bench: Bench)
 
 
 async def test_an_id_that_dies_for_ever_is_taken_each_time(bench: Bench) -> None:
-    """However many letters of it there are, and whichever of them are dropped."""
+    """With any number of letters of it, and any of them dropped."""
     names: list[str] = []
 
     async def another() -> None:

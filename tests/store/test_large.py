@@ -158,7 +158,7 @@ async def test_what_a_puller_holds_is_told_within_the_bound(bench: Bench) -> Non
 async def test_a_batch_of_many_bytes_is_several_scripts(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In order, as one to whoever asked for it; run again it is all duplicates."""
+    """In order, as one to its caller; run again it is all duplicates."""
     calls, run = list[int](), bench.client.run_copied
 
     async def noted(verb: Any, arguments: Any, *rest: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A task's whole life in the store: found wherever it is, and lived on a full Redis."""
+"""A task's whole life in the store: found in each place, and lived on a full Redis."""
 
 from __future__ import annotations
 

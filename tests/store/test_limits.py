@@ -46,7 +46,7 @@ def holders(shop: Bench) -> int:
 
 
 async def test_so_many_of_a_group_run_at_once(bench: Bench) -> None:
-    """In the order in which they came, and whoever asks."""
+    """In the order in which they came, on all daemons."""
     limited(bench, 3)
     first = await fill(bench, "a0", "a1", "a2", "a3", "a4")
     second = await bench.daemon("d2")
@@ -132,7 +132,7 @@ async def test_a_stale_settle_gives_back_nothing(bench: Bench) -> None:
 
 
 async def test_the_end_of_one_is_not_that_of_another(bench: Bench) -> None:
-    """Whichever ends first."""
+    """In any order of their ends."""
     limited(bench, 3)
     daemon = await fill(bench, "a0", "a1", "a2")
     claims = await daemon.claim("grouped", *WORKERS)
@@ -143,7 +143,7 @@ async def test_the_end_of_one_is_not_that_of_another(bench: Bench) -> None:
 
 
 async def test_a_status_counts_groups(bench: Bench) -> None:
-    """One in which several run is one, whatever else it is."""
+    """One in which several run is counted once."""
     limited(bench, 2)
     daemon = await fill(bench, "a0", "a1", "a2", "b0")
     await daemon.claim("grouped", *WORKERS)

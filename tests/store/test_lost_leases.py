@@ -86,7 +86,7 @@ async def test_it_is_no_crash_and_costs_no_time(shop: Bench, pool: Pool) -> None
 
 @BOTH_POOLS
 async def test_the_same_process_comes_back(shop: Bench, pool: Pool) -> None:
-    """So often as it likes: that stays no crash, whatever time passes."""
+    """As often as it likes: that is no crash, after any time."""
     await fill(shop)
     slow, other = await shop.daemon("slow"), await shop.daemon("other")
     for lost in range(1, 6):

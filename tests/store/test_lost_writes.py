@@ -24,7 +24,7 @@ from tests.store.bench import Bench, Daemon, arrival, ids
 
 _Answer = TypeVar("_Answer")
 
-LEASE = 3600.0  # seconds; nobody waits for it here
+LEASE = 3600.0  # seconds; no test waits for it here
 
 
 async def begin(bench: Bench, *names: str) -> list[Daemon]:
@@ -148,7 +148,7 @@ async def fail_over(servers: WatchedRedis) -> None:
         except ConnectionError:  # Sentinel cuts the connections of one that it promotes
             return False
 
-    await until(leads, "nobody was promoted")
+    await until(leads, "no replica was promoted")
 
 
 class TestFailOver:

@@ -50,7 +50,7 @@ async def test_priority_decides_among_plain_tasks(shop: Bench) -> None:
 
 
 async def test_a_retry_is_due_by_its_delay_alone(shop: Bench) -> None:
-    """Its priority counts no more: whatever else has one goes before it."""
+    """Its priority counts no more: all that has one goes before it."""
     await shop.enqueue(arrival("p0", priority=HOUR), arrival("a0", "a", priority=HOUR))
     daemon = await shop.daemon()
     for pool in POOLS:
@@ -155,7 +155,7 @@ async def test_fair_leaves_a_ready_group_its_turn_through_changes_in_it(
     aside = await daemon.claim_one()
     assert aside.task.id == "a0"
     await daemon.settle(bury(aside) if event in ("redrive", "drop") else retry(aside, "step-aside"))
-    age_ready(shop, "a", 1)  # ready for longer than b, whatever the clock's grain
+    age_ready(shop, "a", 1)  # ready for longer than b, by more than the clock's grain
     match event:
         case "resume":
             await Groups(shop.namespace).resume("a")

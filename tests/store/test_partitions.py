@@ -76,20 +76,20 @@ async def test_a_partition_notes_whose_it_is(bench: Bench) -> None:
         asked.append(count)
         await agree(common, count)
 
-    async def nobody() -> None:
+    async def away() -> None:
         raise StoreUnavailable("away")
 
     try:
         with pytest.raises(StoreUnavailable, match="away"):
-            await Sessions(client, Session("d1"), 8.0, nobody).register({})
+            await Sessions(client, Session("d1"), 8.0, away).register({})
         assert bench.raw.exists(keys("daemons"), keys("partitions")) == 0
         session = Session("d1")
         await Sessions(client, session, 8.0, ask).register({})
-        await Sessions(client, session, 8.0, nobody).register({})
+        await Sessions(client, session, 8.0, away).register({})
         assert asked == [4]
         other = StoreClient(bench.url, keys, partitions=3)
         with pytest.raises(OtherLayout, match=r"redis\.partitions = 3: .* has 4: set it to 4"):
-            await Sessions(other, Session("d2"), 8.0, nobody).register({})
+            await Sessions(other, Session("d2"), 8.0, away).register({})
         await other.close()
     finally:
         bench.raw.delete(*bench.raw.keys(keys("*")), bench.keys("partitions"))

@@ -17,7 +17,7 @@ async def test_a_paused_group_keeps_its_order_and_what_runs_ends(shop: Bench) ->
     daemon, groups = await fill(shop, "a0", "a1", "b0"), Groups(shop.namespace)
     running = await daemon.claim_one()
     assert await groups.pause("a", "ops")
-    assert not await groups.pause("a", "somebody else")
+    assert not await groups.pause("a", "another")
     assert (await why(shop, "a")).state == "running"
     await daemon.complete(running)
     await shop.enqueue(arrival("a2", "a"))

@@ -93,7 +93,7 @@ class TestLists:
         assert shop.raw.zscore(index, element) == before is not None
 
     async def test_numbers_and_arrivals_only_rise(self, shop: Bench) -> None:
-        """Whatever the server's clock says: behind what came last, and in front of what comes."""
+        """Also where the server's clock is set back: behind the last, in front of the next."""
         ahead = move_arrivals_ahead(shop)
         store = Pulling(shop.client, 8.0)
         numbers = [await store.begin_list(POOL) for _ in range(3)]
@@ -121,7 +121,7 @@ class TestLists:
         assert [each.name for each in (await pools_in(shop.client))] == [POOL]
 
     async def test_nothing_in_a_namespace_of_another_layout(self, shop: Bench) -> None:
-        """Neither a list nor a session: somebody has moved it meanwhile."""
+        """Neither a list nor a session: an operator has moved it meanwhile."""
         shop.raw.hset(shop.keys("partitions"), "number", 4)
         other = StoreClient(shop.url, shop.keys, partitions=3)
         store = Pulling(other, 8.0)
@@ -145,7 +145,7 @@ def of(scope: str, id_: str, pool: str | None = POOL, size: int = 2, **facts: An
 
 
 async def fill_with_theirs(shop: Bench) -> list[str]:
-    """Another tenant has a task of each id, in whatever state, or garbage has it."""
+    """Another tenant has a task of each id, each in another state, or garbage has it."""
     await shop.enqueue(
         of(THEIRS, "done", None), of(THEIRS, "dropped", None), of(THEIRS, "of a pool")
     )
@@ -210,7 +210,7 @@ class TestOthersIds:
         assert not shop.raw.hexists(shop.keys("history_old"), again.task.id), "one place each"
 
     async def test_messages_of_its_own_tenant_are_the_same_tasks(self, shop: Bench) -> None:
-        """Under a derived id too, whichever came first; and what is listed is none of theirs."""
+        """Under a derived id too, in either order; and what is listed is none of theirs."""
         await shop.enqueue(of(THEIRS, "a"), of(OURS, "a"), of(THEIRS, "b"), of(THEIRS, "c"))
         await shop.enqueue(of(OURS, "c", None))
         mine = [listed(id_, scope=OURS) for id_ in "abc"]

@@ -128,7 +128,7 @@ async def test_the_older_one_goes_first_of_groups_and_plain_ones(shop: Bench) ->
 
 
 async def test_silence_gives_all_of_it_back_once(shop: Bench) -> None:
-    """Crashes + 1, at its place; who was silent is refused, whoever reaped or not."""
+    """Crashes + 1, at its place; the silent puller is refused, reaped or not."""
     await shop.enqueue(pooled("p0"), pooled("a0", "a"), pooled("a1", "a"))
     anna, carl = Worker(shop), Worker(shop, "carl")
     claims = await anna.claim(10)
@@ -268,7 +268,7 @@ async def test_one_that_waits_can_be_dropped(shop: Bench) -> None:
 
 
 async def test_another_server_takes_all_away_and_gives_nothing_for_a_lease(shop: Bench) -> None:
-    """It may have lost claims: nobody goes on, and nobody begins, but daemons do (ADR 0071)."""
+    """It may have lost claims: no puller goes on or begins; daemons do (ADR 0071)."""
     await shop.enqueue(pooled("p0"), pooled("p1"), arrival("d0"))
     daemon, anna = await shop.daemon(), Worker(shop)
     [claim] = await anna.claim(1)
@@ -340,7 +340,7 @@ async def test_a_list_leaves_others_and_newcomers_alone(shop: Bench) -> None:
 
 
 async def test_a_list_that_is_sent_again_is_made_whole(shop: Bench) -> None:
-    """What was written of it before somebody died is kept, and what was not removed yet goes."""
+    """What was written of it before its sender died is kept, and what was not removed yet goes."""
     await put(shop, listed("old"), listed("b"))
     store = Pulling(shop.client, 8.0)
     number = await store.begin_list(POOL)

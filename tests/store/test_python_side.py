@@ -163,7 +163,7 @@ class TestExchange:
 
 class TestSettlements:
     async def test_each_answer_is_of_its_settlement(self) -> None:
-        """Whatever the order in which they travel."""
+        """In any order in which they travel."""
         every: list[Settlement] = [
             settlements.Release(claim_of(1)),
             Complete(claim_of(2)),

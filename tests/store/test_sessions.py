@@ -111,7 +111,7 @@ async def test_reap_hands_on(bench: Bench) -> None:
 
 
 async def test_reap_leaves_the_living_alone(bench: Bench) -> None:
-    """Nobody's claim is touched whose lease holds."""
+    """The claims of a daemon whose lease holds are left alone."""
     await bench.enqueue(arrival("a0", "a"), arrival("b0", "b"))
     daemon, other = await bench.daemon("d1"), await bench.daemon("d2")
     mine, theirs = await daemon.claim_one(), await other.claim_one()
@@ -155,7 +155,7 @@ async def test_zombie_can_do_nothing(bench: Bench) -> None:
     held = await zombie.claim_one()
     bench.expire("d1")
     await other.sessions.reap()
-    anew = await other.claim_one()
+    again = await other.claim_one()
     endings: list[Settlement] = [Complete(held), Release(held), bury(held), Retry(held, 1.0, [])]
     endings.append(Advance(held, "two", b"{}"))
     for settlement in endings:
@@ -169,7 +169,7 @@ async def test_zombie_can_do_nothing(bench: Bench) -> None:
     for settlement in endings:
         assert await zombie.settle(settlement, end=False) == [settlement]
     assert await zombie.claim("grouped", "w1") == []
-    assert await other.complete(anew) == []
+    assert await other.complete(again) == []
     assert ids(await zombie.claim("grouped", "w1")) == ["a1"]
 
 
@@ -193,7 +193,7 @@ async def test_name_taken_over(bench: Bench) -> None:
 
 
 async def late_register(bench: Bench, process: str, last: str) -> str:
-    """A registration that nobody waits for any more; the session that it answers."""
+    """A registration whose caller waits no more; the session that it answers."""
     lease = microseconds(LEASE)
     call = (Verb.REGISTER, "d1", lease, b"{}", process, last, "", "", 0, 0, NEVER, "")
     number, rows, *_ = await bench.client.run(*call)
@@ -203,7 +203,7 @@ async def late_register(bench: Bench, process: str, last: str) -> str:
 
 
 async def test_own_registration_is_no_replacement(bench: Bench) -> None:
-    """Whoever opens a new session itself isn't told that another process took its name.
+    """A process that opens a new session itself isn't told that another took its name.
 
     What is under way with the old number meets the new session before its number is known here;
     and where the reply to the registration was lost, it becomes known by the next one.
@@ -322,7 +322,7 @@ async def test_odd_daemon_names(bench: Bench) -> None:
 
 
 async def test_a_process_that_lost_its_session_does_not_take_the_name_back(bench: Bench) -> None:
-    """Whoever came under the name since keeps it; nobody there, it is taken again."""
+    """A process that came under the name since keeps it; without one, it is taken again."""
     info = {"pid": 1, "host": "h"}
     old = await bench.daemon("d1")
     await old.sessions.leave()
@@ -348,7 +348,7 @@ async def test_a_new_session_takes_the_next_number(bench: Bench) -> None:
 
 
 async def test_of_two_with_one_name_the_later_has_it_everywhere(bench: Bench) -> None:
-    """Whichever of them is heard first, and whatever number the other's session has there."""
+    """In either order, and with a lower or higher number of the other's session."""
     older, newer = await bench.daemon("d1"), Daemon(bench, "d1")
     newer.session.process = await start([bench.client])
     for _ in range(3):  # where the newer one comes, it has the higher number; or the older one has
@@ -359,7 +359,7 @@ async def test_of_two_with_one_name_the_later_has_it_everywhere(bench: Bench) ->
         with pytest.raises(SessionReplaced):
             await refuse()
     await newer.sessions.leave()
-    await older.sessions.register({})  # there, nobody has heard of the newer one yet
+    await older.sessions.register({})  # there, no script has heard of the newer one yet
     assert newer.session.number < older.session.number
     for refuse_newer in (newer.sessions.renew, partial(newer.claim, "grouped", "w1")):
         with pytest.raises(SessionLost):

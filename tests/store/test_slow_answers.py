@@ -48,7 +48,7 @@ async def slow_wire(monkeypatch: pytest.MonkeyPatch, *pieces: bytes) -> SlowWire
 async def test_an_answer_may_take_longer_than_the_timeout_as_long_as_it_comes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A large body over a slow network: it was given up half-way, each time anew."""
+    """A large body over a slow network: it was given up half-way, each time again."""
     wire = await slow_wire(monkeypatch, b"$10\r\n", b"0123", b"4567", b"89\r\n$1", b"\r\n!\r\n")
     try:
         assert not wire.extended

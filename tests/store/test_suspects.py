@@ -83,7 +83,7 @@ async def grow_old(shop: Bench, daemon: Daemon, claim: Claim) -> None:
 
 @BOTH_POOLS
 async def test_a_daemon_runs_one_at_a_time(shop: Bench, pool: Pool) -> None:
-    """The best goes first, and alone; whoever has no crashes runs beside it."""
+    """The best goes first, and alone; tasks without crashes run beside it."""
     suspects, harmless = kind(pool, 0, 1), kind(pool, 5, 6)
     await crashed(shop, *suspects)
     await waiting(shop, *harmless)

@@ -28,7 +28,7 @@ async def tell(daemon: Daemon, done: list[Claim], following: Claim | None = None
 
 
 async def test_a_run_counts_as_one_of_its_tenant(shop: Bench) -> None:
-    """From its first task to its last one, whatever of it was told."""
+    """From its first task to its last one, with any of them told."""
     limit(shop, 2)
     tasks = [of("1", f"{g}{n}", g) for n in range(3) for g in "abc"]
     daemon = await fill(shop, *tasks)

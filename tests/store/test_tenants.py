@@ -24,7 +24,7 @@ SLOTS = [f"w{n}" for n in range(12)]
 
 @pytest.fixture(params=["oldest", "fair", "tenants"])
 async def shop(store_server: RedisServer, request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
-    """A store of each order; whatever a test has done to it, its structure is sound."""
+    """A store of each order; after each test its structure is sound."""
     order: Order = request.param
     bench = Bench(store_server.url, order=order)
     try:
@@ -180,7 +180,7 @@ async def test_a_tenants_limit_stops_hops_of_its_own_alone(shop: Bench) -> None:
 
 
 async def test_a_tenants_starts_are_a_time_apart(shop: Bench) -> None:
-    """Plain and grouped ones alike, and nobody looks at the tenant until then."""
+    """Plain and grouped ones alike; no claim looks at the tenant until then."""
     limit(shop, 0, "1/min burst 2")
     daemon = await fill(
         shop, *(of("1", f"a{n}", f"a{n}") for n in range(3)), of("1", "p0"), of("2", "b0", "b")
@@ -272,7 +272,7 @@ async def test_both_limits_hold(shop: Bench) -> None:
 
 
 async def test_a_newcomer_waits_for_one_turn(mall: Bench) -> None:
-    """Whatever another one has waiting."""
+    """However much another one has waiting."""
     batch = [of("1", f"a{n}", f"a{n % 100}") for n in range(1000)]
     batch += [of("1", f"p{n}") for n in range(1000)]
     daemon = await fill(mall, *batch)
@@ -285,7 +285,7 @@ async def test_a_newcomer_waits_for_one_turn(mall: Bench) -> None:
 
 @pytest.mark.parametrize("pool", ["grouped", "plain"])
 async def test_weights_are_shares(mall: Bench, pool: Any) -> None:
-    """1 to 3, whoever has more that waits."""
+    """1 to 3, whether one or the other has more that waits."""
     limit(mall, 0, t1=TenantLimit(weight=1), t2=TenantLimit(weight=3))
     daemon = await mall.daemon()
     for tenant in "12":
@@ -320,7 +320,7 @@ async def test_who_was_away_saved_nothing_up(mall: Bench) -> None:
 
 
 async def test_of_shares_nothing_is_left(mall: Bench) -> None:
-    """Once nobody waits."""
+    """Once no tenant waits."""
     daemon = await fill(mall, *(of(f"{n}", f"t{n}") for n in range(30)))
     await daemon.work_off()
     await promote(mall)
@@ -383,7 +383,7 @@ async def test_why_it_waits(shop: Bench) -> None:
 
 
 async def test_what_waits_in_a_pool_is_in_no_tenants_line(shop: Bench) -> None:
-    """Its workers get it whatever its tenant may have, and it counts for nobody."""
+    """Its workers get it above its tenant's limit, and it counts for no tenant."""
     limit(shop, 1)
     daemon, anna = await shop.daemon(), Worker(shop)
     await shop.enqueue(of("1", "a0", "a"), of("1", "b0", "b"), of("1", "p0"))

@@ -89,7 +89,7 @@ async def test_who_is_cancelled_leaves_the_replies_of_others_alone() -> None:
 
 @pytest.mark.parametrize("nonsense", [b"HTTP/1.1 400\r\n\r\n", b":1\r\n:2\r\n"])
 async def test_a_reply_without_a_call_ends_it(nonsense: bytes) -> None:
-    """Nobody could tell whose the next reply is."""
+    """The wire can't tell whose the next reply is."""
     wire, transport = _wire()
     call = await _called(wire, "A")
     wire.data_received(nonsense)

@@ -52,7 +52,7 @@ async def test_who_is_left_alone_needs_no_witness(bench: Bench) -> None:
 
 
 async def test_a_session_that_is_a_lease_old_needs_no_witness(bench: Bench) -> None:
-    """Whoever slept for so long proves nothing by coming back."""
+    """A daemon that slept for so long proves nothing by coming back."""
     await bench.daemon("dead")
     daemon, other = Daemon(bench, "d1"), Daemon(bench, "d2")
     for each in (daemon, other):

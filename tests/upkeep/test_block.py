@@ -73,7 +73,7 @@ async def test_the_lease_is_given_up_at_the_bound(world: World) -> None:
 async def test_who_made_it_give_up_is_known(
     world: World, is_named: bool, culprit: tuple[int, str] | None
 ) -> None:
-    """From then on until the loop turns; nobody, where no attempt can be named."""
+    """From then on until the loop turns; none, where no attempt can be named."""
     world.is_named = is_named
     world.look(MOST - 0.001)
     assert (world.watch.has_given_up, world.watch.culprit) == (False, None)

@@ -19,7 +19,7 @@ from tests.store.bench import Bench, arrival, bury
 
 
 class Passes:
-    """Passes of a duty, each with its answer; whoever waits for one is told."""
+    """Passes of a duty, each with its answer; a test can wait for one."""
 
     def __init__(self, *answers: float | Exception) -> None:
         self._answers = list(answers)

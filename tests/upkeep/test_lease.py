@@ -120,7 +120,7 @@ class TestRenewer:
         assert all(delay == 0 for delay, left in waits if left <= 0)
 
     async def test_the_lease_counts_from_the_sending(self, bench: Bench) -> None:
-        """An answer may be late; whoever takes over counts from when the store had the renewal."""
+        """An answer may be late; other daemons count from when the store had the renewal."""
         has_run, may_answer = asyncio.Event(), asyncio.Event()
 
         class Late(Sessions):
@@ -184,7 +184,7 @@ class TestRenewer:
         assert renewer.holds_lease
         await renewer.run_once()
         assert held == [False]
-        assert not renewer.holds_lease, "nobody would miss it yet"
+        assert not renewer.holds_lease, "no daemon would miss it yet"
         for _ in range(2):
             await other.sessions.renew()
         await renewer.run_once()

@@ -132,7 +132,7 @@ async def test_an_open_session_holds_from_the_sending(world: World) -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 async def test_a_session_that_is_being_opened_is_waited_for(world: World, *, fails: bool) -> None:
-    """Seed 856: a daemon left while a session was on its way, which nobody closed then."""
+    """Seed 856: a daemon left while a session was on its way, and never closed it."""
     world.sessions.may_answer.clear()
     opening = asyncio.create_task(world.renewer.open())
     while world.sessions.asked < 2:
