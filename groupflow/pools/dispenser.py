@@ -8,7 +8,7 @@ again.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import time
@@ -35,7 +35,7 @@ Verdict: TypeAlias = Literal["accepted", "stale"]
 _ROUNDS = 4  # calls that one claim may take: a suspect comes alone, and other workers may be faster
 _REMEMBERED = 50_000  # claims, without their bodies
 _PAGE = 8 * 1024 * 1024  # bytes of bodies in an answer, unless the first alone is larger
-_AT_ONCE = 64  # calls that ask the store at once; others wait before the time for an answer begins
+_AT_ONCE = 64  # calls of a pool in the store; others wait before the time for an answer begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,8 @@ class Dispenser:
         self._stores = [Pulling(client, lease, Carrying.of(client, redis)) for client in clients]
         self._claims: OrderedDict[int, Claim] = OrderedDict()  # by fence; the oldest first
         self._by: tuple[Settings, Policies] | None = None
-        self._few = asyncio.Semaphore(_AT_ONCE)
+        # By pool: a pool's calls wait behind none of another's.
+        self._few = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(_AT_ONCE))
 
     async def claim(self, puller: Puller, limit: int) -> Given:
         """Top a worker up to a limit; where it holds more, the newest go back.
@@ -85,7 +86,7 @@ class Dispenser:
             PoolFull: it is not one of the pool's workers, and the pool has as many as it may.
             StoreUnavailable: no answer; what it was given comes with its next call.
         """
-        async with self._few:
+        async with self._few[puller.pool]:
             return await self._claim(puller, limit)
 
     async def _claim(self, puller: Puller, limit: int) -> Given:
@@ -129,7 +130,7 @@ class Dispenser:
         Raises:
             StoreUnavailable: no answer; the same report again gets the same answer.
         """
-        async with self._few:
+        async with self._few[puller.pool]:
             return await self._settle(puller, told)
 
     async def _settle(self, puller: Puller, told: Sequence[Told]) -> list[Verdict]:
@@ -160,7 +161,7 @@ class Dispenser:
         Raises:
             PoolFull: as of `claim`.
         """
-        async with self._few:
+        async with self._few[puller.pool]:
             visits = await self._visit(puller)
         fences = sorted(fence for visit in visits for fence in visit.held)
         return min(visit.lease_until for visit in visits), fences
@@ -171,7 +172,7 @@ class Dispenser:
         claims = [each for holdings in found for each in holdings.claims]
         leases = [each.lease_until for each in found if each.lease_until]
         claims.sort(key=_age)
-        async with self._few:
+        async with self._few[""]:
             page = {id(claim) for claim in await self._page([claim for claim, _ in claims])}
         shown = [each for each in claims if id(each[0]) in page]
         return Kept(shown, len(shown) < len(claims), min(leases, default=None))
