@@ -6,20 +6,15 @@ import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 
 import httpx
 import pytest
 from structlog.testing import capture_logs
 
 from groupflow.core.errors import ConfigError
-from groupflow.ops.page.patience import (
-    FIRST_WAIT,
-    LINES,
-    LONGEST_WAIT,
-    REMEMBERED,
-    WAITING,
-    Patience,
-)
+from groupflow.ops.page import throttle
+from groupflow.ops.page.throttle import DELAY, DELAYED, LINES, REMEMBERED, WrongTokens
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Http
 from groupflow.settings.transport import is_loopback
@@ -151,45 +146,39 @@ class TestWrongTokens:
         assert said["peer"] == "127.0.0.1"
         assert given not in world.daemon.log.read_text()
 
-    def test_each_waits_longer(self) -> None:
-        patience = Patience()
-        waits = [patience.noted("192.0.2.1") for _ in range(8)]
-        assert waits[0] == FIRST_WAIT
-        assert waits[-1] == LONGEST_WAIT
-        assert waits == sorted(waits)
-        assert patience.noted("192.0.2.2") == FIRST_WAIT
-        patience.right("192.0.2.1")
-        assert patience.noted("192.0.2.1") == FIRST_WAIT
-
-    def test_what_is_remembered_is_bounded(self) -> None:
-        patience = Patience()
-        for number in range(3 * REMEMBERED):
-            patience.noted(str(number))
-        assert len(patience) == REMEMBERED
+    async def test_each_waits(self) -> None:
+        began = monotonic()
+        assert await WrongTokens().wrong("192.0.2.1")
+        assert monotonic() - began >= DELAY
 
     async def test_so_many_wait_and_no_more(self) -> None:
         """The rest is refused unread, for that address alone; one that is known is always read."""
-        patience = Patience()
-        patience.right("192.0.2.9")
+        wrong = WrongTokens()
+        wrong.right("192.0.2.9")
         peers = ("192.0.2.1", "192.0.2.9")
-        waiting = [asyncio.create_task(patience.wrong(p)) for p in peers for _ in range(WAITING)]
+        waiting = [asyncio.create_task(wrong.wrong(p)) for p in peers for _ in range(DELAYED)]
         await asyncio.sleep(0)
-        assert await patience.wrong("192.0.2.1") is False
-        assert not patience.is_read("192.0.2.1")
-        assert patience.is_read("192.0.2.9")
-        assert patience.is_read("192.0.2.3")
+        assert await wrong.wrong("192.0.2.1") is False
+        assert not wrong.is_read("192.0.2.1")
+        assert wrong.is_read("192.0.2.9")
+        assert wrong.is_read("192.0.2.3")
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        assert patience.is_read("192.0.2.1")
+        assert wrong.is_read("192.0.2.1")
 
-    def test_the_log_is_bounded(self) -> None:
-        """However many addresses somebody has."""
-        patience = Patience()
+    async def test_log_and_memory_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """However many addresses somebody has, and however often each tries."""
+        monkeypatch.setattr(throttle, "DELAYED_IN_ALL", 0)
+        wrong = WrongTokens()
         with capture_logs() as said:
-            for number in range(3 * LINES):
-                patience.noted(str(number))
+            for number in range(3 * REMEMBERED):
+                for _ in range(2):
+                    await wrong.wrong(str(number))
+                    wrong.right(f"{number} too")
         assert len(said) == LINES
+        assert {each["tries"] for each in said} == {1}
+        assert len(wrong) == 2 * REMEMBERED
 
 
 class TestBrowser:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import orjson
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
-from groupflow.ops.page.connection import THROWN_AWAY
-from groupflow.ops.page.door import FIRST_BYTE, HEAD, MOST, PARTING, REQUEST, Door, Phase
+from groupflow.ops.page import connections
+from groupflow.ops.page.connections import LIMITS, LINGERS, THROWN_AWAY, Connections, Phase
 from tests.deadlines import deadline
 from tests.page.raw import answer_of, connected, exchange
 from tests.page.world import TOKEN, World
 
+SILENT = 520  # connections that say nothing
 BUFFERED = 16 * 1024 * 1024  # bytes: more than the kernel keeps on both sides of a connection
 PROBES = ("/livez", "/readyz", "/startupz", "/metrics")
 
@@ -84,9 +89,9 @@ class TestBodiesThatNobodyReads:
 class TestSilence:
     @pytest.fixture
     def silent(self, world: World) -> Iterator[list[socket.socket]]:
-        """More connections that say nothing than there may be."""
+        """Many connections that say nothing."""
         with ExitStack() as stack:
-            yield [stack.enter_context(connected(world.url)) for _ in range(MOST + 8)]
+            yield [stack.enter_context(connected(world.url)) for _ in range(SILENT)]
 
     def test_nobody_is_kept_out(self, world: World, silent: list[socket.socket]) -> None:
         for path in (*PROBES, "/", "/api/overview"):
@@ -114,68 +119,138 @@ def _sockets(pid: int) -> int:
     return sum(str(link).startswith("socket:") for link in links)
 
 
-class _Guest:
-    """A connection that does nothing."""
-
-    def __init__(self, phase: Phase = Phase.SILENT, *, is_stream: bool = False) -> None:
-        self.phase = phase
-        self.since = 100.0
-        self.stalled: float | None = None
-        self.is_stream = is_stream
-        self.is_cut = False
-
-    def cut(self) -> None:
-        self.is_cut = True
+LIMIT = 0.2  # seconds, in place of some seconds
+HEAD = b"GET / HTTP/1.1\r\nhost: localhost\r\n"
 
 
-class TestDoor:
-    def test_who_owes_longest_makes_way(self) -> None:
-        door = Door(most=3)
-        stream = _Guest(Phase.REQUEST, is_stream=True)
-        guests = [stream, _Guest(), _Guest(), _Guest(), _Guest()]
-        for guest in guests[:3]:
-            door.enter(guest)
-        door.served(guests[1])
-        for guest in guests[3:]:
-            door.enter(guest)
-        assert [guest.is_cut for guest in guests] == [False, True, True, False, False]
-        assert len(door) == 3
+class Served:
+    """Connections in this process, to an app that answers once it is let go."""
 
-    def test_streams_make_way_last(self) -> None:
-        door = Door(most=2)
-        streams = [_Guest(Phase.REQUEST, is_stream=True) for _ in range(2)]
-        for stream in streams:
-            door.enter(stream)
-        door.enter(_Guest())
-        assert [stream.is_cut for stream in streams] == [True, False]
+    def __init__(self, most: int) -> None:
+        self.connections = Connections(most)
+        self.lingers = False
+        self.goes_on = asyncio.Event()
+        self.body = b"x"
+
+    async def app(self, scope: Any, _receive: Any, send: Any) -> None:
+        goes_on = self.goes_on
+        if self.lingers:
+            scope[LINGERS] = True
+        await goes_on.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": self.body})
+
+    @asynccontextmanager
+    async def at(self) -> AsyncIterator[int]:
+        """The port."""
+        config = uvicorn.Config(self.app, log_config=None, ws="none", interface="asgi3")
+        config.load()
+        state, make = ServerState(), self.connections.protocol()
+        server = await asyncio.get_running_loop().create_server(
+            lambda: make(config=config, server_state=state, app_state={}),  # type: ignore[call-arg]
+            "127.0.0.1",
+            0,
+        )
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            server.close()
+            for each in self.connections:
+                each.cut()
+            while len(self.connections):
+                await asyncio.sleep(0)
+
+
+async def opened(port: int, sent: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    return reader, writer
+
+
+async def until_closed(reader: asyncio.StreamReader) -> bytes:
+    """What came before the end."""
+    found = b""
+    async with asyncio.timeout(deadline()):
+        with suppress(ConnectionError):
+            while some := await reader.read(1000):
+                found += some
+    return found
+
+
+class TestConnections:
+    async def test_at_the_limit_the_idlest_is_closed(self) -> None:
+        """One that had an answer stays, and so does one that may take its time."""
+        served = Served(most=3)
+        served.lingers = True
+        async with served.at() as port, asyncio.timeout(deadline()):
+            lingering = await opened(port, HEAD + b"\r\n")
+            while not any(each.is_stream for each in served.connections):
+                await asyncio.sleep(0)
+            served.lingers, served.goes_on = False, asyncio.Event()
+            served.goes_on.set()
+            answered = await opened(port, HEAD)
+            silent = await opened(port, b"")
+            while len(served.connections) < 3:
+                await asyncio.sleep(0)
+            answered[1].write(b"\r\n")
+            await answered[0].readuntil(b"\r\n\r\n")
+            late = await opened(port, b"")
+            assert await until_closed(silent[0]) == b""
+            assert len(served.connections) == 3
+            assert not any(each[0].at_eof() for each in (lingering, answered, late))
+            for each in (lingering, answered, silent, late):
+                each[1].close()
 
     @pytest.mark.parametrize(
-        ("phase", "limit"),
+        ("phase", "sent"),
         [
-            (Phase.SILENT, FIRST_BYTE),
+            (Phase.SILENT, b""),
             (Phase.HEAD, HEAD),
-            (Phase.REQUEST, REQUEST),
-            (Phase.PARTING, PARTING),
+            (Phase.REQUEST, HEAD + b"\r\n"),
+            (Phase.REQUEST, HEAD + b"content-length: 9\r\n\r\nx"),
         ],
     )
-    def test_each_phase_has_its_time(self, phase: Phase, limit: float) -> None:
-        door, guest = Door(most=3), _Guest(phase)
-        stream = _Guest(Phase.REQUEST, is_stream=True)
-        door.enter(guest)
-        door.enter(stream)
-        door.look(guest.since + limit)
-        assert not guest.is_cut
-        door.look(guest.since + limit + 0.1)
-        assert guest.is_cut
-        assert not stream.is_cut
-        assert len(door) == 1
+    async def test_each_phase_has_its_time(
+        self, phase: Phase, sent: bytes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(LIMITS, phase, LIMIT)
+        served = Served(most=3)
+        async with served.at() as port:
+            reader, writer = await opened(port, sent)
+            assert await until_closed(reader) == b""
+            writer.close()
 
-    def test_a_stream_that_nobody_reads_is_ended(self) -> None:
-        door, stream = Door(most=3), _Guest(Phase.REQUEST, is_stream=True)
-        stream.stalled = 100.0
-        door.enter(stream)
-        door.look(100.0 + REQUEST + 0.1)
-        assert stream.is_cut
+    async def test_an_answer_may_take_its_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(LIMITS, Phase.REQUEST, LIMIT)
+        served = Served(most=3)
+        served.lingers = True
+        async with served.at() as port:
+            lingering, w0 = await opened(port, HEAD + b"connection: close\r\n\r\n")
+            while not any(each.is_stream for each in served.connections):
+                await asyncio.sleep(0)
+            served.lingers = False
+            reader, w1 = await opened(port, HEAD + b"\r\n")
+            assert await until_closed(reader) == b"", "by which time the other's is over too"
+            served.goes_on.set()
+            assert b"200 OK" in await until_closed(lingering)
+            w0.close()
+            w1.close()
+
+    async def test_an_answer_that_nobody_takes_is_ended(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(connections, "LIMITS", {**LIMITS, Phase.REQUEST: LIMIT})
+        served = Served(most=3)
+        served.body = b"x" * 4 * BUFFERED
+        served.lingers = True
+        served.goes_on.set()
+        async with served.at() as port, asyncio.timeout(deadline()):
+            _, writer = await opened(port, HEAD + b"\r\n")
+            while not len(served.connections):
+                await asyncio.sleep(0)
+            while len(served.connections):
+                await asyncio.sleep(0.01)
+            writer.close()
 
 
 class TestJson:

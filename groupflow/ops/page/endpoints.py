@@ -24,18 +24,16 @@ from groupflow.core.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from groupflow.core.json_size import has_over
 from groupflow.ops.page.access import Gate
-from groupflow.ops.page.connection import LINGERS
-from groupflow.ops.page.problems import Refused, problem_response, refused_input
+from groupflow.ops.page.connections import LINGERS
+from groupflow.ops.page.problems import Refused, problem_response, refused_input, refused_response
 from groupflow.ops.page.shapes import Nothing
-from groupflow.ops.page.turns import Turns
+from groupflow.ops.page.throttle import Reads
 from groupflow.settings.tokens import Holder, Right
 
 log = structlog.get_logger("groupflow.page")
 
 MAX_INPUT = 2 * 1024 * 1024  # bytes of a request's body
-MOST_VALUES = 10_000  # JSON values in it
 _SHOWN_NAMES = 5  # of those that are unknown
 _SHOWN_CHARS = 80  # of one
 _SERVED = "__endpoint__"  # the attribute of a method that serves one
@@ -148,18 +146,18 @@ def endpoints_of(owner: object) -> list[Endpoint]:
     ]
 
 
-def routes_of(endpoints: Iterable[Endpoint], gate: Gate, turns: Turns) -> list[Route]:
+def routes_of(endpoints: Iterable[Endpoint], gate: Gate, reads: Reads) -> list[Route]:
     """A route a path, of all its methods: so a refusal of another method names those allowed."""
     paths: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    return [_route(path, methods, gate, turns) for path, methods in paths.items()]
+    return [_route(path, methods, gate, reads) for path, methods in paths.items()]
 
 
-def _route(path: str, methods: dict[str, Endpoint], gate: Gate, turns: Turns) -> Route:
+def _route(path: str, methods: dict[str, Endpoint], gate: Gate, reads: Reads) -> Route:
     async def serve(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
-        return await _served(methods[method], gate, turns, request)
+        return await _served(methods[method], gate, reads, request)
 
     return Route(f"/api{path}", serve, methods=list(methods))
 
@@ -170,7 +168,7 @@ def caller_of(request: Request, gate: Gate) -> Caller:
     return Caller(request, holder, may_look)
 
 
-async def _served(endpoint: Endpoint, gate: Gate, turns: Turns, request: Request) -> Response:
+async def _served(endpoint: Endpoint, gate: Gate, reads: Reads, request: Request) -> Response:
     """The response to a request, errors included."""
     try:
         if endpoint.method != "GET":
@@ -180,7 +178,7 @@ async def _served(endpoint: Endpoint, gate: Gate, turns: Turns, request: Request
         elif not endpoint.is_public:
             gate.check_reading(request)
         caller = caller_of(request, gate)
-        answer = await _answered(endpoint, turns, request, caller)
+        answer = await _answered(endpoint, reads, request, caller)
         if answer is None:
             raise Refused(HTTPStatus.NOT_FOUND, "There is no such thing, or not any more.")
         return Response(orjson.dumps(answer), media_type="application/json")
@@ -201,26 +199,15 @@ async def _served(endpoint: Endpoint, gate: Gate, turns: Turns, request: Request
         return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, detail)
 
 
-def refused_response(refusal: Refused) -> Response:
-    """A refusal as a response; says where a token would have helped."""
-    is_token = refusal.status == HTTPStatus.UNAUTHORIZED
-    headers = {"www-authenticate": 'Bearer realm="groupflow"'} if is_token else {}
-    if refusal.retry_after is not None:
-        headers["retry-after"] = f"{refusal.retry_after:g}"
-    return problem_response(refusal.status, refusal.detail, headers)
-
-
-async def _answered(endpoint: Endpoint, turns: Turns, request: Request, caller: Caller) -> Any:
+async def _answered(endpoint: Endpoint, reads: Reads, request: Request, caller: Caller) -> Any:
     """Read the input, wait for a turn where one is due, and handle it."""
-    size = _body_size(request, endpoint) if endpoint.method == "POST" else 0
-    async with turns.body(size, is_trusted=caller.holder is not None):
-        query = await _read(endpoint, request)
-        if not endpoint.reads:
-            return await endpoint.serve(query, caller)
-        async with turns.turn(is_trusted=caller.shows_token):
-            if await request.is_disconnected():  # the next caller gets its turn
-                raise ClientDisconnect
-            return await endpoint.serve(query, caller)
+    query = await _read(endpoint, request)
+    if not endpoint.reads:
+        return await endpoint.serve(query, caller)
+    async with reads.turn(is_trusted=caller.shows_token):
+        if await request.is_disconnected():  # the next caller gets its turn
+            raise ClientDisconnect
+        return await endpoint.serve(query, caller)
 
 
 async def _read(endpoint: Endpoint, request: Request) -> BaseModel:
@@ -234,6 +221,7 @@ async def _read(endpoint: Endpoint, request: Request) -> BaseModel:
     try:
         if endpoint.method != "POST":
             return endpoint.asks.model_validate(dict(request.query_params))
+        _check_announced(endpoint, request)
         return endpoint.asks.model_validate(_sound(await request.body(), endpoint))
     except ValidationError as error:
         raise refused_input(error) from None
@@ -247,16 +235,11 @@ def _sound(body: bytes, endpoint: Endpoint) -> Any:
     Or a JSON array, where one is asked for.
 
     Raises:
-        Refused: it is none, or too much is in it.
+        Refused: it is none.
     """
     asks = endpoint.asks
     if not body and not asks.model_fields:
         return {}
-    if has_over(body, MOST_VALUES):
-        # A list is too long; an object with so many values fits no model.
-        is_list = issubclass(asks, RootModel)
-        status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if is_list else HTTPStatus.BAD_REQUEST
-        raise Refused(status, f"The body has over {MOST_VALUES} JSON values.")
     value = orjson.loads(body)
     if issubclass(asks, RootModel):
         return value
@@ -271,15 +254,15 @@ def _sound(body: bytes, endpoint: Endpoint) -> Any:
     return value
 
 
-def _body_size(request: Request, endpoint: Endpoint) -> int:
-    """The bytes of a body that is still to come.
+def _check_announced(endpoint: Endpoint, request: Request) -> None:
+    """Check what a request says of its body, before any of it is read.
 
     Raises:
         Refused: it is too long, or not declared as what it has to be.
     """
     size = int(request.headers.get("content-length", "0"))
     if size == 0 and not endpoint.asks.model_fields:
-        return 0  # no body is needed
+        return  # no body is needed
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         # Another site's form can't send this type without a preflight.
@@ -288,4 +271,3 @@ def _body_size(request: Request, endpoint: Endpoint) -> int:
         raise Refused(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The body is over {endpoint.most_bytes} bytes."
         )
-    return size

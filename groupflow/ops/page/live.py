@@ -21,9 +21,9 @@ from starlette.routing import Route
 from groupflow.core.errors import GroupflowError
 from groupflow.operate.totals import Totals
 from groupflow.ops.page.access import Gate
-from groupflow.ops.page.connection import EVENTS
-from groupflow.ops.page.endpoints import Caller, caller_of, refused_response
-from groupflow.ops.page.problems import Refused
+from groupflow.ops.page.connections import EVENTS
+from groupflow.ops.page.endpoints import Caller, caller_of
+from groupflow.ops.page.problems import Refused, refused_response
 from groupflow.ops.snapshots import Snapshot
 
 EVERY = 1.0  # seconds

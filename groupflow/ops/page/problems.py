@@ -35,6 +35,15 @@ def problem_response(status: int, detail: str, headers: dict[str, str] | None = 
     )
 
 
+def refused_response(refusal: Refused) -> Response:
+    """A refusal as a response; says where a token would have helped."""
+    is_token = refusal.status == HTTPStatus.UNAUTHORIZED
+    headers = {"www-authenticate": 'Bearer realm="groupflow"'} if is_token else {}
+    if refusal.retry_after is not None:
+        headers["retry-after"] = f"{refusal.retry_after:g}"
+    return problem_response(refusal.status, refusal.detail, headers)
+
+
 def refused_input(error: ValidationError) -> Refused:
     """What is wrong with the input, without repeating it."""
     found = []

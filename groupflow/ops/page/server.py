@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 import structlog
 import uvicorn
 
-from groupflow.ops.listening import BACKLOG, Listening
-from groupflow.ops.page.connection import connections_of
-from groupflow.ops.page.door import MOST, MOST_PULLING, Door, allowed
+from groupflow.ops.listening import Listening
+from groupflow.ops.page.connections import Connections
 from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.site import Extension, Site
 from groupflow.settings.model import Http
@@ -20,6 +19,7 @@ from groupflow.settings.transport import is_loopback
 
 log = structlog.get_logger("groupflow.http")
 
+BACKLOG = 1024  # connections that wait to be accepted: a pool's workers may come all at once
 GOODBYE = 1  # seconds for open answers at the end
 
 
@@ -41,9 +41,7 @@ async def serve_page(
 
     async def serve(sock: socket.socket) -> None:
         _announce(http, sock.getsockname()[1])
-        has_pools = bool(context.facts.settings.pools)
-        door = Door(allowed(MOST_PULLING if has_pools else MOST))
-        await _serve(Site(context, extensions), door, sock, end)
+        await _serve(Site(context, extensions), sock, end)
 
     listening = Listening("http.listen", http.listen, serve)
     task = asyncio.create_task(listening.run())
@@ -57,11 +55,11 @@ async def serve_page(
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _serve(site: Site, door: Door, sock: socket.socket, end: asyncio.Event) -> None:
+async def _serve(site: Site, sock: socket.socket, end: asyncio.Event) -> None:
     """Answer on a socket until told to end; then open answers may finish, streams first."""
     config = uvicorn.Config(
         site.app,
-        http=connections_of(door),
+        http=Connections().protocol(),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -79,13 +77,12 @@ async def _serve(site: Site, door: Door, sock: socket.socket, end: asyncio.Event
         await site.hurry()
         server.should_exit = True
 
-    async with door.watched():
-        stopping = asyncio.create_task(stop())
-        try:
-            await server.serve(sockets=[sock])
-        finally:
-            stopping.cancel()
-            await site.close()
+    stopping = asyncio.create_task(stop())
+    try:
+        await server.serve(sockets=[sock])
+    finally:
+        stopping.cancel()
+        await site.close()
 
 
 def _announce(http: Http, port: int) -> None:

@@ -1,4 +1,4 @@
-"""The site: every route that the page's process serves, behind one guard."""
+"""The site: every route that the page's process serves, behind one middleware."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from groupflow.ops.page.acting import Acting
 from groupflow.ops.page.describing import describe
 from groupflow.ops.page.endpoints import Caller, Endpoint, endpoints_of, routes_of
 from groupflow.ops.page.facts import PageContext
-from groupflow.ops.page.guard import Guard
 from groupflow.ops.page.health import health_routes
 from groupflow.ops.page.live import Live
+from groupflow.ops.page.middleware import Middleware
 from groupflow.ops.page.problems import problem_response
 from groupflow.ops.page.publishing import Publishing
 from groupflow.ops.page.reading import Reading
-from groupflow.ops.page.turns import Turns
+from groupflow.ops.page.throttle import Reads
 from groupflow.ops.snapshots import Snapshot
 
 _TYPES = {
@@ -73,14 +73,14 @@ class Site:
         self._description = Snapshot[bytes](self._described, math.inf)
         routes = [
             *health_routes(context.health),
-            *routes_of(self._endpoints, gate, Turns()),
+            *routes_of(self._endpoints, gate, Reads()),
             self.live.route(),
             Route("/api/openapi.json", self._describe, methods=["GET"]),
             *_file_routes(),
         ]
         # Debug is off and every answer is ours: a traceback is never shown.
         inner = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
-        self.app: ASGIApp = Guard(inner, gate)
+        self.app: ASGIApp = Middleware(inner, gate)
 
     @Endpoint("GET", "/access", "What the caller may do here", is_public=True)
     async def _access(self, caller: Caller) -> Access:

@@ -1,4 +1,4 @@
-"""The store's time: those without the token take a share of it, one after another."""
+"""What callers may take: of Redis's time, of memory for bodies, and turns to be served."""
 
 from __future__ import annotations
 
@@ -13,21 +13,33 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
+from groupflow.ops.page import throttle
 from groupflow.ops.page.access import Gate
 from groupflow.ops.page.endpoints import Endpoint, routes_of
 from groupflow.ops.page.problems import Refused
-from groupflow.ops.page.turns import AT_ONCE, BODIES, SAVED, SHARE, WAITING, Turns, _waited_for_core
+from groupflow.ops.page.throttle import (
+    AT_ONCE,
+    BODIES,
+    LET_IN,
+    SAVED,
+    SHARE,
+    WAITING,
+    FairQueue,
+    Reads,
+    Room,
+    _waited_for_core,
+)
 from groupflow.settings.model import Http
 from tests.deadlines import deadline
 
 
 async def test_one_after_another() -> None:
-    turns = Turns()
+    reads = Reads()
     inside = worst = 0
 
     async def look() -> None:
         nonlocal inside, worst
-        async with turns.turn(is_trusted=False):
+        async with reads.turn(is_trusted=False):
             inside += 1
             worst = max(worst, inside)
             await asyncio.sleep(0)
@@ -38,28 +50,28 @@ async def test_one_after_another() -> None:
 
 
 async def test_more_than_may_wait_are_refused() -> None:
-    turns = Turns()
-    async with turns.turn(is_trusted=False):
-        waiting = [asyncio.create_task(_pass(turns)) for _ in range(WAITING)]
+    reads = Reads()
+    async with reads.turn(is_trusted=False):
+        waiting = [asyncio.create_task(_pass(reads)) for _ in range(WAITING)]
         await asyncio.sleep(0)
         with pytest.raises(Refused, match="Too many"):
-            await _pass(turns)
+            await _pass(reads)
     await asyncio.gather(*waiting)
-    await _pass(turns)
+    await _pass(reads)
 
 
-async def _pass(turns: Turns, *, is_trusted: bool = False) -> None:
-    async with turns.turn(is_trusted=is_trusted):
+async def _pass(reads: Reads, *, is_trusted: bool = False) -> None:
+    async with reads.turn(is_trusted=is_trusted):
         pass
 
 
 async def test_those_with_the_token_do_not_wait_behind_them() -> None:
-    turns = Turns()
+    reads = Reads()
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(turns.turn(is_trusted=False))
+        await stack.enter_async_context(reads.turn(is_trusted=False))
         for _ in range(AT_ONCE):
-            await stack.enter_async_context(turns.turn(is_trusted=True))
-        late = asyncio.create_task(_pass(turns, is_trusted=True))
+            await stack.enter_async_context(reads.turn(is_trusted=True))
+        late = asyncio.create_task(_pass(reads, is_trusted=True))
         await asyncio.sleep(0)
         assert not late.done()
     await late
@@ -71,7 +83,7 @@ class Times:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = self.without_core = 0.0
         self.slept: list[float] = []
-        module = "groupflow.ops.page.turns"
+        module = "groupflow.ops.page.throttle"
         monkeypatch.setattr(f"{module}.monotonic", lambda: self.now)
         monkeypatch.setattr(f"{module}._waited_for_core", lambda: self.without_core)
         monkeypatch.setattr(f"{module}.asyncio.sleep", self._sleep)
@@ -84,9 +96,9 @@ class Times:
 @pytest.mark.parametrize("reading", [0.0625, 0.75])
 async def test_who_has_taken_much_waits(monkeypatch: pytest.MonkeyPatch, reading: float) -> None:
     """What is saved up is spent; from then on readings wait twenty times as long as they took."""
-    times, turns = Times(monkeypatch), Turns()
+    times, reads = Times(monkeypatch), Reads()
     for _ in range(200):
-        async with turns.turn(is_trusted=False):
+        async with reads.turn(is_trusted=False):
             times.now += reading
     spent = 200 * reading
     assert times.slept
@@ -95,9 +107,9 @@ async def test_who_has_taken_much_waits(monkeypatch: pytest.MonkeyPatch, reading
 
 async def test_who_waits_for_a_core_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine keeps the page from running: that is no time of the store's."""
-    times, turns = Times(monkeypatch), Turns()
+    times, reads = Times(monkeypatch), Reads()
     for _ in range(200):
-        async with turns.turn(is_trusted=False):
+        async with reads.turn(is_trusted=False):
             times.now += 1.0
             times.without_core += 1.0
     assert times.slept == []
@@ -118,16 +130,62 @@ def test_what_a_thread_waits_for_a_core_is_known() -> None:
             each.wait()
 
 
-async def test_bodies_are_bounded() -> None:
-    turns = Turns()
-    async with turns.body(BODIES, is_trusted=False):
-        async with turns.body(1, is_trusted=True):
+async def test_bodies_wait_for_room_in_their_order() -> None:
+    room, held = Room(), list[int]()
+    goes_on = asyncio.Event()
+
+    async def hold(size: int) -> None:
+        async with room.of(size):
+            held.append(size)
+            await goes_on.wait()
+        held.remove(size)
+
+    sizes = (BODIES - 1, 2, 1)
+    async with asyncio.timeout(deadline()):
+        bodies = [asyncio.create_task(hold(size)) for size in sizes]
+        while not held:
+            await asyncio.sleep(0)
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert held == [BODIES - 1], "the small one doesn't overtake"
+        bodies[0].cancel()
+        while len(held) < 3:  # the cancelled one didn't take itself out
+            await asyncio.sleep(0)
+        goes_on.set()
+        await asyncio.gather(*bodies, return_exceptions=True)
+        async with room.of(BODIES):
             pass
-        with pytest.raises(Refused):
-            async with turns.body(1, is_trusted=False):
+
+
+async def test_a_body_that_finds_no_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttle, "PATIENCE", 0.01)
+    room = Room()
+    async with room.of(1):
+        with pytest.raises(Refused, match="fewer at a time") as found:
+            async with room.of(BODIES):
                 pass
-    async with turns.body(BODIES, is_trusted=False):
+    assert found.value.retry_after is not None
+    async with room.of(BODIES):
         pass
+
+
+async def test_a_caller_with_many_requests_keeps_no_other_waiting() -> None:
+    queue, served = FairQueue(), list[str]()
+
+    async def ask(caller: str) -> None:
+        await queue.enter(caller)
+        served.append(caller)
+
+    many = [asyncio.create_task(ask("many")) for _ in range(20 * LET_IN)]
+    await asyncio.sleep(0)
+    await asyncio.gather(ask("few"), *many[: LET_IN // 2])
+    assert served.index("few") <= 3 * LET_IN
+    gone = asyncio.create_task(ask("few"))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(gone, *many, return_exceptions=True)
+    await ask("few")
+    assert len(served) == len(many) + 2
 
 
 @pytest.mark.parametrize("has_gone", [True, False])
@@ -145,6 +203,6 @@ async def test_who_has_gone_takes_no_turn(has_gone: bool) -> None:
 
     scope = {"type": "http", "method": "GET", "path": "/api/x", "query_string": b"", "headers": []}
     endpoint = Endpoint("GET", "/x", "Something", reads=True, handle=look)
-    (route,) = routes_of([endpoint], Gate(Http()), Turns())
+    (route,) = routes_of([endpoint], Gate(Http()), Reads())
     await route.endpoint(Request(scope, receive))
     assert looked == (0 if has_gone else 1)

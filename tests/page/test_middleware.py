@@ -1,0 +1,108 @@
+"""What a request may cost is looked at before its body is read, whatever the app makes of that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from groupflow.ops.page import middleware
+from groupflow.ops.page.access import Gate
+from groupflow.ops.page.middleware import MOST_VALUES, Middleware
+from groupflow.ops.page.problems import problem_response
+from groupflow.ops.page.throttle import BODIES
+from groupflow.settings.model import Http
+
+TOKEN = "a-token-of-the-tests-0123456789"
+SMALL = b"[" + b"1," * MOST_VALUES + b"1]"
+LARGE = b'{"a":[' + b'"a longer text",' * MOST_VALUES + b"1]}"
+
+
+class App:
+    """Reads the body; answers 200 with its size, whatever went wrong, or lets go what did."""
+
+    def __init__(self, *, hides: bool) -> None:
+        self.hides = hides
+        self.read = 0  # bodies
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        message: Any = {"body": b""}
+        try:
+            message = await receive()
+            self.read += 1
+        except Exception:
+            if not self.hides:
+                raise
+        await problem_response(200, f"{len(message['body'])}")(scope, receive, send)
+
+
+async def asked(app: App, content: Any, **headers: str) -> httpx.Response:
+    served = Middleware(app, Gate(Http(token=TOKEN)))
+    transport = httpx.ASGITransport(served)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        return await client.post("/api/x", content=content, headers=headers)
+
+
+@pytest.mark.parametrize("hides", [False, True])
+class TestRefusals:
+    """They are the answer, whether the app lets the exception go or makes another one of it."""
+
+    @pytest.mark.parametrize(("body", "status"), [(SMALL, 413), (LARGE, 400)])
+    async def test_too_many_values(self, hides: bool, body: bytes, status: int) -> None:
+        app = App(hides=hides)
+        answer = await asked(app, body)
+        assert (answer.status_code, app.read) == (status, 0)
+        assert answer.json()["detail"] == f"The body has over {MOST_VALUES} JSON values."
+
+    async def test_too_many_bytes(self, hides: bool) -> None:
+        """By their announcement: none of them is read."""
+
+        async def unread() -> AsyncIterator[bytes]:
+            raise AssertionError
+            yield b""
+
+        answer = await asked(App(hides=hides), unread(), **{"content-length": f"{BODIES + 1}"})
+        assert answer.status_code == 413
+        assert answer.headers["connection"] == "close"
+
+    async def test_too_slow(self, hides: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(middleware, "READ", 0.1)
+
+        async def slow() -> AsyncIterator[bytes]:
+            yield b"[1,"
+            await asyncio.Event().wait()
+
+        answer = await asked(App(hides=hides), slow(), **{"content-length": "9"})
+        assert answer.status_code == 408
+        assert answer.json()["detail"] == "3 of 9 bytes came in 0.1 s: send them faster."
+
+
+async def test_a_body_within_the_limits_comes_whole() -> None:
+    body = b"[" + b"1," * (MOST_VALUES - 2) + b"1]"
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for n in range(0, len(body), 1000):
+            yield body[n : n + 1000]
+
+    answer = await asked(App(hides=False), pieces(), **{"content-length": f"{len(body)}"})
+    assert (answer.status_code, answer.json()["detail"]) == (200, f"{len(body)}")
+    assert "connection" not in answer.headers
+
+
+@pytest.mark.parametrize(("path", "is_served"), [("/livez", True), ("/api/x", False)])
+async def test_health_waits_for_no_other_caller(
+    path: str, is_served: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many wait: here nobody is let in."""
+    monkeypatch.setattr("groupflow.ops.page.throttle.LET_IN", 0)
+    served = Middleware(App(hides=False), Gate(Http()))
+    transport = httpx.ASGITransport(served)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        asking = asyncio.create_task(client.get(path))
+        done, _ = await asyncio.wait([asking], timeout=0.2)
+        assert bool(done) is is_served
+        asking.cancel()
