@@ -36,11 +36,11 @@ from groupflow.settings.model import Settings
 from groupflow.store.carrying import Carrying
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
-from groupflow.store.copies import Copies
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.envelope import Pool
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import agree, open_client
+from groupflow.store.replica_wait import ReplicaWait
 from groupflow.store.scans import type_of
 from groupflow.store.sessions import Session, Sessions
 from groupflow.upkeep.archive import Archiver
@@ -50,7 +50,7 @@ from groupflow.upkeep.lease import Kept, Told
 from groupflow.upkeep.promote import promote
 from groupflow.upkeep.reap import Reaper
 from groupflow.upkeep.renew import RENEWALS_PER_LEASE, Renewer
-from groupflow.upkeep.sweep import roll, sweep
+from groupflow.upkeep.sweep import rotate, sweep
 
 COPIED_WITHIN = 1.0  # seconds for replicas to have a batch, before intake says that it waits
 MAX_THREADS = 20_000  # made when they are needed; a reload may ask for more workers
@@ -260,12 +260,12 @@ class Builder:
         shortest = min([lease, *(pool.lease for pool in self.settings.pools.values())])
         reaper = Reaper(partition.sessions, lease, lambda: renewer.steady_since, upkeep, shortest)
         sweeping = partial(sweep, client, history.dead_retention, upkeep)
-        rolling = partial(roll, client, keep=keep, size=history.segment)
+        rotating = partial(rotate, client, keep=keep, size=history.segment)
         duties = [
             Duty("reap", reaper.run_once, again=lease / 4),
             Duty("promote", partial(promote, client, upkeep), again=0.5),
             Duty("tick", ticker.run_once, again=0.5),
-            Duty("roll", rolling, again=15.0),
+            Duty("rotate", rotating, again=15.0),
             Duty("sweep", sweeping, again=60.0),
             # The other duties log errors loudly.
             Duty("sample", partial(sample, client, partition.latencies), again=10.0, level="debug"),
@@ -297,7 +297,7 @@ class Builder:
             ConfigError: a scan lacks something.
         """
         scans = [scan for scan in app.scans if isinstance(scan, Scan)]
-        common, copies = partitions[0].upkeep, self._copies()
+        common, copies = partitions[0].upkeep, self._replica_wait()
         if copies is not None or len(partitions) > 1:
             common = self.redis.open(Keys(self.settings.redis.namespace))
         stores = Stores(common, [each.upkeep for each in partitions], copies)
@@ -320,15 +320,15 @@ class Builder:
             retell=self.retell,
         )
 
-    def _copies(self) -> Copies | None:
+    def _replica_wait(self) -> ReplicaWait | None:
         """How many replicas must have each batch; the wait needs a connection of its own."""
         redis = self.settings.redis
         if not redis.replicas:
             return None
-        return Copies(redis.replicas, min(COPIED_WITHIN, redis.timeout / 2))
+        return ReplicaWait(redis.replicas, min(COPIED_WITHIN, redis.timeout / 2))
 
     def _gate(self, partition: Partition) -> Gate:
-        redis, client, copies = self.settings.redis, partition.path, self._copies()
+        redis, client, copies = self.settings.redis, partition.path, self._replica_wait()
         if copies is not None:
             # Waiting for replicas must not hold up claims.
             client = self.redis.open(client.keys)

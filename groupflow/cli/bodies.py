@@ -29,8 +29,8 @@ STDIN = Path("-")
 class Body:
     """One body of a file."""
 
-    raw: bytes  # as it was written; an element of a list as encoded here
-    where: str  # ``line 3``, or ``element 3`` of a list
+    raw: bytes  # as it was written; an entry of a list as encoded here
+    where: str  # ``line 3``, or ``entry 3`` of a list
 
 
 def read_bodies(file: Path) -> list[Body]:
@@ -65,7 +65,7 @@ def parse_headers(pairs: list[str] | None) -> dict[str, str]:
 
 
 def split_bodies(data: bytes) -> list[Body]:
-    """The bodies in a text; bytes stay as they were written, except the elements of a list.
+    """The bodies in a text; bytes stay as they were written, except the entries of a list.
 
     What is no JSON as a whole is taken as JSON Lines, blank lines left out; a line that is not
     JSON is a body too, since what becomes of it is the reader's question.
@@ -80,4 +80,4 @@ def split_bodies(data: bytes) -> list[Body]:
         return [Body(line.strip(), f"line {n}") for n, line in lines if line.strip()]
     if not isinstance(whole, list):
         return [Body(text, f"line {data[: data.index(text)].count(10) + 1}")]  # 10: a line feed
-    return [Body(orjson.dumps(each), f"element {n}") for n, each in enumerate(whole, start=1)]
+    return [Body(orjson.dumps(each), f"entry {n}") for n, each in enumerate(whole, start=1)]

@@ -26,7 +26,7 @@ from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of
 from groupflow.store.pool import make_pool
 from groupflow.store.refusals import address_of, translated
-from groupflow.store.whereabouts import BySentinel, InCluster, whereabouts_of
+from groupflow.store.topology import BySentinel, InCluster, topology_of
 
 Leader: TypeAlias = Literal["cluster", "sentinel"]
 """What promotes another server."""
@@ -62,7 +62,7 @@ async def examine_redis(settings: Settings) -> list[Check]:
     """
     url, timeout = settings.redis_url(), settings.redis.timeout
     every = keys_of(settings.redis.namespace, settings.redis.partitions)
-    where = whereabouts_of(url, every[0]("count"))
+    where = topology_of(url, every[0]("count"))
     if isinstance(where, InCluster):
         return await _examine_cluster(where, every, settings)
     try:
@@ -85,7 +85,7 @@ async def _examine_cluster(
     told = await where.told(timeout)
     said = "; ".join(f"{node} says {home}" for node, home in told.items())
     checks = judge("redis.nodes", count=len(set(told.values())), said=said)
-    finding = (whereabouts_of(url, keys("count")).find(timeout) for keys in every)
+    finding = (topology_of(url, keys("count")).find(timeout) for keys in every)
     found = await asyncio.gather(*finding, return_exceptions=True)
     nodes: dict[str, list[int]] = defaultdict(list)
     for number, node in enumerate(found):

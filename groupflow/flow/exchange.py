@@ -137,7 +137,7 @@ class Exchanger(InFlight):
         count_exchange(self._dispatcher.measures, [settlement], answer.refused, answer.claims)
         if answer.refused:
             report_lost(self._dispatcher.measures, settlement.claim)
-        if answer.beside_suspect:
+        if answer.beside_quarantined:
             self.prefetch.refrain()
         held = self._arrive(exchange, answer.claims)
         if held and not self._held_back(exchange, held):
@@ -356,14 +356,14 @@ class Exchanger(InFlight):
             prefetch.answered(
                 exchange.asked, came, dispatcher.workers, seconds, largest=largest, tasks=tasks
             )
-            if answer.beside_suspect:
-                # The suspect may crash this process again: few claims should go with it.
+            if answer.beside_quarantined:
+                # The quarantined task may crash this process again: few claims should go with it.
                 prefetch.refrain()
             if slots:
                 self._advance(answer.claims)
                 self._deliver(exchange, slots)
         if any(claim.task.crashes for claim in (*answer.claims, *(s.claim for s in finished))):
-            self.wake()  # a suspect comes alone, and once it has ended the next one may come
+            self.wake()  # a quarantined task comes alone, and once it has ended the next one may come
         elif prefetch.goes_on(exchange.asked, came, dispatcher.workers, dispatcher.taken(self)):
             self._stir.set()
         if self._slots.due:

@@ -32,7 +32,7 @@ class Run:
         self._rest: Sequence[Claim] = rest  # read one by one: see `given.Rest`
         self._further = deque[Rest]()  # behind `_rest`
         self._size = len(rest) + 1
-        self._last = rest.last_element  # of the last task that it has
+        self._last = rest.last_entry  # of the last task that it has
         self._next = 0  # place in `_rest`
         self._read: Claim | None = None  # the claim there, once it is read
         self._until = monotonic() + seconds
@@ -86,7 +86,7 @@ class Run:
     def reach(self, further: Rest) -> None:
         """Add further tasks behind those it has."""
         self._further.append(further)
-        self._last = further.last_element
+        self._last = further.last_entry
 
     def tell(self, claim: Claim, *, may_reach: bool = False) -> list[Settlement]:
         """What an exchange tells while `claim` runs; `told` says how that went.
@@ -100,7 +100,7 @@ class Run:
         more = self._size - 1 - behind if may_reach and self._may_go_on else 0
         if 2 * more < self._size:
             return [Proceed(tuple(self._done), claim)]
-        last = self._last if behind else claim.element
+        last = self._last if behind else claim.entry
         return [Proceed(tuple(self._done), claim, more, behind, last)]
 
     def told(self, *, arrived: bool) -> None:

@@ -41,7 +41,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What a letter's life held, and the stream holds with its body."""
+    """What a letter's task state held, and the stream holds with its body."""
 
     reason: str  # why it died, whole
     errors: str  # of its attempts, as JSON; empty if it has none
@@ -157,7 +157,7 @@ def _pieces_of(reason: bytes) -> tuple[str, ...]:
 
 
 def _rest_of(packed: bytes, *known: bytes | None) -> bytes:
-    """An envelope without headers and body; if it isn't ours, made of what the life holds."""
+    """An envelope without headers and body; if it isn't ours, made of what the task state holds."""
     try:
         envelope = Envelope.unpack(packed)
     except ValueError:

@@ -13,8 +13,8 @@ import orjson
 from groupflow.operate.namespace import Namespace, missing
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.clock import microseconds, seconds
-from groupflow.store.life import Life
 from groupflow.store.pulling import puller_of
+from groupflow.store.task_state import TaskState
 
 State: TypeAlias = Literal["idle", "ready", "running", "delayed", "parked", "paused"]
 _NAMED = 3  # daemons in a reason
@@ -151,7 +151,7 @@ class Groups:
 
 def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
     """The state and the reason that follow from what `why.lua` answers."""
-    life = Life.of(facts["life"])
+    task_state = TaskState.of(facts["task_state"])
     answer = partial(
         Why,
         group,
@@ -159,12 +159,12 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
         head=facts.get("head"),
         running=facts["running"],
         concurrency=facts.get("concurrency", 1),
-        crashes=life.deaths,
-        lost_leases=life.lost_leases,
+        crashes=task_state.deaths,
+        lost_leases=task_state.lost_leases,
     )
     hold = facts.get("paused") or (facts["queued"] and facts.get("everything_paused"))
     if "daemon" in facts:
-        return _running(answer, facts, life)
+        return _running(answer, facts, task_state)
     if hold:
         return _paused(answer, facts, hold)
     if "parked" in facts:
@@ -175,17 +175,21 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
     if "until" in facts:
         until = seconds(facts["until"])
         left = until - seconds(facts["now"])
-        reason = _limit_reason(facts) or quiet_reason(life) or _delay_reason(life, left, with_words)
+        reason = (
+            _limit_reason(facts)
+            or quiet_reason(task_state)
+            or _delay_reason(task_state, left, with_words)
+        )
         return answer(state="delayed", reason=reason, until=until)
-    return _in_line(answer, facts, life)
+    return _in_line(answer, facts, task_state)
 
 
-def _in_line(answer: Callable[..., Why], facts: Mapping[str, Any], life: Life) -> Why:
+def _in_line(answer: Callable[..., Why], facts: Mapping[str, Any], task_state: TaskState) -> Why:
     """For a group that nothing of its own holds."""
     if "tenant" in facts:
         return _turn(answer, named(facts["tenant"]), seconds(facts["now"]))
     if "ready" in facts:
-        return _ready(answer, facts, life)
+        return _ready(answer, facts, task_state)
     return answer(state="idle", reason="nothing waits in it")
 
 
@@ -200,7 +204,7 @@ def _paused(answer: Callable[..., Why], facts: Mapping[str, Any], hold: str) -> 
     return answer(state="paused", reason=reason, since=since, until=until)
 
 
-def _running(answer: Callable[..., Why], facts: Mapping[str, Any], life: Life) -> Why:
+def _running(answer: Callable[..., Why], facts: Mapping[str, Any], task_state: TaskState) -> Why:
     left, where = seconds(facts["lease_left"]), f"{facts['daemon']}, {facts['worker']}"
     holder = Holder(facts["daemon"], facts["worker"], int(facts["fence"]), round(left, 3))
     if "since" not in facts:
@@ -211,12 +215,12 @@ def _running(answer: Callable[..., Why], facts: Mapping[str, Any], life: Life) -
     lease = f"its lease has {left:.1f} s left"
     if puller := puller_of(facts["daemon"]):
         reason = (
-            f"held by {puller[1]} since {_hour_of(since)}: attempt {life.attempt} of task "
+            f"held by {puller[1]} since {_hour_of(since)}: attempt {task_state.attempt} of task "
             f"{facts['head']}, from pool {puller[0]}; {lease}"
         )
     else:
         reason = (
-            f"attempt {life.attempt} of task {facts['head']} runs on {where}, for "
+            f"attempt {task_state.attempt} of task {facts['head']} runs on {where}, for "
             f"{seconds(facts['now']) - since:.1f} s; {lease}"
         )
     if (most := facts.get("concurrency", 1)) > 1 or facts["running"] > 1:
@@ -276,27 +280,27 @@ def _limit_reason(facts: Mapping[str, Any]) -> str:
     return f"closed until {until}, since a handler asked for that (Retry with its scope)"
 
 
-def quiet_reason(life: Life) -> str:
+def quiet_reason(task_state: TaskState) -> str:
     """Until when a delayed task waits for quiet; empty if it waits for something else."""
-    if life.due is None or life.latest is None:
+    if task_state.due is None or task_state.latest is None:
         return ""
-    until, latest = _hour_of(seconds(life.due)), _hour_of(seconds(life.latest))
+    until, latest = _hour_of(seconds(task_state.due)), _hour_of(seconds(task_state.latest))
     return f"waits for quiet until {until}, at {latest} at the latest"
 
 
-def lost_reason(life: Life) -> str:
+def lost_reason(task_state: TaskState) -> str:
     """Why a delayed task waits after lost leases; empty if it waits for something else."""
-    if life.errors or not life.lost_leases or life.crashes < _ENDS_BEFORE_WAIT:
+    if task_state.errors or not task_state.lost_leases or task_state.crashes < _ENDS_BEFORE_WAIT:
         return ""
-    return f"waits before it runs again, since {_ends(life)}"
+    return f"waits before it runs again, since {_ends(task_state)}"
 
 
-def _ends(life: Life) -> str:
-    """How a suspect's claims ended."""
-    ends = [f"{life.deaths} of its claims ended in a crash"] if life.deaths else []
-    if life.lost_leases:
-        what = "lease was" if life.lost_leases == 1 else "leases were"
-        ends.append(f"{life.lost_leases} {what} lost while it ran")
+def _ends(task_state: TaskState) -> str:
+    """How a quarantined task's claims ended."""
+    ends = [f"{task_state.deaths} of its claims ended in a crash"] if task_state.deaths else []
+    if task_state.lost_leases:
+        what = "lease was" if task_state.lost_leases == 1 else "leases were"
+        ends.append(f"{task_state.lost_leases} {what} lost while it ran")
     return " and ".join(ends)
 
 
@@ -304,7 +308,7 @@ def _hour_of(time: float) -> str:
     return datetime.fromtimestamp(time).astimezone().strftime("%H:%M:%S")
 
 
-def _ready(answer: Callable[..., Why], facts: Mapping[str, Any], life: Life) -> Why:
+def _ready(answer: Callable[..., Why], facts: Mapping[str, Any], task_state: TaskState) -> Why:
     if "recovering" in facts:
         since, until = (seconds(int(each)) for each in facts["recovering"])
         return answer(state="ready", reason=HELD_BACK, since=since, until=until)
@@ -312,26 +316,26 @@ def _ready(answer: Callable[..., Why], facts: Mapping[str, Any], life: Life) -> 
         reason = f"its head may be claimed: it waits for a worker that asks pool {pool}"
         return answer(state="ready", reason=reason)
     busy = [name.decode() for name in facts["busy"]]
-    return answer(state="ready", reason=_ready_reason(life, busy))
+    return answer(state="ready", reason=_ready_reason(task_state, busy))
 
 
-def _ready_reason(life: Life, busy: list[str]) -> str:
-    if not life.crashes:
+def _ready_reason(task_state: TaskState, busy: list[str]) -> str:
+    if not task_state.crashes:
         return "its head may be claimed: all workers are busy, or none is running"
-    died = f"its head is a suspect, since {_ends(life)}"
+    died = f"its head is a suspect, since {_ends(task_state)}"
     if not busy:
         return f"{died}; it may be claimed: all workers are busy, or none is running"
     names = ", ".join(busy[:_NAMED]) + (f" and {len(busy) - _NAMED} more" * (len(busy) > _NAMED))
     return f"{died}: a daemon runs one suspect at a time; that run another: {names}"
 
 
-def _delay_reason(life: Life, left: float, with_words: bool) -> str:
-    if not life.errors:
-        after = f", since {_ends(life)}" if lost_reason(life) else ""
+def _delay_reason(task_state: TaskState, left: float, with_words: bool) -> str:
+    if not task_state.errors:
+        after = f", since {_ends(task_state)}" if lost_reason(task_state) else ""
         return f"its head is delayed for another {left:.1f} s{after}"
-    error, message = life.errors[-1]["error"], life.errors[-1]["message"]
+    error, message = task_state.errors[-1]["error"], task_state.errors[-1]["message"]
     said = f"{error}: {message}" if with_words and message else error
-    return f"attempt {life.attempt} of its head is due in {left:.1f} s, after {said}"
+    return f"attempt {task_state.attempt} of its head is due in {left:.1f} s, after {said}"
 
 
 def _without_traceback(error: dict[str, Any]) -> dict[str, Any]:
@@ -340,16 +344,16 @@ def _without_traceback(error: dict[str, Any]) -> dict[str, Any]:
 
 def _waiting(row: Sequence[Any]) -> Waiting:
     facts = named(row, "enqueued_at")
-    life = Life.of(facts["life"])
+    task_state = TaskState.of(facts["task_state"])
     return Waiting(
         id=facts["id"],
         type=facts["type"],
         tenant=facts.get("tenant"),
         enqueued_at=facts["enqueued_at"],
-        attempt=life.attempt,
-        crashes=life.deaths,
-        lost_leases=life.lost_leases,
-        stage=life.stage,
-        due=None if life.due is None else seconds(life.due),
-        errors=[_without_traceback(error) for error in life.errors],
+        attempt=task_state.attempt,
+        crashes=task_state.deaths,
+        lost_leases=task_state.lost_leases,
+        stage=task_state.stage,
+        due=None if task_state.due is None else seconds(task_state.due),
+        errors=[_without_traceback(error) for error in task_state.errors],
     )

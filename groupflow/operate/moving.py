@@ -20,13 +20,13 @@ from groupflow.store.partitions import partition_of
 Place: TypeAlias = Literal[
     "plain",
     "ordered",
-    "suspect_plain",
+    "quarantined_plain",
     "delayed",
     "dead",
     "letter",
     "lane",
     "pool_ordered",
-    "pool_suspect_plain",
+    "pool_quarantined_plain",
     "paused",
     "by_hand",
     "schedules",
@@ -58,7 +58,7 @@ class Row:
     id: str  # the task's, empty for what is none
     group: str  # its group, empty for none
     name: str  # the id that decides where it lies, without a group
-    element: bytes
+    entry: bytes
     packed: bytes  # all of it
 
 
@@ -84,8 +84,8 @@ async def move_out(
         await source.run(OperatorVerb.MOVE_OUT, where, name, passed, MOST, ROOM)
     )
     return [
-        Row(id_.decode(), group.decode(), origin.decode(), element, packed)
-        for id_, group, origin, element, packed in rows
+        Row(id_.decode(), group.decode(), origin.decode(), entry, packed)
+        for id_, group, origin, entry, packed in rows
     ], cursor.decode()
 
 
@@ -117,7 +117,7 @@ async def move_in(
 
 async def move_done(source: StoreClient, where: Place, rows: Sequence[Row]) -> int:
     """Remove rows that were written elsewhere; how many were still there."""
-    pairs = [part for row in rows for part in (row.group, row.element)]
+    pairs = [part for row in rows for part in (row.group, row.entry)]
     return int(await source.run(OperatorVerb.MOVE_DONE, where, *pairs))
 
 
@@ -146,8 +146,8 @@ async def move_letter(source: StoreClient, target: StoreClient, id_: str) -> str
     if removed:
         return there
     (row,) = rows
-    element = row.element[: -len(id_.encode())] + there.encode()
-    await move_done(target, "dead", [Row(there, row.group, row.name, element, b"")])
+    entry = row.entry[: -len(id_.encode())] + there.encode()
+    await move_done(target, "dead", [Row(there, row.group, row.name, entry, b"")])
     return None
 
 

@@ -26,7 +26,7 @@ _STATES: tuple[ListedGroups, ...] = ("ready", "delayed", "parked", "paused")
 _BESIDE_TASKS: tuple[Place, ...] = ("paused", "schedules", "by_hand")
 _HISTORY: tuple[Place, ...] = ("history_new", "history_old")
 _STAYS = ("partitions", "scans")  # keys that stay of a partition that is none any more
-_LISTS: tuple[Place, ...] = ("plain", "ordered", "suspect_plain", "delayed")
+_LISTS: tuple[Place, ...] = ("plain", "ordered", "quarantined_plain", "delayed")
 
 
 class TasksLeft(GroupflowError):
@@ -160,7 +160,7 @@ class Repartition:
             report.tasks += await mover.move(place)
         for pool in await pools_in(source, workers=0):
             report.tasks += await mover.move("pool_ordered", pool.name)
-            report.tasks += await mover.move("pool_suspect_plain", pool.name)
+            report.tasks += await mover.move("pool_quarantined_plain", pool.name)
         for state in _STATES:
             report.tasks += await _lanes(source, mover, state)
         report.dead += await mover.move("dead")

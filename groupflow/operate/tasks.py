@@ -17,14 +17,14 @@ from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import seconds
 from groupflow.store.envelope import Envelope
-from groupflow.store.keys import ARRIVAL_DIGITS
-from groupflow.store.life import Life
+from groupflow.store.keys import SEQUENCE_DIGITS
 from groupflow.store.settlements import history_line
+from groupflow.store.task_state import TaskState
 
-TaskState: TypeAlias = Literal[
+StateName: TypeAlias = Literal[
     "queued", "running", "delayed", "dead", "done", "superseded", "dropped", "expired"
 ]
-OVER: frozenset[TaskState] = frozenset({"done", "superseded", "dropped", "expired"})
+OVER: frozenset[StateName] = frozenset({"done", "superseded", "dropped", "expired"})
 Left: TypeAlias = Literal["running", "dead", "over", "due", "unknown"]
 """Why a task was left as it is; ``due``: it only waits for its turn."""
 
@@ -46,7 +46,7 @@ class Found:
     id: str
     # a dead letter that was dropped or outlived its retention has that state as long as the
     # history lasts
-    state: TaskState
+    state: StateName
     type: str
     group: str | None = None  # its group, None for a plain task
     tenant: str | None = None  # its tenant, if still known
@@ -76,7 +76,7 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
     facts = named(await client.run(OperatorVerb.FIND, id_))
     if "type" not in facts:
         return _ended(id_, facts["ended"]) if "ended" in facts else None
-    life = Life.of(facts["life"])
+    task_state = TaskState.of(facts["task_state"])
     found = partial(
         Found,
         id=id_,
@@ -84,27 +84,27 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
         group=facts.get("group"),
         tenant=facts.get("tenant"),
         scope=facts.get("scope"),
-        attempt=life.attempt,
-        crashes=life.deaths,
-        lost_leases=life.lost_leases,
-        stage=life.stage,
-        errors=life.errors,
+        attempt=task_state.attempt,
+        crashes=task_state.deaths,
+        lost_leases=task_state.lost_leases,
+        stage=task_state.stage,
+        errors=task_state.errors,
     )
     if "died" in facts:
-        return found(state="dead", since=seconds(facts["died"]), reason=life.reason)
+        return found(state="dead", since=seconds(facts["died"]), reason=task_state.reason)
     if "daemon" in facts:
         where = {name: facts[name] for name in ("daemon", "worker")}
         return found(
             state="running", fence=int(facts["fence"]), since=seconds(facts["since"]), **where
         )
-    if life.due is not None and life.due > facts["now"]:
-        reason = quiet_reason(life) or lost_reason(life) or None
-        return found(state="delayed", until=seconds(life.due), reason=reason)
+    if task_state.due is not None and task_state.due > facts["now"]:
+        reason = quiet_reason(task_state) or lost_reason(task_state) or None
+        return found(state="delayed", until=seconds(task_state.due), reason=reason)
     return found(state="queued")
 
 
 def _ended(id_: str, line: str) -> Found:
-    state, type_, group, attempt, died, *rest = orjson.loads(line[ARRIVAL_DIGITS:])
+    state, type_, group, attempt, died, *rest = orjson.loads(line[SEQUENCE_DIGITS:])
     crashes, lost_leases = died if isinstance(died, list) else (died, 0)
     superseded_by = rest.pop(0) if state == "superseded" else None
     return Found(
@@ -115,7 +115,7 @@ def _ended(id_: str, line: str) -> Found:
         attempt=attempt,
         crashes=crashes,
         lost_leases=lost_leases,
-        since=seconds(line[:ARRIVAL_DIGITS]),
+        since=seconds(line[:SEQUENCE_DIGITS]),
         scope=rest[0],
         superseded_by=superseded_by,
     )

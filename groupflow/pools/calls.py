@@ -24,8 +24,8 @@ from groupflow.operate.pools import PoolStatus, read_pools
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.problems import Refused
-from groupflow.pools.dispenser import Dispenser, Given
 from groupflow.pools.filling import PoolFilling
+from groupflow.pools.pullers import Given, Pullers
 from groupflow.pools.shapes import (
     Filled,
     GivenTasks,
@@ -212,7 +212,7 @@ class Pools:
     def __init__(self, context: PageContext) -> None:
         self._context = context
         clients = context.namespace.clients
-        self._dispenser = Dispenser(clients, lambda: context.facts.settings)
+        self._pullers = Pullers(clients, lambda: context.facts.settings)
         self._stores = [Pulling(client, context.facts.settings.workers.lease) for client in clients]
         self._lines = Lines(clients, self._tend)
         self._filling = PoolFilling(context)
@@ -244,7 +244,7 @@ class Pools:
 
         async def ask() -> Given:
             async with self._lock_of(puller):
-                return await self._dispenser.claim(puller, wanted.limit)
+                return await self._pullers.claim(puller, wanted.limit)
 
         given = await self._let_in(puller, ask())
         if not given.is_new:
@@ -298,7 +298,7 @@ class Pools:
             if each.outcome == "advance" and (wrong := wrong_stage(each.stage)):
                 detail = f"Nothing was settled: of {each.id[:64]!a} {wrong}."
                 raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
-        verdicts = await self._dispenser.settle(puller, [each.told() for each in told.root])
+        verdicts = await self._pullers.settle(puller, [each.told() for each in told.root])
         return [
             SettledTask(each.id, verdict) for each, verdict in zip(told.root, verdicts, strict=True)
         ]
@@ -306,13 +306,13 @@ class Pools:
     @_pull("/renewal", "Push a worker's lease back")
     async def _renew(self, caller: Caller) -> Renewed:
         puller = self._puller_of(caller)
-        until, fences = await self._let_in(puller, self._dispenser.renew(puller))
+        until, fences = await self._let_in(puller, self._pullers.renew(puller))
         return Renewed(until, puller.lease, fences)
 
     @_look_at(_PATH, "What a worker holds")
     async def _look(self, caller: Caller) -> HeldTasks:
         puller = self._puller_of(caller)
-        kept = await self._dispenser.look(daemon_name(puller.pool, puller.name))
+        kept = await self._pullers.look(daemon_name(puller.pool, puller.name))
         tasks = [pulled(claim, since) for claim, since in kept.claims]
         return cast(HeldTasks, {"tasks": tasks, "more": kept.more, "lease_until": kept.lease_until})
 
@@ -321,7 +321,7 @@ class Pools:
         puller = self._puller_of(caller)
         self._lines.dismiss(puller.daemon)
         async with self._lock_of(puller):
-            return Returned(await self._dispenser.leave(puller))
+            return Returned(await self._pullers.leave(puller))
 
     @Endpoint(
         "PUT",

@@ -12,7 +12,7 @@ from pydantic import Field, RootModel
 
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.ops.page.shapes import Input, Key, TaskId
-from groupflow.pools.dispenser import Told
+from groupflow.pools.pullers import Told
 from groupflow.settings.types import YEAR
 from groupflow.store.given import Claim
 from groupflow.store.pulling import MOST_HELD
@@ -52,7 +52,7 @@ class Settled(Input):
     context: Any = Field(None, description="Any JSON value, handed on to that stage.")
 
     def told(self) -> Told:
-        """The same as the dispenser takes it."""
+        """The same as the pullers takes it."""
         return Told(self.id, self.fence, self._outcome())
 
     def _outcome(self) -> Outcome:

@@ -24,10 +24,10 @@ from groupflow.scans.scan import Scan, Shard, found, worked
 from groupflow.scans.state import Deferred, ShardState, merged
 from groupflow.scans.turn import PAGE, REST, Held, ShardTurn
 from groupflow.store.client import StoreClient
-from groupflow.store.copies import Copies
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.partitions import partition_of
+from groupflow.store.replica_wait import ReplicaWait
 from groupflow.store.scans import (
     Record,
     RowDeath,
@@ -45,7 +45,7 @@ AGAIN = 5.0  # seconds between two looks whether all shards are there
 AGAIN_SOON = 1.0  # seconds until the next try where Redis gave no answer
 CLOSING = 0.5  # seconds between two looks whether the other shards have stopped
 ABSENT = 5.0  # seconds until a shard runs again that came to a daemon without its scan
-A_LITTLE = 0.000_001  # seconds of priority: a task that has some has a life from the start
+A_LITTLE = 0.000_001  # seconds of priority: a task that has some has a task state from the start
 
 
 class Closing:
@@ -262,7 +262,7 @@ class Stores:
 
     common: StoreClient  # of the namespace's keys without a partition's number
     partitions: Sequence[StoreClient]
-    copies: Copies | None = None  # how many replicas must have what shards report
+    copies: ReplicaWait | None = None  # how many replicas must have what shards report
 
     def of(self, group: str) -> StoreClient:
         """The partition of a group."""

@@ -12,7 +12,7 @@ import orjson
 from groupflow.store.carrying import Carrying, Room
 from groupflow.store.client import Argument, Call, StoreClient
 from groupflow.store.envelope import Pool
-from groupflow.store.given import NO_LIFE, Claim, Rest, claim_of, claims_from
+from groupflow.store.given import NO_STATE, Claim, Rest, claim_of, claims_from
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session
 from groupflow.store.settlements import (
@@ -37,9 +37,9 @@ class Answer:
 
     refused: list[Settlement]  # since their fence is stale
     claims: list[Claim]
-    # whether the daemon ran a suspect, in either pool, when the store last answered a claim of this
+    # whether the daemon ran a quarantined task, in either pool, when the store last answered a claim of this
     # pool
-    beside_suspect: bool = False
+    beside_quarantined: bool = False
     ending: frozenset[str] = frozenset()  # slots whose runs should end: others wait for the group
     superseded: int = 0  # of the settled ones, retries that gave way to newer tasks
     # what was settled as a failed attempt, since there was no room for what it hands on
@@ -79,7 +79,7 @@ class Claims:
         self._session = session
         self._carrying = carrying
         self.pool = pool
-        self._beside_suspect = False
+        self._beside_quarantined = False
         self._runs: Mapping[str, int] = {}
         self._packed_runs = b""
         self._hops_from, self._beside = 0.0, BESIDE  # from when on (monotonic), and the next pause
@@ -97,7 +97,7 @@ class Claims:
     async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
         """Settle what is finished, then claim for the idle slots, in one round trip.
 
-        A suspect (a task with crashes) comes alone, even if other tasks could be claimed.
+        A quarantined task (a task with crashes) comes alone, even if other tasks could be claimed.
 
         May be called again with the same arguments after any error: settles and claims that ran
         answer as they did the first time.
@@ -114,7 +114,7 @@ class Claims:
         runs = self._packed_runs
         ordered, calls = calls_of(front, self.pool, settlements, slots, runs=runs, room=room)
         if not calls:
-            return Answer([], [], self._beside_suspect)
+            return Answer([], [], self._beside_quarantined)
         # A claim waits for its session behind a server that was replaced.
         epoch = self._session.epoch if self._session.epoch.id else None
         replies = await self._client.run_all(calls, epoch)
@@ -130,7 +130,7 @@ class Claims:
                 further |= _further(ordered, more, now)
                 fences.append(fence)
                 if slots:
-                    self._beside_suspect = bool(suspect)
+                    self._beside_quarantined = bool(suspect)
         judged = list(zip(ordered, verdicts, strict=True))
         refused = [each for each, ok in judged if not ok]
         self._on_settled(one_by_one([each for each, ok in judged if ok] if refused else ordered))
@@ -145,7 +145,7 @@ class Claims:
             if verdict in (_SUPERSEDED, _CROWDED_OUT) and isinstance(each, Advance)
         ]
         return Answer(
-            refused, claims, self._beside_suspect, ending, superseded, crowded_out, further
+            refused, claims, self._beside_quarantined, ending, superseded, crowded_out, further
         )
 
     async def go_on(self, settlement: Complete) -> Answer:
@@ -158,7 +158,7 @@ class Claims:
             following = await self.hop(settlement)
             if following is not None:
                 self._beside = BESIDE
-                return Answer([], [following], self._beside_suspect)
+                return Answer([], [following], self._beside_quarantined)
             self._hops_from = monotonic() + self._beside
             self._beside = min(2 * self._beside, LONGEST)
         return await self.exchange([settlement], [settlement.claim.slot])
@@ -184,10 +184,10 @@ class Claims:
         ((fence, *found),) = await self._client.run_all(calls, epoch)
         if not fence:
             return None
-        now, element, packed = found
+        now, entry, packed = found
         self._on_settled([settlement])
         claim = settlement.claim
-        following = claim_of(claim.slot, fence, element, claim.task.group, packed, NO_LIFE, now)
+        following = claim_of(claim.slot, fence, entry, claim.task.group, packed, NO_STATE, now)
         self._session.seen.fence = max(self._session.seen.fence, following.fence)
         return following
 

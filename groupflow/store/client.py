@@ -20,14 +20,14 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.core.measures import EXCHANGE, ScriptMeasures
-from groupflow.store.copies import Copies
 from groupflow.store.epochs import Epoch, ask_epoch
 from groupflow.store.keys import Keys
 from groupflow.store.layout import check_reply
 from groupflow.store.pool import make_pool
 from groupflow.store.refusals import address_of, has_moved, is_unknown_script, translated
+from groupflow.store.replica_wait import ReplicaWait
 from groupflow.store.scripts import AnyVerb, Order, Scripts
-from groupflow.store.whereabouts import whereabouts_of
+from groupflow.store.topology import topology_of
 from groupflow.store.wire import Packed, Wire, pack
 
 Argument: TypeAlias = str | bytes | int
@@ -79,8 +79,8 @@ class StoreClient:
         self._front = keys.front
         self._timeout = timeout
         self._measures = measures or ScriptMeasures()
-        self._whereabouts = whereabouts_of(url, self._front)
-        in_cluster, self._partitions = self._whereabouts.is_cluster, partitions
+        self._topology = topology_of(url, self._front)
+        in_cluster, self._partitions = self._topology.is_cluster, partitions
         self.scripts = Scripts(order, in_cluster=in_cluster, partitions=partitions)
         self._node = ""  # the URL of the one that served last
         self._wire: Wire | None = None
@@ -132,8 +132,12 @@ class StoreClient:
             0
         ]
 
-    async def run_copied(
-        self, verb: AnyVerb, arguments: Sequence[Argument], copies: Copies | None, *laid: Argument
+    async def run_replicated(
+        self,
+        verb: AnyVerb,
+        arguments: Sequence[Argument],
+        copies: ReplicaWait | None,
+        *laid: Argument,
     ) -> tuple[Any, int, Wire]:
         """Run one script, and wait until replicas have what it wrote.
 
@@ -147,7 +151,7 @@ class StoreClient:
 
         Returns:
             Its answer, how many have it, and the connection: a caller that waits on it again
-            (`Copies.wait`) waits for the same.
+            (`ReplicaWait.wait`) waits for the same.
 
         Raises:
             StoreUnavailable: no answer; the script may have run.
@@ -192,7 +196,7 @@ class StoreClient:
         Raises:
             StoreUnavailable: no answer.
         """
-        packed, context = await self.values(("tasks", "", id_), ("life", id_, "context"))
+        packed, context = await self.values(("tasks", "", id_), ("task_state", id_, "context"))
         return packed, context
 
     def _packed(self, verb: AnyVerb, arguments: Sequence[Argument]) -> Packed:
@@ -222,7 +226,7 @@ class StoreClient:
     async def _answers(
         self, packed: list[Packed], rooms: Set[type[AnyVerb]], epoch: Epoch | None
     ) -> tuple[list[Any], Wire]:
-        may_load, may_move = True, self._whereabouts.moves
+        may_load, may_move = True, self._topology.moves
         while True:
             replies, wire = await self._send(packed, epoch)
             if may_load and any(is_unknown_script(reply) for reply in replies):
@@ -276,8 +280,8 @@ class StoreClient:
         """The open connection, or a new one; to be called while `_preparing` is held."""
         if self._wire is None or not self._wire.is_open:
             self._leave()
-            self._node, self._wire = await self._whereabouts.open(_left(until))
-            if self._whereabouts.moves:
+            self._node, self._wire = await self._topology.open(_left(until))
+            if self._topology.moves:
                 self._watch = asyncio.create_task(self._look_after(self._wire))
         return self._wire
 
@@ -314,14 +318,14 @@ class StoreClient:
 
     async def _has_left(self, node: str) -> bool:
         try:
-            return await self._whereabouts.find(LOOK) != node
+            return await self._topology.find(LOOK) != node
         except (RedisError, OSError):
             return False  # no answer says otherwise
 
     async def _located(self) -> Redis:
         """redis-py's client of the node that serves now."""
         if not self._node:
-            self._node = await self._whereabouts.find(self._timeout)
+            self._node = await self._topology.find(self._timeout)
         for node in [node for node in self._pools if node != self._node]:
             await self._pools.pop(node).disconnect()
         if self._node not in self._pools:
@@ -374,7 +378,7 @@ class StoreClient:
         try:
             with self._telling():
                 async with asyncio.timeout(self._timeout):
-                    if self._whereabouts.is_cluster:
+                    if self._topology.is_cluster:
                         await pubsub.ssubscribe(self.keys.wake)
                     else:
                         await pubsub.subscribe(self.keys.wake)

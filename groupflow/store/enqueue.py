@@ -14,9 +14,9 @@ from groupflow.core.errors import StoreUnavailable, TooFewReplicas
 from groupflow.core.limits import Debounce
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import microseconds
-from groupflow.store.copies import Copies
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.epochs import Seen
+from groupflow.store.replica_wait import ReplicaWait
 from groupflow.store.scripts import Verb
 from groupflow.store.wire import Wire
 
@@ -154,7 +154,7 @@ class Enqueuer:
         daemon: str = "",
         *,
         dedup_window: float = 3600.0,
-        copies: Copies | None = None,
+        copies: ReplicaWait | None = None,
         seen: Seen | None = None,
     ) -> None:
         """Binds the connection, which the daemon claims through as well.
@@ -166,7 +166,7 @@ class Enqueuer:
             copies: how many replicas must have a batch.
             seen: notes the highest arrival.
         """
-        self._copies = copies
+        self._replica_wait = copies
         self._uncopied: _Uncopied | None = None
         self._seen = seen or Seen()
         self._front: tuple[Argument, ...] = (
@@ -200,28 +200,28 @@ class Enqueuer:
 
     async def _enqueue(self, part: _Part, delayed_memory: int) -> Enqueued:
         """The same of a part."""
-        if self._copies is None or not part:
+        if self._replica_wait is None or not part:
             return (await self._write(part, delayed_memory))[0]
         uncopied, arrivals = self._uncopied, tuple(arrival for arrival, _ in part)
         if not (uncopied and uncopied.wire.is_open and uncopied.arrivals == arrivals):
             enqueued, number, wire = await self._write(part, delayed_memory)
             uncopied = _Uncopied(arrivals, enqueued, wire)
         else:
-            number = await self._count_copies(uncopied.wire)
-        if number < self._copies.replicas:
+            number = await self._count_replicas(uncopied.wire)
+        if number < self._replica_wait.replicas:
             self._uncopied = uncopied
             raise TooFewReplicas(
                 f"Redis at {self._client.address}: {number} replicas have the batch, and "
-                f"redis.replicas is {self._copies.replicas}"
+                f"redis.replicas is {self._replica_wait.replicas}"
             )
         self._uncopied = None
         return uncopied.enqueued
 
-    async def _count_copies(self, wire: Wire) -> int:
+    async def _count_replicas(self, wire: Wire) -> int:
         """Wait for replicas again, with nothing written twice."""
-        assert self._copies is not None  # noqa: S101
+        assert self._replica_wait is not None  # noqa: S101
         try:
-            return await self._copies.wait(wire)
+            return await self._replica_wait.wait(wire)
         except RedisError:
             wire.close()  # another server may lead: the batch goes there, or is a duplicate
             return 0
@@ -229,8 +229,8 @@ class Enqueuer:
     async def _write(self, part: _Part, delayed_memory: int) -> tuple[Enqueued, int, Wire]:
         """Write a part: what became of it, how many replicas have it, and by which connection."""
         arguments: list[Argument] = [*self._front, delayed_memory, no_room(delayed_memory)]
-        run, verb = self._client.run_copied, Verb.ENQUEUE
-        copies = self._copies if part else None
+        run, verb = self._client.run_replicated, Verb.ENQUEUE
+        copies = self._replica_wait if part else None
         if len(part) == 1 and len(part[0][1]) > CARRIED:
             [(arrival, packed)] = part
             at = arrival.id

@@ -11,10 +11,10 @@ import orjson
 from groupflow.core.task import Task
 from groupflow.store.clock import seconds
 from groupflow.store.envelope import Envelope
-from groupflow.store.keys import split_element
-from groupflow.store.life import Life
+from groupflow.store.keys import split_entry
+from groupflow.store.task_state import TaskState
 
-NO_LIFE = Life()
+NO_STATE = TaskState()
 Reading: TypeAlias = Callable[[str], Awaitable[tuple[bytes | None, bytes | None]]]
 """Fetches the envelope and the context of a task, by its id."""
 _ROW = 7  # values a claim
@@ -36,14 +36,14 @@ class Rest(Sequence["Claim"]):
             slot: its name.
             group: of all of them.
             fence: of the first one; the others' follow.
-            told: in turn, the element and the envelope of each.
+            told: in turn, the entry and the envelope of each.
             now: Redis's clock (µs).
         """
         self._slot, self._group, self._fence, self._now = slot, group, fence, now
-        self._elements, self._packed = told[::2], told[1::2]
+        self._entries, self._packed = told[::2], told[1::2]
 
     def __len__(self) -> int:
-        return len(self._elements)
+        return len(self._entries)
 
     @overload
     def __getitem__(self, place: int) -> Claim: ...
@@ -56,22 +56,22 @@ class Rest(Sequence["Claim"]):
         return claim_of(
             self._slot,
             self._fence + place,
-            self._elements[place],
+            self._entries[place],
             self._group,
             self._packed[place],
-            NO_LIFE,
+            NO_STATE,
             self._now,
         )
 
     @property
     def last_fence(self) -> int:
         """Of the last one; 0 where there is none."""
-        return self._fence + len(self) - 1 if self._elements else 0
+        return self._fence + len(self) - 1 if self._entries else 0
 
     @property
-    def last_element(self) -> bytes:
+    def last_entry(self) -> bytes:
         """Of the last one; there must be one."""
-        return self._elements[-1]
+        return self._entries[-1]
 
     @property
     def bytes(self) -> int:
@@ -80,8 +80,8 @@ class Rest(Sequence["Claim"]):
 
     def waits(self) -> Iterator[float]:
         """What `Claim.waited` will say of each."""
-        for element in self._elements:
-            yield seconds(max(0, self._now - split_element(element)[0]))
+        for entry in self._entries:
+            yield seconds(max(0, self._now - split_entry(entry)[0]))
 
 
 NO_REST = Rest("", None, 0, [], 0)
@@ -93,7 +93,7 @@ class Claim:
 
     slot: str  # the name of the slot that holds it; its checkpoint lies under that name
     fence: int  # the claim's number; every settle must show it
-    element: bytes  # the task as it stands in lists
+    entry: bytes  # the task as it stands in lists
     task: Task  # the attempt that the handler gets
     rule: str | None  # the name of the rule that grouped the task
     # one entry for each attempt that failed, oldest first
@@ -153,14 +153,14 @@ def claims_from(rows: list[Any], now: int, reads: Reading) -> list[Claim]:
 
 
 def _claim_from(row: list[Any], now: int, reads: Reading) -> Claim:
-    slot, fence, element, raw_group, packed, flat_life, told = row
-    life = Life.of(flat_life) if flat_life else NO_LIFE
+    slot, fence, entry, raw_group, packed, flat_state, told = row
+    task_state = TaskState.of(flat_state) if flat_state else NO_STATE
     group = raw_group.decode() or None
     if isinstance(packed, int):
-        claim = _without_body(slot.decode(), fence, element, group, flat_life, now)
+        claim = _without_body(slot.decode(), fence, entry, group, flat_state, now)
         claim.apart, claim.reads = packed, reads
         return claim
-    claim = claim_of(slot.decode(), fence, element, group, packed, life, now)
+    claim = claim_of(slot.decode(), fence, entry, group, packed, task_state, now)
     if told and isinstance(told, list):  # else no run; or since when, of a puller
         claim.run = Rest(claim.slot, claim.task.group, int(told[0]), told[1:], now)
     return claim
@@ -169,35 +169,35 @@ def _claim_from(row: list[Any], now: int, reads: Reading) -> Claim:
 def _without_body(  # noqa: PLR0917  as `claim_of`
     slot: str,
     fence: bytes,
-    element: bytes,
+    entry: bytes,
     group: str | None,
-    flat_life: Sequence[bytes],
+    flat_state: Sequence[bytes],
     now: int,
 ) -> Claim:
-    """A claim whose envelope, or context, is to be fetched; its task's life has the facts."""
-    facts = dict(zip(flat_life[::2], flat_life[1::2], strict=True))
+    """A claim whose envelope, or context, is to be fetched; its task state has the facts."""
+    facts = dict(zip(flat_state[::2], flat_state[1::2], strict=True))
     known = [facts.get(name, b"").decode() for name in (b"type", b"tenant", b"rule", b"scope")]
     type_, tenant, rule, scope = known
     packed = Envelope(type_, group, tenant or None, rule or None, {}, b"", scope).pack()
-    return claim_of(slot, fence, element, group, packed, Life.of(flat_life), now)
+    return claim_of(slot, fence, entry, group, packed, TaskState.of(flat_state), now)
 
 
 def claim_of(  # noqa: PLR0917  what a row has, in its order
     slot: str,
     fence: bytes | int,
-    element: bytes,
+    entry: bytes,
     group: str | None,
     packed: bytes,
-    life: Life,
+    task_state: TaskState,
     now: int,
 ) -> Claim:
     """A claim; `now` is Redis's clock (µs)."""
-    arrival, id_ = split_element(element)
+    arrival, id_ = split_entry(entry)
     # Without a type, as what isn't ours, the daemon will bury it.
     envelope = Envelope.unpack_any(packed, group)
-    if life.enqueued is not None:
-        arrival = life.enqueued
-    since = None if life.was_claimed else max(arrival, life.due or 0)
+    if task_state.enqueued is not None:
+        arrival = task_state.enqueued
+    since = None if task_state.was_claimed else max(arrival, task_state.due or 0)
     # `Task.__init__` sets frozen fields one by one, and takes three times as long. So each field
     # stands here.
     task = Task.__new__(Task)
@@ -210,12 +210,12 @@ def claim_of(  # noqa: PLR0917  what a row has, in its order
         tenant=envelope.tenant,
         fence=int(fence),
         enqueued_at=seconds(arrival),
-        attempt=life.attempt,
-        crashes=life.crashes,
-        lost_leases=life.lost_leases,
-        stage=life.stage,
-        context=life.context,
+        attempt=task_state.attempt,
+        crashes=task_state.crashes,
+        lost_leases=task_state.lost_leases,
+        stage=task_state.stage,
+        context=task_state.context,
     )
     waited = None if since is None else seconds(max(0, now - since))
     rule, scope = envelope.rule, envelope.scope
-    return Claim(slot, task.fence, element, task, rule, life.errors, waited, scope)
+    return Claim(slot, task.fence, entry, task, rule, task_state.errors, waited, scope)

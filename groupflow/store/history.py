@@ -9,13 +9,13 @@ from groupflow.store.scripts import Verb
 _LOOK = 500  # ids a script: bounds how long one may block Redis
 
 
-async def roll_history(client: StoreClient, *, keep: float, size: int) -> bool:
+async def rotate_history(client: StoreClient, *, keep: float, size: int) -> bool:
     """Begin a new segment and drop the oldest whole, if it is time for that; returns whether.
 
     A finished task is remembered for `keep` seconds at least. At `size` entries a segment is
     closed before its time.
     """
-    return bool(await client.run(Verb.ROLL, microseconds(keep), size))
+    return bool(await client.run(Verb.ROTATE, microseconds(keep), size))
 
 
 async def sweep_renamed(client: StoreClient) -> bool:

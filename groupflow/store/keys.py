@@ -7,16 +7,16 @@ spelled only here.
 
 | key | type | holds |
 |---|---|---|
-| ``plain`` | list | elements of plain tasks in order of arrival; pushed left, taken right |
-| ``ordered`` | zset | elements of plain tasks whose order_time isn't their arrival → order_time |
-| ``suspect_plain`` | zset | the same of those that have crashes, in place of ``ordered`` |
-| ``lane:<group>`` | list | elements of a group's waiting tasks in order; pushed left, taken right |
+| ``plain`` | list | entries of plain tasks in order of arrival; pushed left, taken right |
+| ``ordered`` | zset | entries of plain tasks whose order_time isn't their arrival → order_time |
+| ``quarantined_plain`` | zset | the same of those that have crashes, in place of ``ordered`` |
+| ``lane:<group>`` | list | entries of a group's waiting tasks in order; pushed left, taken right |
 | ``ready`` | zset | groups whose head may be claimed now → what `workers.order` sorts by |
-| ``suspect_groups`` | zset | the same of those whose head has crashes, in place of ``ready`` |
+| ``quarantined_groups`` | zset | the same of those whose head has crashes, in place of ``ready`` |
 | ``pool_ordered:<pool>`` | zset | the same as ``ordered``, for workers that pull from a pool |
-| ``pool_suspect_plain:<pool>`` | zset | the same as ``suspect_plain``, for these |
+| ``pool_quarantined_plain:<pool>`` | zset | the same as ``quarantined_plain``, for these |
 | ``pool_ready:<pool>`` | zset | the same as ``ready``, for these |
-| ``pool_suspect_groups:<pool>`` | zset | the same as ``suspect_groups``, for these |
+| ``pool_quarantined_groups:<pool>`` | zset | the same as ``quarantined_groups``, for these |
 | ``pools`` | hash | names of pools that ever had a task or a worker → since when |
 | ``pool_pullers:<pool>`` | zset | ``pool/<pool>/<worker>``, as daemons → when its lease runs out |
 | ``pool_holders:<pool>`` | zset | those of them that hold tasks → how many; under '' their sum |
@@ -37,14 +37,14 @@ spelled only here.
 | ``charged`` | hash | fence → tenant, of claims that count for one |
 | ``charges`` | zset | the same claims, to be counted by tenant |
 | ``shares:<pool>`` | zset | tenant → its virtual time, where tenants share by weight |
-| ``delayed`` | zset | elements of tasks that stand aside until they are due → due |
+| ``delayed`` | zset | entries of tasks that stand aside until they are due → due |
 | ``debouncing`` | hash | group, scope, type → the task that newer ones replace: `debouncing.lua` |
 | ``late`` | zset | ids of tasks that wait for a message's delay, theirs or one ahead → until when |
 | ``tasks`` | hash | id → the envelope: a JSON array, a line feed, the body's raw bytes |
-| ``life:<id>`` | hash | what has happened to a task that left the straight path; see below |
+| ``task_state:<id>`` | hash | what has happened to a task that left the straight path; see below |
 | ``fence`` | counter | the last fence handed out; sessions take theirs from it too |
 | ``daemons`` | zset | daemon → when its lease runs out |
-| ``daemon:<name>`` | hash | session, process, what it tells (JSON, twice), its suspect's mark |
+| ``daemon:<name>`` | hash | session, process, what it tells (JSON, twice), its quarantined task's mark |
 | ``worker:<daemon>`` | hash | slot → checkpoint: the claim it holds, or the last one it settled |
 | ``lost:<daemon>`` | list | the process that lost its lease, then the ids that it held |
 | ``losing`` | zset | the same daemons → when that counts as a death |
@@ -70,9 +70,9 @@ spelled only here.
 | ``scans`` | hash | the names of scans → since when; under the tag without a number |
 | ``scan:<name>`` | hash | what daemons have agreed on about a scan: see `scan_open.lua`; same tag |
 
-An *element* is what stands in a list: 16 digits of arrival (µs, strictly rising), one flag, the id.
-The flag is ``+`` where the task has a ``life``, ``.`` where it has none, so that the straight path
-never looks for one. The arrival is the task's place in its group for good. A *life* has what
+An *entry* is what stands in a list: 16 digits of arrival (µs, strictly rising), one flag, the id.
+The flag is ``+`` where the task has a ``task_state``, ``.`` where it has none, so that the straight path
+never looks for one. The arrival is the task's place in its group for good. A *task state* has what
 settles have changed; of a dead letter or a large task also its type and tenant, so that a look at
 it needn't read its body.
 """
@@ -84,12 +84,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-ARRIVAL_DIGITS = 16
-_SINCE, _LENGTH, _ELEMENT = 33, 49, 53  # where a live checkpoint's parts begin; see sessions.lua
+SEQUENCE_DIGITS = 16
+_SINCE, _LENGTH, _ENTRY = 33, 49, 53  # where a live checkpoint's parts begin; see sessions.lua
 _FENCE_END = 17
 
 _WHOLE = (
-    "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
+    "plain", "ordered", "quarantined_plain", "ready", "quarantined_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "carried", "samples", "tallies", "renamed", "moved", "partitions",
     "epoch", "recovering", "schedules", "limits", "sharing", "rates", "closed", "scans", "runs",
@@ -98,8 +98,8 @@ _WHOLE = (
     "debouncing", "losing",
 )  # fmt: skip
 _PREFIXES = (
-    "lane", "lock", "life", "daemon", "worker", "lost", "schedule", "scan", "waits", "shares",
-    "pool_ordered", "pool_suspect_plain", "pool_ready", "pool_suspect_groups",
+    "lane", "lock", "task_state", "daemon", "worker", "lost", "schedule", "scan", "waits", "shares",
+    "pool_ordered", "pool_quarantined_plain", "pool_ready", "pool_quarantined_groups",
     "pool_pullers", "pool_holders",
 )  # fmt: skip
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}
@@ -167,13 +167,13 @@ def spelled(script: str) -> str:
     return _KIND.sub(lambda found: f"TAG .. '{_SPELLINGS[found[1]]}'", script)
 
 
-def split_element(element: bytes) -> tuple[int, str]:
-    """The arrival (µs) and the id of a list element."""
-    return int(element[:ARRIVAL_DIGITS]), element[ARRIVAL_DIGITS + 1 :].decode()
+def split_entry(entry: bytes) -> tuple[int, str]:
+    """The arrival (µs) and the id of a list entry."""
+    return int(entry[:SEQUENCE_DIGITS]), entry[SEQUENCE_DIGITS + 1 :].decode()
 
 
 def split_checkpoint(checkpoint: bytes) -> tuple[int, int, bytes, str]:
-    """The fence, since when (µs), the element and the group of a live checkpoint."""
-    end = _ELEMENT + int(checkpoint[_LENGTH:_ELEMENT])
+    """The fence, since when (µs), the entry and the group of a live checkpoint."""
+    end = _ENTRY + int(checkpoint[_LENGTH:_ENTRY])
     fence, since = int(checkpoint[1:_FENCE_END]), int(checkpoint[_SINCE:_LENGTH])
-    return fence, since, checkpoint[_ELEMENT:end], checkpoint[end:].decode()
+    return fence, since, checkpoint[_ENTRY:end], checkpoint[end:].decode()

@@ -27,8 +27,8 @@ from groupflow.store.sessions import REAPED_AT_ONCE, Session
 from groupflow.store.settlements import Release, Settlement
 
 MOST_HELD = 500  # tasks of one worker; what one script gives at most
-Where: TypeAlias = Literal["ordered", "suspect_plain", "delayed"]
-PLACES: tuple[Where, ...] = ("ordered", "suspect_plain", "delayed")  # where plain tasks wait
+Where: TypeAlias = Literal["ordered", "quarantined_plain", "delayed"]
+PLACES: tuple[Where, ...] = ("ordered", "quarantined_plain", "delayed")  # where plain tasks wait
 Word: TypeAlias = Literal["added", "kept", "assigned", "over", "dead", "foreign"]
 PROMOTED_AT_ONCE = 200  # tasks, and groups
 LOOKED_AT = 1000  # tasks that a step of pruning looks at, about
@@ -71,7 +71,7 @@ class Held:
     slot: str
     fence: int  # rises in a partition; two partitions may give the same
     since: float  # Unix seconds by Redis's clock
-    element: bytes
+    entry: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class Poll:
     """What a worker's call found."""
 
     session: Session | None  # None where it has none, and was not to get one
@@ -124,9 +124,9 @@ class Pulling:
         self._carrying = carrying
         self._lease = microseconds(lease)
 
-    async def visit(
+    async def poll(
         self, puller: Puller, limit: int = 0, *, opens: bool = True, counts: bool = True
-    ) -> Visit:
+    ) -> Poll:
         """Note that a worker called.
 
         Args:
@@ -151,7 +151,7 @@ class Pulling:
         state = b"GOING"
         while state == b"GOING":
             state, shown, now, ends, epoch, flat, heads = await self._client.run(
-                Verb.VISIT, *arguments
+                Verb.POLL, *arguments
             )
         if state == b"FULL":
             raise _full(puller)
@@ -161,7 +161,7 @@ class Pulling:
             session.number, session.process = shown[: _NUMBER - 1].decode(), shown[16:].decode()
             session.epoch = Epoch(epoch.decode(), monotonic())
         held, settled = _slots(flat)
-        return Visit(
+        return Poll(
             session,
             seconds(now),
             seconds(ends),
@@ -170,55 +170,55 @@ class Pulling:
             [Head(order, kind == b"g") for kind, order in zip(*[iter(heads)] * 2, strict=True)],
         )
 
-    async def claim(self, visit: Visit, *, groups: int, plain: int) -> list[Claim]:
+    async def claim(self, poll: Poll, *, groups: int, plain: int) -> list[Claim]:
         """Claim heads of so many groups and so many plain tasks, at most, for idle slots.
 
         Raises:
             SessionLost: it was silent for its lease, meanwhile.
-            StoreUnavailable: no answer; the next visit finds what ran.
+            StoreUnavailable: no answer; the next poll finds what ran.
         """
-        session, found = _session_of(visit), list[Claim]()
-        slots = visit.idle(groups + plain)
+        session, found = _session_of(poll), list[Claim]()
+        slots = poll.idle(groups + plain)
         for pool, some in (("grouped", slots[:groups]), ("plain", slots[groups:])):
             if some:
                 answer = await Claims(self._client, session, pool).exchange([], some)  # type: ignore[arg-type]
                 found += answer.claims
         return found
 
-    async def settle(self, visit: Visit, settlements: Sequence[Settlement]) -> list[Settlement]:
+    async def settle(self, poll: Poll, settlements: Sequence[Settlement]) -> list[Settlement]:
         """Settle claims; those whose fence is stale are returned. See `exchange`."""
-        return (await self.exchange(visit, settlements)).refused
+        return (await self.exchange(poll, settlements)).refused
 
-    async def exchange(self, visit: Visit, settlements: Sequence[Settlement]) -> Answer:
+    async def exchange(self, poll: Poll, settlements: Sequence[Settlement]) -> Answer:
         """Settle claims; the answer says which of them are stale, and which there was no room for.
 
         Raises:
             SessionLost: none of them is its own any more.
             StoreUnavailable: no answer; call again.
         """
-        claims = Claims(self._client, _session_of(visit), "plain", carrying=self._carrying)
+        claims = Claims(self._client, _session_of(poll), "plain", carrying=self._carrying)
         return await claims.exchange(settlements, [])
 
-    async def hand_back(self, visit: Visit, number: int) -> None:
+    async def hand_back(self, poll: Poll, number: int) -> None:
         """Let so many of the newest claims go, each task to its place.
 
         Raises:
             SessionLost: none is its own any more.
             StoreUnavailable: no answer; call again.
         """
-        newest = sorted(visit.held, reverse=True)[:number]
-        claims = await self._claims_in(visit, [visit.held[fence].slot for fence in newest])
-        await self.settle(visit, [Release(claim) for claim in claims if claim.fence in newest])
+        newest = sorted(poll.held, reverse=True)[:number]
+        claims = await self._claims_in(poll, [poll.held[fence].slot for fence in newest])
+        await self.settle(poll, [Release(claim) for claim in claims if claim.fence in newest])
 
-    async def leave(self, visit: Visit) -> None:
+    async def leave(self, poll: Poll) -> None:
         """Let all of it go, and end the session."""
-        if visit.session is None:
+        if poll.session is None:
             return
-        await self.hand_back(visit, len(visit.held))
-        await self._client.run(Verb.LEAVE, visit.session.daemon, visit.session.shown, self._lease)
+        await self.hand_back(poll, len(poll.held))
+        await self._client.run(Verb.LEAVE, poll.session.daemon, poll.session.shown, self._lease)
 
-    async def _claims_in(self, visit: Visit, slots: Sequence[str]) -> list[Claim]:
-        found = await self.holdings(_session_of(visit).daemon, slots)
+    async def _claims_in(self, poll: Poll, slots: Sequence[str]) -> list[Claim]:
+        found = await self.holdings(_session_of(poll).daemon, slots)
         return [claim for claim, _ in found.claims]
 
     async def holdings(self, daemon: str, slots: Sequence[str] = ()) -> Holdings:
@@ -283,7 +283,7 @@ class Pulling:
         for _ in range(TRIES):
             laid = f"@{len(task.packed)} {at}"
             arguments = [*_put_front(pool, number), *task.arguments(laid)]
-            (_, word), *_ = await self._client.run_copied(
+            (_, word), *_ = await self._client.run_replicated(
                 Verb.PUT, arguments, None, "tasks", at, task.packed
             )
             if not isinstance(word, list):
@@ -327,10 +327,10 @@ def _full(puller: Puller) -> PoolFull:
     )
 
 
-def _session_of(visit: Visit) -> Session:
-    if visit.session is None:
+def _session_of(poll: Poll) -> Session:
+    if poll.session is None:
         raise SessionLost("it has no session")
-    return visit.session
+    return poll.session
 
 
 def _slots(flat: Sequence[bytes]) -> tuple[dict[int, Held], frozenset[int]]:
@@ -338,8 +338,8 @@ def _slots(flat: Sequence[bytes]) -> tuple[dict[int, Held], frozenset[int]]:
     held, settled = dict[int, Held](), set[int]()
     for slot, checkpoint in zip(flat[::2], flat[1::2], strict=True):
         if checkpoint[0] == _LIVE:
-            fence, since, element, _ = split_checkpoint(checkpoint)
-            held[fence] = Held(slot.decode(), fence, seconds(since), element)
+            fence, since, entry, _ = split_checkpoint(checkpoint)
+            held[fence] = Held(slot.decode(), fence, seconds(since), entry)
             settled.add(int(checkpoint[_NUMBER : _NUMBER + 16]))
         elif checkpoint[0] == _SETTLED:
             settled.add(int(checkpoint[1:_NUMBER]))

@@ -14,7 +14,7 @@ from groupflow.core.app import SCAN_TYPES
 from groupflow.core.errors import TooFewReplicas
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import seconds
-from groupflow.store.copies import Copies
+from groupflow.store.replica_wait import ReplicaWait
 from groupflow.store.scripts import Verb
 
 
@@ -93,7 +93,7 @@ def _record(name: str, now: int, flat: Sequence[bytes]) -> Record | None:
 class ScanRecords:
     """What is agreed about the scans of a namespace; it lies apart from all partitions."""
 
-    def __init__(self, client: StoreClient, copies: Copies | None = None) -> None:
+    def __init__(self, client: StoreClient, copies: ReplicaWait | None = None) -> None:
         """Binds a client of the namespace's keys without a partition's number.
 
         With `copies` the client is one of its own, and what a shard tells before it ends counts as
@@ -101,7 +101,7 @@ class ScanRecords:
         fail-over there would leave a scan whose last shard never ends.
         """
         self._client = client
-        self._copies = copies
+        self._replica_wait = copies
 
     async def open(self, scan: str, shards: int) -> bool:
         """A daemon begins to run it, with so many shards. Whether that changed what is wanted."""
@@ -135,13 +135,13 @@ class ScanRecords:
         return bool(begun)
 
     async def _write(self, verb: Verb, *arguments: Argument) -> Any:
-        if self._copies is None:
+        if self._replica_wait is None:
             return await self._client.run(verb, *arguments)
-        reply, number, _ = await self._client.run_copied(verb, arguments, self._copies)
-        if number < self._copies.replicas:
+        reply, number, _ = await self._client.run_replicated(verb, arguments, self._replica_wait)
+        if number < self._replica_wait.replicas:
             raise TooFewReplicas(
                 f"Redis at {self._client.address}: {number} replicas have what a shard told, and "
-                f"redis.replicas is {self._copies.replicas}"
+                f"redis.replicas is {self._replica_wait.replicas}"
             )
         return reply
 

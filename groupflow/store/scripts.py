@@ -75,7 +75,7 @@ class Verb(AnyVerb):
     START = "start"
     REGISTER = "register", (*_EPOCHS, LAYOUT, "store/configuring")
     RENEW = "renew", _EPOCHS
-    VISIT = "visit", (*_EPOCHS, LAYOUT)
+    POLL = "poll", (*_EPOCHS, LAYOUT)
     HOLDINGS = "holdings", _CLAIMING
     PUT = "put", (*_POOLS, "store/keeping")
     PRUNE = "prune", _POOLS
@@ -90,7 +90,7 @@ class Verb(AnyVerb):
     ADVANCE = "advance", _FAILING
     BURY = "bury", _FAILING
     PROMOTE = "promote", (*PRELUDE, "store/by_hand")
-    ROLL = "roll"
+    ROTATE = "rotate"
     SWEEP_RENAMED = "sweep_renamed", _IDS
     EXIST = "exist", _IDS
     HASTEN = "hasten"

@@ -89,7 +89,7 @@ class Proceed:
     following: Claim | None  # which the slot has begun, or is about to settle
     more: int = 0  # how many further tasks of its group the run may have, if nothing else waits
     behind: int = 0  # how many it has behind `following`
-    last: bytes = b""  # the element of the last of them, or of `following`; where it may have more
+    last: bytes = b""  # the entry of the last of them, or of `following`; where it may have more
 
     @property
     def claim(self) -> Claim:
@@ -226,15 +226,15 @@ def hopping(front: list[Argument], settlement: Complete) -> list[Argument]:
 def _run(run: Proceed) -> list[Argument]:
     claim, following = run.claim, run.following
     arguments: list[Argument] = [claim.slot, claim.task.group or ""]
-    arguments += (b"%016d" % following.fence, following.element) if following else ("", "")
+    arguments += (b"%016d" % following.fence, following.entry) if following else ("", "")
     arguments += (run.more, run.behind, run.last, len(run.done))
     for done in run.done:
-        arguments += (b"%016d" % done.claim.fence, done.claim.element, _history_line(done.claim))
+        arguments += (b"%016d" % done.claim.fence, done.claim.entry, _history_line(done.claim))
     return arguments
 
 
 def _proof(claim: Claim) -> tuple[Argument, ...]:
-    return claim.slot, b"%016d" % claim.fence, claim.element, claim.task.group or ""
+    return claim.slot, b"%016d" % claim.fence, claim.entry, claim.task.group or ""
 
 
 def _history_line(claim: Claim) -> bytes:

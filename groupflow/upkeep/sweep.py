@@ -1,4 +1,4 @@
-"""sweep and roll: remove dead letters past their retention, and the oldest part of the history."""
+"""sweep and rotate: remove dead letters past their retention, and the oldest part of the history."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import structlog
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.operate.dead import remove_expired
 from groupflow.store.client import StoreClient
-from groupflow.store.history import roll_history, sweep_renamed
+from groupflow.store.history import rotate_history, sweep_renamed
 
 log = structlog.get_logger("groupflow.sweep")
-_roll_log = structlog.get_logger("groupflow.roll")
+_rotate_log = structlog.get_logger("groupflow.rotate")
 
 AT_ONCE = 100  # dead letters a script: bounds how long one may block Redis
 PAUSE = 60.0  # seconds; a dead letter that stays a minute longer costs nothing
-ROLL_PAUSE = 15.0  # seconds; a segment closed a little late only costs a little memory
+ROTATE_PAUSE = 15.0  # seconds; a segment closed a little late only costs a little memory
 
 
 async def sweep(client: StoreClient, retention: float, measures: UpkeepMeasures) -> float:
@@ -26,13 +26,13 @@ async def sweep(client: StoreClient, retention: float, measures: UpkeepMeasures)
     return PAUSE if len(ids) < AT_ONCE else 0.0
 
 
-async def roll(client: StoreClient, *, keep: float, size: int) -> float:
+async def rotate(client: StoreClient, *, keep: float, size: int) -> float:
     """Begin a history segment where one is due; the oldest one goes whole.
 
-    For `keep` and `size` see `roll_history`. Returns the seconds until the next look.
+    For `keep` and `size` see `rotate_history`. Returns the seconds until the next look.
     """
-    if await roll_history(client, keep=keep, size=size):
-        _roll_log.info("history.rolled")
+    if await rotate_history(client, keep=keep, size=size):
+        _rotate_log.info("history.rotated")
     while await sweep_renamed(client):
         pass
-    return ROLL_PAUSE
+    return ROTATE_PAUSE

@@ -57,7 +57,7 @@ def letter(rig: Rig, id_: str) -> Letter:
     """The dead letter of a message."""
     rig.until(lambda: id_ in rig.dead(), f"the dead letter {id_}")
     packed: Any = rig.raw.hget(rig.keys("tasks"), id_)
-    reason: Any = rig.raw.hget(rig.keys("life", id_), "reason")
+    reason: Any = rig.raw.hget(rig.keys("task_state", id_), "reason")
     facts, _, body = packed.partition(b"\n")
     type_, _group, _tenant, _rule, *headers = orjson.loads(facts)
     return Letter(id_, reason.decode(), type_, headers[0] if headers else {}, body)

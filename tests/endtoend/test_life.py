@@ -28,7 +28,7 @@ def cluster(
     rabbitmq_server: RabbitmqServer,
 ) -> Iterator[Cluster]:
     """Two daemons that all tests of this file share, and that nobody kills."""
-    cluster = Cluster(tmp_path_factory.mktemp("life"), redis_server, rabbitmq_server)
+    cluster = Cluster(tmp_path_factory.mktemp("task_state"), redis_server, rabbitmq_server)
     with running(cluster, "one", "two"):
         yield cluster
 

@@ -25,7 +25,7 @@ class Store(Claims):
         self.errors: dict[int, Exception] = {}
         self.refuse: set[str] = set()
         self.crashes = 0
-        self.beside_suspect = False
+        self.beside_quarantined = False
         self.heard = 0.0
         self.meanwhile: Callable[[], None] = lambda: None
         self.called = asyncio.Event()
@@ -49,7 +49,7 @@ class Store(Claims):
         return Answer(
             [each for each in settlements if each.claim.slot in self.refuse],
             [self.claim(slot) for slot in given],
-            self.beside_suspect,
+            self.beside_quarantined,
         )
 
     def claim(self, slot: str) -> Claim:

@@ -29,5 +29,5 @@ def task(**facts: Any) -> Task:
 
 def claim(of: Task, *, errors: list[dict[str, Any]] | None = None) -> Claim:
     """A claim of a task by worker ``w``."""
-    element = f"{1_700_000_000_000_000}.{of.id}".encode()
-    return Claim("w", of.fence, element, of, "crm" if of.group else None, errors or [])
+    entry = f"{1_700_000_000_000_000}.{of.id}".encode()
+    return Claim("w", of.fence, entry, of, "crm" if of.group else None, errors or [])

@@ -91,7 +91,7 @@ async def test_what_is_on_its_way_counts_as_in_play(world: World) -> None:
 
 async def test_beside_a_suspect_nothing_is_made_ahead(world: World) -> None:
     world.prefetch.claims = 8
-    world.store.beside_suspect = True
+    world.store.beside_quarantined = True
     await world.run_once(1)
     assert world.prefetch.claims == 0
 

@@ -17,7 +17,7 @@ from groupflow.flow.settling import Ran, settlement_of
 from groupflow.operate.tasks import find_task
 from tests.flow.dispatchers import ListedClaims, Served, dispatcher_of, run_once
 from tests.store.bench import Bench, arrival
-from tests.store.life import Bounded, letter, pass_time
+from tests.store.task_state import Bounded, letter, pass_time
 
 POLICY = Policy(RetryPolicy(2, -60.0, 0.0), "hold", parks=False, stage_order="hold")
 

@@ -15,7 +15,7 @@ from redis import Redis
 
 from groupflow.store.clock import MICROSECONDS
 from groupflow.store.enqueue import READ_WHOLE
-from groupflow.store.keys import ARRIVAL_DIGITS, Keys, split_element
+from groupflow.store.keys import SEQUENCE_DIGITS, Keys, split_entry
 from groupflow.store.pulling import puller_of
 from tests.history.debouncing import bursts_of, superseded_of
 from tests.history.events import State, Totals
@@ -24,7 +24,7 @@ from tests.history.invariants import Violation
 from tests.history.limits import limits_of, room_in
 from tests.history.schedules import schedules_of
 from tests.history.snapshot import Snapshot, read
-from tests.history.suspects import suspects_of
+from tests.history.suspects import quarantined_of
 from tests.history.tenants import tenants_of
 
 KEPT = 60 * MICROSECONDS  # for which what is past may still lie there
@@ -62,13 +62,13 @@ def audit_of(found: Snapshot) -> list[Violation]:
     return [
         *_strange_keys(found),
         *_tasks(found),
-        *_elements(found),
+        *_entries(found),
         *_groups(found),
         *_claims(found),
         *_pullers(found),
         *_runs(found),
         *_losses(found),
-        *suspects_of(found),
+        *quarantined_of(found),
         *limits_of(found, found.at),
         *tenants_of(found, found.at),
         *bursts_of(found),
@@ -86,10 +86,10 @@ def _strange_keys(found: Snapshot) -> Iterator[Violation]:
 def _places(found: Snapshot) -> dict[str, list[str]]:
     """Where each task is, by id."""
     places: dict[str, list[str]] = defaultdict(list)
-    for place, _group, element in found.waiting():
-        places[split_element(element)[1]].append(place)
+    for place, _group, entry in found.waiting():
+        places[split_entry(entry)[1]].append(place)
     for claim in found.checkpoints:
-        places[split_element(claim.element)[1]].append(f"worker {claim.daemon} {claim.worker}")
+        places[split_entry(claim.entry)[1]].append(f"worker {claim.daemon} {claim.worker}")
     for id_ in found.names("dead"):
         places[id_].append("dead")
     for id_ in found.finished:
@@ -124,11 +124,13 @@ def _facts(found: Snapshot) -> Iterator[Violation]:
     dead = set(found.names("dead"))
     for id_, packed in found.tasks.items():
         type_, _group, tenant, *_ = orjson.loads(packed.partition(b"\n")[0])
-        life = found.lives.get(id_, {})
-        told = life.get(b"type"), life.get(b"tenant")
+        task_state = found.lives.get(id_, {})
+        told = task_state.get(b"type"), task_state.get(b"tenant")
         scope = _scope_of(packed)
-        if b"scope" in life and life[b"scope"].decode() != scope:
-            yield Violation("S9", f"{id_} is told to be of scope {life[b'scope']!r}, not {scope!r}")
+        if b"scope" in task_state and task_state[b"scope"].decode() != scope:
+            yield Violation(
+                "S9", f"{id_} is told to be of scope {task_state[b'scope']!r}, not {scope!r}"
+            )
         if told == (None, None):
             if id_ in dead or len(packed) > READ_WHOLE:
                 yield Violation("S9", f"{id_} has to be read whole to tell its type and tenant")
@@ -154,19 +156,19 @@ def _renamed(found: Snapshot) -> Iterator[Violation]:
                 yield Violation("S6", f"a derived id of {field_!r} is a task of another scope")
 
 
-def _elements(found: Snapshot) -> Iterator[Violation]:
-    """Elements tell the truth: of their life, of their group, of their place in the lane."""
-    claimed = [("a checkpoint", c.group, c.element) for c in found.checkpoints]
-    for place, group, element in [*found.waiting(), *claimed]:
-        id_ = split_element(element)[1]
-        flag = element[ARRIVAL_DIGITS : ARRIVAL_DIGITS + 1]
+def _entries(found: Snapshot) -> Iterator[Violation]:
+    """Entries tell the truth: of their task state, of their group, of their place in the lane."""
+    claimed = [("a checkpoint", c.group, c.entry) for c in found.checkpoints]
+    for place, group, entry in [*found.waiting(), *claimed]:
+        id_ = split_entry(entry)[1]
+        flag = entry[SEQUENCE_DIGITS : SEQUENCE_DIGITS + 1]
         if (flag == b"+") != (id_ in found.lives):
             yield Violation("S5", f"{id_} in {place} has the flag {flag!r}, which its life denies")
         packed = found.tasks.get(id_)
         if packed is not None and (orjson.loads(packed.partition(b"\n")[0])[1] or "") != group:
             yield Violation("S9", f"{id_} is in {place}, which is not its group's")
     for group, lane in found.lanes.items():
-        arrivals = [split_element(element)[0] for element in lane]
+        arrivals = [split_entry(entry)[0] for entry in lane]
         if any(newer <= older for newer, older in pairwise(arrivals)):
             yield Violation("S4", f"the lane of {group} is out of order: {arrivals}")
 
@@ -175,7 +177,7 @@ def _groups(found: Snapshot) -> Iterator[Violation]:
     """Each group in exactly one state, the one that the facts about it call for."""
     every = [
         group.decode()
-        for kind in ("ready", "suspect_groups")
+        for kind in ("ready", "quarantined_groups")
         for _, members in found.indexes(kind)
         for group in members
     ]
@@ -274,8 +276,8 @@ def _losses(found: Snapshot) -> Iterator[Violation]:
     for daemon, entries in found.lost.items():
         if len(entries) < 2:
             yield Violation("L8", f"{daemon} lost a lease, and nothing with it: {entries}")
-    for id_, life in found.lives.items():
-        if not 0 <= int(life.get(b"lost_leases", 0)) <= int(life.get(b"crashes", 0)):
+    for id_, task_state in found.lives.items():
+        if not 0 <= int(task_state.get(b"lost_leases", 0)) <= int(task_state.get(b"crashes", 0)):
             yield Violation("L8", f"{id_} lost more leases than it had claims that weren't settled")
 
 
@@ -297,8 +299,8 @@ def _counters(found: Snapshot) -> Iterator[Violation]:
 
 def _asleep(found: Snapshot) -> Iterator[Violation]:
     """Who counts as asleep stands aside until it is due, and is a shard of a scan."""
-    noted = {id_ for id_, life in found.lives.items() if b"asleep" in life}
-    aside = {split_element(element)[1] for element in found.zsets.get("delayed", {})}
+    noted = {id_ for id_, task_state in found.lives.items() if b"asleep" in task_state}
+    aside = {split_entry(entry)[1] for entry in found.zsets.get("delayed", {})}
     if found.count("asleep") != len(noted):
         yield Violation("S7", f"asleep says {found.count('asleep')}, the lives {sorted(noted)}")
     for id_ in noted:
@@ -337,7 +339,7 @@ def leftovers_of(found: Snapshot, keys: Keys) -> list[str]:
     # Shares of workers are forgotten by `promote`, once nobody waits.
     left += [keys("shares", pool) for pool in found.shares if not _is_new(found.shares[pool], now)]
     left += [f"{keys('tasks')} {id_}" for id_ in found.tasks if id_ not in dead]
-    left += [keys("life", id_) for id_ in found.lives if id_ not in dead]
+    left += [keys("task_state", id_) for id_ in found.lives if id_ not in dead]
     left += [keys("daemon", name) for name in found.daemons if name not in leased]
     left += [keys("worker", name) for name in found.workers if name not in leased]
     left += [keys("worker", claim.daemon) for claim in found.checkpoints]
@@ -359,14 +361,14 @@ def states_in(found: Snapshot) -> dict[str, State]:
     """The same of one that was read."""
     states: dict[str, State] = {}
     for id_, line in found.finished.items():
-        how = orjson.loads(line[ARRIVAL_DIGITS:])[0]
+        how = orjson.loads(line[SEQUENCE_DIGITS:])[0]
         states[id_] = how if how in ("done", "superseded") else "dropped"
     for id_ in found.names("dead"):
         states[id_] = "dead"
     for claim in found.checkpoints:
-        states[split_element(claim.element)[1]] = "running"
-    for _place, _group, element in found.waiting():
-        states[split_element(element)[1]] = "waiting"
+        states[split_entry(claim.entry)[1]] = "running"
+    for _place, _group, entry in found.waiting():
+        states[split_entry(entry)[1]] = "waiting"
     return states
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import orjson
 
-from groupflow.store.keys import ARRIVAL_DIGITS, split_element
+from groupflow.store.keys import SEQUENCE_DIGITS, split_entry
 from tests.history.invariants import Violation
 from tests.history.snapshot import Snapshot
 
@@ -16,7 +16,7 @@ _BY = 5  # in a line of the history, behind outcome, type, group, attempt and cr
 
 def superseded_of(found: Snapshot) -> dict[str, str]:
     """By each task that a newer one replaced, which one."""
-    lines = {id_: orjson.loads(line[ARRIVAL_DIGITS:]) for id_, line in found.finished.items()}
+    lines = {id_: orjson.loads(line[SEQUENCE_DIGITS:]) for id_, line in found.finished.items()}
     return {id_: line[_BY] for id_, line in lines.items() if line[0] == "superseded"}
 
 
@@ -28,24 +28,24 @@ def _kind_of(found: Snapshot, id_: str) -> list[str] | None:
     line = found.finished.get(id_)
     if line is None:
         return None
-    facts = orjson.loads(line[ARRIVAL_DIGITS:])
+    facts = orjson.loads(line[SEQUENCE_DIGITS:])
     return None if facts[0] in ("dropped", "expired") else [*facts[1:3], facts[-1]]
 
 
 def bursts_of(found: Snapshot) -> Iterator[Violation]:
     """Each burst's newest task waits, at its first stage, and is of its group and type."""
-    waiting = {element: group for _, group, element in found.waiting()}
+    waiting = {entry: group for _, group, entry in found.waiting()}
     for name, value in found.hashes.get("debouncing", {}).items():
-        element, length = value[ARRIVAL_DIGITS:], int(name[:4])
-        id_ = split_element(element)[1]
-        if element not in waiting:
+        entry, length = value[SEQUENCE_DIGITS:], int(name[:4])
+        id_ = split_entry(entry)[1]
+        if entry not in waiting:
             yield Violation("S12", f"{id_} may be replaced, and doesn't wait")
-        life = found.lives.get(id_, {})
+        task_state = found.lives.get(id_, {})
         scope, _, type_ = name[4 + length :].partition(b" ")
         named = [name[4 : 4 + length], scope, type_]
-        if [life.get(each) for each in _KIND] != named or b"debounce" not in life:
+        if [task_state.get(each) for each in _KIND] != named or b"debounce" not in task_state:
             yield Violation("S12", f"{id_} may be replaced as {name!r}, and is not of that")
-        if b"stage" in life:
+        if b"stage" in task_state:
             yield Violation("S12", f"{id_} may be replaced at a later stage")
     for id_, by in superseded_of(found).items():
         kind = _kind_of(found, by)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from groupflow.store.keys import split_element
+from groupflow.store.keys import split_entry
 from tests.history.invariants import Violation
 from tests.history.snapshot import Snapshot
 
@@ -17,12 +17,12 @@ _TEXTS = (b"group", b"type", b"tenant", b"reason", b"kind", b"errors", b"stage",
 
 def bytes_held(found: Snapshot) -> Iterator[Violation]:
     """What waits for a delay, and what dead letters hold, is counted to the byte."""
-    waiting = {split_element(element)[1] for _, _, element in found.waiting()}
+    waiting = {split_entry(entry)[1] for _, _, entry in found.waiting()}
     for total, rightly in (("delayed_bytes", waiting), ("dead_bytes", set(found.names("dead")))):
         noted = {
-            id_: int(life[total.encode()])
-            for id_, life in found.lives.items()
-            if total.encode() in life
+            id_: int(task_state[total.encode()])
+            for id_, task_state in found.lives.items()
+            if total.encode() in task_state
         }
         if found.count(total) != sum(noted.values()):
             yield Violation("L7", f"{total} says {found.count(total)}, the lives {noted}")
@@ -35,26 +35,28 @@ def bytes_held(found: Snapshot) -> Iterator[Violation]:
                 yield Violation("L7", f"{id_} counts {size} among the {total}, and should not")
     yield from _late(found)
     yield from _carried(found)
-    here = {id_ for id_, life in found.lives.items() if b"dead_bytes" in life}
+    here = {id_ for id_, task_state in found.lives.items() if b"dead_bytes" in task_state}
     listed, staying = set(found.names("bodies")), set(found.names("staying"))
     for id_ in (here ^ (listed | staying)) | (listed & staying):
         yield Violation("L7", f"the body of {id_} is counted or listed, not both, or listed twice")
-    for id_, life in found.lives.items():
-        if (b"offset" in life) != (b"archived_as" in life):
+    for id_, task_state in found.lives.items():
+        if (b"offset" in task_state) != (b"archived_as" in task_state):
             yield Violation("S1", f"{id_} knows half of the place of its body")
-        if b"offset" in life and (id_ in here or id_ not in found.names("dead")):
+        if b"offset" in task_state and (id_ in here or id_ not in found.names("dead")):
             yield Violation("S1", f"the body of {id_} is in RabbitMQ, and it is no letter for that")
 
 
 def _late(found: Snapshot) -> Iterator[Violation]:
     """What counts as waiting for a delay is listed with its end, and says whose delay that is."""
     until = {id_.decode(): round(last) for id_, last in found.zsets.get("late", {}).items()}
-    for id_ in until.keys() ^ {i for i, life in found.lives.items() if b"delayed_bytes" in life}:
+    for id_ in until.keys() ^ {
+        i for i, task_state in found.lives.items() if b"delayed_bytes" in task_state
+    }:
         yield Violation("L7", f"{id_} is counted or listed as late, not both")
     for id_, last in until.items():
-        life = found.lives.get(id_, {})
-        whose = life.get(b"late_for", b"").decode()
-        own = int(life.get(b"due", 0))
+        task_state = found.lives.get(id_, {})
+        whose = task_state.get(b"late_for", b"").decode()
+        own = int(task_state.get(b"due", 0))
         ends = {until[whose], int(found.lives[whose].get(b"due", 0))} if whose in until else {last}
         if whose == id_:
             ends = {own}
@@ -65,14 +67,14 @@ def _late(found: Snapshot) -> Iterator[Violation]:
 def _carried(found: Snapshot) -> Iterator[Violation]:
     """What tasks have of stages and failed attempts is counted to the byte, and by tenant."""
     dead, every, by_tenant = set(found.names("dead")), 0, Counter[bytes]()
-    for id_, life in found.lives.items():
-        noted, rightly = int(life.get(b"carried_bytes", 0)), 0
+    for id_, task_state in found.lives.items():
+        noted, rightly = int(task_state.get(b"carried_bytes", 0)), 0
         if id_ not in dead and id_ in found.tasks:
-            rightly = sum(len(life.get(text, b"")) for text in _CARRIED)
-        if noted != rightly or (b"carried_bytes" in life) != (b"carried_for" in life):
+            rightly = sum(len(task_state.get(text, b"")) for text in _CARRIED)
+        if noted != rightly or (b"carried_bytes" in task_state) != (b"carried_for" in task_state):
             yield Violation("L7", f"{id_} counts {noted} that it carries, and carries {rightly}")
         every += rightly
-        by_tenant[life.get(b"carried_for", b"")] += rightly
+        by_tenant[task_state.get(b"carried_for", b"")] += rightly
     if found.count("carried_bytes") != every:
         yield Violation("L7", f"carried_bytes says {found.count('carried_bytes')}, not {every}")
     kept = {whose: int(size) for whose, size in found.hashes.get("carried", {}).items()}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from groupflow.store.keys import split_element
+from groupflow.store.keys import split_entry
 from tests.history.invariants import Violation
 from tests.history.snapshot import Snapshot
 
@@ -31,9 +31,9 @@ class Held:
     tolerance: float = 0.0  # µs that a start may come before its time
 
 
-def rule_of(found: Snapshot, element: bytes) -> str:
+def rule_of(found: Snapshot, entry: bytes) -> str:
     """The rule that a task came by, as its envelope has it."""
-    packed = found.tasks.get(split_element(element)[1])
+    packed = found.tasks.get(split_entry(entry)[1])
     return "" if packed is None else orjson.loads(packed.partition(b"\n")[0])[3] or ""
 
 
@@ -62,9 +62,9 @@ def under(hand: Hand | None, held: Held) -> Held:
     return Held(concurrency, hand.interval, hand.tolerance)
 
 
-def held_to(found: Snapshot, group: str, element: bytes) -> Held:
+def held_to(found: Snapshot, group: str, entry: bytes) -> Held:
     """The limit of a group whose head this is."""
-    text = found.hashes.get("limits", {}).get(b"r" + rule_of(found, element).encode())
+    text = found.hashes.get("limits", {}).get(b"r" + rule_of(found, entry).encode())
     held = Held()
     if text is not None:
         concurrency, interval, tolerance, *_ = text.split(b" ")
@@ -74,7 +74,7 @@ def held_to(found: Snapshot, group: str, element: bytes) -> Held:
 
 def room_in(found: Snapshot, group: str) -> int:
     """How many more tasks of a group may run; below 0 where more do than may."""
-    running = [claim.element for claim in found.checkpoints if claim.group == group]
+    running = [claim.entry for claim in found.checkpoints if claim.group == group]
     head = found.lanes.get(group, running)[-1:]
     most = held_to(found, group, head[0]).concurrency if head else 1
     if group in found.fields("runs"):  # what it has begun stands in the lane
@@ -88,9 +88,9 @@ def began_since(found: Snapshot, whose: str, started: Iterable[int]) -> bool:
     return hand is None or max(started, default=0) > hand.since
 
 
-def rule_batch(found: Snapshot, element: bytes) -> tuple[int, int] | None:
+def rule_batch(found: Snapshot, entry: bytes) -> tuple[int, int] | None:
     """How many make a batch of a task's rule, and µs for which fewer wait; none where none do."""
-    text = found.hashes.get("limits", {}).get(b"b" + rule_of(found, element).encode())
+    text = found.hashes.get("limits", {}).get(b"b" + rule_of(found, entry).encode())
     if text is None:
         return None
     batch, wait = text.split(b" ")
@@ -103,7 +103,7 @@ def gathers_until(found: Snapshot, group: str) -> int:
     rule = rule_batch(found, lane[-1])
     if rule is None or len(lane) >= rule[0]:
         return 0
-    return split_element(lane[-1])[0] + rule[1]
+    return split_entry(lane[-1])[0] + rule[1]
 
 
 def limits_of(found: Snapshot, now: int) -> Iterator[Violation]:
@@ -113,7 +113,7 @@ def limits_of(found: Snapshot, now: int) -> Iterator[Violation]:
         started = (claim.since for claim in found.checkpoints if claim.group == group)
         if (room := room_in(found, group)) < 0 and began_since(found, f"g{group}", started):
             yield Violation("S4", f"of {group} run {-room} more than may")
-    for group in (*found.names("ready"), *found.names("suspect_groups")):
+    for group in (*found.names("ready"), *found.names("quarantined_groups")):
         if group not in found.lanes:
             continue
         if room_in(found, group) <= 0:

@@ -13,18 +13,18 @@ from typing import Any
 
 from redis import Redis
 
-from groupflow.store.keys import Keys, split_checkpoint, split_element
+from groupflow.store.keys import Keys, split_checkpoint, split_entry
 
 POOL_KINDS = (
-    "pool_ordered", "pool_suspect_plain", "pool_ready", "pool_suspect_groups", "pool_pullers",
+    "pool_ordered", "pool_quarantined_plain", "pool_ready", "pool_quarantined_groups", "pool_pullers",
     "pool_holders",
 )  # fmt: skip
 _NAMED = (
-    "lane", "lock", "life", "daemon", "worker", "schedule", "scan", "waits", "shares", "lost",
+    "lane", "lock", "task_state", "daemon", "worker", "schedule", "scan", "waits", "shares", "lost",
     *POOL_KINDS,
 )  # fmt: skip
 _WHOLE_KINDS = (
-    "plain", "ordered", "suspect_plain", "ready", "suspect_groups", "held", "delayed", "late",
+    "plain", "ordered", "quarantined_plain", "ready", "quarantined_groups", "held", "delayed", "late",
     "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
     "segments", "count", "carried", "samples", "tallies", "renamed", "moved", "partitions", "epoch",
     "recovering", "runs", "resumes", "schedules",
@@ -56,7 +56,7 @@ class Checkpoint:
     worker: str
     fence: int
     since: int
-    element: bytes
+    entry: bytes
     group: str
 
 
@@ -95,9 +95,9 @@ class Snapshot:
         pools = self.pools.get("pullers", {}).values()
         return {*self.names("daemons"), *(name.decode() for names in pools for name in names)}
 
-    def pool_of(self, element: bytes) -> str:
+    def pool_of(self, entry: bytes) -> str:
         """The pool of a task; empty where daemons run it."""
-        return self.lives.get(split_element(element)[1], {}).get(b"pool", b"").decode()
+        return self.lives.get(split_entry(entry)[1], {}).get(b"pool", b"").decode()
 
     def count(self, name: str) -> int:
         """One of the totals."""
@@ -137,16 +137,16 @@ class Snapshot:
             found.setdefault(member[4:end].decode(), set()).add(member[end:])
         return found
 
-    def group_of(self, element: bytes) -> str:
+    def group_of(self, entry: bytes) -> str:
         """The group of a task that stands aside."""
-        return self.lives.get(split_element(element)[1], {}).get(b"group", b"").decode()
+        return self.lives.get(split_entry(entry)[1], {}).get(b"group", b"").decode()
 
-    def crashes_of(self, element: bytes) -> int:
+    def crashes_of(self, entry: bytes) -> int:
         """How many claims of a task ended in a crash."""
-        return int(self.lives.get(split_element(element)[1], {}).get(b"crashes", 0))
+        return int(self.lives.get(split_entry(entry)[1], {}).get(b"crashes", 0))
 
     def waiting(self) -> list[tuple[str, str, bytes]]:
-        """Every waiting task: in which list, of which group, its element."""
+        """Every waiting task: in which list, of which group, its entry."""
         return self._waiting
 
     @cached_property
@@ -154,22 +154,22 @@ class Snapshot:
         return [*self._find_waiting()]
 
     def _find_waiting(self) -> Iterator[tuple[str, str, bytes]]:
-        for element in self.lists.get("plain", []):
-            yield "plain", "", element
+        for entry in self.lists.get("plain", []):
+            yield "plain", "", entry
         lined_up = set(self.hashes.get("turns", {}).values())
-        for kind in ("ordered", "suspect_plain"):
+        for kind in ("ordered", "quarantined_plain"):
             for pool, index in self.indexes(kind):
-                for element in index:
-                    if pool or element not in lined_up:  # else it waits for a turn, see below
-                        yield f"{kind}:{pool}" if pool else kind, "", element
+                for entry in index:
+                    if pool or entry not in lined_up:  # else it waits for a turn, see below
+                        yield f"{kind}:{pool}" if pool else kind, "", entry
         for place, members in self.waits.items():
-            for element in members if place[0] in "pP" else ():
-                yield f"waits:{place}", "", element
-        for element in self.zsets.get("delayed", {}):
-            yield "delayed", self.group_of(element), element
-        for group, elements in self.lanes.items():
-            for element in elements:
-                yield f"lane:{group}", group, element
+            for entry in members if place[0] in "pP" else ():
+                yield f"waits:{place}", "", entry
+        for entry in self.zsets.get("delayed", {}):
+            yield "delayed", self.group_of(entry), entry
+        for group, entries in self.lanes.items():
+            for entry in entries:
+                yield f"lane:{group}", group, entry
 
 
 def read(raw: Redis, keys: Keys) -> Snapshot:
@@ -235,7 +235,7 @@ def _keep_named(found: Snapshot, kind: str, name: str, value: Any) -> None:
             found.lost[name] = value
         case "lock":
             found.locks[name] = value
-        case "life":
+        case "task_state":
             found.lives[name] = value
         case "daemon":
             found.daemons[name] = value
@@ -255,5 +255,5 @@ def _keep_named(found: Snapshot, kind: str, name: str, value: Any) -> None:
 
 
 def _claim(daemon: str, worker: str, checkpoint: bytes) -> Checkpoint:
-    fence, since, element, group = split_checkpoint(checkpoint)
-    return Checkpoint(daemon, worker, fence, since, element, group)
+    fence, since, entry, group = split_checkpoint(checkpoint)
+    return Checkpoint(daemon, worker, fence, since, entry, group)

@@ -1,4 +1,4 @@
-"""Suspects: tasks with crashes wait apart from the others, and a daemon runs one at a time."""
+"""Quarantined tasks: tasks with crashes wait apart from the others, and a daemon runs one at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 import orjson
 
 from groupflow.store.clock import MICROSECONDS
-from groupflow.store.keys import split_element
+from groupflow.store.keys import split_entry
 from tests.history.invariants import Violation
 from tests.history.snapshot import Snapshot
 
@@ -16,49 +16,49 @@ FENCE_DIGITS = 16
 _FOR_EVER = float("inf")  # the lease of a daemon that told none: a test's, where none runs out
 
 
-def suspects_of(found: Snapshot) -> Iterator[Violation]:
-    """What contradicts that: a task in the wrong index, a wrong mark, two suspects at a time."""
+def quarantined_of(found: Snapshot) -> Iterator[Violation]:
+    """What contradicts that: a task in the wrong index, a wrong mark, two quarantined tasks at a time."""
     yield from _indexes(found)
     for daemon in found.daemons:
         yield from _running(found, daemon)
 
 
 def _indexes(found: Snapshot) -> Iterator[Violation]:
-    for index, is_for_suspects in (("ordered", False), ("suspect_plain", True)):
+    for index, is_for_quarantined in (("ordered", False), ("quarantined_plain", True)):
         for pool, members in found.indexes(index):
-            for element in members:
-                if (found.crashes_of(element) > 0) != is_for_suspects:
-                    yield Violation("L6", f"{split_element(element)[1]} waits in {index}")
-                if found.pool_of(element) != pool:
-                    yield Violation("S8", f"{split_element(element)[1]} waits in pool {pool!r}")
-    for index, is_for_suspects in (("ready", False), ("suspect_groups", True)):
+            for entry in members:
+                if (found.crashes_of(entry) > 0) != is_for_quarantined:
+                    yield Violation("L6", f"{split_entry(entry)[1]} waits in {index}")
+                if found.pool_of(entry) != pool:
+                    yield Violation("S8", f"{split_entry(entry)[1]} waits in pool {pool!r}")
+    for index, is_for_quarantined in (("ready", False), ("quarantined_groups", True)):
         for pool, members in found.indexes(index):
             for group in map(bytes.decode, members):
                 head = found.lanes.get(group, [b""])[-1]
-                if head and (found.crashes_of(head) > 0) != is_for_suspects:
+                if head and (found.crashes_of(head) > 0) != is_for_quarantined:
                     yield Violation("L6", f"the group {group} is in {index}")
                 if head and found.pool_of(head) != pool:
                     yield Violation("S8", f"the group {group} is ready in pool {pool!r}")
 
 
 def _running(found: Snapshot, daemon: str) -> Iterator[Violation]:
-    """Which suspects a daemon may run at once.
+    """Which quarantined tasks a daemon may run at once.
 
     One that has crashed once is none any more when it has run for a lease: the next may begin then.
     One that has crashed twice has the mark to its end.
     """
     session = found.daemons[daemon]
-    mark = session.get(b"suspect")
-    suspects = [c for c in found.checkpoints if c.daemon == daemon and found.crashes_of(c.element)]
+    mark = session.get(b"quarantined")
+    suspects = [c for c in found.checkpoints if c.daemon == daemon and found.crashes_of(c.entry)]
     suspects.sort(key=lambda claim: claim.fence)
     marked = int(mark[:FENCE_DIGITS]) if mark else None
     if mark and marked not in {claim.fence for claim in suspects}:
         yield Violation("L6", f"{daemon} has the mark {mark!r}, and runs no such suspect")
     lease = orjson.loads(session[b"info"]).get("lease", _FOR_EVER) * MICROSECONDS
     for one, two in pairwise(suspects):
-        if two.since < one.since + lease or found.crashes_of(one.element) > 1:
+        if two.since < one.since + lease or found.crashes_of(one.entry) > 1:
             yield Violation("L6", f"{daemon} runs the suspects {one.fence} and {two.fence} at once")
     for each in suspects:
-        must_be_marked = lease == _FOR_EVER or found.crashes_of(each.element) > 1
+        must_be_marked = lease == _FOR_EVER or found.crashes_of(each.entry) > 1
         if must_be_marked and marked != each.fence:
             yield Violation("L6", f"{daemon} runs the suspect {each.fence} without its mark")

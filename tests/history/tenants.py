@@ -13,7 +13,7 @@ from tests.history.limits import Hand, Held, began_since, by_hand, under
 from tests.history.snapshot import Snapshot
 
 NO_END = 9e15  # until when a tenant at its cap stands
-_INDEX = {"g": "ready", "G": "suspect_groups", "p": "ordered", "P": "suspect_plain"}
+_INDEX = {"g": "ready", "G": "quarantined_groups", "p": "ordered", "P": "quarantined_plain"}
 
 
 def held_to(found: Snapshot, tenant: str) -> Held:
@@ -115,24 +115,24 @@ def _places(found: Snapshot) -> Iterator[Violation]:
         yield Violation("S4", "the groups that wait for turns are not where they are said to be")
     turns = set(found.hashes.get("turns", {}).values())
     for group, waits_in in known.items():
-        indexes = [i for i in ("ready", "suspect_groups") if group in found.names(i)]
+        indexes = [i for i in ("ready", "quarantined_groups") if group in found.names(i)]
         if indexes and group.encode() not in turns:
             yield Violation("S4", f"the group {group} is in {indexes[0]} out of turn")
-        element = found.lanes.get(group, [b""])[-1]
-        if element and found.pool_of(element):
+        entry = found.lanes.get(group, [b""])[-1]
+        if entry and found.pool_of(entry):
             yield Violation("S9", f"the group {group} is a pool's, and waits in {waits_in}")
-        if element and (whose := _tenant_of(found, element)) != waits_in[1:]:
+        if entry and (whose := _tenant_of(found, entry)) != waits_in[1:]:
             yield Violation("S9", f"the group {group} of {whose} waits in {waits_in}")
     for place, members in found.waits.items():
-        for element in members if place[0] in "pP" else ():
-            if found.pool_of(element):
-                yield Violation("S9", f"{element!r} is a pool's, and waits in {place}")
-            if (whose := _tenant_of(found, element)) != place[1:]:
-                yield Violation("S9", f"{element!r} of {whose} waits in {place}")
+        for entry in members if place[0] in "pP" else ():
+            if found.pool_of(entry):
+                yield Violation("S9", f"{entry!r} is a pool's, and waits in {place}")
+            if (whose := _tenant_of(found, entry)) != place[1:]:
+                yield Violation("S9", f"{entry!r} of {whose} waits in {place}")
 
 
-def _tenant_of(found: Snapshot, element: bytes) -> str:
-    packed = found.tasks.get(element[17:].decode())
+def _tenant_of(found: Snapshot, entry: bytes) -> str:
+    packed = found.tasks.get(entry[17:].decode())
     if packed is None:
         return "--------"
     facts = orjson.loads(packed.partition(b"\n")[0])

@@ -11,14 +11,14 @@ from hypothesis.stateful import rule
 from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
 from groupflow.store import given, settlements
 from groupflow.store.envelope import Pool
-from groupflow.store.keys import ARRIVAL_DIGITS
+from groupflow.store.keys import SEQUENCE_DIGITS
 from tests.model.machine import NAMED, WORKERS, Daemon, Machine, daemons, numbers, pools
 from tests.model.promise import FEW, SLOW, ModelTask
 
 WAYS = (
     "complete", "complete", "release", "retry", "retry all", "retry tenant", "advance", "bury",
 )  # fmt: skip
-_LIVES = ord("+")  # in an element: more is known of its task
+_LIVES = ord("+")  # in an entry: more is known of its task
 # Where one of these is, limits hold, or did for something that still runs or waits.
 _LIMITING = ("limits", "by_hand", "sharing", "rates", "closed", "charged", "turns", "standing")
 
@@ -92,7 +92,7 @@ class ClaimsAndSettles(Machine):
             assert others == [] or again, "a suspect comes alone"
             assert not any(claim.task.crashes for claim in others), "one at a time"
             one.suspect = first
-        assert answer.beside_suspect == (one.suspect is not None)
+        assert answer.beside_quarantined == (one.suspect is not None)
         for claim in sorted(claims, key=lambda each: each.fence):
             task = self.promise.tasks[claim.task.id]
             assert (claim.task.group or "") == task.group
@@ -197,7 +197,7 @@ class ClaimsAndSettles(Machine):
         # Rather where something comes behind it.
         hot = [slot for slot in hot if self.promise.lane(claims[slot].task.group or "")] or hot
         slot = hot[pick % len(hot)]
-        group, had_suspect = claims[slot].task.group or "", one.suspect is not None
+        group, had_quarantined = claims[slot].task.group or "", one.suspect is not None
         before = self._snapshot()
         settlement = settlements.Complete(claims[slot])
         found = self.run(one.claims["grouped"].hop(settlement))
@@ -206,7 +206,9 @@ class ClaimsAndSettles(Machine):
         possible = self.claimable(one, "grouped")
         if found is None:  # the exchange that follows finds out more
             assert is_untouched
-            assert had_suspect or not self._may_hop(possible, group), "nobody else could be claimed"
+            assert had_quarantined or not self._may_hop(possible, group), (
+                "nobody else could be claimed"
+            )
             self._exchange(one, "grouped", [settlement], [slot], again=again)
             return
         assert possible == {found.task.id}, "others go first"
@@ -220,14 +222,14 @@ class ClaimsAndSettles(Machine):
         one.held[slot] = found
 
     def _may_hop(self, possible: set[str], group: str) -> bool:
-        """Whether nothing is there but running groups, and a next task without a life."""
+        """Whether nothing is there but running groups, and a next task without a task state."""
         promise = self.promise
         is_limiting = self.order == "tenants" or self.raw.exists(*map(self.keys, _LIMITING))
         if is_limiting or group in promise.parked or group in promise.paused:
             return False
         lane = promise.lane(group)
         head = self.raw.lindex(self.keys("lane", group), -1)
-        return bool(lane) and possible == {lane[0].id} and head[ARRIVAL_DIGITS] != _LIVES
+        return bool(lane) and possible == {lane[0].id} and head[SEQUENCE_DIGITS] != _LIVES
 
     @rule(daemon=daemons, pick=numbers, how=st.sampled_from(("complete", "release", "bury")))
     def settle_stale(self, daemon: str, pick: int, how: str) -> None:

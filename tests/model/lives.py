@@ -95,7 +95,7 @@ class Lives(Machine):
                 assert bool(claimable.plain) == bool(plain)
 
     @rule(daemon=daemons)
-    def suspect_grows_old(self, daemon: str) -> None:
+    def quarantined_grows_old(self, daemon: str) -> None:
         """A daemon's suspect has run for a lease: at its first crash, it is none any more."""
         one = self.daemons[daemon]
         if not one.is_up or one.suspect is None:

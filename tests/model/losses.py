@@ -35,7 +35,7 @@ class Kept:
         numbers: of their sessions.
         held: what they held.
         runs: what was left of their runs.
-        suspects: which of that was a suspect.
+        quarantined tasks: which of that was a quarantined task.
         pulled: what workers held that pull.
     """
 
@@ -108,12 +108,12 @@ class Losses(Machine):
             key = self.keys("daemon", one.puller.daemon)
             if self.raw.exists(key):
                 self.raw.hset(key, "epoch", _name(kept.epoch))
-            assert self.run(one.store.visit(one.puller, opens=False)).session is None
+            assert self.run(one.store.poll(one.puller, opens=False)).session is None
             one.forget()
             for claim in kept.pulled[name]:
                 self._put_back(claim, crashed=False)
         for one in self.pullers.values():
-            assert self.run(one.store.visit(one.puller, 5)).heads == []
+            assert self.run(one.store.poll(one.puller, 5)).heads == []
         self.raw.hset(self.keys("epoch"), "since", 1)
 
     def _fall_back(self, kept: Kept) -> None:

@@ -28,7 +28,7 @@ from groupflow.store.limits import pack
 from groupflow.store.pulling import Puller, Pulling
 from groupflow.store.sessions import Session, Sessions
 from tests.model.promise import BURST, CARRIED, CARRIED_BY_ONE, MOST_OF_FEW, Promise
-from tests.store.life import Bounded
+from tests.store.task_state import Bounded
 
 _Answer = TypeVar("_Answer")
 
@@ -172,7 +172,7 @@ class Machine(RuleBasedStateMachine):
         return self.daemons[daemon] if self.daemons[daemon].is_up or not up else up[0]
 
     def claimable(self, one: Daemon, pool: Pool) -> set[str]:
-        """The ids of the tasks that a daemon may claim now: no suspect beside another one."""
+        """The ids of the tasks that a daemon may claim now: no quarantined task beside another one."""
         if pool == "grouped":
             heads = self.promise.claimable_heads()
         else:
@@ -182,7 +182,7 @@ class Machine(RuleBasedStateMachine):
         return {task.id for task in heads if not (task.pool or (task.crashes and one.suspect))}
 
     def claimable_in_pool(self, one: PullingWorker) -> set[str]:
-        """The same for a worker that pulls; of suspects one of each kind is told at a time."""
+        """The same for a worker that pulls; of quarantined tasks one of each kind is told at a time."""
         if self.promise.all_paused:
             return set()
         heads = [*self.promise.claimable_heads(), *self.promise.lane("")]

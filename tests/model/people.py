@@ -9,8 +9,8 @@ from groupflow.core.limits import HandLimit
 from groupflow.operate.groups import ALL
 from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.namespace import Namespace
-from groupflow.store.history import roll_history, sweep_renamed
-from groupflow.store.keys import split_element
+from groupflow.store.history import rotate_history, sweep_renamed
+from groupflow.store.keys import split_entry
 from groupflow.store.scripts import Verb
 from tests.history.tenants import NO_END
 from tests.model.machine import Machine, named_groups, numbers
@@ -24,14 +24,14 @@ class TimeAndPeople(Machine):
     @rule()
     def time_passes(self) -> None:
         """Every delay is over."""
-        for element in self.raw.zrange(self.keys("delayed"), 0, -1):
-            self.raw.zadd(self.keys("delayed"), {element: 1})
-            self.raw.hset(self.keys("life", split_element(element)[1]), "due", 1)
+        for entry in self.raw.zrange(self.keys("delayed"), 0, -1):
+            self.raw.zadd(self.keys("delayed"), {entry: 1})
+            self.raw.hset(self.keys("task_state", split_entry(entry)[1]), "due", 1)
         for key in self.raw.scan_iter(self.keys("lane", "*")):
-            for element in self.raw.lrange(key, 0, -1):
-                life = self.keys("life", split_element(element)[1])
-                if self.raw.hexists(life, "due"):
-                    self.raw.hset(life, "due", 1)
+            for entry in self.raw.lrange(key, 0, -1):
+                task_state = self.keys("task_state", split_entry(entry)[1])
+                if self.raw.hexists(task_state, "due"):
+                    self.raw.hset(task_state, "due", 1)
         for id_ in self.raw.zrange(self.keys("late"), 0, -1):
             self.raw.zadd(self.keys("late"), {id_: 1})
         for group in self.raw.zrange(self.keys("held"), 0, -1):
@@ -150,7 +150,7 @@ class TimeAndPeople(Machine):
             task.state, task.is_due = "waiting", True
 
     @rule()
-    def roll(self) -> None:
+    def rotate(self) -> None:
         """The history rolls over; nothing within the window is forgotten."""
-        self.run(roll_history(self.client, keep=3600.0, size=1))
+        self.run(rotate_history(self.client, keep=3600.0, size=1))
         self.run(sweep_renamed(self.client))

@@ -27,21 +27,21 @@ class Pulls(Arrivals, ClaimsAndSettles):
 
     @rule(name=pullers, limit=st.integers(1, 6), again=st.booleans())
     def pull(self, name: str, limit: int, again: bool) -> None:
-        """A worker tops up: it gets the heads of its pool, the suspects one at a time."""
+        """A worker tops up: it gets the heads of its pool, the quarantined tasks one at a time."""
         one = self.pullers[name]
         if self.limited and not self.raw.exists(self.keys("limits")):
             return  # no daemon has said yet what may run at once
         room = max(0, limit - len(one.held))
         possible = self.claimable_in_pool(one)
-        visit = self.twice(lambda: one.store.visit(one.puller, limit), again=again)
-        assert set(visit.held) == set(one.held)
-        assert len(visit.heads) == min(room, len(possible))
-        of_groups = sum(head.is_group for head in visit.heads)
+        poll = self.twice(lambda: one.store.poll(one.puller, limit), again=again)
+        assert set(poll.held) == set(one.held)
+        assert len(poll.heads) == min(room, len(possible))
+        of_groups = sum(head.is_group for head in poll.heads)
         claims = self.run(
-            one.store.claim(visit, groups=of_groups, plain=len(visit.heads) - of_groups)
+            one.store.claim(poll, groups=of_groups, plain=len(poll.heads) - of_groups)
         )
-        has_suspect = any(self.promise.tasks[id_].crashes for id_ in possible)
-        assert has_suspect or len(claims) >= len(visit.heads)
+        has_quarantined = any(self.promise.tasks[id_].crashes for id_ in possible)
+        assert has_quarantined or len(claims) >= len(poll.heads)
         for claim in sorted(claims, key=lambda each: each.fence):
             task = self.promise.tasks[claim.task.id]
             assert task.pool == POOL
@@ -66,10 +66,10 @@ class Pulls(Arrivals, ClaimsAndSettles):
         if one.suspect == claim.fence:
             one.suspect = None
         settlement = self.settle_both(how, claim, self.promise.tasks[claim.task.id], option=option)
-        visit = self.run(one.store.visit(one.puller))
+        poll = self.run(one.store.poll(one.puller))
         # What was given back is nobody's to say of any more, so that isn't said twice.
         again = option and how != "release"
-        assert self.twice(lambda: one.store.settle(visit, [settlement]), again=again) == []
+        assert self.twice(lambda: one.store.settle(poll, [settlement]), again=again) == []
         one.stale.append(claim)
 
     @rule(name=pullers, pick=numbers)
@@ -80,10 +80,10 @@ class Pulls(Arrivals, ClaimsAndSettles):
             return
         claim = one.stale[pick % len(one.stale)]
         before = [task.state for task in self.promise.tasks.values()]
-        visit = self.run(one.store.visit(one.puller))
-        if claim.fence not in visit.settled:
+        poll = self.run(one.store.poll(one.puller))
+        if claim.fence not in poll.settled:
             late = settlements.Complete(claim)
-            assert self.run(one.store.settle(visit, [late])) == [late]
+            assert self.run(one.store.settle(poll, [late])) == [late]
         assert [task.state for task in self.promise.tasks.values()] == before
 
     @rule(name=pullers, reaps=st.booleans())
@@ -96,11 +96,11 @@ class Pulls(Arrivals, ClaimsAndSettles):
         if reaps:
             handed = self.run(self.daemons["d0"].sessions.reap())[1]
             assert {each.id for each in handed} == {c.task.id for c in one.held.values()}
-        visit = self.run(one.store.visit(one.puller, opens=False))
-        assert visit.session is None
+        poll = self.run(one.store.poll(one.puller, opens=False))
+        assert poll.session is None
         if one.held:
             try:
-                self.run(one.store.settle(visit, []))
+                self.run(one.store.settle(poll, []))
             except SessionLost:
                 pass
             else:
@@ -116,25 +116,25 @@ class Pulls(Arrivals, ClaimsAndSettles):
         one = Puller(POOL, f"guest{next(self.ids)}", LEASE, known + room)
         store = self.pullers[PULLERS[0]].store
         if room:
-            visit = self.twice(lambda: store.visit(one), again=again)
-            assert visit.session
-            assert visit.held == {}
-            self.run(store.leave(visit))
+            poll = self.twice(lambda: store.poll(one), again=again)
+            assert poll.session
+            assert poll.held == {}
+            self.run(store.leave(poll))
         else:
             with pytest.raises(PoolFull):
-                self.run(store.visit(one))
+                self.run(store.poll(one))
         assert self.raw.zcard(self.keys("pool_pullers", POOL)) == known
 
     @rule(name=pullers, limit=st.integers(0, 2))
     def hand_back_pulled(self, name: str, limit: int) -> None:
         """It wants less than it holds, or leaves."""
         one = self.pullers[name]
-        visit = self.run(one.store.visit(one.puller))
+        poll = self.run(one.store.poll(one.puller))
         if limit == 0:
-            self.run(one.store.leave(visit))
+            self.run(one.store.leave(poll))
             self._give_back(one, crashed=False)
             return
-        self.run(one.store.hand_back(visit, max(0, len(one.held) - limit)))
+        self.run(one.store.hand_back(poll, max(0, len(one.held) - limit)))
         for fence in sorted(one.held)[limit:]:
             claim = one.held.pop(fence)
             self.promise.tasks[claim.task.id].state = "waiting"

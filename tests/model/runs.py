@@ -71,7 +71,7 @@ class Runs(Arrivals, ClaimsAndSettles):
     def _proceed(whole: list[Claim], done: int, more: int) -> Proceed:
         """So many of a run are done, and it goes on, maybe with more."""
         settled = [Complete(each) for each in whole[:done]]
-        return Proceed(settled, whole[done], more, len(whole) - done - 1, whole[-1].element)
+        return Proceed(settled, whole[done], more, len(whole) - done - 1, whole[-1].entry)
 
     def _tell(self, one: Daemon, settlement: Settlement) -> list[Claim]:
         """What the run has more now."""

@@ -80,8 +80,8 @@ async def test_errors_and_context_count_leave_and_come_back(bench: Bench) -> Non
 
     (body,) = await bodies_for(bench, Session("d1"))
     await archive(bench.client, [body], [Place(7, "m7")])
-    life: Any = bench.raw.hgetall(bench.keys("life", "t"))
-    assert sum(map(len, life.values())) < 500
+    task_state: Any = bench.raw.hgetall(bench.keys("task_state", "t"))
+    assert sum(map(len, task_state.values())) < 500
     letters = DeadLetters(bench.namespace)
     letter = await letters.find("t")
     assert letter is not None

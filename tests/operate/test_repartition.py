@@ -31,7 +31,7 @@ from tests.history.auditor import audit
 from tests.history.snapshot import Snapshot
 from tests.operate.moved import Cut, Killer, World
 from tests.store.bench import arrival, bury
-from tests.store.life import HOUR
+from tests.store.task_state import HOUR
 from tests.store.test_debounce import changed
 
 Step = tuple[int, int]
@@ -100,7 +100,7 @@ async def fill(world: World, groups: Sequence[str] = GROUPS) -> None:
         crashing = await daemon.claim("grouped", "w4")
         crashing += await daemon.claim("plain", "p4")
         assert crashing or world.count > 1
-        await daemon.register()  # what it ran are suspects now
+        await daemon.register()  # what it ran are quarantined tasks now
         await daemon.sessions.leave()
     for group in groups[:4]:
         await Groups(world.bench_of(group).namespace).pause(group, "me")
@@ -142,12 +142,12 @@ def lanes_of(snapshots: Sequence[Snapshot]) -> dict[str, list[str]]:
     for snapshot in snapshots:
         for group, lane in snapshot.lanes.items():
             assert group not in found, f"{group} lies in two partitions"
-            found[group] = [element.decode().partition("~")[0] for element in lane]
+            found[group] = [entry.decode().partition("~")[0] for entry in lane]
     return found
 
 
 def totals_of(snapshots: Sequence[Snapshot]) -> dict[str, int]:
-    names = {name for each in snapshots for name in each.fields("count")} - {"arrival"}
+    names = {name for each in snapshots for name in each.fields("count")} - {"sequence"}
     sums = {name: sum(each.count(name) for each in snapshots) for name in names}
     return {name: number for name, number in sums.items() if number}
 
@@ -170,9 +170,9 @@ def assert_moved(world: World, before: list[Snapshot], count: int) -> None:
         assert score_of(after, kind) == score_of(before, kind), kind
     plain = [
         sorted(
-            element
+            entry
             for each in snapshots
-            for element in (*each.lists.get("plain", ()), *each.zsets.get("ordered", {}))
+            for entry in (*each.lists.get("plain", ()), *each.zsets.get("ordered", {}))
         )
         for snapshots in (before, after)
     ]
@@ -231,15 +231,15 @@ async def test_groups_go_on_in_order(make_world: Callable[[int], World]) -> None
         for _ in range(100):
             claims = await daemon.claim("grouped", "w1", "w2")
             for claim in claims:
-                element = claim.element.decode().partition("~")[0]
-                ran.setdefault(str(claim.task.group), []).append(element[17:])
+                entry = claim.entry.decode().partition("~")[0]
+                ran.setdefault(str(claim.task.group), []).append(entry[17:])
             if not claims:
                 break
             await daemon.complete(*claims)
     parked = {group for each in world.read(5) for group in each.fields("parked")}
-    for group, elements in lanes.items():
+    for group, entries in lanes.items():
         if group not in parked and not group.startswith(("held", "burst")):
-            assert ran[group] == [element[17:] for element in reversed(elements)]
+            assert ran[group] == [entry[17:] for entry in reversed(entries)]
 
 
 async def test_a_burst_goes_on_where_it_was_moved_to(make_world: Callable[[int], World]) -> None:

@@ -31,7 +31,7 @@ from groupflow.store.settlements import Complete, Release
 from tests.deadlines import deadline
 from tests.operate.spread import Spread
 from tests.store.bench import Bench, arrival, bury
-from tests.store.life import pass_time, retry
+from tests.store.task_state import pass_time, retry
 from tests.store.test_debounce import changed
 
 

@@ -11,14 +11,14 @@ import orjson
 import pytest
 
 from groupflow.operate.tasks import find_task
-from groupflow.pools import dispenser
+from groupflow.pools import pullers
 from groupflow.store.claims import Answer
 from groupflow.store.enqueue import Arrival
-from groupflow.store.pulling import Pulling, Visit
+from groupflow.store.pulling import Poll, Pulling
 from groupflow.store.settlements import Settlement
 from tests.pools.conftest import Shop
 from tests.pools.shop import COURIER, LEASE, LOOKER, OTHER, TOKEN, Worker, as_, ids, lines, said
-from tests.store.life import pass_time
+from tests.store.task_state import pass_time
 from tests.store.test_pools import pooled
 
 
@@ -76,12 +76,12 @@ async def test_large_bodies_are_settled_a_few_at_a_time(
     """Redis frees each body while the script goes on, and nobody else is answered meanwhile."""
     written, exchange = list[int](), Pulling.exchange
 
-    async def counted(store: Pulling, visit: Visit, settlements: Sequence[Settlement]) -> Answer:
+    async def counted(store: Pulling, poll: Poll, settlements: Sequence[Settlement]) -> Answer:
         written.append(len(settlements))
-        return await exchange(store, visit, settlements)
+        return await exchange(store, poll, settlements)
 
     monkeypatch.setattr(Pulling, "exchange", counted)
-    monkeypatch.setattr(dispenser, "FREED", 150)
+    monkeypatch.setattr(pullers, "FREED", 150)
     await shop.spread.put(*(body(pooled(f"p{n}"), b"x" * 100) for n in range(10)))
     anna = Worker(shop.api)
     assert set(await anna.done(*await anna.claim(10))) == {"accepted"}
@@ -169,7 +169,7 @@ async def test_silence_takes_all_away(shop: Shop) -> None:
     assert await anna.done(*tasks) == ["stale", "stale"]
     assert (await shop.api.post(f"{anna.path}/renewal")).json()["fences"] == []
     ran = []
-    while given := await carl.claim(5):  # of each partition a suspect at a time
+    while given := await carl.claim(5):  # of each partition a quarantined task at a time
         ran += [(task["id"], task["crashes"]) for task in given]
         assert {*await carl.done(*given)} == {"accepted"}
     assert sorted(ran) == [("x", 1), ("y", 1)]

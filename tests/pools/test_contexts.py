@@ -8,7 +8,7 @@ from typing import Any
 from groupflow.store.enqueue import Arrival
 from tests.pools.conftest import Shop
 from tests.pools.shop import Worker, api_of, said
-from tests.store.life import letter, pass_time
+from tests.store.task_state import letter, pass_time
 from tests.store.test_pools import pooled
 
 # Of one tenant 1,000 bytes.

@@ -126,7 +126,7 @@ async def test_no_lie_breaks_a_promise(shop: Shop, seed: int) -> None:
         await shop.api.delete(f"/couriers/workers/w{n}")
     liars.known.clear()
     for bench in shop.spread.benches:  # no innocent is to be buried for what liars did
-        for key in bench.raw.scan_iter(bench.keys("life", "*")):
+        for key in bench.raw.scan_iter(bench.keys("task_state", "*")):
             bench.raw.hset(key, "due", 0)
     for _ in range(1000):
         before = sum(liars.accepted.values())

@@ -17,7 +17,7 @@ from groupflow.scans.shards import Shards, Stores
 from groupflow.store.given import Claim
 from groupflow.store.scans import Record, group_of
 from tests.store.bench import Bench, Daemon
-from tests.store.life import pass_time
+from tests.store.task_state import pass_time
 
 POLICIES = Policies(RetryPolicy(), {})
 
@@ -86,7 +86,7 @@ class Machine:
     async def state(self, index: int = 0) -> dict[str, Any]:
         """What a shard's task carries."""
         id_ = (await self.record()).id_of(index)
-        found: Any = self.bench.raw.hget(self.bench.keys("life", id_), "context")
+        found: Any = self.bench.raw.hget(self.bench.keys("task_state", id_), "context")
         state: dict[str, Any] = orjson.loads(found)
         return state
 

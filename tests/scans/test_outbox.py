@@ -100,10 +100,10 @@ def _check(rig: Rig, written: int) -> None:
     Intake drops what was published again, by its id, and keeps the order of the rest.
     """
     rig.until(lambda: rig.raw.llen(rig.keys("plain")) >= written, "all messages")
-    elements: list[bytes] = rig.raw.lrange(rig.keys("plain"), 0, -1)
+    entries: list[bytes] = rig.raw.lrange(rig.keys("plain"), 0, -1)
     order: dict[str, list[int]] = defaultdict(list)
-    for element in reversed(elements):
-        id_ = element[17:].decode()
+    for entry in reversed(entries):
+        id_ = entry[17:].decode()
         envelope: bytes = rig.raw.hget(rig.keys("tasks"), id_)
         aggregate = orjson.loads(envelope.partition(b"\n")[2])["of"]
         order[aggregate].append(int(id_.removeprefix("outbox:")))

@@ -20,7 +20,7 @@ from tests.operate.spread import Spread
 from tests.scans.machine import POLICIES
 from tests.scans.table import Table, scan_of
 from tests.store.bench import Daemon
-from tests.store.life import pass_time
+from tests.store.task_state import pass_time
 
 SHARDS = 7
 

@@ -15,7 +15,7 @@ from groupflow.store.scans import RowDeath, scope_of
 from tests.scans.machine import Machine
 from tests.scans.table import Table, scan_of
 from tests.store.bench import Bench
-from tests.store.life import letter, pass_time, redrive
+from tests.store.task_state import letter, pass_time, redrive
 
 
 @pytest.mark.parametrize("find", [True, False])

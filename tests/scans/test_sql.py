@@ -254,7 +254,7 @@ async def test_a_table_without_a_status(bench: Bench, orders: Orders) -> None:
 
 
 async def test_a_redriven_order(bench: Bench, orders: Orders) -> None:
-    from tests.store.life import redrive
+    from tests.store.task_state import redrive
 
     await orders.fill(1)
     scan, broken = orders.scan(max_attempts=1), [True]

@@ -11,7 +11,7 @@ from groupflow.core.outcome import Done
 from tests.scans.machine import Machine
 from tests.scans.table import Table, scan_of
 from tests.store.bench import Bench, arrival
-from tests.store.life import pass_time
+from tests.store.task_state import pass_time
 
 
 async def test_a_wake_ends_the_sleep(bench: Bench) -> None:

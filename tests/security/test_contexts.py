@@ -58,7 +58,7 @@ async def test_contexts_of_one_tenant_stop_nobody_s_intake(tmp_path: Path) -> No
             assert status.carried_bytes <= MAX_MEMORY / 4
             assert 1 < bench.count("advanced") < TASKS / 10
             assert bench.count("advanced") + bench.count("retried") == TASKS + 1
-            assert bench.raw.hget(bench.keys("life", "b0"), "stage") == b"two"
+            assert bench.raw.hget(bench.keys("task_state", "b0"), "stage") == b"two"
             backpressure = Backpressure(bench.client, max_waiting=10**6, max_memory=MAX_MEMORY)
             assert await backpressure.reason((await bench.take_in(arrival("c0"))).queued) == ""
             assert bench.audit() == []

@@ -44,7 +44,7 @@ from groupflow.operate.statistics import (
 from groupflow.operate.tasks import Tasks, find_task
 from groupflow.servers import RedisServer
 from groupflow.settings.model import Settings
-from groupflow.store.history import roll_history
+from groupflow.store.history import rotate_history
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Complete, Release, Retry
@@ -159,7 +159,7 @@ async def _everything(bench: Bench) -> None:  # noqa: PLR0915  it is a list
     await two.sessions.reap()
     await bench.client.run(Verb.PROMOTE, 100)
     for _ in range(3):
-        await roll_history(bench.client, keep=0.0, size=1)
+        await rotate_history(bench.client, keep=0.0, size=1)
     await two.work_off(["w1", "w2"])
     await two.sessions.leave()
 

@@ -152,7 +152,7 @@ def test_admission_never_raises(delivery: Delivery) -> None:
 
 
 async def _live_through(server: RedisServer, arrivals: Sequence[Arrival]) -> None:
-    """A life for these: taken in twice, claimed, done; judged on the way."""
+    """A task state for these: taken in twice, claimed, done; judged on the way."""
     bench = Bench(server.url)
     try:
         taken = await bench.enqueue(*arrivals)
@@ -175,7 +175,7 @@ async def _live_through(server: RedisServer, arrivals: Sequence[Arrival]) -> Non
 def _judge_keys(bench: Bench) -> None:
     keys = bench.keys
     whole = {key for _, key in keys.every()}
-    prefixes = tuple(keys(k) + ":" for k in ("lane", "lock", "life", "daemon", "worker"))
+    prefixes = tuple(keys(k) + ":" for k in ("lane", "lock", "task_state", "daemon", "worker"))
     for raw in bench.raw.scan_iter(match=f"*{keys.namespace}*", count=1000):
         name = raw.decode()
         assert name.startswith(prefixes) or name in whole, name

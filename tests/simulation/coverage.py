@@ -12,7 +12,7 @@ ROUND = ("partitions", "replicas", "oldest", "fair", "tenants", "anew")
 """What the namespace is like; and whether its server leads since less than a lease."""
 ACTORS = ("with operators", "with pullers", "with strangers", "with tenants")
 """Who takes part."""
-TASKS = ("staged", "retried", "suspect")
+TASKS = ("staged", "retried", "quarantined")
 """What runs in the process."""
 COLUMNS = (*RULES, *ROUND, *TASKS, *ACTORS)
 CELLS = [

@@ -8,8 +8,8 @@ from typing import Any
 from groupflow.broker.consumer import Consumer, Delivery
 from groupflow.core.errors import GroupflowError
 from groupflow.flow.entrance import Batch, Gate
-from groupflow.store.copies import Copies
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
+from groupflow.store.replica_wait import ReplicaWait
 from tests.simulation.damaging import Damage, Hits, Replaced
 
 
@@ -62,19 +62,19 @@ def _first_of_batch_lost(sound: Any, hits: Hits) -> Any:
 
 def _uncopied_is_copied(sound: Any, hits: Hits) -> Any:
     async def enqueue(self: Enqueuer, *args: Any) -> Enqueued:
-        copies, self._copies = self._copies, None
+        copies, self._replica_wait = self._replica_wait, None
         hits.hit(copies is not None)
         try:
             found: Enqueued = await sound(self, *args)
         finally:
-            self._copies = copies
+            self._replica_wait = copies
         return found
 
     return enqueue
 
 
 def _waits_for_no_copies(_sound: Any, hits: Hits) -> Any:
-    async def wait(self: Copies, _wire: Any) -> int:
+    async def wait(self: ReplicaWait, _wire: Any) -> int:
         hits.hit()
         return self.replicas
 
@@ -123,7 +123,7 @@ OF_INTAKE: tuple[Damage, ...] = (
     Replaced(
         "copied-late",
         "replicas that didn't answer count as having a batch",
-        Copies,
+        ReplicaWait,
         "wait",
         _waits_for_no_copies,
     ),

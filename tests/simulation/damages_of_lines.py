@@ -197,7 +197,7 @@ _PLACES: tuple[Damage, ...] = (
     Condition(
         "put-in-front",
         "what comes back goes to the head of its group, whatever stands before it",
-        ((r"if not head or arrival_of\(head\) > arrival then", "if true then"),),
+        ((r"if not head or sequence_of\(head\) > sequence then", "if true then"),),
     ),
     without(
         "without-its-first",
@@ -207,7 +207,7 @@ _PLACES: tuple[Damage, ...] = (
         "1",
         *ENDING,
     ),
-    without("plain-lost", "a plain task isn't put back", "ZADD", "suspect_plain", "1", *ENDING),
+    without("plain-lost", "a plain task isn't put back", "ZADD", "quarantined_plain", "1", *ENDING),
     Effect(
         "claimed-and-left",
         "the head that is claimed stays in its group",
@@ -244,7 +244,11 @@ _PLACES: tuple[Damage, ...] = (
         also="not claims",
     ),
     without(
-        "no-suspects", "a task with crashes waits among all others", "ZADD", "suspect_groups", "1"
+        "no-suspects",
+        "a task with crashes waits among all others",
+        "ZADD",
+        "quarantined_groups",
+        "1",
     ),
     without(
         "no-mark", "two suspects run on one daemon", "HSET", "daemon", "1", *EXCHANGE, also="claims"

@@ -58,7 +58,7 @@ _COUNTS: tuple[Damage, ...] = (
         "count-late",
         "bytes of what was delayed are never given back",
         "HDEL",
-        "life",
+        "task_state",
         "1",
         also="args[1] == 'delayed_bytes'",
     ),
@@ -66,13 +66,18 @@ _COUNTS: tuple[Damage, ...] = (
 
 _LIVES: tuple[Damage, ...] = (
     without(
-        "no-crash", "a crash isn't counted", "HINCRBY", "life", "1", also="args[1] == 'crashes'"
+        "no-crash",
+        "a crash isn't counted",
+        "HINCRBY",
+        "task_state",
+        "1",
+        also="args[1] == 'crashes'",
     ),
     without(
         "lost-is-crash",
         "a lost lease counts as a crash",
         "HINCRBY",
-        "life",
+        "task_state",
         "1",
         also="args[1] == 'lost_leases' and tonumber(args[2]) > 0",
     ),
@@ -80,21 +85,21 @@ _LIVES: tuple[Damage, ...] = (
         "crash-is-lost",
         "a death counts as a lost lease for good",
         "HINCRBY",
-        "life",
+        "task_state",
         "0",
         also="args[1] == 'lost_leases' and tonumber(args[2]) < 0",
     ),
     Effect(
         "attempt-forgotten",
         "a failed attempt isn't counted",
-        "command == 'HSET' and kind == 'life' and args[5] == 'attempt'",
+        "command == 'HSET' and kind == 'task_state' and args[5] == 'attempt'",
         "args[6] = 1 do return redis.call(command, key, unpack(args)) end",
         ("retry",),
     ),
     Effect(
         "stage-forgotten",
         "a task begins its first stage again",
-        "command == 'HSET' and kind == 'life' and args[5] == 'stage'",
+        "command == 'HSET' and kind == 'task_state' and args[5] == 'stage'",
         "args[5] = 'forgotten' do return redis.call(command, key, unpack(args)) end",
         ("advance",),
     ),
@@ -108,9 +113,15 @@ _LIVES: tuple[Damage, ...] = (
         *SETTLING,
         also="not claims",
     ),
-    without("task-gone", "a failed task's message is gone", "HSET", "life", "1", "bury"),
+    without("task-gone", "a failed task's message is gone", "HSET", "task_state", "1", "bury"),
     without(
-        "life-stays", "a done task's life stays", "DEL", "life", "1", *SETTLING, also="not claims"
+        "life-stays",
+        "a done task's life stays",
+        "DEL",
+        "task_state",
+        "1",
+        *SETTLING,
+        also="not claims",
     ),
     without("not-dead", "a dead letter isn't listed", "ZADD", "dead", "1"),
     without("run-stays", "a run is known beyond its end", "HDEL", "runs", "1"),
@@ -151,7 +162,7 @@ _IDS: tuple[Damage, ...] = (
         "a retried task replaces the newer one that waits",
         (
             (
-                r"is_replaced = other and arrival_of\(other\) > arrival_of\(element\)",
+                r"is_replaced = other and sequence_of\(other\) > sequence_of\(entry\)",
                 "is_replaced = false",
             ),
         ),

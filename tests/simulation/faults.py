@@ -27,7 +27,7 @@ CALLS: tuple[tuple[Verb, ...], ...] = (
     *((Verb.RETRY, Verb.ADVANCE, Verb.BURY),) * 2,
     (Verb.EXCHANGE,),
     (Verb.ENQUEUE,),
-    (Verb.REGISTER, Verb.LEAVE, Verb.VISIT),
+    (Verb.REGISTER, Verb.LEAVE, Verb.POLL),
     (Verb.RENEW, Verb.REAP, Verb.PROMOTE),
 )
 """Of which verbs one is on its way when a connection breaks, as often; of any, for the first."""

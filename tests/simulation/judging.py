@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from groupflow.core.scope import scope_of
-from groupflow.store.keys import ARRIVAL_DIGITS, Keys
+from groupflow.store.keys import SEQUENCE_DIGITS, Keys
 from groupflow.store.partitions import partition_of
 from tests.history.auditor import states_of
 from tests.history.events import Event, State
@@ -141,7 +141,7 @@ def _scopes(raw: Any, keys: Keys) -> Iterator[tuple[str, str]]:
     """The scope of each task that a partition knows."""
     found = read(raw, keys)
     for id_, line in found.finished.items():
-        yield id_, orjson.loads(line[ARRIVAL_DIGITS:])[-1]
+        yield id_, orjson.loads(line[SEQUENCE_DIGITS:])[-1]
     for id_, packed in found.tasks.items():
         yield id_, orjson.loads(packed.partition(b"\n")[0])[-1]
 

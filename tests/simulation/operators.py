@@ -19,7 +19,7 @@ from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.namespace import Namespace, check_number
 from groupflow.operate.redrive import Redriver
 from groupflow.operate.tasks import Tasks
-from groupflow.store.keys import split_element
+from groupflow.store.keys import split_entry
 from groupflow.store.partitions import open_partitions
 from tests.history.auditor import states_of
 from tests.history.events import Event, State
@@ -279,9 +279,9 @@ class Operators:
     def _delayed(self) -> list[str]:
         raw: Any = self._fleet.raw
         return sorted(
-            split_element(element)[1]
+            split_entry(entry)[1]
             for keys in self._fleet.partitions
-            for element in raw.zrange(keys("delayed"), 0, -1)
+            for entry in raw.zrange(keys("delayed"), 0, -1)
         )
 
     # Dead letters:

@@ -141,16 +141,16 @@ class Puller:
 
     async def _ask(self, pull: Pull, path: str, said: Any, *, is_heard: bool = True) -> Any:
         page = self._pages[int(pull.page * len(self._pages))]
-        sent, life = clock.now(), self._fleet.redis.life
+        sent, task_state = clock.now(), self._fleet.redis.task_state
         answer = await page.ask(path, self.name, said, is_lost=pull.is_lost)
         if is_heard:
-            self._heard(sent, life)
+            self._heard(sent, task_state)
         return answer
 
-    def _heard(self, sent: float, life: int) -> None:
+    def _heard(self, sent: float, task_state: int) -> None:
         """The store answered a call that pushed its lease back: so it has a session there."""
         self.look()
-        self._heard_at, self._life = sent, life
+        self._heard_at, self._life = sent, task_state
 
     def look(self) -> None:
         """What was not heard of for its lease it gave up by then."""
@@ -170,12 +170,12 @@ class Puller:
             self._give_back(self._held.values() if len(self._fleet.partitions) > 1 else newest)
         holding = len(self._held)
         wanted = {"limit": pull.limit, "wait": pull.patience, "holding": holding}
-        life = self._fleet.redis.life
+        task_state = self._fleet.redis.task_state
         answer = await self._ask(pull, f"POST {_WORKER}/claims", wanted)
         self._keep({_key_of(task) for task in answer["tasks"]})
         for task in answer["tasks"]:
             self._take(task)
-        if life != self._fleet.redis.life:
+        if task_state != self._fleet.redis.task_state:
             self.hand_over()  # some may be of the server before
 
     def _keep(self, keys: set[Key]) -> None:
@@ -251,15 +251,17 @@ class Puller:
             await self._say(pull, [*once.values()], settlements)
 
     async def _say(self, pull: Pull, those: Sequence[Having], settlements: list[Any]) -> None:
-        sent, heard_at, life = clock.now(), self._heard_at, self._life
+        sent, heard_at, task_state = clock.now(), self._heard_at, self._life
         firsts = [not have.said for have in those]
         for have in those:
             have.said += 1
-        life_now, path = self._fleet.redis.life, f"POST {_WORKER}/settlements"
+        task_state_now, path = self._fleet.redis.task_state, f"POST {_WORKER}/settlements"
         rows = await self._ask(pull, path, settlements, is_heard=False)
-        has_lease = clock.now() - heard_at < PULL_LEASE and life == self._fleet.redis.life
+        has_lease = (
+            clock.now() - heard_at < PULL_LEASE and task_state == self._fleet.redis.task_state
+        )
         if any(row.verdict == "accepted" for row in rows):  # else it may have no session any more
-            self._heard(sent, life_now)
+            self._heard(sent, task_state_now)
         for have, row, is_first in zip(those, rows, firsts, strict=True):
             was_held = self._held.pop((have.id, have.fence), None) is not None
             if row.verdict == "accepted":

@@ -189,7 +189,7 @@ class SimulatedRedis:
         """Scripts that this server has been given."""
         self.id = "1" * 40
         """As Redis names who leads."""
-        self.life = 1
+        self.task_state = 1
         """How often it has begun."""
         self.on_restart: Callable[[], None] = lambda: None
         self.began = 0.0
@@ -228,8 +228,8 @@ class SimulatedRedis:
     def restart(self) -> None:
         """Another life of the server: another name, no scripts, no connections."""
         self.on_restart()
-        self.life += 1
-        self.id = f"{self.life:x}" * 40
+        self.task_state += 1
+        self.id = f"{self.task_state:x}" * 40
         self.id = self.id[:40]
         self.known = frozenset()
         self.replica_hears = True

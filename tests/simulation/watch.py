@@ -117,7 +117,7 @@ class Watch:
         for event in own:
             features |= {"staged"} if "#" in event.id else set()
             features |= {"retried"} if event.attempt > 1 else set()
-            features |= {"suspect"} if event.crashes else set()
+            features |= {"quarantined"} if event.crashes else set()
         kinds = {kind_of(event.group) for event in own}
         self.deaths.append(
             Death(frozenset({HANDLES} & process.was_at), frozenset(features | kinds))

@@ -145,7 +145,7 @@ class Bench:
     def lane(self, group: str) -> list[str]:
         """The ids in a group's lane, the next one first."""
         found: Any = self.raw.lrange(self.keys("lane", group), 0, -1)
-        return [element[17:].decode() for element in reversed(found)]
+        return [entry[17:].decode() for entry in reversed(found)]
 
     def dump(self) -> dict[bytes, Any]:
         """Everything in the namespace, as it is, to be compared."""
@@ -351,4 +351,4 @@ def ids(claims: Sequence[Claim]) -> list[str]:
 def with_fence(claim: Claim, fence: int) -> Claim:
     """The same claim under another fence."""
     task: Task = replace(claim.task, fence=fence)
-    return Claim(claim.slot, fence, claim.element, task, claim.rule, claim.errors)
+    return Claim(claim.slot, fence, claim.entry, task, claim.rule, claim.errors)

@@ -8,7 +8,7 @@ import pytest
 
 from groupflow.servers import RedisServer
 from tests.store.bench import Bench
-from tests.store.life import Order
+from tests.store.task_state import Order
 
 
 @pytest.fixture

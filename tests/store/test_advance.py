@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.store.bench import Bench, arrival
-from tests.store.life import FAILURE, POOLS, advance, fill, pass_time, retry
+from tests.store.task_state import FAILURE, POOLS, advance, fill, pass_time, retry
 
 
 async def test_a_stage_that_holds_is_the_next_of_its_group(shop: Bench) -> None:

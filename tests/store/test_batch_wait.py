@@ -9,7 +9,7 @@ from groupflow.operate.groups import Groups
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Proceed, Retry
 from tests.store.bench import Bench, Daemon, arrival, ids
-from tests.store.life import promote
+from tests.store.task_state import promote
 
 BATCH = {"rule": 3}
 

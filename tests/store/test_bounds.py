@@ -57,7 +57,7 @@ async def test_strangers_text_is_only_text(bench: Bench, text: str) -> None:
     claims[0] = await daemon.claim_one(worker="w0")
     bench.with_faults = True
     await daemon.register()
-    for claim in claims:  # suspects all of them, which come one by one
+    for claim in claims:  # quarantined tasks all of them, which come one by one
         again = await daemon.claim_one(worker=claim.slot)
         assert again.task.id in ids(claims)
         await daemon.settle(bury(again, text))
@@ -134,7 +134,7 @@ async def _reap(bench: Bench, daemon: Daemon) -> object:
 
 
 async def _roll(bench: Bench, _: Daemon) -> object:
-    await bench.client.run(Verb.ROLL, 3_600_000_000, 100)
+    await bench.client.run(Verb.ROTATE, 3_600_000_000, 100)
     return None
 
 
@@ -277,7 +277,7 @@ async def test_full_memory_lets_everything_else_go_on(bench: Bench) -> None:
         assert len((await other.sessions.reap())[1]) == 2
         await daemon.register()
         await bench.status()
-        await bench.client.run(Verb.ROLL, 3_600_000_000, 1)
+        await bench.client.run(Verb.ROTATE, 3_600_000_000, 1)
         await daemon.work_off()
         await daemon.sessions.leave()
     assert bench.judge_drained() == []

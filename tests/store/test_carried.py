@@ -20,7 +20,7 @@ from groupflow.store.pulling import PLACES
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Bury, Complete, Proceed, Retry, calls_of
 from tests.store.bench import Bench, Daemon, arrival, bury
-from tests.store.life import FAILURE, POOLS, Bounded, fill, letter, pass_time, retry
+from tests.store.task_state import FAILURE, POOLS, Bounded, fill, letter, pass_time, retry
 from tests.store.test_pools import POOL, Worker, pooled
 
 KILO = 1000
@@ -119,7 +119,7 @@ async def test_what_ends_is_taken_off_once(shop: Bench, how: str) -> None:
         await daemon.settle(advance(claim))
         shop.raw.hdel(shop.keys("tasks"), "a0")
         assert await daemon.claim("grouped", "w1") == []
-        shop.raw.delete(shop.keys("life", "a0"))
+        shop.raw.delete(shop.keys("task_state", "a0"))
     else:
         await shop.enqueue(arrival("a1", "a"))
         assert await daemon.hop(claim) is not None

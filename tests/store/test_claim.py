@@ -98,8 +98,8 @@ async def test_lock_and_checkpoint_are_one_step(bench: Bench) -> None:
     assert bench.raw.ttl(bench.keys("lock", "a")) == -1, "a lease ends by a script, not by a key"
     checkpoint = bench.raw.hget(bench.keys("worker", "d1"), "w1")
     assert isinstance(checkpoint, bytes)
-    fence, _since, element, group = split_checkpoint(checkpoint)
-    assert (fence, element, group) == (claim.fence, claim.element, "a")
+    fence, _since, entry, group = split_checkpoint(checkpoint)
+    assert (fence, entry, group) == (claim.fence, claim.entry, "a")
 
 
 async def test_same_worker_gets_the_same_claim(bench: Bench) -> None:
@@ -108,7 +108,7 @@ async def test_same_worker_gets_the_same_claim(bench: Bench) -> None:
     await bench.enqueue(arrival("b0", "b"))
     daemon = await bench.daemon()
     once, again = await daemon.claim_one(), await daemon.claim_one()
-    assert (once.task, once.element) == (again.task, again.element)
+    assert (once.task, once.entry) == (again.task, again.entry)
     plain, repeated = await daemon.claim("plain", "w2"), await daemon.claim("plain", "w2", "w3")
     assert [plain[0].task, "p1"] == [repeated[0].task, repeated[1].task.id]
     assert ids(await daemon.claim("grouped", "w1", "w4")) == ["a0", "b0"]

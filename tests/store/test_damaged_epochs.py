@@ -173,14 +173,14 @@ DAMAGES = [
     Damage(
         "fences that go on below what a daemon has seen",
         Verb.REGISTER,
-        "if behind > 0 then call('INCRBY', K.fence, behind) end\n  if shown.arrival",
+        "if behind > 0 then call('INCRBY', K.fence, behind) end\n  if shown.sequence",
         "if shown.arrival",
         test_epochs.test_no_fence_comes_twice_though_the_clock_has_gone_back,
     ),
     Damage(
         "arrivals that go on below what a daemon has seen",
         Verb.RENEW,
-        "call('HSET', K.count, 'arrival', digits(shown.arrival))",
+        "call('HSET', K.count, 'sequence', digits(shown.sequence))",
         "",
         test_epochs.test_arrivals_go_on_above_what_was_seen,
     ),

@@ -39,8 +39,8 @@ DAMAGES = [
     Damage(
         "a task that runs now and counts as delayed",
         OperatorVerb.RUN_NOW,
-        "remove_delay(id)\nlocal element",
-        "local element",
+        "remove_delay(id)\nlocal entry",
+        "local entry",
         same(DELAYED.test_a_delay_counts_until_it_is_over, "g", False),
     ),
     Damage(
@@ -60,7 +60,7 @@ DAMAGES = [
     Damage(
         "a letter crowded out behind a delay that has to be read whole",
         Verb.ENQUEUE,
-        "call('HSET', life, 'type', task_type, 'tenant', tenant, 'scope', m.scope)",
+        "call('HSET', task_state, 'type', task_type, 'tenant', tenant, 'scope', m.scope)",
         "",
         same(DELAYED.test_what_is_crowded_out_behind_a_delay_is_known_without_its_body),
     ),
@@ -158,7 +158,7 @@ DAMAGES = [
     Damage(
         "a redriven letter that knows a place still",
         OperatorVerb.REDRIVE,
-        "call('HDEL', life, 'offset', 'archived_as')",
+        "call('HDEL', task_state, 'offset', 'archived_as')",
         "",
         same(DEAD.test_a_body_leaves_once_and_comes_back_by_a_redrive),
     ),
@@ -249,28 +249,28 @@ DAMAGES = [
     Damage(
         "context that stays behind its body",
         OperatorVerb.ARCHIVE,
-        "call('HDEL', life, 'errors', 'context')",
+        "call('HDEL', task_state, 'errors', 'context')",
         "",
         same(test_archiving.test_errors_and_context_count_leave_and_come_back),
     ),
     Damage(
         "a redrive without its context",
         OperatorVerb.REDRIVE,
-        "call('HSET', life, 'context', ARGV[11])",
+        "call('HSET', task_state, 'context', ARGV[11])",
         "",
         same(test_archiving.test_errors_and_context_count_leave_and_come_back),
     ),
     Damage(
         "a redrive without its errors",
         OperatorVerb.REDRIVE,
-        "call('HSET', life, 'errors', ARGV[10])",
+        "call('HSET', task_state, 'errors', ARGV[10])",
         "",
         same(test_archiving.test_errors_and_context_count_leave_and_come_back),
     ),
     Damage(
         "a stub that is kept as a large hash",
         OperatorVerb.ARCHIVE,
-        "call('DEL', life)",
+        "call('DEL', task_state)",
         "",
         same(test_archiving.test_what_stays_of_an_archived_letter_is_small),
     ),

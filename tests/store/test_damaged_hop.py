@@ -21,7 +21,7 @@ def _meanwhile(what: object) -> Seen:
 DAMAGES = [
     _damage(
         "past_an_older_one",
-        "not has_life(next_one) and",
+        "not has_state(next_one) and",
         "",
         _meanwhile(hop._put_an_older_one_in_front),
     ),
@@ -33,8 +33,8 @@ DAMAGES = [
     ),
     _damage(
         "past_the_oldest",
-        "call('EXISTS', K.ready, K.suspect_groups,",
-        "call('EXISTS', K.suspect_groups,",
+        "call('EXISTS', K.ready, K.quarantined_groups,",
+        "call('EXISTS', K.quarantined_groups,",
         same(hop.test_the_oldest_group_goes_first, "b", False),
     ),
     *(
@@ -42,7 +42,7 @@ DAMAGES = [
         for key, what in {
             "paused_all": hop._pause_all,
             "recovering": hop._recover,
-            "suspect_groups": hop._suspect,
+            "quarantined_groups": hop._quarantined,
         }.items()
     ),
     _damage(

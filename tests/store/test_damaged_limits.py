@@ -35,7 +35,7 @@ DAMAGES = [
     Damage(
         "a batch that waits for nothing",
         Verb.ENQUEUE,
-        "return arrival_of(head) + wait",
+        "return sequence_of(head) + wait",
         "return 0",
         test_batch_wait.test_fewer_wait_and_the_last_one_ends_it,
     ),
@@ -56,7 +56,7 @@ DAMAGES = [
     Damage(
         "what a pool's workers pull waits for a batch",
         Verb.ENQUEUE,
-        "call('HEXISTS', K.life .. id_of(head), 'pool') == 1",
+        "call('HEXISTS', K.task_state .. id_of(head), 'pool') == 1",
         "false",
         test_batch_wait.test_in_a_pool_nothing_waits,
     ),
@@ -150,7 +150,7 @@ DAMAGES = [
     Damage(
         "a large message whose rule isn't noted",
         Verb.ENQUEUE,
-        "if facts[3] and facts[3] ~= '' then call('HSET', life, 'rule', facts[3]) end",
+        "if facts[3] and facts[3] ~= '' then call('HSET', task_state, 'rule', facts[3]) end",
         "",
         test_limits.test_a_large_message_has_its_limit_too,
     ),
@@ -302,14 +302,14 @@ DAMAGES = [
     Damage(
         "a run behind one with a limit",
         Verb.EXCHANGE,
-        "if run and may_follow(element) then",
+        "if run and may_follow(entry) then",
         "if run then",
         same(test_limits.test_nothing_that_has_a_limit_is_of_a_run, 0),
     ),
     Damage(
         "a run of what has a limit",
         Verb.EXCHANGE,
-        " or not may_follow(elements[i]) then",
+        " or not may_follow(entries[i]) then",
         " then",
         same(test_limits.test_nothing_that_has_a_limit_is_of_a_run, 1),
     ),

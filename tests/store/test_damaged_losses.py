@@ -14,7 +14,7 @@ DAMAGES = [
     Damage(
         "a lost lease that is a death at once",
         Verb.REAP,
-        "call('HINCRBY', K.life .. id, 'lost_leases', 1)",
+        "call('HINCRBY', K.task_state .. id, 'lost_leases', 1)",
         "",
         same(test_lost_leases.test_it_is_no_crash_and_costs_no_time, "grouped"),
     ),
@@ -105,7 +105,7 @@ DAMAGES = [
     Damage(
         "a death of a task that is another one since",
         Verb.REGISTER,
-        "if tonumber(call('HGET', life, 'lost_leases') or 0) > 0 then",
+        "if tonumber(call('HGET', task_state, 'lost_leases') or 0) > 0 then",
         "if true then",
         test_lost_leases.test_what_ended_meanwhile_stays_ended,
     ),

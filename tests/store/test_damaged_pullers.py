@@ -13,14 +13,14 @@ from tests.store.damage import Damage, assert_seen, same
 DAMAGES = [
     Damage(
         "a pool that is never full",
-        Verb.VISIT,
+        Verb.POLL,
         "if most > 0 and call('ZCARD', leases) >= most",
         "if false",
         test_pullers.test_a_pool_has_no_more_workers_than_it_may,
     ),
     Damage(
         "a bound for those who are in",
-        Verb.VISIT,
+        Verb.POLL,
         "if not session then",
         "if tonumber(ARGV[6]) > 0 and call('ZCARD', leases) > tonumber(ARGV[6]) then "
         "return without('FULL') end if not session then",
@@ -28,14 +28,14 @@ DAMAGES = [
     ),
     Damage(
         "a worker that is in its own way",
-        Verb.VISIT,
+        Verb.POLL,
         "hand_over(daemon, now, ends >= now and 'lived' or 'died', MOST_TAKEN)",
         "{}, call('DEL', key)",
         test_pullers.test_a_lower_bound_ends_no_session,
     ),
     Damage(
         "workers in a pool that who reaps doesn't know",
-        Verb.VISIT,
+        Verb.POLL,
         "call('HSETNX', K.pools, pool, digits(now)) -- so",
         "-- so",
         same(test_pullers.test_whose_session_ends_makes_room, "is reaped"),
@@ -56,7 +56,7 @@ DAMAGES = [
     ),
     Damage(
         "a worker that holds nothing and is counted",
-        Verb.VISIT,
+        Verb.POLL,
         "if tonumber(held) <= 0",
         "if false",
         test_pullers.test_what_is_held_is_counted_through_all_its_ends,

@@ -33,7 +33,7 @@ DAMAGES = [
     ),
     _damage(
         "what_is_done_left_in_the_lane",
-        "for i = first + 1, last do leaving[#leaving + 1] = elements[i] end",
+        "for i = first + 1, last do leaving[#leaving + 1] = entries[i] end",
         "",
         runs.test_a_run_is_settled_piece_by_piece,
     ),
@@ -111,13 +111,13 @@ DAMAGES = [
     ),
     _damage(
         "past_an_older_task",
-        "or (head and arrival_of(head) < arrival_of(next_one))",
+        "or (head and sequence_of(head) < sequence_of(next_one))",
         "",
         runs.test_an_older_task_waits_for_the_end_of_the_run,
     ),
     _damage(
         "a_claim_that_takes_what_has_a_life",
-        "if has_life(elements[i]) or",
+        "if has_state(entries[i]) or",
         "if",
         runs.test_what_has_a_life_ends_a_run,
         Verb.EXCHANGE,
@@ -145,14 +145,14 @@ DAMAGES = [
     ),
     _damage(
         "a_retry_that_keeps_the_reach",
-        "  if group ~= '' then call('HDEL', K.runs, group) end\n  unmark_ended",
-        "  unmark_ended",
+        "  if group ~= '' then call('HDEL', K.runs, group) end\n  end_quarantine_of",
+        "  end_quarantine_of",
         runs.test_a_failure_is_settled_before_anything_else_begins,
         Verb.RETRY,
     ),
     _damage(
         "a_drop_of_what_runs",
-        "if group ~= '' and is_of_run(element) then return false end",
+        "if group ~= '' and is_of_run(entry) then return false end",
         "",
         runs.test_a_task_of_a_run_is_not_dropped,
         OperatorVerb.DROP_WAITING,

@@ -219,13 +219,13 @@ DAMAGES = [
         "hand_over_that_forgets_the_crash",
         "S5",
         _HAND_OVERS,
-        rule="if command == 'HINCRBY' and is(key, K.life) then return 1 end",
+        rule="if command == 'HINCRBY' and is(key, K.task_state) then return 1 end",
     ),
     _damage(
         "hand_over_that_loses_plain_tasks",
         "S1",
         _HAND_OVERS,
-        rule="if command == 'ZADD' and key == K.suspect_plain then return 1 end",
+        rule="if command == 'ZADD' and key == K.quarantined_plain then return 1 end",
     ),
     _damage(
         "hand_over_that_keeps_the_claims",

@@ -1,4 +1,4 @@
-"""What holds suspects apart, damaged on purpose: the tests of `test_suspects` see each damage.
+"""What holds quarantined tasks apart, damaged on purpose: the tests of `test_suspects` see each damage.
 
 What a damage is, and when it is seen: `tests.store.damage`.
 """
@@ -17,14 +17,14 @@ DAMAGES = [
     Damage(
         "suspects side by side in a pool",
         Verb.EXCHANGE,
-        "if mark then return nil end",
+        "if quarantine then return nil end",
         "",
         same(test_suspects.test_a_daemon_runs_one_at_a_time, "plain"),
     ),
     Damage(
         "suspects side by side in two pools",
         Verb.EXCHANGE,
-        "if mark then return nil end",
+        "if quarantine then return nil end",
         "",
         test_suspects.test_one_of_both_pools,
     ),
@@ -32,7 +32,7 @@ DAMAGES = [
         Damage(
             f"a {pool} suspect without its mark",
             Verb.EXCHANGE,
-            "mark_suspect(daemon, claims, now)",
+            "note_quarantined(daemon, claims, now)",
             "",
             same(test_suspects.test_a_daemon_runs_one_at_a_time, pool),
         )
@@ -42,8 +42,8 @@ DAMAGES = [
         Damage(
             f"a mark for what was passed over, {pool}",
             Verb.EXCHANGE,
-            "if is_suspects and number > #passed then",
-            "if is_suspects then",
+            "if are_quarantined and number > #passed then",
+            "if are_quarantined then",
             same(test_suspects.test_one_whose_envelope_is_gone_is_passed_over, pool),
         )
         for pool in ("plain", "grouped")
@@ -51,16 +51,16 @@ DAMAGES = [
     Damage(
         "a suspect with company",
         Verb.EXCHANGE,
-        "suspect and { suspect } or next_elements(#idle)",
-        "next_elements(#idle - (suspect and 1 or 0))"
-        "\nif suspect then table.insert(elements, 1, suspect) end",
+        "quarantined and { quarantined } or next_entries(#idle)",
+        "next_entries(#idle - (quarantined and 1 or 0))"
+        "\nif quarantined then table.insert(entries, 1, quarantined) end",
         same(test_suspects.test_a_daemon_runs_one_at_a_time, "plain"),
     ),
     Damage(
         "suspects that come last",
         Verb.EXCHANGE,
-        "local suspect = take_suspect(",
-        "local suspect = call('ZCARD', K.ready) == 0 and take_suspect(",
+        "local quarantined = take_quarantined(",
+        "local quarantined = call('ZCARD', K.ready) == 0 and take_quarantined(",
         same(test_suspects.test_a_daemon_runs_one_at_a_time, "grouped"),
     ),
     *(
@@ -72,45 +72,45 @@ DAMAGES = [
             same(test_suspects.test_its_end_lets_the_next_one_run, ending),
         )
         for ending, verb, sound in (
-            ("complete", Verb.EXCHANGE, "        unmark_ended(daemon, fence)\n"),
-            ("release", Verb.EXCHANGE, "\n  unmark_ended(daemon, fence)\n"),
-            ("retry", Verb.RETRY, "\n  unmark_ended(daemon, fence)\n"),
-            ("advance", Verb.ADVANCE, "\n  unmark_ended(daemon, fence)\n"),
-            ("bury", Verb.BURY, "\n  unmark_ended(daemon, fence)\n"),
+            ("complete", Verb.EXCHANGE, "        end_quarantine_of(daemon, fence)\n"),
+            ("release", Verb.EXCHANGE, "\n  end_quarantine_of(daemon, fence)\n"),
+            ("retry", Verb.RETRY, "\n  end_quarantine_of(daemon, fence)\n"),
+            ("advance", Verb.ADVANCE, "\n  end_quarantine_of(daemon, fence)\n"),
+            ("bury", Verb.BURY, "\n  end_quarantine_of(daemon, fence)\n"),
         )
     ),
     Damage(
         "an end without a wake",
         Verb.RETRY,
-        "elseif call('EXISTS', K.suspect_plain, K.suspect_groups) > 0 then\n    wake()",
+        "elseif call('EXISTS', K.quarantined_plain, K.quarantined_groups) > 0 then\n    wake()",
         "elseif false then\n    wake()",
         same(test_suspects.test_its_end_lets_the_next_one_run, "retry"),
     ),
     Damage(
         "an end without a wake of the other pool",
         Verb.EXCHANGE,
-        "call('EXISTS', K.suspect_plain, K.suspect_groups)",
-        "call('EXISTS', K.suspect_groups)",
+        "call('EXISTS', K.quarantined_plain, K.quarantined_groups)",
+        "call('EXISTS', K.quarantined_groups)",
         same(test_suspects.test_its_end_lets_the_next_one_run, "complete"),
     ),
     Damage(
         "a mark that anybody's end takes away",
         Verb.EXCHANGE,
-        "if not mark or sub(mark, 1, 16) ~= fence then return end",
-        "if not mark then return end",
+        "if not quarantine or sub(quarantine, 1, 16) ~= fence then return end",
+        "if not quarantine then return end",
         test_suspects.test_the_end_of_another_task_changes_nothing,
     ),
     Damage(
         "a mark that any burial takes away",
         Verb.BURY,
-        "if not mark or sub(mark, 1, 16) ~= fence then return end",
-        "if not mark then return end",
+        "if not quarantine or sub(quarantine, 1, 16) ~= fence then return end",
+        "if not quarantine then return end",
         test_suspects.test_the_end_of_another_task_changes_nothing,
     ),
     Damage(
         "a mark for ever",
         Verb.RENEW,
-        "if since and now - since >= lease then unmark(daemon) end",
+        "if since and now - since >= lease then end_quarantine(daemon) end",
         "",
         test_suspects.test_it_is_none_any_more_when_it_has_run_for_a_lease,
     ),
@@ -131,64 +131,64 @@ DAMAGES = [
     Damage(
         "a renewal that tells of no suspects",
         Verb.RENEW,
-        "if not mark then\n",
+        "if not quarantine then\n",
         "if false then\n",
         test_suspects.test_it_is_none_any_more_when_it_has_run_for_a_lease,
     ),
     Damage(
         "a renewal that tells of suspects which may not be claimed",
         Verb.RENEW,
-        "if not mark then\n",
+        "if not quarantine then\n",
         "if true then\n",
         test_suspects.test_it_is_none_any_more_when_it_has_run_for_a_lease,
     ),
     Damage(
         "a group that is ready for anybody though its head crashed",
         Verb.LEAVE,
-        "index_of(is_suspect and 'suspect_groups' or 'ready', pool)",
+        "index_of(is_quarantined and 'quarantined_groups' or 'ready', pool)",
         "index_of('ready', pool)",
         test_suspects.test_why_it_waits,
     ),
     Damage(
         "a plain task that is for anybody though it crashed",
         Verb.LEAVE,
-        "is_suspect and 'suspect_plain' or 'ordered'",
+        "is_quarantined and 'quarantined_plain' or 'ordered'",
         "'ordered'",
         same(test_suspects.test_a_daemon_runs_one_at_a_time, "plain"),
     ),
     Damage(
         "an advance that forgets the crash",
         Verb.ADVANCE,
-        "is_suspect and 'suspect_plain' or 'ordered'",
+        "is_quarantined and 'quarantined_plain' or 'ordered'",
         "'ordered'",
         same(test_suspects.test_it_stays_one_through_each_settlement, "plain"),
     ),
     Damage(
         "a promotion that forgets the crash",
         Verb.PROMOTE,
-        "is_suspect and 'suspect_plain' or 'ordered'",
+        "is_quarantined and 'quarantined_plain' or 'ordered'",
         "'ordered'",
         same(test_suspects.test_it_stays_one_through_each_settlement, "plain"),
     ),
     Damage(
         "a pause that leaves a suspect group ready",
         OperatorVerb.PAUSE,
-        "  if is_suspected(group) then call('ZREM', K.suspect_groups, group) end\n",
+        "  if is_in_quarantine(group) then call('ZREM', K.quarantined_groups, group) end\n",
         "",
         test_suspects.test_a_pause_holds_it,
     ),
     Damage(
         "a group that stays suspect behind another head",
         OperatorVerb.REDRIVE,
-        "  elseif is_suspected(group) then\n",
+        "  elseif is_in_quarantine(group) then\n",
         "  elseif false then\n",
         test_suspects.test_an_older_task_in_front_of_it,
     ),
     Damage(
         "a group that stays ready behind a suspect head",
         Verb.PROMOTE,
-        "elseif is_suspect then\n    call('ZREM', K.ready, group)\n",
-        "elseif is_suspect then\n",
+        "elseif is_quarantined then\n    call('ZREM', K.ready, group)\n",
+        "elseif is_quarantined then\n",
         test_suspects.test_it_comes_back_in_front_of_a_group_that_is_ready,
     ),
     Damage(
@@ -208,7 +208,7 @@ DAMAGES = [
     Damage(
         "a drop that looks for no suspect",
         OperatorVerb.DROP_WAITING,
-        "{ index_of('ordered', pool), index_of('suspect_plain', pool) }",
+        "{ index_of('ordered', pool), index_of('quarantined_plain', pool) }",
         "{ index_of('ordered', pool) }",
         same(test_suspects.test_one_that_waits_can_be_dropped, "plain"),
     ),

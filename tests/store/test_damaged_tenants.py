@@ -47,7 +47,7 @@ DAMAGES = [
     Damage(
         "a run of two tenants",
         Verb.EXCHANGE,
-        "and tenants().of(element) == tenant",
+        "and tenants().of(entry) == tenant",
         "",
         test_tenant_runs.test_a_run_is_one_tenants,
     ),
@@ -55,7 +55,7 @@ DAMAGES = [
         Damage(
             f"what a pool has in its tenant's line, by {verb}",
             verb,
-            " and call('HGET', K.life .. id_of(element), 'pool') then return nil end",
+            " and call('HGET', K.task_state .. id_of(entry), 'pool') then return nil end",
             " and false then return nil end",
             test_tenants.test_what_waits_in_a_pool_is_in_no_tenants_line,
         )

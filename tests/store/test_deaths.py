@@ -11,7 +11,7 @@ from groupflow.operate.dead import DeadLetters, Filter, remove_expired
 from groupflow.store.envelope import Envelope
 from groupflow.store.settlements import Bury, Complete, Retry
 from tests.store.bench import Bench, arrival, bury
-from tests.store.life import (
+from tests.store.task_state import (
     FAILURE,
     HOUR,
     fill,

@@ -19,12 +19,12 @@ from groupflow.operate.groups import Groups
 from groupflow.operate.listing import list_tasks
 from groupflow.operate.tasks import Tasks
 from groupflow.store.enqueue import Arrival
-from groupflow.store.history import roll_history
+from groupflow.store.history import rotate_history
 from groupflow.store.settlements import Advance, Complete, Release
 from tests.deadlines import deadline
 from tests.history.held_bytes import DELAY_COSTS
 from tests.store.bench import Bench, arrival, bury, ids
-from tests.store.life import HOUR, Standing, dead_ids, found, pass_time, redrive, retry, why
+from tests.store.task_state import HOUR, Standing, dead_ids, found, pass_time, redrive, retry, why
 from tests.store.test_limits import limited
 from tests.store.test_pools import POOL, Worker
 
@@ -42,9 +42,9 @@ def changed(
     return replace(plain, envelope=envelope, debounce=Debounce(QUIET, MOST))
 
 
-def life(bench: Bench, id_: str) -> dict[str, str]:
+def task_state(bench: Bench, id_: str) -> dict[str, str]:
     """What is noted of a task."""
-    noted: Any = bench.raw.hgetall(bench.keys("life", id_))
+    noted: Any = bench.raw.hgetall(bench.keys("task_state", id_))
     return {name.decode(): value.decode() for name, value in noted.items()}
 
 
@@ -58,7 +58,7 @@ def age_bursts(bench: Bench, seconds: float) -> None:
 
 def wait_of(bench: Bench, id_: str) -> float:
     """Seconds from now until a task is due; 0 where it is."""
-    due = int(life(bench, id_).get("due", 0))
+    due = int(task_state(bench, id_).get("due", 0))
     return max(0.0, (due - bench.server_time()) / MICROSECONDS)
 
 
@@ -89,7 +89,7 @@ async def test_a_burst_runs_once_with_the_newest(bench: Bench) -> None:
     await pass_time(bench)
     assert await daemon.work_off() == ["c3"]
     assert await bench.enqueue(*batch) == [False] * 3
-    await roll_history(bench.client, keep=HOUR, size=1)
+    await rotate_history(bench.client, keep=HOUR, size=1)
     assert await superseded(bench, "c1") == ["c2"]
     await daemon.sessions.leave()
     assert bench.judge_drained() == []
@@ -140,7 +140,7 @@ async def test_a_messages_own_delay_holds_where_it_is_longer(bench: Bench) -> No
     assert QUIET - SECOND < wait_of(bench, "c3") <= QUIET
     assert await superseded(bench, "c1", "c2") == ["c2", "c3"]
     late: Any = bench.raw.zscore(bench.keys("late"), "c3")
-    assert late == int(life(bench, "c3")["due"])
+    assert late == int(task_state(bench, "c3")["due"])
 
 
 @pytest.mark.parametrize("aside", [False, True])
@@ -260,8 +260,8 @@ async def test_a_retry_is_replaced_by_what_comes_after_it(shop: Bench, standing:
     await pass_time(shop)
     daemon = await shop.daemon()
     await daemon.settle(retry(await daemon.claim_one(), standing))
-    assert "latest" not in life(shop, "c1")
-    shop.raw.hset(shop.keys("life", "c1"), "crashes", 3)
+    assert "latest" not in task_state(shop, "c1")
+    shop.raw.hset(shop.keys("task_state", "c1"), "crashes", 3)
     await shop.enqueue(changed("c2"))
     assert await superseded(shop, "c1") == ["c2"]
     ended = await found(shop, "c1")

@@ -13,7 +13,7 @@ from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Complete, Settlement
 from tests.deadlines import deadline
 from tests.store.bench import Bench, arrival, bury
-from tests.store.life import HOUR, fill, found, pass_time, retry, why
+from tests.store.task_state import HOUR, fill, found, pass_time, retry, why
 
 
 async def test_a_real_due_time_is_obeyed_and_told(shop: Bench) -> None:

@@ -71,7 +71,7 @@ async def test_dead_on_arrival(bench: Bench) -> None:
     assert await bench.enqueue(arrival("a0", "a"), dead, arrival("a1", "a")) == [True] * 3
     status = await bench.status()
     assert (status.dead, status.buried_total, status.queued_grouped) == (1, 1, 2)
-    assert bench.raw.hget(bench.keys("life", "bad"), "reason") == b"not JSON"
+    assert bench.raw.hget(bench.keys("task_state", "bad"), "reason") == b"not JSON"
     packed = bench.raw.hget(bench.keys("tasks"), "bad")
     assert isinstance(packed, bytes)
     assert packed.endswith(b'\n{"id":"bad"}')

@@ -426,8 +426,8 @@ async def test_arrivals_go_on_above_what_was_seen(bench: Bench) -> None:
     daemon.session.seen.arrival = FAR
     await daemon.sessions.renew()
     await bench.enqueue(arrival("a0", "a"))
-    (element,) = bench.raw.lrange(bench.keys("lane", "a"), 0, -1)
-    assert int(element[:16]) > FAR
+    (entry,) = bench.raw.lrange(bench.keys("lane", "a"), 0, -1)
+    assert int(entry[:16]) > FAR
 
 
 async def test_a_daemon_shows_what_it_has_seen(bench: Bench) -> None:

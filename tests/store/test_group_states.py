@@ -62,7 +62,7 @@ async def test_ready_and_then_delayed_by_an_older_task(bench: Bench) -> None:
 async def test_fair_turns_are_told_by_the_clock_for_all_tasks(
     store_server: RedisServer, priority: float
 ) -> None:
-    """Also where each task has a life, and its group goes the longer way back to `ready`."""
+    """Also where each task has a task state, and its group goes the longer way back to `ready`."""
     bench = Bench(store_server.url, order="fair")
     try:
         tasks = [f"{group}{n}" for group in "ab" for n in range(3)]

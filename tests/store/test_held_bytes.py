@@ -40,7 +40,7 @@ def large(id_: str, group: str | None = None, size: int = KILO, **facts: object)
 
 def held_by(bench: Bench, id_: str) -> int:
     """What a dead letter counts; the auditor compares it with what it has."""
-    noted: Any = bench.raw.hget(bench.keys("life", id_), "dead_bytes")
+    noted: Any = bench.raw.hget(bench.keys("task_state", id_), "dead_bytes")
     return int(noted or 0)
 
 
@@ -167,7 +167,7 @@ class TestDelayed:
         done = await bench.enqueuer.enqueue([large("late", "g", delay=YEAR), letter, behind], LATE)
         assert done.crowded_out == frozenset()
         for id_ in ("own", "behind"):
-            assert bench.raw.hget(bench.keys("life", id_), "reason") == b"no type"
+            assert bench.raw.hget(bench.keys("task_state", id_), "reason") == b"no type"
         bench.events.clear()
 
     @pytest.mark.parametrize("verb", ["drop", "run_now"])
@@ -254,8 +254,8 @@ class TestDelayed:
         letter = await DeadLetters(bench.namespace).find("behind")
         assert letter is not None
         assert (letter.type, letter.group, letter.tenant) == ("t", "g", "42")
-        life: Any = bench.raw.hgetall(bench.keys("life", "behind"))
-        assert {b"type": b"t", b"tenant": b"42"}.items() <= life.items()
+        task_state: Any = bench.raw.hgetall(bench.keys("task_state", "behind"))
+        assert {b"type": b"t", b"tenant": b"42"}.items() <= task_state.items()
         assert bench.audit() == []
         bench.events.clear()  # it was taken in by the side door, as above
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from groupflow.store.history import roll_history
+from groupflow.store.history import rotate_history
 from tests.store.bench import Bench, arrival
 
 HOUR = 3600.0
@@ -26,46 +26,46 @@ async def _run_one(bench: Bench, id_: str) -> None:
 
 async def test_first_roll_begins_the_segment(bench: Bench) -> None:
     """Nothing is rolled before there is something to roll."""
-    assert not await roll_history(bench.client, keep=HOUR, size=10)
+    assert not await rotate_history(bench.client, keep=HOUR, size=10)
     assert bench.raw.hexists(bench.keys("segments"), "begun")
-    assert not await roll_history(bench.client, keep=HOUR, size=10)
+    assert not await rotate_history(bench.client, keep=HOUR, size=10)
 
 
 async def test_young_history_stays(bench: Bench) -> None:
     """Neither full nor aged: nothing happens."""
     await _run_one(bench, "p0")
-    await roll_history(bench.client, keep=HOUR, size=10)
+    await rotate_history(bench.client, keep=HOUR, size=10)
     _age(bench, HOUR / 2)
-    assert not await roll_history(bench.client, keep=HOUR, size=10)
+    assert not await rotate_history(bench.client, keep=HOUR, size=10)
     assert await bench.enqueue(arrival("p0")) == [False]
 
 
 async def test_id_is_known_for_the_whole_window(bench: Bench) -> None:
     """Over one roll an id is still a duplicate, over the second it is forgotten."""
-    await roll_history(bench.client, keep=HOUR, size=10)
+    await rotate_history(bench.client, keep=HOUR, size=10)
     await _run_one(bench, "p0")
     _age(bench, HOUR)
-    assert await roll_history(bench.client, keep=HOUR, size=10)
+    assert await rotate_history(bench.client, keep=HOUR, size=10)
     assert await bench.enqueue(arrival("p0")) == [False]
     _age(bench, HOUR / 2)
-    assert not await roll_history(bench.client, keep=HOUR, size=10)
+    assert not await rotate_history(bench.client, keep=HOUR, size=10)
     assert await bench.enqueue(arrival("p0")) == [False]
     _age(bench, HOUR / 2)
-    assert await roll_history(bench.client, keep=HOUR, size=10)
+    assert await rotate_history(bench.client, keep=HOUR, size=10)
     assert await bench.enqueue(arrival("p0")) == [True]
     bench.events.clear()  # one id, and by right two tasks
 
 
 async def test_full_segment_rolls_early_but_never_forgets_early(bench: Bench) -> None:
     """A size over the limit closes a segment; the one before stays for its window."""
-    await roll_history(bench.client, keep=HOUR, size=2)
+    await rotate_history(bench.client, keep=HOUR, size=2)
     await bench.enqueue(*(arrival(f"p{n}") for n in range(2)))
     daemon = await bench.daemon()
     await daemon.work_off()
-    assert await roll_history(bench.client, keep=HOUR, size=2)
+    assert await rotate_history(bench.client, keep=HOUR, size=2)
     await bench.enqueue(*(arrival(f"q{n}") for n in range(2)))
     await daemon.work_off()
-    assert not await roll_history(bench.client, keep=HOUR, size=2)
+    assert not await rotate_history(bench.client, keep=HOUR, size=2)
     assert await bench.enqueue(arrival("p0"), arrival("q0")) == [False, False]
     assert bench.raw.hlen(bench.keys("history_old")) == 2
     assert bench.raw.hlen(bench.keys("history_new")) == 2
@@ -73,45 +73,45 @@ async def test_full_segment_rolls_early_but_never_forgets_early(bench: Bench) ->
 
 async def test_at_most_two_segments_and_none_when_idle(bench: Bench) -> None:
     """An idle store ends up with no history at all."""
-    await roll_history(bench.client, keep=HOUR, size=10)
+    await rotate_history(bench.client, keep=HOUR, size=10)
     await _run_one(bench, "p0")
     for _ in range(4):
         _age(bench, 2 * HOUR)
-        await roll_history(bench.client, keep=HOUR, size=10)
+        await rotate_history(bench.client, keep=HOUR, size=10)
     assert not bench.raw.exists(bench.keys("history_new"), bench.keys("history_old"))
     bench.events.clear()  # what was forgotten can't be accounted for
 
 
 async def test_rolling_twice_is_rolling_once(bench: Bench) -> None:
     """Any number of daemons may roll: the second one finds nothing to do."""
-    await roll_history(bench.client, keep=HOUR, size=10)
+    await rotate_history(bench.client, keep=HOUR, size=10)
     await _run_one(bench, "p0")
     _age(bench, HOUR)
-    assert await roll_history(bench.client, keep=HOUR, size=10)
+    assert await rotate_history(bench.client, keep=HOUR, size=10)
     before = bench.dump()
-    assert not await roll_history(bench.client, keep=HOUR, size=10)
+    assert not await rotate_history(bench.client, keep=HOUR, size=10)
     assert bench.dump() == before
 
 
 async def test_an_empty_segment_that_has_aged_begins_again(bench: Bench) -> None:
     """Nothing is closed by it, and what ends next is not taken for old."""
-    await roll_history(bench.client, keep=HOUR, size=10)
+    await rotate_history(bench.client, keep=HOUR, size=10)
     before: Any = bench.raw.hgetall(bench.keys("segments"))
-    assert not await roll_history(bench.client, keep=HOUR, size=10)
+    assert not await rotate_history(bench.client, keep=HOUR, size=10)
     assert bench.raw.hgetall(bench.keys("segments")) == before
     _age(bench, 2 * HOUR)
-    assert not await roll_history(bench.client, keep=HOUR, size=10)
+    assert not await rotate_history(bench.client, keep=HOUR, size=10)
     assert not bench.raw.hexists(bench.keys("segments"), "closed")
     await _run_one(bench, "p0")
-    assert not await roll_history(bench.client, keep=HOUR, size=10)
+    assert not await rotate_history(bench.client, keep=HOUR, size=10)
 
 
 async def test_where_no_older_segment_is_kept_a_full_one_rolls_at_once(bench: Bench) -> None:
-    await roll_history(bench.client, keep=HOUR, size=1)
+    await rotate_history(bench.client, keep=HOUR, size=1)
     await _run_one(bench, "p0")
-    assert await roll_history(bench.client, keep=HOUR, size=1)
+    assert await rotate_history(bench.client, keep=HOUR, size=1)
     _age(bench, HOUR)
-    assert await roll_history(bench.client, keep=HOUR, size=1), "of nothing: the older one goes"
+    assert await rotate_history(bench.client, keep=HOUR, size=1), "of nothing: the older one goes"
     await _run_one(bench, "q0")
-    assert await roll_history(bench.client, keep=HOUR, size=1)
+    assert await rotate_history(bench.client, keep=HOUR, size=1)
     bench.events.clear()  # what was forgotten can't be accounted for

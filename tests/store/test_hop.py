@@ -10,7 +10,7 @@ from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.tasks import Tasks
 from groupflow.store.settlements import Complete
 from tests.store.bench import Bench, Daemon, arrival, bury, ids
-from tests.store.life import redrive
+from tests.store.task_state import redrive
 
 
 async def _hot(bench: Bench, number: int = 3) -> Daemon:
@@ -64,8 +64,8 @@ async def _end_the_lease(bench: Bench, _: Daemon) -> None:
     bench.expire("d1")
 
 
-async def _suspect(bench: Bench, _: Daemon) -> None:
-    """Somebody else's task becomes one: suspects go first."""
+async def _quarantined(bench: Bench, _: Daemon) -> None:
+    """Somebody else's task becomes one: quarantined tasks go first."""
     await bench.enqueue(arrival("z0", "z"))
     other = await bench.daemon("d2")
     other.drop(*await other.claim("grouped", "w1"))
@@ -79,14 +79,14 @@ async def _replace(bench: Bench, _: Daemon) -> None:
 
 
 async def _put_an_older_one_in_front(bench: Bench, _: Daemon) -> None:
-    """What has a life may be delayed, or a suspect, or large: an exchange knows of that."""
+    """What has a task state may be delayed, or a quarantined task, or large: an exchange knows of that."""
     await redrive(bench, "a0")
 
 
 @pytest.mark.parametrize(
     "meanwhile",
     [
-        *(_pause, _pause_all, _recover, _drop_the_rest, _end_the_lease, _suspect),
+        *(_pause, _pause_all, _recover, _drop_the_rest, _end_the_lease, _quarantined),
         *(_replace, _put_an_older_one_in_front),
     ],
     ids=lambda each: each.__name__.strip("_"),

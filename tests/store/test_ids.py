@@ -12,7 +12,7 @@ from groupflow.operate.dead import DeadLetters, remove_expired
 from groupflow.operate.tasks import Tasks, find_task
 from groupflow.store.enqueue import READ_WHOLE, Arrival, Enqueued, Enqueuer
 from groupflow.store.envelope import Envelope
-from groupflow.store.history import roll_history, sweep_renamed
+from groupflow.store.history import rotate_history, sweep_renamed
 from groupflow.store.keys import Keys
 from tests.store.bench import Bench, arrival, bury
 
@@ -36,10 +36,10 @@ async def taken(bench: Bench, one: Arrival) -> str | None:
     return enqueued.renamed.get(0, one.id) if enqueued.taken[0] else None
 
 
-async def roll_all(bench: Bench) -> None:
+async def rotate_all(bench: Bench) -> None:
     """Let everything that has ended be forgotten."""
     for _ in range(3):
-        await roll_history(bench.client, keep=0, size=1)
+        await rotate_history(bench.client, keep=0, size=1)
     while await sweep_renamed(bench.client):
         pass
 
@@ -80,7 +80,7 @@ async def test_the_largest_that_is_read_whole_is_known_by_its_envelope(bench: Be
     head = len(of(OURS, size=2).envelope.pack()) - 2
     await bench.enqueue(of(OURS, size=READ_WHOLE - head))
     assert bench.raw.hstrlen(bench.keys("tasks"), "order-1") == READ_WHOLE
-    assert not bench.raw.exists(bench.keys("life", "order-1"))
+    assert not bench.raw.exists(bench.keys("task_state", "order-1"))
     found = await find_task(bench.client, "order-1")
     assert found is not None
     assert (found.type, found.group, found.tenant) == ("t", "g", "42")
@@ -151,7 +151,7 @@ async def test_a_repeat_is_one_when_the_plain_id_is_forgotten(bench: Bench) -> N
     await bench.enqueue(garbage())
     real = await taken(bench, of(OURS))
     await drop(bench, "order-1")
-    await roll_all(bench)
+    await rotate_all(bench)
     assert await find_task(bench.client, "order-1") is None
     assert await taken(bench, of(OURS)) is None
     daemon = await bench.daemon()
@@ -159,7 +159,7 @@ async def test_a_repeat_is_one_when_the_plain_id_is_forgotten(bench: Bench) -> N
     assert await taken(bench, of(OURS)) is None
     await sweep_renamed(bench.client)
     assert bench.raw.hlen(bench.keys("renamed")) == 1
-    await roll_all(bench)
+    await rotate_all(bench)
     assert bench.raw.exists(bench.keys("renamed")) == 0, "nothing is left of it"
     assert await taken(bench, of(OURS)) == "order-1"
     bench.events.clear()  # an id that came again after all that is kept
@@ -195,7 +195,7 @@ async def test_what_is_over_is_its_scope_s_in_the_older_history_too(bench: Bench
     daemon = await bench.daemon()
     assert await daemon.work_off() == ["order-1"]
     while not bench.raw.exists(bench.keys("history_old")):
-        await roll_history(bench.client, keep=0, size=1)
+        await rotate_history(bench.client, keep=0, size=1)
     assert await taken(bench, of(OURS)) is None
     assert await taken(bench, of(THEIRS)) not in (None, "order-1")
     assert await taken(bench, of(THEIRS)) is None
@@ -244,7 +244,7 @@ async def test_an_id_that_dies_for_ever_is_taken_each_time(bench: Bench) -> None
     assert len(set(names)) == 40
     for id_ in names[20:]:
         await drop(bench, id_)
-    await roll_all(bench)
+    await rotate_all(bench)
     for _ in range(20):
         await another()
     assert len({*names[:20], *names[40:]}) == 40

@@ -141,8 +141,8 @@ async def test_what_a_puller_holds_is_told_within_the_bound(bench: Bench) -> Non
     for each in envelopes:
         each.envelope.named_pool = "p"
     await bench.enqueue(*envelopes)
-    visit = await pulling.visit(Puller("p", "anna", 60.0), 12)
-    claims = await pulling.claim(visit, groups=0, plain=12)
+    poll = await pulling.poll(Puller("p", "anna", 60.0), 12)
+    claims = await pulling.claim(poll, groups=0, plain=12)
     assert len(claims) == 12
     reply = await bench.client.run(Verb.HOLDINGS, "pool/p/anna")
     assert _size(reply) < 5 * MIB
@@ -152,20 +152,20 @@ async def test_what_a_puller_holds_is_told_within_the_bound(bench: Bench) -> Non
             assert await claim.fetch()
     assert len(held) == 12
     assert all(is_whole(claim) for claim in held)
-    await pulling.leave(await pulling.visit(Puller("p", "anna", 60.0)))
+    await pulling.leave(await pulling.poll(Puller("p", "anna", 60.0)))
 
 
 async def test_a_batch_of_many_bytes_is_several_scripts(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In order, as one to its caller; run again it is all duplicates."""
-    calls, run = list[int](), bench.client.run_copied
+    calls, run = list[int](), bench.client.run_replicated
 
     async def noted(verb: Any, arguments: Any, *rest: Any) -> Any:
         calls.append(sum(len(each) for each in arguments if isinstance(each, bytes)))
         return await run(verb, arguments, *rest)
 
-    monkeypatch.setattr(bench.client, "run_copied", noted)
+    monkeypatch.setattr(bench.client, "run_replicated", noted)
     some = [large(f"{n:02}", "g", 150_000) for n in range(6)]  # 300 kB each
     batch = [arrival("first", "g"), *some, arrival("z", "g")]
     enqueued = await bench.take_in(*batch)

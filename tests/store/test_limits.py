@@ -11,7 +11,7 @@ from groupflow.operate.groups import Groups
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Complete, Release, Retry
 from tests.store.bench import Bench, Daemon, arrival, bury, ids
-from tests.store.life import promote, redrive
+from tests.store.task_state import promote, redrive
 
 WORKERS = [f"w{n}" for n in range(9)]
 
@@ -110,7 +110,7 @@ async def test_a_crash_gives_back_exactly_what_it_held(bench: Bench) -> None:
     bench.expire("d1")
     await second.sessions.reap()
     assert holders(bench) == 1
-    # Both are suspects now: one at a time.
+    # Both are quarantined tasks now: one at a time.
     assert ids(await second.claim("grouped", *WORKERS)) == ["a2", "a0"]
     assert ids(await second.claim("grouped", *WORKERS)) == ["a2", "a0"]
     assert bench.judge() == []

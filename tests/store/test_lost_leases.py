@@ -15,7 +15,7 @@ from groupflow.store.envelope import Pool
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance
 from tests.store.bench import LEASE, Bench, Daemon, arrival, bury, ids
-from tests.store.life import pass_time, redrive, why
+from tests.store.task_state import pass_time, redrive, why
 
 POOLS: tuple[Pool, Pool] = ("plain", "grouped")
 BOTH_POOLS = pytest.mark.parametrize("pool", POOLS)
@@ -73,7 +73,7 @@ def fall_silent(shop: Bench, daemon: str) -> None:
 
 @BOTH_POOLS
 async def test_it_is_no_crash_and_costs_no_time(shop: Bench, pool: Pool) -> None:
-    """The task is back at once, as a suspect; its handler is told of both."""
+    """The task is back at once, as a quarantined task; its handler is told of both."""
     await fill(shop)
     slow, other = await shop.daemon("slow"), await shop.daemon("other")
     await slow.claim_one(pool)
@@ -81,7 +81,7 @@ async def test_it_is_no_crash_and_costs_no_time(shop: Bench, pool: Pool) -> None
     assert await counted(shop, of(pool)) == (0, 1)
     again = await other.claim_one(pool)
     assert (again.task.id, again.task.crashes, again.task.lost_leases) == (of(pool), 1, 1)
-    assert shop.raw.hexists(shop.keys("daemon", "other"), "suspect")
+    assert shop.raw.hexists(shop.keys("daemon", "other"), "quarantined")
 
 
 @BOTH_POOLS
@@ -288,7 +288,7 @@ async def test_what_ended_meanwhile_stays_ended(shop: Bench) -> None:
     await redrive(shop, "c0")
     await killed.register()
     assert await counted(shop, "a0") == (0, 1), "as its line in the history has it"
-    assert not shop.raw.exists(shop.keys("life", "a0"))
+    assert not shop.raw.exists(shop.keys("task_state", "a0"))
     assert await counted(shop, "b0") == (1, 0), "a dead letter has its life still"
     assert await counted(shop, "c0") == (0, 0)
     assert await counted(shop, "d0") == (1, 0)
@@ -332,7 +332,7 @@ async def test_many_are_counted_in_bounded_steps(shop: Bench) -> None:
 
     def deaths() -> int:
         fields = "crashes", "lost_leases"
-        lives: list[Any] = [shop.raw.hmget(shop.keys("life", id_), *fields) for id_ in names]
+        lives: list[Any] = [shop.raw.hmget(shop.keys("task_state", id_), *fields) for id_ in names]
         return sum(int(crashes) - int(lost) for crashes, lost in lives)
 
     assert deaths() == 0

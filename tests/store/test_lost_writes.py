@@ -14,9 +14,9 @@ from groupflow.core.errors import SessionLost, StoreUnavailable, TooFewReplicas
 from groupflow.servers import RedisServer
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
-from groupflow.store.copies import Copies
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
+from groupflow.store.replica_wait import ReplicaWait
 from groupflow.store.sessions import Sessions
 from tests.deadlines import deadline
 from tests.servers.replicated import WatchedRedis, command, until
@@ -156,7 +156,7 @@ class TestFailOver:
         self, watched: tuple[WatchedRedis, Bench]
     ) -> None:
         servers, store = watched
-        writer = Enqueuer(store.client, copies=Copies(1, deadline(5.0)))
+        writer = Enqueuer(store.client, copies=ReplicaWait(1, deadline(5.0)))
         await writer.enqueue([arrival("a0", "a"), arrival("b0", "b")])
         first, second = await begin(store, "d1", "d2")
         held = await first.claim_one()
@@ -172,7 +172,7 @@ class TestFailOver:
         self, watched: tuple[WatchedRedis, Bench]
     ) -> None:
         servers, store = watched
-        writer = Enqueuer(store.client, copies=Copies(1, 0.3))
+        writer = Enqueuer(store.client, copies=ReplicaWait(1, 0.3))
         await writer.enqueue([arrival("a0", "a"), arrival("b0", "b")])
         first, second = await begin(store, "d1", "d2")
         await writer.enqueue([arrival("c0", "c")])
@@ -203,7 +203,9 @@ class TestFailOver:
         servers, store = watched
         primary, _ = servers.nodes
         (daemon,) = await begin(store, "d1")
-        await Enqueuer(store.client, copies=Copies(1, deadline(5.0))).enqueue([arrival("a0", "a")])
+        await Enqueuer(store.client, copies=ReplicaWait(1, deadline(5.0))).enqueue(
+            [arrival("a0", "a")]
+        )
         path = StoreClient(servers.url, store.keys, timeout=deadline())
         claims = Claims(path, daemon.session, "grouped")
         try:

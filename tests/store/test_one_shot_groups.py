@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from groupflow.store.enqueue import Enqueuer
-from groupflow.store.history import roll_history
+from groupflow.store.history import rotate_history
 from groupflow.store.settlements import Complete, Settlement
 from tests.store.bench import Bench, arrival
 
@@ -44,7 +44,7 @@ async def _drain(bench: Bench) -> int:
 
 async def test_one_shot_groups_leave_nothing(bench: Bench) -> None:
     """Once drained there is no key of a group or a task, and once rolled no word of them."""
-    await roll_history(bench.client, keep=0, size=1)
+    await rotate_history(bench.client, keep=0, size=1)
     before = bench.used_memory()
     await _fill(bench)
     full = bench.used_memory()
@@ -52,8 +52,8 @@ async def test_one_shot_groups_leave_nothing(bench: Bench) -> None:
     assert bench.judge_drained() == []
     remembered = bench.used_memory()
     # Two rolls without a window to keep: the history of all that has ended is forgotten.
-    assert await roll_history(bench.client, keep=0, size=1)
-    assert await roll_history(bench.client, keep=0, size=1)
+    assert await rotate_history(bench.client, keep=0, size=1)
+    assert await rotate_history(bench.client, keep=0, size=1)
     left = {name.split(b"}:")[1] for name in bench.raw.scan_iter(bench.keys("*"), 1000)}
     assert left == {b"count", b"epoch", b"fence", b"segments"}
     print(

@@ -11,7 +11,7 @@ from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import Groups
 from groupflow.store.envelope import Pool
 from tests.store.bench import Bench, arrival, bury
-from tests.store.life import (
+from tests.store.task_state import (
     HOUR,
     POOLS,
     Order,
@@ -74,8 +74,8 @@ async def test_a_stage_counts_its_priority_again(shop: Bench) -> None:
 
 def age(shop: Bench, seconds: float) -> None:
     """Let the store's last arrival, and so all that comes, be later by some seconds."""
-    last = int(shop.raw.hget(shop.keys("count"), "arrival") or 0)
-    shop.raw.hset(shop.keys("count"), "arrival", f"{last + round(seconds * 1e6):016d}")
+    last = int(shop.raw.hget(shop.keys("count"), "sequence") or 0)
+    shop.raw.hset(shop.keys("count"), "sequence", f"{last + round(seconds * 1e6):016d}")
 
 
 def age_ready(shop: Bench, group: str, seconds: float) -> None:

@@ -10,7 +10,7 @@ from groupflow.operate.groups import ALL, Groups
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Release
 from tests.store.bench import Bench, arrival
-from tests.store.life import advance, fill, kill, pass_time, redrive, retry, why
+from tests.store.task_state import advance, fill, kill, pass_time, redrive, retry, why
 
 
 async def test_a_paused_group_keeps_its_order_and_what_runs_ends(shop: Bench) -> None:

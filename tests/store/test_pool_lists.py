@@ -15,12 +15,12 @@ from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds
 from groupflow.store.enqueue import CARRIED, READ_WHOLE, Arrival
 from groupflow.store.envelope import Envelope
-from groupflow.store.history import roll_history
+from groupflow.store.history import rotate_history
 from groupflow.store.pulling import Listed, Pulling
 from groupflow.store.scans import present
 from groupflow.store.settlements import Bury, Release, Retry
 from tests.store.bench import Bench, arrival, ids
-from tests.store.life import found, pass_time
+from tests.store.task_state import found, pass_time
 from tests.store.test_pools import LEASE, POOL, Worker, listed, pool, pooled, put
 
 AHEAD = 3600.0  # seconds
@@ -29,7 +29,7 @@ AHEAD = 3600.0  # seconds
 def move_arrivals_ahead(shop: Bench) -> str:
     """The server's clock was set back: what came last came an hour from now."""
     ahead = f"{microseconds(time.time() + AHEAD):016d}"
-    shop.raw.hset(shop.keys("count"), "arrival", ahead)
+    shop.raw.hset(shop.keys("count"), "sequence", ahead)
     return ahead
 
 
@@ -43,19 +43,19 @@ async def lose(worker: Worker, tasks: int = 1) -> None:
     """It claims some, and falls silent."""
     await worker.claim(tasks)
     worker.expire()
-    await worker.visit()
+    await worker.poll()
 
 
 class TestLists:
     async def test_what_waits_anywhere_is_kept(self, shop: Bench) -> None:
-        """Suspects, tasks that are delayed, grouped ones."""
-        await put(shop, listed("suspect"))
+        """Quarantined tasks, tasks that are delayed, grouped ones."""
+        await put(shop, listed("quarantined"))
         await lose(Worker(shop))
         await shop.enqueue(pooled("g", "g"))
-        words, removed = await put(shop, listed("suspect"), listed("g"))
-        assert (words, removed) == ({"suspect": "kept", "g": "kept"}, 0)
+        words, removed = await put(shop, listed("quarantined"), listed("g"))
+        assert (words, removed) == ({"quarantined": "kept", "g": "kept"}, 0)
         await shop.enqueue(pooled("later", delay=60.0))
-        assert (await put(shop, listed("suspect"), listed("later")))[0]["later"] == "kept"
+        assert (await put(shop, listed("quarantined"), listed("later")))[0]["later"] == "kept"
 
     async def test_a_list_prunes_its_own_pool_alone(self, shop: Bench) -> None:
         """Of what is delayed: nothing of other pools and of daemons, and no grouped task."""
@@ -87,10 +87,10 @@ class TestLists:
         claim = (await anna.claim(1))[0]
         await anna.settle(Retry(claim, 3600.0, []))
         await pass_time(shop)
-        index, element = shop.keys("pool_ordered", POOL), f"{_arrival(shop, 'tried')}+tried"
-        before = shop.raw.zscore(index, element)
+        index, entry = shop.keys("pool_ordered", POOL), f"{_arrival(shop, 'tried')}+tried"
+        before = shop.raw.zscore(index, entry)
         await put(shop, listed("tried", -900.0), listed("new"))
-        assert shop.raw.zscore(index, element) == before is not None
+        assert shop.raw.zscore(index, entry) == before is not None
 
     async def test_numbers_and_arrivals_only_rise(self, shop: Bench) -> None:
         """Also where the server's clock is set back: behind the last, in front of the next."""
@@ -101,9 +101,9 @@ class TestLists:
         assert numbers[0] > ahead
         await shop.enqueue(pooled("first"))
         await store.put(POOL, numbers[-1], [listed("second"), listed("third")])
-        assert {shop.raw.hget(shop.keys("life", id_), "list") for id_ in ("second", "third")} == {
-            numbers[-1].encode()
-        }
+        assert {
+            shop.raw.hget(shop.keys("task_state", id_), "list") for id_ in ("second", "third")
+        } == {numbers[-1].encode()}
         await shop.enqueue(pooled("fourth"))
         assert ids(await Worker(shop).claim(9)) == ["first", "second", "third", "fourth"]
 
@@ -129,7 +129,7 @@ class TestLists:
             with pytest.raises(OtherLayout):
                 await store.begin_list(POOL)
             with pytest.raises(OtherLayout):
-                await store.visit(Worker(shop).puller, 1)
+                await store.poll(Worker(shop).puller, 1)
         finally:
             await other.close()
             shop.raw.delete(shop.keys("partitions"))
@@ -192,7 +192,7 @@ class TestOthersIds:
         assert await present(shop.client, [(id_, OURS) for id_ in names]) == [False] * len(names)
         for _ in range(2):  # in the history's newer part, and in its older one
             assert (await put(shop, *mine))[0] == dict.fromkeys(names, "over")
-            await roll_history(shop.client, keep=0, size=1)
+            await rotate_history(shop.client, keep=0, size=1)
         assert await anna.claim(50) == []
 
     async def test_a_list_takes_nothing_from_others(self, shop: Bench) -> None:
@@ -203,7 +203,7 @@ class TestOthersIds:
         assert await shop.enqueue(of(THEIRS, "x", None)) == [False]
         assert (await found(shop, "x")).state == "dropped"
         assert await put(shop) == ({}, 1)
-        await roll_history(shop.client, keep=0, size=1)
+        await rotate_history(shop.client, keep=0, size=1)
         assert (await put(shop, listed("x", scope=OURS)))[0] == {"x": "added"}, "it was dropped"
         [again] = await Worker(shop).claim(9)
         assert again.task.id.startswith("x~")
@@ -235,44 +235,44 @@ class TestOthersIds:
         assert (await put(shop, mine[0]))[0] == {"a": "over"}, "it was done, whatever was dropped"
 
 
-class TestVisits:
+class TestPolls:
     async def test_it_is_told_of_as_many_as_it_may_still_hold(self, shop: Bench) -> None:
         await shop.enqueue(*(pooled(f"p{n}") for n in range(5)))
         anna = Worker(shop)
         await anna.claim(2)
-        assert len((await anna.visit(3)).heads) == 1
-        assert (await anna.visit(2)).heads == (await anna.visit(1)).heads == []
+        assert len((await anna.poll(3)).heads) == 1
+        assert (await anna.poll(2)).heads == (await anna.poll(1)).heads == []
 
     async def test_a_suspect_comes_alone(self, shop: Bench) -> None:
         """Who holds one is told of no other."""
         await shop.enqueue(*map(pooled, "ab"))
         await lose(Worker(shop), 2)
         anna = Worker(shop)
-        first = (await anna.visit(9)).heads
+        first = (await anna.poll(9)).heads
         assert [head.order[:1] for head in first] == [b"-"]
         await anna.claim(1)
-        assert (await anna.visit(9)).heads == []
+        assert (await anna.poll(9)).heads == []
 
     async def test_nothing_before_a_lease_has_passed_on_another_server(self, shop: Bench) -> None:
         """Though daemons go on: they can prove what they were told."""
         await shop.enqueue(pooled("p"))
         daemon, anna = await shop.daemon(), Worker(shop)
-        await anna.visit()
+        await anna.poll()
         shop.raw.hset(shop.keys("epoch"), "id", "f" * 40)
-        await anna.visit()
+        await anna.poll()
         await daemon.register()
         shop.end_recovery()
         await daemon.register()
-        assert (await anna.visit(3)).heads == []
+        assert (await anna.poll(3)).heads == []
         shop.raw.hset(shop.keys("epoch"), "since", 1)
-        assert len((await anna.visit(3)).heads) == 1
+        assert len((await anna.poll(3)).heads) == 1
 
     async def test_what_is_told_of_a_worker(self, shop: Bench) -> None:
         """Its claims whole, or those of some slots; its lease; whether it is silent."""
         await shop.enqueue(pooled("p0"), pooled("p1"))
         anna = Worker(shop)
         one, two = await anna.claim(2)
-        first, second = (await anna.visit()).session, (await anna.visit()).session
+        first, second = (await anna.poll()).session, (await anna.poll()).session
         assert first is not None
         assert second is not None
         assert first.shown == second.shown, "a call ends no session that another call has"
@@ -289,7 +289,7 @@ class TestVisits:
 
 
 def _arrival(shop: Bench, id_: str) -> str:
-    packed: Any = shop.raw.hget(shop.keys("life", id_), "arrival")
+    packed: Any = shop.raw.hget(shop.keys("task_state", id_), "sequence")
     return str(packed.decode())
 
 

@@ -15,10 +15,10 @@ from groupflow.operate.tasks import Tasks
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.given import Claim
-from groupflow.store.pulling import PLACES, Listed, Puller, Pulling, Visit
+from groupflow.store.pulling import PLACES, Listed, Poll, Puller, Pulling
 from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
 from tests.store.bench import Bench, arrival, bury, ids
-from tests.store.life import pass_time, redrive, why
+from tests.store.task_state import pass_time, redrive, why
 from tests.store.test_limits import limited
 
 POOL, LEASE = "couriers", 600.0
@@ -38,17 +38,17 @@ class Worker:
         self.puller = Puller(pool, name, LEASE)
         self.store = Pulling(bench.client, 8.0)
 
-    async def visit(self, limit: int = 0, *, opens: bool = True) -> Visit:
-        return await self.store.visit(self.puller, limit, opens=opens)
+    async def poll(self, limit: int = 0, *, opens: bool = True) -> Poll:
+        return await self.store.poll(self.puller, limit, opens=opens)
 
     async def claim(self, limit: int) -> list[Claim]:
         """Top up to a limit, in one round."""
-        visit = await self.visit(limit)
-        groups = sum(head.is_group for head in visit.heads)
-        return await self.store.claim(visit, groups=groups, plain=len(visit.heads) - groups)
+        poll = await self.poll(limit)
+        groups = sum(head.is_group for head in poll.heads)
+        return await self.store.claim(poll, groups=groups, plain=len(poll.heads) - groups)
 
     async def settle(self, *settlements: Settlement) -> list[Settlement]:
-        return await self.store.settle(await self.visit(), settlements)
+        return await self.store.settle(await self.poll(), settlements)
 
     async def complete(self, *claims: Claim) -> list[Settlement]:
         return await self.settle(*(Complete(claim) for claim in claims))
@@ -121,7 +121,7 @@ async def test_the_older_one_goes_first_of_groups_and_plain_ones(shop: Bench) ->
         pooled("b0", "b"),
         pooled("p2"),
     )
-    heads = [head.is_group for head in (await Worker(shop).visit(9)).heads]
+    heads = [head.is_group for head in (await Worker(shop).poll(9)).heads]
     assert heads[:2] == [False, False]
     assert heads.count(True) == 2
     assert ids(await Worker(shop).claim(1)) == ["p1"]
@@ -133,7 +133,7 @@ async def test_silence_gives_all_of_it_back_once(shop: Bench) -> None:
     anna, carl = Worker(shop), Worker(shop, "carl")
     claims = await anna.claim(10)
     anna.expire()
-    late = await anna.visit(opens=False)
+    late = await anna.poll(opens=False)
     assert late.session is None
     assert late.held == {}
     with pytest.raises(SessionLost):
@@ -160,15 +160,15 @@ async def test_reaping_takes_from_silent_workers(shop: Bench) -> None:
 
 
 async def test_a_renewal_keeps_and_a_new_call_finds_all(shop: Bench) -> None:
-    """A lost answer costs nothing: the next visit knows what is held, and what was settled last."""
+    """A lost answer costs nothing: the next poll knows what is held, and what was settled last."""
     await shop.enqueue(pooled("p0"), pooled("p1"))
     anna = Worker(shop)
     one, two = await anna.claim(5)
-    visit = await anna.visit(5)
-    assert visit.held.keys() == {one.fence, two.fence}
-    assert visit.heads == []
+    poll = await anna.poll(5)
+    assert poll.held.keys() == {one.fence, two.fence}
+    assert poll.heads == []
     await anna.complete(one)
-    after = await anna.visit(5)
+    after = await anna.poll(5)
     assert one.fence in after.settled
     assert after.held.keys() == {two.fence}
     assert await anna.complete(one) == [], "accepted again"
@@ -179,7 +179,7 @@ async def test_less_than_held_hands_the_newest_back(shop: Bench) -> None:
     await shop.enqueue(*(pooled(f"p{n}") for n in range(4)))
     anna = Worker(shop)
     await anna.claim(4)
-    await anna.store.hand_back(await anna.visit(1), 3)
+    await anna.store.hand_back(await anna.poll(1), 3)
     assert await anna.held() == ["p0"]
     claims = await Worker(shop, "carl").claim(4)
     assert ids(claims) == ["p1", "p2", "p3"]
@@ -191,7 +191,7 @@ async def test_leaving_gives_all_back(shop: Bench) -> None:
     await shop.enqueue(pooled("p0"), pooled("a0", "a"))
     anna = Worker(shop)
     await anna.claim(4)
-    await anna.store.leave(await anna.visit())
+    await anna.store.leave(await anna.poll())
     assert await anna.held() == []
     assert (await pool(shop)).workers == []
     assert sorted(ids(await Worker(shop, "carl").claim(4))) == ["a0", "p0"]
@@ -231,7 +231,7 @@ async def test_a_delay_and_a_pause_hold_it_back(shop: Bench) -> None:
     assert await anna.claim(3) == []
     await pass_time(shop)
     await groups.pause(ALL, "me")
-    assert (await anna.visit(3)).heads == []
+    assert (await anna.poll(3)).heads == []
     await groups.resume(ALL)
     await groups.pause("a", "me")
     assert ids(await anna.claim(3)) == ["p0"]
@@ -256,12 +256,12 @@ async def test_limits_hold_for_pullers(shop: Bench) -> None:
 
 
 async def test_one_that_waits_can_be_dropped(shop: Bench) -> None:
-    """A plain task is found in its pool, a suspect too."""
+    """A plain task is found in its pool, a quarantined task too."""
     await shop.enqueue(pooled("p0"), pooled("p1"))
     anna = Worker(shop)
     await anna.claim(1)
     anna.expire()
-    await anna.visit()
+    await anna.poll()
     waiting = Tasks(shop.namespace)
     assert [await waiting.drop(id_) for id_ in ("p0", "p1")] == [None, None]
     assert (await pool(shop)).claimable == 0
@@ -274,9 +274,9 @@ async def test_another_server_takes_all_away_and_gives_nothing_for_a_lease(shop:
     [claim] = await anna.claim(1)
     shop.raw.hset(shop.keys("epoch"), "id", "f" * 40)
     shop.raw.hset(shop.keys("daemon", anna.puller.daemon), "epoch", "f" * 40)
-    late = await anna.visit(3, opens=False)
+    late = await anna.poll(3, opens=False)
     assert late.session is None, "its session is over"
-    assert (await anna.visit(3)).heads == []
+    assert (await anna.poll(3)).heads == []
     assert await anna.complete(claim) == [Complete(claim)]
     shop.end_recovery()
     await daemon.register()

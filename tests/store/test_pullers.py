@@ -64,12 +64,12 @@ async def test_a_pool_has_no_more_workers_than_it_may(bench: Bench) -> None:
     await bench.enqueue(*(pooled(f"p{n}") for n in range(3)), pooled("x", pool="others"))
     anna, carl, zoe = (Bound(bench, name, 2) for name in ("anna", "carl", "zoe"))
     [first] = await anna.claim(1)
-    await carl.visit()
+    await carl.poll()
     before = bench.dump()
     for _ in range(2):
         with pytest.raises(PoolFull, match=r"'couriers' has 2 workers.*max_workers.*'zoe'"):
-            await zoe.visit(5)
-    assert (await zoe.visit(opens=False)).session is None
+            await zoe.poll(5)
+    assert (await zoe.poll(opens=False)).session is None
     assert bench.dump() == before
     assert ids(await anna.claim(2)) == ["p1"]
     assert await anna.complete(first) == []
@@ -79,32 +79,32 @@ async def test_a_pool_has_no_more_workers_than_it_may(bench: Bench) -> None:
 @pytest.mark.parametrize("way", ["leaves", "is reaped"])
 async def test_whose_session_ends_makes_room(bench: Bench, way: str) -> None:
     anna, zoe = Bound(bench, "anna", 1), Bound(bench, "zoe", 1)
-    await anna.visit()
+    await anna.poll()
     if way == "leaves":
-        await anna.store.leave(await anna.visit())
+        await anna.store.leave(await anna.poll())
     else:
         anna.expire()
         with pytest.raises(PoolFull):
-            await zoe.visit()
+            await zoe.poll()
         await (await bench.daemon()).sessions.reap()
-    assert (await zoe.visit()).session
+    assert (await zoe.poll()).session
     with pytest.raises(PoolFull):
-        await anna.visit()
+        await anna.poll()
 
 
 async def test_a_lower_bound_ends_no_session(bench: Bench) -> None:
     """Who has a session goes on under it; one that lost it isn't let in before there is room."""
     names = ("anna", "carl", "zoe")
     for name in names:
-        await Bound(bench, name, 3).visit()
+        await Bound(bench, name, 3).poll()
     anna, carl, zoe = (Bound(bench, name, 2) for name in names)
     for one in (anna, carl, zoe):
-        assert (await one.visit()).session
+        assert (await one.poll()).session
     zoe.expire()
     with pytest.raises(PoolFull):
-        await zoe.visit()
+        await zoe.poll()
     carl.expire()
-    assert (await carl.visit()).session, "its own end made room"
+    assert (await carl.poll()).session, "its own end made room"
 
 
 async def test_what_is_held_is_counted_through_all_its_ends(bench: Bench) -> None:
@@ -123,10 +123,10 @@ async def test_what_is_held_is_counted_through_all_its_ends(bench: Bench) -> Non
         assert (await pool(bench)).held == 6 - n
         assert bench.audit() == []
     anna.expire()
-    await anna.visit()
+    await anna.poll()
     assert (await pool(bench)).held == 0
     assert len(await carl.claim(1)) == 1
-    await carl.store.leave(await carl.visit())
+    await carl.store.leave(await carl.poll())
     assert bench.raw.exists(bench.keys("pool_holders", POOL)) == 0
 
 
@@ -139,7 +139,7 @@ async def _commands(bench: Bench) -> int:
 
 async def test_a_look_at_pools_costs_the_same_for_any_number(bench: Bench) -> None:
     """Its figures are counts."""
-    await Worker(bench).visit()
+    await Worker(bench).poll()
     await pool(bench)  # Redis has the scripts from here on
     few = await _commands(bench)
     now = bench.server_time()
@@ -154,7 +154,7 @@ async def test_a_look_at_pools_costs_the_same_for_any_number(bench: Bench) -> No
 async def test_workers_are_told_by_pages_and_none_is_passed_over(bench: Bench) -> None:
     """Who is heard of between two pages is told again; the most silent come first."""
     for name in "abcdef":
-        await Worker(bench, name).visit()
+        await Worker(bench, name).poll()
     told, last, ends = list[str](), "", ""
     for page in range(4):
         reply = await bench.client.run(OperatorVerb.POOL_WORKERS, POOL, 2, last, ends)
@@ -163,9 +163,9 @@ async def test_workers_are_told_by_pages_and_none_is_passed_over(bench: Bench) -
         if rows:
             last, ends = rows[-1][b"name"].decode(), rows[-1][b"ends"].decode()
         if page == 0:
-            await Worker(bench, "b").visit()  # the last one that was told
+            await Worker(bench, "b").poll()  # the last one that was told
         if page == 1:
-            await Worker(bench, "e").visit()  # the next one to be told
+            await Worker(bench, "e").poll()  # the next one to be told
     assert told == ["a", "b", "c", "d", "f", "b", "e"]
     seen: PoolStatus = (await pools_in(bench.client, [POOL], workers=3))[0]
     assert [each.name for each in seen.workers] == ["a", "c", "d"]
@@ -227,11 +227,11 @@ async def test_much_that_a_silent_worker_held_goes_back_in_pieces(bench: Bench, 
     await bench.enqueue(*(pooled(name) for name in names))
     anna, reaper = Worker(bench), await bench.daemon()
     claims = await anna.claim(350)
-    visit = await anna.visit()
+    poll = await anna.poll()
     anna.expire()
     taken = list[str]()
     if by == "worker":
-        assert (await anna.visit(opens=False)).session is None
+        assert (await anna.poll(opens=False)).session is None
     elif by == "page":
         while await anna.store.tend():
             pass
@@ -243,8 +243,8 @@ async def test_much_that_a_silent_worker_held_goes_back_in_pieces(bench: Bench, 
         taken += [row.id for row in rows]
         by_id = {claim.task.id: claim for claim in claims}
         gone, kept = by_id[taken[0]], by_id[names[0]]
-        assert await anna.store.settle(visit, [Complete(gone)]) == [Complete(gone)]
-        assert await anna.store.settle(visit, [Complete(kept)]) == []
+        assert await anna.store.settle(poll, [Complete(gone)]) == [Complete(gone)]
+        assert await anna.store.settle(poll, [Complete(kept)]) == []
         while wait == 0:
             wait, rows = await reaper.sessions.reap()
             taken += [row.id for row in rows]
@@ -252,7 +252,7 @@ async def test_much_that_a_silent_worker_held_goes_back_in_pieces(bench: Bench, 
         names = names[1:]
     assert await anna.held() == []
     carl = Worker(bench, "carl")
-    again = [await carl.claim(1) for _ in range(3)]  # suspects come one at a time
+    again = [await carl.claim(1) for _ in range(3)]  # quarantined tasks come one at a time
     assert ids(again[0]) == names[:1]
     assert again[0][0].task.crashes == 1
     assert bench.count("queued_plain") == len(names) - 1

@@ -18,11 +18,11 @@ from groupflow.store.enqueue import Arrival, Enqueuer, bound_of_delays
 from groupflow.store.envelope import Envelope
 from groupflow.store.epochs import NEVER, Epoch
 from groupflow.store.given import Claim
-from groupflow.store.keys import Keys, split_checkpoint, split_element
-from groupflow.store.life import Life
+from groupflow.store.keys import Keys, split_checkpoint, split_entry
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import HandedOver, Session, Sessions
 from groupflow.store.settlements import Complete, Settlement, calls_of
+from groupflow.store.task_state import TaskState
 from groupflow.store.wire import Wires
 
 
@@ -38,7 +38,7 @@ class Redis(StoreClient):
         self.calls += calls
         return [self._replies.pop(0) for _ in calls]
 
-    async def run_copied(self, verb: Any, arguments: Any, *_: Any) -> tuple[Any, int, Any]:
+    async def run_replicated(self, verb: Any, arguments: Any, *_: Any) -> tuple[Any, int, Any]:
         return (await self.run_all([(verb, arguments)]))[0], 0, None
 
 
@@ -102,9 +102,9 @@ class TestSessions:
 
 class TestExchange:
     def _row(self, slot: bytes, **facts: bytes) -> list[Any]:
-        life = [each for name, value in facts.items() for each in (name.encode(), value)]
+        task_state = [each for name, value in facts.items() for each in (name.encode(), value)]
         packed = Envelope("t", "g", "42", None, {}, b"body").pack()
-        return [slot, b"7", b"0000000001000000:a", b"g", packed, life, []]
+        return [slot, b"7", b"0000000001000000:a", b"g", packed, task_state, []]
 
     async def test_what_was_refused_is_told_from_what_was_settled(self) -> None:
         accepted: list[Settlement] = []
@@ -134,10 +134,10 @@ class TestExchange:
         claimed, settled = [b"OK", [], [], 0, 1, 0, []], [b"OK", [1], [], 0, 0, 0, []]
         redis = Redis(claimed, settled, [b"OK", [], [], 0, 0, 0, []])
         claims = Claims(redis, session_of(), "plain")
-        beside = [(await claims.exchange([], ["w"])).beside_suspect]
-        beside.append((await claims.exchange([Complete(claim_of(1))], [])).beside_suspect)
-        beside.append((await claims.exchange([], [])).beside_suspect)
-        beside.append((await claims.exchange([], ["w"])).beside_suspect)
+        beside = [(await claims.exchange([], ["w"])).beside_quarantined]
+        beside.append((await claims.exchange([Complete(claim_of(1))], [])).beside_quarantined)
+        beside.append((await claims.exchange([], [])).beside_quarantined)
+        beside.append((await claims.exchange([], ["w"])).beside_quarantined)
         assert beside == [True, True, True, False]
 
     async def test_a_claim_is_what_its_row_says(self) -> None:
@@ -266,7 +266,7 @@ async def test_a_sweep_goes_on_while_a_quarter_of_a_look_went(
     redis = Redis(forgotten, 0, 1)
     assert await history.sweep_renamed(redis) is is_more
     assert redis.calls[0][1] == (500,)
-    began = [await history.roll_history(redis, keep=1.5, size=9) for _ in range(2)]
+    began = [await history.rotate_history(redis, keep=1.5, size=9) for _ in range(2)]
     assert began == [False, True]
     assert redis.calls[1][1] == (1_500_000, 9)
 
@@ -277,7 +277,7 @@ def test_times_are_microseconds() -> None:
 
 
 def test_elements_and_checkpoints_are_cut_where_their_parts_begin() -> None:
-    assert split_element(b"0000000000000017:a:b") == (17, "a:b")
+    assert split_entry(b"0000000000000017:a:b") == (17, "a:b")
     head = b"L" + b"%016d" % 7 + b"%016d" % 5 + b"%016d" % 9 + b"%04d" % 3
     assert split_checkpoint(head + b"abcgroup") == (7, 9, b"abc", "group")
 
@@ -297,11 +297,11 @@ def test_an_envelope_comes_back_as_it_went() -> None:
 
 
 def test_a_life_says_whether_its_task_was_claimed() -> None:
-    assert Life.of([]) == Life()
-    assert not Life.of([b"due", b"5", b"enqueued", b"4"]).was_claimed
+    assert TaskState.of([]) == TaskState()
+    assert not TaskState.of([b"due", b"5", b"enqueued", b"4"]).was_claimed
     for name in (b"attempt", b"crashes"):
-        assert Life.of([name, b"1"]).was_claimed
-    found = Life.of([b"stage", b"s", b"context", b"[1]", b"due", b"5", b"enqueued", b"4"])
+        assert TaskState.of([name, b"1"]).was_claimed
+    found = TaskState.of([b"stage", b"s", b"context", b"[1]", b"due", b"5", b"enqueued", b"4"])
     assert (found.stage, found.context, found.due, found.enqueued) == ("s", [1], 5, 4)
     assert (found.attempt, found.crashes, found.was_claimed) == (1, 0, True)
 

@@ -8,7 +8,7 @@ from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.envelope import Pool
 from groupflow.store.scripts import AnyVerb, Verb
 from tests.store.bench import Bench, arrival
-from tests.store.life import HOUR, SETTLEMENTS, dead_ids, fill, kill, letter
+from tests.store.task_state import HOUR, SETTLEMENTS, dead_ids, fill, kill, letter
 
 
 @pytest.mark.parametrize("name", SETTLEMENTS)
@@ -53,7 +53,7 @@ async def test_every_other_verb_may_be_repeated_too(shop: Bench) -> None:
         (Verb.PROMOTE, [200]),
         (OperatorVerb.DROP, [dead.id, '["dropped","t","a",1,0]']),
         (OperatorVerb.SWEEP, [round(HOUR * 1e6), 100, '["expired","",null,0,0]']),
-        (Verb.ROLL, [10**12, 10**6]),
+        (Verb.ROTATE, [10**12, 10**6]),
     ]
     for verb, arguments in calls:
         await shop.client.run(verb, *arguments)

@@ -7,7 +7,17 @@ import pytest
 from groupflow.store.envelope import Pool
 from groupflow.store.settlements import Bury
 from tests.store.bench import Bench
-from tests.store.life import FAILURE, Standing, fill, found, pass_time, promote, redrive, retry, why
+from tests.store.task_state import (
+    FAILURE,
+    Standing,
+    fill,
+    found,
+    pass_time,
+    promote,
+    redrive,
+    retry,
+    why,
+)
 
 
 async def test_a_retry_that_holds_stays_the_head_until_it_is_due(shop: Bench) -> None:

@@ -13,7 +13,7 @@ from groupflow.store.claims import Answer
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Proceed, Retry
 from tests.store.bench import Bench, Daemon, arrival, ids
-from tests.store.life import redrive
+from tests.store.task_state import redrive
 
 RUN = 4
 
@@ -31,7 +31,7 @@ async def tell(daemon: Daemon, run: Sequence[Claim], done: int, more: int = RUN)
     """So many of a run are done, and it goes on, with more if that may be."""
     settled = [Complete(each) for each in run[:done]]
     behind = run[done + 1 :]
-    proceed = Proceed(settled, run[done], more, len(behind), run[-1].element)
+    proceed = Proceed(settled, run[done], more, len(behind), run[-1].entry)
     answer = await daemon.claims("grouped").exchange([proceed], [])
     assert answer.refused == []
     return answer
@@ -52,7 +52,7 @@ async def test_a_run_has_what_stands_behind_it(shop: Bench) -> None:
     assert shop.lane("a") == [f"a{n:02}" for n in range(3, 12)]
     assert (shop.count("running_grouped"), shop.count("queued_grouped")) == (1, 9)
     assert daemon.session.seen.fence >= told[-1].fence
-    reach = f"{told[-1].fence:016d}".encode() + told[-1].element[:16]
+    reach = f"{told[-1].fence:016d}".encode() + told[-1].entry[:16]
     assert shop.raw.hget(shop.keys("runs"), "a") == reach
     assert shop.audit() == []
     whole = [*run[2:], *told]
@@ -76,7 +76,7 @@ async def test_at_its_last_task_too(shop: Bench) -> None:
 async def test_who_asks_for_no_more_gets_none(shop: Bench) -> None:
     daemon, run = await run_of(shop)
     assert further(await tell(daemon, run, 2, more=0)) == []
-    reach = b"%016d" % run[-1].fence + run[-1].element[:16]
+    reach = b"%016d" % run[-1].fence + run[-1].entry[:16]
     assert shop.raw.hget(shop.keys("runs"), "a") == reach
 
 
@@ -107,8 +107,8 @@ async def paused_elsewhere(shop: Bench, _: Daemon) -> None:
 
 
 async def suspected(shop: Bench, _: Daemon) -> None:
-    shop.raw.hset(shop.keys("life", "s"), mapping={"crashes": 1})
-    shop.raw.zadd(shop.keys("suspect_groups"), {"b": 1})
+    shop.raw.hset(shop.keys("task_state", "s"), mapping={"crashes": 1})
+    shop.raw.zadd(shop.keys("quarantined_groups"), {"b": 1})
 
 
 async def limited(shop: Bench, daemon: Daemon) -> None:
@@ -131,7 +131,7 @@ async def test_asuspect_goes_before(shop: Bench) -> None:
     daemon, run = await run_of(shop)
     await suspected(shop, daemon)
     assert further(await tell(daemon, run, 2)) == []
-    shop.raw.delete(shop.keys("life", "s"), shop.keys("suspect_groups"))
+    shop.raw.delete(shop.keys("task_state", "s"), shop.keys("quarantined_groups"))
 
 
 @pytest.mark.parametrize("what", ["a", ALL])
@@ -146,7 +146,7 @@ async def test_a_lost_run_has_no_more(shop: Bench) -> None:
     daemon, run = await run_of(shop)
     await daemon.register()
     before = shop.dump()
-    late = Proceed([Complete(run[0])], run[1], 2, 2, run[-1].element)
+    late = Proceed([Complete(run[0])], run[1], 2, 2, run[-1].entry)
     answer = await daemon.claims("grouped").exchange([late], [])
     assert (answer.refused, dict(answer.further)) == ([late], {})
     assert shop.dump() == before
@@ -160,7 +160,7 @@ async def test_each_run_has_its_own(shop: Bench) -> None:
     daemon.claims("grouped").adopt({"rule": 2})
     claims = await daemon.claim("grouped", "w1", "w2")
     proceeds = [
-        Proceed([Complete(claim)], claim.run[0], more, 0, claim.run[0].element)
+        Proceed([Complete(claim)], claim.run[0], more, 0, claim.run[0].entry)
         for claim, more in zip(claims, (0, 2), strict=True)
     ]
     answer = await daemon.claims("grouped").exchange(proceeds, [])
@@ -183,7 +183,7 @@ async def test_behind_what_came_between_it_has_no_more(shop: Bench) -> None:
     await shop.enqueue(arrival("a03", "a"), arrival("a04", "a"))
     assert ids(run) == ["a00", "a01", "a02"]
     await redrive(shop, "x")
-    assert ids(further(await tell(daemon, run, 1, more=1))) == []  # it has a life
+    assert ids(further(await tell(daemon, run, 1, more=1))) == []  # it has a task state
     told = await tell(daemon, [*run, run[-1]], 1)  # as one that had more of it
     assert further(told) == []
     assert await daemon.settle(Proceed([Complete(claim) for claim in run], None)) == []
@@ -226,9 +226,7 @@ async def test_runs_together_reach_no_further_than_one_script_tells(shop: Bench)
     daemon = await shop.daemon()
     daemon.claims("grouped").adopt({"rule": 2})
     runs = {claim.slot: [claim, *claim.run] for claim in await daemon.claim("grouped", *"123")}
-    proceeds = [
-        Proceed([Complete(run[0])], run[1], 300, 0, run[1].element) for run in runs.values()
-    ]
+    proceeds = [Proceed([Complete(run[0])], run[1], 300, 0, run[1].entry) for run in runs.values()]
     answer = await daemon.claims("grouped").exchange(proceeds, [])
     assert sorted(map(len, answer.further.values())) == [200, 300]
     for slot, rest in answer.further.items():

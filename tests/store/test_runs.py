@@ -11,7 +11,7 @@ from groupflow.operate.tasks import Tasks
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Proceed, Release, Retry, Settlement
 from tests.store.bench import Bench, Daemon, arrival, bury, ids
-from tests.store.life import redrive
+from tests.store.task_state import redrive
 
 
 async def _run(bench: Bench, number: int = 5, run: int = 4) -> tuple[Daemon, list[Claim]]:
@@ -82,7 +82,7 @@ async def test_an_end_by_something_else_is_answered_again_as_it_was(shop: Bench,
     for _ in range(2):
         assert await _tell(daemon, *told) == []
     before = shop.dump()
-    reaches = Proceed([Complete(run[0])], run[1], more=4, behind=2, last=run[3].element)
+    reaches = Proceed([Complete(run[0])], run[1], more=4, behind=2, last=run[3].entry)
     assert await _tell(daemon, reaches) == []
     assert shop.dump() == before, "a call that comes late lets an ended run reach nowhere"
     stale = _proceed(run[1:2], run[2])
@@ -149,7 +149,7 @@ async def test_a_run_may_end_before_its_last_task(shop: Bench) -> None:
 
 @pytest.mark.parametrize("told", [0, 2])
 async def test_a_crash_puts_all_back_that_is_not_settled(shop: Bench, told: int) -> None:
-    """In order; the first of them is one crash richer, and a suspect: it comes alone."""
+    """In order; the first of them is one crash richer, and a quarantined task: it comes alone."""
     daemon, run = await _run(shop)
     if told:
         assert await _tell(daemon, _proceed(run[:told], run[told])) == []

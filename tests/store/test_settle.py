@@ -163,9 +163,9 @@ async def test_bury_keeps_the_body_and_the_reason(bench: Bench) -> None:
     claims = [await daemon.claim_one(), await daemon.claim_one("plain", "w2")]
     assert await daemon.settle(*(bury(claim, "it can't be") for claim in claims)) == []
     for id_ in ("a0", "p0"):
-        life: Any = bench.raw.hgetall(bench.keys("life", id_))
-        assert life[b"reason"] == b"it can't be"
-        assert orjson.loads(life[b"errors"])[0]["message"] == "it can't be"
+        task_state: Any = bench.raw.hgetall(bench.keys("task_state", id_))
+        assert task_state[b"reason"] == b"it can't be"
+        assert orjson.loads(task_state[b"errors"])[0]["message"] == "it can't be"
         packed = bench.raw.hget(bench.keys("tasks"), id_)
         assert isinstance(packed, bytes)
         assert packed.endswith(b'\n{"id":"%s"}' % id_.encode())
@@ -182,7 +182,7 @@ async def test_bury_keeps_whose_the_id_is(bench: Bench) -> None:
     daemon = await bench.daemon()
     claims = await daemon.claim("plain", "w1", "w2")
     assert await daemon.settle(*(bury(claim) for claim in claims)) == []
-    told = [bench.raw.hget(bench.keys("life", f"p{n}"), "scope") for n in range(2)]
+    told = [bench.raw.hget(bench.keys("task_state", f"p{n}"), "scope") for n in range(2)]
     assert told == [b"0a", b""]
 
 

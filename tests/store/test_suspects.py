@@ -1,4 +1,4 @@
-"""Suspects: a task with crashes runs beside no other one of its daemon, in whichever pool."""
+"""Quarantined tasks: a task with crashes runs beside no other one of its daemon, in whichever pool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
 from tests.deadlines import deadline
 from tests.store.bench import Bench, Daemon, arrival, bury, ids
-from tests.store.life import pass_time, redrive, why
+from tests.store.task_state import pass_time, redrive, why
 
 POOLS: tuple[Pool, Pool] = ("plain", "grouped")
 BOTH_POOLS = pytest.mark.parametrize("pool", POOLS)
@@ -38,7 +38,7 @@ async def shop(store_server: RedisServer) -> AsyncIterator[Bench]:
 
 
 async def crashed(shop: Bench, *named: str) -> None:
-    """Enqueue tasks and have one daemon die with all of them, where no suspect waits before."""
+    """Enqueue tasks and have one daemon die with all of them, where no quarantined task waits before."""
     await waiting(shop, *named)
     victim = await shop.daemon("victim")
     held: list[Claim] = []
@@ -49,7 +49,7 @@ async def crashed(shop: Bench, *named: str) -> None:
 
 
 async def crashed_again(shop: Bench, id_: str, pool: Pool = "grouped") -> None:
-    """Have a daemon die with the best suspect of a pool, which is to be this one."""
+    """Have a daemon die with the best quarantined task of a pool, which is to be this one."""
     victim = await shop.daemon("victim")
     assert (await victim.claim_one(pool)).task.id == id_
     await victim.sessions.leave()
@@ -66,7 +66,7 @@ def kind(pool: Pool, *numbers: int) -> list[str]:
 
 
 def _mark(shop: Bench, daemon: str) -> bytes | None:
-    found: Any = shop.raw.hget(shop.keys("daemon", daemon), "suspect")
+    found: Any = shop.raw.hget(shop.keys("daemon", daemon), "quarantined")
     return found if found is None else bytes(found)
 
 
@@ -78,7 +78,7 @@ async def grow_old(shop: Bench, daemon: Daemon, claim: Claim) -> None:
     shop.raw.hset(key, claim.slot, checkpoint[:33] + since + checkpoint[49:])
     mark = _mark(shop, daemon.name)
     if mark is not None and len(mark) > 16:
-        shop.raw.hset(name, "suspect", mark[:16] + since)
+        shop.raw.hset(name, "quarantined", mark[:16] + since)
 
 
 @BOTH_POOLS
@@ -97,7 +97,7 @@ async def test_a_daemon_runs_one_at_a_time(shop: Bench, pool: Pool) -> None:
 
 
 async def test_one_of_both_pools(shop: Bench) -> None:
-    """A crash takes both pools, so what runs in one holds the suspects of the other back."""
+    """A crash takes both pools, so what runs in one holds the quarantined tasks of the other back."""
     await crashed(shop, "p0", "p1", "a0", "b0")
     daemon = await shop.daemon()
     claim = await daemon.claim_one("plain")
@@ -224,7 +224,7 @@ async def test_a_younger_lease_clears_nothing(shop: Bench) -> None:
 
 @BOTH_POOLS
 async def test_it_stays_one_through_each_settlement(shop: Bench, pool: Pool) -> None:
-    """Released, advanced, or back after a delay, it waits among the suspects again."""
+    """Released, advanced, or back after a delay, it waits among the quarantined tasks again."""
     await crashed(shop, *kind(pool, 0, 1))
     daemon = await shop.daemon()
     for ending in ("release", "advance", "retry"):
@@ -293,7 +293,7 @@ async def test_one_whose_envelope_is_gone_is_passed_over(shop: Bench, pool: Pool
     first, second = kind(pool, 0, 1)
     await crashed(shop, first, second)
     shop.raw.hdel(shop.keys("tasks"), first)
-    shop.raw.delete(shop.keys("life", first))
+    shop.raw.delete(shop.keys("task_state", first))
     daemon = await shop.daemon()
     assert await daemon.claim(pool, "w1") == []
     assert _mark(shop, "d1") is None
@@ -346,7 +346,7 @@ async def test_why_it_waits(shop: Bench) -> None:
         "its head is a suspect, since 1 of its claims ended in a crash: a daemon runs one suspect "
         "at a time; that run another: d1"
     )
-    assert "suspect" not in (await why(shop, "c")).reason
+    assert "quarantined" not in (await why(shop, "c")).reason
 
 
 async def test_without_any_nothing_is_left_of_it(shop: Bench) -> None:
@@ -355,7 +355,7 @@ async def test_without_any_nothing_is_left_of_it(shop: Bench) -> None:
     shop.with_faults = True
     assert len(await daemon.work_off()) == 3
     assert _mark(shop, "d1") is None
-    assert not shop.raw.exists(shop.keys("suspect_plain"), shop.keys("suspect_groups"))
+    assert not shop.raw.exists(shop.keys("quarantined_plain"), shop.keys("quarantined_groups"))
 
 
 @BOTH_POOLS

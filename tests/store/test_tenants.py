@@ -16,7 +16,7 @@ from groupflow.store.enqueue import Arrival
 from groupflow.store.scripts import Order
 from groupflow.store.settlements import Complete, Release, Retry
 from tests.store.bench import Bench, Daemon, arrival, bury, ids
-from tests.store.life import promote
+from tests.store.task_state import promote
 from tests.store.test_pools import POOL, Worker
 
 SLOTS = [f"w{n}" for n in range(12)]
@@ -161,7 +161,7 @@ async def test_a_crash_gives_back_exactly_what_it_held(shop: Bench) -> None:
     await second.sessions.reap()
     assert shop.raw.zcard(shop.keys("charges")) == 1
     assert shop.audit() == []
-    # A suspect comes alone, also where its tenant may have more.
+    # A quarantined task comes alone, also where its tenant may have more.
     assert len(await second.claim("grouped", "v1", "v2", "v3")) == 1
     assert ids(await second.claim("plain", "p1")) == ["p0"]
     assert await second.claim("grouped", "u1") == []

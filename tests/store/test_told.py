@@ -17,7 +17,7 @@ from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Complete, Proceed, Release, Retry, Settlement
 from tests.deadlines import deadline
 from tests.store.bench import Bench, arrival, bury
-from tests.store.life import pass_time
+from tests.store.task_state import pass_time
 
 HOUR = 3600.0
 

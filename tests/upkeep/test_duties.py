@@ -125,7 +125,7 @@ async def test_a_roll_sweeps_until_nothing_is_left(
 
     monkeypatch.setattr(sweep, "sweep_renamed", sweeps)
     with capture_logs() as logs:
-        assert await sweep.roll(bench.client, keep=1.0, size=10) == sweep.ROLL_PAUSE
+        assert await sweep.rotate(bench.client, keep=1.0, size=10) == sweep.ROTATE_PAUSE
     assert left == []
     assert [each["event"] for each in logs] == []
 

@@ -9,18 +9,18 @@
 --          reason, in four pieces at most
 -- returns  1, or 0 if there is nothing to remove (any more)
 local id = ARGV[1]
-local life = K.life .. id
+local task_state = K.task_state .. id
 local died = call('ZSCORE', K.bodies, id)
 if not died or digits(died) ~= digits(ARGV[2]) then return 0 end
 remove_body(id)
 call('HSET', K.tasks, id, ARGV[5])
-if ARGV[6] == '1' then call('HDEL', life, 'errors', 'context') end
+if ARGV[6] == '1' then call('HDEL', task_state, 'errors', 'context') end
 remove_reason(id)
-for i = 7, #ARGV do call('HSET', life, i == 7 and 'reason' or 'reason_' .. (i - 6), ARGV[i]) end
-call('HSET', life, 'offset', ARGV[3], 'archived_as', ARGV[4])
+for i = 7, #ARGV do call('HSET', task_state, i == 7 and 'reason' or 'reason_' .. (i - 6), ARGV[i]) end
+call('HSET', task_state, 'offset', ARGV[3], 'archived_as', ARGV[4])
 -- Write the hash again: short values take half the memory, but Redis doesn't shrink a hash that was large.
-local facts = call('HGETALL', life)
-call('DEL', life)
-call('HSET', life, unpack(facts))
+local facts = call('HGETALL', task_state)
+call('DEL', task_state)
+call('HSET', task_state, unpack(facts))
 call('HINCRBY', K.count, 'archived', 1)
 return 1

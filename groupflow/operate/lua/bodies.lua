@@ -26,12 +26,12 @@ local over = (tonumber(call('HGET', K.count, 'dead_bytes') or nil) or 0) - ARGV[
 local oldest = over > 0 and tonumber(ARGV[2]) > 0
   and call('ZRANGE', K.bodies, 0, ARGV[2] - 1, 'WITHSCORES') or {}
 for i = 1, #oldest, 2 do
-  local id, life = oldest[i], K.life .. oldest[i]
-  local bytes = call('HSTRLEN', K.tasks, id) + call('HSTRLEN', life, 'errors') + call('HSTRLEN', life, 'context')
+  local id, task_state = oldest[i], K.task_state .. oldest[i]
+  local bytes = call('HSTRLEN', K.tasks, id) + call('HSTRLEN', task_state, 'errors') + call('HSTRLEN', task_state, 'context')
   if over <= 0 or (i > 1 and size + bytes > tonumber(ARGV[3])) then break end
-  local kept = call('HMGET', life, 'reason', 'errors', 'context', 'dead_bytes')
+  local kept = call('HMGET', task_state, 'reason', 'errors', 'context', 'dead_bytes')
   rows[#rows + 1] = { id, oldest[i + 1], call('HGET', K.tasks, id) or '',
-    call('HMGET', life, 'type', 'group', 'tenant', 'scope'), kept[1] or '', kept[2] or '', kept[3] or '' }
+    call('HMGET', task_state, 'type', 'group', 'tenant', 'scope'), kept[1] or '', kept[2] or '', kept[3] or '' }
   size, over = size + bytes, over - (tonumber(kept[4] or nil) or bytes)
 end
 if #rows > 0 then

@@ -12,14 +12,14 @@ local function erase(id, line, now)
   remove_delay(id)
   remove_body(id)
   call('HDEL', K.tasks, id)
-  end_life(id)
+  end_state(id)
   call('HSET', K.history_new, id, digits(now) .. line)
   call('HINCRBY', K.count, 'dropped', 1)
 end
 
 -- The same for a dead letter, and its group goes on.
 local function forget(id, line, now)
-  local group = call('HGET', K.life .. id, 'group') or ''
+  local group = call('HGET', K.task_state .. id, 'group') or ''
   call('ZREM', K.dead, id)
   erase(id, line, now)
   unpark(group, id)

@@ -14,7 +14,7 @@ local function add(group, state, claim)
   seen[group] = true
   rows[#rows + 1] = named({
     group = some(group), state = state, waiting = group ~= '' and call('LLEN', K.lane .. group) or 0,
-    since = claim and claim.since, task = claim and id_of(claim.element),
+    since = claim and claim.since, task = claim and id_of(claim.entry),
     daemon = claim and claim.daemon, worker = claim and claim.slot,
   })
 end

@@ -12,11 +12,11 @@ if ARGV[2] == 'lane' then
 else
   page = call('ZRANGE', K.delayed, from, from + most - 1)
 end
-for _, element in ipairs(page) do
-  if has_life(element) then
-    local facts = call('HMGET', K.life .. id_of(element), 'due', 'group')
+for _, entry in ipairs(page) do
+  if has_state(entry) then
+    local facts = call('HMGET', K.task_state .. id_of(entry), 'due', 'group')
     local due = tonumber(facts[1] or nil)
-    if due and due > now and facts[2] == group then found[#found + 1] = id_of(element) end
+    if due and due > now and facts[2] == group then found[#found + 1] = id_of(entry) end
   end
 end
 return { #page, found }

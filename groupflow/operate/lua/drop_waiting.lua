@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 -- drop_waiting: remove a task that waits, or is delayed, for good; its group goes on. A task whose
--- life has no `arrival` is known only by its place in the line: the script looks for it from the newest
--- end, so many places a call, and goes on behind the last element that it has seen. So tasks that come, are claimed
+-- life has no `sequence` is known only by its place in the line: the script looks for it from the newest
+-- end, so many places a call, and goes on behind the last entry that it has seen. So tasks that come, are claimed
 -- or are dropped meanwhile can't hide it.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 group ('' = plain) · 3 its line for the history · 4 'line', or 'turns' of its tenant
---          5 the element to go on behind there, '' to begin · 6 how many places to look at
+--          5 the entry to go on behind there, '' to begin · 6 how many places to look at
 -- returns  { 1 (dropped) or 0, as ARGV 4 and 5 to go on }, without the latter two at the end; { 0 }: it doesn't wait
 local id, group, where, last, most = ARGV[1], ARGV[2], ARGV[4], ARGV[5], tonumber(ARGV[6])
 if call('HEXISTS', K.tasks, id) == 0 or call('ZSCORE', K.dead, id) then return { 0 } end
@@ -15,35 +15,35 @@ local line = group == '' and K.plain or K.lane .. group
 local now = clock()
 
 -- Whether it is of a run: its tasks stay in the lane until they are done.
-local function is_of_run(element)
+local function is_of_run(entry)
   local run, lock = call('HGET', K.runs, group), call('GET', K.lock .. group)
-  return run and lock and sub(lock, 1, 16) <= sub(run, 1, 16) and sub(element, 1, 16) <= sub(run, 17, 32)
+  return run and lock and sub(lock, 1, 16) <= sub(run, 1, 16) and sub(entry, 1, 16) <= sub(run, 17, 32)
 end
 
--- Removes an element from the list or index where it waits.
-local function leave(element)
-  if group ~= '' and is_of_run(element) then return false end
-  if call('ZREM', K.delayed, element) == 1 then return true end
-  if group == '' and is_limiting() and tenants().leave_plain(element, now) then return true end
-  local pool = call('HGET', K.life .. id, 'pool') or nil
-  local indexes = { index_of('ordered', pool), index_of('suspect_plain', pool) }
+-- Removes an entry from the list or index where it waits.
+local function leave(entry)
+  if group ~= '' and is_of_run(entry) then return false end
+  if call('ZREM', K.delayed, entry) == 1 then return true end
+  if group == '' and is_limiting() and tenants().leave_plain(entry, now) then return true end
+  local pool = call('HGET', K.task_state .. id, 'pool') or nil
+  local indexes = { index_of('ordered', pool), index_of('quarantined_plain', pool) }
   for _, index in ipairs(group == '' and indexes or {}) do
-    if call('ZREM', index, element) == 1 then return true end
+    if call('ZREM', index, entry) == 1 then return true end
   end
-  return call('LREM', line, 1, element) == 1
+  return call('LREM', line, 1, entry) == 1
 end
 
--- How many of the line came with the last element seen, or later: by halving, as `insert` does.
+-- How many of the line came with the last entry seen, or later: by halving, as `insert` does.
 local function count_seen()
   local seen, length = 0, last ~= '' and call('LLEN', line) or 0
   while seen < length do
     local middle = math.floor((seen + length) / 2)
-    if arrival_of(call('LINDEX', line, middle)) < arrival_of(last) then length = middle else seen = middle + 1 end
+    if sequence_of(call('LINDEX', line, middle)) < sequence_of(last) then length = middle else seen = middle + 1 end
   end
   return seen
 end
 
--- The elements behind the last one seen; of turns the first ones, if that is gone.
+-- The entries behind the last one seen; of turns the first ones, if that is gone.
 local function next_page()
   if where == 'line' then
     local from = count_seen()
@@ -56,16 +56,16 @@ local function next_page()
 end
 
 local function look()
-  local arrival = call('HGET', K.life .. id, 'arrival')
-  if arrival then
-    local element = arrival .. '+' .. id
-    local is_gone = leave(element)
-    if is_gone then leave_burst(element) end
+  local sequence = call('HGET', K.task_state .. id, 'sequence')
+  if sequence then
+    local entry = sequence .. '+' .. id
+    local is_gone = leave(entry)
+    if is_gone then leave_burst(entry) end
     return is_gone
   end
   local page = next_page()
-  for _, element in ipairs(page) do
-    if id_of(element) == id then return leave(element) end
+  for _, entry in ipairs(page) do
+    if id_of(entry) == id then return leave(entry) end
   end
   if #page == most then return false, where, page[#page] end
   if where == 'line' then return false, 'turns', '' end

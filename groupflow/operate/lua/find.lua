@@ -7,12 +7,12 @@
 --          tenant, scope, life, and died (µs), or daemon, worker, fence and since (µs) of its claim; of a shard
 --          also held: 'paused' or 'parked' if its group is; context (JSON); aside (µs): until when it stands aside
 local id, facts = ARGV[1], { now = clock() }
-local life = K.life .. id
+local task_state = K.task_state .. id
 if ARGV[2] then
   facts.held = call('HEXISTS', K.paused, ARGV[2]) == 1 and 'paused'
     or call('HEXISTS', K.parked, ARGV[2]) == 1 and 'parked' or nil
-  facts.context = call('HGET', life, 'context') or nil
-  facts.aside = call('ZSCORE', K.delayed, (call('HGET', life, 'arrival') or '') .. '+' .. id) or nil
+  facts.context = call('HGET', task_state, 'context') or nil
+  facts.aside = call('ZSCORE', K.delayed, (call('HGET', task_state, 'sequence') or '') .. '+' .. id) or nil
 end
 if call('HEXISTS', K.tasks, id) == 0 then
   facts.ended = call('HGET', K.history_new, id) or call('HGET', K.history_old, id) or nil
@@ -23,7 +23,7 @@ end
 -- unknown, the script looks at every slot.
 local function claim_of_task(group)
   for _, claim in ipairs(group ~= '' and claims_on(group) or claims(100000)) do
-    if claim.element and id_of(claim.element) == id then return claim end
+    if claim.entry and id_of(claim.entry) == id then return claim end
   end
   return {}
 end
@@ -32,6 +32,6 @@ local task_type, tenant, group = facts_of(id)
 facts.died = call('ZSCORE', K.dead, id) or nil
 local claim = facts.died and {} or claim_of_task(group)
 facts.type, facts.group, facts.tenant, facts.scope = task_type, some(group), some(tenant), scope_of(id)
-facts.life, facts.daemon, facts.worker = life_of(id), claim.daemon, claim.slot
+facts.task_state, facts.daemon, facts.worker = task_state_of(id), claim.daemon, claim.slot
 facts.fence, facts.since = claim.fence, claim.since
 return named(facts)

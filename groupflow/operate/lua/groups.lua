@@ -17,13 +17,13 @@ if cursor < 0 then cursor, most = 0, 0 end
 local text, tenant = ARGV[5], ARGV[6]
 local rows, looked, total, next_cursor = {}, 0, 0, nil
 
-local function add(row, element)
+local function add(row, entry)
   looked = looked + 1
   if text ~= '' and not string.find(row.group, text, 1, true) then return end
-  local head = element or call('LINDEX', K.lane .. row.group, -1)
+  local head = entry or call('LINDEX', K.lane .. row.group, -1)
   local head_type, head_tenant = '', ''
   if head then
-    row.head, row.enqueued_at = id_of(head), arrival_of(head)
+    row.head, row.enqueued_at = id_of(head), sequence_of(head)
     head_type, head_tenant = facts_of(row.head)
   end
   if tenant ~= '' and tenant ~= head_tenant then return end
@@ -39,10 +39,10 @@ if state == 'ready' or state == 'delayed' then
   local indexes = state == 'ready' and READY or { K.held }
   total = count_in(indexes)
   local page = members_of(indexes, cursor, most)
-  local suspects = state == 'ready' and call('ZCARD', K.suspect_groups) or 0
+  local quarantined = state == 'ready' and call('ZCARD', K.quarantined_groups) or 0
   for i = 1, #page, 2 do
     local row = { group = page[i], ['until'] = state == 'delayed' and page[i + 1] or nil }
-    row.turn = cursor + looked < suspects and '0' or page[i + 1]
+    row.turn = cursor + looked < quarantined and '0' or page[i + 1]
     if #rows < limit then add(row) end
   end
   go_on()
@@ -53,7 +53,7 @@ elseif state == 'running' then
     local claim = claims[i]
     local by = claim.daemon .. ', ' .. claim.slot
     local row = { group = claim.group, since = claim.since, by = by, turn = claim.since }
-    if #rows < limit then add(row, claim.element) end
+    if #rows < limit then add(row, claim.entry) end
   end
   go_on()
 else

@@ -1,13 +1,13 @@
--- Behind the prelude in scripts that look at waiting tasks: several indexes read as one. Suspects count as
+-- Behind the prelude in scripts that look at waiting tasks: several indexes read as one. Quarantined tasks count as
 -- waiting like the rest, and come first.
 
-local READY = { K.suspect_groups, K.ready }
-local PLAIN = { K.suspect_plain, K.ordered }
+local READY = { K.quarantined_groups, K.ready }
+local PLAIN = { K.quarantined_plain, K.ordered }
 -- All indexes that daemons claim from; those of pools come behind them.
 local OWN_READY, OWN_PLAIN = { unpack(READY) }, { unpack(PLAIN) }
 for _, pool in ipairs(pools()) do
-  READY[#READY + 1], READY[#READY + 2] = index_of('suspect_groups', pool), index_of('ready', pool)
-  PLAIN[#PLAIN + 1], PLAIN[#PLAIN + 2] = index_of('suspect_plain', pool), index_of('ordered', pool)
+  READY[#READY + 1], READY[#READY + 2] = index_of('quarantined_groups', pool), index_of('ready', pool)
+  PLAIN[#PLAIN + 1], PLAIN[#PLAIN + 2] = index_of('quarantined_plain', pool), index_of('ordered', pool)
 end
 
 local function count_in(indexes)
@@ -18,10 +18,10 @@ end
 
 -- µs for which the first task of some indexes could have been claimed, or the head of the first group, the longest of
 -- them. The first one has waited longest, unless priorities say otherwise.
-local function waited(element, now)
-  if not element then return 0 end
-  local due = has_life(element) and call('HGET', K.life .. id_of(element), 'due')
-  return math.max(0, now - math.max(arrival_of(element), tonumber(due or nil) or 0))
+local function waited(entry, now)
+  if not entry then return 0 end
+  local due = has_state(entry) and call('HGET', K.task_state .. id_of(entry), 'due')
+  return math.max(0, now - math.max(sequence_of(entry), tonumber(due or nil) or 0))
 end
 
 local function longest_wait(indexes, now, of_groups)

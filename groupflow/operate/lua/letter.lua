@@ -9,5 +9,5 @@ local died = call('ZSCORE', K.dead, ARGV[1])
 if not died then return {} end
 local letter = letter_of(ARGV[1], died)
 letter.bytes = call('HSTRLEN', K.tasks, ARGV[1])
-letter.errors = call('HGET', K.life .. ARGV[1], 'errors') or nil
+letter.errors = call('HGET', K.task_state .. ARGV[1], 'errors') or nil
 return named(letter)

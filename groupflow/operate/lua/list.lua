@@ -17,12 +17,12 @@ local rows, passed = {}, 0
 
 local function left() return limit - #rows end
 
-local function add(element, group, turn, facts)
-  local row, id = facts or {}, id_of(element)
+local function add(entry, group, turn, facts)
+  local row, id = facts or {}, id_of(entry)
   local task_type, tenant = facts_of(id)
-  row.id, row.group, row.turn, row.enqueued_at = id, some(group), part .. turn, arrival_of(element)
+  row.id, row.group, row.turn, row.enqueued_at = id, some(group), part .. turn, sequence_of(entry)
   row.type, row.tenant = task_type, some(tenant)
-  row.attempt = has_life(element) and call('HGET', K.life .. id, 'attempt') or 1
+  row.attempt = has_state(entry) and call('HGET', K.task_state .. id, 'attempt') or 1
   rows[#rows + 1] = named(row)
 end
 
@@ -110,7 +110,7 @@ end
 local function add_delayed(most)
   local found = call('ZRANGE', K.delayed, place, place + most - 1, 'WITHSCORES')
   for i = 1, #found, 2 do
-    local group = call('HGET', K.life .. id_of(found[i]), 'group') or ''
+    local group = call('HGET', K.task_state .. id_of(found[i]), 'group') or ''
     add(found[i], group, digits(found[i + 1]), { ['until'] = found[i + 1] })
   end
   return #found / 2
@@ -129,13 +129,13 @@ local function add_running(most)
   local found = claims(100000)
   table.sort(found, function(a, b) return a.since .. a.fence < b.since .. b.fence end)
   local page = cut(found, most)
-  for _, claim in ipairs(page) do add(claim.element, claim.group, claim.since, { since = claim.since }) end
+  for _, claim in ipairs(page) do add(claim.entry, claim.group, claim.since, { since = claim.since }) end
   return #page
 end
 
 local function add_ordered(most)
   local ordered = every_second(members_of(PLAIN, place, most))
-  for _, element in ipairs(ordered) do add(element, '', sub(element, 1, 16)) end
+  for _, entry in ipairs(ordered) do add(entry, '', sub(entry, 1, 16)) end
   return #ordered
 end
 
@@ -162,7 +162,7 @@ local function history(key)
 end
 
 -- Whether a group that waits for its tenant's turn has it: then it is among the ready ones.
-local function has_turn(group) return call('ZSCORE', K.ready, group) or call('ZSCORE', K.suspect_groups, group) end
+local function has_turn(group) return call('ZSCORE', K.ready, group) or call('ZSCORE', K.quarantined_groups, group) end
 
 local PARTS = {
   running = { places(add_running) },

@@ -14,32 +14,32 @@ local groups, ids = {}, {}
 
 local function note_of(id) return from .. ' ' .. id end
 
-local function add_bytes(life, total)
-  local bytes = life[total]
+local function add_bytes(task_state, total)
+  local bytes = task_state[total]
   if bytes then call('HINCRBY', K.count, total, bytes) end
 end
 
-local function write_life(record, id, old)
-  local life = {}
-  for i = 1, #record.life, 2 do life[record.life[i]] = record.life[i + 1] end
-  if life.late_for == old then life.late_for = id end
-  for name, value in pairs(life) do call('HSET', K.life .. id, name, value) end
-  if life.pool then call('HSETNX', K.pools, life.pool, digits(now)) end
-  add_bytes(life, 'delayed_bytes')
-  add_bytes(life, 'dead_bytes')
-  add_bytes(life, 'asleep')
-  add_bytes(life, 'carried_bytes')
-  if life.carried_for then call('HINCRBY', K.carried, life.carried_for, life.carried_bytes) end
+local function write_state(record, id, old)
+  local task_state = {}
+  for i = 1, #record.task_state, 2 do task_state[record.task_state[i]] = record.task_state[i + 1] end
+  if task_state.late_for == old then task_state.late_for = id end
+  for name, value in pairs(task_state) do call('HSET', K.task_state .. id, name, value) end
+  if task_state.pool then call('HSETNX', K.pools, task_state.pool, digits(now)) end
+  add_bytes(task_state, 'delayed_bytes')
+  add_bytes(task_state, 'dead_bytes')
+  add_bytes(task_state, 'asleep')
+  add_bytes(task_state, 'carried_bytes')
+  if task_state.carried_for then call('HINCRBY', K.carried, task_state.carried_for, task_state.carried_bytes) end
 end
 
-local function write_place(record, element, id)
+local function write_place(record, entry, id)
   local group = record.group
   if record.where == 'lane' then
     local newest = call('LINDEX', K.lane .. group, 0)
-    if newest and arrival_of(newest) > arrival_of(element) then
-      insert(K.lane .. group, element)
+    if newest and sequence_of(newest) > sequence_of(entry) then
+      insert(K.lane .. group, entry)
     else
-      call('LPUSH', K.lane .. group, element)
+      call('LPUSH', K.lane .. group, entry)
     end
     groups[group] = true
   elseif record.where == 'dead' then
@@ -53,23 +53,23 @@ local function write_place(record, element, id)
       groups[group] = true
     end
   else
-    local pool = sub(record.where, 1, 5) == 'pool_' and call('HGET', K.life .. id, 'pool') or ''
-    call('ZADD', key_in(record.where == 'plain' and 'ordered' or record.where, pool), record.score, element)
+    local pool = sub(record.where, 1, 5) == 'pool_' and call('HGET', K.task_state .. id, 'pool') or ''
+    call('ZADD', key_in(record.where == 'plain' and 'ordered' or record.where, pool), record.score, entry)
   end
 end
 
 local function write(record)
-  local old = id_of(record.element)
+  local old = id_of(record.entry)
   local noted = call('HGET', K.moved, note_of(old))
   if noted then return noted end
   call('HSETNX', K.segments, 'salt', ARGV[2])
   local id = free_id(old, record.scope)
-  local element = sub(record.element, 1, 17) .. id
+  local entry = sub(record.entry, 1, 17) .. id
   if record.envelope then call('HSET', K.tasks, id, record.envelope) end
-  write_life(record, id, old)
+  write_state(record, id, old)
   if record.late then call('ZADD', K.late, digits(record.late), id) end
-  write_place(record, element, id)
-  if record.burst then bursts().enter(bursts().name_of(id), record.burst, element) end
+  write_place(record, entry, id)
+  if record.burst then bursts().enter(bursts().name_of(id), record.burst, entry) end
   call('HINCRBY', K.count, 'taken', 1)
   if record.where ~= 'dead' then
     call('HINCRBY', K.count, record.group == '' and 'queued_plain' or 'queued_grouped', 1)
@@ -79,7 +79,7 @@ local function write(record)
 end
 
 local function remember(record)
-  local id, scope, line = record.element, record.scope, record.line
+  local id, scope, line = record.entry, record.scope, record.line
   local kept, place_of = call('HGET', K.history_new, id), K.history_new
   if not kept then kept, place_of = call('HGET', K.history_old, id), K.history_old end
   local owner = kept and scope_in(kept) or not kept and call('HEXISTS', K.tasks, id) == 1 and scope_of(id) or nil
@@ -100,14 +100,14 @@ local OTHERS = {
     groups[record.group] = true
   end,
   by_hand = function(record)
-    local known, text = call('HGET', K.by_hand, record.element), record.text
-    if text and (not known or sub(known, 1, 16) < sub(text, 1, 16)) then begin_by_hand(record.element, text, now) end
+    local known, text = call('HGET', K.by_hand, record.entry), record.text
+    if text and (not known or sub(known, 1, 16) < sub(text, 1, 16)) then begin_by_hand(record.entry, text, now) end
   end,
   schedules = function(record)
     if record.gone then return end -- the schedule lies elsewhere, and may lie here
-    forget_schedule(record.element)
-    call('HSET', K.schedule .. record.element, unpack(record.row))
-    call('ZADD', K.schedules, record.due, record.element)
+    forget_schedule(record.entry)
+    call('HSET', K.schedule .. record.entry, unpack(record.row))
+    call('ZADD', K.schedules, record.due, record.entry)
   end,
 }
 

@@ -10,20 +10,20 @@ if ARGV[1] == 'out' then
   local totals = {}
   local count = ARGV[2] == '1' and call('HGETALL', K.count) or {}
   for i = 1, #count, 2 do totals[count[i]] = count[i + 1] end
-  totals.arrival = nil
+  totals.sequence = nil
   return cmsgpack.pack({
     totals = totals, renamed = call('HGETALL', K.renamed), paused_all = call('GET', K.paused_all) or nil,
     resumes = call('ZRANGE', K.resumes, 0, -1, 'WITHSCORES'),
     segments = call('HMGET', K.segments, 'begun', 'closed', 'salt'),
-    fence = call('GET', K.fence) or '0', arrival = call('HGET', K.count, 'arrival') or '0',
+    fence = call('GET', K.fence) or '0', sequence = call('HGET', K.count, 'sequence') or '0',
   })
 end
 
 local notes = cmsgpack.unpack(ARGV[3])
 local behind = notes.fence - (call('GET', K.fence) or 0)
 if behind > 0 then call('INCRBY', K.fence, behind) end
-if tonumber(notes.arrival) > tonumber(call('HGET', K.count, 'arrival') or 0) then
-  call('HSET', K.count, 'arrival', digits(notes.arrival))
+if tonumber(notes.sequence) > tonumber(call('HGET', K.count, 'sequence') or 0) then
+  call('HSET', K.count, 'sequence', digits(notes.sequence))
 end
 for i = 1, #notes.renamed, 2 do
   local name, number = notes.renamed[i], notes.renamed[i + 1]

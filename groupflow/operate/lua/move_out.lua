@@ -2,40 +2,40 @@
 -- move_out: some of what lies in a place, ready to be written elsewhere.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 the place: 'plain', 'ordered', 'suspect_plain', 'delayed', 'dead'; 'lane' of a group; 'pool_ordered'
---          and 'pool_suspect_plain' of a pool; 'letter', a dead letter; 'paused', groups that operators hold;
+-- ARGV     1 the place: 'plain', 'ordered', 'quarantined_plain', 'delayed', 'dead'; 'lane' of a group; 'pool_ordered'
+--          and 'pool_quarantined_plain' of a pool; 'letter', a dead letter; 'paused', groups that operators hold;
 --          'by_hand', limits; 'schedules'; 'history_new' and 'history_old' · 2 that group, pool, or id
 --          3 how many to pass over, which stay; of paused groups and the history a cursor, '0' to begin
 --          4 how many at most · 5 bytes after which it ends
 -- returns  { 1, rows of { id of a task or '', group or '', the id that decides where it lies without a group,
---          element, packed }, cursor of the next page if there is one }; or { 0, names of daemons that run }
+--          entry, packed }, cursor of the next page if there is one }; or { 0, names of daemons that run }
 local where, name, most, room = ARGV[1], ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
 local daemons = living(clock())
 if daemons and where ~= 'letter' then return { 0, daemons } end
 local rows, bytes, next_cursor = {}, 0, ''
 
-local function add(id, group, origin, element, record)
-  record.where, record.group, record.element = where, group, element
-  rows[#rows + 1] = { id, group, origin, element, cmsgpack.pack(record) }
+local function add(id, group, origin, entry, record)
+  record.where, record.group, record.entry = where, group, entry
+  rows[#rows + 1] = { id, group, origin, entry, cmsgpack.pack(record) }
 end
 
-local function add_task(element, group, score)
-  local id = id_of(element)
+local function add_task(entry, group, score)
+  local id = id_of(entry)
   if #rows >= most or (#rows > 0 and bytes > room) then return end
-  local life = has_life(element) and call('HGETALL', K.life .. id) or {}
+  local task_state = has_state(entry) and call('HGETALL', K.task_state .. id) or {}
   local envelope = call('HGET', K.tasks, id) or nil
   bytes = bytes + (envelope and #envelope or 0)
   local scope = scope_of(id)
   local parked = where == 'dead' and group ~= '' and call('HGET', K.parked, group) or nil
   if parked and cjson.decode(parked)[1] ~= id then parked = nil end
-  add(id, group, name_of(id, scope), element, {
-    score = score, envelope = envelope, life = life, scope = scope, parked = parked,
-    late = call('ZSCORE', K.late, id) or nil, burst = burst_of(element),
+  add(id, group, name_of(id, scope), entry, {
+    score = score, envelope = envelope, task_state = task_state, scope = scope, parked = parked,
+    late = call('ZSCORE', K.late, id) or nil, burst = burst_of(entry),
     bodies = call('ZSCORE', K.bodies, id) or nil, staying = call('ZSCORE', K.staying, id) or nil,
   })
 end
 
-local function group_of(id) return call('HGET', K.life .. id, 'group') or '' end
+local function group_of(id) return call('HGET', K.task_state .. id, 'group') or '' end
 
 local function add_letter(id, died) add_task(digits(0) .. '+' .. id, group_of(id), died) end
 
@@ -52,8 +52,8 @@ end
 
 if where == 'plain' or where == 'lane' then
   local key = where == 'plain' and K.plain or K.lane .. name
-  local elements = call('LRANGE', key, -(ARGV[3] + most), -(ARGV[3] + 1))
-  for i = #elements, 1, -1 do add_task(elements[i], name, sub(elements[i], 1, 16)) end
+  local entries = call('LRANGE', key, -(ARGV[3] + most), -(ARGV[3] + 1))
+  for i = #entries, 1, -1 do add_task(entries[i], name, sub(entries[i], 1, 16)) end
 elseif where == 'letter' then
   local died = call('ZSCORE', K.dead, name)
   where = 'dead'
@@ -80,8 +80,8 @@ elseif where == 'schedules' then
     add('', group, 'schedule:' .. schedule, schedule, record)
   end)
 else
-  each_member(key_in(where, name), function(element, score)
-    add_task(element, where == 'delayed' and group_of(id_of(element)) or '', score)
+  each_member(key_in(where, name), function(entry, score)
+    add_task(entry, where == 'delayed' and group_of(id_of(entry)) or '', score)
   end)
 end
 return { 1, rows, next_cursor }

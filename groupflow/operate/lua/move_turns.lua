@@ -17,9 +17,9 @@ for _, key in ipairs({ K.turns, K.standing }) do
     for _, kind in ipairs({ 'p', 'P' }) do
       local page = call('ZRANGE', K.waits .. kind .. tenant, 0, most - 1, 'WITHSCORES')
       for i = 1, #page, 2 do
-        local order, _, _, is_suspect = order_of(page[i])
+        local order, _, _, is_quarantined = order_of(page[i])
         call('ZREM', K.waits .. kind .. tenant, page[i])
-        call('ZADD', is_suspect and K.suspect_plain or K.ordered, digits(order), page[i])
+        call('ZADD', is_quarantined and K.quarantined_plain or K.ordered, digits(order), page[i])
         number = number + 1
       end
       if number >= most then return { number } end

@@ -11,11 +11,11 @@ end
 
 local function some(text) return text ~= '' and text or nil end
 
--- What lists show of a task's life, by name.
-local LIFE = { 'attempt', 'crashes', 'lost_leases', 'stage', 'due', 'errors', 'reason', 'latest' }
-local function life_of(id)
-  local life, values = {}, call('HMGET', K.life .. id, unpack(LIFE))
-  for i, name in ipairs(LIFE) do life[name] = values[i] or nil end
-  if life.reason then life.reason = reason_of(id) end
-  return named(life)
+-- What lists show of a task state, by name.
+local NOTED = { 'attempt', 'crashes', 'lost_leases', 'stage', 'due', 'errors', 'reason', 'latest' }
+local function task_state_of(id)
+  local task_state, values = {}, call('HMGET', K.task_state .. id, unpack(NOTED))
+  for i, name in ipairs(NOTED) do task_state[name] = values[i] or nil end
+  if task_state.reason then task_state.reason = reason_of(id) end
+  return named(task_state)
 end

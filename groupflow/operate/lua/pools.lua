@@ -12,8 +12,8 @@ if #names == 0 then names = pools() end
 
 for _, name in ipairs(names) do
   local leases = K.pool_pullers .. name
-  local plain = { index_of('ordered', name), index_of('suspect_plain', name) }
-  local groups = { index_of('ready', name), index_of('suspect_groups', name) }
+  local plain = { index_of('ordered', name), index_of('quarantined_plain', name) }
+  local groups = { index_of('ready', name), index_of('quarantined_groups', name) }
   local pool = {
     name = name, plain = count_in(plain), groups = count_in(groups),
     known = call('ZCOUNT', leases, digits(now), '+inf'),

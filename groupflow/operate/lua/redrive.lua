@@ -16,51 +16,51 @@ local refusal = other_layout()
 if refusal then return refusal end
 local id, group = ARGV[1], ARGV[2]
 local now = clock()
-local life = K.life .. id
+local task_state = K.task_state .. id
 if not call('ZSCORE', K.dead, id) then return 0 end
-local archived = call('HGET', life, 'archived_as')
+local archived = call('HGET', task_state, 'archived_as')
 if archived and archived ~= ARGV[9] then return -1 end
-local kept = call('HMGET', life, 'standing', 'due')
+local kept = call('HMGET', task_state, 'standing', 'due')
 local due = kept[1] and tonumber(kept[2] or nil)
 local bytes = ARGV[3] ~= '' and #ARGV[3] or call('HSTRLEN', K.tasks, id)
 if due and due > now and has_no_room(bytes, tonumber(ARGV[8])) then return -2 end
 call('ZREM', K.dead, id)
 remove_body(id)
-local element = (call('HGET', life, 'arrival') or digits(now)) .. '+' .. id
+local entry = (call('HGET', task_state, 'sequence') or digits(now)) .. '+' .. id
 if ARGV[3] ~= '' then
   call('HSET', K.tasks, id, ARGV[3])
-  call('HDEL', life, 'offset', 'archived_as')
-  if archived and ARGV[10] ~= '' then call('HSET', life, 'errors', ARGV[10]) end
-  if archived and ARGV[11] ~= '' then call('HSET', life, 'context', ARGV[11]) end
-  call('HSET', life, 'type', ARGV[5], 'tenant', ARGV[6], 'scope', ARGV[7])
+  call('HDEL', task_state, 'offset', 'archived_as')
+  if archived and ARGV[10] ~= '' then call('HSET', task_state, 'errors', ARGV[10]) end
+  if archived and ARGV[11] ~= '' then call('HSET', task_state, 'context', ARGV[11]) end
+  call('HSET', task_state, 'type', ARGV[5], 'tenant', ARGV[6], 'scope', ARGV[7])
 end
 if ARGV[4] ~= '' then
-  call('HSET', life, 'priority', ARGV[4])
-  call('HDEL', life, 'rule', 'pool') -- its envelope knows the new rule
+  call('HSET', task_state, 'priority', ARGV[4])
+  call('HDEL', task_state, 'rule', 'pool') -- its envelope knows the new rule
   if ARGV[12] ~= '' then
-    call('HSET', life, 'pool', ARGV[12])
+    call('HSET', task_state, 'pool', ARGV[12])
     call('HSETNX', K.pools, ARGV[12], digits(now))
   end
 end
-unpark(call('HGET', life, 'group') or '', id)
+unpark(call('HGET', task_state, 'group') or '', id)
 remove_reason(id)
-call('HDEL', life, 'attempts', 'lost_leases', 'kind', 'door', 'standing')
-call('HSET', life, 'group', group, 'attempt', 1, 'crashes', 0)
-call('HINCRBY', life, 'redriven', 1)
-local whose = call('HMGET', life, 'tenant', 'scope')
+call('HDEL', task_state, 'attempts', 'lost_leases', 'kind', 'door', 'standing')
+call('HSET', task_state, 'group', group, 'attempt', 1, 'crashes', 0)
+call('HINCRBY', task_state, 'redriven', 1)
+local whose = call('HMGET', task_state, 'tenant', 'scope')
 carry(id, tenant_named(whose[1], whose[2]))
 if due and due > now then
   add_delay(id, bytes, id, due)
   if group == '' or kept[1] == 'aside' then
-    call('ZADD', K.delayed, digits(due), element)
+    call('ZADD', K.delayed, digits(due), entry)
     wake_at_due(K.delayed, due)
   else
-    insert(K.lane .. group, element)
+    insert(K.lane .. group, entry)
     place(group, now)
   end
 else
-  call('HDEL', life, 'due', 'order')
-  put_back(element, group, now)
+  call('HDEL', task_state, 'due', 'order')
+  put_back(entry, group, now)
 end
 call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', 1)
 call('HINCRBY', K.count, 'redriven', 1)

@@ -9,17 +9,17 @@
 local refusal = other_layout()
 if refusal then return refusal end
 local id, group, now = ARGV[1], ARGV[2], clock()
-local life = K.life .. id
-local facts = call('HMGET', life, 'due', 'arrival')
+local task_state = K.task_state .. id
+local facts = call('HMGET', task_state, 'due', 'sequence')
 if not facts[1] or not facts[2] or tonumber(facts[1]) <= now then return 0 end
 if call('HEXISTS', K.tasks, id) == 0 or call('ZSCORE', K.dead, id) then return 0 end
-call('HSET', life, 'due', digits(now), 'order', digits(now))
+call('HSET', task_state, 'due', digits(now), 'order', digits(now))
 remove_delay(id)
-local element = facts[2] .. '+' .. id
-local _, burst = burst_of(element)
-if burst then bursts().enter(burst, bursts().OVER, element) end
-if call('ZREM', K.delayed, element) == 1 then
-  put_back(element, group, now)
+local entry = facts[2] .. '+' .. id
+local _, burst = burst_of(entry)
+if burst then bursts().enter(burst, bursts().OVER, entry) end
+if call('ZREM', K.delayed, entry) == 1 then
+  put_back(entry, group, now)
 else
   place(group, now)
 end

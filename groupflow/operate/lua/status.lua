@@ -34,7 +34,7 @@ for _, member in ipairs(sharing > 0 and call('ZRANGE', K.sharing, 0, 99999) or {
   if group ~= shared then
     shared = group
     local is_counted = call('HEXISTS', K.waiting_groups, group) == 1 or call('ZSCORE', K.ready, group)
-      or call('ZSCORE', K.suspect_groups, group) or call('ZSCORE', K.held, group)
+      or call('ZSCORE', K.quarantined_groups, group) or call('ZSCORE', K.held, group)
       or call('HEXISTS', K.parked, group) == 1
       or call('EXISTS', K.lock .. group) == 1
     if not is_counted then running_groups = running_groups + 1 end

@@ -10,10 +10,10 @@
 --          by_hand: until when (µs) its limits are by hand }
 local now, rows = clock(), {}
 
-local function arrival_in(kind, tenant)
+local function sequence_in(kind, tenant)
   local best = call('ZRANGE', K.waits .. kind .. tenant, 0, 0)[1]
   if best and (kind == 'g' or kind == 'G') then best = call('LINDEX', K.lane .. best, -1) end
-  return best and arrival_of(best)
+  return best and sequence_of(best)
 end
 
 for _, tenant in ipairs(ARGV) do
@@ -24,8 +24,8 @@ for _, tenant in ipairs(ARGV) do
     local limit, oldest = tenants().limit_of(tenant), nil
     local free, what = tenants().free_at(tenant, now)
     for _, kind in ipairs({ 'g', 'G', 'p', 'P' }) do
-      local arrival = arrival_in(kind, tenant)
-      if arrival and arrival < (oldest or NO_END) then oldest = arrival end
+      local sequence = sequence_in(kind, tenant)
+      if sequence and sequence < (oldest or NO_END) then oldest = sequence end
     end
     row = named({
       groups = groups, plain = plain, running = running, concurrency = limit.concurrency, rate = some(limit.rate or ''),

@@ -14,7 +14,7 @@ local function look(group, state)
   if seen[group] then return end
   local head = call('LINDEX', K.lane .. group, -1)
   local waiting = head and call('LLEN', K.lane .. group) or 0
-  seen[group] = { group = group, state = state, waiting = waiting, oldest = head and arrival_of(head) }
+  seen[group] = { group = group, state = state, waiting = waiting, oldest = head and sequence_of(head) }
   looked = looked + 1
   if head then found[#found + 1] = seen[group] end
 end

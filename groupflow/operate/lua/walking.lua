@@ -27,7 +27,7 @@ local function claims(most, of_groups)
   return found
 end
 
--- The claim that a lock, or a holder of `limits`, names; without its element if the checkpoint says nothing of
+-- The claim that a lock, or a holder of `limits`, names; without its entry if the checkpoint says nothing of
 -- it.
 local function claim_by(lock)
   local slot = string.match(lock, '[^ ]+$')

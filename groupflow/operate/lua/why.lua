@@ -3,13 +3,13 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 group
--- returns  { now, queued: waiting in its lane, head: id of the task that runs, or is next, its life; of a group
+-- returns  { now, queued: waiting in its lane, head: id of the task that runs, or is next, its task state; of a group
 --          that runs: daemon, worker, fence, lease_left (µs), and since (µs) where the checkpoint says so;
 --          ready, pool: whose workers may claim it, if daemons may not; until (µs), parked, paused,
 --          everything_paused (JSON), each if it is, and pause_ends, everything_ends (µs) if those pauses end
 --          by themselves; recovering: { since,
 --          until } (µs) if nothing is claimed, since this server may have lost writes; busy: if its head
---          waits as a suspect, the daemons that run another one; running: how many tasks of it; if it has a
+--          waits as a quarantined task, the daemons that run another one; running: how many tasks of it; if it has a
 --          limit: concurrency, rate (as it was written); and if that sets `until`: limited_by, 'rate', 'closed'
 --          or 'batch'; if it waits for its tenant's turn: tenant: { name, running, concurrency (0 for any), rate,
 --          waiting: groups; free (µs), none at its concurrency; limited_by, 'rate' or 'closed'; by_hand: until
@@ -19,18 +19,18 @@ local now = clock()
 local running = claims_on(group)
 local claim = running[1] or {}
 local lease = claim.daemon and call('ZSCORE', leases_of(claim.daemon), claim.daemon)
-local suspect, busy = call('ZSCORE', K.suspect_groups, group), {}
-local ready, pool = suspect or call('ZSCORE', K.ready, group), nil
+local quarantined, busy = call('ZSCORE', K.quarantined_groups, group), {}
+local ready, pool = quarantined or call('ZSCORE', K.ready, group), nil
 for _, name in ipairs(ready and {} or pools()) do
-  local turn = call('ZSCORE', index_of('ready', name), group) or call('ZSCORE', index_of('suspect_groups', name), group)
+  local turn = call('ZSCORE', index_of('ready', name), group) or call('ZSCORE', index_of('quarantined_groups', name), group)
   if turn then ready, pool = turn, name end
 end
-for _, daemon in ipairs(suspect and call('ZRANGE', K.daemons, 0, 999) or {}) do
-  if call('HEXISTS', K.daemon .. daemon, 'suspect') == 1 then busy[#busy + 1] = daemon end
+for _, daemon in ipairs(quarantined and call('ZRANGE', K.daemons, 0, 999) or {}) do
+  if call('HEXISTS', K.daemon .. daemon, 'quarantined') == 1 then busy[#busy + 1] = daemon end
 end
-local element = claim.element or call('LINDEX', K.lane .. group, -1)
-local head = element and id_of(element) or nil
-local next_head = call('LINDEX', K.lane .. group, -1) or element
+local entry = claim.entry or call('LINDEX', K.lane .. group, -1)
+local head = entry and id_of(entry) or nil
+local next_head = call('LINDEX', K.lane .. group, -1) or entry
 local limit, limited_by = {}, nil
 if next_head and is_limiting() then
   local free, what = limits().free_at(group, next_head, now)
@@ -49,7 +49,7 @@ if waits_in then
   })
 end
 return named({
-  now = now, queued = call('LLEN', K.lane .. group), head = head, life = head and life_of(head) or {},
+  now = now, queued = call('LLEN', K.lane .. group), head = head, task_state = head and task_state_of(head) or {},
   daemon = claim.daemon, worker = claim.slot, fence = claim.fence, since = claim.since,
   lease_left = claim.daemon and (lease and tonumber(lease) - now or 0),
   ready = ready or nil, pool = pool, ['until'] = call('ZSCORE', K.held, group) or nil,

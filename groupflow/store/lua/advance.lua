@@ -5,7 +5,7 @@
 -- failed instead: this one call decides which.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 element · 6 group · 7 stage
+-- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 entry · 6 group · 7 stage
 --          · 8 context (JSON) · 9 'hold' or 'step-aside' · 10 delay of the next stage (µs), 0 for none
 --          · 11 'forget-crashes' for a shard of a scan whose turn went well: its crashes so far don't count any more,
 --          and with a delay it sleeps; else '' · 12 tenant · 13 scope, '' each where there is none
@@ -17,14 +17,14 @@
 local daemon = ARGV[1]
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {} } end
-local element, group = ARGV[5], ARGV[6]
-local id, tenant, now = id_of(element), tenant_named(ARGV[12], ARGV[13]), clock()
+local entry, group = ARGV[5], ARGV[6]
+local id, tenant, now = id_of(entry), tenant_named(ARGV[12], ARGV[13]), clock()
 
 -- The room counts what a task carries already: so a task that grows no larger always finds some.
 local function finds_room()
   if ARGV[14] == '' then return true end
-  local before = tonumber(call('HGET', K.life .. id, 'carried_bytes') or nil) or 0
-  local more = #ARGV[7] + #ARGV[8] + call('HSTRLEN', K.life .. id, 'errors') - before
+  local before = tonumber(call('HGET', K.task_state .. id, 'carried_bytes') or nil) or 0
+  local more = #ARGV[7] + #ARGV[8] + call('HSTRLEN', K.task_state .. id, 'errors') - before
   if more <= 0 then return true end
   local all = tonumber(call('HGET', K.count, 'carried_bytes') or nil) or 0
   local own = tonumber(call('HGET', K.carried, tenant) or nil) or 0
@@ -32,23 +32,23 @@ local function finds_room()
 end
 
 local function go_on()
-  local priority = tonumber(call('HGET', K.life .. id, 'priority') or 0)
-  local waiting = with_life(element)
+  local priority = tonumber(call('HGET', K.task_state .. id, 'priority') or 0)
+  local waiting = with_state(entry)
   if group ~= '' and ARGV[9] == 'step-aside' then
-    -- A new place in line needs a new arrival; the task's life keeps the first one.
-    call('HSETNX', K.life .. id, 'enqueued', string.sub(element, 1, 16))
-    local arrival = digits(math.max(now, tonumber(call('HGET', K.count, 'arrival') or 0) + 1))
-    call('HSET', K.count, 'arrival', arrival)
-    waiting = arrival .. '+' .. id
+    -- A new place in line needs a new arrival; the task state keeps the first one.
+    call('HSETNX', K.task_state .. id, 'enqueued', string.sub(entry, 1, 16))
+    local sequence = digits(math.max(now, tonumber(call('HGET', K.count, 'sequence') or 0) + 1))
+    call('HSET', K.count, 'sequence', sequence)
+    waiting = sequence .. '+' .. id
   end
   local delay = tonumber(ARGV[10])
-  if call('HDEL', K.life .. id, 'hastened') == 1 then delay = 0 end
+  if call('HDEL', K.task_state .. id, 'hastened') == 1 then delay = 0 end
   local due = delay > 0 and digits(now + delay)
   local order = due or digits(now - priority)
-  keep_life(waiting, group, 'stage', ARGV[7], 'context', ARGV[8], 'attempt', 1, 'order', order)
+  keep_state(waiting, group, 'stage', ARGV[7], 'context', ARGV[8], 'attempt', 1, 'order', order)
   carry(id, tenant)
-  if ARGV[11] == 'forget-crashes' then call('HDEL', K.life .. id, 'crashes', 'lost_leases') end
-  if due then call('HSET', K.life .. id, 'due', due) else call('HDEL', K.life .. id, 'due') end
+  if ARGV[11] == 'forget-crashes' then call('HDEL', K.task_state .. id, 'crashes', 'lost_leases') end
+  if due then call('HSET', K.task_state .. id, 'due', due) else call('HDEL', K.task_state .. id, 'due') end
   if due and (group == '' or ARGV[9] == 'step-aside') then
     call('ZADD', K.delayed, due, waiting)
     if ARGV[11] == 'forget-crashes' then put_on('asleep', id, 1) end
@@ -68,10 +68,10 @@ if claim == 'live' then
   if finds_room() then
     go_on()
   elseif ARGV[14] == 'retry' then
-    verdict = try_again(element, group, 17, now) and 3 or 4
+    verdict = try_again(entry, group, 17, now) and 3 or 4
   else
     verdict = 4
-    give_up(element, group, 17, now)
+    give_up(entry, group, 17, now)
   end
 end
 return { 'OK', { claim == 'lost' and 0 or verdict } }

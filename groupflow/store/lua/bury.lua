@@ -3,7 +3,7 @@
 -- the death until an operator redrives or drops it.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 element · 6 group · 7 and on: what `give_up` takes
+-- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 entry · 6 group · 7 and on: what `give_up` takes
 --          (`failing.lua`)
 -- returns  { state, { 1 (accepted, also a repeat) or 0 (the fence is stale) } }
 local daemon = ARGV[1]

@@ -53,7 +53,7 @@ local function charge_running(name)
     for _, checkpoint in ipairs(call('HVALS', K.worker .. daemon)) do
       local claim = claim_of(checkpoint)
       if claim and call('HEXISTS', K.charged, claim.fence) == 0 then
-        local tenant = tenants().of(claim.element)
+        local tenant = tenants().of(claim.entry)
         if tenant and sub(tenant, 9) == name then tenants().charge(tenant, claim.fence) end
       end
     end

@@ -4,13 +4,13 @@
 -- list in order of arrival.
 local pool_asked = pool_of(ARGV[1])
 local FROM = {
-  ready = index_of('ready', pool_asked), suspect_groups = index_of('suspect_groups', pool_asked),
-  ordered = index_of('ordered', pool_asked), suspect_plain = index_of('suspect_plain', pool_asked),
+  ready = index_of('ready', pool_asked), quarantined_groups = index_of('quarantined_groups', pool_asked),
+  ordered = index_of('ordered', pool_asked), quarantined_plain = index_of('quarantined_plain', pool_asked),
   plain = pool_asked and TAG or K.plain,
 }
 
 -- Bytes of envelopes and contexts that this script may still read. The caller fetches what goes beyond, by a command
--- each: Lua copies what it reads three times, and a claim may be of hundreds of tasks. A task without a life is small
+-- each: Lua copies what it reads three times, and a claim may be of hundreds of tasks. A task without a task state is small
 -- (`READ_WHOLE` in `enqueue.py`), as is what is not counted.
 local may_read, SMALL = 4194304, 4096
 
@@ -21,8 +21,8 @@ local function lies_apart(bytes)
 end
 
 -- The life of a task, without a context that the caller has to fetch; and the bytes of that context.
-local function life_of(id)
-  local key = K.life .. id
+local function task_state_of(id)
+  local key = K.task_state .. id
   local apart = call('HSTRLEN', key, 'context')
   if apart <= SMALL or not lies_apart(apart) then return call('HGETALL', key), 0 end
   local flat = {}
@@ -35,8 +35,8 @@ local function life_of(id)
 end
 
 -- How many bytes of an envelope the caller has to fetch: all of them, or none.
-local function bytes_apart(element, id)
-  if not has_life(element) then return 0 end
+local function bytes_apart(entry, id)
+  if not has_state(entry) then return 0 end
   local bytes = call('HSTRLEN', K.tasks, id)
   return bytes > SMALL and lies_apart(bytes) and bytes or 0
 end
@@ -44,21 +44,21 @@ end
 -- Appends what the caller has to know of a claim: seven values. The last is the rest of its run, which `running.lua`
 -- fills in. Where the caller has to fetch the envelope or the context, the envelope is a number: the bytes of both.
 local last = 0
-local function add_row(rows, slot, fence, element, group, id, envelope)
-  local life, apart = '', 0
-  if has_life(element) then life, apart = life_of(id) end
+local function add_row(rows, slot, fence, entry, group, id, envelope)
+  local task_state, apart = '', 0
+  if has_state(entry) then task_state, apart = task_state_of(id) end
   if type(envelope) == 'number' or apart > 0 then
     envelope = (type(envelope) == 'number' and envelope or #envelope) + apart
   end
-  rows[last + 1], rows[last + 2], rows[last + 3] = slot, fence, element
+  rows[last + 1], rows[last + 2], rows[last + 3] = slot, fence, entry
   rows[last + 4], rows[last + 5] = group, envelope
-  rows[last + 6], rows[last + 7] = life, ''
+  rows[last + 6], rows[last + 7] = task_state, ''
   last = last + 7
 end
 
 -- The envelope of a task, or its bytes where the caller has to fetch it; '' where it is gone.
-local function envelope_of(element, id)
-  local apart = bytes_apart(element, id)
+local function envelope_of(entry, id)
+  local apart = bytes_apart(entry, id)
   return apart > 0 and apart or call('HGET', K.tasks, id) or ''
 end
 
@@ -76,14 +76,14 @@ local function split_slots(daemon, slots, now)
     if claim and tonumber(claim.fence) <= found then
       checkpoint = 'S' .. settled_before(checkpoint)
       call('HSET', K.worker .. daemon, slot, checkpoint)
-      unmark_ended(daemon, claim.fence)
+      end_quarantine_of(daemon, claim.fence)
       take_back(claim, now)
       count_held(daemon, -1)
       claim = nil
     end
     if claim then
-      local id = id_of(claim.element)
-      add_row(rows, slot, claim.fence, claim.element, claim.group, id, envelope_of(claim.element, id))
+      local id = id_of(claim.entry)
+      add_row(rows, slot, claim.fence, claim.entry, claim.group, id, envelope_of(claim.entry, id))
       if claim.group ~= '' then call('HDEL', K.runs, claim.group) end -- no caller knows its rest
     else
       count = count + 1
@@ -96,44 +96,44 @@ local function split_slots(daemon, slots, now)
 end
 
 -- The same of many, in one command where this script reads all.
-local function envelopes_of(elements, ids)
+local function envelopes_of(entries, ids)
   local apart
-  for i = 1, #elements do
-    local bytes = bytes_apart(elements[i], ids[i])
+  for i = 1, #entries do
+    local bytes = bytes_apart(entries[i], ids[i])
     if bytes > 0 then
       apart = apart or {}
       apart[i] = bytes
     end
   end
   if not apart then return call('HMGET', K.tasks, unpack(ids)) end
-  for i = 1, #elements do apart[i] = apart[i] or call('HGET', K.tasks, ids[i]) end
+  for i = 1, #entries do apart[i] = apart[i] or call('HGET', K.tasks, ids[i]) end
   return apart
 end
 
 -- Writes the checkpoints of new claims and appends their rows. Passes over a task whose envelope is gone (an operator
 -- deleted keys): there is nothing to run, and nothing to hold. `claims` has four lists: slots, fences (16 digits),
--- elements, groups; `before` has by slot what its checkpoint says. Returns the places in the lists of those passed
+-- entries, groups; `before` has by slot what its checkpoint says. Returns the places in the lists of those passed
 -- over.
 local function give(daemon, claims, before, rows, now)
-  if #claims.elements == 0 then return {} end
-  local slots, fences, elements, groups = claims.slots, claims.fences, claims.elements, claims.groups
+  if #claims.entries == 0 then return {} end
+  local slots, fences, entries, groups = claims.slots, claims.fences, claims.entries, claims.groups
   local ids, checkpoints, passed, set = {}, {}, {}, 0
-  for i = 1, #elements do ids[i] = id_of(elements[i]) end
-  local envelopes, since = envelopes_of(elements, ids), digits(now)
-  for i = 1, #elements do
-    local slot, fence, element, group = slots[i], fences[i], elements[i], groups[i]
-    if has_life(element) then
+  for i = 1, #entries do ids[i] = id_of(entries[i]) end
+  local envelopes, since = envelopes_of(entries, ids), digits(now)
+  for i = 1, #entries do
+    local slot, fence, entry, group = slots[i], fences[i], entries[i], groups[i]
+    if has_state(entry) then
       remove_delay(ids[i])
-      leave_burst(element)
+      leave_burst(entry)
     end
     if envelopes[i] then
       checkpoints[set + 1] = slot
-      checkpoints[set + 2] = live(fence, before[slot], since, element, group)
+      checkpoints[set + 2] = live(fence, before[slot], since, entry, group)
       set = set + 2
-      add_row(rows, slot, fence, element, group, ids[i], envelopes[i])
+      add_row(rows, slot, fence, entry, group, ids[i], envelopes[i])
     else
       passed[#passed + 1] = i
-      if has_life(element) then put_down(ids[i]) end
+      if has_state(entry) then put_down(ids[i]) end
     end
   end
   if set > 0 then call('HSET', K.worker .. daemon, unpack(checkpoints)) end
@@ -145,20 +145,20 @@ local function give(daemon, claims, before, rows, now)
   return passed
 end
 
--- Takes the best suspect out of its index, unless the daemon runs one. A suspect is claimed alone: of other claims,
+-- Takes the best quarantined task out of its index, unless the daemon runs one. A quarantined task is claimed alone: of other claims,
 -- some may only lie ready for a while, and would end in its crash.
-local function take_suspect(index)
-  if mark then return nil end
+local function take_quarantined(index)
+  if quarantine then return nil end
   local best = call('ZRANGE', index, 0, 0)[1]
   if best then call('ZREM', index, best) end
   return best
 end
 
--- Marks the first of some claims (as `give` takes them) as the daemon's suspect.
-local function mark_suspect(daemon, claims, now)
-  local crashes = tonumber(call('HGET', K.life .. id_of(claims.elements[1]), 'crashes') or nil)
-  mark = claims.fences[1] .. (crashes == 1 and digits(now) or '')
-  call('HSET', K.daemon .. daemon, 'suspect', mark)
+-- Marks the first of some claims (as `give` takes them) as the daemon's quarantined task.
+local function note_quarantined(daemon, claims, now)
+  local crashes = tonumber(call('HGET', K.task_state .. id_of(claims.entries[1]), 'crashes') or nil)
+  quarantine = claims.fences[1] .. (crashes == 1 and digits(now) or '')
+  call('HSET', K.daemon .. daemon, 'quarantined', quarantine)
 end
 
 local function count_claims(pool, claimed, passed)

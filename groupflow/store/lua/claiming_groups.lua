@@ -8,15 +8,15 @@ local function take_heads(daemon, best, idle, claims)
     local fence = digits(first + i - 1)
     told[i], locks[2 * i - 1], locks[2 * i] = fence, K.lock .. best[i], fence .. holder .. idle[i]
   end
-  local slots, fences, elements, groups = claims.slots, claims.fences, claims.elements, claims.groups
+  local slots, fences, entries, groups = claims.slots, claims.fences, claims.entries, claims.groups
   -- No ready group has a lock. If one has, the script sets each lock by itself.
   local all_locked = call('MSETNX', unpack(locks)) == 1
   for i = 1, #best do
     if all_locked or call('SETNX', locks[2 * i - 1], locks[2 * i]) == 1 then
-      local element = call('RPOP', lane .. best[i])
-      if element then
+      local entry = call('RPOP', lane .. best[i])
+      if entry then
         count = count + 1
-        slots[count], fences[count], elements[count], groups[count] = idle[i], told[i], element, best[i]
+        slots[count], fences[count], entries[count], groups[count] = idle[i], told[i], entry, best[i]
       else
         call('DEL', locks[2 * i - 1])
       end
@@ -25,11 +25,11 @@ local function take_heads(daemon, best, idle, claims)
 end
 
 -- The same where there are limits, one by one: a start may end another's turn, or leave its group ready. Places a group
--- that may not start. Returns whether it gave the suspect.
-local function take_limited_heads(daemon, idle, suspect, claims, now)
+-- that may not start. Returns whether it gave the quarantined task.
+local function take_limited_heads(daemon, idle, quarantined, claims, now)
   local looks, count, lane = 2 * #idle + 100, 0, K.lane
   repeat
-    local group = suspect or call('ZRANGE', FROM.ready, 0, 0)[1]
+    local group = quarantined or call('ZRANGE', FROM.ready, 0, 0)[1]
     if not group then return false end
     call('ZREM', FROM.ready, group)
     tenants().leave(group, now)
@@ -46,28 +46,28 @@ local function take_limited_heads(daemon, idle, suspect, claims, now)
         call('RPOP', lane .. group)
         count = count + 1
         claims.slots[count], claims.fences[count] = idle[count], fence
-        claims.elements[count], claims.groups[count] = head, group
+        claims.entries[count], claims.groups[count] = head, group
       end
     end
     place(group, now)
-    if count == 0 then suspect = nil end
+    if count == 0 then quarantined = nil end
     looks = looks - 1
-  until suspect or count == #idle or looks == 0
+  until quarantined or count == #idle or looks == 0
   if looks == 0 then tell('grouped') end -- there may be more
-  return suspect ~= nil
+  return quarantined ~= nil
 end
 
--- The claims, as `give` takes them: of the suspect, if any, or of as many groups as there are slots. Also whether it is
--- the suspect's.
-local function claim_groups(daemon, idle, suspect, now)
-  local claims = { slots = {}, fences = {}, elements = {}, groups = {} }
+-- The claims, as `give` takes them: of the quarantined task, if any, or of as many groups as there are slots. Also whether it is
+-- the quarantined task's.
+local function claim_groups(daemon, idle, quarantined, now)
+  local claims = { slots = {}, fences = {}, entries = {}, groups = {} }
   if is_limiting() then
-    return claims, take_limited_heads(daemon, idle, suspect, claims, now)
+    return claims, take_limited_heads(daemon, idle, quarantined, claims, now)
   end
-  local best = suspect and { suspect } or call('ZRANGE', FROM.ready, 0, #idle - 1)
+  local best = quarantined and { quarantined } or call('ZRANGE', FROM.ready, 0, #idle - 1)
   if #best > 0 then
-    if not suspect then call('ZREMRANGEBYRANK', FROM.ready, 0, #best - 1) end
+    if not quarantined then call('ZREMRANGEBYRANK', FROM.ready, 0, #best - 1) end
     take_heads(daemon, best, idle, claims)
   end
-  return claims, suspect ~= nil
+  return claims, quarantined ~= nil
 end

@@ -2,11 +2,11 @@
 -- type the newest replaces the older ones (docs/debounce.md).
 --
 -- `debouncing` has, for each group, scope and type with a waiting task that may be replaced: since when its burst goes
--- on (16 digits), and the task's element. Tenants that share a group don't replace each other's tasks. The task is in
+-- on (16 digits), and the task's entry. Tenants that share a group don't replace each other's tasks. The task is in
 -- no other state than waiting: a script that claims, drops or moves it takes it out. A task that was handed back,
 -- redriven, or has come to a later stage is not in it, and runs.
 
--- Nearly always nothing debounces: a script asks that once, and only for tasks with a life.
+-- Nearly always nothing debounces: a script asks that once, and only for tasks with a task state.
 local may_debounce
 local function is_debouncing()
   if may_debounce == nil then may_debounce = call('EXISTS', K.debouncing) == 1 end
@@ -31,50 +31,50 @@ local function bursts()
   -- The name under which a task may stand in `debouncing`; false where its rule doesn't debounce, or it has come to a
   -- later stage.
   function B.name_of(id)
-    local life = call('HMGET', K.life .. id, 'debounce', 'group', 'scope', 'type', 'stage')
-    return life[1] and not life[5] and B.name(life[2], life[3], life[4])
+    local task_state = call('HMGET', K.task_state .. id, 'debounce', 'group', 'scope', 'type', 'stage')
+    return task_state[1] and not task_state[5] and B.name(task_state[2], task_state[3], task_state[4])
   end
 
-  function B.enter(name, since, element)
-    call('HSET', K.debouncing, name, since .. element)
+  function B.enter(name, since, entry)
+    call('HSET', K.debouncing, name, since .. entry)
     may_debounce = true
   end
 
   -- Since when the burst of a task goes on, and its name; nil where the task stands in none.
-  function B.of(element)
-    local name = B.name_of(id_of(element))
+  function B.of(entry)
+    local name = B.name_of(id_of(entry))
     local newest = name and call('HGET', K.debouncing, name)
-    if newest and sub(newest, 17) == element then return sub(newest, 1, 16), name end
+    if newest and sub(newest, 17) == entry then return sub(newest, 1, 16), name end
     return nil
   end
 
   -- A waiting task leaves its place. Returns whether it was there. Nearly always that is at the young end of its lane,
   -- and never further from it than what has come since into its group.
-  local function leave_place(element, group)
-    return call('ZREM', K.delayed, element) == 1 or call('LREM', K.lane .. group, 1, element) == 1
+  local function leave_place(entry, group)
+    return call('ZREM', K.delayed, entry) == 1 or call('LREM', K.lane .. group, 1, entry) == 1
   end
 
   -- Ends a task that neither waits nor runs any more, since a newer one of its group and type waits. Only its line in
   -- the history stays, with its scope at the end.
-  function B.supersede(element, group, by, now)
-    local id = id_of(element)
-    local life = call('HMGET', K.life .. id, 'type', 'attempt', 'crashes', 'scope', 'lost_leases')
-    local died, lost_leases = tonumber(life[3] or 0), tonumber(life[5] or 0)
+  function B.supersede(entry, group, by, now)
+    local id = id_of(entry)
+    local task_state = call('HMGET', K.task_state .. id, 'type', 'attempt', 'crashes', 'scope', 'lost_leases')
+    local died, lost_leases = tonumber(task_state[3] or 0), tonumber(task_state[5] or 0)
     if lost_leases > 0 then died = { died - lost_leases, lost_leases } end
     local line = cjson.encode({
-      'superseded', life[1], group, tonumber(life[2] or 1), died, by, life[4],
+      'superseded', task_state[1], group, tonumber(task_state[2] or 1), died, by, task_state[4],
     })
     remove_delay(id)
     call('HDEL', K.tasks, id)
-    end_life(id)
+    end_state(id)
     call('HSET', K.history_new, id, digits(now) .. line)
     call('HINCRBY', K.count, 'superseded', 1)
   end
 
   -- The same for a task that waits: it leaves its place first. Returns whether it was there.
-  function B.supersede_waiting(element, group, by, now)
-    if not leave_place(element, group) then return false end
-    B.supersede(element, group, by, now)
+  function B.supersede_waiting(entry, group, by, now)
+    if not leave_place(entry, group) then return false end
+    B.supersede(entry, group, by, now)
     call('HINCRBY', K.count, 'queued_grouped', -1)
     -- It may have been the head for which its group was held.
     call('ZREM', K.held, group)
@@ -84,13 +84,13 @@ local function bursts()
 end
 
 -- Since when a task's burst goes on, and its name, where that task stands in it.
-local function burst_of(element)
-  if not has_life(element) or not is_debouncing() then return nil end
-  return bursts().of(element)
+local function burst_of(entry)
+  if not has_state(entry) or not is_debouncing() then return nil end
+  return bursts().of(entry)
 end
 
 -- A task doesn't wait any more, or not here.
-local function leave_burst(element)
-  local _, name = burst_of(element)
+local function leave_burst(entry)
+  local _, name = burst_of(entry)
   if name then call('HDEL', K.debouncing, name) end
 end

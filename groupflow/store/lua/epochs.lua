@@ -14,7 +14,7 @@ local function shown_from(at)
   return {
     epoch = ARGV[at],
     fence = tonumber(ARGV[at + 1]),
-    arrival = tonumber(ARGV[at + 2]),
+    sequence = tonumber(ARGV[at + 2]),
     enrolled = ARGV[at + 3],
     is_old = ARGV[at + 4] == '1',
   }
@@ -67,8 +67,8 @@ end
 local function raise(shown)
   local behind = shown.fence - tonumber(call('GET', K.fence) or 0)
   if behind > 0 then call('INCRBY', K.fence, behind) end
-  if shown.arrival > tonumber(call('HGET', K.count, 'arrival') or 0) then
-    call('HSET', K.count, 'arrival', digits(shown.arrival))
+  if shown.sequence > tonumber(call('HGET', K.count, 'sequence') or 0) then
+    call('HSET', K.count, 'sequence', digits(shown.sequence))
   end
 end
 

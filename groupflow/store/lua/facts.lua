@@ -1,7 +1,7 @@
 -- Behind the prelude where tasks are looked at: what is known of a task, without its headers or body.
 
 -- Bytes of an envelope, or of a letter's errors, that a script reads for that. Redis reads a field of a hash whole, and
--- a body may have megabytes; the task's life has the facts of what is longer, since its enqueue.
+-- a body may have megabytes; the task state has the facts of what is longer, since its enqueue.
 local READ = 65536
 
 -- The type, tenant, group and scope that an envelope begins with, '' each where there is none.
@@ -17,14 +17,14 @@ end
 
 -- A task's type, tenant and group, '' each where there is none.
 local function facts_of(id)
-  local kept = call('HMGET', K.life .. id, 'type', 'tenant', 'group')
+  local kept = call('HMGET', K.task_state .. id, 'type', 'tenant', 'group')
   if kept[1] then return kept[1], kept[2] or '', kept[3] or '' end
   return facts_in_envelope(id)
 end
 
 -- The scope of a task, as its enqueue was told.
 local function scope_of(id)
-  local kept = call('HGET', K.life .. id, 'scope')
+  local kept = call('HGET', K.task_state .. id, 'scope')
   if kept then return kept end
   local _, _, _, scope = facts_in_envelope(id)
   return scope

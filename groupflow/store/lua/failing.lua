@@ -6,20 +6,20 @@
 -- that one replaces it. Returns whether it did.
 --   at: next attempt's number · delay (µs) · 'hold' or 'step-aside' · the errors of its attempts (JSON) · 'group' or
 --   'tenant' where nothing of that may start until then either, else 'task' · tenant · scope, '' where there is none
-local function try_again(element, group, at, now)
-  local id, due, waiting = id_of(element), digits(now + ARGV[at + 1]), with_life(element)
+local function try_again(entry, group, at, now)
+  local id, due, waiting = id_of(entry), digits(now + ARGV[at + 1]), with_state(entry)
   local name = group ~= '' and bursts().name_of(id)
   local newest = name and call('HGET', K.debouncing, name)
   local other = newest and sub(newest, 17)
-  local is_replaced = other and arrival_of(other) > arrival_of(element)
+  local is_replaced = other and sequence_of(other) > sequence_of(entry)
   if is_replaced then
-    bursts().supersede(element, group, id_of(other), now)
+    bursts().supersede(entry, group, id_of(other), now)
   else
     if other then bursts().supersede_waiting(other, group, id, now) end
-    keep_life(element, group, 'attempt', ARGV[at], 'errors', ARGV[at + 3], 'due', due, 'order', due)
+    keep_state(entry, group, 'attempt', ARGV[at], 'errors', ARGV[at + 3], 'due', due, 'order', due)
     carry(id, tenant_named(ARGV[at + 5], ARGV[at + 6]))
     if name then
-      call('HDEL', K.life .. id, 'latest')
+      call('HDEL', K.task_state .. id, 'latest')
       bursts().enter(name, bursts().NONE, waiting)
     end
     if group ~= '' and ARGV[at + 2] == 'hold' then
@@ -31,7 +31,7 @@ local function try_again(element, group, at, now)
   end
   if group ~= '' and ARGV[at + 4] == 'group' then limits().close('g' .. group, due) end
   if ARGV[at + 4] == 'tenant' then
-    local tenant = tenants().tenant_of(element)
+    local tenant = tenants().tenant_of(entry)
     if #tenant > 8 then tenants().close(tenant, due, now) end
   end
   if group ~= '' and place(group, now) then wake_for(group) end
@@ -46,12 +46,12 @@ end
 --   at: reason · the errors of its attempts (JSON) · 'park' or 'skip' · how many attempts failed · type · tenant
 --   ('' = none) · kind: what the last attempt failed of, without its words · scope · context (JSON)
 --   that it is to begin with when it is redriven, where that is another
-local function give_up(element, group, at, now)
-  local id, reason = id_of(element), ARGV[at]
+local function give_up(entry, group, at, now)
+  local id, reason = id_of(entry), ARGV[at]
   put_down(id)
-  keep_life(element, group, 'reason', reason, 'errors', ARGV[at + 1], 'attempts', ARGV[at + 3],
+  keep_state(entry, group, 'reason', reason, 'errors', ARGV[at + 1], 'attempts', ARGV[at + 3],
     'type', ARGV[at + 4], 'tenant', ARGV[at + 5], 'kind', ARGV[at + 6], 'scope', ARGV[at + 7])
-  if ARGV[at + 8] then call('HSET', K.life .. id, 'context', ARGV[at + 8]) end
+  if ARGV[at + 8] then call('HSET', K.task_state .. id, 'context', ARGV[at + 8]) end
   add_letter(id, now)
   call('HINCRBY', K.count, 'buried', 1)
   if group ~= '' then

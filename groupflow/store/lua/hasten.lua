@@ -4,21 +4,21 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     one id each
--- returns  how many of them are there. One without a life is left alone: it can't be delayed
+-- returns  how many of them are there. One without a task state is left alone: it can't be delayed
 local now, found, any_ready = clock(), 0, false
 for _, id in ipairs(ARGV) do
-  local life = K.life .. id
+  local task_state = K.task_state .. id
   if call('HEXISTS', K.tasks, id) == 1 and not call('ZSCORE', K.dead, id) then
     found = found + 1
-    local facts = call('HMGET', life, 'arrival', 'group')
-    local element = (facts[1] or '') .. '+' .. id
-    if facts[1] and call('ZREM', K.delayed, element) == 1 then
+    local facts = call('HMGET', task_state, 'sequence', 'group')
+    local entry = (facts[1] or '') .. '+' .. id
+    if facts[1] and call('ZREM', K.delayed, entry) == 1 then
       remove_delay(id)
-      call('HSET', life, 'due', digits(now), 'order', digits(now))
-      put_back(element, facts[2] or '', now)
+      call('HSET', task_state, 'due', digits(now), 'order', digits(now))
+      put_back(entry, facts[2] or '', now)
       any_ready = true
     elseif facts[1] then
-      call('HSET', life, 'hastened', 1)
+      call('HSET', task_state, 'hastened', 1)
     end
   end
 end

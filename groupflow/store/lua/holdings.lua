@@ -12,8 +12,8 @@ local checkpoints = call('HGETALL', K.worker .. daemon)
 for i = 1, #checkpoints, 2 do
   local claim = (#ARGV == 1 or wanted[checkpoints[i]]) and claim_of(checkpoints[i + 1])
   if claim then
-    local id = id_of(claim.element)
-    add_row(rows, checkpoints[i], claim.fence, claim.element, claim.group, id, envelope_of(claim.element, id))
+    local id = id_of(claim.entry)
+    add_row(rows, checkpoints[i], claim.fence, claim.entry, claim.group, id, envelope_of(claim.entry, id))
     rows[last] = claim.since
   end
 end

@@ -17,7 +17,7 @@ end
 -- Whether a task that is there belongs to a scope. Nearly always it does, and its envelope's facts end with the scope,
 -- which is cheaper to see than to parse.
 local function is_of_scope(id, scope)
-  local owner = call('HGET', K.life .. id, 'scope')
+  local owner = call('HGET', K.task_state .. id, 'scope')
   if not owner and call('HSTRLEN', K.tasks, id) <= READ then
     local envelope, ending = call('HGET', K.tasks, id) or '', ',"' .. scope .. '"]'
     local last = string.find(envelope, '\n', 1, true) or 0

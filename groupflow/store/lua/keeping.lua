@@ -11,15 +11,15 @@ local function is_ours(id, scope)
 end
 
 -- Reads an envelope that is `@`, its bytes, a space and an id: the command in front of this script put the real one
--- there (`run_copied`), as it is too large for a script. Returns bytes and id; nil of any other.
+-- there (`run_replicated`), as it is too large for a script. Returns bytes and id; nil of any other.
 local function laid(envelope)
   if byte(envelope) ~= 64 then return nil end
   local bytes, at = string.match(envelope, '^@(%d+) (.*)$')
   return tonumber(bytes), at
 end
 
--- Whether an envelope lies under an id of which no task is known: every large task has a life.
-local function is_laid(id, bytes) return call('HSTRLEN', K.tasks, id) == bytes and call('EXISTS', K.life .. id) == 0 end
+-- Whether an envelope lies under an id of which no task is known: every large task has a task state.
+local function is_laid(id, bytes) return call('HSTRLEN', K.tasks, id) == bytes and call('EXISTS', K.task_state .. id) == 0 end
 
 -- Whether a task is known under an id.
 local function is_there(id, envelope)

@@ -30,15 +30,15 @@ function limits()
   local L = {}
   limits_made = L
   local NONE = { concurrency = 1, interval = 0, tolerance = 0 }
-  local READ = 65536 -- bytes of an envelope that a script reads; of a larger message its life knows more
+  local READ = 65536 -- bytes of an envelope that a script reads; of a larger message its task state knows more
   local EXPIRED = 2 -- arrival times that are past, removed with each that is written: so they don't pile up
 
   -- What is known of a task: its rule's name, its tenant's name, its scope; each '' where nothing tells.
-  function L.facts_of(element)
-    local id = id_of(element)
+  function L.facts_of(entry)
+    local id = id_of(entry)
     local length = call('HSTRLEN', K.tasks, id)
     if length == 0 or length > READ then
-      local kept = call('HMGET', K.life .. id, 'rule', 'tenant', 'scope')
+      local kept = call('HMGET', K.task_state .. id, 'rule', 'tenant', 'scope')
       return kept[1] or '', kept[2] or '', kept[3] or ''
     end
     local line = string.match(call('HGET', K.tasks, id), '^[^\n]*')
@@ -100,13 +100,13 @@ function limits()
   local may_gather
   local function gathers_until(group, head)
     if may_gather == nil then may_gather = call('HEXISTS', K.limits, 'b') == 1 end
-    if not may_gather or (has_life(head) and call('HEXISTS', K.life .. id_of(head), 'pool') == 1) then return 0 end
+    if not may_gather or (has_state(head) and call('HEXISTS', K.task_state .. id_of(head), 'pool') == 1) then return 0 end
     local rule = L.facts_of(head)
     local text = rule ~= '' and call('HGET', K.limits, 'b' .. rule)
     if not text then return 0 end
     local batch, wait = string.match(text, '^(%S+) (%S+)$')
     if call('LLEN', K.lane .. group) >= tonumber(batch) then return 0 end
-    return arrival_of(head) + wait
+    return sequence_of(head) + wait
   end
 
   -- Whether one more task behind others in a group may have filled a batch.
@@ -185,8 +185,8 @@ function limits()
 
   -- Notes that a task of a group runs, and that one has started. Returns false where the group is locked.
   -- `holder` is what the lock says: fence (16 digits), daemon, slot.
-  function L.hold(group, element, holder, now)
-    local limit = L.of(group, element)
+  function L.hold(group, entry, holder, now)
+    local limit = L.of(group, entry)
     if limit.concurrency > 1 then
       call('ZADD', K.sharing, 0, front_of(group) .. holder)
     elseif call('SETNX', K.lock .. group, holder) == 0 then

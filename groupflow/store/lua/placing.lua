@@ -2,23 +2,23 @@
 --
 -- Nearly all go *straight* to the young end of their lane or list, and nothing else is noted of them. A message with a
 -- priority, a delay, a pool or a rule that debounces, a large one, one behind something delayed, and one that is dead
--- on arrival makes a *detour*: its task has a life. ARGV 4 and 5 are as in `enqueue.lua`.
+-- on arrival makes a *detour*: its task has a task state. ARGV 4 and 5 are as in `enqueue.lua`.
 
-local arrival -- of the message that is looked at
+local sequence -- of the message that is looked at
 
 -- Puts a task behind all others of its group. Returns whether something of that may be claimed now.
-local function enter_lane(element, group, has_replaced)
-  local is_head = call('LPUSH', K.lane .. group, element) == 1
+local function enter_lane(entry, group, has_replaced)
+  local is_head = call('LPUSH', K.lane .. group, entry) == 1
   local may_start = is_head or has_replaced or (is_limiting() and limits().may_fill(group))
   return may_start and place(group, now)
 end
 
-local function enter_plain(element, order, goes_straight)
-  if is_limiting() and tenants().line_up_plain(element, digits(order), false, now) then return end
+local function enter_plain(entry, order, goes_straight)
+  if is_limiting() and tenants().line_up_plain(entry, digits(order), false, now) then return end
   if goes_straight then
-    call('LPUSH', K.plain, element)
+    call('LPUSH', K.plain, entry)
   else
-    call('ZADD', K.ordered, digits(order), element)
+    call('ZADD', K.ordered, digits(order), entry)
   end
 end
 
@@ -56,7 +56,7 @@ local function detours()
     m.burst, m.whose, m.last = burst, ahead, last
     if m.due and (not last or m.due > last or m.is_aside) then m.whose, m.last = m.id, m.due end
     if burst and burst.replaced and delayed_bytes > 0 then -- what it replaces makes room for it
-      burst.room = tonumber(call('HGET', K.life .. id_of(burst.replaced), 'delayed_bytes') or 0)
+      burst.room = tonumber(call('HGET', K.task_state .. id_of(burst.replaced), 'delayed_bytes') or 0)
     end
     if not m.whose or not has_no_room(m.bytes - (burst and burst.room or 0), most_delayed) then return end
     m.is_crowded_out = asked or (ahead and not waits_for_quiet(ahead))
@@ -67,62 +67,62 @@ local function detours()
 
   -- A task is of a pool: only its pullers claim it.
   local function note_pool(id, pool)
-    call('HSET', K.life .. id, 'pool', pool)
+    call('HSET', K.task_state .. id, 'pool', pool)
     if call('HSETNX', K.pools, pool, digits(now)) == 1 then pools_known = nil end
   end
 
   local function note(m)
-    local life, facts = K.life .. m.id, m.facts
-    call('HSET', life, 'arrival', digits(arrival), 'group', m.group, 'priority', m.priority)
+    local task_state, facts = K.task_state .. m.id, m.facts
+    call('HSET', task_state, 'sequence', digits(sequence), 'group', m.group, 'priority', m.priority)
     if not facts then return end
-    call('HSET', life, 'type', facts[1], 'tenant', facts[2], 'scope', m.scope)
-    if facts[3] and facts[3] ~= '' then call('HSET', life, 'rule', facts[3]) end
+    call('HSET', task_state, 'type', facts[1], 'tenant', facts[2], 'scope', m.scope)
+    if facts[3] and facts[3] ~= '' then call('HSET', task_state, 'rule', facts[3]) end
     m.pool = facts[4] ~= '' and facts[4] or nil
     if m.pool then note_pool(m.id, m.pool) end
   end
 
   -- A task is the newest of its burst, and the one before it ends. Sets `has_replaced` where there was one.
   local function take_over(m)
-    local burst, life = m.burst, K.life .. m.id
-    call('HSET', life, 'debounce', m.facts[5])
-    if m.due then call('HSET', life, 'latest', digits(burst.latest)) end
+    local burst, task_state = m.burst, K.task_state .. m.id
+    call('HSET', task_state, 'debounce', m.facts[5])
+    if m.due then call('HSET', task_state, 'latest', digits(burst.latest)) end
     m.has_replaced = burst.replaced and bursts().supersede_waiting(burst.replaced, m.group, m.id, now)
     if m.has_replaced then delayed_bytes = delayed_bytes - burst.room end
-    bursts().enter(burst.name, burst.since, m.element)
+    bursts().enter(burst.name, burst.since, m.entry)
   end
 
   local function bury(m)
-    local life = K.life .. m.id
+    local task_state = K.task_state .. m.id
     if m.is_crowded_out then
       -- A redrive gives it the rest of its delay.
-      call('HSET', life, 'reason', ARGV[5], 'kind', 'crowded out', 'attempts', 0, 'door', 0,
+      call('HSET', task_state, 'reason', ARGV[5], 'kind', 'crowded out', 'attempts', 0, 'door', 0,
         'standing', m.is_aside and 'aside' or 'hold')
       if not m.facts then
         local task_type, tenant = facts_in_envelope(m.id)
-        call('HSET', life, 'type', task_type, 'tenant', tenant, 'scope', m.scope)
+        call('HSET', task_state, 'type', task_type, 'tenant', tenant, 'scope', m.scope)
       end
     else
-      call('HSET', life, 'reason', m.reason, 'kind', 'rejected', 'errors', m.errors, 'attempts', 0, 'door', 1)
+      call('HSET', task_state, 'reason', m.reason, 'kind', 'rejected', 'errors', m.errors, 'attempts', 0, 'door', 1)
     end
     add_letter(m.id, now)
   end
 
   -- Returns whether something may be claimed now.
   local function enter(m)
-    local element, group = m.element, m.group
+    local entry, group = m.entry, m.group
     if m.whose then add_delay(m.id, m.bytes, m.whose, m.last) end
     if m.due and (group == '' or m.is_aside) then
-      call('ZADD', K.delayed, digits(m.due), element)
+      call('ZADD', K.delayed, digits(m.due), entry)
       wake_at_due(K.delayed, m.due)
       return m.has_replaced and place(group, now)
     end
-    if group ~= '' then return enter_lane(element, group, m.has_replaced) end
+    if group ~= '' then return enter_lane(entry, group, m.has_replaced) end
     if m.pool then
-      call('ZADD', index_of('ordered', m.pool), digits(arrival - m.priority), element)
+      call('ZADD', index_of('ordered', m.pool), digits(sequence - m.priority), entry)
       tell('pool')
       return false
     end
-    enter_plain(element, arrival - m.priority, m.priority == '0')
+    enter_plain(entry, sequence - m.priority, m.priority == '0')
     return true
   end
 
@@ -143,10 +143,10 @@ local function detours()
     look_ahead(m)
     m.is_buried = m.is_crowded_out or m.reason ~= ''
     local lives = m.facts or m.whose or m.priority ~= '0'
-    m.element = digits(arrival) .. (lives and '+' or '.') .. m.id
+    m.entry = digits(sequence) .. (lives and '+' or '.') .. m.id
     if lives then note(m) end
     if m.burst and not m.is_crowded_out then take_over(m) end
-    if m.due then call('HSET', K.life .. m.id, 'due', digits(m.due), 'order', digits(m.due)) end
+    if m.due then call('HSET', K.task_state .. m.id, 'due', digits(m.due), 'order', digits(m.due)) end
     if m.is_buried then return m, bury(m) end
     return m, enter(m)
   end

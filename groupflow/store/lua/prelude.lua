@@ -1,5 +1,5 @@
 -- In front of every script, behind TAG (what all keys of the partition begin with) and the constants that the loader
--- renders: the clock, the element, and the one rule that says which state a group is in. `K.lane` stands for a key of
+-- renders: the clock, the entry, and the one rule that says which state a group is in. `K.lane` stands for a key of
 -- that kind: the loader writes `TAG .. 'lane:'` in its place.
 
 local call = redis.call
@@ -19,20 +19,20 @@ local function digits(number) return format('%016d', number) end
 local NEVER = '0000000000000000'
 
 local LIVES = byte('+')
-local function arrival_of(element) return tonumber(sub(element, 1, 16)) end
-local function id_of(element) return sub(element, 18) end
-local function has_life(element) return byte(element, 17) == LIVES end
-local function with_life(element) return sub(element, 1, 16) .. '+' .. sub(element, 18) end
+local function sequence_of(entry) return tonumber(sub(entry, 1, 16)) end
+local function id_of(entry) return sub(entry, 18) end
+local function has_state(entry) return byte(entry, 17) == LIVES end
+local function with_state(entry) return sub(entry, 1, 16) .. '+' .. sub(entry, 18) end
 
 -- The order_time of a task: arrival less priority, or what its last settle set. Also the priority, whether an attempt
--- has failed, whether the task is a suspect, and its pool, if any.
-local function order_of(element)
-  local arrival = arrival_of(element)
-  if not has_life(element) then return arrival, 0, false, false, nil end
-  local life = call('HMGET', K.life .. id_of(element), 'order', 'priority', 'attempt', 'crashes', 'pool')
-  local priority = tonumber(life[2]) or 0
-  local order = tonumber(life[1]) or (arrival - priority)
-  return order, priority, (tonumber(life[3]) or 1) > 1, (tonumber(life[4]) or 0) > 0, life[5] or nil
+-- has failed, whether the task is a quarantined task, and its pool, if any.
+local function order_of(entry)
+  local sequence = sequence_of(entry)
+  if not has_state(entry) then return sequence, 0, false, false, nil end
+  local task_state = call('HMGET', K.task_state .. id_of(entry), 'order', 'priority', 'attempt', 'crashes', 'pool')
+  local priority = tonumber(task_state[2]) or 0
+  local order = tonumber(task_state[1]) or (sequence - priority)
+  return order, priority, (tonumber(task_state[3]) or 1) > 1, (tonumber(task_state[4]) or 0) > 0, task_state[5] or nil
 end
 
 -- Tells every daemon, once a script, that something may be claimed now (a plain task, or of groups, if that is known),
@@ -66,7 +66,7 @@ local function index_of(kind, pool) return TAG .. (pool and 'pool_' .. kind .. '
 -- Takes a group out of all pools' indexes except `stays`.
 local function leave_pools(group, stays)
   for _, pool in ipairs(pools()) do
-    for _, kind in ipairs({ 'ready', 'suspect_groups' }) do
+    for _, kind in ipairs({ 'ready', 'quarantined_groups' }) do
       local index = index_of(kind, pool)
       if index ~= stays then call('ZREM', index, group) end
     end
@@ -81,11 +81,11 @@ local function is_withheld(group)
   return call('HEXISTS', K.parked, group) == 1 or call('HEXISTS', K.paused, group) == 1
 end
 
--- Nor does a suspect wait: a script asks that once too.
-local may_suspect
-local function is_suspected(group)
-  if may_suspect == nil then may_suspect = call('EXISTS', K.suspect_groups) == 1 end
-  return may_suspect and call('ZSCORE', K.suspect_groups, group)
+-- Nor does a quarantined task wait: a script asks that once too.
+local may_quarantine
+local function is_in_quarantine(group)
+  if may_quarantine == nil then may_quarantine = call('EXISTS', K.quarantined_groups) == 1 end
+  return may_quarantine and call('ZSCORE', K.quarantined_groups, group)
 end
 
 -- Whether anything has limits here, and the rules for that: see `limits.lua` and `tenants.lua`.
@@ -93,7 +93,7 @@ local is_limiting, limits, tenants
 
 -- Whether a ready group, a pause of everything or a recovery goes before the next task of a group that runs.
 local function is_beside_others()
-  return call('EXISTS', K.ready, K.suspect_groups, K.paused_all, K.recovering) > 0
+  return call('EXISTS', K.ready, K.quarantined_groups, K.paused_all, K.recovering) > 0
 end
 
 -- Takes a group out of the index in which it is ready: it is in at most one of two, or of two for each pool.
@@ -101,11 +101,11 @@ local function unready(group, now)
   if is_limiting() then tenants().leave(group, now) end
   leave_pools(group)
   call('ZREM', K.ready, group)
-  if is_suspected(group) then call('ZREM', K.suspect_groups, group) end
+  if is_in_quarantine(group) then call('ZREM', K.quarantined_groups, group) end
 end
 
 -- Puts a group in which one more task may run into the one state that its facts call for. A group whose head is a
--- suspect is ready too, in an index of its own, so that no ordinary claim meets it. Returns true where it may now be
+-- quarantined task is ready too, in an index of its own, so that no ordinary claim meets it. Returns true where it may now be
 -- claimed.
 local function place_unlocked(group, now)
   local head = call('LINDEX', K.lane .. group, -1)
@@ -114,8 +114,8 @@ local function place_unlocked(group, now)
     call('ZREM', K.held, group)
     return false
   end
-  local order, priority, failed, is_suspect, pool = order_of(head)
-  local due = has_life(head) and tonumber(call('HGET', K.life .. id_of(head), 'due') or nil) or 0
+  local order, priority, failed, is_quarantined, pool = order_of(head)
+  local due = has_state(head) and tonumber(call('HGET', K.task_state .. id_of(head), 'due') or nil) or 0
   if is_limiting() then
     local free = limits().free_at(group, head, now)
     if not free then -- the end of one that runs places it again
@@ -131,24 +131,24 @@ local function place_unlocked(group, now)
     wake_at_due(K.held, due)
     return false
   end
-  if has_life(head) or is_limiting() then call('ZREM', K.held, group) end
-  local index = index_of(is_suspect and 'suspect_groups' or 'ready', pool)
+  if has_state(head) or is_limiting() then call('ZREM', K.held, group) end
+  local index = index_of(is_quarantined and 'quarantined_groups' or 'ready', pool)
   leave_pools(group, index)
   -- A group that is ready already keeps its turn, even if a task comes back into it.
   local score = digits(ORDER == 'fair' and (failed and now or (now - priority)) or order)
   if is_limiting() then
-    local may_start = tenants().line_up(group, head, score, is_suspect, now)
+    local may_start = tenants().line_up(group, head, score, is_quarantined, now)
     if may_start ~= nil then return may_start end
   end
   if pool then
     call('ZREM', K.ready, group)
-    call('ZREM', K.suspect_groups, group)
+    call('ZREM', K.quarantined_groups, group)
     tell('pool')
-  elseif is_suspect then
+  elseif is_quarantined then
     call('ZREM', K.ready, group)
-    may_suspect = true
-  elseif is_suspected(group) then
-    call('ZREM', K.suspect_groups, group)
+    may_quarantine = true
+  elseif is_in_quarantine(group) then
+    call('ZREM', K.quarantined_groups, group)
   end
   if ORDER == 'fair' then
     call('ZADD', index, 'LT', score, group)
@@ -159,60 +159,60 @@ local function place_unlocked(group, now)
 end
 
 -- The same for a group that may be running. A script that changes a fact (the lock, the lane, a hold) calls one of the
--- two right after. Beside these, only `place_freed` and tenants' turns put a group into `ready`, `suspect_groups` or
+-- two right after. Beside these, only `place_freed` and tenants' turns put a group into `ready`, `quarantined_groups` or
 -- `held`.
 local function place(group, now)
   if call('EXISTS', K.lock .. group) == 1 and not is_limiting() then return false end
   return place_unlocked(group, now)
 end
 
--- Puts an element into its group's lane where its arrival belongs: a lane is in order of arrival, even where a task
+-- Puts an entry into its group's lane where its arrival belongs: a lane is in order of arrival, even where a task
 -- comes back. Nearly always that is in front.
-local function insert(lane, element)
-  local arrival = arrival_of(element)
+local function insert(lane, entry)
+  local sequence = sequence_of(entry)
   local head = call('LINDEX', lane, -1)
-  if not head or arrival_of(head) > arrival then return call('RPUSH', lane, element) end
+  if not head or sequence_of(head) > sequence then return call('RPUSH', lane, entry) end
   -- Counts how many are older, from the head: halving, so about twenty looks at a million. (LINSERT then walks the list
   -- from its young end, in C.)
   local older, most = 1, call('LLEN', lane)
   while older < most do
     local middle = math.floor((older + most + 1) / 2)
-    if arrival_of(call('LINDEX', lane, -middle)) < arrival then older = middle else most = middle - 1 end
+    if sequence_of(call('LINDEX', lane, -middle)) < sequence then older = middle else most = middle - 1 end
   end
   local newer = call('LINDEX', lane, -(older + 1))
-  if newer then return call('LINSERT', lane, 'AFTER', newer, element) end
-  return call('LPUSH', lane, element)
+  if newer then return call('LINSERT', lane, 'AFTER', newer, entry) end
+  return call('LPUSH', lane, entry)
 end
 
 -- Puts a task back to its place in its group, or as the next plain one.
-local function put_back(element, group, now)
+local function put_back(entry, group, now)
   if group ~= '' then
-    insert(K.lane .. group, element)
+    insert(K.lane .. group, entry)
     return place(group, now)
   end
-  local order, _, _, is_suspect, pool = order_of(element)
-  if is_limiting() and tenants().line_up_plain(element, digits(order), is_suspect, now) then return true end
-  if has_life(element) then
-    call('ZADD', index_of(is_suspect and 'suspect_plain' or 'ordered', pool), digits(order), element)
+  local order, _, _, is_quarantined, pool = order_of(entry)
+  if is_limiting() and tenants().line_up_plain(entry, digits(order), is_quarantined, now) then return true end
+  if has_state(entry) then
+    call('ZADD', index_of(is_quarantined and 'quarantined_plain' or 'ordered', pool), digits(order), entry)
     if pool then tell('pool') end
   else
-    call('RPUSH', K.plain, element)
+    call('RPUSH', K.plain, entry)
   end
   return true
 end
 
 -- What Redis may hold for long is counted in bytes: `delayed_bytes` of tasks that wait for a message's delay, theirs or
--- one ahead; `dead_bytes` of dead letters that are here whole. A task's life notes what the task adds, under the same
+-- one ahead; `dead_bytes` of dead letters that are here whole. A task state notes what the task adds, under the same
 -- name; that is taken off again, once.
 local function put_on(total, id, bytes)
-  call('HSET', K.life .. id, total, bytes)
+  call('HSET', K.task_state .. id, total, bytes)
   call('HINCRBY', K.count, total, bytes)
 end
 
 local function take_off(total, id)
-  local bytes = call('HGET', K.life .. id, total)
+  local bytes = call('HGET', K.task_state .. id, total)
   if not bytes then return end
-  call('HDEL', K.life .. id, total)
+  call('HDEL', K.task_state .. id, total)
   call('HINCRBY', K.count, total, -bytes)
 end
 
@@ -221,17 +221,17 @@ local NO_SCOPE = '--------' -- the scope of a task without one
 local function tenant_named(name, scope) return (scope and scope ~= '' and scope or NO_SCOPE) .. (name or '') end
 
 -- `carried_bytes` counts the stages, contexts and failed attempts of tasks that wait or run, and `carried` the same by
--- tenant. A task's life notes both; that is taken off again, once.
+-- tenant. A task state notes both; that is taken off again, once.
 local CARRIED = { 'stage', 'context', 'errors' }
 
--- Nearly always no task carries anything: a script asks that once, and only for a task with a life.
+-- Nearly always no task carries anything: a script asks that once, and only for a task with a task state.
 local may_carry
 local function put_down(id)
   if may_carry == nil then may_carry = call('EXISTS', K.carried) == 1 end
-  local whose = may_carry and call('HGET', K.life .. id, 'carried_for')
+  local whose = may_carry and call('HGET', K.task_state .. id, 'carried_for')
   if not whose then return end
-  local bytes = call('HGET', K.life .. id, 'carried_bytes')
-  call('HDEL', K.life .. id, 'carried_for')
+  local bytes = call('HGET', K.task_state .. id, 'carried_bytes')
+  call('HDEL', K.task_state .. id, 'carried_for')
   take_off('carried_bytes', id)
   if call('HINCRBY', K.carried, whose, -bytes) <= 0 then call('HDEL', K.carried, whose) end
 end
@@ -240,21 +240,21 @@ end
 local function carry(id, tenant)
   put_down(id)
   local bytes = 0
-  for _, text in ipairs(CARRIED) do bytes = bytes + call('HSTRLEN', K.life .. id, text) end
+  for _, text in ipairs(CARRIED) do bytes = bytes + call('HSTRLEN', K.task_state .. id, text) end
   if bytes == 0 then return end
   put_on('carried_bytes', id, bytes)
-  call('HSET', K.life .. id, 'carried_for', tenant)
+  call('HSET', K.task_state .. id, 'carried_for', tenant)
   call('HINCRBY', K.carried, tenant, bytes)
   may_carry = true
 end
 
--- A task that waited or ran is over: deletes its life, if any.
-local function end_life(id)
+-- A task that waited or ran is over: deletes its task state, if any.
+local function end_state(id)
   put_down(id)
-  call('DEL', K.life .. id)
+  call('DEL', K.task_state .. id)
 end
 
--- Bytes that a delayed task takes in Redis beside its envelope, as measured: its life, and its places in lists and
+-- Bytes that a delayed task takes in Redis beside its envelope, as measured: its task state, and its places in lists and
 -- indexes.
 local DELAY_COSTS = 768
 
@@ -271,25 +271,25 @@ local function remove_delay(id)
   rouse(id)
 end
 
--- Bytes that a dead letter takes in Redis beside its texts, as measured: its life, and its places in lists and indexes.
+-- Bytes that a dead letter takes in Redis beside its texts, as measured: its task state, and its places in lists and indexes.
 -- Its id stands in four of them.
 local LETTER_COSTS = 1360
 local LETTER_TEXTS = { 'group', 'type', 'tenant', 'reason', 'kind', 'errors', 'stage', 'context' }
 
 -- An archived letter's reason stands in pieces: Redis keeps a hash of short values in half the memory.
 local function reason_of(id)
-  local pieces = call('HMGET', K.life .. id, 'reason', 'reason_2', 'reason_3', 'reason_4')
+  local pieces = call('HMGET', K.task_state .. id, 'reason', 'reason_2', 'reason_3', 'reason_4')
   return (pieces[1] or '') .. (pieces[2] or '') .. (pieces[3] or '') .. (pieces[4] or '')
 end
 
 local function remove_reason(id)
-  call('HDEL', K.life .. id, 'reason', 'reason_2', 'reason_3', 'reason_4')
+  call('HDEL', K.task_state .. id, 'reason', 'reason_2', 'reason_3', 'reason_4')
 end
 
--- A dead letter begins, its life written: all that it holds counts, and all but a stub may leave Redis.
+-- A dead letter begins, its task state written: all that it holds counts, and all but a stub may leave Redis.
 local function add_letter(id, now)
   local bytes = LETTER_COSTS + 4 * #id + call('HSTRLEN', K.tasks, id)
-  for _, text in ipairs(LETTER_TEXTS) do bytes = bytes + call('HSTRLEN', K.life .. id, text) end
+  for _, text in ipairs(LETTER_TEXTS) do bytes = bytes + call('HSTRLEN', K.task_state .. id, text) end
   call('ZADD', K.dead, digits(now), id)
   call('ZADD', K.bodies, digits(now), id)
   put_on('dead_bytes', id, bytes)

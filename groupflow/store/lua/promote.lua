@@ -8,11 +8,11 @@
 local now = clock()
 local promoted = 0
 local tasks = call('ZRANGEBYSCORE', K.delayed, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
-for _, element in ipairs(tasks) do
-  call('ZREM', K.delayed, element)
-  rouse(id_of(element))
-  local group = call('HGET', K.life .. id_of(element), 'group') or ''
-  put_back(element, group, now)
+for _, entry in ipairs(tasks) do
+  call('ZREM', K.delayed, entry)
+  rouse(id_of(entry))
+  local group = call('HGET', K.task_state .. id_of(entry), 'group') or ''
+  put_back(entry, group, now)
   wake_for(group)
   promoted = promoted + 1
 end

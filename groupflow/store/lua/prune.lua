@@ -3,23 +3,23 @@
 -- walk. What has come since that list began stays; what a puller holds is in none of these places.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 pool · 2 the list's number · 3 where: 'ordered', 'suspect_plain' or 'delayed' · 4 where the walk is,
+-- ARGV     1 pool · 2 the list's number · 3 where: 'ordered', 'quarantined_plain' or 'delayed' · 4 where the walk is,
 --          '0' to begin · 5 how many to look at, about
 -- returns  { where the walk goes on, '0' at its end; how many were removed }
 local now, pool, number, removed = clock(), ARGV[1], ARGV[2], 0
 local key = ARGV[3] == 'delayed' and K.delayed or index_of(ARGV[3], pool)
 local step = call('ZSCAN', key, ARGV[4], 'COUNT', ARGV[5])
 for i = 1, #step[2], 2 do
-  local element = step[2][i]
-  local id = id_of(element)
-  local life = call('HMGET', K.life .. id, 'pool', 'list', 'group', 'type', 'scope')
-  local is_listed = (life[2] or sub(element, 1, 16)) >= number
-  if life[1] == pool and (life[3] or '') == '' and not is_listed and call('ZREM', key, element) == 1 then
-    local line = cjson.encode({ 'dropped', life[4] or '' })
-    line = sub(line, 1, -2) .. ',null,0,0,"' .. (life[5] or '') .. '"]'
+  local entry = step[2][i]
+  local id = id_of(entry)
+  local task_state = call('HMGET', K.task_state .. id, 'pool', 'list', 'group', 'type', 'scope')
+  local is_listed = (task_state[2] or sub(entry, 1, 16)) >= number
+  if task_state[1] == pool and (task_state[3] or '') == '' and not is_listed and call('ZREM', key, entry) == 1 then
+    local line = cjson.encode({ 'dropped', task_state[4] or '' })
+    line = sub(line, 1, -2) .. ',null,0,0,"' .. (task_state[5] or '') .. '"]'
     remove_delay(id)
     call('HDEL', K.tasks, id)
-    end_life(id)
+    end_state(id)
     call('HSET', K.history_new, id, digits(now) .. line)
     removed = removed + 1
   end

@@ -17,12 +17,12 @@ if refusal then return refusal end
 local pool = ARGV[1]
 now, any_renamed = clock(), true -- each line looks there anyway
 note_first_epoch(now)
-local arrival = math.max(now, (tonumber(call('HGET', K.count, 'arrival') or 0)) + 1)
+local sequence = math.max(now, (tonumber(call('HGET', K.count, 'sequence') or 0)) + 1)
 local number = ARGV[4]
 if number == '' then
-  number = digits(arrival)
-  call('HSET', K.count, 'arrival', number)
-  arrival = arrival + 1
+  number = digits(sequence)
+  call('HSET', K.count, 'sequence', number)
+  sequence = sequence + 1
 end
 local words, added = {}, 0
 
@@ -35,36 +35,36 @@ end
 local function add(i)
   local id, wanted = keep(ARGV[i], ARGV[i + 4], ARGV[i + 2])
   if not id then return wanted and { wanted } or 'foreign' end -- the latter: an operator changed keys by hand
-  local element, facts = digits(arrival) .. '+' .. id, cjson.decode(ARGV[i + 3])
-  call('HSET', K.life .. id, 'arrival', digits(arrival), 'group', '', 'priority', ARGV[i + 1], 'type', facts[1],
+  local entry, facts = digits(sequence) .. '+' .. id, cjson.decode(ARGV[i + 3])
+  call('HSET', K.task_state .. id, 'sequence', digits(sequence), 'group', '', 'priority', ARGV[i + 1], 'type', facts[1],
     'tenant', facts[2], 'scope', ARGV[i + 4], 'pool', pool, 'list', number)
-  call('ZADD', index_of('ordered', pool), digits(arrival - ARGV[i + 1]), element)
-  arrival, added = arrival + 1, added + 1
+  call('ZADD', index_of('ordered', pool), digits(sequence - ARGV[i + 1]), entry)
+  sequence, added = sequence + 1, added + 1
   return 'added'
 end
 
 -- Gives a waiting task its priority. A task that an earlier attempt has put in line keeps its turn.
-local function reprioritise(id, life, priority)
-  local element = life[2] .. '+' .. id
-  call('HSET', K.life .. id, 'list', number)
-  if life[3] ~= priority and not life[4] then
-    local order = digits(life[2] - priority)
-    for _, kind in ipairs({ 'ordered', 'suspect_plain' }) do
-      call('ZADD', index_of(kind, pool), 'XX', order, element)
+local function reprioritise(id, task_state, priority)
+  local entry = task_state[2] .. '+' .. id
+  call('HSET', K.task_state .. id, 'list', number)
+  if task_state[3] ~= priority and not task_state[4] then
+    local order = digits(task_state[2] - priority)
+    for _, kind in ipairs({ 'ordered', 'quarantined_plain' }) do
+      call('ZADD', index_of(kind, pool), 'XX', order, entry)
     end
   end
-  local waits = call('ZSCORE', index_of('ordered', pool), element)
-    or call('ZSCORE', index_of('suspect_plain', pool), element) or call('ZSCORE', K.delayed, element)
-  if waits then call('HSET', K.life .. id, 'priority', priority) end
+  local waits = call('ZSCORE', index_of('ordered', pool), entry)
+    or call('ZSCORE', index_of('quarantined_plain', pool), entry) or call('ZSCORE', K.delayed, entry)
+  if waits then call('HSET', K.task_state .. id, 'priority', priority) end
   return waits and 'kept' or 'assigned'
 end
 
 -- What becomes of a line whose task is here, and no dead letter.
 local function stay(id, priority)
-  local life = call('HMGET', K.life .. id, 'pool', 'arrival', 'priority', 'order', 'group')
-  if life[1] ~= pool then return 'foreign' end
-  if (life[5] or '') ~= '' then return 'kept' end
-  return reprioritise(id, life, priority)
+  local task_state = call('HMGET', K.task_state .. id, 'pool', 'sequence', 'priority', 'order', 'group')
+  if task_state[1] ~= pool then return 'foreign' end
+  if (task_state[5] or '') ~= '' then return 'kept' end
+  return reprioritise(id, task_state, priority)
 end
 
 local function word_of(i, laid_at)
@@ -93,7 +93,7 @@ for i = 5, #ARGV, 5 do
   words[#words + 1] = word
 end
 if added > 0 then
-  call('HSET', K.count, 'arrival', digits(arrival - 1))
+  call('HSET', K.count, 'sequence', digits(sequence - 1))
   call('HINCRBY', K.count, 'taken', added)
   call('HINCRBY', K.count, 'queued_plain', added)
   call('HSETNX', K.pools, pool, digits(now))

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- renew: push back the end of a daemon's lease, which covers all its claims. A suspect's first attempt since its crash
--- is none any more once it is a lease old: another suspect may run beside it.
+-- renew: push back the end of a daemon's lease, which covers all its claims. A quarantined task's first attempt since its crash
+-- is none any more once it is a lease old: another quarantined task may run beside it.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session, as it shows it · 3 lease (µs) · 4… what else it shows (see `shown_from`)
@@ -25,8 +25,8 @@ if has_come then
 end
 call('ZADD', K.daemons, 'XX', digits(now + lease), daemon)
 call('HDEL', K.daemon .. daemon, 'blocks') -- its loop is not blocked any more
-local since = mark and tonumber(string.sub(mark, 17))
-if since and now - since >= lease then unmark(daemon) end
+local since = quarantine and tonumber(string.sub(quarantine, 17))
+if since and now - since >= lease then end_quarantine(daemon) end
 
 -- A daemon that is missed, and knows of a session, would miss that one too: it shows that it was told.
 local told = call('HMGET', K.epoch, 'enrolled', 'witnessed')
@@ -39,9 +39,9 @@ if seen > witnessed then call('HSET', K.epoch, 'witnessed', seen) end
 
 local waits = recover(now)
 local plain, groups = call('LLEN', K.plain) + call('ZCARD', K.ordered), call('ZCARD', K.ready)
-if not mark then
-  plain = plain + call('ZCARD', K.suspect_plain)
-  groups = groups + call('ZCARD', K.suspect_groups)
+if not quarantine then
+  plain = plain + call('ZCARD', K.quarantined_plain)
+  groups = groups + call('ZCARD', K.quarantined_groups)
 end
 if waits >= 0 then plain, groups = 0, 0 end
 return { 'OK', plain, groups, epoch.id, enrolled, own <= seen and 1 or 0, waits }

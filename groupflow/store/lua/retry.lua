@@ -4,7 +4,7 @@
 -- and type waits, there will be none: that one replaces it.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 element · 6 group · 7 and on: what `try_again` takes
+-- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 entry · 6 group · 7 and on: what `try_again` takes
 --          (`failing.lua`)
 -- returns  { state, { 1 (accepted, also a repeat), 3 (accepted, and superseded) or 0 (the fence is stale) } }
 local daemon = ARGV[1]

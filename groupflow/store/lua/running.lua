@@ -1,5 +1,5 @@
 -- Behind the session rules: a run, which is one claim of several tasks of a group. Those behind the first wait in their
--- lane, under its lock. A task with a life is never of a run: it may be delayed, or a suspect, or large.
+-- lane, under its lock. A task with a task state is never of a run: it may be delayed, or a quarantined task, or large.
 
 local MOST_BEGUN = 500 -- tasks that one script adds to runs
 
@@ -12,26 +12,26 @@ local function runs()
 
   -- Whether a run of a tenant's tasks, nil for none, may go on with a task: no rate or closing holds the starts apart.
   -- A run counts as one of its tenant's tasks at once.
-  local function may_run_on(group, element, tenant, now)
+  local function may_run_on(group, entry, tenant, now)
     if not is_limiting() then return true end
-    return limits().is_serial(group, element) and tenants().of(element) == tenant
+    return limits().is_serial(group, entry) and tenants().of(entry) == tenant
       and (not tenant or tenants().is_unpaced(tenant, now))
   end
 
-  -- The next `most` elements of a lane, behind its first `behind`, as a flat list: element · envelope; as far as
+  -- The next `most` entries of a lane, behind its first `behind`, as a flat list: entry · envelope; as far as
   -- `may_follow` says so.
   local function next_in_lane(group, behind, most, may_follow)
     if most < 1 then return {} end
-    local elements, ids, found = call('LRANGE', K.lane .. group, -most - behind, -1 - behind), {}, {}
-    for i = #elements, 1, -1 do
-      if has_life(elements[i]) or not may_follow(elements[i]) then break end
-      ids[#ids + 1] = id_of(elements[i])
+    local entries, ids, found = call('LRANGE', K.lane .. group, -most - behind, -1 - behind), {}, {}
+    for i = #entries, 1, -1 do
+      if has_state(entries[i]) or not may_follow(entries[i]) then break end
+      ids[#ids + 1] = id_of(entries[i])
     end
     if #ids == 0 then return found end
     local envelopes = call('HMGET', K.tasks, unpack(ids))
     for i = 1, #ids do
       if not envelopes[i] then break end
-      found[2 * i - 1], found[2 * i] = elements[#elements - i + 1], envelopes[i]
+      found[2 * i - 1], found[2 * i] = entries[#entries - i + 1], envelopes[i]
     end
     return found
   end
@@ -54,30 +54,30 @@ local function runs()
   -- has begun that one already, so nothing here may stop it: the rest of a run is the slot's, under its group's lock,
   -- though it stands in the lane, until the run ends, or its session.
   --
-  -- ARGV tells so many runs from place `start` on, each as: slot · group · fence (16 digits) and element of the next
-  -- task, '' each where it ends · how many more it may have, how many it has behind that one, and the element of the
-  -- last of all of these · how many are done · three of each of those, in order: fence (16 digits) · element · its line
+  -- ARGV tells so many runs from place `start` on, each as: slot · group · fence (16 digits) and entry of the next
+  -- task, '' each where it ends · how many more it may have, how many it has behind that one, and the entry of the
+  -- last of all of these · how many are done · three of each of those, in order: fence (16 digits) · entry · its line
   -- for the history. 500 tasks at most, except in the last run.
   --
   -- Returns the place behind them, and adds a verdict a run to `verdicts`: 0 (it is lost), 1 (accepted, also a repeat),
   -- 2 (the same, and it should end soon: an operator paused or limited the group, or an older task stands in front of
   -- its next one). Also whether any goes on, those that have more now as a flat list (its place, and what it has more:
-  -- a fence, then element and envelope of each in turn), and the groups to place.
+  -- a fence, then entry and envelope of each in turn), and the groups to place.
   function R.settle(daemon, start, number_runs, verdicts, now)
     local at, freed, lines, ended, goes_on = digits(now), {}, {}, {}, false
     local begun, further, room = 0, {}, MOST_BEGUN
 
-    -- Takes elements out of a lane: nearly always its next ones, in that order. Returns the missing ones, as a set, and
+    -- Takes entries out of a lane: nearly always its next ones, in that order. Returns the missing ones, as a set, and
     -- how many it took.
-    local function take_out(lane, elements)
-      local missing, popped = {}, call('RPOP', lane, #elements) or {}
-      local is_same = #popped == #elements
-      for i = 1, #popped do is_same = is_same and popped[i] == elements[i] end
-      if is_same then return missing, #elements end
+    local function take_out(lane, entries)
+      local missing, popped = {}, call('RPOP', lane, #entries) or {}
+      local is_same = #popped == #entries
+      for i = 1, #popped do is_same = is_same and popped[i] == entries[i] end
+      if is_same then return missing, #entries end
       for i = #popped, 1, -1 do call('RPUSH', lane, popped[i]) end
       local taken = 0
-      for _, element in ipairs(elements) do
-        if call('LREM', lane, -1, element) == 1 then taken = taken + 1 else missing[element] = true end
+      for _, entry in ipairs(entries) do
+        if call('LREM', lane, -1, entry) == 1 then taken = taken + 1 else missing[entry] = true end
       end
       return missing, taken
     end
@@ -111,29 +111,29 @@ local function runs()
     local function lengthen(group, last, has, more)
       if has > 0 and call('LINDEX', K.lane .. group, -has) ~= last then return nil end
       local found = next_in_lane(group, has, more, function() return true end)
-      if #found == 0 or arrival_of(found[1]) < arrival_of(last) then return nil end
+      if #found == 0 or sequence_of(found[1]) < sequence_of(last) then return nil end
       reach(group, found)
       return found
     end
 
-    local function settle(slot, group, following, next_one, fences, elements, told)
+    local function settle(slot, group, following, next_one, fences, entries, told)
       local checkpoint = call('HGET', K.worker .. daemon, slot)
       local first = place_in(checkpoint, fences, following)
       if not first then return 0, false end
       local lane, last = K.lane .. group, #fences
       if first <= last then
         local leaving = {}
-        for i = first + 1, last do leaving[#leaving + 1] = elements[i] end
+        for i = first + 1, last do leaving[#leaving + 1] = entries[i] end
         if following ~= '' then leaving[#leaving + 1] = next_one end
         local missing, taken = {}, 0
         if #leaving > 0 then missing, taken = take_out(lane, leaving) end
         begun = begun + taken
         if is_limiting() then tenants().run_on(fences[first], taken, now) end
         for i = first, last do
-          if not missing[elements[i]] then -- else an operator dropped it meanwhile
-            ended[#ended + 1] = id_of(elements[i])
-            lines[#lines + 1], lines[#lines + 2] = id_of(elements[i]), at .. told[i]
-            if has_life(elements[i]) then end_life(id_of(elements[i])) end
+          if not missing[entries[i]] then -- else an operator dropped it meanwhile
+            ended[#ended + 1] = id_of(entries[i])
+            lines[#lines + 1], lines[#lines + 2] = id_of(entries[i]), at .. told[i]
+            if has_state(entries[i]) then end_state(id_of(entries[i])) end
           end
         end
         local settled = 'S' .. fences[last]
@@ -151,20 +151,20 @@ local function runs()
       if following == '' or settled_before(checkpoint) == following then return 1, false end
       goes_on = true
       local head = call('LINDEX', lane, -1)
-      local should_end = is_withheld(group) or (head and arrival_of(head) < arrival_of(next_one))
+      local should_end = is_withheld(group) or (head and sequence_of(head) < sequence_of(next_one))
         or not may_run_on(group, next_one, is_limiting() and call('HGET', K.charged, following) or nil, now)
       return should_end and 2 or 1, not should_end
     end
 
     local i = start
     for place = 1, number_runs do
-      local number, fences, elements, told = tonumber(ARGV[i + 7]), {}, {}, {}
+      local number, fences, entries, told = tonumber(ARGV[i + 7]), {}, {}, {}
       for n = 1, number do
         local from = i + 5 + 3 * n
-        fences[n], elements[n], told[n] = ARGV[from], ARGV[from + 1], ARGV[from + 2]
+        fences[n], entries[n], told[n] = ARGV[from], ARGV[from + 1], ARGV[from + 2]
       end
       local group, more = ARGV[i + 1], tonumber(ARGV[i + 4])
-      local verdict, may_reach = settle(ARGV[i], group, ARGV[i + 2], ARGV[i + 3], fences, elements, told)
+      local verdict, may_reach = settle(ARGV[i], group, ARGV[i + 2], ARGV[i + 3], fences, entries, told)
       verdicts[place] = verdict
       if more > 0 and may_reach and goes_further() then
         local found = lengthen(group, ARGV[i + 6], tonumber(ARGV[i + 5]), math.min(more, room))
@@ -190,17 +190,17 @@ local function runs()
   end
 
   -- Begins runs, for the claims behind `first` in the rows, of what stands behind them, as far as their rules let them:
-  -- the first one's fence, then element and envelope of each in turn. The slot goes on with them, one after another,
+  -- the first one's fence, then entry and envelope of each in turn. The slot goes on with them, one after another,
   -- and says so later (`R.settle`). They stay in the lane, where the lock keeps them for it; the key `runs` says how
   -- far that reaches.
   function R.begin(rows, first, sizes, now)
     local room = MOST_BEGUN
     for at = first, #rows - 7, 7 do
-      local element, group = rows[at + 3], rows[at + 4]
-      local run = not has_life(element) and run_of(rows[at + 5], sizes)
-      local tenant = run and is_limiting() and tenants().of(element) or nil
+      local entry, group = rows[at + 3], rows[at + 4]
+      local run = not has_state(entry) and run_of(rows[at + 5], sizes)
+      local tenant = run and is_limiting() and tenants().of(entry) or nil
       local function may_follow(each) return may_run_on(group, each, tenant, now) end
-      if run and may_follow(element) then
+      if run and may_follow(entry) then
         local found = next_in_lane(group, 0, math.min(run - 1, room), may_follow)
         local number = #found / 2
         if number > 0 then

@@ -2,7 +2,7 @@
 -- checkpoint says.
 --
 -- A checkpoint is `S` (settled) and 16 digits of fence, or `L` (live), 16 digits of fence, 16 of the fence that the
--- slot settled before, 16 of since when (µs), 4 of the element's length, the element, and the group. So the last
+-- slot settled before, 16 of since when (µs), 4 of the entry's length, the entry, and the group. So the last
 -- settled fence is always there: a settle that runs again, since its first reply was lost, finds it and answers as it
 -- did the first time.
 
@@ -25,40 +25,40 @@ local function count_held(daemon, number)
   end
 end
 
--- A daemon runs one suspect, a task with crashes, at a time: so the task that kills its daemon again is known, and no
--- other suspect dies with it. The daemon's `suspect` field is the mark of that claim: 16 digits of fence, and 16 of
+-- A daemon runs one quarantined task, a task with crashes, at a time: so the task that kills its daemon again is known, and no
+-- other quarantined task dies with it. The daemon's `quarantined` field is the mark of that claim: 16 digits of fence, and 16 of
 -- since when (µs) where that is the task's first crash. Then a renewal clears the mark once the claim is a lease old: a
 -- task that runs for so long is most likely harmless, and a cluster that lost its power doesn't run hours of tasks one
 -- by one. A task with two crashes keeps the mark to the end.
-local mark -- of the daemon that this script acts for, or false
+local quarantine -- of the daemon that this script acts for, or false
 
 -- A session is a number and the process that opened it, in this order where a daemon shows its own. A process begins
 -- with its birth (see start.lua), by which all partitions agree which of two with one name came later. Only a later
 -- process replaces the caller. An earlier one stands here where it found no session: the caller was reaped, or Redis
 -- lost what it had written. Nor is the caller replaced where its own process opened another session.
 local function session_state(daemon, session)
-  local known = call('HMGET', K.daemon .. daemon, 'session', 'process', 'suspect')
+  local known = call('HMGET', K.daemon .. daemon, 'session', 'process', 'quarantined')
   local number, process = known[1], known[2]
   if not number then return 'EXPIRED' end
   if number .. process ~= session then
     return sub(session, 17) < process and 'REPLACED' or 'EXPIRED'
   end
-  mark = known[3]
+  quarantine = known[3]
   return 'OK'
 end
 
-local function unmark(daemon)
-  call('HDEL', K.daemon .. daemon, 'suspect')
-  mark = false
+local function end_quarantine(daemon)
+  call('HDEL', K.daemon .. daemon, 'quarantined')
+  quarantine = false
 end
 
--- A claim has ended (fence: 16 digits). Where it was the daemon's suspect, another one may run.
-local function unmark_ended(daemon, fence)
-  if not mark or sub(mark, 1, 16) ~= fence then return end
-  unmark(daemon)
+-- A claim has ended (fence: 16 digits). Where it was the daemon's quarantined task, another one may run.
+local function end_quarantine_of(daemon, fence)
+  if not quarantine or sub(quarantine, 1, 16) ~= fence then return end
+  end_quarantine(daemon)
   if pool_of(daemon) then
     tell('pool')
-  elseif call('EXISTS', K.suspect_plain, K.suspect_groups) > 0 then
+  elseif call('EXISTS', K.quarantined_plain, K.quarantined_groups) > 0 then
     wake()
   end
 end
@@ -72,14 +72,14 @@ local function settled_before(checkpoint)
 end
 
 -- The checkpoint of a new claim; `checkpoint` is the slot's one so far. Fence and since: 16 digits.
-local lengths = {} -- as text, since most elements of a call are of one length
-local function live(fence, checkpoint, since, element, group)
-  local length = lengths[#element]
+local lengths = {} -- as text, since most entries of a call are of one length
+local function live(fence, checkpoint, since, entry, group)
+  local length = lengths[#entry]
   if not length then
-    length = format('%04d', #element)
-    lengths[#element] = length
+    length = format('%04d', #entry)
+    lengths[#entry] = length
   end
-  return 'L' .. fence .. settled_before(checkpoint) .. since .. length .. element .. group
+  return 'L' .. fence .. settled_before(checkpoint) .. since .. length .. entry .. group
 end
 
 local function claim_of(checkpoint)
@@ -88,7 +88,7 @@ local function claim_of(checkpoint)
   return {
     fence = sub(checkpoint, 2, 17),
     since = sub(checkpoint, 34, 49),
-    element = sub(checkpoint, 54, last),
+    entry = sub(checkpoint, 54, last),
     group = sub(checkpoint, last + 1),
   }
 end
@@ -123,13 +123,13 @@ local function end_claim(daemon, slot, fence, group)
   call('HSET', K.worker .. daemon, slot, 'S' .. fence)
   unlock(group, fence, clock())
   if group ~= '' then call('HDEL', K.runs, group) end
-  unmark_ended(daemon, fence)
+  end_quarantine_of(daemon, fence)
   count_held(daemon, -1)
   return 'live'
 end
 
 -- A daemon whose lease ran out may have died, or may only be slow: nothing tells yet. So that is a *lost lease* of each
--- task that it held, and a death of it only later (`judge_loss`, `count_silent`). A task's life has `crashes`, its
+-- task that it held, and a death of it only later (`judge_loss`, `count_silent`). A task state has `crashes`, its
 -- claims that ended without a settle, and `lost_leases`: how many of those aren't known to be deaths.
 --
 -- `lost:<daemon>` has the process that lost the lease, and behind it the id of each task that it held; `losing` has
@@ -142,8 +142,8 @@ local SILENT_LEASES = 10
 local function count_deaths(daemon, most)
   local key = K.lost .. daemon
   for _, id in ipairs(call('RPOP', key, math.min(most, call('LLEN', key) - 1)) or {}) do
-    local life = K.life .. id
-    if tonumber(call('HGET', life, 'lost_leases') or 0) > 0 then call('HINCRBY', life, 'lost_leases', -1) end
+    local task_state = K.task_state .. id
+    if tonumber(call('HGET', task_state, 'lost_leases') or 0) > 0 then call('HINCRBY', task_state, 'lost_leases', -1) end
   end
   if call('LLEN', key) > 1 then -- `reap` counts the rest
     call('LSET', key, 0, 'died')
@@ -193,7 +193,7 @@ local function losing(daemon, now)
       call('ZADD', K.losing, digits(now + SILENT_LEASES * lease), daemon)
     end
     call('RPUSH', key, id)
-    call('HINCRBY', K.life .. id, 'lost_leases', 1)
+    call('HINCRBY', K.task_state .. id, 'lost_leases', 1)
     if ends < 2 then return nil end
     return now + math.min(lease * 2 ^ (ends - 2), SILENT_LEASES * lease)
   end
@@ -202,19 +202,19 @@ end
 -- A claim ends without a settle, and its task is the next of its group again. `due` is until when it waits (µs), nil
 -- for not at all.
 local function take_back(claim, now, due)
-  local id = id_of(claim.element)
-  if due then call('HSET', K.life .. id, 'due', digits(due)) end
-  call('HSET', K.life .. id, 'arrival', sub(claim.element, 1, 16))
+  local id = id_of(claim.entry)
+  if due then call('HSET', K.task_state .. id, 'due', digits(due)) end
+  call('HSET', K.task_state .. id, 'sequence', sub(claim.entry, 1, 16))
   unlock(claim.group, claim.fence, now)
   if claim.group ~= '' then call('HDEL', K.runs, claim.group) end
   local pool = claim.group ~= '' and 'grouped' or 'plain'
   call('HINCRBY', K.count, 'running_' .. pool, -1)
   call('HINCRBY', K.count, 'queued_' .. pool, 1)
   if due and claim.group == '' then
-    call('ZADD', K.delayed, digits(due), with_life(claim.element))
+    call('ZADD', K.delayed, digits(due), with_state(claim.entry))
     wake_at_due(K.delayed, due)
   else
-    put_back(with_life(claim.element), claim.group, now)
+    put_back(with_state(claim.entry), claim.group, now)
   end
 end
 
@@ -235,11 +235,11 @@ local function hand_over(daemon, now, fate, most)
     end
   end
   -- The oldest is put back last, so that it stands first.
-  table.sort(claims, function(a, b) return a.element > b.element end)
+  table.sort(claims, function(a, b) return a.entry > b.entry end)
   for n = 1, math.min(most or #claims, #claims) do
     local claim = claims[n]
-    local id = id_of(claim.element)
-    local ends = fate ~= 'lived' and call('HINCRBY', K.life .. id, 'crashes', 1)
+    local id = id_of(claim.entry)
+    local ends = fate ~= 'lived' and call('HINCRBY', K.task_state .. id, 'crashes', 1)
     take_back(claim, now, lose and lose(claim, id, ends))
     rows[n], slots[n] = { id, claim.group, claim.fence }, claim.slot
   end

@@ -20,8 +20,8 @@ local function write_counts(requeued)
 end
 
 -- Writes the life of a task: its place, and what has changed.
-local function keep_life(element, group, ...)
-  call('HSET', K.life .. id_of(element), 'arrival', sub(element, 1, 16), 'group', group, ...)
+local function keep_state(entry, group, ...)
+  call('HSET', K.task_state .. id_of(entry), 'sequence', sub(entry, 1, 16), 'group', group, ...)
 end
 
 -- Places groups whose locks went in this very script. While they ran they stood in neither index, so one without a head
@@ -33,7 +33,7 @@ local function place_freed(groups, now)
   for i = 1, #groups do
     local group = groups[i]
     local head = call('LINDEX', lane .. group, -1)
-    if head and (is_limiting() or has_life(head) or is_withheld(group)) then
+    if head and (is_limiting() or has_state(head) or is_withheld(group)) then
       if place_unlocked(group, now) then may_claim = true end
     elseif head then
       ready[last + 1], ready[last + 2] = turn or sub(head, 1, 16), group

@@ -5,7 +5,7 @@
 local function take_in(list, first)
   now = clock()
   if #list >= first then note_first_epoch(now) end
-  arrival = math.max(now, (tonumber(call('HGET', K.count, 'arrival') or 0)) + 1)
+  sequence = math.max(now, (tonumber(call('HGET', K.count, 'sequence') or 0)) + 1)
   any_renamed = call('EXISTS', K.renamed) == 1
   local taken, crowded, starts = {}, {}, {}
   local plain, grouped, buried, accepted, superseded, known = 0, 0, 0, 0, 0, 0
@@ -29,9 +29,9 @@ local function take_in(list, first)
         if message.is_crowded_out then crowded[#crowded + 1] = #taken end
         if message.has_replaced then superseded = superseded + 1 end
       elseif group ~= '' then
-        may_start = enter_lane(digits(arrival) .. '.' .. id, group)
+        may_start = enter_lane(digits(sequence) .. '.' .. id, group)
       else
-        enter_plain(digits(arrival) .. '.' .. id, arrival, true)
+        enter_plain(digits(sequence) .. '.' .. id, sequence, true)
       end
       if may_start then starts[group == '' and 'plain' or 'grouped'] = true end
       if is_buried then
@@ -41,12 +41,12 @@ local function take_in(list, first)
       else
         grouped = grouped + 1
       end
-      arrival = arrival + 1
+      sequence = sequence + 1
     end
   end
 
   if accepted > 0 then
-    call('HSET', K.count, 'arrival', digits(arrival - 1))
+    call('HSET', K.count, 'sequence', digits(sequence - 1))
     call('HINCRBY', K.count, 'taken', accepted)
     if plain > 0 then call('HINCRBY', K.count, 'queued_plain', plain) end
     if grouped > 0 then call('HINCRBY', K.count, 'queued_grouped', grouped) end
@@ -61,5 +61,5 @@ local function take_in(list, first)
   local queued = call('HMGET', K.count, 'queued_plain', 'queued_grouped', 'asleep')
   local waiting = (tonumber(queued[1]) or 0) + (tonumber(queued[2]) or 0) - (tonumber(queued[3]) or 0)
   return { waiting - call('ZCARD', K.late), taken, crowded,
-    accepted > 0 and arrival - 1 or 0, superseded }
+    accepted > 0 and sequence - 1 or 0, superseded }
 end

@@ -3,8 +3,8 @@
 -- A tenant is an application and one of its tenants: the 8 digits of its scope (see `ids.lua`), and the tenant's name.
 -- Some are *managed*: those with a limit, by hand too (`by_hand.lua`), those that a handler closed, and with the order
 -- 'tenants' all, also what has no tenant. What is ready of a managed tenant waits by itself, in `waits:` and its kind:
--- `g` groups, `G` groups whose head is a suspect, `p` plain tasks, `P` plain suspects. Only the best of each kind
--- stands in the index that claims look at (`ready`, `suspect_groups`, `ordered`, `suspect_plain`), as long as the
+-- `g` groups, `G` groups whose head is a quarantined task, `p` plain tasks, `P` plain quarantined tasks. Only the best of each kind
+-- stands in the index that claims look at (`ready`, `quarantined_groups`, `ordered`, `quarantined_plain`), as long as the
 -- tenant may start something: its *turn*, noted in `turns`. So claims look at one thing of a tenant in an index at
 -- most, and at nothing of one that may not start.
 --
@@ -23,7 +23,7 @@ function tenants()
   if tenants_made then return tenants_made end
   local T, L = {}, limits()
   tenants_made = T
-  local INDEX = { g = K.ready, G = K.suspect_groups, p = K.ordered, P = K.suspect_plain }
+  local INDEX = { g = K.ready, G = K.quarantined_groups, p = K.ordered, P = K.quarantined_plain }
   local KINDS = { 'g', 'G', 'p', 'P' }
   local POOL = { g = 'g', G = 'g', p = 'p', P = 'p' }
 
@@ -58,15 +58,15 @@ function tenants()
   T.limit_of = limit_of
 
   -- The tenant of a task, managed or not.
-  function T.tenant_of(element)
-    local _, name, scope = L.facts_of(element)
+  function T.tenant_of(entry)
+    local _, name, scope = L.facts_of(entry)
     return tenant_named(name, scope)
   end
 
   -- The tenant of a task, if managed; else nil. A task of a pool is in no such line.
-  function T.of(element)
-    if has_life(element) and call('HGET', K.life .. id_of(element), 'pool') then return nil end
-    local tenant = T.tenant_of(element)
+  function T.of(entry)
+    if has_state(entry) and call('HGET', K.task_state .. id_of(entry), 'pool') then return nil end
+    local tenant = T.tenant_of(entry)
     if ORDER == 'tenants' then return tenant end
     if name_of(tenant) == '' then return nil end
     local limit = limit_of(tenant)
@@ -133,15 +133,15 @@ function tenants()
 
   -- Lets a ready group wait for its tenant's turn. Returns nil where its tenant isn't managed, else whether that may
   -- start something.
-  function T.line_up(group, head, score, is_suspect, now)
+  function T.line_up(group, head, score, is_quarantined, now)
     local tenant = T.of(head)
-    local place = tenant and ((is_suspect and 'G' or 'g') .. tenant)
+    local place = tenant and ((is_quarantined and 'G' or 'g') .. tenant)
     local before = call('HGET', K.waiting_groups, group)
     if before and before ~= place then T.leave(group, now) end
     if not tenant then return nil end
     if before ~= place then
       call('ZREM', K.ready, group)
-      if is_suspected(group) then call('ZREM', K.suspect_groups, group) end
+      if is_in_quarantine(group) then call('ZREM', K.quarantined_groups, group) end
       call('HSET', K.waiting_groups, group, place)
     end
     if ORDER == 'fair' then
@@ -153,21 +153,21 @@ function tenants()
   end
 
   -- The same for a plain task; false where its tenant isn't managed.
-  function T.line_up_plain(element, score, is_suspect, now)
-    local tenant = T.of(element)
+  function T.line_up_plain(entry, score, is_quarantined, now)
+    local tenant = T.of(entry)
     if not tenant then return false end
-    call('ZADD', waits(is_suspect and 'P' or 'p', tenant), score, element)
+    call('ZADD', waits(is_quarantined and 'P' or 'p', tenant), score, entry)
     T.turn(tenant, now)
     return true
   end
 
-  -- Where a plain task without a life would wait for its tenant's turn.
+  -- Where a plain task without a task state would wait for its tenant's turn.
   function T.queue_of(id) return waits('p', T.tenant_of(digits(0) .. '.' .. id)) end
 
   -- Takes a plain task out of where it waits. Returns whether it did.
-  function T.leave_plain(element, now)
-    local tenant = T.tenant_of(element)
-    if call('ZREM', waits('p', tenant), element) + call('ZREM', waits('P', tenant), element) == 0 then
+  function T.leave_plain(entry, now)
+    local tenant = T.tenant_of(entry)
+    if call('ZREM', waits('p', tenant), entry) + call('ZREM', waits('P', tenant), entry) == 0 then
       return false
     end
     T.turn(tenant, now)

@@ -10,7 +10,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from groupflow.store.keys import Keys, split_element
+from groupflow.store.keys import Keys, split_entry
 from tests.bench.bench import Bench
 from tests.bench.daemons import Daemon, RunFailed, Setting, running
 from tests.bench.draining import WITHIN
@@ -97,10 +97,10 @@ async def _arrivals(redis: Redis, load: Load) -> list[int]:
     keys = Keys(NAMESPACE)
     for group in range(load.groups):
         lane: list[Any] = await redis.lrange(keys("lane", f"g{group}"), 0, -1)
-        elements = [split_element(element) for element in reversed(lane)]
-        if any(int(one[1]) >= int(other[1]) for one, other in pairwise(elements)):
+        entries = [split_entry(entry) for entry in reversed(lane)]
+        if any(int(one[1]) >= int(other[1]) for one, other in pairwise(entries)):
             raise RunFailed(f"intake put the lane of group {group} out of order")
-        found += [arrival for arrival, _ in elements]
+        found += [arrival for arrival, _ in entries]
     if len(found) != load.tasks:
         raise RunFailed(f"intake took in {len(found)} of {load.tasks} messages")
     return sorted(found)

@@ -1,4 +1,4 @@
-"""Copies: a batch counts as written only once replicas have it (`redis.replicas`).
+"""ReplicaWait: a batch counts as written only once replicas have it (`redis.replicas`).
 
 `WAIT` goes on the very connection that wrote, right behind the script: Redis then compares what
 replicas have acknowledged with what that connection wrote last. It holds up all calls behind it on
@@ -13,7 +13,7 @@ from groupflow.store.wire import Packed, Wire, pack
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
+class ReplicaWait:
     """How many replicas must have a batch."""
 
     replicas: int

@@ -15,7 +15,17 @@ from groupflow.operate.tasks import find_task
 from groupflow.servers import RedisServer
 from groupflow.store.settlements import Complete, Release
 from tests.store.bench import Bench, arrival, bury
-from tests.store.life import HOUR, POOLS, SETTLEMENTS, dead_ids, fill, found, letter, promote, retry
+from tests.store.task_state import (
+    HOUR,
+    POOLS,
+    SETTLEMENTS,
+    dead_ids,
+    fill,
+    found,
+    letter,
+    promote,
+    retry,
+)
 
 
 async def test_a_task_is_found_wherever_it_is(shop: Bench) -> None:
@@ -93,11 +103,11 @@ async def pass_time_when_full(shop: Bench) -> None:
     shop.raw.config_set("maxmemory", 0)
     delayed: Any = shop.raw.zrange(shop.keys("delayed"), 0, -1)
     held: Any = shop.raw.zrange(shop.keys("held"), 0, -1)
-    for element in delayed:
-        shop.raw.zadd(shop.keys("delayed"), {element: 1})
-        shop.raw.hset(shop.keys("life", element[17:].decode()), "due", f"{1:016d}")
+    for entry in delayed:
+        shop.raw.zadd(shop.keys("delayed"), {entry: 1})
+        shop.raw.hset(shop.keys("task_state", entry[17:].decode()), "due", f"{1:016d}")
     for group in held:
         shop.raw.zadd(shop.keys("held"), {group: 1})
-        shop.raw.hset(shop.keys("life", shop.lane(group.decode())[0]), "due", f"{1:016d}")
+        shop.raw.hset(shop.keys("task_state", shop.lane(group.decode())[0]), "due", f"{1:016d}")
     shop.raw.config_set("maxmemory", 1)
     assert await promote(shop) == len(delayed) + len(held)

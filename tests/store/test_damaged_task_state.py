@@ -1,4 +1,4 @@
-"""The scripts of a task's life, damaged on purpose: the tests of that life see each damage.
+"""The scripts of a task state, damaged on purpose: the tests of that life see each damage.
 
 What a damage is, and when it is seen: `tests.store.damage`.
 """
@@ -119,7 +119,7 @@ DAMAGES = [
     Damage(
         "a stage that steps aside keeps its place",
         Verb.ADVANCE,
-        "waiting = arrival .. '+' .. id",
+        "waiting = sequence .. '+' .. id",
         "",
         test_advance.test_a_stage_that_steps_aside_lines_up_again,
     ),
@@ -147,15 +147,15 @@ DAMAGES = [
     Damage(
         "a redrive to the back of the line",
         OperatorVerb.REDRIVE,
-        "put_back(element, group, now)",
-        "call('LPUSH', K.lane .. group, element) place(group, now)",
+        "put_back(entry, group, now)",
+        "call('LPUSH', K.lane .. group, entry) place(group, now)",
         test_deaths.test_a_death_redriven_while_its_group_runs_is_the_next,
     ),
     Damage(
         "a redrive always to the front of the line",
         OperatorVerb.REDRIVE,
-        "put_back(element, group, now)",
-        "call('RPUSH', K.lane .. group, element) place(group, now)",
+        "put_back(entry, group, now)",
+        "call('RPUSH', K.lane .. group, entry) place(group, now)",
         same(
             test_deaths.test_deaths_redriven_in_any_order_end_in_order_of_arrival,
             ("a0", "a2", "a4"),
@@ -213,7 +213,7 @@ DAMAGES = [
     Damage(
         "a promotion that leaves the task aside as well",
         Verb.PROMOTE,
-        "call('ZREM', K.delayed, element)",
+        "call('ZREM', K.delayed, entry)",
         "",
         test_retries.test_tasks_that_stepped_aside_come_back_in_order_of_arrival,
     ),
@@ -227,7 +227,7 @@ DAMAGES = [
     Damage(
         "a lane that takes everything back in front",
         Verb.PROMOTE,
-        "if not head or arrival_of(head) > arrival then",
+        "if not head or sequence_of(head) > sequence then",
         "if true then",
         test_retries.test_tasks_that_stepped_aside_come_back_in_order_of_arrival,
     ),
@@ -262,8 +262,8 @@ DAMAGES = [
     Damage(
         "a priority that is absolute",
         Verb.ENQUEUE,
-        "enter_plain(element, arrival - m.priority,",
-        "enter_plain(element, 1,",
+        "enter_plain(entry, sequence - m.priority,",
+        "enter_plain(entry, 1,",
         same(test_orders.test_endless_urgent_arrivals_starve_no_task, "oldest", "plain"),
     ),
     Damage(
@@ -347,8 +347,8 @@ DAMAGES = [
     Damage(
         "a crash left out of the count",
         Verb.REGISTER,
-        "call('HINCRBY', K.life .. id, 'crashes', 1)",
-        "call('HINCRBY', K.life .. id, 'crashes', 0)",
+        "call('HINCRBY', K.task_state .. id, 'crashes', 1)",
+        "call('HINCRBY', K.task_state .. id, 'crashes', 0)",
         same(test_retries.test_crashes_are_counted_apart_from_attempts, "grouped", "a0"),
     ),
 ]

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- visit: a puller calls. Its session is opened, or its lease pushed back. A puller that was silent for its lease has
+-- poll: a puller calls. Its session is opened, or its lease pushed back. A puller that was silent for its lease has
 -- lost what it held, even if it wasn't reaped; one that comes to a server of another epoch hands back all that is known
 -- of it there, since more may have been lost (docs/adr/0071).
 --
@@ -11,7 +11,7 @@
 --          still to be taken away: call again; its session, as it shows it; Redis's clock (µs); when its lease
 --          runs out (µs); the epoch; its slots and checkpoints as a flat list; what it could claim, the best
 --          first, as a flat list of two each: 'g' or 'p' for a group or a plain task · order (16 digits, behind
---          a '-' of a suspect, which goes first) }
+--          a '-' of a quarantined task, which goes first) }
 local now = clock()
 local daemon, lease = ARGV[1], tonumber(ARGV[2])
 local pool = pool_of(daemon)
@@ -19,7 +19,7 @@ local key, leases = K.daemon .. daemon, K.pool_pullers .. pool
 local refusal = other_layout()
 if refusal then return refusal end
 enter_epoch(now, tonumber(ARGV[3]))
-local known = call('HMGET', key, 'session', 'process', 'epoch', 'suspect')
+local known = call('HMGET', key, 'session', 'process', 'epoch', 'quarantined')
 local session, ends = known[1], tonumber(call('ZSCORE', leases, daemon) or nil) or 0
 local function without(state) return { state, '', now, 0, epoch.id, {}, {} } end
 if session and (ends < now or known[3] ~= epoch.id) then
@@ -53,8 +53,8 @@ if room > 0 and not is_held_back and call('EXISTS', K.paused_all, K.recovering) 
     for i = 2, #best, 2 do found[#found + 1] = { kind, front .. digits(best[i]) } end
   end
   if not known[4] then
-    look('g', index_of('suspect_groups', pool), 1, '-')
-    look('p', index_of('suspect_plain', pool), 1, '-')
+    look('g', index_of('quarantined_groups', pool), 1, '-')
+    look('p', index_of('quarantined_plain', pool), 1, '-')
   end
   look('g', index_of('ready', pool), room, '')
   look('p', index_of('ordered', pool), room, '')

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- roll: begin a new history segment and drop the oldest whole, once the newest is full or aged and the oldest has
+-- rotate: begin a new history segment and drop the oldest whole, once the newest is full or aged and the oldest has
 -- outlived the dedup window. It is one deletion for any number of tasks.
 --
 -- KEYS[1]  what all keys of the partition begin with

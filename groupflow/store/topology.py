@@ -26,7 +26,7 @@ PATIENCE = 0.3  # seconds for further answers once there is one
 KNOWN = 100  # nodes that are remembered; the configured ones always are
 
 
-class Whereabouts(ABC):
+class Topology(ABC):
     """Says where the node is that serves now."""
 
     moves: ClassVar[bool] = True  # whether it may be another one later
@@ -51,7 +51,7 @@ class Whereabouts(ABC):
         """The URL of the node that serves now. Raises what `open` does."""
 
 
-def whereabouts_of(url: str, key: str) -> Whereabouts:
+def topology_of(url: str, key: str) -> Topology:
     """How to find the node of a URL.
 
     Args:
@@ -67,7 +67,7 @@ def whereabouts_of(url: str, key: str) -> Whereabouts:
     return Fixed(url)
 
 
-class Fixed(Whereabouts):
+class Fixed(Topology):
     """One server, for good."""
 
     moves = False
@@ -85,7 +85,7 @@ class Fixed(Whereabouts):
         return self._url
 
 
-class InCluster(Whereabouts):
+class InCluster(Topology):
     """The node of a Redis Cluster that has the slot of a key.
 
     Each node is asked for the key, and answers or names the node that has it. So this needs no
@@ -135,7 +135,7 @@ class InCluster(Whereabouts):
         raise answer
 
 
-class BySentinel(Whereabouts):
+class BySentinel(Topology):
     """The primary that Sentinels watch under a name."""
 
     def __init__(self, url: str) -> None:

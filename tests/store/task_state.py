@@ -1,4 +1,4 @@
-"""What the tests of a task's life do to a store: fill it, settle, and let a due time come.
+"""What the tests of a task state do to a store: fill it, settle, and let a due time come.
 
 No test waits for a due time. `pass_time` lets a waiting task's time come by rewriting what the
 scripts wrote, and the age of one task against another's comes from `count.arrival`, the store's own
@@ -53,7 +53,7 @@ async def pass_time(shop: Bench, *only: str) -> None:
         waiting[shop.lane(group.decode())[0]] = ("held", group)
     for n, id_ in enumerate(only or sorted(waiting), start=1):
         where, member = waiting[id_]
-        raw.hset(keys("life", id_), mapping={"due": f"{n:016d}", "order": f"{n:016d}"})
+        raw.hset(keys("task_state", id_), mapping={"due": f"{n:016d}", "order": f"{n:016d}"})
         raw.zadd(keys(where), {member: n})
     await promote(shop)
 

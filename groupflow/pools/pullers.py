@@ -25,14 +25,14 @@ from groupflow.settings.model import Settings
 from groupflow.store.carrying import Carrying
 from groupflow.store.client import StoreClient
 from groupflow.store.given import Claim
-from groupflow.store.pulling import Head, Puller, Pulling, Visit
+from groupflow.store.pulling import Head, Poll, Puller, Pulling
 from groupflow.store.settlements import FREED, Bury, Settlement
 
 log = structlog.get_logger("groupflow.pools")
 
 Verdict: TypeAlias = Literal["accepted", "stale"]
 
-_ROUNDS = 4  # calls that one claim may take: a suspect comes alone, and other workers may be faster
+_ROUNDS = 4  # calls that one claim may take: a quarantined task comes alone, and other workers may be faster
 _REMEMBERED = 50_000  # claims, without their bodies
 _PAGE = 8 * 1024 * 1024  # bytes of bodies in an answer, unless the first alone is larger
 _AT_ONCE = 64  # calls of a pool in the store; others wait before the time for an answer begins
@@ -66,7 +66,7 @@ class Kept:
     lease_until: float | None  # None where it has no session
 
 
-class Dispenser:
+class Pullers:
     """Gives and takes, on connections of its own."""
 
     def __init__(self, clients: Sequence[StoreClient], settings: Callable[[], Settings]) -> None:
@@ -91,26 +91,26 @@ class Dispenser:
 
     async def _claim(self, puller: Puller, limit: int) -> Given:
         found: list[Claim] = []
-        visits = await self._visit(puller, limit)
-        held = sum(len(visit.held) for visit in visits)
+        polls = await self._poll(puller, limit)
+        held = sum(len(poll.held) for poll in polls)
         if held > limit:
-            visits = await self._hand_back(puller, visits, held - limit)
-        kept = await self._read(puller, visits)
+            polls = await self._hand_back(puller, polls, held - limit)
+        kept = await self._read(puller, polls)
         for _ in range(_ROUNDS):
             room = limit - len(kept) - len(found)
-            given = await self._give(visits, room)
+            given = await self._give(polls, room)
             found += await self._without_poison(puller, given)
             if not given or len(kept) + len(found) >= limit:
                 break
-            visits = await self._visit(puller, limit)
+            polls = await self._poll(puller, limit)
         for claim in found:
             self._remember(claim)
         claims = [*kept, *sorted(found, key=lambda each: each.fence)]
         if found and sum(map(_size, claims)) > _PAGE:
             # In the order in which any process answers from now on.
-            claims = await self._read(puller, await self._visit(puller))
+            claims = await self._read(puller, await self._poll(puller))
         page = await self._page(claims)
-        lease_until = min(visit.lease_until for visit in visits)
+        lease_until = min(poll.lease_until for poll in polls)
         return Given(page, len(page) < len(claims), lease_until, bool(found))
 
     async def _page(self, claims: Sequence[Claim]) -> list[Claim]:
@@ -134,21 +134,21 @@ class Dispenser:
             return await self._settle(puller, told)
 
     async def _settle(self, puller: Puller, told: Sequence[Told]) -> list[Verdict]:
-        visits = await self._visit(puller, opens=False)
+        polls = await self._poll(puller, opens=False)
         policies = self._policies()
         verdicts: list[Verdict] = ["stale"] * len(told)
-        for store, visit in zip(self._stores, visits, strict=True):
-            live = [each.fence for each in told if each.fence in visit.held]
-            known = await self._known(store, puller, visit, live)
+        for store, poll in zip(self._stores, polls, strict=True):
+            live = [each.fence for each in told if each.fence in poll.held]
+            known = await self._known(store, puller, poll, live)
             settlements: list[tuple[int, Settlement]] = []
             for place, each in enumerate(told):
                 claim = known.get(each.fence)
                 if claim is not None and claim.task.id == each.id:
                     settlements.append((place, _settled(claim, each.outcome, policies, puller)))
-                elif each.fence in visit.settled:
+                elif each.fence in poll.settled:
                     verdicts[place] = "accepted"
             if settlements:
-                for place in await self._write(store, visit, settlements):
+                for place in await self._write(store, poll, settlements):
                     verdicts[place] = "accepted"
         return verdicts
 
@@ -162,9 +162,9 @@ class Dispenser:
             PoolFull: as of `claim`.
         """
         async with self._few[puller.pool]:
-            visits = await self._visit(puller)
-        fences = sorted(fence for visit in visits for fence in visit.held)
-        return min(visit.lease_until for visit in visits), fences
+            polls = await self._poll(puller)
+        fences = sorted(fence for poll in polls for fence in poll.held)
+        return min(poll.lease_until for poll in polls), fences
 
     async def look(self, daemon: str) -> Kept:
         """What a worker holds, by its name in the store; its lease is left alone."""
@@ -179,43 +179,43 @@ class Dispenser:
 
     async def leave(self, puller: Puller) -> int:
         """Let all that a worker holds go back; how many."""
-        visits = await self._visit(puller, opens=False)
-        pairs = zip(self._stores, visits, strict=True)
-        await asyncio.gather(*(store.leave(visit) for store, visit in pairs))
-        return sum(len(visit.held) for visit in visits)
+        polls = await self._poll(puller, opens=False)
+        pairs = zip(self._stores, polls, strict=True)
+        await asyncio.gather(*(store.leave(poll) for store, poll in pairs))
+        return sum(len(poll.held) for poll in polls)
 
-    async def _visit(self, puller: Puller, limit: int = 0, *, opens: bool = True) -> list[Visit]:
-        """Visit all partitions. The first counts the workers: the others let in those it let in."""
+    async def _poll(self, puller: Puller, limit: int = 0, *, opens: bool = True) -> list[Poll]:
+        """Poll all partitions. The first counts the workers: the others let in those it let in."""
         first, *others = self._stores
-        asking = [store.visit(puller, limit, opens=False) for store in others]
-        visits = await asyncio.gather(first.visit(puller, limit, opens=opens), *asking)
-        if opens and not all(visit.session for visit in visits):
-            asking = [store.visit(puller, limit, counts=False) for store in others]
-            visits = [visits[0], *await asyncio.gather(*asking)]
-        return visits
+        asking = [store.poll(puller, limit, opens=False) for store in others]
+        polls = await asyncio.gather(first.poll(puller, limit, opens=opens), *asking)
+        if opens and not all(poll.session for poll in polls):
+            asking = [store.poll(puller, limit, counts=False) for store in others]
+            polls = [polls[0], *await asyncio.gather(*asking)]
+        return polls
 
-    async def _hand_back(self, puller: Puller, visits: list[Visit], number: int) -> list[Visit]:
+    async def _hand_back(self, puller: Puller, polls: list[Poll], number: int) -> list[Poll]:
         """Hand back the newest, over all partitions."""
         every = [
             (held.since, held.fence, place)
-            for place, visit in enumerate(visits)
-            for held in visit.held.values()
+            for place, poll in enumerate(polls)
+            for held in poll.held.values()
         ]
         newest = Counter(place for _, _, place in sorted(every, reverse=True)[:number])
-        for place, (store, visit) in enumerate(zip(self._stores, visits, strict=True)):
-            await store.hand_back(visit, newest[place])
-        return await self._visit(puller)
+        for place, (store, poll) in enumerate(zip(self._stores, polls, strict=True)):
+            await store.hand_back(poll, newest[place])
+        return await self._poll(puller)
 
-    async def _give(self, visits: list[Visit], room: int) -> list[Claim]:
+    async def _give(self, polls: list[Poll], room: int) -> list[Claim]:
         """Claim the best tasks over all partitions."""
-        heads = [(head, place) for place, visit in enumerate(visits) for head in visit.heads]
+        heads = [(head, place) for place, poll in enumerate(polls) for head in poll.heads]
         heads.sort(key=lambda each: each[0].order)
         best = heads[: max(0, room)]
-        asked = [_count(head for head, at in best if at == place) for place in range(len(visits))]
+        asked = [_count(head for head, at in best if at == place) for place in range(len(polls))]
         given = await asyncio.gather(
             *(
-                store.claim(visit, groups=groups, plain=plain)
-                for store, visit, (groups, plain) in zip(self._stores, visits, asked, strict=True)
+                store.claim(poll, groups=groups, plain=plain)
+                for store, poll, (groups, plain) in zip(self._stores, polls, asked, strict=True)
                 if groups or plain
             )
         )
@@ -231,49 +231,49 @@ class Dispenser:
             await self._settle(puller, [Told(claim.task.id, claim.fence, Dead(reason))])
         return [claim for claim in claims if claim not in poison] if poison else claims
 
-    async def _read(self, puller: Puller, visits: list[Visit]) -> list[Claim]:
+    async def _read(self, puller: Puller, polls: list[Poll]) -> list[Claim]:
         """The claims that a worker already holds, with their bodies."""
         asking = [
-            store.holdings(puller.daemon, [each.slot for each in visit.held.values()])
-            for store, visit in zip(self._stores, visits, strict=True)
-            if visit.held
+            store.holdings(puller.daemon, [each.slot for each in poll.held.values()])
+            for store, poll in zip(self._stores, polls, strict=True)
+            if poll.held
         ]
         found = await asyncio.gather(*asking) if asking else []
         every = [each for holdings in found for each in holdings.claims]
         return [claim for claim, _ in sorted(every, key=_age)]
 
     async def _known(
-        self, store: Pulling, puller: Puller, visit: Visit, fences: Iterable[int]
+        self, store: Pulling, puller: Puller, poll: Poll, fences: Iterable[int]
     ) -> dict[int, Claim]:
         """The claims by their fences; read from the store where another process gave them."""
         wanted = set(fences)
-        found = {fence: self._claims[fence] for fence in wanted if self._is_same(fence, visit)}
+        found = {fence: self._claims[fence] for fence in wanted if self._is_same(fence, poll)}
         missing = wanted - found.keys()
         if missing:
-            slots = [visit.held[fence].slot for fence in missing]
+            slots = [poll.held[fence].slot for fence in missing]
             holdings = await store.holdings(puller.daemon, slots)
             found |= {claim.fence: claim for claim, _ in holdings.claims}
         return found
 
-    def _is_same(self, fence: int, visit: Visit) -> bool:
+    def _is_same(self, fence: int, poll: Poll) -> bool:
         """Whether the remembered claim of a fence is this one, and not another partition's."""
-        claim, held = self._claims.get(fence), visit.held[fence]
-        return claim is not None and (claim.slot, claim.element) == (held.slot, held.element)
+        claim, held = self._claims.get(fence), poll.held[fence]
+        return claim is not None and (claim.slot, claim.entry) == (held.slot, held.entry)
 
     async def _write(
-        self, store: Pulling, visit: Visit, settlements: list[tuple[int, Settlement]]
+        self, store: Pulling, poll: Poll, settlements: list[tuple[int, Settlement]]
     ) -> list[int]:
         """Settle; returns the places of accepted settlements."""
         written: list[int] = []
         for portion in _portions(settlements):
-            written += await self._write_at_once(store, visit, portion)
+            written += await self._write_at_once(store, poll, portion)
         return written
 
     async def _write_at_once(
-        self, store: Pulling, visit: Visit, settlements: list[tuple[int, Settlement]]
+        self, store: Pulling, poll: Poll, settlements: list[tuple[int, Settlement]]
     ) -> list[int]:
         try:
-            answer = await store.exchange(visit, [each for _, each in settlements])
+            answer = await store.exchange(poll, [each for _, each in settlements])
         except SessionLost:
             return []
         accepted = [(place, each) for place, each in settlements if each not in answer.refused]
@@ -281,7 +281,7 @@ class Dispenser:
             report_crowded_out(advance)
         for _, each in accepted:
             self._claims.pop(each.claim.fence, None)
-            _report(answer.written(each), visit)
+            _report(answer.written(each), poll)
         return [place for place, _ in accepted]
 
     def _remember(self, claim: Claim) -> None:
@@ -333,14 +333,14 @@ def _settled(claim: Claim, outcome: Outcome, policies: Policies, puller: Puller)
     return settlement_of(claim, outcome, policy, Ran(time(), 0.0, puller.daemon))
 
 
-def _report(settlement: Settlement, visit: Visit) -> None:
+def _report(settlement: Settlement, poll: Poll) -> None:
     task = settlement.claim.task
     names: dict[str, Any] = {
         "task": task.id,
         "type": task.type,
         "group": task.group,
         "fence": task.fence,
-        "worker": visit.session and visit.session.daemon,
+        "worker": poll.session and poll.session.daemon,
     }
     if isinstance(settlement, Bury):
         log.error("task.buried", **names, reason=settlement.reason)

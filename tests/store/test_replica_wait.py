@@ -10,16 +10,16 @@ import pytest
 
 from groupflow.core.errors import StoreUnavailable, TooFewReplicas
 from groupflow.servers import RedisServer
-from groupflow.store.copies import Copies
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.epochs import Seen
+from groupflow.store.replica_wait import ReplicaWait
 from groupflow.store.scans import ScanRecords
 from tests.deadlines import deadline
 from tests.servers.replicated import command, until
 from tests.store.bench import Bench, arrival, ids
 
 PATIENCE = 0.2  # seconds
-COPIES = Copies(1, PATIENCE)
+COPIES = ReplicaWait(1, PATIENCE)
 
 
 class Pair:
@@ -30,7 +30,7 @@ class Pair:
         self.replica = replica
         self.bench = bench
 
-    def enqueuer(self, copies: Copies = COPIES) -> Enqueuer:
+    def enqueuer(self, copies: ReplicaWait = COPIES) -> Enqueuer:
         """What intake writes through."""
         return Enqueuer(self.bench.client, "d1", copies=copies)
 
@@ -59,7 +59,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
 
 
 async def test_what_is_written_is_there_twice(pair: Pair) -> None:
-    enqueued = await pair.enqueuer(Copies(1, 30.0)).enqueue([arrival("p0"), arrival("p1")])
+    enqueued = await pair.enqueuer(ReplicaWait(1, 30.0)).enqueue([arrival("p0"), arrival("p1")])
     assert enqueued.taken == [True, True]
     assert await pair.queued() == "2"
 
@@ -123,7 +123,7 @@ async def test_claims_go_on_meanwhile_and_find_what_waits(pair: Pair) -> None:
         async with asyncio.timeout(deadline()), other.client.wakes() as wakes:
             assert await anext(wakes) == b"all"
             writing = asyncio.create_task(
-                Enqueuer(other.client, "d1", copies=Copies(1, 30.0)).enqueue([arrival("p0")])
+                Enqueuer(other.client, "d1", copies=ReplicaWait(1, 30.0)).enqueue([arrival("p0")])
             )
             assert await anext(wakes) == b"plain"
             claims = await daemon.claim("plain", "w1")
@@ -140,13 +140,13 @@ async def test_claims_go_on_meanwhile_and_find_what_waits(pair: Pair) -> None:
 async def test_without_messages_no_replica_is_waited_for(pair: Pair) -> None:
     """That only asks what waits."""
     await pair.replica.pause()
-    assert (await pair.enqueuer(Copies(1, 30.0)).enqueue([])).queued == 0
+    assert (await pair.enqueuer(ReplicaWait(1, 30.0)).enqueue([])).queued == 0
 
 
 async def test_the_highest_arrival_is_noted(pair: Pair) -> None:
     seen = Seen()
     await Enqueuer(pair.bench.client, seen=seen).enqueue([arrival("p0"), arrival("p1")])
-    found = pair.bench.raw.hget(pair.bench.keys("count"), "arrival")
+    found = pair.bench.raw.hget(pair.bench.keys("count"), "sequence")
     assert seen.arrival == int(found or 0) > 0
 
 
@@ -162,7 +162,7 @@ async def test_what_a_shard_tells_before_it_ends_waits_for_its_replica(pair: Pai
         with pytest.raises(TooFewReplicas, match=r"0 replicas .* redis\.replicas is 1"):
             await records.report(record, "ended", 0, {"done": 1})
     await pair.replica.resume()
-    patient = ScanRecords(pair.bench.client, Copies(1, 30.0))
+    patient = ScanRecords(pair.bench.client, ReplicaWait(1, 30.0))
     told = await patient.report(record, "ended", 0, {"done": 2})
     assert told is not None
     assert told.ended == {0: {"done": 1}}

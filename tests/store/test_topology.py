@@ -14,7 +14,7 @@ from groupflow.core.errors import StoreUnavailable
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
-from groupflow.store.whereabouts import Address, Ask, Nodes, most_say
+from groupflow.store.topology import Address, Ask, Nodes, most_say
 from tests.clusters import begin_move, end_move, move_keys
 from tests.deadlines import deadline
 from tests.servers.replicated import RedisCluster, WatchedRedis, command, until

@@ -8,12 +8,12 @@ from typing import Any
 
 import orjson
 
-_CLAIMED_BEFORE = (b"attempt", b"crashes", b"stage", b"redriven")  # only such a task's life has
+_CLAIMED_BEFORE = (b"attempt", b"crashes", b"stage", b"redriven")  # only such a task state has
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """A task's life as it lies in the store, times in microseconds."""
+class TaskState:
+    """A task state as it lies in the store, times in microseconds."""
 
     attempt: int = 1  # the one that runs or is next; of a dead letter, the one that ended it
     crashes: int = 0  # claims that ended without a settle
@@ -34,7 +34,7 @@ class Life:
         return self.crashes - self.lost_leases
 
     @classmethod
-    def of(cls, flat: Sequence[bytes]) -> Life:
+    def of(cls, flat: Sequence[bytes]) -> TaskState:
         """The life in a hash or a part of one, as Redis answers it: names and values in turn."""
         facts = dict(zip(flat[::2], flat[1::2], strict=True))
         stage, context = facts.get(b"stage"), facts.get(b"context")
