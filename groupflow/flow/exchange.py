@@ -363,7 +363,7 @@ class Exchanger(InFlight):
                 self._advance(answer.claims)
                 self._deliver(exchange, slots)
         if any(claim.task.crashes for claim in (*answer.claims, *(s.claim for s in finished))):
-            self.wake()  # a quarantined task comes alone, and once it has ended the next one may come
+            self.wake()  # quarantined tasks come alone: the next may come once this has ended
         elif prefetch.goes_on(exchange.asked, came, dispatcher.workers, dispatcher.taken(self)):
             self._stir.set()
         if self._slots.due:

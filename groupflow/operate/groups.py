@@ -322,11 +322,11 @@ def _ready(answer: Callable[..., Why], facts: Mapping[str, Any], task_state: Tas
 def _ready_reason(task_state: TaskState, busy: list[str]) -> str:
     if not task_state.crashes:
         return "its head may be claimed: all workers are busy, or none is running"
-    died = f"its head is a suspect, since {_ends(task_state)}"
+    died = f"its head is in quarantine, since {_ends(task_state)}"
     if not busy:
         return f"{died}; it may be claimed: all workers are busy, or none is running"
     names = ", ".join(busy[:_NAMED]) + (f" and {len(busy) - _NAMED} more" * (len(busy) > _NAMED))
-    return f"{died}: a daemon runs one suspect at a time; that run another: {names}"
+    return f"{died}: a daemon runs one such task at a time; that run another: {names}"
 
 
 def _delay_reason(task_state: TaskState, left: float, with_words: bool) -> str:

@@ -32,7 +32,8 @@ log = structlog.get_logger("groupflow.pools")
 
 Verdict: TypeAlias = Literal["accepted", "stale"]
 
-_ROUNDS = 4  # calls that one claim may take: a quarantined task comes alone, and other workers may be faster
+# Calls that one claim may take: a quarantined task comes alone, and other workers may be faster.
+_ROUNDS = 4
 _REMEMBERED = 50_000  # claims, without their bodies
 _PAGE = 8 * 1024 * 1024  # bytes of bodies in an answer, unless the first alone is larger
 _AT_ONCE = 64  # calls of a pool in the store; others wait before the time for an answer begins

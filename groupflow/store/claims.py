@@ -37,8 +37,8 @@ class Answer:
 
     refused: list[Settlement]  # since their fence is stale
     claims: list[Claim]
-    # whether the daemon ran a quarantined task, in either pool, when the store last answered a claim of this
-    # pool
+    # whether the daemon ran a quarantined task, in either pool, when the store last answered a
+    # claim of this pool
     beside_quarantined: bool = False
     ending: frozenset[str] = frozenset()  # slots whose runs should end: others wait for the group
     superseded: int = 0  # of the settled ones, retries that gave way to newer tasks
@@ -125,12 +125,12 @@ class Claims:
         for (verb, _), (_, judged_here, *found) in zip(calls, replies, strict=True):
             verdicts += judged_here
             if verb is Verb.EXCHANGE:
-                rows, now, suspect, fence, more = found
+                rows, now, in_quarantine, fence, more = found
                 claims += claims_from(rows, now, self._client.read_apart)
                 further |= _further(ordered, more, now)
                 fences.append(fence)
                 if slots:
-                    self._beside_quarantined = bool(suspect)
+                    self._beside_quarantined = bool(in_quarantine)
         judged = list(zip(ordered, verdicts, strict=True))
         refused = [each for each, ok in judged if not ok]
         self._on_settled(one_by_one([each for each, ok in judged if ok] if refused else ordered))

@@ -30,7 +30,7 @@ class Envelope:
     headers: Mapping[str, Any]  # the AMQP headers, reduced to what JSON can carry
     body: bytes  # the published bytes
     scope: str = ""  # whose its id is (`groupflow.core.scope`)
-    # whose workers come and ask for it; None where daemons run it. Not packed: it is in its task state
+    # whose workers come and ask for it; None where daemons run it. It is in the task state instead
     named_pool: str | None = None
 
     @property

@@ -44,7 +44,7 @@ spelled only here.
 | ``task_state:<id>`` | hash | what has happened to a task that left the straight path; see below |
 | ``fence`` | counter | the last fence handed out; sessions take theirs from it too |
 | ``daemons`` | zset | daemon → when its lease runs out |
-| ``daemon:<name>`` | hash | session, process, what it tells (JSON, twice), its quarantined task's mark |
+| ``daemon:<name>`` | hash | session, process, what it tells (JSON, twice), its quarantined claim |
 | ``worker:<daemon>`` | hash | slot → checkpoint: the claim it holds, or the last one it settled |
 | ``lost:<daemon>`` | list | the process that lost its lease, then the ids that it held |
 | ``losing`` | zset | the same daemons → when that counts as a death |
@@ -70,9 +70,10 @@ spelled only here.
 | ``scans`` | hash | the names of scans → since when; under the tag without a number |
 | ``scan:<name>`` | hash | what daemons have agreed on about a scan: see `scan_open.lua`; same tag |
 
-An *entry* is what stands in a list: 16 digits of arrival (µs, strictly rising), one flag, the id.
-The flag is ``+`` where the task has a ``task_state``, ``.`` where it has none, so that the straight path
-never looks for one. The arrival is the task's place in its group for good. A *task state* has what
+An *entry* is what stands in a list: 16 digits of sequence number (its arrival in µs, strictly
+rising), one flag, the id. The flag is ``+`` where the task has a ``task_state``, ``.`` where it has
+none, so that the straight path never looks for one. The sequence number is the task's place in its
+group for good. A *task state* has what
 settles have changed; of a dead letter or a large task also its type and tenant, so that a look at
 it needn't read its body.
 """
@@ -89,13 +90,12 @@ _SINCE, _LENGTH, _ENTRY = 33, 49, 53  # where a live checkpoint's parts begin; s
 _FENCE_END = 17
 
 _WHOLE = (
-    "plain", "ordered", "quarantined_plain", "ready", "quarantined_groups", "held", "delayed", "late",
-    "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
-    "segments", "count", "carried", "samples", "tallies", "renamed", "moved", "partitions",
-    "epoch", "recovering", "schedules", "limits", "sharing", "rates", "closed", "scans", "runs",
-    "resumes", "waiting_groups", "turns", "standing", "charged", "charges", "pools",
-    "by_hand", "by_hand_ends", "by_hand_news",
-    "debouncing", "losing",
+    "plain", "ordered", "ready", "quarantined_plain", "quarantined_groups", "held", "delayed",
+    "late", "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies",
+    "staying", "segments", "count", "carried", "samples", "tallies", "renamed", "moved",
+    "partitions", "epoch", "recovering", "schedules", "limits", "sharing", "rates", "closed",
+    "scans", "runs", "resumes", "waiting_groups", "turns", "standing", "charged", "charges",
+    "pools", "by_hand", "by_hand_ends", "by_hand_news", "debouncing", "losing",
 )  # fmt: skip
 _PREFIXES = (
     "lane", "lock", "task_state", "daemon", "worker", "lost", "schedule", "scan", "waits", "shares",

@@ -1,4 +1,4 @@
-"""sweep and rotate: remove dead letters past their retention, and the oldest part of the history."""
+"""sweep and rotate: remove dead letters past their retention, and the oldest of the history."""
 
 from __future__ import annotations
 

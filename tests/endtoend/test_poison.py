@@ -50,7 +50,7 @@ def test_a_poison_task_dies_alone(make_rig: MakeRig, group: str | None) -> None:
     assert rig.dead() == [POISON]
     assert [event.crashes for event in rig.events("start", POISON)] == [0, 1, 2]
     assert deaths == 3
-    # Who ran beside it was none of its quarantined tasks again.
+    # Who ran beside it was not in quarantine.
     assert max(event.crashes for event in rig.events("start") if event.id != POISON) == 1
     rig.stop_all()
     assert rig.judge(with_faults=True) == []

@@ -408,8 +408,8 @@ async def test_nothing_is_claimed_ahead_beside_what_may_have_ended_a_daemon(benc
         dispatcher.stop_claiming()
         await asyncio.wait(workers)
     served = [len(served) for _, _, served in claims.exchanges]
-    suspects = next(n for n in range(len(served)) if sum(served[:n]) >= 80)
-    assert max(served[:suspects]) <= 4
+    beside = next(n for n in range(len(served)) if sum(served[:n]) >= 80)
+    assert max(served[:beside]) <= 4
     assert max(served) > 4
 
 
@@ -421,7 +421,7 @@ async def test_nothing_is_claimed_ahead_while_the_other_pool_runs_a_suspect(benc
     await crasher.sessions.leave()
     bench.with_faults = True
     daemon = await bench.daemon()
-    (suspect,) = await daemon.claim("grouped", "grouped-0", "grouped-1")
+    (quarantined,) = await daemon.claim("grouped", "grouped-0", "grouped-1")
     await bench.enqueue(*(arrival(f"t{n}") for n in range(300)))
     claims = ListedClaims(daemon, "plain")
     dispatcher = dispatcher_of(claims)
@@ -431,7 +431,7 @@ async def test_nothing_is_claimed_ahead_while_the_other_pool_runs_a_suspect(benc
             await asyncio.sleep(0.01)
         beside = len(claims.exchanges)
         assert max(len(served) for _, _, served in claims.exchanges) <= 4
-        await daemon.complete(suspect)
+        await daemon.complete(quarantined)
         await bench.enqueue(*(arrival(f"u{n}") for n in range(300)))
         dispatcher.wake()
         while bench.count("done") < 601:

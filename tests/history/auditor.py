@@ -22,9 +22,9 @@ from tests.history.events import State, Totals
 from tests.history.held_bytes import bytes_held
 from tests.history.invariants import Violation
 from tests.history.limits import limits_of, room_in
+from tests.history.quarantine import quarantined_of
 from tests.history.schedules import schedules_of
 from tests.history.snapshot import Snapshot, read
-from tests.history.suspects import quarantined_of
 from tests.history.tenants import tenants_of
 
 KEPT = 60 * MICROSECONDS  # for which what is past may still lie there

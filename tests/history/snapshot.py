@@ -16,18 +16,18 @@ from redis import Redis
 from groupflow.store.keys import Keys, split_checkpoint, split_entry
 
 POOL_KINDS = (
-    "pool_ordered", "pool_quarantined_plain", "pool_ready", "pool_quarantined_groups", "pool_pullers",
-    "pool_holders",
+    "pool_ordered", "pool_quarantined_plain", "pool_ready", "pool_quarantined_groups",
+    "pool_pullers", "pool_holders",
 )  # fmt: skip
 _NAMED = (
     "lane", "lock", "task_state", "daemon", "worker", "schedule", "scan", "waits", "shares", "lost",
     *POOL_KINDS,
 )  # fmt: skip
 _WHOLE_KINDS = (
-    "plain", "ordered", "quarantined_plain", "ready", "quarantined_groups", "held", "delayed", "late",
-    "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies", "staying",
-    "segments", "count", "carried", "samples", "tallies", "renamed", "moved", "partitions", "epoch",
-    "recovering", "runs", "resumes", "schedules",
+    "plain", "ordered", "ready", "quarantined_plain", "quarantined_groups", "held", "delayed",
+    "late", "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies",
+    "staying", "segments", "count", "carried", "samples", "tallies", "renamed", "moved",
+    "partitions", "epoch", "recovering", "runs", "resumes", "schedules",
     "limits", "by_hand", "by_hand_ends", "by_hand_news", "sharing", "rates", "closed",
     "scans", "pools",
     "waiting_groups", "turns", "standing", "charged", "charges", "debouncing", "losing",

@@ -59,8 +59,8 @@ class ClaimsAndSettles(Machine):
     def _end(self, one: Daemon, slot: str, how: str) -> settlements.Settlement:
         """A worker's task has ended, as the promise has it; the store is still to hear of it."""
         claim = one.held.pop(slot)
-        if claim is one.suspect:
-            one.suspect = None
+        if claim is one.quarantined:
+            one.quarantined = None
         one.stale.append(claim)
         return self.settle_both(how, claim, self.promise.tasks[claim.task.id], option=False)
 
@@ -75,7 +75,7 @@ class ClaimsAndSettles(Machine):
     ) -> None:
         """What has ended is settled, then idle workers are given all that they may have."""
         possible = self.claimable(one, pool)
-        suspects = {id_ for id_ in possible if self.promise.tasks[id_].crashes}
+        quarantined_tasks = {id_ for id_ in possible if self.promise.tasks[id_].crashes}
         answer = self.run(one.claims[pool].exchange(ended, idle))
         assert answer.refused == []
         if not idle:
@@ -86,13 +86,13 @@ class ClaimsAndSettles(Machine):
             assert answer.refused == []
             assert first_told.items() <= {c.slot: c.task.id for c in answer.claims}.items()
         claims = answer.claims
-        if suspects:
+        if quarantined_tasks:
             first, *others = sorted(claims, key=lambda each: each.fence)
-            assert first.task.id in suspects, "a suspect goes first"
-            assert others == [] or again, "a suspect comes alone"
+            assert first.task.id in quarantined_tasks, "the quarantined go first"
+            assert others == [] or again, "a quarantined task comes alone"
             assert not any(claim.task.crashes for claim in others), "one at a time"
-            one.suspect = first
-        assert answer.beside_quarantined == (one.suspect is not None)
+            one.quarantined = first
+        assert answer.beside_quarantined == (one.quarantined is not None)
         for claim in sorted(claims, key=lambda each: each.fence):
             task = self.promise.tasks[claim.task.id]
             assert (claim.task.group or "") == task.group
@@ -101,7 +101,7 @@ class ClaimsAndSettles(Machine):
             assert claim.task.crashes == task.crashes
             assert claim.task.lost_leases == task.lost_leases
             assert claim.task.stage == task.stage
-        if len(claims) < len(idle) and not suspects:
+        if len(claims) < len(idle) and not quarantined_tasks:
             left = {id_ for id_ in self.claimable(one, pool) if not self.promise.tasks[id_].crashes}
             assert left == set(), "more could be claimed"
         for claim in claims:
@@ -121,8 +121,8 @@ class ClaimsAndSettles(Machine):
             return
         worker = sorted(one.held)[pick % len(one.held)]
         claim = one.held.pop(worker)
-        if claim is one.suspect:
-            one.suspect = None
+        if claim is one.quarantined:
+            one.quarantined = None
         task = self.promise.tasks[claim.task.id]
         settlement = self.settle_both(how, claim, task, option=option)
         self.promise.runs_of.pop(task.group, None)
@@ -197,7 +197,7 @@ class ClaimsAndSettles(Machine):
         # Rather where something comes behind it.
         hot = [slot for slot in hot if self.promise.lane(claims[slot].task.group or "")] or hot
         slot = hot[pick % len(hot)]
-        group, had_quarantined = claims[slot].task.group or "", one.suspect is not None
+        group, had_quarantined = claims[slot].task.group or "", one.quarantined is not None
         before = self._snapshot()
         settlement = settlements.Complete(claims[slot])
         found = self.run(one.claims["grouped"].hop(settlement))

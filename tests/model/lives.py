@@ -15,7 +15,7 @@ from tests.model.machine import LEASE, Machine, daemons
 class Lives(Machine):
     """A daemon's life, from its start to its crash or its leave."""
 
-    aged = 0  # suspects that were made to have run for long
+    aged = 0  # quarantined tasks that were made to have run for long
 
     @rule(daemon=daemons, again=st.booleans())
     def start(self, daemon: str, again: bool) -> None:
@@ -96,17 +96,17 @@ class Lives(Machine):
 
     @rule(daemon=daemons)
     def quarantined_grows_old(self, daemon: str) -> None:
-        """A daemon's suspect has run for a lease: at its first crash, it is none any more."""
+        """A daemon's quarantined task has run for a lease: after one crash, that ends it."""
         one = self.daemons[daemon]
-        if not one.is_up or one.suspect is None:
+        if not one.is_up or one.quarantined is None:
             return
-        key, slot = self.keys("worker", daemon), one.suspect.slot
+        key, slot = self.keys("worker", daemon), one.quarantined.slot
         checkpoint = self.raw.hget(key, slot)
         self.aged += 1  # a lease behind the one that grew old before
         since = b"%016d" % int(self.aged * LEASE * MICROSECONDS)
         self.raw.hset(key, slot, checkpoint[:33] + since + checkpoint[49:])
-        mark = self.raw.hget(self.keys("daemon", daemon), "suspect")
-        if one.suspect.task.crashes == 1:
-            self.raw.hset(self.keys("daemon", daemon), "suspect", mark[:16] + since)
-            one.suspect = None
+        mark = self.raw.hget(self.keys("daemon", daemon), "quarantined")
+        if one.quarantined.task.crashes == 1:
+            self.raw.hset(self.keys("daemon", daemon), "quarantined", mark[:16] + since)
+            one.quarantined = None
         self.renew(daemon)

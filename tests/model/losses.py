@@ -35,7 +35,7 @@ class Kept:
         numbers: of their sessions.
         held: what they held.
         runs: what was left of their runs.
-        quarantined tasks: which of that was a quarantined task.
+        quarantined_tasks: which of that was a quarantined task.
         pulled: what workers held that pull.
     """
 
@@ -45,7 +45,7 @@ class Kept:
     processes: dict[str, str] = field(default_factory=dict)
     numbers: dict[str, str] = field(default_factory=dict)
     held: dict[str, dict[str, Claim]] = field(default_factory=dict)
-    suspects: dict[str, Claim | None] = field(default_factory=dict)
+    quarantined_tasks: dict[str, Claim | None] = field(default_factory=dict)
     runs: dict[str, dict[str, list[Claim]]] = field(default_factory=dict)
     pulled: dict[str, list[Claim]] = field(default_factory=dict)
 
@@ -69,7 +69,7 @@ class Losses(Machine):
             {name: one.session.process for name, one in up.items()},
             {name: one.session.number for name, one in up.items()},
             {name: dict(one.held) for name, one in up.items()},
-            {name: one.suspect for name, one in up.items()},
+            {name: one.quarantined for name, one in up.items()},
             {name: deepcopy(one.runs) for name, one in up.items()},
             {name: list(one.held.values()) for name, one in self.pullers.items()},
         )
@@ -150,7 +150,7 @@ class Losses(Machine):
         else:
             assert goes_on
             one.stale += [claim for slot, claim in one.held.items() if before.get(slot) != claim]
-            one.held, one.suspect = dict(before), kept.suspects[name]
+            one.held, one.quarantined = dict(before), kept.quarantined_tasks[name]
             one.runs = deepcopy(kept.runs[name])
             return True
         one.forget()
@@ -187,7 +187,7 @@ class Losses(Machine):
         for claim in sorted(claims, key=lambda each: each.fence):
             self.promise.claim(claim.task.id, claim.fence)
             if claim.task.crashes:
-                one.suspect = claim
+                one.quarantined = claim
         for claim in claims:  # the fences of runs are above those of all claims
             self.begin(one, claim)
 

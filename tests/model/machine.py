@@ -68,14 +68,14 @@ class PullingWorker:
         self.store = Pulling(client, LEASE, CARRYING)
         self.held: dict[int, given.Claim] = {}  # by fence
         self.stale: list[given.Claim] = []
-        self.suspect: int | None = None  # the fence of its claim
+        self.quarantined: int | None = None  # the fence of its claim
 
     def forget(self) -> list[given.Claim]:
         """Its claims are gone."""
         gone = list(self.held.values())
         self.stale += gone
         self.held.clear()
-        self.suspect = None
+        self.quarantined = None
         return gone
 
 
@@ -93,7 +93,7 @@ class Daemon:
         self.held: dict[str, given.Claim] = {}
         self.stale: list[given.Claim] = []
         self.runs: dict[str, list[given.Claim]] = {}  # what is left of them, by slot
-        self.suspect: given.Claim | None = None  # beside which it may run no other
+        self.quarantined: given.Claim | None = None  # beside which it may run no other
         self.is_up = False
 
     def begin(self) -> None:
@@ -112,7 +112,7 @@ class Daemon:
         self.stale += gone
         self.held.clear()
         self.runs.clear()
-        self.suspect = None
+        self.quarantined = None
         return gone
 
 
@@ -172,24 +172,24 @@ class Machine(RuleBasedStateMachine):
         return self.daemons[daemon] if self.daemons[daemon].is_up or not up else up[0]
 
     def claimable(self, one: Daemon, pool: Pool) -> set[str]:
-        """The ids of the tasks that a daemon may claim now: no quarantined task beside another one."""
+        """The ids of the tasks that a daemon may claim now: one quarantined task at a time."""
         if pool == "grouped":
             heads = self.promise.claimable_heads()
         else:
             heads = [each for each in self.promise.lane("") if self.promise.may_start(each)]
         if self.promise.all_paused:
             return set()
-        return {task.id for task in heads if not (task.pool or (task.crashes and one.suspect))}
+        return {task.id for task in heads if not (task.pool or (task.crashes and one.quarantined))}
 
     def claimable_in_pool(self, one: PullingWorker) -> set[str]:
-        """The same for a worker that pulls; of quarantined tasks one of each kind is told at a time."""
+        """The same for a worker that pulls; one quarantined task of each kind at a time."""
         if self.promise.all_paused:
             return set()
         heads = [*self.promise.claimable_heads(), *self.promise.lane("")]
         ids = {task.id for task in heads if task.pool and not task.crashes}
-        suspects = [task for task in heads if task.pool and task.crashes]
-        if one.suspect is None:
-            kinds = {bool(task.group): task.id for task in suspects}
+        quarantined_tasks = [task for task in heads if task.pool and task.crashes]
+        if one.quarantined is None:
+            kinds = {bool(task.group): task.id for task in quarantined_tasks}
             ids |= set(kinds.values())
         return ids
 

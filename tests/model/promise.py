@@ -246,7 +246,7 @@ class Promise:
         for id_, fence in rest:
             task = self.tasks[id_]
             assert task.is_due, f"{id_} is in a run before its time"
-            assert not task.crashes, f"{id_} is a suspect in a run"
+            assert not task.crashes, f"{id_} is in quarantine, and in a run"
             assert not (self.is_limited and task.scope == SLOW), f"{id_} would pass its rate"
             assert task.scope not in self.closed_tenants, f"the tenant of {id_} is closed"
             is_few = self.is_limited and task.scope == FEW
@@ -271,7 +271,7 @@ class Promise:
         for id_ in ids:
             task = self.tasks[id_]
             assert task.is_due, f"{id_} is in a run before its time"
-            assert not task.crashes, f"{id_} is a suspect in a run"
+            assert not task.crashes, f"{id_} is in quarantine, and in a run"
         own += ids
 
     def go_on(self, group: str, fence: int) -> None:

@@ -47,8 +47,8 @@ class Pulls(Arrivals, ClaimsAndSettles):
             assert task.pool == POOL
             self.promise.claim(task.id, claim.fence)
             if task.crashes:
-                assert one.suspect is None, "one suspect at a time"
-                one.suspect = claim.fence
+                assert one.quarantined is None, "one quarantined task at a time"
+                one.quarantined = claim.fence
             one.held[claim.fence] = claim
 
     @rule(
@@ -63,8 +63,8 @@ class Pulls(Arrivals, ClaimsAndSettles):
         if not one.held:
             return
         claim = one.held.pop(sorted(one.held)[pick % len(one.held)])
-        if one.suspect == claim.fence:
-            one.suspect = None
+        if one.quarantined == claim.fence:
+            one.quarantined = None
         settlement = self.settle_both(how, claim, self.promise.tasks[claim.task.id], option=option)
         poll = self.run(one.store.poll(one.puller))
         # What was given back is nobody's to say of any more, so that isn't said twice.
@@ -139,8 +139,8 @@ class Pulls(Arrivals, ClaimsAndSettles):
             claim = one.held.pop(fence)
             self.promise.tasks[claim.task.id].state = "waiting"
             one.stale.append(claim)
-            if one.suspect == fence:
-                one.suspect = None
+            if one.quarantined == fence:
+                one.quarantined = None
 
     def _give_back(self, one: PullingWorker, *, crashed: bool) -> None:
         for claim in one.forget():

@@ -244,14 +244,20 @@ _PLACES: tuple[Damage, ...] = (
         also="not claims",
     ),
     without(
-        "no-suspects",
+        "no-quarantine",
         "a task with crashes waits among all others",
         "ZADD",
         "quarantined_groups",
         "1",
     ),
     without(
-        "no-mark", "two suspects run on one daemon", "HSET", "daemon", "1", *EXCHANGE, also="claims"
+        "no-mark",
+        "a daemon runs two in quarantine",
+        "HSET",
+        "daemon",
+        "1",
+        *EXCHANGE,
+        also="claims",
     ),
 )
 

@@ -79,7 +79,7 @@ async def _replace(bench: Bench, _: Daemon) -> None:
 
 
 async def _put_an_older_one_in_front(bench: Bench, _: Daemon) -> None:
-    """What has a task state may be delayed, or a quarantined task, or large: an exchange knows of that."""
+    """What has a task state may be delayed, in quarantine, or large: an exchange knows of that."""
     await redrive(bench, "a0")
 
 

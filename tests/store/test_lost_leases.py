@@ -230,8 +230,8 @@ async def test_why_tells_both_apart(shop: Bench) -> None:
     assert told.reason.endswith(f"s, since {ends}")
     await pass_time(shop)
     assert (await why(shop, "a")).reason == (
-        f"its head is a suspect, since {ends}; it may be claimed: all workers are busy, or none is "
-        "running"
+        f"its head is in quarantine, since {ends}; it may be claimed: all workers are busy, "
+        "or none is running"
     )
     await slow.register()
     told = await why(shop, "a")

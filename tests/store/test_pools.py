@@ -140,7 +140,9 @@ async def test_silence_gives_all_of_it_back_once(shop: Bench) -> None:
         await anna.store.settle(late, [Complete(claims[0])])
     ran: dict[str, int] = {}
     while again := await carl.claim(10):
-        assert len([claim for claim in again if claim.task.crashes]) <= 1, "one suspect at a time"
+        assert len([claim for claim in again if claim.task.crashes]) <= 1, (
+            "one quarantined task at a time"
+        )
         ran |= {claim.task.id: claim.task.crashes for claim in again}
         assert await carl.complete(*again) == []
     assert ran == {"p0": 1, "a0": 1, "a1": 0}

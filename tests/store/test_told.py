@@ -245,7 +245,7 @@ async def test_a_claim_and_a_renewal_wake_no_daemon(bench: Bench) -> None:
 
 
 async def test_the_end_of_the_only_suspect_wakes_no_daemon(bench: Bench) -> None:
-    """Where others wait, they are told: see `test_suspects`."""
+    """Where others wait, they are told: see `test_quarantine`."""
     bench.with_faults = True
     await bench.enqueue(arrival("p0"))
     daemon = await bench.daemon()

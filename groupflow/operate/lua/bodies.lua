@@ -27,7 +27,8 @@ local oldest = over > 0 and tonumber(ARGV[2]) > 0
   and call('ZRANGE', K.bodies, 0, ARGV[2] - 1, 'WITHSCORES') or {}
 for i = 1, #oldest, 2 do
   local id, task_state = oldest[i], K.task_state .. oldest[i]
-  local bytes = call('HSTRLEN', K.tasks, id) + call('HSTRLEN', task_state, 'errors') + call('HSTRLEN', task_state, 'context')
+  local bytes = call('HSTRLEN', K.tasks, id)
+    + call('HSTRLEN', task_state, 'errors') + call('HSTRLEN', task_state, 'context')
   if over <= 0 or (i > 1 and size + bytes > tonumber(ARGV[3])) then break end
   local kept = call('HMGET', task_state, 'reason', 'errors', 'context', 'dead_bytes')
   rows[#rows + 1] = { id, oldest[i + 1], call('HGET', K.tasks, id) or '',

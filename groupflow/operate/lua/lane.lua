@@ -11,7 +11,8 @@ for i = #page, 1, -1 do
   local id = id_of(page[i])
   local task_type, tenant = facts_of(id)
   rows[#rows + 1] = named({
-    id = id, enqueued_at = sequence_of(page[i]), type = task_type, tenant = some(tenant), task_state = task_state_of(id),
+    id = id, enqueued_at = sequence_of(page[i]), type = task_type, tenant = some(tenant),
+    task_state = task_state_of(id),
   })
 end
 return named({ at = clock(), total = call('LLEN', key), tasks = rows })

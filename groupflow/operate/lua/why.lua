@@ -22,7 +22,8 @@ local lease = claim.daemon and call('ZSCORE', leases_of(claim.daemon), claim.dae
 local quarantined, busy = call('ZSCORE', K.quarantined_groups, group), {}
 local ready, pool = quarantined or call('ZSCORE', K.ready, group), nil
 for _, name in ipairs(ready and {} or pools()) do
-  local turn = call('ZSCORE', index_of('ready', name), group) or call('ZSCORE', index_of('quarantined_groups', name), group)
+  local turn = call('ZSCORE', index_of('ready', name), group)
+    or call('ZSCORE', index_of('quarantined_groups', name), group)
   if turn then ready, pool = turn, name end
 end
 for _, daemon in ipairs(quarantined and call('ZRANGE', K.daemons, 0, 999) or {}) do

@@ -10,8 +10,8 @@ local FROM = {
 }
 
 -- Bytes of envelopes and contexts that this script may still read. The caller fetches what goes beyond, by a command
--- each: Lua copies what it reads three times, and a claim may be of hundreds of tasks. A task without a task state is small
--- (`READ_WHOLE` in `enqueue.py`), as is what is not counted.
+-- each: Lua copies what it reads three times, and a claim may be of hundreds of tasks. A task without a task state is
+-- small (`READ_WHOLE` in `enqueue.py`), as is what is not counted.
 local may_read, SMALL = 4194304, 4096
 
 local function lies_apart(bytes)
@@ -145,8 +145,8 @@ local function give(daemon, claims, before, rows, now)
   return passed
 end
 
--- Takes the best quarantined task out of its index, unless the daemon runs one. A quarantined task is claimed alone: of other claims,
--- some may only lie ready for a while, and would end in its crash.
+-- Takes the best quarantined task out of its index, unless the daemon runs one. A quarantined task is claimed alone: of
+-- other claims, some may only lie ready for a while, and would end in its crash.
 local function take_quarantined(index)
   if quarantine then return nil end
   local best = call('ZRANGE', index, 0, 0)[1]

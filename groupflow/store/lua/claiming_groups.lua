@@ -57,8 +57,8 @@ local function take_limited_heads(daemon, idle, quarantined, claims, now)
   return quarantined ~= nil
 end
 
--- The claims, as `give` takes them: of the quarantined task, if any, or of as many groups as there are slots. Also whether it is
--- the quarantined task's.
+-- The claims, as `give` takes them: of the quarantined task, if any, or of as many groups as there are slots. Also
+-- whether it is the quarantined task's.
 local function claim_groups(daemon, idle, quarantined, now)
   local claims = { slots = {}, fences = {}, entries = {}, groups = {} }
   if is_limiting() then

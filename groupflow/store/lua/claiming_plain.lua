@@ -46,8 +46,8 @@ local function next_limited_entries(number, quarantined, now)
   return entries, starts, quarantined ~= nil
 end
 
--- The claims, as `give` takes them: of the quarantined task, if any, or of as many tasks as there are slots. Also whether it is
--- the quarantined task's.
+-- The claims, as `give` takes them: of the quarantined task, if any, or of as many tasks as there are slots. Also
+-- whether it is the quarantined task's.
 local function claim_plain(_, idle, quarantined, now)
   local entries, fences, are_quarantined, groups
   if is_limiting() then

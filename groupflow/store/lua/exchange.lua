@@ -2,8 +2,8 @@
 -- exchange: what has ended in a pool is settled, then its idle slots get their next claims. What is done leaves the
 -- store, except its line in the history. What goes back unfinished (the daemon stops, or gave up its lease) is the next
 -- of its group again. Each group goes on, or its run does. A slot gets the head of a ready group, the best group first,
--- under that group's lock, or the plain task with the smallest order_time; or one slot gets a quarantined task, where the daemon
--- runs none. A slot that holds a claim already gets it again, so a lost reply costs nothing.
+-- under that group's lock, or the plain task with the smallest order_time; or one slot gets a quarantined task, where
+-- the daemon runs none. A slot that holds a claim already gets it again, so a lost reply costs nothing.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 the pool: 'plain' or 'grouped' · 4 how many tasks are done · 5 how many go back
@@ -15,7 +15,7 @@
 --          fence is stale); a flat list of seven a claim: slot · fence (16 digits) · entry · group · envelope and
 --          body, or how many bytes are to be fetched (see `claiming.lua`) · life as a flat list, '' where it has none ·
 --          the rest of its run (see `R.begin`), '' where it is none; Redis's clock (µs); 1 where the daemon runs a
---          quarantined task, in either pool, else 0; a fence of no claim, so that this server is known to have lost writes
+--          quarantined task, in either pool, else 0; a fence of no claim, by which it is known that this server lost writes
 --          if it knows a smaller one, or 0; what runs have more (see `R.settle`) }
 local daemon, pool, number_done, number_back = ARGV[1], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local number_runs = tonumber(ARGV[7])

@@ -19,7 +19,9 @@ local function laid(envelope)
 end
 
 -- Whether an envelope lies under an id of which no task is known: every large task has a task state.
-local function is_laid(id, bytes) return call('HSTRLEN', K.tasks, id) == bytes and call('EXISTS', K.task_state .. id) == 0 end
+local function is_laid(id, bytes)
+  return call('HSTRLEN', K.tasks, id) == bytes and call('EXISTS', K.task_state .. id) == 0
+end
 
 -- Whether a task is known under an id.
 local function is_there(id, envelope)

@@ -100,7 +100,8 @@ function limits()
   local may_gather
   local function gathers_until(group, head)
     if may_gather == nil then may_gather = call('HEXISTS', K.limits, 'b') == 1 end
-    if not may_gather or (has_state(head) and call('HEXISTS', K.task_state .. id_of(head), 'pool') == 1) then return 0 end
+    if not may_gather then return 0 end
+    if has_state(head) and call('HEXISTS', K.task_state .. id_of(head), 'pool') == 1 then return 0 end
     local rule = L.facts_of(head)
     local text = rule ~= '' and call('HGET', K.limits, 'b' .. rule)
     if not text then return 0 end

@@ -105,8 +105,8 @@ local function unready(group, now)
 end
 
 -- Puts a group in which one more task may run into the one state that its facts call for. A group whose head is a
--- quarantined task is ready too, in an index of its own, so that no ordinary claim meets it. Returns true where it may now be
--- claimed.
+-- quarantined task is ready too, in an index of its own, so that no ordinary claim meets it. Returns true where it may
+-- now be claimed.
 local function place_unlocked(group, now)
   local head = call('LINDEX', K.lane .. group, -1)
   if not head or is_withheld(group) then
@@ -159,8 +159,8 @@ local function place_unlocked(group, now)
 end
 
 -- The same for a group that may be running. A script that changes a fact (the lock, the lane, a hold) calls one of the
--- two right after. Beside these, only `place_freed` and tenants' turns put a group into `ready`, `quarantined_groups` or
--- `held`.
+-- two right after. Beside these, only `place_freed` and tenants' turns put a group into `ready`, `quarantined_groups`
+-- or `held`.
 local function place(group, now)
   if call('EXISTS', K.lock .. group) == 1 and not is_limiting() then return false end
   return place_unlocked(group, now)
@@ -254,8 +254,8 @@ local function end_state(id)
   call('DEL', K.task_state .. id)
 end
 
--- Bytes that a delayed task takes in Redis beside its envelope, as measured: its task state, and its places in lists and
--- indexes.
+-- Bytes that a delayed task takes in Redis beside its envelope, as measured: its task state, and its places in lists
+-- and indexes.
 local DELAY_COSTS = 768
 
 -- A shard of a scan that found nothing sleeps: it is queued, but no work that waits. So `asleep` counts it until it is
@@ -271,8 +271,8 @@ local function remove_delay(id)
   rouse(id)
 end
 
--- Bytes that a dead letter takes in Redis beside its texts, as measured: its task state, and its places in lists and indexes.
--- Its id stands in four of them.
+-- Bytes that a dead letter takes in Redis beside its texts, as measured: its task state, and its places in lists and
+-- indexes. Its id stands in four of them.
 local LETTER_COSTS = 1360
 local LETTER_TEXTS = { 'group', 'type', 'tenant', 'reason', 'kind', 'errors', 'stage', 'context' }
 

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- renew: push back the end of a daemon's lease, which covers all its claims. A quarantined task's first attempt since its crash
--- is none any more once it is a lease old: another quarantined task may run beside it.
+-- renew: push back the end of a daemon's lease, which covers all its claims. A quarantined task's first attempt since
+-- its crash is none any more once it is a lease old: another quarantined task may run beside it.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session, as it shows it · 3 lease (µs) · 4… what else it shows (see `shown_from`)

@@ -25,11 +25,11 @@ local function count_held(daemon, number)
   end
 end
 
--- A daemon runs one quarantined task, a task with crashes, at a time: so the task that kills its daemon again is known, and no
--- other quarantined task dies with it. The daemon's `quarantined` field is the mark of that claim: 16 digits of fence, and 16 of
--- since when (µs) where that is the task's first crash. Then a renewal clears the mark once the claim is a lease old: a
--- task that runs for so long is most likely harmless, and a cluster that lost its power doesn't run hours of tasks one
--- by one. A task with two crashes keeps the mark to the end.
+-- A daemon runs one quarantined task, a task with crashes, at a time: so the task that kills its daemon again is known,
+-- and no other quarantined task dies with it. The daemon's `quarantined` field is the mark of that claim: 16 digits of
+-- fence, and 16 of since when (µs) where that is the task's first crash. Then a renewal clears the mark once the claim
+-- is a lease old: a task that runs for so long is most likely harmless, and a cluster that lost its power doesn't run
+-- hours of tasks one by one. A task with two crashes keeps the mark to the end.
 local quarantine -- of the daemon that this script acts for, or false
 
 -- A session is a number and the process that opened it, in this order where a daemon shows its own. A process begins
@@ -143,7 +143,9 @@ local function count_deaths(daemon, most)
   local key = K.lost .. daemon
   for _, id in ipairs(call('RPOP', key, math.min(most, call('LLEN', key) - 1)) or {}) do
     local task_state = K.task_state .. id
-    if tonumber(call('HGET', task_state, 'lost_leases') or 0) > 0 then call('HINCRBY', task_state, 'lost_leases', -1) end
+    if tonumber(call('HGET', task_state, 'lost_leases') or 0) > 0 then
+      call('HINCRBY', task_state, 'lost_leases', -1)
+    end
   end
   if call('LLEN', key) > 1 then -- `reap` counts the rest
     call('LSET', key, 0, 'died')

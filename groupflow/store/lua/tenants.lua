@@ -3,10 +3,10 @@
 -- A tenant is an application and one of its tenants: the 8 digits of its scope (see `ids.lua`), and the tenant's name.
 -- Some are *managed*: those with a limit, by hand too (`by_hand.lua`), those that a handler closed, and with the order
 -- 'tenants' all, also what has no tenant. What is ready of a managed tenant waits by itself, in `waits:` and its kind:
--- `g` groups, `G` groups whose head is a quarantined task, `p` plain tasks, `P` plain quarantined tasks. Only the best of each kind
--- stands in the index that claims look at (`ready`, `quarantined_groups`, `ordered`, `quarantined_plain`), as long as the
--- tenant may start something: its *turn*, noted in `turns`. So claims look at one thing of a tenant in an index at
--- most, and at nothing of one that may not start.
+-- `g` groups, `G` groups whose head is a quarantined task, `p` plain tasks, `P` plain quarantined tasks. Only the best
+-- of each kind stands in the index that claims look at (`ready`, `quarantined_groups`, `ordered`, `quarantined_plain`),
+-- as long as the tenant may start something: its *turn*, noted in `turns`. So claims look at one thing of a tenant in
+-- an index at most, and at nothing of one that may not start.
 --
 -- `waiting_groups` has for each such group where it waits: its kind and tenant. `standing` has the tenants of which
 -- something waits and nothing may start: until when (µs), or NO_END where one of its tasks has to end first. `charged`

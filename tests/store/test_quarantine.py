@@ -1,4 +1,4 @@
-"""Quarantined tasks: a task with crashes runs beside no other one of its daemon, in whichever pool."""
+"""Quarantine: a task with crashes runs beside no other one of its daemon, in either pool."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def shop(store_server: RedisServer) -> AsyncIterator[Bench]:
 
 
 async def crashed(shop: Bench, *named: str) -> None:
-    """Enqueue tasks and have one daemon die with all of them, where no quarantined task waits before."""
+    """Enqueue tasks and have one daemon die with all of them, where none is in quarantine yet."""
     await waiting(shop, *named)
     victim = await shop.daemon("victim")
     held: list[Claim] = []
@@ -84,20 +84,20 @@ async def grow_old(shop: Bench, daemon: Daemon, claim: Claim) -> None:
 @BOTH_POOLS
 async def test_a_daemon_runs_one_at_a_time(shop: Bench, pool: Pool) -> None:
     """The best goes first, and alone; tasks without crashes run beside it."""
-    suspects, harmless = kind(pool, 0, 1), kind(pool, 5, 6)
-    await crashed(shop, *suspects)
+    quarantined_tasks, harmless = kind(pool, 0, 1), kind(pool, 5, 6)
+    await crashed(shop, *quarantined_tasks)
     await waiting(shop, *harmless)
     daemon = await shop.daemon()
     (first,) = await daemon.claim(pool, "w1", "w2", "w3", "w4")
-    assert (first.task.id, first.task.crashes) == (suspects[0], 1)
+    assert (first.task.id, first.task.crashes) == (quarantined_tasks[0], 1)
     assert ids(await daemon.claim(pool, "w2", "w3", "w4")) == harmless
     assert await daemon.claim(pool, "w4") == []
     await daemon.complete(first)
-    assert ids(await daemon.claim(pool, "w4", "w5")) == suspects[1:]
+    assert ids(await daemon.claim(pool, "w4", "w5")) == quarantined_tasks[1:]
 
 
 async def test_one_of_both_pools(shop: Bench) -> None:
-    """A crash takes both pools, so what runs in one holds the quarantined tasks of the other back."""
+    """A crash takes both pools: what runs in one holds the other's quarantined tasks back."""
     await crashed(shop, "p0", "p1", "a0", "b0")
     daemon = await shop.daemon()
     claim = await daemon.claim_one("plain")
@@ -150,15 +150,15 @@ async def test_the_end_of_another_task_changes_nothing(shop: Bench) -> None:
     await crashed(shop, "a0", "b0")
     await waiting(shop, "c0", "d0", "p0")
     daemon = await shop.daemon()
-    suspect = await daemon.claim_one()
+    quarantined = await daemon.claim_one()
     other, buried = await daemon.claim("grouped", "w2", "w3")
     await daemon.complete(other)
     await daemon.settle(bury(buried))
     assert await daemon.claim("grouped", "w2") == []
     # Nor does its own, told a second time, while the next one runs.
-    await daemon.complete(suspect)
+    await daemon.complete(quarantined)
     assert (await daemon.claim_one()).task.id == "b0"
-    assert (await daemon.exchange("plain", [Complete(suspect)], []))[0] == []
+    assert (await daemon.exchange("plain", [Complete(quarantined)], []))[0] == []
     assert await daemon.claim("grouped", "w4") == []
     assert _mark(shop, "d1") is not None
 
@@ -335,7 +335,7 @@ async def test_why_it_waits(shop: Bench) -> None:
     await crashed(shop, "a0", "b0")
     await waiting(shop, "c0")
     assert (await why(shop, "b")).reason == (
-        "its head is a suspect, since 1 of its claims ended in a crash; it may be claimed: "
+        "its head is in quarantine, since 1 of its claims ended in a crash; it may be claimed: "
         "all workers are busy, or none is running"
     )
     daemon = await shop.daemon()
@@ -343,10 +343,10 @@ async def test_why_it_waits(shop: Bench) -> None:
     told = await why(shop, "b")
     assert (told.state, told.head) == ("ready", "b0")
     assert told.reason == (
-        "its head is a suspect, since 1 of its claims ended in a crash: a daemon runs one suspect "
-        "at a time; that run another: d1"
+        "its head is in quarantine, since 1 of its claims ended in a crash: a daemon runs one such "
+        "task at a time; that run another: d1"
     )
-    assert "quarantined" not in (await why(shop, "c")).reason
+    assert "quarantine" not in (await why(shop, "c")).reason
 
 
 async def test_without_any_nothing_is_left_of_it(shop: Bench) -> None:
@@ -366,8 +366,8 @@ async def test_a_claim_tells_whether_the_daemon_runs_one(shop: Bench, pool: Pool
 
     async def told(*slots: str) -> tuple[int, int]:
         front: list[str | int] = [daemon.name, daemon.session.shown, pool, 0, 0, "", 0]
-        _, _, rows, _, suspect, *_ = await shop.client.run(Verb.EXCHANGE, *front, *slots)
-        return len(rows) // 7, suspect
+        _, _, rows, _, quarantined, *_ = await shop.client.run(Verb.EXCHANGE, *front, *slots)
+        return len(rows) // 7, quarantined
 
     assert [await told("w1"), await told("w1"), await told("w2")] == [(1, 0), (1, 0), (0, 0)]
     await daemon.register()
@@ -377,11 +377,11 @@ async def test_a_claim_tells_whether_the_daemon_runs_one(shop: Bench, pool: Pool
 @BOTH_POOLS
 async def test_where_no_slot_is_idle_none_is_taken(shop: Bench, pool: Pool) -> None:
     """All hold claims already, or all is paused, or the lease is over."""
-    first, suspect = kind(pool, 0, 1)
+    first, quarantined = kind(pool, 0, 1)
     await waiting(shop, first)
     daemon, groups = await shop.daemon(), Groups(shop.namespace)
     held = await daemon.claim_one(pool)
-    await crashed(shop, suspect)
+    await crashed(shop, quarantined)
     assert ids(await daemon.claim(pool, "w1")) == [first]
     await groups.pause(ALL, "me")
     assert ids(await daemon.claim(pool, "w1", "w2")) == [first]
@@ -390,5 +390,5 @@ async def test_where_no_slot_is_idle_none_is_taken(shop: Bench, pool: Pool) -> N
     assert ids(await daemon.claim(pool, "w1", "w2")) == [first]
     assert shop.audit() == []
     await daemon.sessions.renew()
-    assert ids(await daemon.claim(pool, "w2")) == [suspect]
+    assert ids(await daemon.claim(pool, "w2")) == [quarantined]
     assert await daemon.complete(held) == []

@@ -1,4 +1,4 @@
-"""Quarantined tasks: tasks with crashes wait apart from the others, and a daemon runs one at a time."""
+"""Quarantine: tasks with crashes wait apart from the others, and a daemon runs one at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FOR_EVER = float("inf")  # the lease of a daemon that told none: a test's, wher
 
 
 def quarantined_of(found: Snapshot) -> Iterator[Violation]:
-    """What contradicts that: a task in the wrong index, a wrong mark, two quarantined tasks at a time."""
+    """What contradicts that: a task in the wrong index, two in quarantine at a time."""
     yield from _indexes(found)
     for daemon in found.daemons:
         yield from _running(found, daemon)
@@ -49,16 +49,18 @@ def _running(found: Snapshot, daemon: str) -> Iterator[Violation]:
     """
     session = found.daemons[daemon]
     mark = session.get(b"quarantined")
-    suspects = [c for c in found.checkpoints if c.daemon == daemon and found.crashes_of(c.entry)]
-    suspects.sort(key=lambda claim: claim.fence)
+    claims = [c for c in found.checkpoints if c.daemon == daemon and found.crashes_of(c.entry)]
+    claims.sort(key=lambda claim: claim.fence)
     marked = int(mark[:FENCE_DIGITS]) if mark else None
-    if mark and marked not in {claim.fence for claim in suspects}:
-        yield Violation("L6", f"{daemon} has the mark {mark!r}, and runs no such suspect")
+    if mark and marked not in {claim.fence for claim in claims}:
+        yield Violation("L6", f"{daemon} has the mark {mark!r}, and runs no such quarantined")
     lease = orjson.loads(session[b"info"]).get("lease", _FOR_EVER) * MICROSECONDS
-    for one, two in pairwise(suspects):
+    for one, two in pairwise(claims):
         if two.since < one.since + lease or found.crashes_of(one.entry) > 1:
-            yield Violation("L6", f"{daemon} runs the suspects {one.fence} and {two.fence} at once")
-    for each in suspects:
+            yield Violation(
+                "L6", f"{daemon} runs {one.fence} and {two.fence} at once, both in quarantine"
+            )
+    for each in claims:
         must_be_marked = lease == _FOR_EVER or found.crashes_of(each.entry) > 1
         if must_be_marked and marked != each.fence:
-            yield Violation("L6", f"{daemon} runs the suspect {each.fence} without its mark")
+            yield Violation("L6", f"{daemon} runs the quarantined {each.fence} without its mark")
