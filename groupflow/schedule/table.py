@@ -215,7 +215,7 @@ class Table:
         sent = monotonic()
         replies = await self._client.run_all(calls)
         found = [_ticked(reply) for reply in replies]
-        self._seen.arrival = max(self._seen.arrival, *(reply[-1] for reply in replies))
+        self._seen.sequence = max(self._seen.sequence, *(reply[-1] for reply in replies))
         self._note(found[-1].now, sent)
         return found
 

@@ -250,7 +250,7 @@ class Enqueuer:
 
     def _enqueued(self, reply: list[Any]) -> Enqueued:
         queued, taken, crowded_out, newest, superseded = reply
-        self._seen.arrival = max(self._seen.arrival, newest)
+        self._seen.sequence = max(self._seen.sequence, newest)
         return Enqueued(
             queued=queued,
             taken=[verdict != 0 for verdict in taken],

@@ -32,7 +32,7 @@ class Seen:
     """The highest numbers that a daemon was ever told: none may be given out a second time."""
 
     fence: int = 0
-    arrival: int = 0  # µs
+    sequence: int = 0  # µs
     enrolled: str = NEVER  # number of the newest session, of any daemon
 
 

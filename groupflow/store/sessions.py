@@ -259,7 +259,7 @@ class Sessions:
     def _shown(self) -> tuple[Argument, ...]:
         session, seen = self._session, self._session.seen
         is_old = 0.0 < self._old_at <= monotonic()
-        return session.epoch.id, seen.fence, seen.arrival, seen.enrolled, "1" if is_old else ""
+        return session.epoch.id, seen.fence, seen.sequence, seen.enrolled, "1" if is_old else ""
 
     def _learn(self, epoch: bytes, enrolled: bytes, is_witnessed: int) -> None:
         session, newest = self._session, enrolled.decode()

@@ -35,7 +35,7 @@ class TaskState:
 
     @classmethod
     def of(cls, flat: Sequence[bytes]) -> TaskState:
-        """The life in a hash or a part of one, as Redis answers it: names and values in turn."""
+        """From a hash or a part of one, as Redis answers it: names and values in turn."""
         facts = dict(zip(flat[::2], flat[1::2], strict=True))
         stage, context = facts.get(b"stage"), facts.get(b"context")
         due, enqueued = facts.get(b"due"), facts.get(b"enqueued")

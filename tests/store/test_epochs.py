@@ -423,7 +423,7 @@ async def test_no_fence_comes_twice_though_the_clock_has_gone_back(bench: Bench)
 
 async def test_arrivals_go_on_above_what_was_seen(bench: Bench) -> None:
     (daemon,) = await begin(bench, "d1")
-    daemon.session.seen.arrival = FAR
+    daemon.session.seen.sequence = FAR
     await daemon.sessions.renew()
     await bench.enqueue(arrival("a0", "a"))
     (entry,) = bench.raw.lrange(bench.keys("lane", "a"), 0, -1)

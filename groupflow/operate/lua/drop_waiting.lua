@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- drop_waiting: remove a task that waits, or is delayed, for good; its group goes on. A task whose
--- life has no `sequence` is known only by its place in the line: the script looks for it from the newest
+-- task state has no `sequence` is known only by its place in the line: the script looks for it from the newest
 -- end, so many places a call, and goes on behind the last entry that it has seen. So tasks that come, are claimed
 -- or are dropped meanwhile can't hide it.
 --

@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 group · 2 how many to pass over · 3 how many at most
--- returns  { at (now), total: waiting in all, tasks: rows of { id, enqueued_at, type, tenant, life } }
+-- returns  { at (now), total: waiting in all, tasks: rows of { id, enqueued_at, type, tenant, task_state } }
 local key, from, most = K.lane .. ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local rows = {}
 local page = call('LRANGE', key, -(from + most), -(from + 1))

@@ -4,7 +4,7 @@
 local delayed_bytes = tonumber(call('HGET', K.count, 'delayed_bytes') or nil) or 0
 
 -- The task whose delay holds what comes into a lane now, and until when; nil for none. The newest there tells: it has a
--- delay of its own, or its life notes whose delay it came behind. A task that isn't in `late` any more was run,
+-- delay of its own, or its task state notes whose delay it came behind. A task that isn't in `late` any more was run,
 -- dropped, or is due. Where nothing is delayed at all, the script needs no look. `leaving` is an entry that counts as
 -- gone.
 local function delay_ahead(group, now, leaving)
