@@ -110,7 +110,7 @@ def _tasks(found: Snapshot) -> Iterator[Violation]:
     for id_ in found.tasks.keys() - places.keys():
         yield Violation("S1", f"{id_} has an envelope and is in no place")
     for id_ in found.lives.keys() - found.tasks.keys():
-        yield Violation("L7", f"{id_} has a life and no envelope")
+        yield Violation("L7", f"{id_} has a task state and no envelope")
     for id_ in found.names("dead"):
         if b"reason" not in found.lives.get(id_, {}):
             yield Violation("S1", f"the dead letter {id_} has no reason")
@@ -163,7 +163,7 @@ def _entries(found: Snapshot) -> Iterator[Violation]:
         id_ = split_entry(entry)[1]
         flag = entry[SEQUENCE_DIGITS : SEQUENCE_DIGITS + 1]
         if (flag == b"+") != (id_ in found.lives):
-            yield Violation("S5", f"{id_} in {place} has the flag {flag!r}, which its life denies")
+            yield Violation("S5", f"{id_} in {place} has the flag {flag!r}, which its task state denies")
         packed = found.tasks.get(id_)
         if packed is not None and (orjson.loads(packed.partition(b"\n")[0])[1] or "") != group:
             yield Violation("S9", f"{id_} is in {place}, which is not its group's")

@@ -115,8 +115,8 @@ _LIVES: tuple[Damage, ...] = (
     ),
     without("task-gone", "a failed task's message is gone", "HSET", "task_state", "1", "bury"),
     without(
-        "life-stays",
-        "a done task's life stays",
+        "state-stays",
+        "a done task's state stays",
         "DEL",
         "task_state",
         "1",

@@ -16,7 +16,7 @@ from tests.simulation.damages import DAMAGES
 from tests.simulation.damaging import DamagedRedis, Hits
 
 ROOT = Path(__file__).parents[2]
-QUICK = ("no-lock", "wrong-end", "life-stays", "acked-when-taken")
+QUICK = ("no-lock", "wrong-end", "state-stays", "unwritten-acked")
 """One of each kind, which the very first seeds show."""
 
 
