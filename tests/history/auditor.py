@@ -163,7 +163,9 @@ def _entries(found: Snapshot) -> Iterator[Violation]:
         id_ = split_entry(entry)[1]
         flag = entry[SEQUENCE_DIGITS : SEQUENCE_DIGITS + 1]
         if (flag == b"+") != (id_ in found.lives):
-            yield Violation("S5", f"{id_} in {place} has the flag {flag!r}, which its task state denies")
+            yield Violation(
+                "S5", f"{id_} in {place} has the flag {flag!r}, which its task state denies"
+            )
         packed = found.tasks.get(id_)
         if packed is not None and (orjson.loads(packed.partition(b"\n")[0])[1] or "") != group:
             yield Violation("S9", f"{id_} is in {place}, which is not its group's")
