@@ -56,7 +56,7 @@ COPIED_WITHIN = 1.0  # seconds for replicas to have a batch, before intake says 
 MAX_THREADS = 20_000  # made when they are needed; a reload may ask for more workers
 
 
-class Connections:
+class RedisConnections:
     """A daemon's connections to Redis; `close` closes all that `open` made."""
 
     def __init__(self, settings: Settings, measures: ScriptMeasures) -> None:
@@ -154,7 +154,7 @@ class Builder:
 
     settings: Settings  # those of the start
     daemon: str  # its name
-    redis: Connections
+    redis: RedisConnections
     measures: Measures  # where all parts count
     dispatchers: Mapping[Pool, Dispatcher]
     watch: BlockWatch  # of the daemon's loop

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 import structlog
 
-from groupflow.building import Builder, Connections, Handlers, Partition, measures_of, sizes_of
+from groupflow.building import Builder, Handlers, Partition, RedisConnections, measures_of, sizes_of
 from groupflow.core.app import App
 from groupflow.core.backoff import Backoff
 from groupflow.core.checkup import Check
@@ -30,7 +30,7 @@ from groupflow.flow.reload import Reloader, Swap
 from groupflow.flow.wake import Heard, listen
 from groupflow.flow.workforce import Workforce
 from groupflow.operate.namespace import Namespace
-from groupflow.ops.health.answers import Answers
+from groupflow.ops.health.answers import DaemonHealth
 from groupflow.ops.health.responder import Responder
 from groupflow.ops.logs import configure_logging
 from groupflow.ops.loop_lag import LoopLag
@@ -87,7 +87,7 @@ class Daemon:
         sizes = {} if only == "intake" else sizes_of(settings)
         measures = measures_of(app, settings, sizes)
         measures.scripts.expect(Verb.REGISTER, Verb.RENEW)
-        self._redis = redis = Connections(settings, measures.scripts)
+        self._redis = redis = RedisConnections(settings, measures.scripts)
         lease = settings.workers.lease
         watch = BlockWatch(
             lambda: lag.turned,
@@ -124,7 +124,7 @@ class Daemon:
         ]
         read = Namespace([redis.open(each) for each in keys])
         self.metrics = Metrics(measures, self._vitals, read, lease=lease, lag=lag)
-        health = Answers(self._started.is_set, self._checks, read, self.metrics.render)
+        health = DaemonHealth(self._started.is_set, self._checks, read, self.metrics.render)
         self._responder = Responder(settings.http.health, health)
         self._page = PageProcess(settings.http, health, self._facts, self._started)
 

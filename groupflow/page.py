@@ -15,7 +15,7 @@ import structlog
 from groupflow.core.errors import ConfigError, ServerUnreachable, StoreUnavailable
 from groupflow.core.routing import Router
 from groupflow.operate.namespace import Namespace, check_number
-from groupflow.ops.health.answers import Answer, Answers, Health
+from groupflow.ops.health.answers import DaemonHealth, Health, HealthAnswer
 from groupflow.ops.logs import configure_logging
 from groupflow.ops.metrics import StoreMetrics
 from groupflow.ops.page.channel import SIGN_OF_LIFE, Channel
@@ -57,7 +57,7 @@ def _hear(message: dict[str, object], context: PageContext, health: HandedOn) ->
     number = message.get("answers")
     if isinstance(number, int):
         status, body = message["status"], str(message["body"]).encode()
-        health.heard(number, Answer(int(str(status)), str(message["type"]), body))
+        health.heard(number, HealthAnswer(int(str(status)), str(message["type"]), body))
         return
     context.facts = Facts.unpacked(message)
     _set_logging_up(context.facts.settings)
@@ -86,7 +86,7 @@ async def serve_alone(settings: Settings, load: Callable[[], Settings]) -> None:
         with suppress(StoreUnavailable, ServerUnreachable):  # it may come
             await check_number(settings, partitions)
         namespace = Namespace(partitions)
-        health = Answers(lambda: True, list, namespace, StoreMetrics(namespace).render)
+        health = DaemonHealth(lambda: True, list, namespace, StoreMetrics(namespace).render)
         async with _context(Facts(ALONE, settings, {}), health) as context:
             loop.add_signal_handler(signal.SIGHUP, _reload, context, load)
             async with serve_page(context, (Pools,)):

@@ -23,7 +23,7 @@ from groupflow.core.outcome import wrong_stage
 from groupflow.operate.pools import PoolStatus, read_pools
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
-from groupflow.ops.page.problems import Refused
+from groupflow.ops.page.problems import RequestRefused
 from groupflow.pools.filling import PoolFilling
 from groupflow.pools.pullers import Given, Pullers
 from groupflow.pools.shapes import (
@@ -294,10 +294,12 @@ class Pools:
         _refuse_twice([each.id for each in told.root])
         for each in told.root:
             if each.outcome == "advance" and not each.stage:
-                raise Refused(HTTPStatus.BAD_REQUEST, "Name the stage that a task advances to.")
+                raise RequestRefused(
+                    HTTPStatus.BAD_REQUEST, "Name the stage that a task advances to."
+                )
             if each.outcome == "advance" and (wrong := wrong_stage(each.stage)):
                 detail = f"Nothing was settled: of {each.id[:64]!a} {wrong}."
-                raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
+                raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
         verdicts = await self._pullers.settle(puller, [each.told() for each in told.root])
         return [
             SettledTask(each.id, verdict) for each, verdict in zip(told.root, verdicts, strict=True)
@@ -343,11 +345,11 @@ class Pools:
         """The called pool, if it exists and the caller may use it."""
         name = caller.path["pool"]
         if name not in self._context.facts.settings.pools:
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.NOT_FOUND, f"There is no pool {name[:64]!a}: [pools.NAME] sets one up."
             )
         if caller.holder is not None and not caller.holder.may_use(name):
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.FORBIDDEN, f"The token of {caller.holder.name} isn't for pool {name!r}."
             )
         return name
@@ -355,7 +357,7 @@ class Pools:
     def _puller_of(self, caller: Caller) -> Puller:
         pool, worker = self._pool_of(caller), caller.path["worker"]
         if not _WORKER.fullmatch(worker):
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.BAD_REQUEST,
                 "Give the worker a name of 1 to 128 letters, digits and any of . _ @ : + = -",
             )
@@ -366,7 +368,7 @@ class Pools:
         """The result of a call that may open a session.
 
         Raises:
-            Refused: the pool has as many workers as it may.
+            RequestRefused: the pool has as many workers as it may.
         """
         try:
             return await call
@@ -374,7 +376,7 @@ class Pools:
             await self._tend()  # workers that were silent for a lease make room
             # Not 503: a proxy would take this process for ill.
             status, seconds = HTTPStatus.TOO_MANY_REQUESTS, min(puller.lease, _RETRY)
-            raise Refused(status, str(error), retry_after=math.ceil(seconds)) from None
+            raise RequestRefused(status, str(error), retry_after=math.ceil(seconds)) from None
 
     async def _tend(self) -> None:
         """Do what upkeep does in daemons, as there may be none; once a `LOOK` or `REST` at most."""
@@ -390,7 +392,9 @@ def _refuse_twice(ids: Sequence[str]) -> None:
     seen: set[str] = set()
     for id_ in ids:
         if id_ in seen:
-            raise Refused(HTTPStatus.BAD_REQUEST, f"The id {id_[:64]!a} is in the list twice.")
+            raise RequestRefused(
+                HTTPStatus.BAD_REQUEST, f"The id {id_[:64]!a} is in the list twice."
+            )
         seen.add(id_)
 
 

@@ -23,7 +23,7 @@ from groupflow.core.routing import Router
 from groupflow.flow.backpressure import RESUME_AT, Backpressure
 from groupflow.ops.page.endpoints import Caller
 from groupflow.ops.page.facts import PageContext
-from groupflow.ops.page.problems import Refused
+from groupflow.ops.page.problems import RequestRefused
 from groupflow.pools.lists import Line, SpooledList, UnfitList, WrongList
 from groupflow.pools.shapes import Filled
 from groupflow.settings.model import Settings
@@ -51,16 +51,16 @@ class Uploads:
         """Let a token's list in, until the block ends.
 
         Raises:
-            Refused: it has another one in flight, or there are too many over all tokens.
+            RequestRefused: it has another one in flight, or there are too many over all tokens.
         """
         if token in self._tokens:
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 f"A list of the token of {token} is still under way: wait for its answer.",
                 RETRY_AFTER,
             )
         if len(self._tokens) >= MOST:
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"{MOST} lists of other tokens come in just now, and no more may. Try again soon.",
                 RETRY_AFTER,
@@ -76,7 +76,7 @@ async def spool(request: Request, spooled: SpooledList) -> None:
     """Take all of a list in, and check it.
 
     Raises:
-        Refused: it came too slowly.
+        RequestRefused: it came too slowly.
         WrongList: it can't be used.
         ClientDisconnect: it broke off.
         OSError: there is no room for its file.
@@ -90,7 +90,7 @@ async def spool(request: Request, spooled: SpooledList) -> None:
             async with asyncio.timeout(GRACE + came / RATE - waited):
                 chunk = await anext(stream, None)
         except TimeoutError:
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.REQUEST_TIMEOUT,
                 f"Nothing was changed: {came} bytes came in {waited + monotonic() - began:.0f} s, "
                 f"and a list has to come at {RATE} bytes a second.",
@@ -129,12 +129,12 @@ class PoolFilling:
         """Make a pool equal to the list that comes.
 
         Raises:
-            Refused: it can't be used, or a server doesn't take all of it.
+            RequestRefused: it can't be used, or a server doesn't take all of it.
         """
         settings, request = self._context.facts.settings, caller.request
         rule = settings.pools[name]
         if int(request.headers.get("content-length", "0")) > MOST_BYTES:
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The list is over {MOST_BYTES} bytes."
             )
         rabbitmq = settings.rabbitmq
@@ -149,7 +149,7 @@ class PoolFilling:
             except WrongList as wrong:
                 is_unfit = isinstance(wrong, UnfitList)
                 status = HTTPStatus.UNPROCESSABLE_ENTITY if is_unfit else HTTPStatus.BAD_REQUEST
-                raise Refused(status, f"Nothing was changed: {wrong}.") from None
+                raise RequestRefused(status, f"Nothing was changed: {wrong}.") from None
             except (StoreUnavailable, StoreFull) as error:
                 raise _broken_off(str(error)) from error
             except OSError as error:
@@ -214,7 +214,7 @@ class _Part:
         """Check that a slice may be written. Tasks that already wait take no more room.
 
         Raises:
-            Refused: its new tasks would go beyond a limit.
+            RequestRefused: its new tasks would go beyond a limit.
         """
         known = await present(self._client, [(task.id, task.scope) for task in tasks])
         new = [task for task, is_known in zip(tasks, known, strict=True) if not is_known]
@@ -229,8 +229,8 @@ class _Part:
             )
 
 
-def _broken_off(why: str) -> Refused:
-    return Refused(
+def _broken_off(why: str) -> RequestRefused:
+    return RequestRefused(
         HTTPStatus.SERVICE_UNAVAILABLE,
         f"{why}. Some of the list may have been taken, and nothing was removed: send it again.",
         RETRY_AFTER,

@@ -30,7 +30,7 @@ from groupflow.settings.rules import (
 )
 from groupflow.settings.schedules import MOST as MOST_SCHEDULES
 from groupflow.settings.schedules import ScheduleRule, name_once
-from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, HasToken, Holder, NamedToken
+from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, HasToken, NamedToken, TokenHolder
 from groupflow.settings.transport import is_loopback, stays_here
 from groupflow.settings.types import (
     YEAR,
@@ -241,16 +241,16 @@ class Http(HasToken):
     tokens: dict[TokenName, NamedToken] = Field(default_factory=dict)
     """Tokens with fewer rights: see `[http.tokens.NAME]`. That of `[http]` has all."""
 
-    def read_holders(self) -> dict[str, Holder]:
+    def read_holders(self) -> dict[str, TokenHolder]:
         """Every token and its holder; that of `[http]` itself has all rights.
 
         Raises:
             ConfigError: a file can't be used, or two names have one token.
         """
-        operator = Holder(OPERATOR, ALL_RIGHTS)
+        operator = TokenHolder(OPERATOR, ALL_RIGHTS)
         found = dict.fromkeys(self.read_tokens("http"), operator)
         for name, table in self.tokens.items():
-            holder = Holder(name, frozenset(table.rights), frozenset(table.pools))
+            holder = TokenHolder(name, frozenset(table.rights), frozenset(table.pools))
             for token in table.read_tokens(f"http.tokens.{name}"):
                 if (other := found.setdefault(token, holder)) is not holder:
                     remedy = f"It is the token of {other.name!r} too: give each its own."

@@ -80,7 +80,7 @@ class NamedToken(HasToken):
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class TokenHolder:
     """The holder of a token."""
 
     name: str  # what the configuration calls the token, for the log

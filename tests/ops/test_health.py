@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from groupflow.ops.health import responder
-from groupflow.ops.health.answers import ALIVE, Answer
+from groupflow.ops.health.answers import ALIVE, HealthAnswer
 from groupflow.ops.health.responder import MOST, Responder
 from groupflow.servers.ports import free_ports
 from tests.deadlines import deadline
@@ -22,7 +22,7 @@ from tests.deadlines import deadline
 class Well:
     """Says that all is well."""
 
-    async def of(self, path: str) -> Answer:
+    async def of(self, path: str) -> HealthAnswer:
         return ALIVE
 
 
@@ -109,7 +109,7 @@ async def test_who_waits_is_accepted_with_all_the_others(monkeypatch: pytest.Mon
 async def test_answers_that_hang_make_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the store says nothing: what is asked of the process alone is answered."""
 
-    async def of(self: Well, path: str) -> Answer:
+    async def of(self: Well, path: str) -> HealthAnswer:
         if path == "/readyz":
             await asyncio.Event().wait()
         return ALIVE

@@ -16,7 +16,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from groupflow.ops.page import connections
-from groupflow.ops.page.connections import LIMITS, LINGERS, THROWN_AWAY, Connections, Phase
+from groupflow.ops.page.connections import LIMITS, LINGERS, THROWN_AWAY, HttpConnections, Phase
 from tests.deadlines import deadline
 from tests.page.raw import answer_of, connected, exchange
 from tests.page.world import TOKEN, World
@@ -127,7 +127,7 @@ class Served:
     """Connections in this process, to an app that answers once it is let go."""
 
     def __init__(self, most: int) -> None:
-        self.connections = Connections(most)
+        self.connections = HttpConnections(most)
         self.lingers = False
         self.goes_on = asyncio.Event()
         self.body = b"x"

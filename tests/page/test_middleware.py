@@ -11,7 +11,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from groupflow.ops.page import middleware
-from groupflow.ops.page.access import Gate
+from groupflow.ops.page.access import Authorizer
 from groupflow.ops.page.middleware import MOST_VALUES, Middleware
 from groupflow.ops.page.problems import problem_response
 from groupflow.ops.page.throttle import BODIES
@@ -41,7 +41,7 @@ class App:
 
 
 async def asked(app: App, content: Any, **headers: str) -> httpx.Response:
-    served = Middleware(app, Gate(Http(token=TOKEN)))
+    served = Middleware(app, Authorizer(Http(token=TOKEN)))
     transport = httpx.ASGITransport(served)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         return await client.post("/api/x", content=content, headers=headers)
@@ -99,7 +99,7 @@ async def test_health_waits_for_no_other_caller(
 ) -> None:
     """However many wait: here nobody is let in."""
     monkeypatch.setattr("groupflow.ops.page.throttle.LET_IN", 0)
-    served = Middleware(App(hides=False), Gate(Http()))
+    served = Middleware(App(hides=False), Authorizer(Http()))
     transport = httpx.ASGITransport(served)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         asking = asyncio.create_task(client.get(path))

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from groupflow.ops.page.endpoints import Caller
 from groupflow.ops.page.live import MOST, MOST_OF_ONE, Streams
-from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, Holder
+from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, TokenHolder
 from tests.deadlines import deadline
 from tests.page.world import TOKEN, World
 
@@ -23,7 +23,7 @@ def _anybody(peer: str) -> Caller:
 
 
 def _operator(peer: str) -> Caller:
-    return Caller(_request(peer), holder=Holder(OPERATOR, ALL_RIGHTS), sees_contents=True)
+    return Caller(_request(peer), holder=TokenHolder(OPERATOR, ALL_RIGHTS), sees_contents=True)
 
 
 def test_the_oldest_of_an_address_makes_way() -> None:

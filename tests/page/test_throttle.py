@@ -14,9 +14,9 @@ import pytest
 from starlette.requests import Request
 
 from groupflow.ops.page import throttle
-from groupflow.ops.page.access import Gate
+from groupflow.ops.page.access import Authorizer
 from groupflow.ops.page.endpoints import Endpoint, routes_of
-from groupflow.ops.page.problems import Refused
+from groupflow.ops.page.problems import RequestRefused
 from groupflow.ops.page.throttle import (
     AT_ONCE,
     BODIES,
@@ -24,9 +24,9 @@ from groupflow.ops.page.throttle import (
     SAVED,
     SHARE,
     WAITING,
+    BodyQuota,
     FairQueue,
     Reads,
-    Room,
     _waited_for_core,
 )
 from groupflow.settings.model import Http
@@ -54,7 +54,7 @@ async def test_more_than_may_wait_are_refused() -> None:
     async with reads.turn(is_trusted=False):
         waiting = [asyncio.create_task(_pass(reads)) for _ in range(WAITING)]
         await asyncio.sleep(0)
-        with pytest.raises(Refused, match="Too many"):
+        with pytest.raises(RequestRefused, match="Too many"):
             await _pass(reads)
     await asyncio.gather(*waiting)
     await _pass(reads)
@@ -131,7 +131,7 @@ def test_what_a_thread_waits_for_a_core_is_known() -> None:
 
 
 async def test_bodies_wait_for_room_in_their_order() -> None:
-    room, held = Room(), list[int]()
+    room, held = BodyQuota(), list[int]()
     goes_on = asyncio.Event()
 
     async def hold(size: int) -> None:
@@ -159,9 +159,9 @@ async def test_bodies_wait_for_room_in_their_order() -> None:
 
 async def test_a_body_that_finds_no_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttle, "PATIENCE", 0.01)
-    room = Room()
+    room = BodyQuota()
     async with room.of(1):
-        with pytest.raises(Refused, match="fewer at a time") as found:
+        with pytest.raises(RequestRefused, match="fewer at a time") as found:
             async with room.of(BODIES):
                 pass
     assert found.value.retry_after is not None
@@ -203,6 +203,6 @@ async def test_who_has_gone_takes_no_turn(has_gone: bool) -> None:
 
     scope = {"type": "http", "method": "GET", "path": "/api/x", "query_string": b"", "headers": []}
     endpoint = Endpoint("GET", "/x", "Something", reads=True, handle=look)
-    (route,) = routes_of([endpoint], Gate(Http()), Reads())
+    (route,) = routes_of([endpoint], Authorizer(Http()), Reads())
     await route.endpoint(Request(scope, receive))
     assert looked == (0 if has_gone else 1)

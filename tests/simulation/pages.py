@@ -12,11 +12,11 @@ from starlette.types import Message
 
 from groupflow.core.errors import GroupflowError
 from groupflow.operate.namespace import Namespace
-from groupflow.ops.health.answers import Answers
+from groupflow.ops.health.answers import DaemonHealth
 from groupflow.ops.metrics import StoreMetrics
 from groupflow.ops.page.endpoints import Caller, endpoints_of
 from groupflow.ops.page.facts import Facts, PageContext
-from groupflow.ops.page.problems import Refused
+from groupflow.ops.page.problems import RequestRefused
 from groupflow.pools.calls import Pools
 from groupflow.store.partitions import open_partitions
 from tests.simulation.fleet import Fleet
@@ -57,7 +57,7 @@ class Page:
     def _open(self) -> None:
         settings = self._fleet.settings
         namespace = Namespace(open_partitions(settings))
-        health = Answers(lambda: True, list, namespace, StoreMetrics(namespace).render)
+        health = DaemonHealth(lambda: True, list, namespace, StoreMetrics(namespace).render)
         context = PageContext(Facts(self._name, settings, {}), namespace, health)
         self._handles = {
             f"{each.method} {each.path}": (each.asks, each.serve)
@@ -99,7 +99,7 @@ class Page:
     async def _served(self, work: Awaitable[Any]) -> Any:
         try:
             return await work
-        except Refused as error:
+        except RequestRefused as error:
             self._fleet.troubles.append(f"a page refused a worker's call: {error!r}")
         except GroupflowError as error:
             return NoAnswer(str(error))  # 503

@@ -26,7 +26,7 @@ JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HealthAnswer:
     status: int  # the HTTP status
     type: str  # the content type
     body: bytes  # the content
@@ -35,11 +35,11 @@ class Answer:
 class Health(Protocol):
     """Knows how the daemon is."""
 
-    async def of(self, path: str) -> Answer:
+    async def of(self, path: str) -> HealthAnswer:
         """The answer to one of `PATHS`; raises nothing."""
 
 
-class Answers:
+class DaemonHealth:
     """The health of a daemon's own process."""
 
     def __init__(
@@ -55,30 +55,30 @@ class Answers:
         self._store = Snapshot[Check](lambda: check_store(namespace), _READY_AGE)
         self._metrics = Snapshot[bytes](metrics, _METRICS_AGE)
 
-    async def of(self, path: str) -> Answer:
+    async def of(self, path: str) -> HealthAnswer:
         """The answer to one of `PATHS`."""
         if path == "/metrics":
-            return Answer(HTTPStatus.OK, CONTENT_TYPE, await self._metrics.get())
+            return HealthAnswer(HTTPStatus.OK, CONTENT_TYPE, await self._metrics.get())
         if path == "/readyz":
             return self._ready([await self._store.get(), *self._checks()])
         if path == "/startupz" and not self._started():
-            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"not started yet\n")
+            return HealthAnswer(HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"not started yet\n")
         return ALIVE
 
-    def _ready(self, checks: list[Check]) -> Answer:
+    def _ready(self, checks: list[Check]) -> HealthAnswer:
         is_ready = all(check.verdict != "fail" for check in checks)
         found = {"ready": is_ready, "checks": [asdict(check) for check in checks]}
         status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return Answer(status, JSON, orjson.dumps(found))
+        return HealthAnswer(status, JSON, orjson.dumps(found))
 
 
-ALIVE = Answer(HTTPStatus.OK, _TEXT, b"ok\n")
+ALIVE = HealthAnswer(HTTPStatus.OK, _TEXT, b"ok\n")
 """An answer shows that the loop runs; nothing else is asked."""
 
 
-def unheard(detail: str) -> Answer:
+def unheard(detail: str) -> HealthAnswer:
     """The answer in place of a daemon that doesn't answer."""
-    return Answer(HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"{detail}\n".encode())
+    return HealthAnswer(HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"{detail}\n".encode())
 
 
 async def check_store(namespace: Namespace) -> Check:

@@ -18,7 +18,7 @@ from http import HTTPStatus
 
 import structlog
 
-from groupflow.ops.health.answers import PATHS, Answer, Health
+from groupflow.ops.health.answers import PATHS, Health, HealthAnswer
 from groupflow.ops.listening import BACKLOG, Listening
 
 log = structlog.get_logger("groupflow.http")
@@ -152,14 +152,16 @@ class Responder:
                 said = head.encode() + (answer.body if has_body else b"")
                 await asyncio.get_running_loop().sock_sendall(connection, said)
 
-    async def answer(self, head: bytes) -> tuple[Answer, bool]:
+    async def answer(self, head: bytes) -> tuple[HealthAnswer, bool]:
         """What a request is answered with, and whether with its body."""
         method, _, rest = head.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
         if path not in PATHS:
-            return Answer(HTTPStatus.NOT_FOUND, _PLAIN, b"only health and metrics are here\n"), True
+            return HealthAnswer(
+                HTTPStatus.NOT_FOUND, _PLAIN, b"only health and metrics are here\n"
+            ), True
         if method not in (b"GET", b"HEAD"):
-            return Answer(HTTPStatus.METHOD_NOT_ALLOWED, _PLAIN, b"only GET\n"), True
+            return HealthAnswer(HTTPStatus.METHOD_NOT_ALLOWED, _PLAIN, b"only GET\n"), True
         return await self._health.of(path), method == b"GET"
 
 

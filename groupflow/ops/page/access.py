@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from groupflow.ops.page.problems import Refused
+from groupflow.ops.page.problems import RequestRefused
 from groupflow.ops.page.tokens import Tokens
 from groupflow.settings.model import Http
-from groupflow.settings.tokens import Holder, Right
+from groupflow.settings.tokens import Right, TokenHolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Access:
     has_actions: bool  # whether there is a token that lets its holder act
 
 
-class Gate:
+class Authorizer:
     """Judges requests by the settings."""
 
     def __init__(self, http: Http) -> None:
@@ -57,7 +57,7 @@ class Gate:
         name = _host_of(host)
         return name == "localhost" or name in self._names or _is_address(name)
 
-    def holder(self, headers: Headers) -> Holder | None:
+    def holder(self, headers: Headers) -> TokenHolder | None:
         """The holder of the token that a request shows; ``None`` without a right one."""
         return self._tokens.holder(headers)
 
@@ -69,12 +69,12 @@ class Gate:
         """Check that a request may read.
 
         Raises:
-            Refused: it needs a token that lets its holder look.
+            RequestRefused: it needs a token that lets its holder look.
         """
         if self.is_open:
             return
         if not self.has_token:
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.FORBIDDEN,
                 "This address is open to other machines and http.token is not set: set it, or set "
                 'http.read = "open" to let everybody look.',
@@ -85,13 +85,13 @@ class Gate:
         """Check that a request has a right; either one will do.
 
         Raises:
-            Refused: no token gives the right, or the token is missing, wrong, or another's.
+            RequestRefused: no token gives the right, or the token is missing, wrong, or another's.
         """
         holder = self.holder(request.headers)
         if or_right is not None and holder is not None and or_right in holder.rights:
             return
         if not self.has(right):
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.FORBIDDEN,
                 f"There is no token here that allows to {right}: set http.token (or token_file), "
                 f'or one of http.tokens with the right "{right}".',
@@ -101,13 +101,13 @@ class Gate:
     def _check(self, request: Request, right: Right, what: str) -> None:
         holder = self.holder(request.headers)
         if holder is None:
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.UNAUTHORIZED,
                 f"{what} needs a token, of http.token or of http.tokens with the right "
                 f'"{right}"; there is none that is right.',
             )
         if right not in holder.rights:
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.FORBIDDEN, f'The token of {holder.name} hasn\'t the right "{right}".'
             )
 
@@ -115,7 +115,7 @@ class Gate:
         """Refuse requests that another site makes a browser send.
 
         Raises:
-            Refused: it does not come from our own page.
+            RequestRefused: it does not come from our own page.
         """
         headers = request.headers
         site = headers.get("sec-fetch-site", "same-origin")
@@ -123,7 +123,7 @@ class Gate:
         host = headers.get("host", "").lower()
         is_ours = origin is None or _netloc_of(origin) == host
         if site not in ("same-origin", "none") or not is_ours:
-            raise Refused(HTTPStatus.FORBIDDEN, "This comes from another site's page.")
+            raise RequestRefused(HTTPStatus.FORBIDDEN, "This comes from another site's page.")
 
 
 def _netloc_of(origin: str) -> str | None:

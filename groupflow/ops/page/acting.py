@@ -19,7 +19,7 @@ from groupflow.operate.several import act_on_each
 from groupflow.operate.tasks import REASONS, Choice, Left, Tasks
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
-from groupflow.ops.page.problems import Refused
+from groupflow.ops.page.problems import RequestRefused
 from groupflow.ops.page.shapes import (
     MOST_IDS,
     Change,
@@ -90,7 +90,7 @@ class Acting:
     ) -> Result:
         """Act on each named task, or on up to `MOST_IDS` of a group's delayed ones."""
         if bool(order.ids) == (order.delayed is not None):
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.BAD_REQUEST, "Name ids, or a group as delayed: one of the two."
             )
         ids, choice = order.ids, order.choice
@@ -154,7 +154,7 @@ class Acting:
         try:
             await self._limits.begin(limit, order.by or f"somebody at {caller.peer}", order.seconds)
         except (ValueError, TooManyByHand) as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from None
+            raise RequestRefused(HTTPStatus.BAD_REQUEST, str(error)) from None
         facts = {kind: name, "limits": limit.words, "seconds": order.seconds}
         _log("limited", order.by, caller, **facts)
         return Change(changed=True)
@@ -174,7 +174,7 @@ class Acting:
         except NoSchedule:
             return None
         except StillOpen as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, f"{error}.") from None
+            raise RequestRefused(HTTPStatus.BAD_REQUEST, f"{error}.") from None
         _log("ran_schedule", order.by, caller, schedule=order.name, task=task)
         return Made(task)
 
@@ -200,7 +200,7 @@ class Acting:
 
 def _target(order: Target) -> str:
     if order.everything == (order.group is not None):
-        raise Refused(HTTPStatus.BAD_REQUEST, "Name one group, or set everything to true.")
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, "Name one group, or set everything to true.")
     return order.group or ALL
 
 
@@ -209,7 +209,7 @@ def _limited(order: LimitedTarget) -> tuple[Limited, str]:
         return "group", order.group
     if order.tenant is not None and order.group is None:
         return "tenant", order.tenant
-    raise Refused(HTTPStatus.BAD_REQUEST, "Name one group or one tenant.")
+    raise RequestRefused(HTTPStatus.BAD_REQUEST, "Name one group or one tenant.")
 
 
 def _log(what: str, by: str, caller: Caller, **facts: object) -> None:

@@ -51,21 +51,21 @@ LIMITS = {
 }  # of an idle connection uvicorn has one of its own: 5 s
 
 
-class Connections:
+class HttpConnections:
     """The open connections, the longest without an answered request first."""
 
     def __init__(self, most: int | None = None) -> None:
         """Starts empty; the default limit is what the process's files allow, up to `MOST`."""
         self._most = most or _allowed()
-        self._open: dict[Connection, None] = {}
+        self._open: dict[HttpConnection, None] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def __iter__(self) -> Iterator[Connection]:
+    def __iter__(self) -> Iterator[HttpConnection]:
         return iter(self._open)
 
-    def enter(self, connection: Connection) -> None:
+    def enter(self, connection: HttpConnection) -> None:
         """Add a connection; at the limit, cut the oldest idle one, event streams last."""
         if len(self._open) >= self._most:
             oldest = next((each for each in self._open if not each.is_stream), None)
@@ -74,18 +74,18 @@ class Connections:
             oldest.cut()
         self._open[connection] = None
 
-    def served(self, connection: Connection) -> None:
+    def served(self, connection: HttpConnection) -> None:
         """Move a connection that had an answer to the end."""
         if connection in self._open:
             del self._open[connection]
             self._open[connection] = None
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: HttpConnection) -> None:
         self._open.pop(connection, None)
 
     def protocol(self) -> type[asyncio.Protocol]:
         """What makes a connection, as uvicorn calls it."""
-        return cast("type[asyncio.Protocol]", partial(Connection, self))
+        return cast("type[asyncio.Protocol]", partial(HttpConnection, self))
 
 
 def _allowed() -> int:
@@ -129,9 +129,9 @@ class _Transport:
         return getattr(self._transport, name)
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     def __init__(
-        self, others: Connections, config: Config, server_state: ServerState, **more: Any
+        self, others: HttpConnections, config: Config, server_state: ServerState, **more: Any
     ) -> None:
         super().__init__(config, server_state, **more)
         self.conn = _Requests(h11.SERVER, HEAD_BYTES)

@@ -24,12 +24,17 @@ from groupflow.core.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from groupflow.ops.page.access import Gate
+from groupflow.ops.page.access import Authorizer
 from groupflow.ops.page.connections import LINGERS
-from groupflow.ops.page.problems import Refused, problem_response, refused_input, refused_response
+from groupflow.ops.page.problems import (
+    RequestRefused,
+    problem_response,
+    refused_input,
+    refused_response,
+)
 from groupflow.ops.page.shapes import Nothing
 from groupflow.ops.page.throttle import Reads
-from groupflow.settings.tokens import Holder, Right
+from groupflow.settings.tokens import Right, TokenHolder
 
 log = structlog.get_logger("groupflow.page")
 
@@ -42,7 +47,7 @@ _SERVED = "__endpoint__"  # the attribute of a method that serves one
 @dataclass(frozen=True, slots=True)
 class Caller:
     request: Request
-    holder: Holder | None  # whose token was shown
+    holder: TokenHolder | None  # whose token was shown
     sees_contents: bool
     """Whether bodies, headers and errors' words may be shown: with a token that lets its holder
     look, or where no token is configured."""
@@ -146,7 +151,7 @@ def endpoints_of(owner: object) -> list[Endpoint]:
     ]
 
 
-def routes_of(endpoints: Iterable[Endpoint], gate: Gate, reads: Reads) -> list[Route]:
+def routes_of(endpoints: Iterable[Endpoint], gate: Authorizer, reads: Reads) -> list[Route]:
     """A route a path, of all its methods: so a refusal of another method names those allowed."""
     paths: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
@@ -154,7 +159,7 @@ def routes_of(endpoints: Iterable[Endpoint], gate: Gate, reads: Reads) -> list[R
     return [_route(path, methods, gate, reads) for path, methods in paths.items()]
 
 
-def _route(path: str, methods: dict[str, Endpoint], gate: Gate, reads: Reads) -> Route:
+def _route(path: str, methods: dict[str, Endpoint], gate: Authorizer, reads: Reads) -> Route:
     async def serve(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
         return await _served(methods[method], gate, reads, request)
@@ -162,13 +167,13 @@ def _route(path: str, methods: dict[str, Endpoint], gate: Gate, reads: Reads) ->
     return Route(f"/api{path}", serve, methods=list(methods))
 
 
-def caller_of(request: Request, gate: Gate) -> Caller:
+def caller_of(request: Request, gate: Authorizer) -> Caller:
     holder = gate.holder(request.headers)
     may_look = "look" in holder.rights if holder else not gate.has_token
     return Caller(request, holder, may_look)
 
 
-async def _served(endpoint: Endpoint, gate: Gate, reads: Reads, request: Request) -> Response:
+async def _served(endpoint: Endpoint, gate: Authorizer, reads: Reads, request: Request) -> Response:
     """The response to a request, errors included."""
     try:
         if endpoint.method != "GET":
@@ -180,9 +185,9 @@ async def _served(endpoint: Endpoint, gate: Gate, reads: Reads, request: Request
         caller = caller_of(request, gate)
         answer = await _answered(endpoint, reads, request, caller)
         if answer is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "There is no such thing, or not any more.")
+            raise RequestRefused(HTTPStatus.NOT_FOUND, "There is no such thing, or not any more.")
         return Response(orjson.dumps(answer), media_type="application/json")
-    except Refused as refusal:
+    except RequestRefused as refusal:
         return refused_response(refusal)
     except (AmbiguousId, StoreUnavailable, StoreFull, ServerUnreachable) as error:
         is_choice = isinstance(error, AmbiguousId)
@@ -214,7 +219,7 @@ async def _read(endpoint: Endpoint, request: Request) -> BaseModel:
     """The input, checked.
 
     Raises:
-        Refused: it can't be used.
+        RequestRefused: it can't be used.
     """
     if endpoint.method == "PUT":
         return Nothing()
@@ -226,7 +231,7 @@ async def _read(endpoint: Endpoint, request: Request) -> BaseModel:
     except ValidationError as error:
         raise refused_input(error) from None
     except orjson.JSONDecodeError as error:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"The body is not JSON: {error}") from None
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"The body is not JSON: {error}") from None
 
 
 def _sound(body: bytes, endpoint: Endpoint) -> Any:
@@ -235,7 +240,7 @@ def _sound(body: bytes, endpoint: Endpoint) -> Any:
     Or a JSON array, where one is asked for.
 
     Raises:
-        Refused: it is none.
+        RequestRefused: it is none.
     """
     asks = endpoint.asks
     if not body and not asks.model_fields:
@@ -244,13 +249,13 @@ def _sound(body: bytes, endpoint: Endpoint) -> Any:
     if issubclass(asks, RootModel):
         return value
     if not isinstance(value, dict):
-        raise Refused(HTTPStatus.BAD_REQUEST, "Send a JSON object.")
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, "Send a JSON object.")
     unknown = sorted(value.keys() - asks.model_fields.keys())
     if unknown:
         first = ", ".join(f"{name[:_SHOWN_CHARS]!a}" for name in unknown[:_SHOWN_NAMES])
         more = len(unknown) - _SHOWN_NAMES
         named = f"{first} and {more} more" if more > 0 else first
-        raise Refused(HTTPStatus.BAD_REQUEST, f"The body has unknown names: {named}.")
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"The body has unknown names: {named}.")
     return value
 
 
@@ -258,7 +263,7 @@ def _check_announced(endpoint: Endpoint, request: Request) -> None:
     """Check what a request says of its body, before any of it is read.
 
     Raises:
-        Refused: it is too long, or not declared as what it has to be.
+        RequestRefused: it is too long, or not declared as what it has to be.
     """
     size = int(request.headers.get("content-length", "0"))
     if size == 0 and not endpoint.asks.model_fields:
@@ -266,8 +271,8 @@ def _check_announced(endpoint: Endpoint, request: Request) -> None:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         # Another site's form can't send this type without a preflight.
-        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Send it as application/json.")
+        raise RequestRefused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Send it as application/json.")
     if size > endpoint.most_bytes:
-        raise Refused(
+        raise RequestRefused(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The body is over {endpoint.most_bytes} bytes."
         )

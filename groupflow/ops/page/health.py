@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from groupflow.ops.health.answers import PATHS, Answer, Health, unheard
+from groupflow.ops.health.answers import PATHS, Health, HealthAnswer, unheard
 from groupflow.ops.page.channel import Channel
 from groupflow.ops.snapshots import Snapshot
 
@@ -32,26 +32,26 @@ class HandedOn:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._asked: dict[int, asyncio.Future[Answer]] = {}
+        self._asked: dict[int, asyncio.Future[HealthAnswer]] = {}
         self._number = 0
         self._latest = {
-            path: Snapshot[Answer](lambda path=path: self._ask(path), age)  # type: ignore[misc]
+            path: Snapshot[HealthAnswer](lambda path=path: self._ask(path), age)  # type: ignore[misc]
             for path, age in _AGE.items()
         }
 
-    async def of(self, path: str) -> Answer:
+    async def of(self, path: str) -> HealthAnswer:
         """The daemon's answer; 503 where its loop is blocked."""
         return await self._latest[path].get()
 
-    def heard(self, number: int, answer: Answer) -> None:
+    def heard(self, number: int, answer: HealthAnswer) -> None:
         waiting = self._asked.pop(number, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
-    async def _ask(self, path: str) -> Answer:
+    async def _ask(self, path: str) -> HealthAnswer:
         self._number += 1
         number = self._number
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[HealthAnswer] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
         self._channel.send({"ask": path, "id": number})
         try:

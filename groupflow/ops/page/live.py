@@ -20,10 +20,10 @@ from starlette.routing import Route
 
 from groupflow.core.errors import GroupflowError
 from groupflow.operate.totals import Totals
-from groupflow.ops.page.access import Gate
+from groupflow.ops.page.access import Authorizer
 from groupflow.ops.page.connections import EVENTS
 from groupflow.ops.page.endpoints import Caller, caller_of
-from groupflow.ops.page.problems import Refused, refused_response
+from groupflow.ops.page.problems import RequestRefused, refused_response
 from groupflow.ops.snapshots import Snapshot
 
 EVERY = 1.0  # seconds
@@ -79,7 +79,7 @@ class Streams:
 
 
 class Live:
-    def __init__(self, gate: Gate, overview: Snapshot[Totals]) -> None:
+    def __init__(self, gate: Authorizer, overview: Snapshot[Totals]) -> None:
         self._gate = gate
         self._overview = overview
         self._streams = Streams()
@@ -95,11 +95,11 @@ class Live:
             self._gate.check_reading(request)
             stream = self._streams.admit(caller_of(request, self._gate))
             if stream is None:
-                raise Refused(
+                raise RequestRefused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
                     f"{MOST} pages are open already, all of them with the token: close some.",
                 )
-        except Refused as refusal:
+        except RequestRefused as refusal:
             return refused_response(refusal)
         return StreamingResponse(self._events(stream), media_type="text/event-stream")
 

@@ -17,9 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from groupflow.core.json_size import has_over
 from groupflow.ops.health.answers import PATHS
-from groupflow.ops.page.access import Gate
-from groupflow.ops.page.problems import Refused, refused_response
-from groupflow.ops.page.throttle import BODIES, DELAY, FairQueue, Room, WrongTokens
+from groupflow.ops.page.access import Authorizer
+from groupflow.ops.page.problems import RequestRefused, refused_response
+from groupflow.ops.page.throttle import BODIES, DELAY, BodyQuota, FairQueue, WrongTokens
 
 MOST_VALUES = 10_000  # JSON values in a body
 READ = 20.0  # seconds for a body
@@ -52,12 +52,13 @@ _HEADERS = {
 class Middleware:
     """The only middleware: every request and answer passes it."""
 
-    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+    def __init__(self, app: ASGIApp, gate: Authorizer) -> None:
         self._app = app
         self._gate = gate
         self._wrong_tokens = WrongTokens()
         self._queue = FairQueue()
-        self._rooms: dict[str, Room] = defaultdict(Room)  # by the token's name; "" for no token
+        # by the token's name; "" for no token
+        self._rooms: dict[str, BodyQuota] = defaultdict(BodyQuota)
         self._counting = ThreadPoolExecutor(1, "count-values")  # counts a large body in 50 ms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,7 +73,7 @@ class Middleware:
                 async def receive_bounded() -> Message:
                     try:
                         return await self._received(exchange, caller, held)
-                    except Refused as refusal:
+                    except RequestRefused as refusal:
                         exchange.refusal = refusal  # whatever the app makes of it
                         raise
 
@@ -83,7 +84,7 @@ class Middleware:
                         raise
             if exchange.refusal is not None:
                 raise exchange.refusal
-        except Refused as refusal:
+        except RequestRefused as refusal:
             exchange.refusal = None
             await refused_response(refusal)(scope, receive, exchange.send)
 
@@ -91,24 +92,24 @@ class Middleware:
         """Let a request in, when it is its turn; returns the name of the caller's token, or "".
 
         Raises:
-            Refused: it isn't served, whatever it asks for.
+            RequestRefused: it isn't served, whatever it asks for.
         """
         headers, scope = exchange.headers, exchange.scope
         if not self._gate.knows_host(headers.get("host", "")):
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "This daemon does not know itself by the name that was called: add it to "
                 "http.hosts if it is right.",
             )
         if "transfer-encoding" in headers:
             # Even a small chunk costs: see `connections`.
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.LENGTH_REQUIRED, "Send the body with its Content-Length, not in chunks."
             )
         holder = self._gate.holder(headers)
         peer = scope["client"][0] if scope.get("client") else "unknown"
         if not await self._may_pass(headers, peer, is_right=holder is not None):
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "Too many wrong tokens come from there just now: this one was not looked at.",
                 retry_after=DELAY,
@@ -133,13 +134,13 @@ class Middleware:
         """The whole body in one message, within its limits; or what comes behind it.
 
         Raises:
-            Refused: it is too large, too slow, or has too many values.
+            RequestRefused: it is too large, too slow, or has too many values.
         """
         if exchange.is_whole or exchange.scope["method"] == "PUT":  # a list, bounded line by line
             return await exchange.receive()
         if exchange.size > BODIES:
             detail = f"The body is over {BODIES} bytes."
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+            raise RequestRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
         await held.enter_async_context(self._rooms[caller].of(exchange.size))
         body = bytearray()
         try:
@@ -151,12 +152,12 @@ class Middleware:
                     body += message["body"]
         except TimeoutError:
             detail = f"{len(body)} of {exchange.size} bytes came in {READ:g} s: send them faster."
-            raise Refused(HTTPStatus.REQUEST_TIMEOUT, detail) from None
+            raise RequestRefused(HTTPStatus.REQUEST_TIMEOUT, detail) from None
         if await self._has_too_many_values(packed := bytes(body)):
             # A list is too long; an object with so many values fits no endpoint.
             is_list = packed.lstrip()[:1] == b"["
             status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if is_list else HTTPStatus.BAD_REQUEST
-            raise Refused(status, f"The body has over {MOST_VALUES} JSON values.")
+            raise RequestRefused(status, f"The body has over {MOST_VALUES} JSON values.")
         return {"type": "http.request", "body": packed, "more_body": False}
 
     async def _has_too_many_values(self, body: bytes) -> bool:
@@ -174,7 +175,7 @@ class _Exchange:
         self.headers = Headers(scope=scope)
         self.size = int(self.headers.get("content-length", "0"))  # bytes of the body
         self.is_whole = self.size == 0  # whether all of the body was read
-        self.refusal: Refused | None = None  # what is answered in place of the app's answer
+        self.refusal: RequestRefused | None = None  # what is answered in place of the app's answer
         self._receive = receive
         self._send = send
 

@@ -20,7 +20,7 @@ class ProblemDetails:
     detail: str  # what failed, which value, and what to do
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     def __init__(self, status: HTTPStatus, detail: str, retry_after: float | None = None) -> None:
         self.status = status
         self.detail = detail
@@ -35,7 +35,7 @@ def problem_response(status: int, detail: str, headers: dict[str, str] | None = 
     )
 
 
-def refused_response(refusal: Refused) -> Response:
+def refused_response(refusal: RequestRefused) -> Response:
     """A refusal as a response; says where a token would have helped."""
     is_token = refusal.status == HTTPStatus.UNAUTHORIZED
     headers = {"www-authenticate": 'Bearer realm="groupflow"'} if is_token else {}
@@ -44,10 +44,10 @@ def refused_response(refusal: Refused) -> Response:
     return problem_response(refusal.status, refusal.detail, headers)
 
 
-def refused_input(error: ValidationError) -> Refused:
+def refused_input(error: ValidationError) -> RequestRefused:
     """What is wrong with the input, without repeating it."""
     found = []
     for detail in error.errors(include_url=False, include_input=False, include_context=False):
         where = ".".join(str(step) for step in detail["loc"]) or "the input"
         found.append(f"{where}: {detail['msg']}")
-    return Refused(HTTPStatus.BAD_REQUEST, "; ".join(found[:5]))
+    return RequestRefused(HTTPStatus.BAD_REQUEST, "; ".join(found[:5]))

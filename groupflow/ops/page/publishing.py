@@ -14,7 +14,7 @@ from groupflow.core.errors import BrokerUnavailable, HeadersTooLarge, PublishFai
 from groupflow.core.routing import MAX_SECONDS
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
-from groupflow.ops.page.problems import Refused
+from groupflow.ops.page.problems import RequestRefused
 from groupflow.ops.page.shapes import Input, Key, Published
 from groupflow.settings.model import Settings
 
@@ -84,9 +84,11 @@ class Publishing:
                 delay=message.delay,
             )
         except (Unroutable, HeadersTooLarge) as error:
-            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, f"Not published: {error}") from None
+            raise RequestRefused(
+                HTTPStatus.UNPROCESSABLE_ENTITY, f"Not published: {error}"
+            ) from None
         except (PublishFailed, BrokerUnavailable) as error:
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"{error}. It may have been taken: send it again under the same id.",
             ) from error

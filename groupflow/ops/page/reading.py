@@ -30,7 +30,7 @@ from groupflow.operate.totals import Totals, read_totals, totals_in
 from groupflow.ops.page import shapes
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
-from groupflow.ops.page.problems import Refused
+from groupflow.ops.page.problems import RequestRefused
 from groupflow.ops.page.shapes import (
     Configuration,
     Content,
@@ -66,7 +66,7 @@ def _known_cursor() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"{error}: begin with 0.") from None
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"{error}: begin with 0.") from None
 
 
 def _filter(query: DeadQuery | ReasonsQuery, caller: Caller) -> Filter:

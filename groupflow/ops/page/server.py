@@ -11,7 +11,7 @@ import structlog
 import uvicorn
 
 from groupflow.ops.listening import Listening
-from groupflow.ops.page.connections import Connections
+from groupflow.ops.page.connections import HttpConnections
 from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.site import Extension, Site
 from groupflow.settings.model import Http
@@ -59,7 +59,7 @@ async def _serve(site: Site, sock: socket.socket, end: asyncio.Event) -> None:
     """Answer on a socket until told to end; then open answers may finish, streams first."""
     config = uvicorn.Config(
         site.app,
-        http=Connections().protocol(),
+        http=HttpConnections().protocol(),
         ws="none",
         lifespan="off",
         log_config=None,

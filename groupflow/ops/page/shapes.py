@@ -52,10 +52,10 @@ Key = Annotated[str, Field(min_length=1, max_length=1024)]
 # The longest id, and what a derived id appends.
 TaskId = Annotated[str, Field(min_length=1, max_length=1024 + 17)]
 Text = Annotated[str, Field(max_length=1024)]
-Limit = Annotated[int, Field(ge=1, le=500)]
+PageLimit = Annotated[int, Field(ge=1, le=500)]
 _OF_ALL = Field(max_length=_PARTITIONS * (_DIGITS + 1))
-Cursor = Annotated[str, _OF_ALL, _cursor("-")]
-Passed = Annotated[Cursor, AfterValidator(_near)]
+CursorText = Annotated[str, _OF_ALL, _cursor("-")]
+Passed = Annotated[CursorText, AfterValidator(_near)]
 By = Annotated[str, Field(max_length=64), AfterValidator(_one_line)]
 
 
@@ -73,14 +73,14 @@ class GroupsQuery(Input):
     state: Literal["ready", "running", "delayed", "parked", "paused"] = "ready"
     text: Text = Field("", description="What the group's name must have in it.")
     tenant: Text = Field("", description="The tenant of its head; empty for anybody.")
-    cursor: Cursor = "0"
-    limit: Limit = 50
+    cursor: CursorText = "0"
+    limit: PageLimit = 50
 
 
 class GroupQuery(Input):
     key: Key = Field(description="The group key as rendered; any characters.")
     passed: Annotated[int, Field(ge=0, le=_FARTHEST)] = 0
-    limit: Limit = 50
+    limit: PageLimit = 50
 
 
 class Choosing(Input):
@@ -113,7 +113,7 @@ class TasksQuery(Input):
         0.0, description="Seconds since it came, or has ended, at least."
     )
     cursor: Annotated[str, Field(max_length=64), _cursor(".")] = "0"
-    limit: Limit = 100
+    limit: PageLimit = 100
 
 
 class TypesQuery(Input):
@@ -128,7 +128,7 @@ class DeadQuery(Input):
     group: Text = ""
     tenant: Text = ""
     passed: Passed = Field("0", description="0, or `next` of the page before.")
-    limit: Limit = 50
+    limit: PageLimit = 50
 
 
 class ReasonsQuery(Input):

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from groupflow.ops.page.access import Access, Gate
+from groupflow.ops.page.access import Access, Authorizer
 from groupflow.ops.page.acting import Acting
 from groupflow.ops.page.describing import describe
 from groupflow.ops.page.endpoints import Caller, Endpoint, endpoints_of, routes_of
@@ -63,7 +63,7 @@ class Site:
             ConfigError: a token's file can't be used.
         """
         self._context = context
-        self._gate = gate = Gate(context.facts.settings.http)
+        self._gate = gate = Authorizer(context.facts.settings.http)
         reading = Reading(context)
         self._publishing = Publishing(context)
         self._extensions = [make(context) for make in extensions]

@@ -1,7 +1,7 @@
 """What callers of the page may take, so that none is served at the cost of others.
 
 - `FairQueue`: requests are let in by caller in turn, a few each turn of the event loop.
-- `Room`: the bytes of one caller's bodies at a time.
+- `BodyQuota`: the bytes of one caller's bodies at a time.
 - `Reads`: the share of Redis's time for callers without the token.
 - `WrongTokens`: a delay for each wrong token.
 """
@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import structlog
 
-from groupflow.ops.page.problems import Refused
+from groupflow.ops.page.problems import RequestRefused
 
 log = structlog.get_logger("groupflow.http")
 
@@ -76,7 +76,7 @@ class FairQueue:
             asyncio.get_running_loop().call_soon(self._let_in)
 
 
-class Room:
+class BodyQuota:
     """Bytes for one caller's bodies; where there are too few, bodies wait in their order."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Room:
         """Hold so many bytes, `BODIES` at most, for as long as the block.
 
         Raises:
-            Refused: there was no room for `PATIENCE` seconds.
+            RequestRefused: there was no room for `PATIENCE` seconds.
         """
         try:
             async with asyncio.timeout(PATIENCE), self._first:
@@ -99,7 +99,7 @@ class Room:
                 self._free -= size
         except TimeoutError:
             status = HTTPStatus.SERVICE_UNAVAILABLE
-            raise Refused(status, _NO_ROOM, retry_after=PATIENCE) from None
+            raise RequestRefused(status, _NO_ROOM, retry_after=PATIENCE) from None
         try:
             yield
         finally:
@@ -128,14 +128,14 @@ class Reads:
         """Wait for a turn, and hold it for as long as the block.
 
         Raises:
-            Refused: too many wait already.
+            RequestRefused: too many wait already.
         """
         if is_trusted:
             async with self._trusted:
                 yield
             return
         if self._waiting >= WAITING:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, _BUSY)
+            raise RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, _BUSY)
         self._waiting += 1
         try:
             await self._one.acquire()

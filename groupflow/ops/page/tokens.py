@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 
 from groupflow.core.errors import ConfigError
 from groupflow.settings.model import Http
-from groupflow.settings.tokens import Holder, Right
+from groupflow.settings.tokens import Right, TokenHolder
 
 log = structlog.get_logger("groupflow.http")
 
@@ -41,7 +41,7 @@ class Tokens:
         """Whether any token gives a right."""
         return any(right in holder.rights for holder in self._holders.values())
 
-    def holder(self, headers: Headers) -> Holder | None:
+    def holder(self, headers: Headers) -> TokenHolder | None:
         """The holder of the token that a caller shows; `None` without one, or with a wrong one."""
         given = _shown(headers)
         if not given:
