@@ -26,14 +26,14 @@ STDIN = Path("-")
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class FileBody:
     """One body of a file."""
 
     raw: bytes  # as it was written; an entry of a list as encoded here
     where: str  # ``line 3``, or ``entry 3`` of a list
 
 
-def read_bodies(file: Path) -> list[Body]:
+def read_bodies(file: Path) -> list[FileBody]:
     """The bodies in a file, or on stdin for ``-``.
 
     Raises:
@@ -64,7 +64,7 @@ def parse_headers(pairs: list[str] | None) -> dict[str, str]:
     return headers
 
 
-def split_bodies(data: bytes) -> list[Body]:
+def split_bodies(data: bytes) -> list[FileBody]:
     """The bodies in a text; bytes stay as they were written, except the entries of a list.
 
     What is no JSON as a whole is taken as JSON Lines, blank lines left out; a line that is not
@@ -77,7 +77,7 @@ def split_bodies(data: bytes) -> list[Body]:
         whole = orjson.loads(text)
     except orjson.JSONDecodeError:
         lines = enumerate(data.split(b"\n"), start=1)
-        return [Body(line.strip(), f"line {n}") for n, line in lines if line.strip()]
+        return [FileBody(line.strip(), f"line {n}") for n, line in lines if line.strip()]
     if not isinstance(whole, list):
-        return [Body(text, f"line {data[: data.index(text)].count(10) + 1}")]  # 10: a line feed
-    return [Body(orjson.dumps(each), f"entry {n}") for n, each in enumerate(whole, start=1)]
+        return [FileBody(text, f"line {data[: data.index(text)].count(10) + 1}")]  # 10: a line feed
+    return [FileBody(orjson.dumps(each), f"entry {n}") for n, each in enumerate(whole, start=1)]

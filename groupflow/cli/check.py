@@ -26,7 +26,7 @@ from groupflow.core.masking import mask_secrets
 if TYPE_CHECKING:
     from groupflow.core.app import App
     from groupflow.core.checkup import Check
-    from groupflow.settings.changes import Change
+    from groupflow.settings.changes import SettingChange
     from groupflow.settings.dry_run import Way
     from groupflow.settings.load import Sources
     from groupflow.settings.model import Settings
@@ -105,7 +105,7 @@ def _show_changes(config: Path | None, settings: Settings, target: str, *, as_js
         say("nothing would change")
 
 
-def _changes(config: Path | None, settings: Settings, target: str) -> list[Change]:
+def _changes(config: Path | None, settings: Settings, target: str) -> list[SettingChange]:
     """What `settings` would change for a file or a daemon."""
     from groupflow.settings.changes import compare, compare_reports, report
     from groupflow.settings.load import load_settings

@@ -15,7 +15,7 @@ import typer
 from groupflow.cli.bodies import (
     STDIN,
     BodiesArgument,
-    Body,
+    FileBody,
     HeaderOption,
     parse_headers,
     read_bodies,
@@ -130,7 +130,7 @@ class _Facts:
     delay: float | None
 
 
-def _check(settings: Settings, bodies: Sequence[Body], id_: str, facts: _Facts) -> _Batch:
+def _check(settings: Settings, bodies: Sequence[FileBody], id_: str, facts: _Facts) -> _Batch:
     """Tell the messages that can become tasks from those that can't."""
     from groupflow.broker.consumer import Delivery
     from groupflow.broker.messages import Message

@@ -96,7 +96,7 @@ def show(
         raise typer.Exit(Exit.FAILED)
 
 
-class State(StrEnum):
+class StateChoice(StrEnum):
     """The states that can be listed; for the dead see ``groupflow dead list``."""
 
     QUEUED = "queued"
@@ -109,7 +109,7 @@ class State(StrEnum):
 @verbs.command("tasks")
 def tasks(
     state: Annotated[
-        State,
+        StateChoice,
         typer.Argument(metavar="STATE", help="queued, running, delayed, done, superseded"),
     ],
     *,
@@ -157,7 +157,7 @@ async def _one(page: TaskPage) -> AsyncIterator[TaskPage]:
     yield page
 
 
-def _line(state: State, row: TaskRow, now: float) -> str:
+def _line(state: StateChoice, row: TaskRow, now: float) -> str:
     facts = [row.id, row.type or "(no type)", row.group or "-"]
     facts += [f"tenant {row.tenant}"] if row.tenant else []
     facts.append(f"attempt {row.attempt}")
@@ -165,7 +165,7 @@ def _line(state: State, row: TaskRow, now: float) -> str:
         facts.append(f"came {max(0.0, now - row.enqueued_at):,.1f} s ago")
     if row.since is not None:
         seconds = max(0.0, now - row.since)
-        runs = state is State.RUNNING
+        runs = state is StateChoice.RUNNING
         facts.append(f"runs for {seconds:,.1f} s" if runs else f"ended {seconds:,.1f} s ago")
     if row.until is not None:
         facts.append(f"due in {max(0.0, row.until - now):,.1f} s")

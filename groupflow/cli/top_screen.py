@@ -20,7 +20,7 @@ SMOOTH = 10.0  # seconds that rates are taken over
 _FIXED = 10  # lines beside the three lists: head, totals, titles, foot
 _STYLES = {"running": "green", "ready": "cyan", "delayed": "yellow", "parked": "red"}
 
-Order: TypeAlias = Literal["waiting", "seconds"]
+TopOrder: TypeAlias = Literal["waiting", "seconds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Look:
         running = totals.running_plain + totals.running_grouped
         return waiting + running + totals.done_total + totals.superseded_total + totals.dead
 
-    def sorted(self, order: Order) -> list[Busy]:
+    def sorted(self, order: TopOrder) -> list[Busy]:
         """The groups and running tasks, what matters most first."""
         if order == "seconds":
             return sorted(self.busy, key=lambda b: (-(b.seconds or 0.0), -b.waiting))
@@ -61,7 +61,7 @@ class View:
 
     now: Look
     before: tuple[Look, ...] = ()
-    order: Order = "waiting"
+    order: TopOrder = "waiting"
     is_held: bool = False
     is_once: bool = False
     trouble: str = ""
@@ -78,7 +78,7 @@ class View:
     def after(self, key: str) -> View:
         match key:
             case "s":
-                order: Order = "seconds" if self.order == "waiting" else "waiting"
+                order: TopOrder = "seconds" if self.order == "waiting" else "waiting"
                 return replace(self, order=order)
             case " ":
                 return replace(self, is_held=not self.is_held)

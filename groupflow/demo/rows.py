@@ -32,7 +32,7 @@ AIRLINES = {
 }
 STATIONS = {"EWR": "Newark weather", "JFK": "Kennedy weather", "LGA": "LaGuardia weather"}
 
-Row = dict[str, str]
+CsvRow = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class ImportTask:
     body: bytes  # JSON, with the row's columns as they stand in the file
 
 
-def departed_at(flight: Row) -> datetime:
+def departed_at(flight: CsvRow) -> datetime:
     """When a flight really left (UTC): its scheduled hour and minute, and its delay."""
     hour = datetime.fromisoformat(flight["time_hour"])
     return hour + timedelta(minutes=int(flight["minute"]) + int(flight["dep_delay"]))
@@ -62,7 +62,7 @@ def load_tasks() -> list[ImportTask]:
     return [_task(number, type_, row) for number, (_, type_, row) in enumerate(rows)]
 
 
-def _events() -> Iterator[tuple[datetime, str, Row]]:
+def _events() -> Iterator[tuple[datetime, str, CsvRow]]:
     # The sort above is stable: of equal times, the first yielded stays first.
     planes = {(row["carrier"], row["tailnum"]): row for row in _read("planes.csv")}
     for flight in _read("flights.csv"):
@@ -74,12 +74,12 @@ def _events() -> Iterator[tuple[datetime, str, Row]]:
         yield datetime.fromisoformat(hour["time_hour"]).astimezone(UTC), WEATHER, hour
 
 
-def _read(name: str) -> list[Row]:
+def _read(name: str) -> list[CsvRow]:
     with (Path(__file__).parent / "data" / name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def _task(number: int, type_: str, row: Row) -> ImportTask:
+def _task(number: int, type_: str, row: CsvRow) -> ImportTask:
     plain = type_ == WEATHER
     tenant = row["origin"] if plain else row["carrier"]
     app = "weather" if plain else "fleet"

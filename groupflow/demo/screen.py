@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from groupflow.demo.rows import AIRLINES, STATIONS, ImportTask
-from groupflow.demo.verdict import Verdict
+from groupflow.demo.verdict import DemoFindings
 
 _LINE_EVERY = 1.0  # seconds between two lines where there is no terminal
 _BAR = 48  # characters of the longer bar
@@ -36,7 +36,7 @@ FROM tasks LEFT JOIN attempts USING (number) GROUP BY tenant
 """
 
 
-class State(NamedTuple):
+class ImportProgress(NamedTuple):
     """How far the import is."""
 
     elapsed: float  # seconds since the first handler started; 0 before
@@ -49,13 +49,13 @@ class State(NamedTuple):
     total: int
 
 
-def read_state(db: sqlite3.Connection, now: float) -> State:
+def read_state(db: sqlite3.Connection, now: float) -> ImportProgress:
     """The state at a moment (monotonic clock), from the handlers' log."""
     tenants = {code: (groups, done, all_) for code, groups, done, all_ in db.execute(_TENANTS)}
     daemons = dict(db.execute("SELECT daemon, count(*) FROM attempts GROUP BY 1 ORDER BY 1"))
     handled, total = (sum(counts[n] for counts in tenants.values()) for n in (1, 2))
     elapsed, failed, rate, running = db.execute(_TOTALS, {"now": now}).fetchone()
-    return State(elapsed, failed, rate, running, tenants, daemons, handled, total)
+    return ImportProgress(elapsed, failed, rate, running, tenants, daemons, handled, total)
 
 
 def intro(tasks: Sequence[ImportTask]) -> str:
@@ -86,7 +86,7 @@ class Screen:
         with self._live or nullcontext():
             yield
 
-    def show(self, state: State, published: int, happened: str = "") -> None:
+    def show(self, state: ImportProgress, published: int, happened: str = "") -> None:
         """Show how far the daemons and the publishing are, and what happened to the daemons."""
         now = time.monotonic()
         if self._live:
@@ -100,7 +100,7 @@ class Screen:
             tell(self._console, f"  {_summed_up(state, published)}")
 
 
-def _summed_up(state: State, published: int) -> str:
+def _summed_up(state: ImportProgress, published: int) -> str:
     if not state.handled:
         return f"published {published:,} of {state.total:,}, the daemons are starting"
     daemons = ", ".join(f"{name} {handled:,}" for name, handled in state.daemons.items())
@@ -111,7 +111,7 @@ def _summed_up(state: State, published: int) -> str:
     )
 
 
-def _picture(state: State, published: int, happened: str) -> RenderableType:
+def _picture(state: ImportProgress, published: int, happened: str) -> RenderableType:
     """A bar per tenant, and below what `_summed_up` says."""
     table = Table.grid(padding=(0, 2), expand=True)
     for ratio in (None, None, None, 1, None):
@@ -138,7 +138,7 @@ def step(console: Console, text: str) -> Iterator[None]:
     tell(console, f"[green]✓[/] {text} [dim]{time.monotonic() - began:.1f} s[/]")
 
 
-def print_summary(console: Console, verdict: Verdict, killed: str, stopped: str) -> None:
+def print_summary(console: Console, verdict: DemoFindings, killed: str, stopped: str) -> None:
     """Print the result: the speed, the checks, and any differences.
 
     `killed` names the daemon that was killed, and `stopped` says why the demo gave up, if either
@@ -172,7 +172,7 @@ def print_summary(console: Console, verdict: Verdict, killed: str, stopped: str)
     tell(console, f"\n{said} to a serial import{', row by row' if equal else ''}.[/]")
 
 
-def _print_speed(console: Console, verdict: Verdict) -> None:
+def _print_speed(console: Console, verdict: DemoFindings) -> None:
     took, serial = verdict.seconds, verdict.serial_seconds
     for name, seconds, style in (("one by one", serial, "yellow"), ("groupflow", took, "green")):
         bar = "█" * max(1, round(_BAR * seconds / max(took, serial)))

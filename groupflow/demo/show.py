@@ -152,7 +152,7 @@ class DaemonDied(GroupflowError):
     """A daemon ended although the demo was not over; its last words are shown."""
 
 
-class Daemon:
+class DemoDaemon:
     """A daemon under a name that it keeps over its processes."""
 
     def __init__(self, name: str, folder: Path, environment: Mapping[str, str]) -> None:
@@ -200,8 +200,8 @@ class Daemon:
 @asynccontextmanager
 async def _running_daemons(
     folder: Path, environment: Mapping[str, str]
-) -> AsyncIterator[list[Daemon]]:
-    daemons = [Daemon(name, folder, environment) for name in ("demo-1", "demo-2")]
+) -> AsyncIterator[list[DemoDaemon]]:
+    daemons = [DemoDaemon(name, folder, environment) for name in ("demo-1", "demo-2")]
     try:
         for daemon in daemons:
             await daemon.start()
@@ -221,7 +221,7 @@ class Import:
         self._tasks = tasks
         self._published = 0  # messages that the broker has confirmed
 
-    async def run(self, servers: Servers, screen: Screen, daemons: Sequence[Daemon]) -> str:
+    async def run(self, servers: Servers, screen: Screen, daemons: Sequence[DemoDaemon]) -> str:
         """Publish all while the daemons import it. Returns and raises what `watch` does."""
         publishing = asyncio.create_task(self._publish(servers))
         try:
@@ -245,7 +245,7 @@ class Import:
     async def watch(
         self,
         screen: Screen,
-        daemons: Sequence[Daemon],
+        daemons: Sequence[DemoDaemon],
         publishing: asyncio.Task[None],
         standstill: float = 30.0,
     ) -> str:

@@ -56,7 +56,7 @@ SELECT (SELECT coalesce(max(ended) - min(started), 0) FROM attempts),
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DemoFindings:
     """The demo's findings."""
 
     checks: dict[str, dict[str, list[int]]]  # by check and kind of fault: the tasks that have it
@@ -76,7 +76,7 @@ class Verdict:
         return not (self.differences or faults)
 
 
-def judge(tasks: Sequence[ImportTask], imported: Path, workers: int) -> Verdict:
+def judge(tasks: Sequence[ImportTask], imported: Path, workers: int) -> DemoFindings:
     """Judge the import of `tasks`, by its tables and the handlers' log.
 
     Also replays it without groups, for as many workers as the daemons had in all.
@@ -91,7 +91,7 @@ def judge(tasks: Sequence[ImportTask], imported: Path, workers: int) -> Verdict:
     with closing(sqlite3.connect(imported)) as db:
         seconds, crashed, peak_groups = db.execute(_FIGURES).fetchone()
         raised = db.execute("SELECT error FROM attempts WHERE error IS NOT NULL ORDER BY rowid")
-        return Verdict(
+        return DemoFindings(
             checks=faults_of(db),
             errors=[error for (error,) in raised],
             rows={table: len(rows) for table, rows in _tables(serial).items()},

@@ -23,7 +23,7 @@ _UNEVEN = 2  # times the average number of partitions of a node
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Case:
     """What is said where its condition holds."""
 
     verdict: Verdict
@@ -56,7 +56,7 @@ def _is(*arguments: str) -> Callable[[Any], bool]:
     return lambda facts: facts.argument in arguments
 
 
-ok, warn, fail = partial(Row, "ok"), partial(Row, "warn"), partial(Row, "fail")
+ok, warn, fail = partial(Case, "ok"), partial(Case, "warn"), partial(Case, "fail")
 
 _ACL = "deploy/redis/groupflow.acl has all that the user needs."
 _REDIS_LOG = "See Redis's own log."
@@ -79,7 +79,7 @@ _SPREAD = "groupflow repartition to several times the primaries, or move slots."
 
 # A second word in a name tells apart two checks that are shown under one.
 # fmt: off
-TABLE: Mapping[str, tuple[Row, ...]] = {
+TABLE: Mapping[str, tuple[Case, ...]] = {
     "{section}.reachable": (
         ok(lambda s: not s.found, "{address}"),
         fail(lambda s: "CERTIFICATE_VERIFY_FAILED" in s.found, "{found}",

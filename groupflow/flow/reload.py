@@ -16,14 +16,14 @@ import structlog
 
 from groupflow.core.backoff import Backoff
 from groupflow.core.errors import ConfigError, GroupflowError, SessionLost, StoreUnavailable
-from groupflow.settings.changes import Change, compare
+from groupflow.settings.changes import SettingChange, compare
 from groupflow.settings.model import Settings
 
 log = structlog.get_logger("groupflow.reload")
 
 TOLD_AT_MOST = 100  # changes and problems that a reload lists; the log has the same
 
-Verdict: TypeAlias = Literal["changed", "unchanged", "refused"]
+ReloadVerdict: TypeAlias = Literal["changed", "unchanged", "refused"]
 Swap: TypeAlias = Callable[[], None]
 
 
@@ -32,7 +32,7 @@ class Reload:
     """What became of one reload."""
 
     number: int  # counts this daemon's reloads, from 1
-    verdict: Verdict  # ``refused`` means that the old configuration goes on
+    verdict: ReloadVerdict  # ``refused`` means that the old configuration goes on
     # settings that were taken over; in a refusal, those that need a restart
     changes: list[dict[str, Any]] = field(default_factory=list)
     # why it was refused, as lines for an operator
@@ -149,9 +149,9 @@ class Reloader:
                 return None
 
 
-def _listed(changes: list[Change]) -> list[dict[str, Any]]:
+def _listed(changes: list[SettingChange]) -> list[dict[str, Any]]:
     return [change.as_json() for change in changes[:TOLD_AT_MOST]]
 
 
-def _needs_restart(change: Change) -> str:
+def _needs_restart(change: SettingChange) -> str:
     return f"{change.setting}: {change.old!r} → {change.new!r} needs a restart"

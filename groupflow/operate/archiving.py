@@ -28,7 +28,7 @@ _BESIDE = 6  # where in the facts of an envelope the letter's own stand
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class LetterBody:
     """A dead letter that is in Redis whole."""
 
     id: str  # the letter
@@ -49,7 +49,7 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeLetter:
     """All of a dead letter."""
 
     envelope: Envelope  # with its headers and its body
@@ -60,7 +60,7 @@ class Whole:
 
 async def oldest_bodies(
     client: StoreClient, session: Session, bound: int, *, most: int, most_bytes: int
-) -> list[Body]:
+) -> list[LetterBody]:
     """Dead letters whose bodies exceed a bound, the oldest first; this daemon then archives.
 
     Args:
@@ -78,7 +78,9 @@ async def oldest_bodies(
     return [_body_of(*row) for row in rows]
 
 
-async def archive(client: StoreClient, bodies: Sequence[Body], places: Sequence[Place]) -> int:
+async def archive(
+    client: StoreClient, bodies: Sequence[LetterBody], places: Sequence[Place]
+) -> int:
     """Remove bodies that now lie elsewhere, at proven places. Running it again is safe.
 
     Returns how many left; the others were redriven, dropped, or archived by another daemon.
@@ -94,7 +96,7 @@ async def archive(client: StoreClient, bodies: Sequence[Body], places: Sequence[
     return sum(await client.run_all(calls)) if calls else 0
 
 
-async def stay(client: StoreClient, body: Body) -> bool:
+async def stay(client: StoreClient, body: LetterBody) -> bool:
     """Note that a body can't leave: RabbitMQ refuses it. Running it again is safe.
 
     Returns:
@@ -120,10 +122,10 @@ def _body_of(  # noqa: PLR0917  the row that the script answers, in its order
     reason: bytes,
     errors: bytes,
     context: bytes,
-) -> Body:
+) -> LetterBody:
     whole, goes_along = _with_beside(packed, reason, errors, context)
     rest = _rest_of(packed, *known)
-    return Body(id_.decode(), died_at, whole, rest, _pieces_of(reason), goes_along)
+    return LetterBody(id_.decode(), died_at, whole, rest, _pieces_of(reason), goes_along)
 
 
 def _with_beside(packed: bytes, *beside: bytes) -> tuple[bytes, bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import chain
 
-from groupflow.operate.groups import State
+from groupflow.operate.groups import GroupState
 from groupflow.operate.namespace import Away, Namespace
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
@@ -33,7 +33,7 @@ class TopGroup:
     """A group that stands out."""
 
     group: str
-    state: State
+    state: GroupState
     waiting: int  # tasks in its lane
     oldest: float  # when the oldest of them was enqueued, Unix seconds
 

@@ -16,7 +16,7 @@ from groupflow.store.clock import microseconds, seconds
 from groupflow.store.pulling import puller_of
 from groupflow.store.task_state import TaskState
 
-State: TypeAlias = Literal["idle", "ready", "running", "delayed", "parked", "paused"]
+GroupState: TypeAlias = Literal["idle", "ready", "running", "delayed", "parked", "paused"]
 _NAMED = 3  # daemons in a reason
 _ENDS_BEFORE_WAIT = 2  # a first lost lease makes no task wait: see `sessions.lua`
 _EVERYTHING = ("everything", "everything_ends")
@@ -42,7 +42,7 @@ class Why:
     """One group's state at this instant, and the reason for it."""
 
     group: str
-    state: State  # the one state that it is in
+    state: GroupState  # the one state that it is in
     queued: int  # how many tasks wait in it
     # the id of the task that runs, or else of the next one; None if there is neither
     head: str | None

@@ -189,7 +189,7 @@ class TaskPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TaskFilter:
     """Which tasks to find; an attribute that is empty lets all pass."""
 
     id: str = ""  # a part of the id
@@ -201,7 +201,7 @@ class Wanted:
     @property
     def is_set(self) -> bool:
         """Whether it filters at all."""
-        return self != Wanted()
+        return self != TaskFilter()
 
     def passes(self, row: TaskRow, now: float) -> bool:
         """Whether a task matches; `now` is Redis's clock."""
@@ -286,7 +286,7 @@ async def every_task(namespace: Namespace, state: ListedState) -> AsyncIterator[
 async def search_tasks(
     namespace: Namespace,
     state: ListedState,
-    wanted: Wanted,
+    wanted: TaskFilter,
     *,
     cursor: str = "0",
     limit: int = 100,

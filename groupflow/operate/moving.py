@@ -17,7 +17,7 @@ from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
 from groupflow.store.partitions import partition_of
 
-Place: TypeAlias = Literal[
+MovedList: TypeAlias = Literal[
     "plain",
     "ordered",
     "quarantined_plain",
@@ -52,7 +52,7 @@ class DaemonsRun(GroupflowError):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Movable:
     """A task, a dead letter or anything else that may be moved."""
 
     id: str  # the task's, empty for what is none
@@ -63,8 +63,8 @@ class Row:
 
 
 async def move_out(
-    source: StoreClient, where: Place, name: str = "", *, passed: int | str = 0
-) -> tuple[list[Row], str]:
+    source: StoreClient, where: MovedList, name: str = "", *, passed: int | str = 0
+) -> tuple[list[Movable], str]:
     """Read some of what lies in a place.
 
     Args:
@@ -84,13 +84,13 @@ async def move_out(
         await source.run(OperatorVerb.MOVE_OUT, where, name, passed, MOST, ROOM)
     )
     return [
-        Row(id_.decode(), group.decode(), origin.decode(), entry, packed)
+        Movable(id_.decode(), group.decode(), origin.decode(), entry, packed)
         for id_, group, origin, entry, packed in rows
     ], cursor.decode()
 
 
 async def move_in(
-    target: StoreClient, source: StoreClient, rows: Sequence[Row], gone: Sequence[str] = ()
+    target: StoreClient, source: StoreClient, rows: Sequence[Movable], gone: Sequence[str] = ()
 ) -> list[str]:
     """Write rows to their new partition; rows that were written before are passed over.
 
@@ -115,7 +115,7 @@ async def move_in(
     return [id_.decode() for id_ in _unless_daemons_run(reply)[0]]
 
 
-async def move_done(source: StoreClient, where: Place, rows: Sequence[Row]) -> int:
+async def move_done(source: StoreClient, where: MovedList, rows: Sequence[Movable]) -> int:
     """Remove rows that were written elsewhere; how many were still there."""
     pairs = [part for row in rows for part in (row.group, row.entry)]
     return int(await source.run(OperatorVerb.MOVE_DONE, where, *pairs))
@@ -147,7 +147,7 @@ async def move_letter(source: StoreClient, target: StoreClient, id_: str) -> str
         return there
     (row,) = rows
     entry = row.entry[: -len(id_.encode())] + there.encode()
-    await move_done(target, "dead", [Row(there, row.group, row.name, entry, b"")])
+    await move_done(target, "dead", [Movable(there, row.group, row.name, entry, b"")])
     return None
 
 
@@ -172,14 +172,14 @@ class Mover:
         place = partition_of(group, name, len(self._targets))
         return None if self._targets[place].keys == self._source.keys else place
 
-    async def move(self, where: Place, name: str = "") -> int:
+    async def move(self, where: MovedList, name: str = "") -> int:
         """Move what lies in a place and doesn't belong here; returns how many."""
         moved = stay = 0
         cursor, is_last = "", False
         while not is_last:
             rows, cursor = await move_out(self._source, where, name, passed=cursor or stay)
             is_last = cursor == "0" if cursor else not rows
-            leaving: dict[int, list[Row]] = defaultdict(list)
+            leaving: dict[int, list[Movable]] = defaultdict(list)
             for row in rows:
                 place = self.leaves(row.group or None, row.name)
                 if where == "by_hand" and not row.group:
@@ -196,7 +196,7 @@ class Mover:
                 self._gone[place] = [row.id for row in some if row.id]
         return moved
 
-    async def _tell_all(self, row: Row) -> None:
+    async def _tell_all(self, row: Movable) -> None:
         """Limits of tenants hold everywhere."""
         for target in self._targets:
             if target.keys != self._source.keys:

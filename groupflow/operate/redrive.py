@@ -10,7 +10,7 @@ from dataclasses import replace
 from groupflow.broker.archive import Archive
 from groupflow.broker.connection import address_of
 from groupflow.core.errors import BrokerUnavailable, LetterArchived, ServerUnreachable, StoreFull
-from groupflow.operate.archiving import Whole, beside_of
+from groupflow.operate.archiving import WholeLetter, beside_of
 from groupflow.operate.dead import DeadLetter, DeadLetters
 from groupflow.operate.moving import move_letter
 from groupflow.operate.namespace import Namespace
@@ -34,7 +34,7 @@ def archive_of(settings: Settings, name: str = "groupflow archive") -> Archive:
     )
 
 
-async def whole_letter(settings: Settings, namespace: Namespace, letter: DeadLetter) -> Whole:
+async def whole_letter(settings: Settings, namespace: Namespace, letter: DeadLetter) -> WholeLetter:
     """A dead letter, its headers, body and errors from RabbitMQ if they lie there.
 
     Raises:
@@ -45,7 +45,7 @@ async def whole_letter(settings: Settings, namespace: Namespace, letter: DeadLet
     """
     envelope, place = await DeadLetters(namespace).envelope(letter.id, letter.partition)
     if place is None:
-        return Whole(envelope)
+        return WholeLetter(envelope)
     try:
         packed = await archive_of(settings).read(place)
     except BrokerUnavailable as error:
@@ -56,7 +56,7 @@ async def whole_letter(settings: Settings, namespace: Namespace, letter: DeadLet
         envelope = Envelope.unpack(packed)
     except ValueError:  # not ours, but its letter knows what it was
         envelope = replace(envelope, body=packed)
-    return Whole(envelope, place, len(packed), beside_of(packed))
+    return WholeLetter(envelope, place, len(packed), beside_of(packed))
 
 
 class Redriver:
@@ -110,7 +110,7 @@ class Redriver:
         bound = redis.delayed_memory // redis.partitions
         return bound_of_delays(bound, redis.max_memory, memory.limit)
 
-    async def _check_room(self, whole: Whole, partition: int) -> None:
+    async def _check_room(self, whole: WholeLetter, partition: int) -> None:
         """Refuse a body from RabbitMQ that would make intake stand.
 
         Raises:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from groupflow.core.errors import ConfigError, GroupflowError, Problem
 from groupflow.operate.daemons import daemons_in
 from groupflow.operate.listing import WITHOUT_ORDER, ListedGroups, look_at_groups
-from groupflow.operate.moving import DaemonsRun, Mover, Place
+from groupflow.operate.moving import DaemonsRun, MovedList, Mover
 from groupflow.operate.pools import pools_in
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
@@ -23,10 +23,10 @@ from groupflow.store.sessions import REAPED_AT_ONCE
 _SHARING = ("g", "p")  # tenants have shares of workers, for groups and for plain tasks
 _GROUPS = 300  # groups a look
 _STATES: tuple[ListedGroups, ...] = ("ready", "delayed", "parked", "paused")
-_BESIDE_TASKS: tuple[Place, ...] = ("paused", "schedules", "by_hand")
-_HISTORY: tuple[Place, ...] = ("history_new", "history_old")
+_BESIDE_TASKS: tuple[MovedList, ...] = ("paused", "schedules", "by_hand")
+_HISTORY: tuple[MovedList, ...] = ("history_new", "history_old")
 _STAYS = ("partitions", "scans")  # keys that stay of a partition that is none any more
-_LISTS: tuple[Place, ...] = ("plain", "ordered", "quarantined_plain", "delayed")
+_LISTS: tuple[MovedList, ...] = ("plain", "ordered", "quarantined_plain", "delayed")
 
 
 class TasksLeft(GroupflowError):

@@ -22,7 +22,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds, seconds
 from groupflow.store.enqueue import UNBOUNDED, no_room
 
-Outcome: TypeAlias = Literal[
+RunOutcome: TypeAlias = Literal[
     "queued", "running", "delayed", "done", "dead", "superseded", "dropped", "over"
 ]
 """What became of a run's task; ``over``: it has ended, and isn't in the history any more."""
@@ -43,7 +43,7 @@ class Run:
     at: float  # when it was due, or an operator asked for it, Unix seconds
     task: str  # the id of its task
     kind: Literal["tick", "now"]  # ``now``: an operator asked for it
-    outcome: Outcome
+    outcome: RunOutcome
     ended_at: float | None  # Unix seconds; None if it isn't over
 
 
@@ -55,7 +55,7 @@ class Schedule:
     next_at: float
     last_at: float | None  # when the last run was due; None before the first
     last_task: str | None
-    last_outcome: Outcome | None
+    last_outcome: RunOutcome | None
     missed_total: int  # ticks that weren't made when they were due
     paused: bool
     ticks_total: int  # ticks that became tasks

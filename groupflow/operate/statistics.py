@@ -119,7 +119,7 @@ async def find_longest(client: StoreClient) -> int:
     return int(await client.run(OperatorVerb.FIND_LONGEST, WALKED, LONGEST))
 
 
-Row: TypeAlias = tuple[int, *tuple[Any, ...]]
+SampleRow: TypeAlias = tuple[int, *tuple[Any, ...]]
 """A sample as it is kept: when (µs), the totals, and the counts of latencies."""
 
 
@@ -133,7 +133,7 @@ async def read_samples(namespace: Namespace) -> list[Sample]:
     return [_sample(row, rows[n - 1] if n else None) for n, row in enumerate(rows)]
 
 
-async def _rows_in(client: StoreClient) -> list[Row]:
+async def _rows_in(client: StoreClient) -> list[SampleRow]:
     """The samples of the last hour in a partition, oldest first."""
     now, packed = await client.run(OperatorVerb.STATISTICS, "samples")
     oldest = now - microseconds(KEPT * INTERVAL)
@@ -142,7 +142,7 @@ async def _rows_in(client: StoreClient) -> list[Row]:
     return sorted((int(row[0]), *row[1:]) for row in rows if int(row[0]) > oldest)
 
 
-def together(parts: Sequence[Sequence[Row]]) -> list[Row]:
+def together(parts: Sequence[Sequence[SampleRow]]) -> list[SampleRow]:
     """One row for each interval, with the sums of all partitions.
 
     If a partition has no row, no daemon could write there: its totals then were about the same as
@@ -153,7 +153,7 @@ def together(parts: Sequence[Sequence[Row]]) -> list[Row]:
     length = microseconds(INTERVAL)
     kept = [{row[0] // length: row for row in rows} for rows in parts if rows]
     latest = [rows[0] for rows in parts if rows]
-    found: list[Row] = []
+    found: list[SampleRow] = []
     for number in sorted(set().union(*kept)):
         now = [rows[number] for rows in kept if number in rows]
         latest = [rows.get(number, before) for rows, before in zip(kept, latest, strict=True)]

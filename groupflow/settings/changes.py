@@ -34,7 +34,7 @@ _DIGEST_LENGTH = 4  # hexadecimal digits: 65,536 values, too few to tell a guess
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingChange:
     setting: str  # its dotted name; a rule goes by its name: `groups.crm.key`
     old: Any  # its value now; None where it isn't set
     new: Any  # its value then; None where it isn't set
@@ -64,7 +64,7 @@ def report(settings: Settings) -> dict[str, Any]:
     return {**public_values(settings), _DIGESTS: digests}
 
 
-def compare(old: Settings, new: Settings) -> list[Change]:
+def compare(old: Settings, new: Settings) -> list[SettingChange]:
     """All that differs, in the order of the file."""
     changes = _compare_values(public_values(old), public_values(new))
     before, after = dict(_values(old)), dict(_values(new))
@@ -72,14 +72,14 @@ def compare(old: Settings, new: Settings) -> list[Change]:
     return _with_hidden(changes, [name for name in before if name in different])
 
 
-def compare_reports(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+def compare_reports(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[SettingChange]:
     """The same for two that `report` gave; passwords of servers aren't compared."""
     before, after = old.get(_DIGESTS, {}), new.get(_DIGESTS, {})
     different = [name for name in before if name in after and before[name] != after[name]]
     return _with_hidden(_compare_values(old, new), different)
 
 
-def _compare_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+def _compare_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[SettingChange]:
     changes = []
     before, after = dict(_flat(old)), dict(_flat(new))
     for setting in dict.fromkeys([*before, *after]):
@@ -90,7 +90,7 @@ def _compare_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Chan
     return changes
 
 
-def _with_hidden(changes: list[Change], different: Iterable[str]) -> list[Change]:
+def _with_hidden(changes: list[SettingChange], different: Iterable[str]) -> list[SettingChange]:
     """The changes, and behind them settings that differ although they are shown alike."""
     named = {change.setting for change in changes}
     hidden = [
@@ -107,10 +107,10 @@ def _digest(setting: str, value: HandlerUrl | HandlerCommand) -> str:
     return sha256(text.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_LENGTH]
 
 
-def _change(setting: str, old: Any, new: Any) -> Change:
+def _change(setting: str, old: Any, new: Any) -> SettingChange:
     section = setting.partition(".")[0]
     at_once = section in SECTIONS_AT_ONCE or setting in SETTINGS_AT_ONCE
-    return Change(setting, old, new, needs_restart=not at_once)
+    return SettingChange(setting, old, new, needs_restart=not at_once)
 
 
 def _flat(dump: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -24,7 +24,7 @@ from groupflow.settings.types import (
     Seconds,
     Section,
     TaskType,
-    Tenants,
+    TenantNames,
     Whole,
 )
 
@@ -57,7 +57,7 @@ class GroupRule(Override):
     """How logs and `route` call the rule; groups[N] if none is given."""
     app: AppName = "*"
     """The application it is for; "*" for any."""
-    tenants: Tenants = ("*",)
+    tenants: TenantNames = ("*",)
     """The tenants it is for, a list of numbers and texts; "*": all."""
     key: KeyTemplate
     """The group key: text, {dotted.path} of the body, {header.NAME}; {{ and }}."""

@@ -360,7 +360,7 @@ AppName = Annotated[
     str, BeforeValidator(_plain_text), Field(min_length=1), AfterValidator(_printable)
 ]
 Name = Annotated[str, Field(max_length=_MAX_NAME), AfterValidator(_printable)]
-Tenants = Annotated[tuple[str, ...], BeforeValidator(_tenants)]
+TenantNames = Annotated[tuple[str, ...], BeforeValidator(_tenants)]
 Command = Annotated[
     tuple[str, ...], AfterValidator(_command), PlainSerializer(_display_command, return_type=tuple)
 ]

@@ -16,7 +16,7 @@ from groupflow.broker.archive import Archive
 from groupflow.core.errors import ArchiveRefused, BodyRefused, GroupflowError, StoreUnavailable
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.crashpoints import crash_point
-from groupflow.operate.archiving import Body, archive, oldest_bodies, stay
+from groupflow.operate.archiving import LetterBody, archive, oldest_bodies, stay
 from groupflow.store.client import StoreClient
 from groupflow.store.sessions import Session
 from groupflow.upkeep.duty import Duty
@@ -103,12 +103,12 @@ class Archiver(Duty):
         log.info("dead.archived", letters=archived, bytes=size)
         return len(bodies)
 
-    async def _oldest(self, bound: int, *, most: int) -> list[Body]:
+    async def _oldest(self, bound: int, *, most: int) -> list[LetterBody]:
         return await oldest_bodies(
             self._client, self._session, bound, most=most, most_bytes=BYTES_AT_ONCE
         )
 
-    async def _move(self, bodies: Sequence[Body]) -> int:
+    async def _move(self, bodies: Sequence[LetterBody]) -> int:
         """Move bodies to the stream; those that RabbitMQ refuses are found by halving."""
         try:
             places = await self._stream.write([body.packed for body in bodies])
@@ -121,7 +121,7 @@ class Archiver(Duty):
         crash_point("after_archive")
         return await archive(self._client, bodies, places)
 
-    async def _leave(self, body: Body, error: BodyRefused) -> None:
+    async def _leave(self, body: LetterBody, error: BodyRefused) -> None:
         """Let a body stay in Redis for good, as RabbitMQ takes others and not this one."""
         await self._stream.write([b""])  # raises where RabbitMQ takes none at all
         if await stay(self._client, body):

@@ -10,15 +10,15 @@ from rich.console import Console
 
 from groupflow.demo.rows import ImportTask, load_tasks, open_database
 from groupflow.demo.screen import (
+    ImportProgress,
     Screen,
-    State,
     duration,
     intro,
     print_summary,
     read_state,
     step,
 )
-from groupflow.demo.verdict import Verdict
+from groupflow.demo.verdict import DemoFindings
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def _console(*, terminal: bool) -> tuple[Console, io.StringIO]:
     return Console(file=text, force_terminal=terminal, width=100, height=40), text
 
 
-def _state(path: Path, tasks: list[ImportTask], handled: int) -> State:
+def _state(path: Path, tasks: list[ImportTask], handled: int) -> ImportProgress:
     """As if the tasks had been handled one after another, a tenth of a second each."""
     with closing(open_database(path / f"{handled}.db", tasks)) as db:
         db.executemany(
@@ -103,7 +103,7 @@ def test_the_introduction_counts(tasks: list[ImportTask]) -> None:
     assert "tasks for 9 tenants[/]: 2,381 in 240 groups, 714 plain" in intro(tasks)
 
 
-GOOD = Verdict(
+GOOD = DemoFindings(
     checks={
         "order": {"tasks out of order": []},
         "delivery": {"lost": [], "run twice": [], "failed": []},
@@ -120,7 +120,7 @@ GOOD = Verdict(
 )
 
 
-def _summary(verdict: Verdict, stopped: str = "") -> str:
+def _summary(verdict: DemoFindings, stopped: str = "") -> str:
     console, text = _console(terminal=False)
     print_summary(console, verdict, "demo-2", stopped)
     return text.getvalue()

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from groupflow.demo.rows import FLIGHTS, ImportTask
-from groupflow.demo.screen import Screen, State
-from groupflow.demo.show import Daemon, DaemonDied, Import, Servers
+from groupflow.demo.screen import ImportProgress, Screen
+from groupflow.demo.show import DaemonDied, DemoDaemon, Import, Servers
 from groupflow.servers.process import ServerProcess
 
 TASKS = [ImportTask(n, FLIGHTS, "UA", "N1:UA", b"{}") for n in range(3)]
@@ -37,7 +37,7 @@ class Seen(Screen):
         super().__init__(Console(quiet=True))
         self.shown = asyncio.Event()
 
-    def show(self, state: State, published: int, happened: str = "") -> None:
+    def show(self, state: ImportProgress, published: int, happened: str = "") -> None:
         """Tell it."""
         self.shown.set()
 
@@ -50,7 +50,7 @@ async def _publish(error: Exception | None = None) -> None:
 async def _watch(
     work: Import,
     screen: Screen | None = None,
-    daemons: Sequence[Daemon] = (),
+    daemons: Sequence[DemoDaemon] = (),
     error: Exception | None = None,
     standstill: float = 30.0,
 ) -> str:
@@ -100,7 +100,7 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> list[ServerProcess]:
 async def test_half_way_a_daemon_is_killed_and_started_again_and_may_not_end_by_itself(
     work: Import, tmp_path: Path, spawned: list[ServerProcess]
 ) -> None:
-    daemon = Daemon("demo-2", tmp_path, {})
+    daemon = DemoDaemon("demo-2", tmp_path, {})
     await daemon.start()
     watching = asyncio.create_task(_watch(work, daemons=[daemon]))
     _log(work, 0, 1)

@@ -14,7 +14,7 @@ from groupflow.core.errors import LetterArchived
 from groupflow.core.places import Place
 from groupflow.operate.archiving import (
     REASON_SHOWN,
-    Body,
+    LetterBody,
     archive,
     beside_of,
     oldest_bodies,
@@ -38,7 +38,9 @@ def malformed(n: int) -> Arrival:
     return Arrival(f"malformed-{n:06}", envelope, dead=REASON)
 
 
-async def bodies_for(bench: Bench, session: Session, bound: int = 0, most: int = 200) -> list[Body]:
+async def bodies_for(
+    bench: Bench, session: Session, bound: int = 0, most: int = 200
+) -> list[LetterBody]:
     return await oldest_bodies(bench.client, session, bound, most=most, most_bytes=MOST)
 
 

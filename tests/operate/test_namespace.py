@@ -18,7 +18,7 @@ from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.listing import ListedGroups, every_task, list_groups, list_tasks
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.redrive import Redriver
-from groupflow.operate.statistics import Latencies, Row, read_samples, take_sample, together
+from groupflow.operate.statistics import Latencies, SampleRow, read_samples, take_sample, together
 from groupflow.operate.tasks import Choice, Tasks
 from groupflow.operate.totals import DaemonStatus, read_totals
 from groupflow.settings.model import Settings
@@ -333,7 +333,7 @@ async def test_an_hour_of_samples_is_summed(spread: Spread) -> None:
     assert (sample.queued, sample.ready) == (120, 40)
 
 
-def row(at: int, taken: int, *latencies: int) -> Row:
+def row(at: int, taken: int, *latencies: int) -> SampleRow:
     totals: list[Any] = [0] * 10
     return (at, taken, *totals, [*latencies])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupflow.operate import listing as search
-from groupflow.operate.listing import Wanted, search_tasks
+from groupflow.operate.listing import TaskFilter, search_tasks
 from groupflow.operate.namespace import Namespace
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
@@ -16,7 +16,7 @@ def task(id_: str, group: str | None, type_: str = "work", tenant: str = "7") ->
     return Arrival(id_, Envelope(type_, group, tenant, "rule", {}, b"{}"))
 
 
-async def every(bench: Bench, wanted: Wanted, limit: int) -> list[str]:
+async def every(bench: Bench, wanted: TaskFilter, limit: int) -> list[str]:
     """All that match, page by page."""
     found: list[str] = []
     cursor: str | None = "0"
@@ -38,15 +38,15 @@ async def test_each_filter(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Non
     )
     everything = {*(f"p{n}" for n in range(10)), *(f"g{n}" for n in range(9))}
     for wanted, ids in (
-        (Wanted(), everything),
-        (Wanted(id="p1"), {"p1"}),
-        (Wanted(type="mail"), {f"p{n}" for n in range(0, 10, 2)}),
-        (Wanted(type="import.*"), everything - {f"p{n}" for n in range(0, 10, 2)}),
-        (Wanted(tenant="8"), {"g8"}),
-        (Wanted(group="contact:1"), {"g1", "g4", "g7"}),
-        (Wanted(type="mail", tenant="8"), set()),
-        (Wanted(older=3600.0), set()),
-        (Wanted(older=0.000001), everything),
+        (TaskFilter(), everything),
+        (TaskFilter(id="p1"), {"p1"}),
+        (TaskFilter(type="mail"), {f"p{n}" for n in range(0, 10, 2)}),
+        (TaskFilter(type="import.*"), everything - {f"p{n}" for n in range(0, 10, 2)}),
+        (TaskFilter(tenant="8"), {"g8"}),
+        (TaskFilter(group="contact:1"), {"g1", "g4", "g7"}),
+        (TaskFilter(type="mail", tenant="8"), set()),
+        (TaskFilter(older=3600.0), set()),
+        (TaskFilter(older=0.000001), everything),
     ):
         found = await every(bench, wanted, 4)
         assert sorted(found) == sorted(ids), wanted
@@ -58,7 +58,7 @@ async def test_a_page_looks_at_so_many_and_no_more(
     monkeypatch.setattr(search, "CHUNK", 5)
     monkeypatch.setattr(search, "LOOKS", 2)
     await bench.enqueue(*(task(f"p{n}", None) for n in range(30)))
-    page = await search_tasks(Namespace([bench.client]), "queued", Wanted(id="p29"))
+    page = await search_tasks(Namespace([bench.client]), "queued", TaskFilter(id="p29"))
     assert (page.rows, page.looked_at) == ([], 10)
     assert page.next is not None
 
@@ -66,4 +66,4 @@ async def test_a_page_looks_at_so_many_and_no_more(
 @pytest.mark.parametrize("cursor", ["7.1.0.0", "1.2", "a.b.c.d"])
 async def test_a_cursor_that_nobody_wrote(bench: Bench, cursor: str) -> None:
     with pytest.raises(ValueError, match="cursor"):
-        await search_tasks(Namespace([bench.client]), "queued", Wanted(), cursor=cursor)
+        await search_tasks(Namespace([bench.client]), "queued", TaskFilter(), cursor=cursor)

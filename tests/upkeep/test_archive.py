@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from groupflow.broker.archive import Archive
 from groupflow.core.errors import ArchiveRefused, BodyRefused, BrokerUnavailable, StoreUnavailable
 from groupflow.core.measures import UpkeepMeasures
-from groupflow.operate.archiving import Body
+from groupflow.operate.archiving import LetterBody
 from groupflow.store.client import StoreClient
 from groupflow.store.sessions import Session
 from groupflow.upkeep import archive as module
@@ -20,8 +20,8 @@ from groupflow.upkeep.archive import AT_ONCE, PAUSE, REFUSED_PAUSE, Archiver
 BOUND = 1000
 
 
-def body(id_: str) -> Body:
-    return Body(id_, b"1", id_.encode() * 10, b"", (), goes_along=False)
+def body(id_: str) -> LetterBody:
+    return LetterBody(id_, b"1", id_.encode() * 10, b"", (), goes_along=False)
 
 
 class World:
@@ -51,7 +51,7 @@ class World:
             self.measures,
         )
 
-    async def _oldest(self, *arguments: Any, most: int, most_bytes: int) -> list[Body]:
+    async def _oldest(self, *arguments: Any, most: int, most_bytes: int) -> list[LetterBody]:
         self.asked.append((arguments[2], most))
         if not most:
             if self.store_error is not None:
@@ -59,12 +59,12 @@ class World:
             return []
         return self.bodies
 
-    async def _archive(self, _: Any, bodies: Sequence[Body], places: Sequence[Any]) -> int:
+    async def _archive(self, _: Any, bodies: Sequence[LetterBody], places: Sequence[Any]) -> int:
         assert len(bodies) == len(places)
         self.archived += [each.id for each in bodies]
         return len(bodies)
 
-    async def _stay(self, _: Any, body: Body) -> bool:
+    async def _stay(self, _: Any, body: LetterBody) -> bool:
         self.stays.append(body.id)
         return self.is_there
 

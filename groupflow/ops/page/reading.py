@@ -19,7 +19,7 @@ from groupflow.operate.busy import Tops, read_tops
 from groupflow.operate.dead import DeadLetters, DeadPage, Filter
 from groupflow.operate.groups import Groups
 from groupflow.operate.limits import LimitsByHand
-from groupflow.operate.listing import GroupPage, Wanted, list_groups, list_tasks, search_tasks
+from groupflow.operate.listing import GroupPage, TaskFilter, list_groups, list_tasks, search_tasks
 from groupflow.operate.redrive import whole_letter
 from groupflow.operate.scans import Scans, ScanStory, explain
 from groupflow.operate.schedules import read_schedules
@@ -143,7 +143,7 @@ class Reading:
     @Endpoint("GET", "/tasks", "Tasks of a state that match", reads=True)
     async def _tasks(self, query: TasksQuery) -> TaskList:
         namespace = self._context.namespace
-        wanted = Wanted(query.id, query.type, query.tenant, query.group, query.older)
+        wanted = TaskFilter(query.id, query.type, query.tenant, query.group, query.older)
         if len(namespace) > 1 and not wanted.is_set and query.cursor == "0":
             found = await list_tasks(namespace, query.state, query.limit)
             return TaskList(query.state, found.rows, len(found.rows), None, namespace.away)
