@@ -30,7 +30,7 @@ from groupflow.operate.statistics import Latencies, TypeCounter, count_types, sa
 from groupflow.scans.scan import Scan
 from groupflow.scans.shards import Shards, Stores
 from groupflow.schedule.definitions import definitions_of
-from groupflow.schedule.table import Table
+from groupflow.schedule.table import ScheduleTable
 from groupflow.schedule.ticker import Ticker, Tickers
 from groupflow.settings.model import Settings
 from groupflow.store.carrying import Carrying
@@ -46,7 +46,7 @@ from groupflow.store.sessions import Session, Sessions
 from groupflow.upkeep.archive import Archiver
 from groupflow.upkeep.block import BlockWatch
 from groupflow.upkeep.duty import Duty
-from groupflow.upkeep.lease import Kept, Told
+from groupflow.upkeep.lease import LoopListener, PartitionLease
 from groupflow.upkeep.promote import promote
 from groupflow.upkeep.reap import Reaper
 from groupflow.upkeep.renew import RENEWALS_PER_LEASE, Renewer
@@ -145,7 +145,7 @@ class Partition:
     latencies: Latencies
     exchangers: Mapping[Pool, Exchanger]
     holding: Holding
-    lease: Kept
+    lease: PartitionLease
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class Builder:
             lease,
         )
 
-    def _lease(self, number: int, keys: Keys, session: Session, holding: Holding) -> Kept:
+    def _lease(self, number: int, keys: Keys, session: Session, holding: Holding) -> PartitionLease:
         """What the lease's thread keeps of a partition."""
         lease, watch = self.settings.workers.lease, self.watch
         # A renewer must notice a dead server well before a third of the lease has gone.
@@ -208,7 +208,7 @@ class Builder:
             finally:
                 await common.close()
 
-        client, told = self.redis.make(keys, timeout), Told(holding)
+        client, told = self.redis.make(keys, timeout), LoopListener(holding)
         renewer = Renewer(
             Sessions(client, session, lease, ask_number, limits=self.limits),
             told,
@@ -219,7 +219,7 @@ class Builder:
             may_renew=watch.look if number == 0 else lambda: watch.is_within,
             blamed=lambda: (watch.has_given_up, watch.culprit),
         )
-        return Kept(client, session, told, renewer)
+        return PartitionLease(client, session, told, renewer)
 
     def pool(
         self, name: Pool, size: int, rules: Rules, partitions: Iterable[Partition]
@@ -239,7 +239,7 @@ class Builder:
         """The tickers, which make the ticks of schedules."""
         redis = self.settings.redis
         tables = [
-            Table(
+            ScheduleTable(
                 each.upkeep,
                 self.daemon,
                 dedup_window=redis.dedup_window,

@@ -18,7 +18,7 @@ from aiormq.abc import AbstractChannel, DeliveredMessage
 
 from groupflow.broker import frames
 from groupflow.broker.connection import broker_calls, close_quietly, open_channel
-from groupflow.broker.frames import Table
+from groupflow.broker.frames import FieldTable
 from groupflow.core.errors import BrokerUnavailable
 
 STREAM = 8  # deliveries that have come since the last batch: more are behind them
@@ -161,8 +161,8 @@ class Consumer:
 def _delivery_of(message: DeliveredMessage) -> Delivery:
     properties = message.header.properties
     headers = properties.headers
-    if not isinstance(headers, Table):  # there are none, or `frames` hasn't read them
-        headers = Table(headers or {})
+    if not isinstance(headers, FieldTable):  # there are none, or `frames` hasn't read them
+        headers = FieldTable(headers or {})
     return Delivery(
         tag=message.delivery_tag or 0,
         body=message.body,

@@ -26,7 +26,7 @@ VALUES = 1024  # of a table that are read, nested ones too: a value takes more m
 _FIXED = 8  # bytes at most of a value that has no length in front
 
 
-class Table(dict[str, Any]):
+class FieldTable(dict[str, Any]):
     """A table as it was read."""
 
     size = 0  # bytes that it took
@@ -59,7 +59,7 @@ def timestamp(value: bytes) -> tuple[int, Any]:
         return 8, int.from_bytes(value[:8])
 
 
-def table(value: bytes) -> tuple[int, Table]:
+def table(value: bytes) -> tuple[int, FieldTable]:
     """A table of headers. What can't be read ends it; its length says where the rest goes on."""
     source = _Source(value)
     end, found = source.table(0, len(value), DEPTH)
@@ -81,9 +81,9 @@ class _Source:
     left: int = VALUES
     is_cut: bool = False
 
-    def table(self, at: int, end: int, depth: int) -> tuple[int, Table]:
+    def table(self, at: int, end: int, depth: int) -> tuple[int, FieldTable]:
         at, end = self._bounds(at, end)
-        return end, Table(self._values(at, end, depth, named=True))
+        return end, FieldTable(self._values(at, end, depth, named=True))
 
     def _list(self, at: int, end: int, depth: int) -> tuple[int, list[Any]]:
         at, end = self._bounds(at, end)

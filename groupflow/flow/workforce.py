@@ -113,7 +113,7 @@ class WorkerPool:
 
 
 class Holding:
-    """All claims of one partition, of all pools, and what becomes of them (upkeep.renew.Holder)."""
+    """All claims of one partition, of all pools; a `SessionListener` of `upkeep.renew`."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ from groupflow.store.settlements import FREED, Bury, Settlement
 
 log = structlog.get_logger("groupflow.pools")
 
-Verdict: TypeAlias = Literal["accepted", "stale"]
+SettleVerdict: TypeAlias = Literal["accepted", "stale"]
 
 # Calls that one claim may take: a quarantined task comes alone, and other workers may be faster.
 _ROUNDS = 4
@@ -50,7 +50,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TaskReport:
     """A worker's report on a task."""
 
     id: str
@@ -59,7 +59,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class HeldClaims:
     """What a worker holds, for any caller."""
 
     claims: list[tuple[Claim, float]]  # and since when, Unix seconds
@@ -125,7 +125,7 @@ class Pullers:
                 page.append(claim)
         return page
 
-    async def settle(self, puller: Puller, told: Sequence[Told]) -> list[Verdict]:
+    async def settle(self, puller: Puller, told: Sequence[TaskReport]) -> list[SettleVerdict]:
         """Settle what a worker reports, and push its lease back; a verdict each, in that order.
 
         Raises:
@@ -134,10 +134,10 @@ class Pullers:
         async with self._few[puller.pool]:
             return await self._settle(puller, told)
 
-    async def _settle(self, puller: Puller, told: Sequence[Told]) -> list[Verdict]:
+    async def _settle(self, puller: Puller, told: Sequence[TaskReport]) -> list[SettleVerdict]:
         polls = await self._poll(puller, opens=False)
         policies = self._policies()
-        verdicts: list[Verdict] = ["stale"] * len(told)
+        verdicts: list[SettleVerdict] = ["stale"] * len(told)
         for store, poll in zip(self._stores, polls, strict=True):
             live = [each.fence for each in told if each.fence in poll.held]
             known = await self._known(store, puller, poll, live)
@@ -167,7 +167,7 @@ class Pullers:
         fences = sorted(fence for poll in polls for fence in poll.held)
         return min(poll.lease_until for poll in polls), fences
 
-    async def look(self, daemon: str) -> Kept:
+    async def look(self, daemon: str) -> HeldClaims:
         """What a worker holds, by its name in the store; its lease is left alone."""
         found = await asyncio.gather(*(store.holdings(daemon) for store in self._stores))
         claims = [each for holdings in found for each in holdings.claims]
@@ -176,7 +176,7 @@ class Pullers:
         async with self._few[""]:
             page = {id(claim) for claim in await self._page([claim for claim, _ in claims])}
         shown = [each for each in claims if id(each[0]) in page]
-        return Kept(shown, len(shown) < len(claims), min(leases, default=None))
+        return HeldClaims(shown, len(shown) < len(claims), min(leases, default=None))
 
     async def leave(self, puller: Puller) -> int:
         """Let all that a worker holds go back; how many."""
@@ -229,7 +229,7 @@ class Pullers:
         for claim in poison:
             self._remember(claim)
             reason = f"{claim.task.crashes} workers fell silent, or died, while they had it"
-            await self._settle(puller, [Told(claim.task.id, claim.fence, Dead(reason))])
+            await self._settle(puller, [TaskReport(claim.task.id, claim.fence, Dead(reason))])
         return [claim for claim in claims if claim not in poison] if poison else claims
 
     async def _read(self, puller: Puller, polls: list[Poll]) -> list[Claim]:

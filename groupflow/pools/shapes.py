@@ -12,7 +12,7 @@ from pydantic import Field, RootModel
 
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.ops.page.shapes import Input, Key, TaskId
-from groupflow.pools.pullers import Told
+from groupflow.pools.pullers import TaskReport
 from groupflow.settings.types import YEAR
 from groupflow.store.given import Claim
 from groupflow.store.pulling import MOST_HELD
@@ -51,9 +51,9 @@ class Settled(Input):
     stage: Key | None = Field(None, description="The next stage.")
     context: Any = Field(None, description="Any JSON value, handed on to that stage.")
 
-    def told(self) -> Told:
+    def told(self) -> TaskReport:
         """The same as the pullers takes it."""
-        return Told(self.id, self.fence, self._outcome())
+        return TaskReport(self.id, self.fence, self._outcome())
 
     def _outcome(self) -> Outcome:
         match self.outcome:

@@ -22,7 +22,7 @@ from groupflow.core.task import Task
 from groupflow.flow.handling import Failed, failed, was_cancelled
 from groupflow.scans.scan import Scan, Shard, found, worked
 from groupflow.scans.state import Deferred, ShardState, merged
-from groupflow.scans.turn import PAGE, REST, Held, ShardTurn
+from groupflow.scans.turn import PAGE, REST, ClaimedShard, ShardTurn
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
@@ -56,7 +56,7 @@ class Closing:
     there are done, and new shards go on from there: no row is missed, and none comes twice.
     """
 
-    def __init__(self, records: ScanRecords, held: Held, turn: ShardTurn) -> None:
+    def __init__(self, records: ScanRecords, held: ClaimedShard, turn: ShardTurn) -> None:
         self._records = records
         self._held = held
         self._turn = turn
@@ -119,7 +119,7 @@ def _farthest(record: Record) -> object:
 class RowLetters:
     """The dead letters of a shard's rows."""
 
-    def __init__(self, held: Held, store_of: Callable[[str], StoreClient]) -> None:
+    def __init__(self, held: ClaimedShard, store_of: Callable[[str], StoreClient]) -> None:
         """Binds the shard; `store_of` gives the store of a group."""
         self._held = held
         self._store_of = store_of
@@ -220,7 +220,7 @@ class ScanRunner:
             state = ShardState.of({**(record.carried or {}), "after": record.after})
         else:
             state = ShardState.of(task.context)
-        held = Held(record, facts["shard"], task)
+        held = ClaimedShard(record, facts["shard"], task)
         letters = RowLetters(held, self._store.store_of)
         turn = ShardTurn(scan, held, state, letters, self._measures)
         if not record.closing:

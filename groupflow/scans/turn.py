@@ -31,7 +31,7 @@ LONGEST_TROUBLE = 30.0  # seconds between two looks at a database that is away
 _DIED = "DaemonDied"  # the error of a row that its daemon didn't survive
 
 
-class Letters(Protocol):
+class ScanLetters(Protocol):
     """The dead letters of rows that have failed for good."""
 
     async def bury(self, key: str, story: Deferred, kind: str) -> str | None:
@@ -42,7 +42,7 @@ class Letters(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ClaimedShard:
     """The shard that a task is, under one claim."""
 
     record: Record  # of its scan, when the claim began
@@ -58,7 +58,12 @@ class ShardTurn:
     """One turn. It changes the state; the outcome carries that on."""
 
     def __init__(
-        self, scan: Scan, held: Held, state: ShardState, letters: Letters, measures: ScanMeasures
+        self,
+        scan: Scan,
+        held: ClaimedShard,
+        state: ShardState,
+        letters: ScanLetters,
+        measures: ScanMeasures,
     ) -> None:
         self.state = state
         self._scan = scan

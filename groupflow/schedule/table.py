@@ -30,19 +30,19 @@ class ScheduleVerb(AnyVerb):
     TICK = "tick", MAKING
 
 
-State: TypeAlias = Literal["OURS", "NEW", "CHANGED", "OUTDONE"]
+PresentedState: TypeAlias = Literal["OURS", "NEW", "CHANGED", "OUTDONE"]
 """Of a row; see `present.lua`."""
-Verdict: TypeAlias = Literal["MADE", "EARLY", "PASSED", "OTHER"]
+TickVerdict: TypeAlias = Literal["MADE", "EARLY", "PASSED", "OTHER"]
 """Of a tick; see `tick.lua`."""
 
 KEPT = 7 * 86_400.0  # seconds after which a schedule ends that no daemon presents
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StoredSchedule:
     """A schedule as it lies in the store; times are microseconds by Redis's clock."""
 
-    state: State
+    state: PresentedState
     due: int
     decided: int  # the last tick of which anything was decided
     by: str  # the daemon that presented it last
@@ -53,7 +53,7 @@ class Row:
 class Ticked:
     """What became of a decision."""
 
-    verdict: Verdict
+    verdict: TickVerdict
     now: int
     due: int  # when it is due next
     ids: list[str]  # the tasks made
@@ -68,10 +68,10 @@ class Retired:
     is_ours: bool  # False: the definition of a configuration that was loaded later counts there
     due: int
     decided: int
-    facts: bytes  # for `Table.define`
+    facts: bytes  # for `ScheduleTable.define`
 
 
-class Table:
+class ScheduleTable:
     """A partition's schedules, for one daemon."""
 
     def __init__(
@@ -123,7 +123,7 @@ class Table:
 
     async def present(
         self, schedules: Sequence[Loaded], *, may_end: bool
-    ) -> tuple[dict[str, Row], list[str]]:
+    ) -> tuple[dict[str, StoredSchedule], list[str]]:
         """Say which schedules this daemon has there.
 
         Args:
@@ -220,9 +220,9 @@ class Table:
         return found
 
 
-def _row(reply: Sequence[Any]) -> Row:
+def _row(reply: Sequence[Any]) -> StoredSchedule:
     state, due, decided, by, is_paused = reply
-    return Row(state.decode(), due, decided, by.decode(), bool(is_paused))
+    return StoredSchedule(state.decode(), due, decided, by.decode(), bool(is_paused))
 
 
 def _ticked(reply: Sequence[Any]) -> Ticked:

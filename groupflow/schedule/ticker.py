@@ -20,7 +20,7 @@ from groupflow.core.timing import tick_text
 from groupflow.crashpoints import crash_point
 from groupflow.schedule.deciding import ON_TIME, Decision, decide, first_due
 from groupflow.schedule.definitions import Definition, Loaded, loaded_anew
-from groupflow.schedule.table import Retired, Row, Table, Ticked
+from groupflow.schedule.table import Retired, ScheduleTable, StoredSchedule, Ticked
 from groupflow.store.clock import seconds
 
 log = structlog.get_logger("groupflow.schedule")
@@ -43,7 +43,9 @@ class _Own:
 class Ticker:
     """One partition's schedules, in one daemon."""
 
-    def __init__(self, table: Table, others: Sequence[Table], measures: ScheduleMeasures) -> None:
+    def __init__(
+        self, table: ScheduleTable, others: Sequence[ScheduleTable], measures: ScheduleMeasures
+    ) -> None:
         """Begins without schedules; `others` are the tables of the other partitions."""
         self._table = table
         self._others = others
@@ -87,7 +89,7 @@ class Ticker:
     async def _present(self) -> None:
         presented = self._schedules
         schedules = [*presented.values()]
-        rows: dict[str, Row] = {}
+        rows: dict[str, StoredSchedule] = {}
         may_end = monotonic() - self._began > SETTLED
         for n in range(0, max(1, len(schedules)), _PRESENTED):
             some = schedules[n : n + _PRESENTED]
@@ -103,7 +105,7 @@ class Ticker:
         if presented is self._schedules:  # no reload came between
             self._own = own
 
-    async def _claimed(self, loaded: Loaded, row: Row) -> int | None:
+    async def _claimed(self, loaded: Loaded, row: StoredSchedule) -> int | None:
         """When it is due, if this daemon makes its ticks; else ``None``."""
         definition = loaded.definition
         due: int | None = None
@@ -210,7 +212,7 @@ class Ticker:
 class Tickers(Sequence[Ticker]):
     """The tickers of all partitions, which share a configuration's schedules."""
 
-    def __init__(self, tables: Sequence[Table], measures: ScheduleMeasures) -> None:
+    def __init__(self, tables: Sequence[ScheduleTable], measures: ScheduleMeasures) -> None:
         """Takes the tables in the order of the partitions."""
         self._schedules: dict[str, Loaded] = {}
         self._tickers = [

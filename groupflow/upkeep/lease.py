@@ -6,7 +6,7 @@ code that computes releases the interpreter every few milliseconds, and a system
 holds no thread up. (C code that computes without releasing the interpreter stops this thread too;
 then the lease ends.)
 
-Each `Holder` lives on the daemon's loop and is told there, in the order of events.
+Each `SessionListener` lives on the daemon's loop and is told there, in the order of events.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from groupflow.core.errors import StoreUnavailable
 from groupflow.store.client import StoreClient
 from groupflow.store.sessions import Session, start
 from groupflow.upkeep.block import BlockWatch
-from groupflow.upkeep.renew import Holder, Renewer
+from groupflow.upkeep.renew import Renewer, SessionListener
 
 ENDS_WITHIN = 5.0  # seconds for the thread to end; it dies with the process if it doesn't
 
@@ -38,19 +38,19 @@ log = structlog.get_logger("groupflow.lease")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class PartitionLease:
     """The lease of one partition."""
 
     client: StoreClient  # the thread's own connection, which it closes at its end
     session: Session
-    told: Told  # what the renewer tells
+    told: LoopListener  # what the renewer tells
     renewer: Renewer  # any thread may read its floats
 
 
 class LeaseThread:
     """A thread that keeps the leases."""
 
-    def __init__(self, watch: BlockWatch, kept: Sequence[Kept]) -> None:
+    def __init__(self, watch: BlockWatch, kept: Sequence[PartitionLease]) -> None:
         """Starts nothing before `running`. `watch` sees whether the daemon's loop turns."""
         self.watch = watch
         self._kept = kept
@@ -154,19 +154,19 @@ class LeaseThread:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
 
-class Told:
-    """Takes what a renewer tells across to the loop of the `Holder`."""
+class LoopListener:
+    """Takes what a renewer tells across to the loop of the `SessionListener`."""
 
-    def __init__(self, holder: Holder) -> None:
+    def __init__(self, holder: SessionListener) -> None:
         self._holder = holder
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def lease_ended(self) -> None:
-        """As in `Holder`; it doesn't wait for the loop, which may be blocked."""
+        """As in `SessionListener`; it doesn't wait for the loop, which may be blocked."""
         self._call(self._holder.lease_ended)
 
     async def session_lost(self) -> None:
-        """As in `Holder`; returns once every claim is dropped.
+        """As in `SessionListener`; returns once every claim is dropped.
 
         Only then may a new session be opened: a claim of the old session that met the new one's
         number would look alive.
@@ -179,15 +179,15 @@ class Told:
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(drop(), self.loop))
 
     def session_opened(self) -> None:
-        """As in `Holder`."""
+        """As in `SessionListener`."""
         self._call(self._holder.session_opened)
 
     def session_continued(self) -> None:
-        """As in `Holder`."""
+        """As in `SessionListener`."""
         self._call(self._holder.session_continued)
 
     def claimable(self, plain: int, groups: int) -> None:
-        """As in `Holder`."""
+        """As in `SessionListener`."""
         self._call(partial(self._holder.claimable, plain, groups))
 
     def _call(self, tell: Callable[[], None]) -> None:

@@ -43,7 +43,7 @@ Blamed: TypeAlias = tuple[bool, tuple[int, str] | None]
 ``None`` where none is known."""
 
 
-class Holder(Protocol):
+class SessionListener(Protocol):
     """Acts under the session: makes and settles its claims."""
 
     def lease_ended(self) -> None:
@@ -68,7 +68,7 @@ class Renewer:
     def __init__(
         self,
         sessions: Sessions,
-        holder: Holder,
+        holder: SessionListener,
         lease: float,
         info: Callable[[], dict[str, Any]],
         *,

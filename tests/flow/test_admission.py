@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from groupflow.broker.consumer import Delivery
-from groupflow.broker.frames import VALUES, Table, table
+from groupflow.broker.frames import VALUES, FieldTable, table
 from groupflow.core.headers import HEADER_DEPTH, json_headers
 from groupflow.core.routing import Router
 from groupflow.flow.admission import (
@@ -34,13 +34,13 @@ def long_string(text: bytes) -> bytes:
     return b"S" + struct.pack(">I", len(text)) + text
 
 
-def headers_of(fields: dict[bytes, bytes]) -> Table:
+def headers_of(fields: dict[bytes, bytes]) -> FieldTable:
     """Headers as they come: each value with its letter."""
     inside = b"".join(bytes([len(name)]) + name + value for name, value in fields.items())
     return table(struct.pack(">I", len(inside)) + inside)[1]
 
 
-def delivery(headers: Table, **words: Any) -> Delivery:
+def delivery(headers: FieldTable, **words: Any) -> Delivery:
     known: dict[str, Any] = {
         "tag": 1,
         "body": b'{"type": "t"}',

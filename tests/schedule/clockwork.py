@@ -11,7 +11,7 @@ from groupflow.core.measures import ScheduleMeasures
 from groupflow.operate.schedules import Schedule, read_schedules
 from groupflow.schedule.deciding import Decision
 from groupflow.schedule.definitions import Definition, definitions_of
-from groupflow.schedule.table import Table, Ticked
+from groupflow.schedule.table import ScheduleTable, Ticked
 from groupflow.schedule.ticker import Tickers
 from groupflow.settings.model import Settings
 from tests.store.bench import Bench
@@ -44,7 +44,9 @@ class Clockwork:
     def __init__(self, *benches: Bench, daemon: str = "d1") -> None:
         """Has no schedule yet; each bench is a partition."""
         self.measures = ScheduleMeasures()
-        self._tickers = Tickers([Table(each.client, daemon) for each in benches], self.measures)
+        self._tickers = Tickers(
+            [ScheduleTable(each.client, daemon) for each in benches], self.measures
+        )
 
     def load(
         self,
@@ -75,7 +77,7 @@ class Line:
 
     def __init__(self, bench: Bench, one: dict[str, Any]) -> None:
         self.definition = defined(one)[0]
-        self.table = Table(bench.client, "d1")
+        self.table = ScheduleTable(bench.client, "d1")
         self._bench = bench
         self._clock = Clockwork(bench)
         self._clock.load(one)

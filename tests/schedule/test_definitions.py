@@ -11,7 +11,7 @@ import pytest
 from groupflow.core.errors import ConfigError, StoreUnavailable
 from groupflow.operate.schedules import read_schedules
 from groupflow.schedule.definitions import Loaded
-from groupflow.schedule.table import KEPT, Table
+from groupflow.schedule.table import KEPT, ScheduleTable
 from groupflow.servers import RedisServer
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import partition_of
@@ -76,7 +76,7 @@ async def test_an_older_one_counts_where_nobody_has_the_newer_one(bench: Bench) 
 
 async def test_a_definition_that_comes_too_late_is_refused(bench: Bench) -> None:
     """As where two daemons were told that a schedule has changed, and the older one is slower."""
-    clock, table = Clockwork(bench), Table(bench.client, "old")
+    clock, table = Clockwork(bench), ScheduleTable(bench.client, "old")
     older = Loaded(defined(rule(body={"v": 1}))[0], monotonic() - 60.0)
     clock.load(rule(body={"v": 2}))
     await clock.look()
@@ -113,7 +113,7 @@ async def test_it_ends_where_nobody_has_it_for_long(bench: Bench) -> None:
     clock.load(rule("kept"), rule("gone"))
     await clock.look()
     clock.load(rule("kept"))
-    table = Table(bench.client, "d1")
+    table = ScheduleTable(bench.client, "d1")
     let_be_old(bench, KEPT - 10, "gone")
     _, ended = await table.present([], may_end=True)
     assert ended == []
@@ -195,7 +195,7 @@ class TestPartitions:
         old, new = Clockwork(*benches, daemon="old"), Clockwork(*benches, daemon="new")
         old.load(self.grouped(0))
         new.load(self.grouped(1))
-        tables = [Table(bench.client, "x") for bench in benches]
+        tables = [ScheduleTable(bench.client, "x") for bench in benches]
         for table in tables:
             await table.look()
         first, second = (next(iter(each._tickers._schedules.values())) for each in (old, new))

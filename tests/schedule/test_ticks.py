@@ -11,7 +11,7 @@ from redis import Redis
 from groupflow.core.errors import StoreFull
 from groupflow.core.timing import tick_text
 from groupflow.schedule.deciding import Decision, decide
-from groupflow.schedule.table import Table
+from groupflow.schedule.table import ScheduleTable
 from groupflow.settings.planning import SCHEDULE_HEADER
 from groupflow.store.settlements import Complete, Retry
 from tests.history.snapshot import read
@@ -61,7 +61,7 @@ async def test_a_tick_is_a_task_like_any_other(bench: Bench) -> None:
 
 async def test_who_comes_second_changes_nothing(bench: Bench) -> None:
     (definition,) = defined(rule())
-    clock, table = Clockwork(bench), Table(bench.client, "d2")
+    clock, table = Clockwork(bench), ScheduleTable(bench.client, "d2")
     clock.load(rule())
     await clock.look()
     let_pass(bench, 3)
@@ -78,7 +78,7 @@ async def test_who_comes_second_changes_nothing(bench: Bench) -> None:
 async def test_what_is_not_due_by_redis_clock_is_not_made(bench: Bench) -> None:
     """Whoever thinks that it is later than it is is told so, and changes nothing."""
     (definition,) = defined(rule())
-    clock, table = Clockwork(bench), Table(bench.client, "d2")
+    clock, table = Clockwork(bench), ScheduleTable(bench.client, "d2")
     clock.load(rule())
     await clock.look()
     found: Any = bench.raw.zscore(bench.keys("schedules"), "nightly")

@@ -20,7 +20,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.sessions import Claimable, Session, Sessions, start
 from groupflow.upkeep import renew
 from groupflow.upkeep.block import BlockWatch
-from groupflow.upkeep.lease import Kept, LeaseThread, Told
+from groupflow.upkeep.lease import LeaseThread, LoopListener, PartitionLease
 from groupflow.upkeep.renew import BLOCKED, Renewer
 from tests.deadlines import deadline
 from tests.store.bench import Bench
@@ -277,9 +277,9 @@ def lease_thread(
     watch = BlockWatch(
         monotonic, lambda _: {}, lease=LEASE, max_block=LEASE, measures=UpkeepMeasures()
     )
-    told = Told(listening)
+    told = LoopListener(listening)
     renewer = Renewer(sessions, told, lease, lambda: INFO)
-    return LeaseThread(watch, [Kept(client, session, told, renewer)])
+    return LeaseThread(watch, [PartitionLease(client, session, told, renewer)])
 
 
 async def until(condition: Callable[[], bool]) -> None:
