@@ -14,15 +14,15 @@ from groupflow.core.measures import Measures, ScriptMeasures
 from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
 from groupflow.flow.backpressure import Backpressure
+from groupflow.flow.byte_semaphore import ByteSemaphore
 from groupflow.flow.dispatcher import Dispatcher
-from groupflow.flow.entrance import Entrance, Gate
+from groupflow.flow.entrance import Entrance, PartitionEntrance
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.handling import Runner
 from groupflow.flow.hearing import StoreHearing
 from groupflow.flow.intakes import Intakes
-from groupflow.flow.room import Room
 from groupflow.flow.runners import AllRunners
-from groupflow.flow.worker import Rules, Worker
+from groupflow.flow.worker import LocalWorker, Rules
 from groupflow.flow.workforce import Holding, WorkerPool
 from groupflow.operate.daemons import count_consumers
 from groupflow.operate.redrive import archive_of
@@ -158,12 +158,13 @@ class Builder:
     measures: Measures  # where all parts count
     dispatchers: Mapping[Pool, Dispatcher]
     watch: BlockWatch  # of the daemon's loop
-    workers: Callable[[], Sequence[Worker]]
+    workers: Callable[[], Sequence[LocalWorker]]
     info: Callable[[], dict[str, Any]]  # for `status`
     limits: Callable[[], bytes]  # those of its configuration, packed
     retell: Callable[[], None]  # tells other daemons what has changed here
     tracing: Tracing | None  # where spans go
-    room: Room = field(default_factory=Room)  # for large bodies, shared by all workers
+    # for large bodies, shared by all workers
+    room: ByteSemaphore = field(default_factory=ByteSemaphore)
 
     def partition(self, number: int, keys: Keys) -> Partition:
         """The parts of one partition."""
@@ -327,12 +328,12 @@ class Builder:
             return None
         return ReplicaWait(redis.replicas, min(COPIED_WITHIN, redis.timeout / 2))
 
-    def _gate(self, partition: Partition) -> Gate:
+    def _gate(self, partition: Partition) -> PartitionEntrance:
         redis, client, copies = self.settings.redis, partition.path, self._replica_wait()
         if copies is not None:
             # Waiting for replicas must not hold up claims.
             client = self.redis.open(client.keys)
-        return Gate(
+        return PartitionEntrance(
             Enqueuer(
                 client,
                 self.daemon,

@@ -15,7 +15,7 @@ from groupflow.core.outcome import Done, Outcome
 from groupflow.core.policy import Policy
 from groupflow.core.task import Task
 from groupflow.flow.handling import Failed, Runner, checked
-from groupflow.flow.run import Run
+from groupflow.flow.run import GroupRun
 from groupflow.store.given import Claim
 
 
@@ -34,7 +34,7 @@ class Together(ABC):
         """
 
 
-def together(claim: Claim, run: Run, runner: Runner, policy: Policy) -> Sequence[Task]:
+def together(claim: Claim, run: GroupRun, runner: Runner, policy: Policy) -> Sequence[Task]:
     """The tasks for one call; none where the call gets the claim's own task alone."""
     if policy.batch == 1:
         return ()

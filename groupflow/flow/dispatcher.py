@@ -14,7 +14,7 @@ from time import monotonic
 from groupflow.core.measures import PoolMeasures
 from groupflow.crashpoints import crash_point
 from groupflow.flow.prefetch import SPARE
-from groupflow.flow.slots import Slot, Source, is_of
+from groupflow.flow.slots import ClaimSource, Slot, is_of
 from groupflow.store.settlements import Release, Settlement
 
 PATIENCE = 0.1  # seconds that a claim may be ready without being begun
@@ -25,7 +25,7 @@ class Dispatcher:
 
     def __init__(self, measures: PoolMeasures | None = None) -> None:
         self.measures = measures or PoolMeasures()
-        self.sources: list[Source] = []  # one a partition; they add themselves
+        self.sources: list[ClaimSource] = []  # one a partition; they add themselves
         # Claims that workers have, that are ready, or asked for: every partition counts here.
         self.held = 0
         self.may_claim = True  # `stop_claiming` has not been called
@@ -106,7 +106,7 @@ class Dispatcher:
         self._workers -= workers
         self._call(called)
 
-    def granted(self, source: Source, wanted: int) -> int:
+    def granted(self, source: ClaimSource, wanted: int) -> int:
         """How many claims a partition may ask for now, of those that it wants.
 
         Where others wait, the one with the lowest position asks first, once there is room for a
@@ -129,7 +129,7 @@ class Dispatcher:
         if self._has_room() and (first := self._next_waiting()) is not None:
             first.stir()
 
-    def taken(self, source: Source) -> int:
+    def taken(self, source: ClaimSource) -> int:
         """How many claims a partition has to count as taken.
 
         It may prefetch as many claims as its own exchanges and bodies call for; all partitions
@@ -149,11 +149,11 @@ class Dispatcher:
         prefetch, workers = self.prefetch, self.workers
         return workers > 0 and workers + prefetch - self.held - beside >= max(1, prefetch // SPARE)
 
-    def _has_others(self, source: Source) -> bool:
+    def _has_others(self, source: ClaimSource) -> bool:
         """Whether another partition may have something to claim."""
         return any(each.has_some for each in self.sources if each is not source)
 
-    def _next_waiting(self, beside: Source | None = None) -> Source | None:
+    def _next_waiting(self, beside: ClaimSource | None = None) -> ClaimSource | None:
         """Of the partitions that wait for room, the one with the lowest position."""
         waiting = [each for each in self.sources if each is not beside and each.waits]
         return min(waiting, key=lambda each: each.position, default=None)
@@ -202,7 +202,7 @@ class Dispatcher:
         if is_short:
             self.make_room()
 
-    def withdraw(self, of: Source, groups: Set[str] | None = None) -> list[Slot]:
+    def withdraw(self, of: ClaimSource, groups: Set[str] | None = None) -> list[Slot]:
         """Take back ready claims of one partition, of these groups or (``None``) of all."""
         found, stays = list[Slot](), deque[tuple[Slot, float]]()
         for slot, since in self._ready:

@@ -19,7 +19,7 @@ from groupflow.store.partitions import partition_of
 
 
 @dataclass(slots=True)
-class Gate:
+class PartitionEntrance:
     """The way into one partition."""
 
     enqueuer: Enqueuer
@@ -40,7 +40,7 @@ class Gate:
 class Batch:
     """Messages on their way in, in order of arrival."""
 
-    def __init__(self, gates: Sequence[Gate], arrivals: Sequence[Arrival]) -> None:
+    def __init__(self, gates: Sequence[PartitionEntrance], arrivals: Sequence[Arrival]) -> None:
         """Sorts arrivals by partition. Without any, `write` asks every partition what waits."""
         self.arrivals = arrivals
         self._gates = gates
@@ -99,7 +99,7 @@ class Batch:
 class Entrance:
     """All gates of a store."""
 
-    def __init__(self, gates: Sequence[Gate]) -> None:
+    def __init__(self, gates: Sequence[PartitionEntrance]) -> None:
         """Binds one gate a partition, in order."""
         self._gates = gates
         self.kind: Pause = ""

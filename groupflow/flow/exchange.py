@@ -25,7 +25,7 @@ from groupflow.flow.counting import count_exchange, report_crowded_out, report_l
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.in_flight import IN_FLIGHT, InFlight
 from groupflow.flow.slots import RUN_FOR, Exchange, Slot, Slots
-from groupflow.store.claims import Answer, Claims
+from groupflow.store.claims import Claims, ExchangeReply
 from groupflow.store.scripts import Order
 from groupflow.store.settlements import (
     Complete,
@@ -73,7 +73,7 @@ class Exchanger(InFlight):
     async def settle(
         self, slot: Slot, settlement: Settlement | None, *, works_on: bool, hops: bool
     ) -> bool:
-        """As in `Source`."""
+        """As in `ClaimSource`."""
         if works_on and isinstance(settlement, Complete):
             run = slot.run
             if run is not None and run.goes_on and self._slots.has(slot) and self.holds_lease():
@@ -279,7 +279,7 @@ class Exchanger(InFlight):
         dispatcher = self._dispatcher
         return dispatcher.may_claim and self.holds_lease() and dispatcher.granted(self, 1) > 0
 
-    def _steer_runs(self, exchange: Exchange, answer: Answer) -> None:
+    def _steer_runs(self, exchange: Exchange, answer: ExchangeReply) -> None:
         """Give runs the further tasks that came.
 
         Runs whose groups others wait for end with the task that runs; lost ones, at once.
@@ -345,7 +345,9 @@ class Exchanger(InFlight):
         if not self._dispatcher.may_claim:
             self._dispatcher.answered(is_short=False)
 
-    def _take(self, exchange: Exchange, finished: Sequence[Settlement], answer: Answer) -> None:
+    def _take(
+        self, exchange: Exchange, finished: Sequence[Settlement], answer: ExchangeReply
+    ) -> None:
         """Give claims to the dispatcher, and learn from them."""
         dispatcher, prefetch, came = self._dispatcher, self.prefetch, len(answer.claims)
         slots = self._arrive(exchange, answer.claims)

@@ -158,7 +158,7 @@ def _end_of(lines: list[str]) -> str:
     return "\n".join(reversed(kept))
 
 
-class Limit:
+class AttemptTimeout:
     """Cancels the attempt that runs now once it is over its time, and waits for its end.
 
     However long that takes, the daemon keeps the claim and renews the lease. If it gave the claim

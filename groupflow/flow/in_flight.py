@@ -21,7 +21,7 @@ IN_FLIGHT = 4  # exchanges in flight at a time
 
 
 class InFlight:
-    """The claims of one pool in one partition; see `Source`."""
+    """The claims of one pool in one partition; see `ClaimSource`."""
 
     _slots: Slots  # of the session that is open, or opens next
 

@@ -60,7 +60,7 @@ def parsing_thread() -> ThreadPoolExecutor:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class IntakeQueue:
     """A queue to take in."""
 
     queue: str
@@ -89,7 +89,7 @@ class Intake:
         admission: Admission,
         entrance: Entrance,
         *,
-        source: Source | None = None,
+        source: IntakeQueue | None = None,
         measures: IntakeMeasures | None = None,
         tracing: Tracing | None = None,
         state: IntakeState | None = None,
@@ -109,7 +109,7 @@ class Intake:
             parsing: a thread for large bodies, which several intakes may share.
         """
         own = settings.rabbitmq.queue
-        self._source = source or Source(own, declare=lambda c: topology.declare(c, own))
+        self._source = source or IntakeQueue(own, declare=lambda c: topology.declare(c, own))
         self.queue = self._source.queue
         """The queue's name."""
         self._tracing = tracing

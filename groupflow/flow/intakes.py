@@ -36,7 +36,7 @@ from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
 from groupflow.flow.backpressure import IntakeState
 from groupflow.flow.entrance import Entrance
-from groupflow.flow.intake import SET_UP, Intake, Source, parsing_thread
+from groupflow.flow.intake import SET_UP, Intake, IntakeQueue, parsing_thread
 from groupflow.flow.parts import run_part
 from groupflow.settings.model import Settings
 
@@ -229,8 +229,8 @@ class Intakes:
             )
         among = len(self._queues) + len(others)
         sources = [
-            *(Source(queue, among, self._declare, self._ensure) for queue in self._queues),
-            *(Source(queue, among) for queue in others),
+            *(IntakeQueue(queue, among, self._declare, self._ensure) for queue in self._queues),
+            *(IntakeQueue(queue, among) for queue in others),
         ]
         return [self._make(admission=self._admission, source=source) for source in sources]
 

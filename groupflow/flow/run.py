@@ -15,7 +15,7 @@ from groupflow.store.given import Claim, Rest
 from groupflow.store.settlements import Complete, Proceed, Settlement
 
 
-class Run:
+class GroupRun:
     """What is left of a run, and what of it is to be told.
 
     Attributes:

@@ -15,14 +15,14 @@ from time import monotonic
 from typing import Protocol
 
 from groupflow.flow.prefetch import AT_ONCE, Asked, Prefetch
-from groupflow.flow.run import Run
+from groupflow.flow.run import GroupRun
 from groupflow.store.given import Claim
 from groupflow.store.settlements import FREED, Settlement
 
 RUN_FOR = 4.0  # seconds that a run goes on at most: half of a lease, as that is by default
 
 
-class Source(Protocol):
+class ClaimSource(Protocol):
     """Where a dispatcher's claims come from: the exchanges with one partition."""
 
     prefetch: Prefetch
@@ -76,14 +76,14 @@ class Slot:
     """Room for one claim."""
 
     name: str  # unique within the daemon and store
-    source: Source
+    source: ClaimSource
     claim: Claim | None = None  # what it holds, as far as workers are concerned
     # To be settled first. It travels in the same exchange as the slot's next claim, or in an
     # earlier one: the store would give a slot whose last claim isn't settled that claim again.
     finished: Settlement | None = None
     is_unsure: bool = False  # a claim was asked for it and the reply was lost: it may hold one
     stays: bool = False  # its claim is no run, and of a group that was settled with it
-    run: Run | None = None  # the run of its claim, where that has several tasks
+    run: GroupRun | None = None  # the run of its claim, where that has several tasks
     lose: Callable[[], None] | None = None  # stops its worker, when the claim is lost
 
     @property
@@ -106,7 +106,7 @@ def is_of(slot: Slot, groups: Set[str] | None) -> bool:
 class Slots:
     """All slots of one session, made when they are needed."""
 
-    def __init__(self, source: Source, pool: str, run_for: float = RUN_FOR) -> None:
+    def __init__(self, source: ClaimSource, pool: str, run_for: float = RUN_FOR) -> None:
         """Slots of one pool's claims, whose runs go on for `run_for` seconds at most."""
         self._source = source
         self._pool = pool
@@ -251,7 +251,7 @@ class Slots:
             slot.claim = claim
             group = claim.task.group
             slot.stays = group is not None and group in settled and not claim.run
-            slot.run = Run(claim.run, self._run_for) if claim.run else None
+            slot.run = GroupRun(claim.run, self._run_for) if claim.run else None
         self.claimed += len(claims)
         for slot in dict.fromkeys((*exchange.settling, *exchange.asking)):
             if slot.claim is None:

@@ -20,11 +20,11 @@ from groupflow.core.task import Task
 from groupflow.core.tracing import Tracing
 from groupflow.crashpoints import crash_point
 from groupflow.flow.batches import Together, together
+from groupflow.flow.byte_semaphore import ByteSemaphore
 from groupflow.flow.dispatcher import Dispatcher
-from groupflow.flow.handling import Failed, Limit, Runner, Runners, failed, traceback_of
-from groupflow.flow.room import Room
+from groupflow.flow.handling import AttemptTimeout, Failed, Runner, Runners, failed, traceback_of
 from groupflow.flow.settling import Ran, settlement_of
-from groupflow.flow.slots import Slot, Source
+from groupflow.flow.slots import ClaimSource, Slot
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Bury, Complete, Release, Retry, Settlement
 
@@ -42,7 +42,7 @@ class Rules:
     max_lost_leases: int = 20  # leases that may be lost with it, by daemons not known to have died
 
 
-class Worker:
+class LocalWorker:
     """Has one attempt at a time."""
 
     def __init__(
@@ -51,10 +51,10 @@ class Worker:
         dispatcher: Dispatcher,
         rules: Rules,
         tracing: Tracing | None = None,
-        room: Room | None = None,
+        room: ByteSemaphore | None = None,
     ) -> None:
         self.name = name  # unique within the pool
-        self._room = room or Room()  # for large bodies, shared by the daemon's workers
+        self._room = room or ByteSemaphore()  # for large bodies, shared by the daemon's workers
         # A running attempt ends by the rules it began with; the newest rules settle its outcome,
         # and run and settle all tasks that wait.
         self.rules = rules
@@ -80,7 +80,7 @@ class Worker:
         return self._slot is not None
 
     @property
-    def source(self) -> Source | None:
+    def source(self) -> ClaimSource | None:
         """The source of the running attempt's claim; ``None`` where none runs."""
         return None if self._slot is None else self._slot.source
 
@@ -250,7 +250,7 @@ class Worker:
         if self._is_cut or not slot.source.holds_lease():
             return None
         seconds = runner.timeout
-        limit = None if seconds is None else Limit(task, seconds)
+        limit = None if seconds is None else AttemptTimeout(task, seconds)
         try:
             if batch and isinstance(runner, Together):
                 return await runner.handle_all(batch)

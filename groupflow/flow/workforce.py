@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 import structlog
 
 from groupflow.core.tracing import Tracing
+from groupflow.flow.byte_semaphore import ByteSemaphore
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.parts import wait_for
-from groupflow.flow.room import Room
-from groupflow.flow.worker import Rules, Worker
+from groupflow.flow.worker import LocalWorker, Rules
 from groupflow.store.envelope import Pool
 
 HAND_BACK = 5.0  # seconds for cancelled handlers to end (a stubborn command is killed after 2)
@@ -38,7 +38,7 @@ class WorkerPool:
         rules: Rules,
         size: int,
         tracing: Tracing | None = None,
-        room: Room | None = None,
+        room: ByteSemaphore | None = None,
     ) -> None:
         """Make the first workers, which run once `start` is called; one exchanger a partition."""
         self.dispatcher = dispatcher
@@ -46,10 +46,10 @@ class WorkerPool:
         self._name = name
         self._rules = rules
         self._tracing = tracing
-        self._room = room or Room()
+        self._room = room or ByteSemaphore()
         self._spawn: Spawn | None = None
         self._wanted: frozenset[str] = frozenset()
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[str, LocalWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.adopt(rules)
         self.resize(size)
@@ -60,7 +60,7 @@ class WorkerPool:
         return len(self._wanted)
 
     @property
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[LocalWorker]:
         """All workers, surplus ones included."""
         return list(self._workers.values())
 
@@ -89,7 +89,7 @@ class WorkerPool:
         self.dispatcher.retire(self._workers.keys() - self._wanted)
         for name in names:
             if name not in self._workers:
-                self._workers[name] = Worker(
+                self._workers[name] = LocalWorker(
                     name, self.dispatcher, self._rules, self._tracing, self._room
                 )
                 self._run(name)
@@ -118,7 +118,7 @@ class Holding:
     def __init__(
         self,
         exchangers: Mapping[Pool, Exchanger],
-        workers: Callable[[], Sequence[Worker]],
+        workers: Callable[[], Sequence[LocalWorker]],
         on_session: Callable[[], None],
     ) -> None:
         """Binds the partition's exchanges, and the workers that may run their claims.
@@ -171,7 +171,7 @@ class Holding:
         for exchanger in self._exchangers.values():
             exchanger.doubt_late_calls()
 
-    def _running(self) -> list[Worker]:
+    def _running(self) -> list[LocalWorker]:
         """The workers that run a claim of this partition."""
         ours = set(self._exchangers.values())
         return [worker for worker in self._workers() if worker.source in ours]
@@ -196,7 +196,7 @@ class Workforce:
         return {name: pool.busy for name, pool in self._pools.items()}
 
     @property
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[LocalWorker]:
         """All workers, surplus ones included."""
         return [worker for pool in self._pools.values() for worker in pool.workers]
 

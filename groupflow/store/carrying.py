@@ -16,7 +16,7 @@ LOOK_EVERY = 10.0  # seconds between two looks at how much memory Redis has
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class CarriedLimits:
     """Bytes that tasks may carry: their stages, contexts, and errors of failed attempts."""
 
     every: int = UNBOUNDED  # all tasks of the store together
@@ -59,13 +59,13 @@ class Carrying:
             max_memory=redis.max_memory,
         )
 
-    async def room(self) -> Room:
+    async def room(self) -> CarriedLimits:
         """The bounds now."""
         if monotonic() - self._looked > LOOK_EVERY:
             await self._look()
         limits = (int(n * CARRIED_SHARE) for n in (self._max_memory, self._redis_has) if n)
         every = min([self._carried_memory, *limits])
-        return Room(every, int(every * self._tenant_share))
+        return CarriedLimits(every, int(every * self._tenant_share))
 
     async def _look(self) -> None:
         self._looked = monotonic()

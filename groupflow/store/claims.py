@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from groupflow.store.carrying import Carrying, Room
+from groupflow.store.carrying import CarriedLimits, Carrying
 from groupflow.store.client import Argument, Call, StoreClient
 from groupflow.store.envelope import Pool
 from groupflow.store.given import NO_STATE, Claim, Rest, claim_of, claims_from
@@ -32,7 +32,7 @@ _CROWDED_OUT = 4  # accepted: an advance for which there was no room, and which 
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExchangeReply:
     """What one exchange brought."""
 
     refused: list[Settlement]  # since their fence is stale
@@ -94,7 +94,9 @@ class Claims:
         """When an answer that was coming was last given more time (monotonic). From any thread."""
         return self._client.extended
 
-    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+    async def exchange(
+        self, settlements: Sequence[Settlement], slots: Sequence[str]
+    ) -> ExchangeReply:
         """Settle what is finished, then claim for the idle slots, in one round trip.
 
         A quarantined task (a task with crashes) comes alone, even if other tasks could be claimed.
@@ -108,13 +110,13 @@ class Claims:
             StoreUnavailable: no answer; all of it or none may have run.
         """
         front: list[Argument] = [self._session.daemon, self._session.shown]
-        room = Room()
+        room = CarriedLimits()
         if self._carrying is not None and any(isinstance(each, Advance) for each in settlements):
             room = await self._carrying.room()
         runs = self._packed_runs
         ordered, calls = calls_of(front, self.pool, settlements, slots, runs=runs, room=room)
         if not calls:
-            return Answer([], [], self._beside_quarantined)
+            return ExchangeReply([], [], self._beside_quarantined)
         # A claim waits for its session behind a server that was replaced.
         epoch = self._session.epoch if self._session.epoch.id else None
         replies = await self._client.run_all(calls, epoch)
@@ -144,11 +146,11 @@ class Claims:
             for each, verdict in judged
             if verdict in (_SUPERSEDED, _CROWDED_OUT) and isinstance(each, Advance)
         ]
-        return Answer(
+        return ExchangeReply(
             refused, claims, self._beside_quarantined, ending, superseded, crowded_out, further
         )
 
-    async def go_on(self, settlement: Complete) -> Answer:
+    async def go_on(self, settlement: Complete) -> ExchangeReply:
         """Complete a task, and claim for its slot again, at the least cost.
 
         Raises:
@@ -158,7 +160,7 @@ class Claims:
             following = await self.hop(settlement)
             if following is not None:
                 self._beside = BESIDE
-                return Answer([], [following], self._beside_quarantined)
+                return ExchangeReply([], [following], self._beside_quarantined)
             self._hops_from = monotonic() + self._beside
             self._beside = min(2 * self._beside, LONGEST)
         return await self.exchange([settlement], [settlement.claim.slot])

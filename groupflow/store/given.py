@@ -15,7 +15,7 @@ from groupflow.store.keys import split_entry
 from groupflow.store.task_state import TaskState
 
 NO_STATE = TaskState()
-Reading: TypeAlias = Callable[[str], Awaitable[tuple[bytes | None, bytes | None]]]
+FetchLargeTask: TypeAlias = Callable[[str], Awaitable[tuple[bytes | None, bytes | None]]]
 """Fetches the envelope and the context of a task, by its id."""
 _ROW = 7  # values a claim
 
@@ -107,7 +107,7 @@ class Claim:
     # its task has no body, no headers, and maybe no context. 0 where it is whole.
     apart: int = 0
     fetched: int = 0  # of these, those that were fetched
-    reads: Reading | None = None  # what fetches them
+    reads: FetchLargeTask | None = None  # what fetches them
 
     async def fetch(self) -> bool:
         """Make it whole. False where its task is gone: another daemon has ended it.
@@ -141,7 +141,7 @@ class Claim:
         return self.run.last_fence or self.fence
 
 
-def claims_from(rows: list[Any], now: int, reads: Reading) -> list[Claim]:
+def claims_from(rows: list[Any], now: int, reads: FetchLargeTask) -> list[Claim]:
     """The claims in a reply, seven values each.
 
     Args:
@@ -152,7 +152,7 @@ def claims_from(rows: list[Any], now: int, reads: Reading) -> list[Claim]:
     return [_claim_from(rows[at : at + _ROW], now, reads) for at in range(0, len(rows), _ROW)]
 
 
-def _claim_from(row: list[Any], now: int, reads: Reading) -> Claim:
+def _claim_from(row: list[Any], now: int, reads: FetchLargeTask) -> Claim:
     slot, fence, entry, raw_group, packed, flat_state, told = row
     task_state = TaskState.of(flat_state) if flat_state else NO_STATE
     group = raw_group.decode() or None

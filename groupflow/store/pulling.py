@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from groupflow.core.errors import PoolFull, SessionLost, StoreUnavailable
 from groupflow.store.carrying import Carrying
-from groupflow.store.claims import Answer, Claims
+from groupflow.store.claims import Claims, ExchangeReply
 from groupflow.store.client import Argument, Call, StoreClient
 from groupflow.store.clock import microseconds, seconds
 from groupflow.store.enqueue import CARRIED, TRIES
@@ -65,7 +65,7 @@ def puller_of(daemon: str) -> tuple[str, str] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldSlot:
     """A slot of a worker's that holds a claim."""
 
     slot: str
@@ -89,7 +89,7 @@ class Poll:
     session: Session | None  # None where it has none, and was not to get one
     now: float  # Unix seconds by Redis's clock
     lease_until: float  # the same clock
-    held: dict[int, Held]  # by fence
+    held: dict[int, HeldSlot]  # by fence
     settled: frozenset[int]  # fences that its slots settled last
     heads: list[Head]  # the best first
 
@@ -189,7 +189,7 @@ class Pulling:
         """Settle claims; those whose fence is stale are returned. See `exchange`."""
         return (await self.exchange(poll, settlements)).refused
 
-    async def exchange(self, poll: Poll, settlements: Sequence[Settlement]) -> Answer:
+    async def exchange(self, poll: Poll, settlements: Sequence[Settlement]) -> ExchangeReply:
         """Settle claims; the answer says which of them are stale, and which there was no room for.
 
         Raises:
@@ -333,13 +333,13 @@ def _session_of(poll: Poll) -> Session:
     return poll.session
 
 
-def _slots(flat: Sequence[bytes]) -> tuple[dict[int, Held], frozenset[int]]:
+def _slots(flat: Sequence[bytes]) -> tuple[dict[int, HeldSlot], frozenset[int]]:
     """The claims in a worker's checkpoints, and the fences that each slot settled last."""
-    held, settled = dict[int, Held](), set[int]()
+    held, settled = dict[int, HeldSlot](), set[int]()
     for slot, checkpoint in zip(flat[::2], flat[1::2], strict=True):
         if checkpoint[0] == _LIVE:
             fence, since, entry, _ = split_checkpoint(checkpoint)
-            held[fence] = Held(slot.decode(), fence, seconds(since), entry)
+            held[fence] = HeldSlot(slot.decode(), fence, seconds(since), entry)
             settled.add(int(checkpoint[_NUMBER : _NUMBER + 16]))
         elif checkpoint[0] == _SETTLED:
             settled.add(int(checkpoint[1:_NUMBER]))

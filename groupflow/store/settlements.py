@@ -10,7 +10,7 @@ import orjson
 
 from groupflow.core.outcome import Scope
 from groupflow.core.policy import Standing
-from groupflow.store.carrying import Room
+from groupflow.store.carrying import CarriedLimits
 from groupflow.store.client import Argument, Call
 from groupflow.store.clock import microseconds
 from groupflow.store.enqueue import REJECTED
@@ -115,7 +115,7 @@ def calls_of(
     slots: Sequence[str],
     *,
     runs: bytes = b"",
-    room: Room = Room(),  # noqa: B008  it never changes
+    room: CarriedLimits = CarriedLimits(),  # noqa: B008  it never changes
 ) -> tuple[list[Settlement], list[Call]]:
     """The script calls that write some settlements, then claim for some slots.
 
@@ -178,7 +178,7 @@ def _exchange(  # noqa: PLR0917  what the script takes, in its order
     return Verb.EXCHANGE, [*arguments, *slots]
 
 
-def _single(settlement: Retry | Advance | Bury, room: Room) -> tuple[Verb, list[Argument]]:
+def _single(settlement: Retry | Advance | Bury, room: CarriedLimits) -> tuple[Verb, list[Argument]]:
     match settlement:
         case Retry(claim, after, errors, standing, scope):
             attempt, delay = claim.task.attempt + 1, microseconds(after)

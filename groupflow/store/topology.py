@@ -243,15 +243,15 @@ def address_in(url: str) -> tuple[str, int]:
     return parts.hostname or "localhost", parts.port or 0
 
 
-def _shown(address: Address) -> str:
+def _shown(address: HostAndPort) -> str:
     return f"{address[0]}:{address[1]}"
 
 
-Address = tuple[str, int]
-Ask = Callable[[str, float], Awaitable[Address]]
+HostAndPort = tuple[str, int]
+AskNode = Callable[[str, float], Awaitable[HostAndPort]]
 
 
-async def most_say(nodes: Sequence[str], ask: Ask, timeout: float) -> Address:
+async def most_say(nodes: Sequence[str], ask: AskNode, timeout: float) -> HostAndPort:
     """Ask all nodes at once where to go, and believe most of those that answer.
 
     More than half of all decide at once. Else those that answer within a moment of the first do,
@@ -269,7 +269,7 @@ async def most_say(nodes: Sequence[str], ask: Ask, timeout: float) -> Address:
     """
     until = monotonic() + timeout
     asking = {asyncio.ensure_future(ask(node, timeout)) for node in nodes}
-    votes: Counter[Address] = Counter()
+    votes: Counter[HostAndPort] = Counter()
     refusals: list[BaseException] = []
     try:
         while asking:

@@ -28,7 +28,7 @@ from groupflow.flow.counting import count_batch, count_exchange
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.python_handlers import PythonRunners
-from groupflow.flow.worker import Rules, Worker
+from groupflow.flow.worker import LocalWorker, Rules
 from groupflow.servers import RedisServer
 from groupflow.settings.model import Settings
 from groupflow.store.claims import Claims
@@ -83,7 +83,7 @@ async def _drain(client: StoreClient, session: Session, app: App, done: Callable
     exchanger = Exchanger(dispatcher, Claims(client, session, "grouped"))
     with ThreadPoolExecutor(1) as threads:
         rules = Rules(PythonRunners(app, threads), Settings().policies(), 3)
-        workers = [Worker(f"grouped-{n}", dispatcher, rules) for n in range(WORKERS)]
+        workers = [LocalWorker(f"grouped-{n}", dispatcher, rules) for n in range(WORKERS)]
         serving = asyncio.create_task(exchanger.run())
         running = [asyncio.create_task(each.run()) for each in workers]
         began = process_time()

@@ -11,7 +11,7 @@ from groupflow.core.errors import StoreUnavailable
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.slots import Slot
-from groupflow.store.claims import Answer, Claims
+from groupflow.store.claims import Claims, ExchangeReply
 from groupflow.store.envelope import Pool
 from groupflow.store.settlements import Complete, Settlement
 from tests.deadlines import deadline
@@ -26,7 +26,9 @@ class ListedClaims(Claims):
         self.exchanges: list[tuple[set[str], list[str], set[str]]] = []
         self.lose: set[int] = set()
 
-    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+    async def exchange(
+        self, settlements: Sequence[Settlement], slots: Sequence[str]
+    ) -> ExchangeReply:
         number = len(self.exchanges)
         self.exchanges.append(({each.claim.slot for each in settlements}, list(slots), set()))
         answer = await super().exchange(settlements, slots)

@@ -12,10 +12,10 @@ from groupflow.core.errors import StoreUnavailable
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.python_handlers import PythonRunners
-from groupflow.flow.worker import Rules, Worker
+from groupflow.flow.worker import LocalWorker, Rules
 from groupflow.settings.model import RetryDefaults, Settings
 from groupflow.settings.rules import GroupRule
-from groupflow.store.claims import Answer, Claims
+from groupflow.store.claims import Claims, ExchangeReply
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Proceed, Settlement
 from tests.deadlines import deadline
@@ -36,7 +36,9 @@ class HotClaims(Claims):
         self.behind: list[int] = []  # how many tasks a run had in hand, each time that one was told
         self.meanwhile: Callable[[], None] = lambda: None
 
-    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+    async def exchange(
+        self, settlements: Sequence[Settlement], slots: Sequence[str]
+    ) -> ExchangeReply:
         self.exchanged += 1
         number = self.exchanged
         answer = await super().exchange(settlements, slots)
@@ -74,7 +76,7 @@ class Crew:
         self.exchanger.adopt(settings.policies().runs)
         self.threads = ThreadPoolExecutor(1)
         rules = Rules(PythonRunners(app, self.threads), settings.policies(), 3)
-        self.workers = [Worker(f"w-{n}", self.dispatcher, rules) for n in range(count)]
+        self.workers = [LocalWorker(f"w-{n}", self.dispatcher, rules) for n in range(count)]
         self.running: list[asyncio.Task[None]] = []
 
     async def until(self, condition: Callable[[], bool]) -> None:

@@ -10,7 +10,7 @@ from groupflow.core.task import Task
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.slots import Slot
-from groupflow.store.claims import Answer, Claims
+from groupflow.store.claims import Claims, ExchangeReply
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Settlement
 
@@ -36,7 +36,9 @@ class Store(Claims):
     def extended(self) -> float:
         return self.heard
 
-    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+    async def exchange(
+        self, settlements: Sequence[Settlement], slots: Sequence[str]
+    ) -> ExchangeReply:
         self.calls.append(([each.claim.slot for each in settlements], list(slots)))
         number = len(self.calls)
         self.called.set()
@@ -46,7 +48,7 @@ class Store(Claims):
             raise self.errors[number]
         given = list(slots)[: self.left]
         self.left -= len(given)
-        return Answer(
+        return ExchangeReply(
             [each for each in settlements if each.claim.slot in self.refuse],
             [self.claim(slot) for slot in given],
             self.beside_quarantined,

@@ -17,7 +17,7 @@ from groupflow.core.measures import IntakeMeasures
 from groupflow.flow import intake as module
 from groupflow.flow.admission import Admission
 from groupflow.flow.backpressure import Backpressure
-from groupflow.flow.entrance import Entrance, Gate
+from groupflow.flow.entrance import Entrance, PartitionEntrance
 from groupflow.flow.intake import Intake
 from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.rules import GroupRule
@@ -71,7 +71,13 @@ class World(Enqueuer, Backpressure):
             Settings(rabbitmq=section),
             "d1",
             Admission(rules, max_body=10**8, step_aside=frozenset()),
-            Entrance([Gate(self, self, lambda pools: self.steps.append(f"wake {sorted(pools)}"))]),
+            Entrance(
+                [
+                    PartitionEntrance(
+                        self, self, lambda pools: self.steps.append(f"wake {sorted(pools)}")
+                    )
+                ]
+            ),
             measures=self.measures,
         )
         world = self

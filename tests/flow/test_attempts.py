@@ -20,7 +20,7 @@ from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.handling import LATE, STUCK_LOOK, Failed
 from groupflow.flow.prefetch import Prefetch
 from groupflow.flow.slots import Slot
-from groupflow.flow.worker import Rules, Worker
+from groupflow.flow.worker import LocalWorker, Rules
 from groupflow.settings.model import Settings
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Bury, Complete, Release, Retry, Settlement
@@ -109,8 +109,8 @@ def task(id_: str, **facts: Any) -> Task:
     return Task(id_, **{"type": "t", **facts})
 
 
-def worker_of(dispatcher: Dispatcher, runner: Function, tracing: Any = None) -> Worker:
-    return Worker("w", dispatcher, Rules(runner, Settings().policies(), 3, "d1"), tracing)
+def worker_of(dispatcher: Dispatcher, runner: Function, tracing: Any = None) -> LocalWorker:
+    return LocalWorker("w", dispatcher, Rules(runner, Settings().policies(), 3, "d1"), tracing)
 
 
 async def _done(_: Task) -> Outcome:
@@ -406,7 +406,7 @@ async def timers(monkeypatch: pytest.MonkeyPatch) -> Timers:
     return timers
 
 
-async def _stubborn(dispatcher: Script, may_end: asyncio.Event) -> tuple[Worker, list[str]]:
+async def _stubborn(dispatcher: Script, may_end: asyncio.Event) -> tuple[LocalWorker, list[str]]:
     cut: list[str] = []
 
     async def handle(each: Task) -> Outcome:

@@ -9,7 +9,7 @@ import pytest
 
 from groupflow.core.errors import StoreFull, StoreUnavailable
 from groupflow.flow.backpressure import Backpressure
-from groupflow.flow.entrance import Entrance, Gate
+from groupflow.flow.entrance import Entrance, PartitionEntrance
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 from groupflow.store.partitions import partition_of
 from tests.store.bench import arrival
@@ -57,7 +57,9 @@ class World:
         self.partitions = [Partition() for _ in range(GATES)]
         self.entrance = Entrance(
             [
-                Gate(cast(Enqueuer, p), cast(Backpressure, p), cast(Any, p.woken.append))
+                PartitionEntrance(
+                    cast(Enqueuer, p), cast(Backpressure, p), cast(Any, p.woken.append)
+                )
                 for p in self.partitions
             ]
         )

@@ -18,7 +18,7 @@ from groupflow.flow.slots import Exchange, Slot, Slots
 from groupflow.flow.workforce import Holding
 from groupflow.operate.groups import Groups
 from groupflow.servers import RedisServer
-from groupflow.store.claims import Answer, Claims
+from groupflow.store.claims import Claims, ExchangeReply
 from groupflow.store.settlements import Complete, Settlement
 from tests.flow.dispatchers import (
     ListedClaims,
@@ -272,7 +272,9 @@ class HeldClaims(ListedClaims):
         self.go = asyncio.Event()
         self.held = 0
 
-    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+    async def exchange(
+        self, settlements: Sequence[Settlement], slots: Sequence[str]
+    ) -> ExchangeReply:
         answer = await super().exchange(settlements, slots)
         self.held += 1
         await self.go.wait()

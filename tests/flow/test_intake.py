@@ -18,7 +18,7 @@ from groupflow.broker.consumer import Delivery
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.flow.admission import Admission
 from groupflow.flow.backpressure import Backpressure
-from groupflow.flow.entrance import Entrance, Gate
+from groupflow.flow.entrance import Entrance, PartitionEntrance
 from groupflow.flow.intake import LARGE_BODY, TURN_BYTES, Intake
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.tasks import find_task
@@ -49,7 +49,7 @@ def intake_of(
 ) -> Intake:
     admission = Admission(SETTINGS.router(), max_body=10**8, step_aside=frozenset())
     section = RabbitMQ(url=SecretUrl(url), queue=queue, max_in_flight=max_in_flight)
-    entrance = Entrance([Gate(Enqueuer(client), backpressure)])
+    entrance = Entrance([PartitionEntrance(Enqueuer(client), backpressure)])
     return Intake(Settings(rabbitmq=section), "test", admission, entrance)
 
 

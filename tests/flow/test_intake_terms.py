@@ -13,7 +13,7 @@ from groupflow.broker import topology
 from groupflow.broker.topology import Presence
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable, StoreFull, StoreUnavailable
 from groupflow.flow import intake as module
-from groupflow.flow.intake import BATCH, BATCH_BYTES, PAUSE_LOOK, TURN_BYTES, Source
+from groupflow.flow.intake import BATCH, BATCH_BYTES, PAUSE_LOOK, TURN_BYTES, IntakeQueue
 from groupflow.settings.model import RabbitMQ
 from groupflow.store.enqueue import Arrival, Enqueued
 from tests.deadlines import deadline
@@ -311,7 +311,7 @@ async def test_nothing_is_handed_over_that_is_not_held(world: World) -> None:
 
 async def test_an_undeclared_queue_is_over_when_it_is_gone(world: World) -> None:
     """One that another number of partitions has left."""
-    world.intake._source = Source("jobs.7")
+    world.intake._source = IntakeQueue("jobs.7")
     world.intake.queue = "jobs.7"
     world.intake.state.set("", queue="others")
     world.terms = [[]]
@@ -329,7 +329,7 @@ async def test_what_leads_to_a_partition_is_declared_each_time(world: World) -> 
         world.steps.append("ensure")
 
     world.presence = Presence.THERE
-    world.intake._source = Source("jobs", declare=topology.declare, ensure=ensure)  # type: ignore[arg-type]
+    world.intake._source = IntakeQueue("jobs", declare=topology.declare, ensure=ensure)  # type: ignore[arg-type]
     world.terms = [[], []]
     await world.run_terms()
     assert world.steps.count("ensure") == 2
@@ -338,5 +338,5 @@ async def test_what_leads_to_a_partition_is_declared_each_time(world: World) -> 
 
 def test_queues_share_what_may_be_in_flight() -> None:
     section = RabbitMQ(max_in_flight=1000)
-    assert Source("jobs").held(section) == 1000
-    assert Source("jobs.0", among=4).held(section) == 250
+    assert IntakeQueue("jobs").held(section) == 1000
+    assert IntakeQueue("jobs.0", among=4).held(section) == 250

@@ -14,7 +14,7 @@ from groupflow.flow import slots as slots_module
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.prefetch import AT_ONCE
-from groupflow.store.claims import Answer
+from groupflow.store.claims import ExchangeReply
 from groupflow.store.settlements import Complete, Settlement
 from tests.deadlines import deadline
 from tests.flow.dispatchers import (
@@ -34,7 +34,9 @@ class NarrowClaims(ListedClaims):
         super().__init__(daemon)
         self.fits = fits
 
-    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+    async def exchange(
+        self, settlements: Sequence[Settlement], slots: Sequence[str]
+    ) -> ExchangeReply:
         answer = await super().exchange(settlements, slots)
         if len(answer.claims) > self.fits:
             raise StoreUnavailable("its body didn't come in time")
@@ -191,7 +193,9 @@ class AwayClaims(ListedClaims):
         super().__init__(daemon)
         self.tried = asyncio.Semaphore(0)
 
-    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+    async def exchange(
+        self, settlements: Sequence[Settlement], slots: Sequence[str]
+    ) -> ExchangeReply:
         if not (settlements or slots):
             return await super().exchange(settlements, slots)
         self.tried.release()
@@ -230,7 +234,9 @@ async def test_an_exchange_whose_answer_is_coming_does_not_stand_still(bench: Be
         extended = 0.0
         sent, may_come = asyncio.Event(), asyncio.Event()
 
-        async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+        async def exchange(
+            self, settlements: Sequence[Settlement], slots: Sequence[str]
+        ) -> ExchangeReply:
             self.sent.set()
             await self.may_come.wait()
             return await super().exchange(settlements, slots)

@@ -14,7 +14,7 @@ from groupflow.core.task import Task
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.slots import Slot
-from groupflow.store.claims import Answer, Claims
+from groupflow.store.claims import Claims, ExchangeReply
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Order
 from groupflow.store.settlements import Complete, Release, Settlement
@@ -49,7 +49,9 @@ class Backlog:
             if isinstance(each, Release):
                 self.arrivals.insert(0, each.claim.task.enqueued_at)
 
-    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+    async def exchange(
+        self, settlements: Sequence[Settlement], slots: Sequence[str]
+    ) -> ExchangeReply:
         self.exchanges += bool(settlements or slots)
         if slots:
             self.asked.append(len(slots))
@@ -66,7 +68,7 @@ class Backlog:
                     id=f"{self.name}{at}", type="t", group=None, body=b"", enqueued_at=at
                 )
                 claims.append(Claim(slot, 1, b"", task, None))
-        return Answer([], claims)
+        return ExchangeReply([], claims)
 
 
 class Groups(Backlog):

@@ -21,11 +21,11 @@ from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.handling import Failed
 from groupflow.flow.python_handlers import PythonRunner, PythonRunners
-from groupflow.flow.worker import Rules, Worker
+from groupflow.flow.worker import LocalWorker, Rules
 from groupflow.settings.model import RetryDefaults, Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.store import settlements
-from groupflow.store.claims import Answer, Claims
+from groupflow.store.claims import Claims, ExchangeReply
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.settlements import Bury, Complete, Release, Settlement
@@ -41,7 +41,9 @@ class WatchedClaims(Claims):
         self.settled: list[Settlement] = []
         self.changed = asyncio.Condition()
 
-    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+    async def exchange(
+        self, settlements: Sequence[Settlement], slots: Sequence[str]
+    ) -> ExchangeReply:
         answer = await super().exchange(settlements, slots)
         async with self.changed:
             self.settled += [each for each in settlements if each not in answer.refused]
@@ -62,7 +64,7 @@ class Running:
 
     daemon: Daemon
     claims: WatchedClaims
-    workers: list[Worker]
+    workers: list[LocalWorker]
 
 
 @asynccontextmanager
@@ -86,7 +88,7 @@ async def working(
         dispatcher = Dispatcher()
         exchanger = Exchanger(dispatcher, claims, holds)
         rules = Rules(PythonRunners(app, threads), settings.policies(), max_crashes)
-        workers = [Worker(f"w-{n}", dispatcher, rules) for n in range(count)]
+        workers = [LocalWorker(f"w-{n}", dispatcher, rules) for n in range(count)]
         running = [asyncio.create_task(each.run()) for each in workers]
         serving = asyncio.create_task(exchanger.run())
         try:

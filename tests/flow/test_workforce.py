@@ -14,8 +14,8 @@ from groupflow.flow import workforce as module
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.handling import Runners
-from groupflow.flow.slots import Source
-from groupflow.flow.worker import Rules, Worker
+from groupflow.flow.slots import ClaimSource
+from groupflow.flow.worker import LocalWorker, Rules
 from groupflow.flow.workforce import Holding, WorkerPool, Workforce
 from groupflow.store.envelope import Pool
 
@@ -27,7 +27,7 @@ def _rules(daemon: str) -> Rules:
 RULES, OTHERS = _rules("one"), _rules("another")
 
 
-class Acting(Worker):
+class Acting(LocalWorker):
     """A worker that runs until it is told to end, and notes what it is told."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Acting(Worker):
         self.heard: list[str] = []
         self.runs = 0
         self.busy = False
-        self.runs_of: Source | None = None
+        self.runs_of: ClaimSource | None = None
         self.may_end = asyncio.Event()
 
     @property
@@ -45,7 +45,7 @@ class Acting(Worker):
         return self.busy
 
     @property
-    def source(self) -> Source | None:
+    def source(self) -> ClaimSource | None:
         return self.runs_of
 
     def names_of(self, attempt: asyncio.Task[Any]) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class World:
 
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(module, "Worker", Acting)
+    monkeypatch.setattr(module, "LocalWorker", Acting)
     world = World()
     try:
         yield world
@@ -251,10 +251,10 @@ async def test_what_becomes_of_the_lease_reaches_all_that_run_under_it(world: Wo
     def heard() -> list[list[str]]:
         return [worker.heard for worker in world.workers if worker.runs_of is not None]
 
-    other = cast(Source, Exchanges("plain"))  # of another partition
+    other = cast(ClaimSource, Exchanges("plain"))  # of another partition
     places = [*world.exchanges.values(), other, None]
     for worker, place in zip(world.workers, places, strict=False):
-        worker.runs_of = cast(Source, place)
+        worker.runs_of = cast(ClaimSource, place)
     world.holding.lease_ended()
     assert heard() == [["hand back"], ["hand back"], []]
     world.holding.session_lost()

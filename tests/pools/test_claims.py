@@ -12,7 +12,7 @@ import pytest
 
 from groupflow.operate.tasks import find_task
 from groupflow.pools import pullers
-from groupflow.store.claims import Answer
+from groupflow.store.claims import ExchangeReply
 from groupflow.store.enqueue import Arrival
 from groupflow.store.pulling import Poll, Pulling
 from groupflow.store.settlements import Settlement
@@ -76,7 +76,9 @@ async def test_large_bodies_are_settled_a_few_at_a_time(
     """Redis frees each body while the script goes on, and nobody else is answered meanwhile."""
     written, exchange = list[int](), Pulling.exchange
 
-    async def counted(store: Pulling, poll: Poll, settlements: Sequence[Settlement]) -> Answer:
+    async def counted(
+        store: Pulling, poll: Poll, settlements: Sequence[Settlement]
+    ) -> ExchangeReply:
         written.append(len(settlements))
         return await exchange(store, poll, settlements)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from groupflow.broker.consumer import Consumer, Delivery
 from groupflow.core.errors import GroupflowError
-from groupflow.flow.entrance import Batch, Gate
+from groupflow.flow.entrance import Batch, PartitionEntrance
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 from groupflow.store.replica_wait import ReplicaWait
 from tests.simulation.damaging import Damage, Hits, Replaced
@@ -33,7 +33,7 @@ def _ack_beyond(sound: Any, hits: Hits) -> Any:
 
 
 def _unwritten_is_written(sound: Any, hits: Hits) -> Any:
-    async def enqueue(self: Gate, arrivals: Sequence[Arrival]) -> Enqueued:
+    async def enqueue(self: PartitionEntrance, arrivals: Sequence[Arrival]) -> Enqueued:
         try:
             found: Enqueued = await sound(self, arrivals)
         except GroupflowError:
@@ -45,7 +45,9 @@ def _unwritten_is_written(sound: Any, hits: Hits) -> Any:
 
 
 def _reversed_batch(sound: Any, hits: Hits) -> Any:
-    def __init__(self: Batch, gates: Sequence[Gate], arrivals: Sequence[Arrival]) -> None:  # noqa: N807
+    def __init__(  # noqa: N807
+        self: Batch, gates: Sequence[PartitionEntrance], arrivals: Sequence[Arrival]
+    ) -> None:
         hits.hit()
         sound(self, gates, arrivals[::-1])
 
@@ -53,7 +55,9 @@ def _reversed_batch(sound: Any, hits: Hits) -> Any:
 
 
 def _first_of_batch_lost(sound: Any, hits: Hits) -> Any:
-    def __init__(self: Batch, gates: Sequence[Gate], arrivals: Sequence[Arrival]) -> None:  # noqa: N807
+    def __init__(  # noqa: N807
+        self: Batch, gates: Sequence[PartitionEntrance], arrivals: Sequence[Arrival]
+    ) -> None:
         hits.hit(len(arrivals) > 3)
         sound(self, gates, arrivals[1:] if len(arrivals) > 3 else arrivals)
 
@@ -99,7 +103,7 @@ OF_INTAKE: tuple[Damage, ...] = (
     Replaced(
         "unwritten-acked",
         "a batch is acked though Redis gave no answer",
-        Gate,
+        PartitionEntrance,
         "enqueue",
         _unwritten_is_written,
     ),

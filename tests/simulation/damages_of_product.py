@@ -9,9 +9,9 @@ from groupflow.core.errors import SessionReplaced, StoreUnavailable
 from groupflow.core.outcome import Done
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.python_handlers import PythonBatchRunner, PythonRunner
-from groupflow.flow.run import Run
+from groupflow.flow.run import GroupRun
 from groupflow.flow.slots import Exchange, Slots
-from groupflow.flow.worker import Worker
+from groupflow.flow.worker import LocalWorker
 from groupflow.flow.workforce import Holding
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
@@ -137,7 +137,7 @@ def _answer_lost(sound: Any, hits: Hits) -> Any:
 
 
 def _claim_doubled(sound: Any, hits: Hits) -> Any:
-    async def _work(self: Worker, slot: Any) -> Any:
+    async def _work(self: LocalWorker, slot: Any) -> Any:
         hits.hit()
         if hits.number % 9 == 0:
             await sound(self, slot)
@@ -155,7 +155,7 @@ def _told_as_done(sound: Any, hits: Hits) -> Any:
 
 
 def _run_out_of_order(sound: Any, hits: Hits) -> Any:
-    def next_(self: Run, done: Any) -> Any:
+    def next_(self: GroupRun, done: Any) -> Any:
         found = sound(self, done)
         hits.hit()
         self._done.reverse()
@@ -165,7 +165,7 @@ def _run_out_of_order(sound: Any, hits: Hits) -> Any:
 
 
 def _run_skips(sound: Any, hits: Hits) -> Any:
-    def next_(self: Run, done: Any) -> Any:
+    def next_(self: GroupRun, done: Any) -> Any:
         found = sound(self, done)
         if self._behind > 0:
             hits.hit()
@@ -176,7 +176,7 @@ def _run_skips(sound: Any, hits: Hits) -> Any:
 
 
 def _hand_back_is_done(sound: Any, hits: Hits) -> Any:
-    async def _handle(self: Worker, *args: Any) -> Any:
+    async def _handle(self: LocalWorker, *args: Any) -> Any:
         found = await sound(self, *args)
         if found is None:
             hits.hit()
@@ -296,7 +296,11 @@ OF_PRODUCT: tuple[Damage, ...] = (
         "claim-dropped", "a claim that was given is forgotten", Claims, "exchange", _answer_lost
     ),
     Replaced(
-        "run-twice", "a task's handler runs twice under one claim", Worker, "_work", _claim_doubled
+        "run-twice",
+        "a task's handler runs twice under one claim",
+        LocalWorker,
+        "_work",
+        _claim_doubled,
     ),
     Replaced(
         "settled-partly",
@@ -308,15 +312,15 @@ OF_PRODUCT: tuple[Damage, ...] = (
     Replaced(
         "run-reversed",
         "what a run has done is told in reverse order",
-        Run,
+        GroupRun,
         "next",
         _run_out_of_order,
     ),
-    Replaced("run-skips", "a run skips a task", Run, "next", _run_skips),
+    Replaced("run-skips", "a run skips a task", GroupRun, "next", _run_skips),
     Replaced(
         "cut-is-done",
         "an attempt that was cut off counts as done",
-        Worker,
+        LocalWorker,
         "_handle",
         _hand_back_is_done,
     ),

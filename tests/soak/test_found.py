@@ -17,10 +17,10 @@ from groupflow.core.errors import BrokerUnavailable
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.python_handlers import PythonRunners
-from groupflow.flow.worker import Rules, Worker
+from groupflow.flow.worker import LocalWorker, Rules
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
-from groupflow.store.claims import Answer, Claims
+from groupflow.store.claims import Claims, ExchangeReply
 from groupflow.store.settlements import Settlement
 from tests.deadlines import deadline
 from tests.store.bench import Bench, Daemon, arrival
@@ -84,7 +84,9 @@ class _SleepsOverReply(Claims):
         self.holds_lease = True
         self.was_settled = asyncio.Event()
 
-    async def exchange(self, settlements: Sequence[Settlement], slots: Sequence[str]) -> Answer:
+    async def exchange(
+        self, settlements: Sequence[Settlement], slots: Sequence[str]
+    ) -> ExchangeReply:
         answer = await super().exchange(settlements, slots)
         if answer.claims and not self.was_settled.is_set():
             self.holds_lease = False
@@ -145,7 +147,7 @@ async def test_an_attempt_that_was_slept_over_is_not_begun(redis_server: RedisSe
         exchanger = Exchanger(dispatcher, claims, lambda: lease["holds"])
         with ThreadPoolExecutor(1) as threads:
             rules = Rules(PythonRunners(app, threads), Settings().policies(), 3)
-            work = [Worker(f"w-{n}", dispatcher, rules).run() for n in range(2)]
+            work = [LocalWorker(f"w-{n}", dispatcher, rules).run() for n in range(2)]
             running = [asyncio.create_task(each) for each in (*work, exchanger.run())]
             async with asyncio.timeout(deadline()):
                 while not began or bench.lane("b") != ["b1"]:

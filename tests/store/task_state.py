@@ -13,7 +13,7 @@ from typing import Any, Literal
 from groupflow.operate.dead import DeadLetters, DeadStory
 from groupflow.operate.groups import Groups, Why
 from groupflow.operate.tasks import Found, find_task
-from groupflow.store.carrying import Carrying, Room
+from groupflow.store.carrying import CarriedLimits, Carrying
 from groupflow.store.envelope import Pool
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
@@ -31,9 +31,9 @@ class Bounded(Carrying):
     """Room for so many bytes."""
 
     def __init__(self, every: int, tenant: int) -> None:
-        self._room = Room(every, tenant)
+        self._room = CarriedLimits(every, tenant)
 
-    async def room(self) -> Room:
+    async def room(self) -> CarriedLimits:
         return self._room
 
 

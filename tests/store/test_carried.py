@@ -12,7 +12,7 @@ import pytest
 
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.tasks import Tasks, find_task
-from groupflow.store.carrying import CARRIED_SHARE, Carrying, Room
+from groupflow.store.carrying import CARRIED_SHARE, CarriedLimits, Carrying
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival
 from groupflow.store.given import Claim
@@ -233,9 +233,9 @@ class TestRoom:
         client: StoreClient = bench.client
         wide = Carrying(client, carried_memory=10**9, tenant_share=0.5, max_memory=4000)
         share = int(4000 * CARRIED_SHARE)
-        assert await wide.room() == Room(share, share // 2)
+        assert await wide.room() == CarriedLimits(share, share // 2)
         tight = Carrying(client, carried_memory=100, tenant_share=0.25)
-        assert await tight.room() == Room(100, 25)
+        assert await tight.room() == CarriedLimits(100, 25)
 
     async def test_a_failed_attempt_travels_with_its_advance(self, shop: Bench) -> None:
         """One call decides: there is nothing in between for a crash to hit."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from groupflow.flow.run import Run
+from groupflow.flow.run import GroupRun
 from groupflow.store import given
 from groupflow.store.envelope import Envelope
 from groupflow.store.given import NO_REST, Rest
@@ -64,7 +64,7 @@ def test_of_nothing_there_is_nothing() -> None:
 def test_a_run_reads_each_once_at_its_turn_or_when_it_tells(reads: list[str]) -> None:
     [before], rest = rest_of(1), rest_of(5)
     reads.clear()
-    run = Run(rest, 60.0)
+    run = GroupRun(rest, 60.0)
     claim = run.next(before)
     assert reads == ["t0"]
     run.tell(claim)

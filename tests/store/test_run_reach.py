@@ -9,7 +9,7 @@ import pytest
 from groupflow.core.limits import Limit, Limits
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.tasks import Tasks
-from groupflow.store.claims import Answer
+from groupflow.store.claims import ExchangeReply
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Proceed, Retry
 from tests.store.bench import Bench, Daemon, arrival, ids
@@ -27,7 +27,7 @@ async def run_of(shop: Bench, number: int = 12) -> tuple[Daemon, list[Claim]]:
     return daemon, [claim, *claim.run]
 
 
-async def tell(daemon: Daemon, run: Sequence[Claim], done: int, more: int = RUN) -> Answer:
+async def tell(daemon: Daemon, run: Sequence[Claim], done: int, more: int = RUN) -> ExchangeReply:
     """So many of a run are done, and it goes on, with more if that may be."""
     settled = [Complete(each) for each in run[:done]]
     behind = run[done + 1 :]
@@ -37,7 +37,7 @@ async def tell(daemon: Daemon, run: Sequence[Claim], done: int, more: int = RUN)
     return answer
 
 
-def further(answer: Answer) -> list[Claim]:
+def further(answer: ExchangeReply) -> list[Claim]:
     """What the run of the first worker has more."""
     return list(answer.further.get("w1", ()))
 

@@ -14,7 +14,7 @@ from groupflow.core.errors import StoreUnavailable
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
-from groupflow.store.topology import Address, Ask, Nodes, most_say
+from groupflow.store.topology import AskNode, HostAndPort, Nodes, most_say
 from tests.clusters import begin_move, end_move, move_keys
 from tests.deadlines import deadline
 from tests.servers.replicated import RedisCluster, WatchedRedis, command, until
@@ -35,10 +35,10 @@ async def enqueue(client: StoreClient, id_: str) -> None:
                 return
 
 
-def saying(**nodes: Address | Exception | None) -> Ask:
+def saying(**nodes: HostAndPort | Exception | None) -> AskNode:
     """Nodes that say where to go, that can't, or that say nothing."""
 
-    async def ask(node: str, timeout: float) -> Address:
+    async def ask(node: str, timeout: float) -> HostAndPort:
         said = nodes[node]
         if said is None:
             return await asyncio.Future()
@@ -61,7 +61,7 @@ class TestMostSay:
         ],
     )
     async def test_most_are_believed(
-        self, nodes: dict[str, Address | Exception | None], where: Address
+        self, nodes: dict[str, HostAndPort | Exception | None], where: HostAndPort
     ) -> None:
         assert await most_say(list(nodes), saying(**nodes), deadline()) == where
 
@@ -75,7 +75,7 @@ class TestMostSay:
         ],
     )
     async def test_where_no_server_can_tell_the_weightiest_reason_is_told(
-        self, nodes: dict[str, Address | Exception | None], error: type[Exception]
+        self, nodes: dict[str, HostAndPort | Exception | None], error: type[Exception]
     ) -> None:
         with pytest.raises(error):
             await most_say(list(nodes), saying(**nodes), 0.1)

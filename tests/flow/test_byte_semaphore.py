@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from groupflow.flow.room import Room
+from groupflow.flow.byte_semaphore import ByteSemaphore
 from tests.deadlines import deadline
 
 
-async def hold(room: Room, size: int, held: list[int], go: asyncio.Event) -> None:
+async def hold(room: ByteSemaphore, size: int, held: list[int], go: asyncio.Event) -> None:
     async with room.taken(size):
         held.append(size)
         await go.wait()
@@ -21,7 +21,7 @@ async def settled() -> None:
 
 
 async def test_no_more_than_there_is_and_in_turn() -> None:
-    room, held = Room(10), list[int]()
+    room, held = ByteSemaphore(10), list[int]()
     events = [asyncio.Event() for _ in range(4)]
     work = [
         asyncio.create_task(hold(room, size, held, event))
@@ -42,7 +42,7 @@ async def test_no_more_than_there_is_and_in_turn() -> None:
 
 
 async def test_one_that_is_larger_than_all_there_is_is_held_alone() -> None:
-    room, held = Room(10), list[int]()
+    room, held = ByteSemaphore(10), list[int]()
     first, second = asyncio.Event(), asyncio.Event()
     work = [
         asyncio.create_task(hold(room, 1, held, first)),
@@ -58,7 +58,7 @@ async def test_one_that_is_larger_than_all_there_is_is_held_alone() -> None:
 
 
 async def test_who_gives_up_waiting_leaves_its_room_to_others() -> None:
-    room, held, go = Room(10), list[int](), asyncio.Event()
+    room, held, go = ByteSemaphore(10), list[int](), asyncio.Event()
     work = [asyncio.create_task(hold(room, size, held, go)) for size in (10, 9, 1)]
     await settled()
     assert held == [10]
@@ -71,7 +71,7 @@ async def test_who_gives_up_waiting_leaves_its_room_to_others() -> None:
 
 
 async def test_one_that_is_cancelled_as_it_is_given_room_gives_it_back() -> None:
-    room, held, go = Room(10), list[int](), asyncio.Event()
+    room, held, go = ByteSemaphore(10), list[int](), asyncio.Event()
     go.set()
     first = asyncio.create_task(hold(room, 10, held, asyncio.Event()))
     second = asyncio.create_task(hold(room, 10, held, go))

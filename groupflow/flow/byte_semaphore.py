@@ -1,4 +1,4 @@
-"""room: bounds how many bytes of large bodies a daemon holds at a time.
+"""byte_semaphore: bounds how many bytes of large bodies a daemon holds at a time.
 
 A claim only names a body that is too large for a script; the worker fetches it when there is room.
 So memory depends on this bound, not on how many workers there are and how large their tasks.
@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 MOST = 64 * 1024 * 1024  # bytes
 
 
-class Room:
+class ByteSemaphore:
     """Bytes that may be held at a time; workers get them in turn."""
 
     def __init__(self, most: int = MOST) -> None:
