@@ -17,7 +17,7 @@ from groupflow.flow.prefetch import SPARE
 from groupflow.flow.slots import ClaimSource, Slot, is_of
 from groupflow.store.settlements import Release, Settlement
 
-PATIENCE = 0.1  # seconds that a claim may be ready without being begun
+READY_FOR = 0.1  # seconds that a claim may be ready without being begun
 
 
 class Dispatcher:
@@ -30,7 +30,7 @@ class Dispatcher:
         self.held = 0
         self.may_claim = True  # `stop_claiming` has not been called
         self._ready: deque[tuple[Slot, float]] = deque()  # prefetched claims, and since when
-        self._patience: asyncio.TimerHandle | None = None
+        self._ready_timer: asyncio.TimerHandle | None = None
         self._idle: dict[str, asyncio.Future[None]] = {}  # workers that wait for a claim
         self._workers: set[str] = set()  # those that go on claiming
         self._retiring: set[str] = set()
@@ -184,9 +184,9 @@ class Dispatcher:
         """Keep claims ready, and call a waiting worker for each."""
         now = monotonic()
         self._ready.extend([(slot, now) for slot in slots])
-        if self._patience is None:
+        if self._ready_timer is None:
             loop = asyncio.get_running_loop()
-            self._patience = loop.call_later(PATIENCE, self._look_at_ready)
+            self._ready_timer = loop.call_later(READY_FOR, self._look_at_ready)
         self._call_idle(len(self._ready))
 
     def answered(self, *, is_short: bool) -> None:
@@ -228,13 +228,13 @@ class Dispatcher:
 
     def _look_at_ready(self) -> None:
         """Release ready claims once they wait too long: other daemons may have idle workers."""
-        self._patience = None
+        self._ready_timer = None
         if not self._ready:
             return
         age = monotonic() - self._ready[0][1]
-        if age < PATIENCE:
+        if age < READY_FOR:
             loop = asyncio.get_running_loop()
-            self._patience = loop.call_later(PATIENCE - age, self._look_at_ready)
+            self._ready_timer = loop.call_later(READY_FOR - age, self._look_at_ready)
         else:
             for source in self.sources:
                 source.prefetch.refrain()

@@ -100,28 +100,28 @@ class Namespace:
     async def ask_all(
         self,
         question: Callable[[StoreClient], Awaitable[_Answer]],
-        patience: float | None = None,
+        timeout: float | None = None,
     ) -> Answers[_Answer]:
         """Ask all partitions at once, and do without those that don't answer.
 
         Args:
             question: asked of each.
-            patience: seconds for each of them, besides its client's own timeout.
+            timeout: seconds for each of them, besides its client's own timeout.
 
         Raises:
             StoreUnavailable: none answers.
             ServerUnreachable: the only one refused the credentials.
-            TimeoutError: the only one did not answer within `patience`.
+            TimeoutError: the only one did not answer within `timeout`.
         """
-        return await self.ask_each(dict.fromkeys(range(len(self.clients)), question), patience)
+        return await self.ask_each(dict.fromkeys(range(len(self.clients)), question), timeout)
 
     async def ask_each(
         self,
         questions: Mapping[int, Callable[[StoreClient], Awaitable[_Answer]]],
-        patience: float | None = None,
+        timeout: float | None = None,
     ) -> Answers[_Answer]:
         """The same, with a question of its own for each partition that is asked."""
-        asking = (self._ask(number, each, patience) for number, each in questions.items())
+        asking = (self._ask(number, each, timeout) for number, each in questions.items())
         came = await asyncio.gather(*asking, return_exceptions=True)
         found: dict[int, _Answer] = {}
         away: list[Away] = []
@@ -157,18 +157,18 @@ class Namespace:
         self,
         number: int,
         question: Callable[[StoreClient], Awaitable[_Answer]],
-        patience: float | None,
+        timeout: float | None,
     ) -> _Answer | Away:
         """A partition's answer, or that it is away; an only partition raises its error."""
         if number in self._away:
-            patience = min(patience or RECALL, RECALL)
+            timeout = min(timeout or RECALL, RECALL)
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 answer = await question(self.clients[number])
         except (StoreUnavailable, ServerUnreachable, TimeoutError) as error:
             if len(self.clients) == 1:
                 raise
-            self._away[number] = away = Away(number, str(error) or f"no answer in {patience} s")
+            self._away[number] = away = Away(number, str(error) or f"no answer in {timeout} s")
             return away
         self._away.pop(number, None)
         return answer

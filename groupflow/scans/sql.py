@@ -27,7 +27,7 @@ except ImportError as error:
 
 log = structlog.get_logger("groupflow.scans")
 
-PATIENCE = 3600.0  # seconds that a row waits for a connection, if fewer are allowed than needed
+POOL_TIMEOUT = 3600.0  # seconds a row waits for a connection, if fewer are allowed than needed
 
 _RowT = TypeVar("_RowT", bound=Row)
 
@@ -164,7 +164,7 @@ class SqlScan(Scan):
                 most = min(self.shards, self._connections) + bool(self._listen)
                 pool: dict[str, Any] = {"pool_pre_ping": True}
                 if not self._url.startswith("sqlite"):
-                    pool |= {"pool_size": most, "max_overflow": 0, "pool_timeout": PATIENCE}
+                    pool |= {"pool_size": most, "max_overflow": 0, "pool_timeout": POOL_TIMEOUT}
                 self._engine = create_async_engine(self._url, **pool)
                 stack.push_async_callback(self._close)
             if self._listen:

@@ -17,12 +17,12 @@ class ReplicaWait:
     """How many replicas must have a batch."""
 
     replicas: int
-    patience: float  # seconds to wait for them before saying so
+    timeout: float  # seconds to wait for them before saying so
 
     @property
     def command(self) -> Packed:
         """What follows a script."""
-        return pack("WAIT", self.replicas, max(1, int(self.patience * 1000)))
+        return pack("WAIT", self.replicas, max(1, int(self.timeout * 1000)))
 
     async def wait(self, wire: Wire) -> int:
         """Wait once more, on the connection that wrote.
@@ -33,7 +33,7 @@ class ReplicaWait:
         Raises:
             redis.exceptions.RedisError: the connection has ended, or the server leads no more.
         """
-        (reply,) = await wire.call([self.command], 2 * self.patience)
+        (reply,) = await wire.call([self.command], 2 * self.timeout)
         if isinstance(reply, Exception):
             raise reply
         return int(reply)

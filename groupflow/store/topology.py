@@ -22,7 +22,7 @@ from groupflow.core.urls import split_url
 from groupflow.settings.transport import CLUSTER, PORT, SENTINEL, SENTINEL_PORT, split_hosts
 from groupflow.store.wire import Wire, Wires, pack
 
-PATIENCE = 0.3  # seconds for further answers once there is one
+FURTHER_WITHIN = 0.3  # seconds for further answers once there is one
 KNOWN = 100  # nodes that are remembered; the configured ones always are
 
 
@@ -285,7 +285,7 @@ async def most_say(nodes: Sequence[str], ask: AskNode, timeout: float) -> HostAn
             if not done:
                 break
             if votes:
-                until = min(until, monotonic() + PATIENCE)
+                until = min(until, monotonic() + FURTHER_WITHIN)
                 if votes.most_common(1)[0][1] * 2 > len(nodes):
                     break
     finally:

@@ -10,7 +10,7 @@ import pytest
 
 from groupflow.core.task import Task
 from groupflow.flow import dispatcher as module
-from groupflow.flow.dispatcher import PATIENCE, Dispatcher
+from groupflow.flow.dispatcher import READY_FOR, Dispatcher
 from groupflow.flow.prefetch import Prefetch
 from groupflow.flow.slots import Slot
 from groupflow.store.given import Claim
@@ -381,14 +381,14 @@ async def test_what_is_not_begun_in_time_is_handed_back(timers: Timers) -> None:
     one.prefetch.claims = other.prefetch.claims = 8
     first, second = one.slot(1), other.slot(2)
     dispatcher.deliver([first])
-    timers.now += PATIENCE / 4
+    timers.now += READY_FOR / 4
     dispatcher.deliver([second])
-    assert [seconds for seconds, _ in timers.set] == [PATIENCE]
+    assert [seconds for seconds, _ in timers.set] == [READY_FOR]
     assert await dispatcher.next("a", one.slot(3), None) is first
-    timers.now -= PATIENCE / 4
+    timers.now -= READY_FOR / 4
     timers.ring()
     assert dispatcher.ready == 1
-    assert [round(seconds, 9) for seconds, _ in timers.set] == [PATIENCE / 4]
+    assert [round(seconds, 9) for seconds, _ in timers.set] == [READY_FOR / 4]
     claim = second.held
     timers.now += 1e-9
     timers.ring()
@@ -396,7 +396,7 @@ async def test_what_is_not_begun_in_time_is_handed_back(timers: Timers) -> None:
     assert (one.prefetch.claims, other.prefetch.claims) == (0, 0)
     assert timers.set == []
     dispatcher.deliver([one.slot(5)])
-    assert [seconds for seconds, _ in timers.set] == [PATIENCE]
+    assert [seconds for seconds, _ in timers.set] == [READY_FOR]
 
 
 async def test_where_all_is_begun_nothing_is_looked_at(timers: Timers) -> None:

@@ -107,7 +107,7 @@ async def test_who_comes_back_is_no_more_away(spread: Spread) -> None:
 async def test_nobody_waits_twice_for_a_partition_that_says_nothing(
     spread: Spread, monkeypatch: Any
 ) -> None:
-    """One that is frozen costs the whole patience once, and then little."""
+    """One that is frozen costs the whole timeout once, and then little."""
     monkeypatch.setattr("groupflow.operate.namespace.RECALL", 0.01)
     asked: list[int] = []
 
@@ -117,7 +117,7 @@ async def test_nobody_waits_twice_for_a_partition_that_says_nothing(
             await asyncio.get_running_loop().create_future()
         return number
 
-    first = await spread.namespace.ask_all(ask, patience=0.05)
+    first = await spread.namespace.ask_all(ask, timeout=0.05)
     again = await spread.namespace.ask_all(ask)  # would wait for ever
     assert [*first.by_partition] == [*again.by_partition] == [0, 1, 3]
     assert asked == [2, 2]

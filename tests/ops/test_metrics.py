@@ -36,7 +36,7 @@ from tests.store.test_debounce import changed
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def slow_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that is there may take its time: tests run beside others."""
     monkeypatch.setattr("groupflow.ops.metrics.READING", deadline())
 

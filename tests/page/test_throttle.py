@@ -158,7 +158,7 @@ async def test_bodies_wait_for_room_in_their_order() -> None:
 
 
 async def test_a_body_that_finds_no_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttle, "PATIENCE", 0.01)
+    monkeypatch.setattr(throttle, "ROOM_WITHIN", 0.01)
     room = BodyQuota()
     async with room.of(1):
         with pytest.raises(RequestRefused, match="fewer at a time") as found:

@@ -18,8 +18,8 @@ from tests.deadlines import deadline
 from tests.servers.replicated import command, until
 from tests.store.bench import Bench, arrival, ids
 
-PATIENCE = 0.2  # seconds
-COPIES = ReplicaWait(1, PATIENCE)
+TIMEOUT = 0.2  # seconds
+COPIES = ReplicaWait(1, TIMEOUT)
 
 
 class Pair:
@@ -73,12 +73,12 @@ async def test_a_batch_waits_for_its_replica_and_is_written_once(pair: Pair) -> 
     assert pair.bench.count("taken") == 2
     assert pair.bench.count("duplicates") == 0
     await pair.replica.resume()
-    enqueued = await within_patience(enqueuer, batch)
+    enqueued = await within_timeout(enqueuer, batch)
     assert enqueued == [True, True], "the answer is that of the first time"
     assert await pair.queued() == "2"
 
 
-async def within_patience(enqueuer: Enqueuer, batch: list[Arrival]) -> list[bool]:
+async def within_timeout(enqueuer: Enqueuer, batch: list[Arrival]) -> list[bool]:
     """Try until enough replicas are there."""
     async with asyncio.timeout(deadline()):
         while True:
@@ -98,7 +98,7 @@ async def test_a_batch_whose_connection_is_gone_is_known_at_the_next(pair: Pair)
     with pytest.raises(StoreUnavailable):
         await enqueuer.enqueue(batch)
     await pair.replica.resume()
-    assert await within_patience(enqueuer, batch) == [False]
+    assert await within_timeout(enqueuer, batch) == [False]
     assert await pair.queued() == "1"
 
 
@@ -110,7 +110,7 @@ async def test_another_batch_is_no_answer_for_this_one(pair: Pair) -> None:
     with pytest.raises(TooFewReplicas):
         await enqueuer.enqueue([arrival("p1")])
     await pair.replica.resume()
-    assert await within_patience(enqueuer, [arrival("p0")]) == [False]
+    assert await within_timeout(enqueuer, [arrival("p0")]) == [False]
     assert pair.bench.count("taken") == 2
 
 
@@ -162,8 +162,8 @@ async def test_what_a_shard_tells_before_it_ends_waits_for_its_replica(pair: Pai
         with pytest.raises(TooFewReplicas, match=r"0 replicas .* redis\.replicas is 1"):
             await records.report(record, "ended", 0, {"done": 1})
     await pair.replica.resume()
-    patient = ScanRecords(pair.bench.client, ReplicaWait(1, 30.0))
-    told = await patient.report(record, "ended", 0, {"done": 2})
+    records_that_wait = ScanRecords(pair.bench.client, ReplicaWait(1, 30.0))
+    told = await records_that_wait.report(record, "ended", 0, {"done": 2})
     assert told is not None
     assert told.ended == {0: {"done": 1}}
     key = pair.bench.keys("scan", "orders")

@@ -17,7 +17,7 @@ from groupflow.ops.snapshots import Snapshot
 from groupflow.store.client import StoreClient
 
 PATHS = ("/livez", "/startupz", "/readyz", "/metrics")
-_PATIENCE = 2.0  # seconds for the store's answer: below any probe's own limit
+_STORE_WITHIN = 2.0  # seconds for the store's answer: below any probe's own limit
 # Seconds for which an answer is given again: a thousand requests a second cost no more.
 _READY_AGE = 0.25
 _METRICS_AGE = 0.5
@@ -85,9 +85,9 @@ async def check_store(namespace: Namespace) -> Check:
     """Does Redis answer, in some partition at least."""
     name = "redis.answers"
     try:
-        answers = await namespace.ask_all(StoreClient.ping, _PATIENCE)
+        answers = await namespace.ask_all(StoreClient.ping, _STORE_WITHIN)
     except (GroupflowError, TimeoutError) as error:
-        found = str(error) or f"no answer within {_PATIENCE:g} s"
+        found = str(error) or f"no answer within {_STORE_WITHIN:g} s"
         return Check(name, "fail", found, "Is it running? Tasks wait, none is lost.")
     if answers.away:
         found = "; ".join(map(str, answers.away))

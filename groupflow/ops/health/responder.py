@@ -27,7 +27,7 @@ MOST = 64  # connections that are answered at a time
 SILENT = BACKLOG  # connections whose request hasn't come yet
 BATCH = BACKLOG + 1  # connections accepted at a time: as many as the system lets wait
 HEAD = 4096  # bytes of a request's head: a probe's has a few hundred
-PATIENCE = 5.0  # seconds for a whole request, and as many for the caller to take its answer
+REQUEST_WITHIN = 5.0  # seconds for a whole request, and as many for the caller to take its answer
 PACE = 0.05  # seconds between two times of accepting and reading
 _PLAIN = "text/plain; charset=utf-8"
 
@@ -77,7 +77,7 @@ class Responder:
                 await _has_callers(listening)
             self._make_way()
             self._read(loop.time())
-            self._accept(listening, loop.time() + PATIENCE)
+            self._accept(listening, loop.time() + REQUEST_WITHIN)
             await asyncio.sleep(PACE)
 
     def _make_way(self) -> None:
@@ -141,7 +141,7 @@ class Responder:
 
     async def _answer(self, connection: socket.socket, request: bytes) -> None:
         with contextlib.suppress(OSError):  # gone meanwhile, or out of its time
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(REQUEST_WITHIN):
                 answer, has_body = await self.answer(request)
                 head = (
                     f"HTTP/1.1 {int(answer.status)} {HTTPStatus(answer.status).phrase}\r\n"

@@ -12,7 +12,7 @@ from groupflow.ops.health.answers import PATHS, Health, HealthAnswer, unheard
 from groupflow.ops.page.channel import Channel
 from groupflow.ops.snapshots import Snapshot
 
-_PATIENCE = 4.0  # seconds for the daemon's answer: below a probe's limit of 5
+_ANSWER_WITHIN = 4.0  # seconds for the daemon's answer: below a probe's limit of 5
 # Seconds for which an answer is reused: of a flood of probes the daemon gets a few a second.
 _AGE = {"/livez": 0.25, "/startupz": 0.25, "/readyz": 0.25, "/metrics": 1.0}
 
@@ -55,9 +55,9 @@ class HandedOn:
         self._asked[number] = answer
         self._channel.send({"ask": path, "id": number})
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_ANSWER_WITHIN):
                 return await answer
         except TimeoutError:
-            return unheard(f"the daemon has not answered for {_PATIENCE:g} s: its loop stands")
+            return unheard(f"the daemon has not answered for {_ANSWER_WITHIN:g} s: its loop stands")
         finally:
             self._asked.pop(number, None)

@@ -27,7 +27,7 @@ _Noted = TypeVar("_Noted")
 
 LET_IN = 16  # requests each turn of the event loop
 BODIES = 16 * 1024 * 1024  # bytes of one caller's bodies at a time
-PATIENCE = 10.0  # seconds that a body waits for room
+ROOM_WITHIN = 10.0  # seconds that a body waits for room
 SHARE = 0.05  # of Redis's time, for all callers without the token
 SAVED = 0.5  # seconds of reading that quiet saves up, at most
 WAITING = 64  # callers without the token that wait to read
@@ -89,17 +89,17 @@ class BodyQuota:
         """Hold so many bytes, `BODIES` at most, for as long as the block.
 
         Raises:
-            RequestRefused: there was no room for `PATIENCE` seconds.
+            RequestRefused: there was no room for `ROOM_WITHIN` seconds.
         """
         try:
-            async with asyncio.timeout(PATIENCE), self._first:
+            async with asyncio.timeout(ROOM_WITHIN), self._first:
                 while self._free < size:
                     self._freed.clear()
                     await self._freed.wait()
                 self._free -= size
         except TimeoutError:
             status = HTTPStatus.SERVICE_UNAVAILABLE
-            raise RequestRefused(status, _NO_ROOM, retry_after=PATIENCE) from None
+            raise RequestRefused(status, _NO_ROOM, retry_after=ROOM_WITHIN) from None
         try:
             yield
         finally:

@@ -4,14 +4,14 @@ import { h } from "./dom.js";
 
 const PLACES = { o: "overview", g: "groups", t: "tasks", d: "dead", y: "types", n: "tenant", s: "schedules", a: "scans", w: "pools", l: "limits", p: "partitions", c: "configuration" };
 const NAMES = { dead: "dead letters", tenant: "tenants" };
-const PATIENCE = 1500; // ms between `g` and its letter
+const LETTER_WITHIN = 1500; // ms between `g` and its letter
 
 export function follow(go) {
   let since = -Infinity;
   document.addEventListener("keydown", (event) => {
     const isTyping = event.target.closest?.("input, textarea, select, dialog");
     if (isTyping || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-    const place = performance.now() - since < PATIENCE ? PLACES[event.key] : undefined;
+    const place = performance.now() - since < LETTER_WITHIN ? PLACES[event.key] : undefined;
     since = event.key === "g" && !place ? performance.now() : -Infinity;
     if (place) go(place, {});
     else if (event.key === "/") search(go);
