@@ -90,8 +90,8 @@ def test_a_pod_is_not_killed_for_a_block_that_is_borne(container: dict[str, Any]
     probe = container["livenessProbe"]
     for file in (BASE, EXAMPLE, CLUSTERS):
         workers = load_settings(file / "groupflow.toml").workers
-        patience = probe["periodSeconds"] * (probe["failureThreshold"] - 1)
-        assert patience > workers.max_block + workers.lease
+        killed_after = probe["periodSeconds"] * (probe["failureThreshold"] - 1)
+        assert killed_after > workers.max_block + workers.lease
 
 
 def test_a_pod_has_time_to_drain(pod: dict[str, Any]) -> None:

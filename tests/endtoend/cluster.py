@@ -85,7 +85,7 @@ queue = "{name}"
 [redis]
 url = "{redis}"
 namespace = "{name}"
-timeout = {patience}
+timeout = {store_timeout}
 [workers]
 plain = 2
 grouped = 4
@@ -142,7 +142,7 @@ class Cluster:
         self._journal = folder / "journal"
         self._config = str(folder / "groupflow.toml")
         names = {"rabbitmq": rabbitmq.url, "redis": redis.url, "name": self.name, "folder": folder}
-        names |= {"lease": lease, "patience": deadline()}
+        names |= {"lease": lease, "store_timeout": deadline()}
         (folder / "groupflow.toml").write_text(CONFIG.format(**names))
         (folder / "h.py").write_text(HANDLERS.format(journal=str(self._journal)))
         (folder / "shell.sh").write_text(SHELL.format(folder=folder))

@@ -104,7 +104,7 @@ class Rig:
         raw: a plain client of the store.
         journal: where handlers and this rig write the history.
         jobs: what was published and confirmed, by id.
-        patience: seconds that daemons wait for the store, unless a test says otherwise.
+        store_timeout: seconds that daemons wait for the store, unless a test says otherwise.
     """
 
     def __init__(self, folder: Path, rabbitmq: Broker, store: Store, /, **sections: Any) -> None:
@@ -126,7 +126,7 @@ class Rig:
         self.raw: Any = _plain_client(store)
         self.journal = Journal(folder / "history.jsonl")
         self.jobs: dict[str, Job] = {}
-        self.patience = round(deadline(5.0), 1)
+        self.store_timeout = round(deadline(5.0), 1)
         self.config = folder / "groupflow.toml"
         self.concurrency = 1
         self._processes: list[Process] = []
@@ -149,7 +149,7 @@ class Rig:
             "redis": {
                 "url": self.store.url,
                 "namespace": self.keys.namespace,
-                "timeout": self.patience,
+                "timeout": self.store_timeout,
             },
             "workers": {"plain": 4, "grouped": 8, "lease": 60.0},
             "retry": {"max_attempts": 1},

@@ -178,7 +178,7 @@ def test_what_needs_a_restart_refuses_the_whole_file(rig: Rig) -> None:
     change_key(rig, "new:{entity}")
     code, (answer,) = reload(rig)
     assert (code, answer["verdict"]) == (Exit.FAILED, "refused")
-    assert answer["problems"] == [f"redis.timeout: {rig.patience} → 4.0 needs a restart"]
+    assert answer["problems"] == [f"redis.timeout: {rig.store_timeout} → 4.0 needs a restart"]
     rig.publish([Job("b", "a")])
     assert rig.wait_for_end("b").group == "a:42"
 

@@ -133,7 +133,7 @@ def _wanted(arguments: Sequence[str]) -> argparse.Namespace:
         "--only", action="append", default=[], help="part of 'file function change'"
     )
     parser.add_argument("--budget", type=float, default=15.0, help="seconds of tests for a mutant")
-    parser.add_argument("--patience", type=float, default=5.0, help="seconds on top for each test")
+    parser.add_argument("--slack", type=float, default=5.0, help="seconds on top for each test")
     parser.add_argument("--report", type=Path, help="a file for what became of each, as JSON Lines")
     parser.add_argument("--again", type=Path, help="try those that live in such a file once more")
     return parser.parse_args(arguments)
@@ -186,9 +186,7 @@ def main(arguments: list[str]) -> int:
         if fate.is_alive and fate.mutant.key not in may_live:
             say(f"{fate.verdict}: {path}:{fate.mutant.lines.start} {function}: {change}")
 
-    trials = Trials(
-        ROOT, mutants, choice.empty, tell, budget=wanted.budget, patience=wanted.patience
-    )
+    trials = Trials(ROOT, mutants, choice.empty, tell, budget=wanted.budget, slack=wanted.slack)
     said = _run(trials, choice)
     say(*_table(trials.fates, may_live))
     took = time.monotonic() - began

@@ -88,7 +88,7 @@ here = Path.cwd()
 fates = {}
 def tell(fate):
     fates[f"{fate.mutant.function}: {fate.mutant.change}"] = fate.verdict
-trials = Trials(here, mutants_of(here / "door.py", here), lambda: None, tell, patience=1.0)
+trials = Trials(here, mutants_of(here / "door.py", here), lambda: None, tell, slack=1.0)
 said = os.dup(1)
 os.dup2(2, 1)
 pytest.main(["-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", ".", "."], [trials])

@@ -73,7 +73,7 @@ class Trials:
     mutants: Sequence[Mutant]
     between: Callable[[], None]
     tell: Callable[[Fate], None]
-    patience: float = 5.0  # seconds for a test, beside five times what it takes on sound code
+    slack: float = 5.0  # seconds for a test, beside five times what it takes on sound code
     budget: float = inf  # seconds of tests for one mutant, as they take on sound code
     fates: list[Fate] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)  # tests that fail on sound code
@@ -199,7 +199,7 @@ class Trials:
             finally:
                 os._exit(code)
         os.close(tells)
-        limit = 3 * sum(self._took[item] for item in items) + 4 * self.patience
+        limit = 3 * sum(self._took[item] for item in items) + 4 * self.slack
         watch = threading.Timer(limit, os.kill, (pid, signal.SIGKILL))
         watch.start()
         _, status = os.waitpid(pid, 0)
@@ -243,7 +243,7 @@ class Trials:
         return 0
 
     def _limit(self, item: pytest.Item) -> float:
-        return 5 * self._took[item] + self.patience
+        return 5 * self._took[item] + self.slack
 
 
 def _each_and_next(items: Sequence[pytest.Item], last: Any) -> Iterator[tuple[pytest.Item, Any]]:

@@ -92,7 +92,7 @@ class Pull:
         wait: seconds before.
         kind: what.
         limit: how many tasks it wants to hold; how many it settles.
-        patience: seconds for which it waits for something to claim.
+        wait_for: seconds for which it waits for something to claim.
         said: what became of tasks.
         after: seconds, of what it said.
         page: from 0 to 1, which process answers it.
@@ -105,7 +105,7 @@ class Pull:
     wait: float
     kind: PullKind
     limit: int
-    patience: float
+    wait_for: float
     said: Said
     after: float | None
     page: float
@@ -215,7 +215,7 @@ def draw_pulls(seed: int, seconds: float) -> tuple[Pull, ...]:
             wait=chance.expovariate(2 * PULLS / seconds),  # what it does takes as long again
             kind=chance.choices(kinds, weights)[0],
             limit=chance.randint(1, 4),
-            patience=chance.choice((0.0, 0.0, 0.3, 2.0)),
+            wait_for=chance.choice((0.0, 0.0, 0.3, 2.0)),
             said=chance.choices(list(_SAID), list(_SAID.values()))[0],
             after=chance.choice((None, 0.0, 0.2)),
             page=chance.random(),

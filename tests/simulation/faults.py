@@ -19,7 +19,7 @@ from tests.simulation.pullers import Pullers
 
 AIMS = ("", *CRITICAL)  # where processes are killed, as often
 AIMED = 3  # steps at most, from there on
-PATIENCE = 2.5  # seconds for which a process may not come there
+REACHED_WITHIN = 2.5  # seconds for which a process may not come there
 
 CALLS: tuple[tuple[Verb, ...], ...] = (
     (),
@@ -103,7 +103,7 @@ class Faults:
         most = 1 if aim.endswith(ANSWERED) else AIMED if aim else fault.steps
         process.aim, process.fuse = aim, 1 + (fault.steps - 1) % most
         process.places.clear()
-        within = clock.now() + (PATIENCE if aim else 0.3)
+        within = clock.now() + (REACHED_WITHIN if aim else 0.3)
         while not process.is_dead and clock.now() < within:
             await asyncio.sleep(0.05)
         self._fleet.loop.kill(process)  # it had nothing to do, there
@@ -160,7 +160,7 @@ class Faults:
         doom = Doom(cast(Way, fault.kind), writes, words, fault.seconds * fault.draw)
         for each in found:
             each.doom = doom
-        await asyncio.sleep(PATIENCE)
+        await asyncio.sleep(REACHED_WITHIN)
         for each in found:
             each.doom = None
         if found and doom.writes > 0:

@@ -31,7 +31,7 @@ from tests.simulation.processes import context_of
 BY = "somebody"
 HAND = 30.0  # seconds for which a limit by hand holds, unless somebody ends it
 AGAIN = 0.4  # seconds until a call without an answer is made again
-PATIENCE = 20.0  # seconds for which somebody goes on with that
+ASKS_FOR = 20.0  # seconds for which an operator asks again
 SHARDS = "scan:"  # how ids of shards begin: one that is dropped is not made again for an hour
 SETTLED = 0.1  # seconds after which what was given up has arrived, or never does
 
@@ -137,7 +137,7 @@ class Operators:
 
         The first process dies after so many callbacks, unless that is 0.
         """
-        until = clock.now() + PATIENCE
+        until = clock.now() + ASKS_FOR
         while clock.now() < until:
             process = self._fleet.make_process("operator")
             process.fuse, steps = steps, 0
@@ -151,7 +151,7 @@ class Operators:
                 except (StoreUnavailable, ServerUnreachable, TimeoutError, OtherLayout):
                     pass
             elif not process.is_dead:
-                self._fleet.troubles.append(f"an operator got no answer in {PATIENCE} s: {asking}")
+                self._fleet.troubles.append(f"an operator got no answer in {ASKS_FOR} s: {asking}")
                 self._fleet.loop.kill(process)
             await asyncio.sleep(AGAIN)
         return None

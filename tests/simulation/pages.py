@@ -23,7 +23,7 @@ from tests.simulation.fleet import Fleet
 from tests.simulation.jobs import POOL
 from tests.simulation.processes import Process, context_of
 
-PATIENCE = 6.0  # seconds that a caller waits for an answer
+ANSWER_WITHIN = 6.0  # seconds that a caller waits for an answer
 AWAY = 0.5  # seconds until one that died is there again
 
 Serve = Callable[[Any, Caller], Awaitable[Any]]
@@ -88,7 +88,7 @@ class Page:
             raise NoAnswer("connection refused")
         work = self._served(serve(asked, caller))
         serving = loop.create_task(work, context=context_of(self.process.main))
-        await asyncio.wait([serving], timeout=PATIENCE)
+        await asyncio.wait([serving], timeout=ANSWER_WITHIN)
         await asyncio.sleep(network.delay())
         if not serving.done() or is_lost or self.process.is_stopped:
             raise NoAnswer("no answer")

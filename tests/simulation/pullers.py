@@ -30,7 +30,7 @@ _CLAIM = Pull(
     wait=0.0,
     kind="claim",
     limit=3,
-    patience=0.0,
+    wait_for=0.0,
     said="done",
     after=None,
     page=0.0,
@@ -169,7 +169,7 @@ class Puller:
             newest = sorted(self._held.values(), key=lambda have: have.start.at)[pull.limit :]
             self._give_back(self._held.values() if len(self._fleet.partitions) > 1 else newest)
         holding = len(self._held)
-        wanted = {"limit": pull.limit, "wait": pull.patience, "holding": holding}
+        wanted = {"limit": pull.limit, "wait": pull.wait_for, "holding": holding}
         task_state = self._fleet.redis.task_state
         answer = await self._ask(pull, f"POST {_WORKER}/claims", wanted)
         self._keep({_key_of(task) for task in answer["tasks"]})

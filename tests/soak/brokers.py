@@ -34,7 +34,7 @@ class Brokers(Protocol):
         """The node that leads the queue, or any where nobody says."""
 
 
-class PatientRabbitmq(RabbitmqServer):
+class SlowStopRabbitmq(RabbitmqServer):
     """A RabbitMQ that may take its time to stop: a kill halfway is a fault of its own."""
 
     stop_within: ClassVar[float] = 60.0
@@ -44,7 +44,7 @@ class OneRabbitmq:
     """A single server."""
 
     def __init__(self, folder: Path) -> None:
-        self.nodes: list[RabbitmqServer] = [PatientRabbitmq(folder)]
+        self.nodes: list[RabbitmqServer] = [SlowStopRabbitmq(folder)]
 
     async def start(self) -> None:
         """Start it."""

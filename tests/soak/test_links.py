@@ -80,13 +80,13 @@ async def test_a_primary_is_parted_from_clients_alone(linked: tuple[RedisCluster
     cluster, links = linked
     leader = await cluster.leader_of(KEY)
     never = Retry(NoBackoff(), 0)
-    async with Redis(port=leader.shown_port, socket_timeout=0.3, retry=never) as impatient:
-        assert await impatient.ping()
+    async with Redis(port=leader.shown_port, socket_timeout=0.3, retry=never) as short:
+        assert await short.ping()
         links.cut(CLIENTS, number_of(leader))
         with pytest.raises(RedisTimeoutError):
-            await impatient.ping()
-    async with Redis(port=leader.shown_port, socket_timeout=60.0, retry=never) as patient:
-        asking = asyncio.ensure_future(patient.ping())
+            await short.ping()
+    async with Redis(port=leader.shown_port, socket_timeout=60.0, retry=never) as long:
+        asking = asyncio.ensure_future(long.ping())
         assert await cluster.is_whole(), "it is there for all others"
         assert not asking.done()
         links.heal()

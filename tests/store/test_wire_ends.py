@@ -124,11 +124,11 @@ async def test_a_connection_that_broke_says_why() -> None:
 
 async def test_one_that_waits_in_vain_gives_it_up_for_all() -> None:
     wire, transport = _wire()
-    patient = await _called(wire, "A")
+    call = await _called(wire, "A")
     with pytest.raises(RedisTimeoutError):
         await wire.call([pack("B")], 0.01)
     with pytest.raises(RedisTimeoutError):
-        await patient
+        await call
     assert transport.is_aborted
 
 
