@@ -209,10 +209,10 @@ class Builder:
             finally:
                 await common.close()
 
-        client, told = self.redis.make(keys, timeout), LoopListener(holding)
+        client, listener = self.redis.make(keys, timeout), LoopListener(holding)
         renewer = Renewer(
             Sessions(client, session, lease, ask_number, limits=self.limits),
-            told,
+            listener,
             lease,
             self.info,
             measures=self.measures.upkeep,
@@ -220,7 +220,7 @@ class Builder:
             may_renew=watch.look if number == 0 else lambda: watch.is_within,
             blamed=lambda: (watch.has_given_up, watch.culprit),
         )
-        return PartitionLease(client, session, told, renewer)
+        return PartitionLease(client, session, listener, renewer)
 
     def pool(
         self, name: Pool, size: int, rules: Rules, partitions: Iterable[Partition]
@@ -313,7 +313,7 @@ class Builder:
             self.settings,
             f"groupflow {self.daemon}",
             Admission.of(self.settings),
-            Entrance([self._gate(each) for each in partitions]),
+            Entrance([self._entrance(each) for each in partitions]),
             measures=self.measures.intake,
             tracing=self.tracing,
             on_pause=on_pause,
@@ -328,7 +328,7 @@ class Builder:
             return None
         return ReplicaWait(redis.replicas, min(COPIED_WITHIN, redis.timeout / 2))
 
-    def _gate(self, partition: Partition) -> PartitionEntrance:
+    def _entrance(self, partition: Partition) -> PartitionEntrance:
         redis, client, copies = self.settings.redis, partition.path, self._replica_wait()
         if copies is not None:
             # Waiting for replicas must not hold up claims.

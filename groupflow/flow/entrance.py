@@ -1,4 +1,4 @@
-"""Writes batches into the store, through one gate a partition.
+"""Writes batches into the store, through one entrance a partition.
 
 One script writes a partition's part of a batch. The batch is through when all of its parts are; a
 part that was written is not written again when another has to wait.
@@ -40,18 +40,18 @@ class PartitionEntrance:
 class Batch:
     """Messages on their way in, in order of arrival."""
 
-    def __init__(self, gates: Sequence[PartitionEntrance], arrivals: Sequence[Arrival]) -> None:
+    def __init__(self, entrances: Sequence[PartitionEntrance], arrivals: Sequence[Arrival]) -> None:
         """Sorts arrivals by partition. Without any, `write` asks every partition what waits."""
         self.arrivals = arrivals
-        self._gates = gates
+        self._entrances = entrances
         self._places: dict[int, list[int]] = defaultdict(list)
-        if len(gates) == 1:
+        if len(entrances) == 1:
             self._places[0] = list(range(len(arrivals)))
         else:
             for place, arrival in enumerate(arrivals):
-                number = partition_of(arrival.envelope.group, arrival.id, len(gates))
+                number = partition_of(arrival.envelope.group, arrival.id, len(entrances))
                 self._places[number].append(place)
-        self._left = set(self._places) if arrivals else set(range(len(gates)))
+        self._left = set(self._places) if arrivals else set(range(len(entrances)))
         self._written: dict[int, Enqueued] = {}
 
     async def write(self) -> Enqueued:
@@ -76,11 +76,11 @@ class Batch:
 
     async def _write(self, number: int) -> None:
         arrivals = [self.arrivals[place] for place in self._places[number]]
-        self._written[number] = await self._gates[number].enqueue(arrivals)
+        self._written[number] = await self._entrances[number].enqueue(arrivals)
         self._left.discard(number)
 
     def _whole(self) -> Enqueued:
-        if len(self._gates) == 1:
+        if len(self._entrances) == 1:
             return self._written[0]
         taken = [False] * len(self.arrivals)
         renamed: dict[int, str] = {}
@@ -91,38 +91,38 @@ class Batch:
                 taken[place] = is_new
             renamed |= {places[n]: id_ for n, id_ in part.renamed.items()}
             crowded_out |= {places[n] for n in part.crowded_out}
-        queued = sum(gate.queued for gate in self._gates)
+        queued = sum(entrance.queued for entrance in self._entrances)
         superseded = sum(part.superseded for part in self._written.values())
         return Enqueued(queued, taken, renamed, frozenset(crowded_out), superseded)
 
 
 class Entrance:
-    """All gates of a store."""
+    """All entrances of a store."""
 
-    def __init__(self, gates: Sequence[PartitionEntrance]) -> None:
-        """Binds one gate a partition, in order."""
-        self._gates = gates
+    def __init__(self, entrances: Sequence[PartitionEntrance]) -> None:
+        """Binds one entrance a partition, in order."""
+        self._entrances = entrances
         self.kind: Pause = ""
         """Which limit is reached; empty for none."""
 
     def batch(self, arrivals: Sequence[Arrival]) -> Batch:
         """A batch to be written."""
-        return Batch(self._gates, arrivals)
+        return Batch(self._entrances, arrivals)
 
     async def look(self) -> None:
         """Ask how much memory Redis has and uses, where that is due."""
-        await asyncio.gather(*(gate.backpressure.look() for gate in self._gates))
+        await asyncio.gather(*(entrance.backpressure.look() for entrance in self._entrances))
 
     async def reason(self, queued: int) -> str:
         """Why intake has to wait, or an empty text; as of `Backpressure.reason`."""
         self.kind = ""
-        for gate in self._gates:
-            if reason := await gate.backpressure.reason(queued):
-                self.kind = gate.backpressure.kind
+        for entrance in self._entrances:
+            if reason := await entrance.backpressure.reason(queued):
+                self.kind = entrance.backpressure.kind
                 return reason
         return ""
 
     @property
     def delayed_memory(self) -> int:
         """Bytes that may wait for delays, in each partition."""
-        return min(gate.backpressure.delayed_memory for gate in self._gates)
+        return min(entrance.backpressure.delayed_memory for entrance in self._entrances)

@@ -43,18 +43,18 @@ class PartitionLease:
 
     client: StoreClient  # the thread's own connection, which it closes at its end
     session: Session
-    told: LoopListener  # what the renewer tells
+    listener: LoopListener  # what the renewer tells
     renewer: Renewer  # any thread may read its floats
 
 
 class LeaseThread:
     """A thread that keeps the leases."""
 
-    def __init__(self, watch: BlockWatch, kept: Sequence[PartitionLease]) -> None:
+    def __init__(self, watch: BlockWatch, leases: Sequence[PartitionLease]) -> None:
         """Starts nothing before `running`. `watch` sees whether the daemon's loop turns."""
         self.watch = watch
-        self._kept = kept
-        self.renewers = [each.renewer for each in kept]
+        self._leases = leases
+        self.renewers = [each.renewer for each in leases]
         self._is_named = False  # this process, in all sessions alike
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leaving = asyncio.Event()
@@ -62,8 +62,8 @@ class LeaseThread:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run the thread, for the loop that runs now."""
-        for each in self._kept:
-            each.told.loop = asyncio.get_running_loop()
+        for each in self._leases:
+            each.listener.loop = asyncio.get_running_loop()
         self.watch.begin()
         began, ended = Future[asyncio.AbstractEventLoop](), Future[None]()
         thread = threading.Thread(
@@ -91,7 +91,7 @@ class LeaseThread:
         try:
             await self._leaving.wait()
         finally:
-            for each in self._kept:
+            for each in self._leases:
                 await each.client.close()
 
     async def open(self) -> None:
@@ -102,9 +102,9 @@ class LeaseThread:
             ServerUnreachable: a Redis refused the credentials.
         """
         if not self._is_named:
-            process = await self.carry(start([each.client for each in self._kept]))
-            for kept in self._kept:
-                kept.session.process = process
+            process = await self.carry(start([each.client for each in self._leases]))
+            for lease in self._leases:
+                lease.session.process = process
             self._is_named = True
         opening = [self.carry(renewer.open()) for renewer in self.renewers]
         refusals = [
@@ -157,13 +157,13 @@ class LeaseThread:
 class LoopListener:
     """Takes what a renewer tells across to the loop of the `SessionListener`."""
 
-    def __init__(self, holder: SessionListener) -> None:
-        self._holder = holder
+    def __init__(self, listener: SessionListener) -> None:
+        self._listener = listener
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def lease_ended(self) -> None:
         """As in `SessionListener`; it doesn't wait for the loop, which may be blocked."""
-        self._call(self._holder.lease_ended)
+        self._call(self._listener.lease_ended)
 
     async def session_lost(self) -> None:
         """As in `SessionListener`; returns once every claim is dropped.
@@ -173,22 +173,22 @@ class LoopListener:
         """
 
         async def drop() -> None:
-            self._holder.session_lost()
+            self._listener.session_lost()
 
         assert self.loop is not None, "the thread isn't running"  # noqa: S101
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(drop(), self.loop))
 
     def session_opened(self) -> None:
         """As in `SessionListener`."""
-        self._call(self._holder.session_opened)
+        self._call(self._listener.session_opened)
 
     def session_continued(self) -> None:
         """As in `SessionListener`."""
-        self._call(self._holder.session_continued)
+        self._call(self._listener.session_continued)
 
     def claimable(self, plain: int, groups: int) -> None:
         """As in `SessionListener`."""
-        self._call(partial(self._holder.claimable, plain, groups))
+        self._call(partial(self._listener.claimable, plain, groups))
 
     def _call(self, tell: Callable[[], None]) -> None:
         assert self.loop is not None, "the thread isn't running"  # noqa: S101

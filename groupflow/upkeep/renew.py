@@ -50,7 +50,7 @@ class SessionListener(Protocol):
         """The lease is over by our own clock; the session may or may not be: stop all handlers."""
 
     def session_lost(self) -> Awaitable[None] | None:
-        """The session is gone, with every claim; done once the holder acts under it no more."""
+        """The session is gone, with every claim; done once the listener acts under it no more."""
 
     def session_opened(self) -> None:
         """There is a new session."""
@@ -68,7 +68,7 @@ class Renewer:
     def __init__(
         self,
         sessions: Sessions,
-        holder: SessionListener,
+        listener: SessionListener,
         lease: float,
         info: Callable[[], dict[str, Any]],
         *,
@@ -84,7 +84,7 @@ class Renewer:
         """
         self._measures = measures or UpkeepMeasures()
         self._sessions = sessions
-        self._holder = holder
+        self._listener = listener
         self._lease = lease
         self._pace = min(lease / RENEWALS_PER_LEASE, SELDOMEST)
         self._info = info
@@ -146,7 +146,7 @@ class Renewer:
         if self.left <= 0 and not self._is_over:
             self._is_over = True
             log.error("lease.ended", lease=self._lease, reason=self._reason)
-            self._holder.lease_ended()
+            self._listener.lease_ended()
         if not self._may_renew():
             self._reason = BLOCKED
             await self._blame()
@@ -155,7 +155,7 @@ class Renewer:
         if not self.is_open:  # its server was away when the daemon started
             await self.open()
             if self.is_begun:
-                self._holder.session_opened()
+                self._listener.session_opened()
             return
         sent = monotonic()
         crash_point("before_renew")
@@ -173,19 +173,19 @@ class Renewer:
             log.warning("session.lost", error=str(error))
             # From here on no claim begins, until there is a new session.
             self._answered, self._is_over = sent - self._lease, True
-            if (dropping := self._holder.session_lost()) is not None:
+            if (dropping := self._listener.session_lost()) is not None:
                 await dropping
             await self.open()
             if self.is_begun:
-                self._holder.session_opened()
+                self._listener.session_opened()
             return
         self._answered_at(sent)
         if self._begin():
-            self._holder.session_opened()
+            self._listener.session_opened()
         if claimable.is_elsewhere:
-            self._holder.session_continued()
+            self._listener.session_continued()
         self._tell_of_recovery(claimable.recovering)
-        self._holder.claimable(claimable.plain, claimable.groups)
+        self._listener.claimable(claimable.plain, claimable.groups)
 
     async def _blame(self) -> None:
         """Tell the store once which task makes the lease end, while there is a session."""
@@ -243,7 +243,7 @@ class Renewer:
         if since < pace:
             return pace - since
         if left <= 0 and not self._is_over:
-            return 0.0  # it has ended, and the holder isn't told yet
+            return 0.0  # it has ended, and the listener isn't told yet
         return min(pace / 4, left) if left > 0 else pace / 4
 
 

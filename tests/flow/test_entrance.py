@@ -1,4 +1,4 @@
-"""How a batch goes through several gates: each task by its own, and what is through stays so."""
+"""How a batch goes through several entrances: each task by its own, and what went in stays so."""
 
 from __future__ import annotations
 

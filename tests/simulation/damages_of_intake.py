@@ -46,20 +46,20 @@ def _unwritten_is_written(sound: Any, hits: Hits) -> Any:
 
 def _reversed_batch(sound: Any, hits: Hits) -> Any:
     def __init__(  # noqa: N807
-        self: Batch, gates: Sequence[PartitionEntrance], arrivals: Sequence[Arrival]
+        self: Batch, entrances: Sequence[PartitionEntrance], arrivals: Sequence[Arrival]
     ) -> None:
         hits.hit()
-        sound(self, gates, arrivals[::-1])
+        sound(self, entrances, arrivals[::-1])
 
     return __init__
 
 
 def _first_of_batch_lost(sound: Any, hits: Hits) -> Any:
     def __init__(  # noqa: N807
-        self: Batch, gates: Sequence[PartitionEntrance], arrivals: Sequence[Arrival]
+        self: Batch, entrances: Sequence[PartitionEntrance], arrivals: Sequence[Arrival]
     ) -> None:
         hits.hit(len(arrivals) > 3)
-        sound(self, gates, arrivals[1:] if len(arrivals) > 3 else arrivals)
+        sound(self, entrances, arrivals[1:] if len(arrivals) > 3 else arrivals)
 
     return __init__
 

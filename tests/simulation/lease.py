@@ -21,8 +21,8 @@ class SimulatedLease(LeaseThread):
         owner = OWNER.get()
         assert owner is not None
         loop: Any = asyncio.get_running_loop()
-        for each in self._kept:
-            each.told.loop = ThreadLoop(loop, owner.process.main)  # type: ignore[assignment]
+        for each in self._leases:
+            each.listener.loop = ThreadLoop(loop, owner.process.main)  # type: ignore[assignment]
         self.watch.begin()
         lease: Any = ThreadLoop(loop, owner.process.lease)
         self._loop = lease

@@ -30,7 +30,7 @@ INFO = {"pid": 1, "host": "h", "workers": 2, "lease": LEASE}
 
 
 class Listening:
-    """A holder that writes down what it is told, and in which thread."""
+    """A listener that writes down what it is told, and in which thread."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -90,29 +90,29 @@ class TestRenewer:
                 return await asyncio.Future()
 
         def noted_timeout(delay: float) -> asyncio.Timeout:
-            if not holder.heard:
+            if not listener.heard:
                 waits.append((delay, renewer.left))
             return timeout(delay)
 
         async def noted_sleep(delay: float) -> None:
-            if not holder.heard:
+            if not listener.heard:
                 waits.append((delay, renewer.left))
             await sleep(delay)
 
         session = Session("d1")
-        holder = Alone(session)
-        renewer = Renewer(Silent(bench.client, session, LEASE), holder, lease, lambda: INFO)
+        listener = Alone(session)
+        renewer = Renewer(Silent(bench.client, session, LEASE), listener, lease, lambda: INFO)
         await renewer.open()
         monkeypatch.setattr(asyncio, "timeout", noted_timeout)
         monkeypatch.setattr(asyncio, "sleep", noted_sleep)
         running = asyncio.create_task(renewer.run())
         until = monotonic() + deadline()
-        while not holder.heard:
+        while not listener.heard:
             assert monotonic() < until
             await sleep(0.01)
         running.cancel()
         await asyncio.wait([running])
-        assert holder.heard == ["lease ended"]
+        assert listener.heard == ["lease ended"]
         before_its_end = [(delay, left) for delay, left in waits if left > 0]
         assert len(before_its_end) > 1
         # What is left is read a moment after the wait was chosen.
@@ -277,9 +277,9 @@ def lease_thread(
     watch = BlockWatch(
         monotonic, lambda _: {}, lease=LEASE, max_block=LEASE, measures=UpkeepMeasures()
     )
-    told = LoopListener(listening)
-    renewer = Renewer(sessions, told, lease, lambda: INFO)
-    return LeaseThread(watch, [PartitionLease(client, session, told, renewer)])
+    listener = LoopListener(listening)
+    renewer = Renewer(sessions, listener, lease, lambda: INFO)
+    return LeaseThread(watch, [PartitionLease(client, session, listener, renewer)])
 
 
 async def until(condition: Callable[[], bool]) -> None:

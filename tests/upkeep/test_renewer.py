@@ -72,7 +72,7 @@ class Answers(Sessions):
 
 
 class Heard:
-    """A holder that writes down what it is told."""
+    """A listener that writes down what it is told."""
 
     def __init__(self) -> None:
         self.all: list[Any] = []

@@ -151,38 +151,40 @@ def endpoints_of(owner: object) -> list[Endpoint]:
     ]
 
 
-def routes_of(endpoints: Iterable[Endpoint], gate: Authorizer, reads: Reads) -> list[Route]:
+def routes_of(endpoints: Iterable[Endpoint], authorizer: Authorizer, reads: Reads) -> list[Route]:
     """A route a path, of all its methods: so a refusal of another method names those allowed."""
     paths: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    return [_route(path, methods, gate, reads) for path, methods in paths.items()]
+    return [_route(path, methods, authorizer, reads) for path, methods in paths.items()]
 
 
-def _route(path: str, methods: dict[str, Endpoint], gate: Authorizer, reads: Reads) -> Route:
+def _route(path: str, methods: dict[str, Endpoint], authorizer: Authorizer, reads: Reads) -> Route:
     async def serve(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
-        return await _served(methods[method], gate, reads, request)
+        return await _served(methods[method], authorizer, reads, request)
 
     return Route(f"/api{path}", serve, methods=list(methods))
 
 
-def caller_of(request: Request, gate: Authorizer) -> Caller:
-    holder = gate.holder(request.headers)
-    may_look = "look" in holder.rights if holder else not gate.has_token
+def caller_of(request: Request, authorizer: Authorizer) -> Caller:
+    holder = authorizer.holder(request.headers)
+    may_look = "look" in holder.rights if holder else not authorizer.has_token
     return Caller(request, holder, may_look)
 
 
-async def _served(endpoint: Endpoint, gate: Authorizer, reads: Reads, request: Request) -> Response:
+async def _served(
+    endpoint: Endpoint, authorizer: Authorizer, reads: Reads, request: Request
+) -> Response:
     """The response to a request, errors included."""
     try:
         if endpoint.method != "GET":
-            gate.check_origin(request)
+            authorizer.check_origin(request)
         if endpoint.right:
-            gate.check(request, endpoint.right, endpoint.or_right)
+            authorizer.check(request, endpoint.right, endpoint.or_right)
         elif not endpoint.is_public:
-            gate.check_reading(request)
-        caller = caller_of(request, gate)
+            authorizer.check_reading(request)
+        caller = caller_of(request, authorizer)
         answer = await _answered(endpoint, reads, request, caller)
         if answer is None:
             raise RequestRefused(HTTPStatus.NOT_FOUND, "There is no such thing, or not any more.")

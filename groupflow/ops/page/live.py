@@ -79,8 +79,8 @@ class Streams:
 
 
 class Live:
-    def __init__(self, gate: Authorizer, overview: Snapshot[Totals]) -> None:
-        self._gate = gate
+    def __init__(self, authorizer: Authorizer, overview: Snapshot[Totals]) -> None:
+        self._authorizer = authorizer
         self._overview = overview
         self._streams = Streams()
 
@@ -92,8 +92,8 @@ class Live:
 
     async def _serve(self, request: Request) -> Response:
         try:
-            self._gate.check_reading(request)
-            stream = self._streams.admit(caller_of(request, self._gate))
+            self._authorizer.check_reading(request)
+            stream = self._streams.admit(caller_of(request, self._authorizer))
             if stream is None:
                 raise RequestRefused(
                     HTTPStatus.SERVICE_UNAVAILABLE,

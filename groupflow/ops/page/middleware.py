@@ -52,9 +52,9 @@ _HEADERS = {
 class Middleware:
     """The only middleware: every request and answer passes it."""
 
-    def __init__(self, app: ASGIApp, gate: Authorizer) -> None:
+    def __init__(self, app: ASGIApp, authorizer: Authorizer) -> None:
         self._app = app
-        self._gate = gate
+        self._authorizer = authorizer
         self._wrong_tokens = WrongTokens()
         self._queue = FairQueue()
         # by the token's name; "" for no token
@@ -95,7 +95,7 @@ class Middleware:
             RequestRefused: it isn't served, whatever it asks for.
         """
         headers, scope = exchange.headers, exchange.scope
-        if not self._gate.knows_host(headers.get("host", "")):
+        if not self._authorizer.knows_host(headers.get("host", "")):
             raise RequestRefused(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "This daemon does not know itself by the name that was called: add it to "
@@ -106,7 +106,7 @@ class Middleware:
             raise RequestRefused(
                 HTTPStatus.LENGTH_REQUIRED, "Send the body with its Content-Length, not in chunks."
             )
-        holder = self._gate.holder(headers)
+        holder = self._authorizer.holder(headers)
         peer = scope["client"][0] if scope.get("client") else "unknown"
         if not await self._may_pass(headers, peer, is_right=holder is not None):
             raise RequestRefused(
@@ -121,7 +121,7 @@ class Middleware:
 
     async def _may_pass(self, headers: Headers, peer: str, *, is_right: bool) -> bool:
         """Whether to serve a request; one with a wrong token waits first."""
-        if not is_right and not self._gate.shows_wrong_token(headers):
+        if not is_right and not self._authorizer.shows_wrong_token(headers):
             return True
         if not self._wrong_tokens.is_read(peer):
             return False

@@ -63,34 +63,34 @@ class Site:
             ConfigError: a token's file can't be used.
         """
         self._context = context
-        self._gate = gate = Authorizer(context.facts.settings.http)
+        self._authorizer = authorizer = Authorizer(context.facts.settings.http)
         reading = Reading(context)
         self._publishing = Publishing(context)
         self._extensions = [make(context) for make in extensions]
-        self.live = Live(gate, reading.overview)  # streams, which must be told when it closes
+        self.live = Live(authorizer, reading.overview)  # streams, which must be told when it closes
         parts = [self, reading, Acting(context), self._publishing, *self._extensions]
         self._endpoints = [each for part in parts for each in endpoints_of(part)]
         self._description = Snapshot[bytes](self._described, math.inf)
         routes = [
             *health_routes(context.health),
-            *routes_of(self._endpoints, gate, Reads()),
+            *routes_of(self._endpoints, authorizer, Reads()),
             self.live.route(),
             Route("/api/openapi.json", self._describe, methods=["GET"]),
             *_file_routes(),
         ]
         # Debug is off and every answer is ours: a traceback is never shown.
         inner = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
-        self.app: ASGIApp = Middleware(inner, gate)
+        self.app: ASGIApp = Middleware(inner, authorizer)
 
     @Endpoint("GET", "/access", "What the caller may do here", is_public=True)
     async def _access(self, caller: Caller) -> Access:
-        gate = self._gate
+        authorizer = self._authorizer
         return Access(
             self._context.facts.daemon,
-            gate.is_open or caller.may("look"),
+            authorizer.is_open or caller.may("look"),
             caller.may("act"),
-            not gate.is_open,
-            gate.has("act"),
+            not authorizer.is_open,
+            authorizer.has("act"),
         )
 
     async def _describe(self, _: Request) -> Response:
