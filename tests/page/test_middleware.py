@@ -93,6 +93,28 @@ async def test_a_body_within_the_limits_comes_whole() -> None:
     assert "connection" not in answer.headers
 
 
+async def test_a_stream_goes_on_whatever_body_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that has begun can't become a refusal: no endpoint reads the body of a GET."""
+    monkeypatch.setattr(middleware, "READ", 0.1)
+
+    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while (await receive()).get("more_body"):  # as answers that wait for a disconnect do
+            pass
+        await send({"type": "http.response.body", "body": b"all"})
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"[1,"
+        await asyncio.sleep(0.3)
+        yield b"2,3]"
+
+    transport = httpx.ASGITransport(Middleware(stream, Gate(Http())))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        sized = {"content-length": "7"}
+        answer = await client.request("GET", "/api/events", content=slow(), headers=sized)
+    assert (answer.status_code, answer.text) == (200, "all")
+
+
 @pytest.mark.parametrize(("path", "is_served"), [("/livez", True), ("/api/x", False)])
 async def test_health_waits_for_no_other_caller(
     path: str, is_served: bool, monkeypatch: pytest.MonkeyPatch
