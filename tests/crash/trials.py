@@ -222,7 +222,7 @@ class Trials:
         archive = archive_of(settings)
         ids: Any = self._raw.zrange(keys("dead"), 0, -1)
         for id_ in [each.decode() for each in ids]:
-            place: Any = self._raw.hmget(keys("life", id_), "offset", "archived_as")
+            place: Any = self._raw.hmget(keys("task_state", id_), "offset", "archived_as")
             offset, message_id = place
             if offset is None or message_id is None:
                 found.append(Violation("L7", f"the body of {id_} never left Redis"))

@@ -11,7 +11,13 @@ import groupflow
 
 _OURS = str(Path(groupflow.__file__).parent) + "/"
 # What many pass through: whoever called it tells more.
-_COMMON = ("store/client.py", "store/wire.py", "store/copies.py", "flow/parts.py", "upkeep/duty.py")
+_COMMON = (
+    "store/client.py",
+    "store/wire.py",
+    "store/replica_wait.py",
+    "flow/parts.py",
+    "upkeep/duty.py",
+)
 # Where a death may cost something: the tests of coverage ask for each of them.
 WRITES = "store/enqueue.py:Enqueuer._write"
 CLAIMS = "store/claims.py:Claims.exchange"
