@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from heapq import merge as merge_sorted
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from groupflow.core.errors import StoreUnavailable
 from groupflow.operate.namespace import Away, Namespace, missing
@@ -172,10 +172,6 @@ class TaskRow:
     enqueued_at: float | None  # when it came, Unix seconds; None if it is over
     since: float | None = None  # Unix seconds since when it runs, or is over
     until: float | None = None  # Unix seconds until when it is delayed
-
-    def as_json(self) -> dict[str, Any]:
-        """The public shape of an entry of ``groupflow tasks --json``."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,6 @@ local function note_by_hand(what, whose, text, by)
   call('LPUSH', K.by_hand_news, cjson.encode({ what, whose, till, concurrency, rate, by }))
 end
 
-local function set_by(text) return string.match(text, '\n(.*)$') or '' end
-
 -- The limits of these have changed: places at once what they hold back, or let go.
 local function look_again(changed, now)
   may_limit, limits_made, tenants_made = true, nil, nil -- true: what was limited until now is placed as such
