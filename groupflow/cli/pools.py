@@ -102,7 +102,7 @@ def sync(
 
       groupflow pool sync couriers open-deliveries.jsonl
     """
-    url, token = _topology(url, token_file, config)
+    url, token = _address_and_token(url, token_file, config)
     counts = asyncio.run(_send(f"{url.rstrip('/')}/api/pools/{quote(name)}/tasks", file, token))
     if as_json:
         print_json(counts)
@@ -143,7 +143,7 @@ async def _pieces(file: Path) -> AsyncIterator[bytes]:
             yield piece
 
 
-def _topology(url: str, token_file: Path | None, config: Path | None) -> tuple[str, str]:
+def _address_and_token(url: str, token_file: Path | None, config: Path | None) -> tuple[str, str]:
     """Where groupflow listens, and the token to show there.
 
     Raises:
@@ -209,7 +209,7 @@ def work(
     wrong = "Give --exec a command." if not words else what_is_wrong(words[0])
     if wrong:
         raise typer.BadParameter(wrong, param_hint="--exec")
-    url, token = _topology(url, token_file, config)
+    url, token = _address_and_token(url, token_file, config)
     configure_logging()
     runner = ExecRunner(HandlerRule(exec=words), words)
 
