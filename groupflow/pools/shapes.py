@@ -52,7 +52,7 @@ class Settled(Input):
     context: Any = Field(None, description="Any JSON value, handed on to that stage.")
 
     def told(self) -> TaskReport:
-        """The same as the pullers takes it."""
+        """The same as `Pullers` takes it."""
         return TaskReport(self.id, self.fence, self._outcome())
 
     def _outcome(self) -> Outcome:

@@ -5,7 +5,8 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'queued', 'running', 'delayed', 'done' or 'superseded' · 2 how many at most · where the page
---          begins: 3 part of the list, 4 place in it, 5 place in a group's lane; '1', '0', '0' is the beginning
+--          begins: 3 part of the list, 4 place in it, 5 tasks to pass over there, in lanes; '1', '0', '0' is the
+--          beginning
 -- returns  { at (now), tasks: rows of { id, group, type, tenant, attempt, enqueued_at, since: of what runs or is
 --          over, until: of what is delayed, turn: text by which rows of several partitions sort, the number of a
 --          part and a time (16 digits) }; part, place, deep: where the next page begins, nothing at the end }.
