@@ -20,7 +20,7 @@ local function lies_apart(bytes)
   return false
 end
 
--- The life of a task, without a context that the caller has to fetch; and the bytes of that context.
+-- The state of a task, without a context that the caller has to fetch; and the bytes of that context.
 local function task_state_of(id)
   local key = K.task_state .. id
   local apart = call('HSTRLEN', key, 'context')

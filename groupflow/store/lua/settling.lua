@@ -19,7 +19,7 @@ local function write_counts(requeued)
   plain_ended, grouped_ended = 0, 0
 end
 
--- Writes the life of a task: its place, and what has changed.
+-- Writes the state of a task: its place, and what has changed.
 local function keep_state(entry, group, ...)
   call('HSET', K.task_state .. id_of(entry), 'sequence', sub(entry, 1, 16), 'group', group, ...)
 end
