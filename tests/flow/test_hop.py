@@ -8,6 +8,7 @@ import pytest
 
 from groupflow import App, Task
 from groupflow.core.errors import SessionLost
+from groupflow.flow import prefetch
 from groupflow.store import claims as claims_module
 from groupflow.store.claims import Claims
 from tests.flow.hot import crew
@@ -57,12 +58,13 @@ async def test_nobody_hops_for_a_while_where_others_were_found(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, beside: float, hops: int
 ) -> None:
     monkeypatch.setattr(claims_module, "BESIDE", beside)
+    monkeypatch.setattr(prefetch, "MOST", 0)
     app, ran = App(), list[str]()
 
     @app.handler("t")
     async def handle(task: Task) -> None:
         ran.append(task.id)
-        await asyncio.sleep(0.05)  # long beside an exchange: none is made ahead
+        await asyncio.sleep(0.05)
 
     await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(3)))
     await bench.enqueue(arrival("other", "other"))
