@@ -108,7 +108,7 @@ async def test_a_stream_goes_on_whatever_body_comes(monkeypatch: pytest.MonkeyPa
         await asyncio.sleep(0.3)
         yield b"2,3]"
 
-    transport = httpx.ASGITransport(Middleware(stream, Gate(Http())))
+    transport = httpx.ASGITransport(Middleware(stream, Authorizer(Http())))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         sized = {"content-length": "7"}
         answer = await client.request("GET", "/api/events", content=slow(), headers=sized)
