@@ -257,6 +257,20 @@ async def test_limits_hold_for_pullers(shop: Bench) -> None:
     assert await anna.complete(third) == []
 
 
+async def test_more_may_run_beside_what_a_puller_runs_from_a_reload_on(shop: Bench) -> None:
+    """As beside a daemon's task; else the group would wait for the end of that one."""
+    await shop.enqueue(*(pooled(f"a{n}", "a") for n in range(4)))
+    anna, carl = Worker(shop), Worker(shop, "carl")
+    [first] = await anna.claim(1)
+    limited(shop, 3)
+    await shop.daemon()
+    more = [*await carl.claim(1), *await carl.claim(5)]
+    assert {*ids(more)} == {"a1", "a2"}
+    assert await anna.complete(first) == []
+    await carl.complete(*more)
+    assert ids(await carl.claim(5)) == ["a3"]
+
+
 async def test_one_that_waits_can_be_dropped(shop: Bench) -> None:
     """A plain task is found in its pool, a quarantined task too."""
     await shop.enqueue(pooled("p0"), pooled("p1"))

@@ -18,12 +18,16 @@ local function configure(packed, now)
   for _, tenant in ipairs(is_limiting() and call('ZRANGE', K.standing, 0, 9999) or {}) do
     tenants().turn(tenant, now)
   end
-  for _, daemon in ipairs(call('ZRANGE', K.daemons, 0, 999)) do
-    for _, checkpoint in ipairs(call('HVALS', K.worker .. daemon)) do
-      local claim = claim_of(checkpoint)
-      if claim and claim.group ~= '' and place(claim.group, now) then wake_for(claim.group) end
+  local function place_running(leases)
+    for _, daemon in ipairs(call('ZRANGE', leases, 0, 999)) do
+      for _, checkpoint in ipairs(call('HVALS', K.worker .. daemon)) do
+        local claim = claim_of(checkpoint)
+        if claim and claim.group ~= '' and place(claim.group, now) then wake_for(claim.group) end
+      end
     end
   end
+  place_running(K.daemons)
+  for _, pool in ipairs(pools()) do place_running(K.pool_pullers .. pool) end
   for _, group in ipairs(call('ZRANGE', K.held, 0, 999)) do
     call('ZREM', K.held, group)
     if place(group, now) then wake_for(group) end
