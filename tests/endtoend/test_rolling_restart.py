@@ -22,8 +22,9 @@ from tests.endtoend.conftest import MakeRig
 from tests.endtoend.process import REPOSITORY, Process
 from tests.endtoend.rig import Job, Rig
 
-# The code that is upgraded from: the last complete state. It moves on with each version.
-PREVIOUS = "6d779f0bf98ae9b57ecda1f207571bdb4e16b0d3"
+# The code that is upgraded from: the last complete state whose keys have this format. It moves on
+# with each version.
+PREVIOUS = "92daf9f92e95eb7a629ec577680b7a1642b21aeb"
 
 # How many tasks come at once, in turn: workers are idle and groups run their last task at one time,
 # and all have much to do at another. The next ones come when fewer than the least are left.
