@@ -298,10 +298,10 @@ class Builder:
             ConfigError: a scan lacks something.
         """
         scans = [scan for scan in app.scans if isinstance(scan, Scan)]
-        common, copies = partitions[0].upkeep, self._replica_wait()
-        if copies is not None or len(partitions) > 1:
+        common, replica_wait = partitions[0].upkeep, self._replica_wait()
+        if replica_wait is not None or len(partitions) > 1:
             common = self.redis.open(Keys(self.settings.redis.namespace))
-        stores = Stores(common, [each.upkeep for each in partitions], copies)
+        stores = Stores(common, [each.upkeep for each in partitions], replica_wait)
         try:
             return Shards(scans, stores, self.measures.scans)
         except ValueError as error:
@@ -329,8 +329,8 @@ class Builder:
         return ReplicaWait(redis.replicas, min(COPIED_WITHIN, redis.timeout / 2))
 
     def _entrance(self, partition: Partition) -> PartitionEntrance:
-        redis, client, copies = self.settings.redis, partition.path, self._replica_wait()
-        if copies is not None:
+        redis, client, replica_wait = self.settings.redis, partition.path, self._replica_wait()
+        if replica_wait is not None:
             # Waiting for replicas must not hold up claims.
             client = self.redis.open(client.keys)
         return PartitionEntrance(
@@ -338,7 +338,7 @@ class Builder:
                 client,
                 self.daemon,
                 dedup_window=redis.dedup_window,
-                copies=copies,
+                replica_wait=replica_wait,
                 seen=partition.session.seen,
             ),
             Backpressure(

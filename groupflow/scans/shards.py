@@ -262,7 +262,7 @@ class Stores:
 
     common: StoreClient  # of the namespace's keys without a partition's number
     partitions: Sequence[StoreClient]
-    copies: ReplicaWait | None = None  # how many replicas must have what shards report
+    replica_wait: ReplicaWait | None = None  # how many replicas must have what shards report
 
     def of(self, group: str) -> StoreClient:
         """The partition of a group."""
@@ -290,7 +290,7 @@ class Shards:
         self._measures = measures
         self._runners: dict[str, ScanRunner] = {}
         self._opened: set[str] = set()
-        self.records = ScanRecords(stores.common, stores.copies)
+        self.records = ScanRecords(stores.common, stores.replica_wait)
 
     def runner(self, type_: str) -> ScanRunner:
         """The runner of a scan's tasks, by their type."""

@@ -136,7 +136,7 @@ class StoreClient:
         self,
         verb: AnyVerb,
         arguments: Sequence[Argument],
-        copies: ReplicaWait | None,
+        replica_wait: ReplicaWait | None,
         *laid: Argument,
     ) -> tuple[Any, int, Wire]:
         """Run one script, and wait until replicas have what it wrote.
@@ -144,7 +144,7 @@ class StoreClient:
         Args:
             verb: which script.
             arguments: with what.
-            copies: how many replicas; ``None`` waits for none.
+            replica_wait: how many replicas; ``None`` waits for none.
             laid: a kind of key, a field and a value which is too large for a script. Redis puts it
                 there, unless the field has a value, right in front of the script: no other command
                 runs between, and neither runs without the other.
@@ -169,14 +169,14 @@ class StoreClient:
                 pack("EXEC"),
             ]
         number = len(packed)
-        if copies is not None:
-            packed.append(copies.command)
+        if replica_wait is not None:
+            packed.append(replica_wait.command)
         replies, wire = await self._measured(verb, packed, {type(verb)})
         reply = replies[number - 1]
         if laid:
             reply = reply[-1]
             self._refuse(reply)
-        return reply, replies[-1] if copies else 0, wire
+        return reply, replies[-1] if replica_wait else 0, wire
 
     async def values(self, *places: tuple[str, str, str]) -> list[bytes | None]:
         """What lies in fields of hashes, which may be too large for a script.

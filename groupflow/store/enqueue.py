@@ -120,7 +120,7 @@ def _joined(parts: Sequence[Enqueued]) -> Enqueued:
 
 
 @dataclass(frozen=True, slots=True)
-class _Uncopied:
+class _Unreplicated:
     """A batch that Redis has, and too few replicas have."""
 
     arrivals: tuple[Arrival, ...]
@@ -154,25 +154,25 @@ class Enqueuer:
         daemon: str = "",
         *,
         dedup_window: float = 3600.0,
-        copies: ReplicaWait | None = None,
+        replica_wait: ReplicaWait | None = None,
         seen: Seen | None = None,
     ) -> None:
         """Binds the connection, which the daemon claims through as well.
 
         Args:
-            client: the one that the daemon claims through as well; with `copies` one of its own.
+            client: the one that the daemon claims through as well; with `replica_wait` its own.
             daemon: the daemon that writes. If there is no other, the script wakes none.
             dedup_window: seconds for which a dead letter keeps its id from other messages.
-            copies: how many replicas must have a batch.
+            replica_wait: how many replicas must have a batch.
             seen: notes the highest arrival.
         """
-        self._replica_wait = copies
-        self._uncopied: _Uncopied | None = None
+        self._replica_wait = replica_wait
+        self._unreplicated: _Unreplicated | None = None
         self._seen = seen or Seen()
         self._front: tuple[Argument, ...] = (
             # On a connection of its own, no claim runs right behind it: all daemons have to be
             # woken.
-            "" if copies else daemon,
+            "" if replica_wait else daemon,
             microseconds(dedup_window),
             token_hex(16),  # where no store has a salt yet
         )
@@ -202,20 +202,20 @@ class Enqueuer:
         """The same of a part."""
         if self._replica_wait is None or not part:
             return (await self._write(part, delayed_memory))[0]
-        uncopied, arrivals = self._uncopied, tuple(arrival for arrival, _ in part)
-        if not (uncopied and uncopied.wire.is_open and uncopied.arrivals == arrivals):
+        unreplicated, arrivals = self._unreplicated, tuple(arrival for arrival, _ in part)
+        if not (unreplicated and unreplicated.wire.is_open and unreplicated.arrivals == arrivals):
             enqueued, number, wire = await self._write(part, delayed_memory)
-            uncopied = _Uncopied(arrivals, enqueued, wire)
+            unreplicated = _Unreplicated(arrivals, enqueued, wire)
         else:
-            number = await self._count_replicas(uncopied.wire)
+            number = await self._count_replicas(unreplicated.wire)
         if number < self._replica_wait.replicas:
-            self._uncopied = uncopied
+            self._unreplicated = unreplicated
             raise TooFewReplicas(
                 f"Redis at {self._client.address}: {number} replicas have the batch, and "
                 f"redis.replicas is {self._replica_wait.replicas}"
             )
-        self._uncopied = None
-        return uncopied.enqueued
+        self._unreplicated = None
+        return unreplicated.enqueued
 
     async def _count_replicas(self, wire: Wire) -> int:
         """Wait for replicas again, with nothing written twice."""
@@ -230,14 +230,14 @@ class Enqueuer:
         """Write a part: what became of it, how many replicas have it, and by which connection."""
         arguments: list[Argument] = [*self._front, delayed_memory, no_room(delayed_memory)]
         run, verb = self._client.run_replicated, Verb.ENQUEUE
-        copies = self._replica_wait if part else None
+        replica_wait = self._replica_wait if part else None
         if len(part) == 1 and len(part[0][1]) > CARRIED:
             [(arrival, packed)] = part
             at = arrival.id
             for _ in range(TRIES):
                 told = arrival.arguments(packed, at)
                 reply, number, wire = await run(
-                    verb, [*arguments, *told], copies, "tasks", at, packed
+                    verb, [*arguments, *told], replica_wait, "tasks", at, packed
                 )
                 if not isinstance(reply[1][0], list):
                     return self._enqueued(reply), number, wire
@@ -245,7 +245,7 @@ class Enqueuer:
             raise StoreUnavailable(f"{arrival.id!r}: others took each id that was free")
         for arrival, packed in part:
             arguments.extend(arrival.arguments(packed))
-        reply, number, wire = await run(verb, arguments, copies)
+        reply, number, wire = await run(verb, arguments, replica_wait)
         return self._enqueued(reply), number, wire
 
     def _enqueued(self, reply: list[Any]) -> Enqueued:

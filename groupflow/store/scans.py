@@ -93,15 +93,15 @@ def _record(name: str, now: int, flat: Sequence[bytes]) -> Record | None:
 class ScanRecords:
     """What is agreed about the scans of a namespace; it lies apart from all partitions."""
 
-    def __init__(self, client: StoreClient, copies: ReplicaWait | None = None) -> None:
+    def __init__(self, client: StoreClient, replica_wait: ReplicaWait | None = None) -> None:
         """Binds a client of the namespace's keys without a partition's number.
 
-        With `copies` the client is one of its own, and what a shard tells before it ends counts as
+        With `replica_wait` the client is its own, and what a shard tells before it ends counts as
         written once so many replicas have it. It may lie on another server than the shard, and a
         fail-over there would leave a scan whose last shard never ends.
         """
         self._client = client
-        self._replica_wait = copies
+        self._replica_wait = replica_wait
 
     async def open(self, scan: str, shards: int) -> bool:
         """A daemon begins to run it, with so many shards. Whether that changed what is wanted."""

@@ -66,12 +66,12 @@ def _first_of_batch_lost(sound: Any, hits: Hits) -> Any:
 
 def _uncopied_is_copied(sound: Any, hits: Hits) -> Any:
     async def enqueue(self: Enqueuer, *args: Any) -> Enqueued:
-        copies, self._replica_wait = self._replica_wait, None
-        hits.hit(copies is not None)
+        kept, self._replica_wait = self._replica_wait, None
+        hits.hit(kept is not None)
         try:
             found: Enqueued = await sound(self, *args)
         finally:
-            self._replica_wait = copies
+            self._replica_wait = kept
         return found
 
     return enqueue

@@ -156,7 +156,7 @@ class TestFailOver:
         self, watched: tuple[WatchedRedis, Bench]
     ) -> None:
         servers, store = watched
-        writer = Enqueuer(store.client, copies=ReplicaWait(1, deadline(5.0)))
+        writer = Enqueuer(store.client, replica_wait=ReplicaWait(1, deadline(5.0)))
         await writer.enqueue([arrival("a0", "a"), arrival("b0", "b")])
         first, second = await begin(store, "d1", "d2")
         held = await first.claim_one()
@@ -172,7 +172,7 @@ class TestFailOver:
         self, watched: tuple[WatchedRedis, Bench]
     ) -> None:
         servers, store = watched
-        writer = Enqueuer(store.client, copies=ReplicaWait(1, 0.3))
+        writer = Enqueuer(store.client, replica_wait=ReplicaWait(1, 0.3))
         await writer.enqueue([arrival("a0", "a"), arrival("b0", "b")])
         first, second = await begin(store, "d1", "d2")
         await writer.enqueue([arrival("c0", "c")])
@@ -203,7 +203,7 @@ class TestFailOver:
         servers, store = watched
         primary, _ = servers.nodes
         (daemon,) = await begin(store, "d1")
-        await Enqueuer(store.client, copies=ReplicaWait(1, deadline(5.0))).enqueue(
+        await Enqueuer(store.client, replica_wait=ReplicaWait(1, deadline(5.0))).enqueue(
             [arrival("a0", "a")]
         )
         path = StoreClient(servers.url, store.keys, timeout=deadline())

@@ -30,9 +30,9 @@ class Pair:
         self.replica = replica
         self.bench = bench
 
-    def enqueuer(self, copies: ReplicaWait = COPIES) -> Enqueuer:
+    def enqueuer(self, replica_wait: ReplicaWait = COPIES) -> Enqueuer:
         """What intake writes through."""
-        return Enqueuer(self.bench.client, "d1", copies=copies)
+        return Enqueuer(self.bench.client, "d1", replica_wait=replica_wait)
 
     async def queued(self) -> str:
         """How many plain tasks the replica has."""
@@ -123,7 +123,9 @@ async def test_claims_go_on_meanwhile_and_find_what_waits(pair: Pair) -> None:
         async with asyncio.timeout(deadline()), other.client.wakes() as wakes:
             assert await anext(wakes) == b"all"
             writing = asyncio.create_task(
-                Enqueuer(other.client, "d1", copies=ReplicaWait(1, 30.0)).enqueue([arrival("p0")])
+                Enqueuer(other.client, "d1", replica_wait=ReplicaWait(1, 30.0)).enqueue(
+                    [arrival("p0")]
+                )
             )
             assert await anext(wakes) == b"plain"
             claims = await daemon.claim("plain", "w1")

@@ -55,7 +55,7 @@ from groupflow.ops.snapshots import Snapshot
 from groupflow.settings.changes import public_values
 from groupflow.settings.dry_run import DryRun, Way
 
-_WITHHELD = "(shown with the token)"
+_REDACTED = "(shown with the token)"
 _SHOWN_BODY = 256 * 1024  # bytes of a dead letter's body
 _TOTALS_AGE = 0.8  # seconds; under the second between two events, or one would repeat the other
 
@@ -169,13 +169,13 @@ class Reading:
     async def _reasons(self, query: ReasonsQuery, caller: Caller) -> Reasons:
         looked, is_whole, kinds = await self._letters.kinds(_filter(query, caller))
         if not caller.sees_contents:
-            kinds = [replace(each, reason=each.kind or _WITHHELD) for each in kinds]
+            kinds = [replace(each, reason=each.kind or _REDACTED) for each in kinds]
         return Reasons(looked, is_whole, kinds)
 
     @Endpoint("GET", "/task", "One task, by id", reads=True)
     async def _task(self, query: TaskQuery, caller: Caller) -> Found | None:
         found = await Tasks(self._context.namespace).find(query.id, query.choice)
-        return found if found is None or caller.sees_contents else _withheld(found)
+        return found if found is None or caller.sees_contents else _redacted(found)
 
     @Endpoint("GET", "/limits", "Limits by hand", reads=True)
     async def _limits(self) -> LimitList:
@@ -200,7 +200,7 @@ class Reading:
         found = await Scans(self._context.namespace).every()
         if caller.sees_contents:
             return found
-        return [replace(scan, trouble=_WITHHELD if scan.trouble else "") for scan in found]
+        return [replace(scan, trouble=_REDACTED if scan.trouble else "") for scan in found]
 
     @Endpoint("GET", "/partitions", "What lies where", reads=True)
     async def _partitions(self) -> list[PartitionRow]:
@@ -234,7 +234,7 @@ class Reading:
             page = await self._letters.page(wanted, passed=query.passed, limit=query.limit)
         if caller.sees_contents:
             return page
-        letters = [replace(letter, reason=letter.kind or _WITHHELD) for letter in page.letters]
+        letters = [replace(letter, reason=letter.kind or _REDACTED) for letter in page.letters]
         return replace(page, letters=letters)
 
     @Endpoint("GET", "/letter", "One dead letter with its body", reads=True)
@@ -259,7 +259,7 @@ class Reading:
             type=letter.type,
             group=letter.group,
             tenant=letter.tenant,
-            reason=letter.reason if is_shown else letter.kind or _WITHHELD,
+            reason=letter.reason if is_shown else letter.kind or _REDACTED,
             kind=letter.kind,
             attempts=letter.attempts,
             died_at=letter.died_at,
@@ -288,11 +288,11 @@ class Reading:
 def _without_words(errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Failed attempts by their number, kind, time and daemon, without their words."""
     shown = ({name: fact for name, fact in e.items() if name != "traceback"} for e in errors)
-    return [{**error, "message": _WITHHELD} for error in shown]
+    return [{**error, "message": _REDACTED} for error in shown]
 
 
-def _withheld(found: Found) -> Found:
+def _redacted(found: Found) -> Found:
     """A task without those words, and with the kind in place of a dead one's reason."""
     kind = found.errors[-1]["error"] if found.errors else ""
-    reason = None if found.reason is None else kind or _WITHHELD
+    reason = None if found.reason is None else kind or _REDACTED
     return replace(found, reason=reason, errors=_without_words(found.errors))
