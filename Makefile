@@ -7,13 +7,15 @@
 .DELETE_ON_ERROR:
 .PHONY: help demo test clusters long check docs bench lock clean servers analyzers spin browser languages model crash soak sim ticks figures mutants elsewhere
 
-# What `make test` runs, in how many processes (they wait half of the time, for leases and servers), and
-# what else is handed to the command. Files go to processes in the order that tests/conftest.py says.
-TESTS ?= tests
-PROCESSES ?= 4
+# What is run instead of all that a target runs, in how many processes (they wait half of the time, for leases
+# and servers), and what else is handed to the command.
+TESTS ?=
+PROCESSES ?= $(shell expr 2 '*' $$(nproc))
 ARGS ?=
 
 BIN := .venv/bin
+VERIFICATION := tests/verification
+PYTEST = $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # Hundreds of processes start in the tests and wherever recovery is measured: twice as fast with
 # bytecode, as an installed groupflow has it.
@@ -25,14 +27,14 @@ help: ## List the targets (this)
 demo: .venv/.ready servers ## See groupflow at work, on private servers that are gone afterwards
 	@$(BIN)/groupflow demo $(ARGS)
 
-test: .venv/.ready servers analyzers spin browser languages ## Run the tests, on real servers (TESTS=…, ARGS=…)
-	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "not clusters and not long" $(TESTS) $(ARGS)
+test: .venv/.ready servers analyzers spin browser languages ## Run what a contributor waits for, on real servers (TESTS=…, ARGS=…)
+	@$(PYTEST) $(or $(TESTS),tests --ignore=$(VERIFICATION)) $(ARGS)
 
 clusters: .venv/.ready servers ## Run the tests on clusters of servers, which take minutes (TESTS=…, ARGS=…)
-	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m clusters $(TESTS) $(ARGS)
+	@$(PYTEST) $(or $(TESTS),$(VERIFICATION)/clusters) $(ARGS)
 
 long: .venv/.ready servers analyzers browser ## Run the tests that take long: outages, kills, reloads, rights, schedules, scans, memory (TESTS=…, ARGS=…)
-	@$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m long $(TESTS) $(ARGS)
+	@$(PYTEST) $(or $(TESTS),$(VERIFICATION) --ignore=$(VERIFICATION)/clusters) $(ARGS)
 
 check: .venv/.ready ## Lint, formatting, types, layers, manifests, known vulnerabilities
 	$(BIN)/ruff check .
@@ -44,7 +46,7 @@ check: .venv/.ready ## Lint, formatting, types, layers, manifests, known vulnera
 
 bench: .venv/.ready servers ## Measure ours beside its peers (QUICK=1: under 3 minutes; ROWS=drain,cold)
 	@.ci/setup bench
-	@QUICK=$(QUICK) ROWS=$(ROWS) ROUNDS=$(ROUNDS) BASE=$(BASE) WRITE=$(WRITE) $(BIN)/python -m tests.bench
+	@QUICK=$(QUICK) ROWS=$(ROWS) ROUNDS=$(ROUNDS) BASE=$(BASE) WRITE=$(WRITE) $(BIN)/python -m tests.verification.bench
 
 docs: .docs/.ready ## Build the documents into dist/site; warnings are errors (ARGS="-b linkcheck")
 	@.docs/venv/bin/sphinx-build --nitpicky --fail-on-warning --keep-going --quiet \
@@ -55,20 +57,20 @@ model: .venv/.ready spin ## Search the model of the protocol, with all its rules
 	@$(BIN)/python -m tests.protocol $(ARGS)
 
 crash: .venv/.ready servers ## Kill daemons at every named point and pair of points (TRIALS=… SEED=… JOBS=2)
-	@$(BIN)/python -m tests.crash
+	@$(BIN)/python -m tests.verification.crash
 
 soak: .venv/.ready servers ## Break everything on purpose, check every promise (ARGS="--seed 1 --faults 150")
-	@$(BIN)/python -m tests.soak $(ARGS)
+	@$(BIN)/python -m tests.verification.soak $(ARGS)
 
 sim: .venv/.ready servers ## Simulate fleets in virtual time, by seeds (SEEDS=1000 FROM=1; SEED=7, FAULTS=8 DAEMONS=3 MINUTES=0.15)
 	@$(BIN)/python -W ignore -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM)) \
 		$(if $(FAULTS),--faults $(FAULTS)) $(if $(DAEMONS),--daemons $(DAEMONS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 ticks: .venv/.ready servers ## Three daemons with wrong clocks, killed for a minute: each tick once (ARGS="--seconds 60")
-	@$(BIN)/python -m tests.schedule.nemesis $(ARGS)
+	@$(BIN)/python -m tests.verification.ticks $(ARGS)
 
 figures: .venv/.ready servers ## Measure how long recovery takes (ARGS="--trials 30 --only redis")
-	@$(BIN)/python -m tests.soak.figures $(ARGS)
+	@$(BIN)/python -m tests.verification.soak.figures $(ARGS)
 
 mutants: .venv/.ready servers ## Damage the product in one place at a time; tests must notice (ARGS="code", "scripts")
 	@$(BIN)/python -m tests.mutants $(ARGS)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -23,105 +23,41 @@ from tests.store.bench import Bench
 _Result = TypeVar("_Result")
 _Server = TypeVar("_Server", RedisServer, ValkeyServer, RabbitmqServer, Postgres, MariaDb)
 
-# Where the suite's time goes: about the seconds that a file takes beside two others on two cores.
-# Shared out among processes, these begin first, the longest in front: one that is left over for
-# the end would run alone.
-LONGEST = {
-    "simulation/test_simulation.py": 240,
-    "endtoend/test_rabbitmq_cluster.py": 120,
-    "cli/test_partitions.py": 190,
-    "endtoend/test_partitions.py": 110,
-    "endtoend/test_clusters.py": 60,
-    "scans/test_daemons.py": 120,
-    "page/test_process.py": 57,
-    "page/test_health.py": 100,
-    "operate/test_repartition.py": 30,
-    "endtoend/test_schedules.py": 120,
-    "page/test_browser.py": 47,
-    "security/test_rights.py": 46,
-    "security/test_slow_machine.py": 60,
-    "endtoend/test_slow_daemons.py": 40,
-    "endtoend/test_rolling_restart.py": 60,
-    "endtoend/test_crash.py": 42,
-    "endtoend/test_reload.py": 41,
-    "endtoend/test_held_memory.py": 38,
-    "endtoend/test_outages.py": 35,
-    "model/test_model.py": 35,
-    "crash/test_crash_points.py": 32,
-    "endtoend/test_cli.py": 26,
-    "endtoend/test_life.py": 23,
-    "servers/test_launcher.py": 23,
-    "endtoend/test_bad_input.py": 21,
-    "soak/test_short_soak.py": 20,
-    "scans/test_outbox.py": 20,
-    "dev/test_dev.py": 18,
-    "cli/test_ambiguous_ids.py": 40,
-    "cli/test_verbs.py": 16,
-    "docs/test_examples.py": 13,
-    "core/test_json_size.py": 13,
-    "store/test_held_bytes.py": 11,
-    "endtoend/test_poison.py": 9,
-    "security/test_contexts.py": 10,
-    "endtoend/test_blocking.py": 9,
-    "security/test_frames.py": 8,
-}
-# What takes servers by the dozen, and minutes: `make clusters` runs it, `make test` doesn't.
-CLUSTERS = frozenset(
-    {
-        "cli/test_partitions.py",
-        "endtoend/test_clusters.py",
-        "endtoend/test_partitions.py",
-        "endtoend/test_rabbitmq_cluster.py",
-    }
-)
-# What takes long by itself, and is about things that seldom change: `make long`, likewise.
-LONG = frozenset(
-    {
-        "crash/test_crash_points.py",
-        "dev/test_dev.py",
-        "endtoend/test_batches.py",
-        "endtoend/test_blocking.py",
-        "endtoend/test_held_memory.py",
-        "endtoend/test_outages.py",
-        "endtoend/test_reload.py",
-        "endtoend/test_rolling_restart.py",
-        "endtoend/test_schedules.py",
-        "operate/test_repartition.py",
-        "page/test_health.py",
-        "page/test_process.py",
-        "scans/test_daemons.py",
-        "scans/test_outbox.py",
-        "security/test_contexts.py",
-        "security/test_large_bodies.py",
-        "security/test_lists.py",
-        "security/test_pullers.py",
-        "security/test_rights.py",
-        "security/test_slow_machine.py",
-        "security/test_taken_ids.py",
-        "soak/test_short_soak.py",
-        "store/test_tenants_at_scale.py",
-    }
-)
-_TESTS = Path(__file__).parent
-
+_SECONDS = "groupflow/seconds"  # that each file took in the last run, as pytest's cache keeps it
 # How long an example takes says how busy the machine is; what tests share, examples share too.
 _UNHEEDED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile("tests", deadline=None, suppress_health_check=_UNHEEDED)
 settings.load_profile("tests")
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m` chooses by the marks
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure how long files take, where all of a run's reports come together."""
+    if not hasattr(config, "workerinput") and config.cache is not None:
+        config.pluginmanager.register(_Seconds(config.cache))
+
+
+class _Seconds:
+    """Keeps the seconds that each file took, for the order of the next run."""
+
+    def __init__(self, cache: pytest.Cache) -> None:
+        self._cache = cache
+        self._found = Counter[str]()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._found[report.location[0]] += report.duration  # type: ignore[assignment]
+
+    def pytest_sessionfinish(self) -> None:
+        self._cache.set(_SECONDS, {**self._cache.get(_SECONDS, {}), **self._found})
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what `make test` leaves out; put the longest files in front, as processes share them."""
-    if gone := [name for name in {*LONGEST, *CLUSTERS, *LONG} if not (_TESTS / name).exists()]:
-        raise pytest.UsageError(f"tests/conftest.py names {gone}, which are not there")
-    for item in items:
-        name = item.path.relative_to(_TESTS).as_posix()
-        for mark, files in (("clusters", CLUSTERS), ("long", LONG)):
-            if name in files:
-                item.add_marker(mark)
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: -LONGEST.get(item.path.relative_to(_TESTS).as_posix(), 0))
+    """Where processes share files, the longest begin first: one left for the end would run alone.
+
+    A file that no run has measured begins before all others.
+    """
+    if hasattr(config, "workerinput") and config.cache is not None:
+        seconds = config.cache.get(_SECONDS, {})
+        items.sort(key=lambda item: -seconds.get(item.location[0], float("inf")))
 
 
 @pytest.hookimpl(tryfirst=True, wrapper=True)

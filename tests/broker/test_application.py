@@ -35,7 +35,7 @@ from groupflow.core.errors import (
 )
 from groupflow.servers.ports import free_ports
 from tests.deadlines import deadline
-from tests.soak.proxy import Proxy
+from tests.servers.proxy import Proxy
 
 BODY = {"app_name": "crm", "tenant_id": 42}
 

@@ -19,7 +19,7 @@ from groupflow.servers import RabbitmqServer
 from groupflow.servers.ports import free_ports
 from tests.conftest import _run
 from tests.deadlines import deadline
-from tests.soak.proxy import Proxy
+from tests.servers.proxy import Proxy
 
 TURNS = 20  # of the loop: more than a close takes to come to wait for RabbitMQ
 

@@ -16,7 +16,7 @@ from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import BrokerUnavailable
 from groupflow.servers import RabbitmqServer
 from tests.deadlines import deadline
-from tests.soak.proxy import Proxy
+from tests.servers.proxy import Proxy
 
 DEATHS = 30
 LIMIT = 20  # what RabbitMQ 4 gives a quorum queue by itself

@@ -10,7 +10,7 @@ import pytest
 from groupflow.cli.exits import Exit
 from groupflow.core.scope import scope_of
 from groupflow.servers import RedisServer
-from tests.cli.test_partitions import Verbs, agreed
+from tests.cli.verbs import Verbs, agreed
 from tests.operate.namesakes import ID, OWNERS, die, of, states, wait
 from tests.operate.spread import Spread
 

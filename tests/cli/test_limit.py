@@ -17,7 +17,7 @@ from groupflow.core.errors import StoreUnavailable
 from groupflow.core.limits import HandLimit
 from groupflow.operate.limits import LimitsByHand
 from groupflow.servers import RedisServer
-from tests.cli.test_partitions import agreed
+from tests.cli.verbs import agreed
 from tests.operate.spread import Spread
 from tests.store.bench import arrival
 

@@ -7,7 +7,6 @@ import signal
 from typing import Any
 
 import orjson
-import pytest
 
 from groupflow.cli.exits import Exit
 from tests.endtoend.conftest import MakeRig
@@ -31,7 +30,6 @@ def burst(name: str, entity: str = "contact") -> list[Job]:
     return [Job(f"{name}{n}", entity, n=n) for n in range(REPLACED + 1)]
 
 
-@pytest.mark.long  # it asks most verbs
 def test_a_burst_runs_once(make_rig: MakeRig) -> None:
     """With the newest body; where a rule begins to debounce while its daemons run, from then on."""
     rig = make_rig(workers={"grouped": 2})

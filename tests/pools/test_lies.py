@@ -107,7 +107,6 @@ class Liars:
                 await self.finish(name, task)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("seed", [17])
 async def test_no_lie_breaks_a_promise(shop: Shop, seed: int) -> None:
     """500 faults: nothing handed out twice, accepted twice, out of order, or lost."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from tests.soak.proxy import Proxy, Way
+from tests.servers.proxy import Proxy, Way
 
 _GREETING = 8  # bytes that come before the first frame
 _HEAD = 7  # bytes of a frame before its content: kind, channel, size

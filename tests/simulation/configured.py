@@ -20,10 +20,10 @@ from groupflow.settings.model import (
 )
 from groupflow.settings.rules import GroupRule, PoolRule, TenantRule
 from groupflow.settings.schedules import ScheduleRule
+from tests.history.configuration import BATCH, MAX_ATTEMPTS, MAX_BLOCK, QUIET, RUN, SEVERAL
 from tests.simulation.jobs import MAX_BODY, MAX_HEADERS, POOL, POOLED
 from tests.simulation.lease import SimulatedLease
 from tests.simulation.processes import OWNER
-from tests.soak.config import BATCH, MAX_ATTEMPTS, MAX_BLOCK, QUIET, RUN, SEVERAL
 
 if TYPE_CHECKING:
     from tests.simulation.acts import Timer

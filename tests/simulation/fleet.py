@@ -17,6 +17,7 @@ from groupflow.daemon import Daemon
 from groupflow.settings.model import Settings
 from groupflow.store.partitions import keys_of
 from tests.history.auditor import states_of
+from tests.history.configuration import run_of
 from tests.history.events import Event, State
 from tests.simulation import clock
 from tests.simulation.configured import NAMESPACE, QUEUE, settings_of
@@ -29,7 +30,6 @@ from tests.simulation.processes import OWNER, Process, context_of
 from tests.simulation.rabbitmq_side import Published, SimulatedRabbitmq
 from tests.simulation.redis_side import RealRedis, SimulatedRedis
 from tests.simulation.watch import Watch
-from tests.soak.config import run_of
 
 STOPS_WITHIN = 30.0  # seconds
 RECOVERY = 4.0  # seconds behind a fault in which a fleet may still see to what it has left

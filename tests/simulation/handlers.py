@@ -10,10 +10,10 @@ from random import Random
 from typing import TypeAlias
 
 from groupflow import Advance, App, Retry, Scan, Task
+from tests.history.configuration import BATCH
 from tests.history.events import Event, Kind
 from tests.simulation import clock
 from tests.simulation.processes import OWNER
-from tests.soak.config import BATCH
 
 Write: TypeAlias = Callable[[Event], None]
 

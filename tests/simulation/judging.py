@@ -16,12 +16,12 @@ from groupflow.store.partitions import partition_of
 from tests.history.auditor import states_of
 from tests.history.events import Event, State
 from tests.history.invariants import Violation
+from tests.history.judge import Verdict, judge_events
 from tests.history.snapshot import read
 from tests.simulation import clock
 from tests.simulation.configured import ASIDE, NAMESPACE, TICKS, TICKS_TENANT
 from tests.simulation.fleet import Fleet
 from tests.simulation.operators import Hold, Known
-from tests.soak.judge import Verdict, judge_events
 
 GRAIN = 0.001  # seconds that clocks are read to
 

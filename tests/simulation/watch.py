@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tests.history.configuration import concurrency_of
 from tests.history.events import Event
 from tests.history.invariants import Violation
 from tests.simulation import clock
@@ -17,7 +18,6 @@ from tests.simulation.fates import Fates
 from tests.simulation.places import HANDLES
 from tests.simulation.plan import Fault, Plan
 from tests.simulation.processes import Process
-from tests.soak.config import concurrency_of
 
 _OF_ALL = ("redis_restart", "redis_away", "fail_over")
 _CUTS = ("cut", "cut_behind", "cut_late")

@@ -1,0 +1,223 @@
+"""latency: from the publish to the start of the handler; and what a daemon costs that has no work.
+
+Publisher and daemon are two processes on one machine: CLOCK_MONOTONIC is the same for both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from statistics import quantiles
+from time import monotonic, monotonic_ns
+from typing import Any
+
+from redis.asyncio import Redis
+
+from groupflow.broker.publisher import Outgoing, TermPublisher, publishing
+from tests.verification.bench.bench import Bench
+from tests.verification.bench.daemons import Daemon, Setting, running
+from tests.verification.bench.filling import forget_queue
+from tests.verification.bench.load import Load
+from tests.verification.bench.peers.running import begun, run_python
+from tests.verification.bench.records import Records
+from tests.verification.bench.rounds import Stopwatch, Turn, take_turns
+from tests.verification.bench.rows import OURS, Goal, Row
+
+RATE = 300  # messages a second
+SECONDS, QUICK_SECONDS = 10, 4
+IDLE, QUICK_IDLE = 60, 10  # seconds
+SILENCE = 5.0  # seconds between one's first message and the next one's
+WARM = 100  # messages before those that count
+BARE = "bare aio-pika"
+
+
+async def run(bench: Bench) -> AsyncIterator[Row]:
+    """Measure the rows."""
+    if any(bench.wants(f"latency.{each}") for each in ("p50", "p99")):
+        for row in await _steady(bench):
+            yield row
+    if any(bench.wants(f"latency.{each}") for each in ("first", "idle_cpu", "idle_calls")):
+        for row in await _idle(bench):
+            yield row
+
+
+async def _steady(bench: Bench) -> list[Row]:
+    """The way of messages at a steady rate, and the same through RabbitMQ alone."""
+    load = Load(RATE * bench.pick(SECONDS, QUICK_SECONDS), 1_000)
+    rows = {
+        percent: Row(
+            f"latency.p{percent}",
+            f"publish → handler at {RATE} msg/s, p{percent}",
+            "ms",
+            Goal(f"≤ {most:g} ms", most, least=False, is_of_ratio=False),
+            BARE,
+        )
+        for percent, most in ((50, 3.0), (99, 15.0))
+    }
+
+    def turn(waits: list[float]) -> Turn:
+        hundredths = quantiles(waits, n=100)
+        return Turn({row.key: hundredths[percent - 1] for percent, row in rows.items()})
+
+    async def ours() -> Turn:
+        waits, records = await _through_ours(bench, load)
+        for row in rows.values():
+            bench.judge(row, OURS, records, load)
+        return turn(waits)
+
+    async def bare() -> Turn:
+        return turn(await _bare(bench, load))
+
+    await take_turns(bench, list(rows.values()), {OURS: ours, BARE: bare})
+    return list(rows.values())
+
+
+async def _bare(bench: Bench, load: Load) -> list[float]:
+    """The same messages to a consumer that does nothing: the way through RabbitMQ alone."""
+    rabbitmq = await bench.rabbitmq()
+    with bench.folder() as folder:
+        async with publishing(rabbitmq, folder.name) as publisher:
+            facts = {"url": rabbitmq, "queue": folder.name}
+            seconds = load.tasks / RATE + 30.0
+            peer = asyncio.create_task(
+                run_python("bare_consumer", load, folder, workers=1, seconds=seconds, facts=facts)
+            )
+            while not (peer.done() or begun(folder)):
+                await asyncio.sleep(0.05)
+            published = await _publish(publisher, load)
+            return _waits(published, await peer)
+
+
+def _waits(published: list[int], records: Records) -> list[float]:
+    """Milliseconds from each publish to its handler, but for the first ones."""
+    starts = records.starts()
+    return [(starts[n] - published[n]) / 1e6 for n in range(WARM, len(published))]
+
+
+async def _through_ours(bench: Bench, load: Load) -> tuple[list[float], Records]:
+    """Milliseconds that messages waited, and what was recorded."""
+    rabbitmq = await bench.rabbitmq()
+    async with bench.redis() as (server, folder):
+        setting = Setting(server.url, rabbitmq, folder.name)
+        async with (
+            publishing(rabbitmq, folder.name) as publisher,
+            running(setting, load, folder) as daemon,
+        ):
+            await daemon.page()
+            published = await _publish(publisher, load)
+            await daemon.until(60.0)
+        await forget_queue(rabbitmq, folder.name)
+        records = Records.read([daemon.records])
+    return _waits(published, records), records
+
+
+async def _publish(publisher: TermPublisher, load: Load) -> list[int]:
+    """Publish at a steady rate; when each message was handed to the library."""
+    published: list[int] = []
+    flying: set[asyncio.Task[None]] = set()
+    began = monotonic()
+    for number, _, body in load:
+        await asyncio.sleep(max(0.0, began + number / RATE - monotonic()))
+        message = Outgoing(body, "bench", f"{number:032d}")
+        published.append(monotonic_ns())
+        task = asyncio.create_task(publisher.publish(message))
+        flying.add(task)
+        task.add_done_callback(flying.discard)
+    await asyncio.gather(*flying)
+    return published
+
+
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """A daemon that has nothing to do, and the way to it."""
+
+    daemon: Daemon
+    publisher: TermPublisher
+    redis: Redis
+
+
+@asynccontextmanager
+async def _idle_daemon(bench: Bench, load: Load) -> AsyncIterator[_Idle]:
+    """A daemon with servers' corners of its own that has had one message."""
+    rabbitmq = await bench.rabbitmq()
+    async with bench.redis() as (server, folder), Redis.from_url(server.url) as redis:
+        setting = Setting(server.url, rabbitmq, folder.name)
+        async with (
+            publishing(rabbitmq, folder.name) as publisher,
+            running(setting, load, folder) as daemon,
+        ):
+            await daemon.page()
+            await publisher.publish(Outgoing(load.body_of(0), "bench", "warm"))
+            yield _Idle(daemon, publisher, redis)
+
+
+async def _idle(bench: Bench) -> list[Row]:
+    """Daemons without work beside each other, then a first message for each: a round a daemon."""
+    seconds = bench.pick(IDLE, QUICK_IDLE)
+    load = Load(2, 2)
+    rows = _idle_rows(seconds)
+    watch, published = Stopwatch(), list[int]()
+    async with AsyncExitStack() as stack:
+        idle = [
+            await stack.enter_async_context(_idle_daemon(bench, load)) for _ in range(bench.rounds)
+        ]
+        await asyncio.sleep(1)
+        cpu, calls, began = [each.daemon.cpu for each in idle], await _commands(idle), monotonic()
+        await asyncio.sleep(seconds)
+        elapsed = monotonic() - began
+        used = [each.daemon.cpu - before for each, before in zip(idle, cpu, strict=True)]
+        called = [
+            after - before - 1 for after, before in zip(await _commands(idle), calls, strict=True)
+        ]
+        for each in idle:
+            await asyncio.sleep(SILENCE if published else 0.0)
+            published.append(monotonic_ns())
+            await each.publisher.publish(Outgoing(load.body_of(1), "bench", "first"))
+            await each.daemon.until(60.0)
+        starts = []
+        for each in idle:
+            await each.daemon.stop()  # it writes its records then
+            starts.append(Records.read([each.daemon.records]).starts()[1])
+    waits = [(start - at) / 1e6 for start, at in zip(starts, published, strict=True)]
+    cores = [each / elapsed * 100 for each in used]
+    rates = [each / elapsed for each in called]
+    for row, figures in zip(rows, (waits, cores, rates), strict=True):
+        row.is_checked = False
+        row.rounds = [watch.round({OURS: figure}) for figure in figures]
+    return rows
+
+
+def _idle_rows(seconds: int) -> list[Row]:
+    return [
+        Row(
+            "latency.first",
+            f"first message after {seconds} s of idleness",
+            "ms",
+            Goal("≤ 5 ms", 5.0, least=False),
+        ),
+        Row(
+            "latency.idle_cpu",
+            f"idle for {seconds} s: share of a core, the page's process included",
+            "%",
+            Goal("≤ 1 %", 1.0, least=False),
+        ),
+        Row(
+            "latency.idle_calls",
+            f"idle for {seconds} s: Redis calls",
+            "calls/s",
+            Goal("≤ 5 calls/s", 5.0, least=False),
+        ),
+    ]
+
+
+async def _commands(idle: list[_Idle]) -> list[int]:
+    """Calls from each one's clients: all commands, less those that scripts made."""
+    from_clients = ("evalsha", "ping", "publish", "subscribe", "hello", "client|setinfo", "info")
+    found = []
+    for each in idle:
+        stats: dict[str, Any] = await each.redis.info("commandstats")
+        counts = (stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in from_clients)
+        found.append(sum(int(count) for count in counts))
+    return found

@@ -1,0 +1,251 @@
+"""pools: what workers that pull get through one page's process, over HTTP.
+
+Fifty workers claim up to twenty tasks and settle them, again and again, on a connection each, as
+fast as they are answered: how many tasks a second that is, and how many a second of the answering
+process's time. How long a claim takes where they ask for half of it. What two thousand workers
+cost that wait where nothing comes. And a list: how fast it is taken, how much memory that takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import quantiles
+from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from tests.verification.bench.bench import Bench
+from tests.verification.bench.daemons import REPOSITORY, cpu_of
+from tests.verification.bench.rounds import Turn, take_turns
+from tests.verification.bench.rows import OURS, Goal, Row
+
+WORKERS, LIMIT = 50, 20
+TASKS, QUICK_TASKS = 60_000, 20_000
+PACED = 2_500  # tasks a second while latency is measured
+WAITING, QUICK_WAITING = 2_000, 500  # workers
+WATCHED = 20.0  # seconds for which they wait
+LINES, QUICK_LINES = 1_000_000, 50_000
+TOKEN = "a-token-of-the-bench"
+CONFIG = """\
+[redis]
+url = "{redis}"
+namespace = "bench"
+[http]
+listen = "127.0.0.1:0"
+token = "{token}"
+[log]
+format = "json"
+[pools.couriers]
+types = ["deliver"]
+"""
+
+
+async def run(bench: Bench) -> AsyncIterator[Row]:
+    """Measure the rows."""
+    if bench.wants("pools.work"):
+        goal = Goal("≥ 5,000", 5000.0, is_of_ratio=False)
+        rate = Row("pools.work.rate", "tasks, 50 workers by HTTP", "tasks/s", goal)
+        core = Row("pools.work.core", "the same, a second of its core", "tasks/s", goal)
+        goal = Goal("≤ 20 ms", 20.0, least=False, is_of_ratio=False)
+        claim = Row("pools.work.claim", f"claim at {PACED:,} tasks/s, p99", "ms", goal)
+        await take_turns(bench, [rate, core, claim], {OURS: lambda: _work(bench)})
+        for row in (rate, core, claim):
+            yield row
+    if bench.wants("pools.wait"):
+        goal = Goal("≤ 5 %", 5.0, least=False, is_of_ratio=False)
+        number = bench.pick(WAITING, QUICK_WAITING)
+        wait = Row("pools.wait", f"of a core, {number:,} workers that wait", "%", goal)
+        await take_turns(bench, [wait], {OURS: lambda: _wait(bench, number)})
+        yield wait
+    if bench.wants("pools.list"):
+        number = bench.pick(LINES, QUICK_LINES)
+        rows = Row("pools.list", f"a list of {number:,} lines", "rows/s")
+        await take_turns(bench, [rows], {OURS: lambda: _list(bench, number)}, rounds=1)
+        yield rows
+
+
+async def _work(bench: Bench) -> Turn:
+    tasks = bench.pick(TASKS, QUICK_TASKS)
+    async with bench.redis() as (server, folder), _page(server.url, folder) as (port, pid):
+        await _fill(port, tasks + tasks // 4 + WORKERS * LIMIT)
+        began, spent = monotonic(), cpu_of(pid)
+        done = await _drain(port, tasks, [])
+        seconds, core = monotonic() - began, cpu_of(pid) - spent
+        waits: list[float] = []
+        await _drain(port, tasks // 4, waits, pace=WORKERS * LIMIT / PACED)
+    figures = {
+        "pools.work.rate": done / seconds,
+        "pools.work.core": done / core,
+        "pools.work.claim": quantiles(waits, n=100)[98] * 1000,
+    }
+    return Turn(figures, {"core": core / seconds, "claim_p50": quantiles(waits, n=2)[0] * 1000})
+
+
+async def _wait(bench: Bench, number: int) -> Turn:
+    async with bench.redis() as (server, folder), _page(server.url, folder) as (port, pid):
+        connections = [await _Connection.open(port) for _ in range(number)]
+        packed = orjson.dumps({"limit": LIMIT, "wait": 60})
+        waiting = [
+            asyncio.ensure_future(each.call("POST", f"/workers/w{n}/claims", packed))
+            for n, each in enumerate(connections)
+        ]
+        while await _known(port) < number:
+            await asyncio.sleep(0.1)
+        began, spent = monotonic(), cpu_of(pid)
+        await asyncio.sleep(WATCHED)
+        share = 100 * (cpu_of(pid) - spent) / (monotonic() - began)
+        assert not any(each.done() for each in waiting)
+        for each, connection in zip(waiting, connections, strict=True):
+            each.cancel()
+            connection.close()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    return Turn({"pools.wait": share})
+
+
+async def _list(bench: Bench, number: int) -> Turn:
+    """Half of it is sent first, and hung up on; then all of it; then once more, as it is."""
+    async with bench.redis() as (server, folder), _page(server.url, folder) as (port, pid):
+        before = _memory_of(pid)
+        half = await _Connection.open(port)
+        half.send("PUT", "/tasks", _lines(number), cut=number // 2)
+        half.close()
+        began = monotonic()
+        answer = await _put(port, _lines(number))
+        seconds = monotonic() - began
+        assert answer["added"] == number, answer
+        began = monotonic()
+        answer = await _put(port, _lines(number))
+        again = monotonic() - began
+        assert answer["kept"] == number, answer
+        memory = _memory_of(pid)
+    figures = {"pools.list": number / seconds}
+    return Turn(figures, {"again_per_second": number / again, "mib": memory, "mib_before": before})
+
+
+def _memory_of(pid: int) -> float:
+    """The most memory that a process has had, in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+@asynccontextmanager
+async def _page(redis: str, folder: Path) -> AsyncIterator[tuple[int, int]]:
+    """A page's process alone: its port, and its process."""
+    config, log = folder / "pools.toml", folder / "page.log"
+    config.write_text(CONFIG.format(redis=redis, token=TOKEN))
+    with log.open("wb") as file:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "groupflow", "page", "--config", str(config)),
+            cwd=REPOSITORY,
+            stderr=file,
+        )
+
+    def url() -> str | None:
+        lines = [orjson.loads(line) for line in log.read_bytes().splitlines() if line[:1] == b"{"]
+        return next((line["url"] for line in lines if line["event"] == "http.listening"), None)
+
+    try:
+        while (found := url()) is None:
+            await asyncio.sleep(0.05)
+        yield urlsplit(found).port or 0, process.pid
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+class _Connection:
+    """The least that speaks HTTP: what is measured is the other side."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def open(cls, port: int) -> _Connection:
+        return cls(*await asyncio.open_connection("127.0.0.1", port, limit=2**24))
+
+    async def call(self, method: str, path: str, body: bytes) -> Any:
+        self.send(method, path, body)
+        return await self.answer()
+
+    def send(self, method: str, path: str, body: bytes, cut: int | None = None) -> None:
+        """Send a request, or as much of its body as is wanted."""
+        head = (
+            f"{method} /api/pools/couriers{path} HTTP/1.1\r\nhost: localhost\r\n"
+            f"authorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\n\r\n"
+        )
+        self._writer.write(head.encode() + body[:cut])
+
+    async def answer(self) -> Any:
+        answered = await self._reader.readuntil(b"\r\n\r\n")
+        length = int(answered.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        answer = await self._reader.readexactly(length)
+        assert b" 200 " in answered[:20], answer
+        return orjson.loads(answer)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _lines(number: int) -> bytes:
+    row = {"priority": 0, "body": {"street": "x" * 100}}
+    return b"\n".join(orjson.dumps({"id": f"task-{n:07}", **row}) for n in range(number))
+
+
+async def _put(port: int, lines: bytes) -> Any:
+    connection = await _Connection.open(port)
+    try:
+        return await connection.call("PUT", "/tasks", lines)
+    finally:
+        connection.close()
+
+
+async def _fill(port: int, tasks: int) -> None:
+    answer = await _put(port, _lines(tasks))
+    assert answer["added"] == tasks
+
+
+async def _known(port: int) -> int:
+    """How many workers there are."""
+    connection = await _Connection.open(port)
+    try:
+        pool = await connection.call("GET", "", b"")
+        return int(pool["known"])
+    finally:
+        connection.close()
+
+
+async def _drain(port: int, tasks: int, waits: list[float], pace: float = 0.0) -> int:
+    """Work so many tasks off; seconds from claim to claim of a worker are `pace`, if given."""
+    done = 0
+
+    async def work(name: str, first: float) -> None:
+        nonlocal done
+        connection = await _Connection.open(port)
+        due = monotonic() + first
+        while done < tasks:
+            await asyncio.sleep(max(0.0, due - monotonic()))
+            due += pace
+            began = monotonic()
+            given = await connection.call(
+                "POST", f"/workers/{name}/claims", b'{"limit":%d}' % LIMIT
+            )
+            waits.append(monotonic() - began)
+            said = [
+                {"id": task["id"], "fence": task["fence"], "outcome": "done"}
+                for task in given["tasks"]
+            ]
+            if not said:
+                break
+            await connection.call("POST", f"/workers/{name}/settlements", orjson.dumps(said))
+            done += len(said)
+        connection.close()
+
+    await asyncio.gather(*(work(f"w{n}", n * pace / WORKERS) for n in range(WORKERS)))
+    return done

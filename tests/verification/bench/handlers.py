@@ -1,0 +1,69 @@
+"""The handlers of the daemons that are measured: they sleep, or don't, and record it.
+
+What they need to know comes by the environment, since a daemon is started as users start it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from datetime import datetime
+from pathlib import Path
+from time import monotonic_ns
+
+from groupflow import App, Task
+from tests.verification.bench.clocks import looks
+from tests.verification.bench.load import number_in
+from tests.verification.bench.records import Recorder
+
+app = App()
+
+_recorder = Recorder()
+_add = _recorder.add
+_records = Path(os.environ["BENCH_RECORDS"])
+_reached = _records.with_suffix(".reached")
+_tasks = int(os.environ["BENCH_TASKS"])
+_seconds = float(os.environ["BENCH_HANDLER_MS"]) / 1000
+_redis = [int(pid) for pid in os.environ["BENCH_REDIS_PID"].split(",") if int(pid)]
+_looks = looks(_tasks, _redis, _records.with_suffix(".clocks")) if _redis else {}
+_looks = {**_looks, _tasks: _reached.touch}  # so that nobody has to ask Redis whether this is over
+
+
+@app.lifespan
+async def record(_app: App) -> AsyncIterator[None]:
+    """Write the records when the daemon stops."""
+    yield
+    _recorder.write(_records)
+
+
+def _note(number: int, start: int) -> None:
+    _add(number, start, monotonic_ns())
+    if (look := _looks.get(len(_recorder))) is not None:
+        look()
+
+
+@app.handler("tick")
+async def tick(task: Task) -> None:
+    """Record the tick by its time, in tenths of a second since 1970."""
+    start = monotonic_ns()
+    due = datetime.fromisoformat(task.headers["x-tick"]).timestamp()
+    _note(round(due * 10), start)
+
+
+if _seconds:
+
+    @app.handler("bench")
+    async def sleep(task: Task) -> None:
+        """Sleep for the load's time."""
+        start = monotonic_ns()
+        await asyncio.sleep(_seconds)
+        _note(number_in(task.body), start)
+
+else:
+
+    @app.handler("bench")
+    async def nothing(task: Task) -> None:
+        """Do nothing."""
+        start = monotonic_ns()
+        _note(number_in(task.body), start)

@@ -1,0 +1,188 @@
+"""The verbs over several partitions: as of one, without one of them, with another number."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import starmap
+from pathlib import Path
+
+import pytest
+
+from groupflow.cli.exits import Exit
+from groupflow.servers import RedisServer
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import Enqueuer
+from groupflow.store.keys import Keys
+from groupflow.store.partitions import Partitions, agree, keys_of, partition_of
+from tests.cli.verbs import Verbs, agreed
+from tests.operate.spread import Spread
+from tests.servers.replicated import RedisCluster, command
+from tests.store.bench import arrival, bury
+
+
+async def test_every_verb_speaks_of_the_whole(
+    spread: Spread, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    groupflow = Verbs(tmp_path, redis_server.url, spread.name, 4)
+    await spread.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(12)))
+    for number, daemon in enumerate(await spread.daemons()):
+        (claim,) = await daemon.claim("grouped", "w1")
+        await daemon.settle(bury(claim, f"broken {number}"))
+    async with agreed(spread):
+        status = await groupflow("status", "--json")
+        assert (status.exit, status.err) == (Exit.FINE, "")
+        assert status.json["grouped"]["queued"] == 8
+        assert [each["name"] for each in status.json["daemons"]] == ["d1"]
+        assert "away" not in status.json
+        dead = (await groupflow("dead", "list", "--json")).json
+        died = [each["died_at"] for each in dead]
+        assert (len(died), died) == (4, sorted(died, reverse=True))
+        assert (await groupflow("why", "g7", "--json")).json["group"] == "g7"
+        ids = {row["id"] for row in (await groupflow("tasks", "queued", "--json")).json}
+        assert len(ids) == 8
+        waiting = min(ids)
+        assert (await groupflow("task", waiting, "--json")).json["state"] == "queued"
+        assert (await groupflow("task", "drop", waiting)).out == "dropped 1\n"
+        shown = await groupflow("dead", "show", dead[0]["id"])
+        assert shown.out.startswith(f"{dead[0]['id']}, t, {dead[0]['group']}")
+        redriven = await groupflow("dead", "redrive", "--all", "--json")
+        assert sorted(redriven.json["redriven"]) == sorted(each["id"] for each in dead)
+        assert (await groupflow("pause", "--all")).out == "everything paused\n"
+        assert (await groupflow("resume", "--all")).out == "everything goes on\n"
+        top = (await groupflow("top", "--once", "--json")).json
+        assert (len(top["groups"]), top["dead"]) == (11, [])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "status", "why g1", "task t1", "tasks queued", "task drop t1", "task run-now --delayed g1",
+        "dead list", "dead show t1", "dead redrive t1", "dead drop --all", "pause g1",
+        "resume --all", "top --once", "reload",
+    ],
+)  # fmt: skip
+async def test_a_number_that_differs_ends_every_verb(
+    spread: Spread, redis_server: RedisServer, tmp_path: Path, words: str
+) -> None:
+    groupflow = Verbs(tmp_path, redis_server.url, spread.name, 3)
+    async with agreed(spread):
+        said = await groupflow(*words.split())
+        spread.benches[0].raw.hset(Keys(spread.name)("partitions"), "format", "7")
+        of_another_format = await groupflow(*words.split())
+    assert (said.exit, said.out) == (Exit.CONFIG, "")
+    assert "redis.partitions = 3" in said.err
+    assert "has 4: set it to 4" in said.err
+    assert (of_another_format.exit, of_another_format.out) == (Exit.CONFIG, "")
+    assert f"redis.namespace = {spread.name}: Its keys are of format 7" in of_another_format.err
+
+
+async def test_repartition(spread: Spread, redis_server: RedisServer, tmp_path: Path) -> None:
+    await spread.put(*(arrival(f"t{n}", f"g{n}") for n in range(12)))
+    unused = await Verbs(tmp_path, redis_server.url, "unused", 1)("repartition", "2")
+    assert (unused.exit, unused.out) == (
+        Exit.FINE,
+        "no daemon has used namespace unused yet: set redis.partitions = 2\n",
+    )
+    groupflow = Verbs(tmp_path, redis_server.url, spread.name, 4)
+    async with agreed(spread):
+        (daemon, *_) = await spread.daemons("busy")
+        refused = await groupflow("repartition", "2")
+        assert (refused.exit, refused.out) == (Exit.FAILED, "")
+        assert "stop busy" in refused.err
+        for bench in spread.benches:
+            bench.expire("busy")
+        assert daemon.name == "busy"
+        moved = await groupflow("repartition", "2", "--json")
+        assert moved.exit == Exit.FINE
+        assert moved.json["after"] == 2
+        assert "partition 3 of 4: " in moved.err
+        assert (await groupflow("status")).exit == Exit.CONFIG
+        two = Verbs(tmp_path, redis_server.url, spread.name, 2)
+        assert (await two("status", "--json")).json["grouped"]["queued"] == 12
+        assert (await two("repartition", "2")).out.endswith("has 2 partitions already\n")
+        assert (await two("repartition", "0")).exit == Exit.USAGE
+        assert (await two("repartition", "4")).exit == Exit.FINE  # as the fixture expects it
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[RedisCluster]:
+    """Three primaries without replicas: what lay on one that is gone is away."""
+    async with RedisCluster(tmp_path / "cluster", replicas=0) as cluster:
+        for node in cluster.nodes:
+            await command(node, "CONFIG SET cluster-require-full-coverage no")
+        yield cluster
+
+
+async def whole_doctor(groupflow: Verbs) -> list[dict[str, str]]:
+    """What is found of Redis; there is no RabbitMQ here."""
+    found = (await groupflow("doctor", "--json")).json["checks"]
+    return [each for each in found if each["name"].startswith("redis.")]
+
+
+async def test_a_node_is_killed(cluster: RedisCluster, tmp_path: Path) -> None:
+    """What lies on it is away, by name; all else goes on, and a verb that missed some says 69."""
+    name, count = "killed", 6
+    groupflow = Verbs(tmp_path, cluster.url, name, count)
+    common = StoreClient(cluster.url, Keys(name))
+    partitions = Partitions(StoreClient(cluster.url, keys) for keys in keys_of(name, count))
+    try:
+        await agree(common, count)
+        for n in range(60):
+            group = f"g{n}"
+            await Enqueuer(partitions.of(group)).enqueue([arrival(f"t{n}", group)])
+        for number in (4, count):  # from node to node
+            assert (await groupflow("repartition", str(number))).exit == Exit.FINE
+        homes = [await cluster.leader_of(keys("count")) for keys in keys_of(name, count)]
+        lost = homes[2]
+        gone = [number for number, home in enumerate(homes) if home is lost]
+        there = [f"g{n}" for n in range(60) if homes[partition_of(f"g{n}", "", count)] is not lost]
+        missed = next(f"g{n}" for n in range(60) if f"g{n}" not in there)
+        assert 0 < len(gone) < count
+
+        checks = {each["name"]: each for each in await whole_doctor(groupflow)}
+        assert checks["redis.cluster"]["found"].endswith("3 primaries, all slots served")
+        assert checks["redis.partitions"]["found"].startswith(f"{count} on ")
+        assert checks["redis.role"]["found"].endswith("a primary of a cluster")
+        await lost.kill()
+
+        examined = [
+            each for each in await whole_doctor(groupflow) if each["name"] == "redis.partitions"
+        ]
+        away = ", ".join(map(str, gone))
+        assert any(each["found"].split("away: ")[-1].startswith(away) for each in examined)
+        status = await groupflow("status", "--json")
+        assert status.exit == Exit.FINE
+        assert status.json["away"] == gone
+        assert status.json["grouped"]["queued"] == len(there)
+        for number in gone:
+            assert f"partition {number} is away: Redis at " in status.err
+        rows = (await groupflow("tasks", "queued", "--json")).json
+        assert {row["group"] for row in rows} == set(there)
+        assert (await groupflow("why", there[0])).exit == Exit.FINE
+        every = (
+            ("why", missed),
+            ("pause", missed),
+            ("task", f"t{missed[1:]}"),
+            ("task", "drop", f"t{missed[1:]}"),
+            ("dead", "show", "nobody"),
+            ("dead", "redrive", "--all"),
+            ("pause", "--all"),
+        )
+        all_said = await asyncio.gather(*starmap(groupflow, every))
+        for words, said in zip(every, all_said, strict=True):
+            assert said.exit == Exit.UNAVAILABLE, (words, said)
+            assert "is away: Redis at " in said.err
+        held = await groupflow("why", there[0], "--json")
+        assert held.json["state"] == "paused", "the rest is paused all the same"
+        top = await groupflow("top", "--once")
+        assert f"partition {gone[0]} is away" in top.out
+
+        for home in {*homes} - {lost}:
+            await home.kill()
+        alone = await groupflow("status")
+        assert (alone.exit, alone.out) == (Exit.UNAVAILABLE, "")
+        assert "can't be reached" in alone.err
+    finally:
+        await common.close()
+        await partitions.close()

@@ -1,0 +1,111 @@
+"""Every crash point once, and some pairs: real daemons die there, and the history is sound.
+
+`make crash` runs any number of them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from groupflow import crashpoints
+from groupflow.crashpoints import arm, crash_point
+from groupflow.servers import RabbitmqServer, RedisServer
+from tests.deadlines import deadline
+from tests.verification.crash.plans import POINTS
+
+ROOT = Path(__file__).parents[3]
+SEED = "tests"
+PAIRS = 10
+
+
+@pytest.fixture(scope="module")
+def rows(
+    redis_server: RedisServer, rabbitmq_server: RabbitmqServer, tmp_path_factory: Any
+) -> Mapping[int, dict[str, Any]]:
+    """What came of each trial, by its number: the points in their order, then pairs."""
+    folder = tmp_path_factory.mktemp("crash")
+    count = len(POINTS) + PAIRS
+    environment = os.environ | {
+        "SEED": SEED, "TRIALS": str(count), "JOBS": "4", "FOLDER": str(folder), "FIRST": "0"
+    }  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "tests.verification.crash.forks",
+        redis_server.url,
+        rabbitmq_server.url,
+    ]
+    ran = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=5 * deadline(),
+    )
+    assert (folder / "rows.jsonl").exists(), ran.stdout + ran.stderr
+    found = map(orjson.loads, (folder / "rows.jsonl").read_bytes().splitlines())
+    by_number = {row["trial"]: row for row in found}
+    assert len(by_number) == count, ran.stdout + ran.stderr
+    return by_number
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("point", POINTS)
+def test_a_daemon_may_die_anywhere(rows: Mapping[int, dict[str, Any]], point: str) -> None:
+    row = rows[POINTS.index(point)]
+    assert row["violations"] == []
+    assert point in row["delivered"], "the point was never reached, so this says nothing"
+
+
+def test_daemons_may_die_twice(rows: Mapping[int, dict[str, Any]]) -> None:
+    pairs = [rows[len(POINTS) + number] for number in range(PAIRS)]
+    assert [row["violations"] for row in pairs] == [[]] * PAIRS
+    assert sum(len(row["delivered"]) >= 2 for row in pairs) > PAIRS / 2
+
+
+def test_a_point_that_is_not_armed_does_nothing() -> None:
+    for name in POINTS:
+        crash_point(name)
+
+
+@pytest.mark.parametrize("where", ["nowhere:1", "before_ack", "before_ack:0", "before_ack:x"])
+def test_a_mistaken_point_is_refused(where: str) -> None:
+    with pytest.raises(ValueError, match="GROUPFLOW_CRASH_AT"):
+        arm(where)
+    assert not crashpoints._armed
+
+
+def test_the_variable_is_read_at_import() -> None:
+    passes = "[p('before_ack', n) for n in (0, 1, 1)]; print('alive'); p('before_ack')"
+    code = f"from groupflow.crashpoints import crash_point as p; {passes}"
+    environment = os.environ | {crashpoints.VARIABLE: "after_ack:1,before_ack:3"}
+    ran = subprocess.run(
+        [sys.executable, "-uc", code],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        check=False,
+        timeout=deadline(),
+    )
+    assert (ran.returncode, ran.stdout) == (-9, b"alive\n")
+    mistaken = os.environ | {crashpoints.VARIABLE: "before_lunch:1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=mistaken,
+        capture_output=True,
+        check=False,
+        timeout=deadline(),
+    )
+    assert ran.returncode == 1
+    assert b"'before_lunch' is none of before_enqueue, " in ran.stderr

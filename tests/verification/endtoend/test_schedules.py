@@ -1,0 +1,144 @@
+"""Schedules on real daemons: kills at any point, clocks that are wrong, reloads, deaths, verbs."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import orjson
+import pytest
+
+from groupflow.crashpoints import VARIABLE
+from groupflow.servers import RedisServer
+from tests.deadlines import short_lease
+from tests.endtoend.rig import Rig
+from tests.endtoend.ticking import (
+    NO_BROKER,
+    WORKERS,
+    judge_ticks,
+    moment_of,
+    shown,
+    ticks_of,
+    verb,
+    with_schedules,
+)
+from tests.verification.ticks import try_clocks
+
+MakeRig: TypeAlias = Callable[..., Rig]
+EVERY = {"name": "often", "every": 0.25, "missed": "all"}
+
+
+@pytest.fixture
+def make_rig(tmp_path: Path, redis_server: RedisServer) -> Iterator[MakeRig]:
+    """Make a rig without RabbitMQ."""
+    rigs: list[Rig] = []
+
+    def make(**sections: Any) -> Rig:
+        rigs.append(Rig(tmp_path, NO_BROKER, redis_server, **sections))
+        return rigs[-1]
+
+    yield make
+    for rig in rigs:
+        rig.close()
+
+
+def end(rig: Rig) -> None:
+    """Let no more ticks come, and what there is end."""
+    verb(rig, "pause", "often")
+    made = shown(rig, "often")["ticks_total"]
+    rig.until(lambda: rig.is_over(made), f"the end of {made} ticks")
+    rig.stop_all()
+
+
+def test_daemons_with_wrong_clocks_that_are_killed(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    """A short one of what `make ticks` does for a minute: each tick once."""
+    found = try_clocks(tmp_path, redis_server, kills=3, every=0.5, seed=1)
+    assert found.wrong == []
+    assert found.ticks > 3
+
+
+@pytest.mark.parametrize("point", ["before_tick", "after_tick"])
+def test_a_daemon_may_die_at_a_tick(make_rig: MakeRig, point: str) -> None:
+    """The next one makes what is due, and nothing that is made already."""
+    rig = make_rig(workers={"lease": short_lease(4.0)})
+    with_schedules(rig, EVERY)
+    environment = rig.environment() | {VARIABLE: f"{point}:3"}
+    rig.environment = lambda: environment  # type: ignore[method-assign]
+    first = rig.spawn("d1", *WORKERS)
+    assert first.wait() == -signal.SIGKILL
+    del rig.environment
+    rig.start("d2", *WORKERS)
+    rig.until(lambda: len(ticks_of(rig, "often")) > 4, "some ticks")
+    end(rig)
+    assert judge_ticks(rig, "often", 0.25) == []
+
+
+def test_a_reload_takes_schedules_over(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    with_schedules(rig, {**EVERY, "body": {"n": 1}})
+    daemon = rig.start("d1", *WORKERS)
+    rig.until(lambda: any(e.n == 1 for e in rig.events("start")), "the first")
+    with_schedules(rig, {**EVERY, "body": {"n": 2}}, {"name": "new", "every": 0.25})
+    daemon.send(signal.SIGHUP)
+    daemon.wait_for("config.reloaded")
+    rig.until(lambda: any(e.n == 2 for e in rig.events("start")), "one of the new body")
+    rig.until(lambda: bool(ticks_of(rig, "new")), "one of the new schedule")
+    verb(rig, "pause", "new")
+    verb(rig, "pause", "often")
+    found = [shown(rig, name)["ticks_total"] for name in ("new", "often")]
+    rig.until(lambda: rig.is_over(sum(found)), "the end of all")
+    rig.stop_all()
+    often = [event for event in rig.events("start") if event.id.startswith("schedule:often")]
+    bodies = [event.n for event in sorted(often, key=lambda event: moment_of(event.id))]
+    assert bodies == sorted(bodies)
+    assert daemon.events("schedule.changed")[0]["schedule"] == "often"
+
+
+def test_a_tick_that_fails_for_good_is_a_dead_letter(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    with_schedules(rig, {"name": "yearly", "cron": "0 0 1 1 *", "type": "fail"})
+    rig.start("d1", *WORKERS)
+    rig.until(lambda: b'"yearly"' in rig.call(*listing(rig)).stdout, "the schedule")
+    task = verb(rig, "run", "yearly")["task"]
+    rig.until(lambda: rig.dead() == [task], "its death")
+    found = shown(rig, "yearly")
+    assert (found["last_task"], found["last_outcome"]) == (task, "dead")
+    letters = orjson.loads(rig.call("dead", "list", "--json", "--config", str(rig.config)).stdout)
+    assert letters[0]["id"].startswith("schedule:yearly:")
+    assert found["next_at"] > found["last_at"]
+    rig.stop_all()
+
+
+def listing(rig: Rig) -> tuple[str, ...]:
+    return ("schedules", "--json", "--config", str(rig.config))
+
+
+def test_two_definitions_and_what_doctor_says_of_them(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    with_schedules(rig, {"name": "yearly", "cron": "0 0 1 1 *", "body": {"n": 1}})
+    old = rig.start("old", *WORKERS)
+    old.wait_for("schedule.begun")
+    with_schedules(rig, {"name": "yearly", "cron": "0 0 1 1 *", "body": {"n": 2}})
+    new = rig.start("new", *WORKERS)
+    new.wait_for("schedule.changed")
+    old.wait_for("schedule.outdone")
+    said = rig.call("doctor", "--json", "--config", str(rig.config)).stdout
+    (check,) = [c for c in orjson.loads(said)["checks"] if c["name"] == "schedules.yearly"]
+    assert check["verdict"] == "warn"
+    assert "daemon old has another definition of it than new" in check["found"]
+    rig.stop_all()
+
+
+def test_what_is_not_there_is_said(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    found = rig.call("schedules", "run", "x", "--config", str(rig.config))
+    assert found.returncode == 1
+    assert b"no schedule has the name 'x'" in found.stderr
+    assert rig.call("schedules", "--config", str(rig.config)).stdout == b"no schedules\n"
+    found = rig.call("schedules", "--config", str(rig.config), "run", "x")
+    assert found.returncode == 2
+    assert b"Put options behind the verb" in found.stderr

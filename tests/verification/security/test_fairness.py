@@ -1,0 +1,173 @@
+"""One token that keeps 48 connections busy: health and another pool's workers wait for none of it.
+
+What is measured: how long each answer takes, less what the processes wait for a core meanwhile,
+which is the machine's doing; and the most memory that the page's process ever has.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import get_native_id
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from groupflow.servers import RabbitmqServer, RedisServer
+from tests.endtoend.rig import Job
+from tests.page.world import TOKEN
+from tests.pools.shop import COURIER, as_
+from tests.security.conftest import running
+from tests.verification.security.test_lists import MIB
+from tests.verification.security.test_pullers import Pulled
+
+pytestmark = pytest.mark.timeout(600)
+LATEST = 0.25  # seconds for an answer
+SPARED = 0.01  # of the answers are not judged: what a core does is known to some ms only
+SECONDS = 5.0  # of an attack
+CONNECTIONS = 48
+CUT = {503, 0}  # answers that bodies without room get; 0: none, as it was cut while it still sent
+OBJECTS = 330_000
+LARGEST = 16 * MIB  # bytes of a body
+MOST_MEMORY = 384 * MIB
+# Sends one request over and over, on so many connections; counts what it is answered.
+ATTACKER = """
+import asyncio, collections, pathlib, sys, time
+port, seconds, connections = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+request, end = pathlib.Path(sys.argv[4]).read_bytes(), time.monotonic() + float(sys.argv[2])
+answers = collections.Counter()
+async def ask(n):
+    while time.monotonic() < end:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            async with asyncio.timeout(120):
+                while time.monotonic() < end:
+                    writer.write(request)
+                    head = (await reader.readuntil(b"\\r\\n\\r\\n")).lower()
+                    answers[int(head.split(b" ", 2)[1])] += 1
+                    size = head.partition(b"content-length:")[2].partition(b"\\r")[0]
+                    await reader.readexactly(int(size))
+                    if b"connection: close" in head: break
+            writer.close()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            answers[0] += 1
+async def main():
+    await asyncio.gather(*(ask(n) for n in range(connections)))
+    for status, number in answers.items(): print(status, number)
+asyncio.run(main())
+"""
+
+
+def request(call: str, body: bytes, **headers: str) -> bytes:
+    lines = [
+        f"POST /api/pools/couriers/workers/{call} HTTP/1.1",
+        "host: localhost",
+        f"authorization: Bearer {COURIER}",
+        "content-type: application/json",
+        f"content-length: {len(body)}",
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def settlement(context: bytes) -> bytes:
+    return b'[{"id":"a","fence":1,"outcome":"advance","stage":"s","context":%b}]' % context
+
+
+ATTACKS = {
+    "objects": (request("anna/settlements", orjson.dumps(
+        [{"id": "a", "fence": 1, "outcome": "done"}] * OBJECTS
+    )), CONNECTIONS, {413, *CUT}),
+    "one object with all of them": (request("anna/settlements", settlement(
+        orjson.dumps([{"n": n} for n in range(OBJECTS)])
+    )), CONNECTIONS, {413, *CUT}),
+    "escapes": (request("anna/settlements", settlement(
+        b'"%b"' % (b'\\"' * (LARGEST // 2 - 100))
+    )), CONNECTIONS, {200, *CUT}),
+    "quotes": (request("anna/settlements", b'["%b' % (b'"' * (LARGEST - 100))
+    ), CONNECTIONS, {400, *CUT}),
+    "renewals": (request("anna/renewal", b""), 8 * CONNECTIONS, {200}),
+    "large tasks": (request("anna/claims", b'{"limit":100}'), CONNECTIONS, {200, *CUT}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def world(
+    tmp_path_factory: pytest.TempPathFactory, rabbitmq_server: RabbitmqServer
+) -> Iterator[Pulled]:
+    with running(RedisServer(tmp_path_factory.mktemp("redis-of-fairness"))) as redis:
+        made = Pulled(tmp_path_factory.mktemp("fairness"), rabbitmq_server, redis)
+        try:
+            yield made
+        finally:
+            made.http.close()
+            made.rig.close()
+
+
+class Waits:
+    """How long answers take, without the time for which a process waits for a core."""
+
+    def __init__(self, world: Pulled) -> None:
+        pids = world.daemon.pid, int(world.page.name), get_native_id()
+        self.threads = [Path(f"/proc/{pid}/schedstat") for pid in pids]
+        self.seconds: list[float] = []
+
+    def without_core(self) -> float:
+        return sum(int(each.read_bytes().split()[1]) for each in self.threads) / 1e9
+
+    def ask(self, what: Callable[[], httpx.Response]) -> None:
+        before, began = self.without_core(), time.monotonic()
+        answer = what()
+        took = time.monotonic() - began
+        assert answer.status_code == 200, answer.text
+        self.seconds.append(max(0.0, took - (self.without_core() - before)))
+
+    def judged(self) -> float:
+        """The longest, but for what is spared."""
+        return sorted(self.seconds)[-1 - int(SPARED * len(self.seconds))]
+
+
+def renew(world: Pulled) -> httpx.Response:
+    path = "/api/pools/others/workers/olga/renewal"
+    return world.http.post(path, json={}, headers=as_(TOKEN))
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_others_are_answered_at_once(
+    world: Pulled, tmp_path: Path, name: str, record_property: Any
+) -> None:
+    sent, connections, expected = ATTACKS[name]
+    if name == "large tasks":
+        many = [{"n": n} for n in range(OBJECTS)]
+        world.rig.publish(
+            [Job(f"l{n}", None, type="deliver", facts={"many": many}) for n in (0, 1)]
+        )
+        world.rig.until(lambda: world.rig.count("taken") == 2, "they are in the pool")
+    (tmp_path / "request").write_bytes(sent)
+    port = world.url.rpartition(":")[2]
+    command = [sys.executable, "-c", ATTACKER, port, str(SECONDS), str(connections)]
+    health, renewals = Waits(world), Waits(world)
+    command.append(str(tmp_path / "request"))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as attack:
+        while attack.poll() is None:
+            health.ask(lambda: world.http.get("/livez"))
+            renewals.ask(lambda: renew(world))
+            time.sleep(0.01)
+        lines = list(attack.stdout or ())
+        answers = {int(status): int(number) for status, number in map(str.split, lines)}
+    figures = {
+        "answers": answers,
+        "health, s": round(health.judged(), 3),
+        "renewals, s": round(renewals.judged(), 3),
+        "asked": len(health.seconds),
+        "page, MiB": world.resident() // MIB,
+    }
+    record_property("figures", figures)
+    print(name, figures)
+    assert answers.keys() <= expected, figures
+    assert max(health.judged(), renewals.judged()) < LATEST, figures
+    assert world.resident() < MOST_MEMORY, figures

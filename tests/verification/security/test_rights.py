@@ -1,0 +1,452 @@
+"""The rights that `deploy/` hands out are enough for all that groupflow does, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from redis import Redis
+from redis.exceptions import NoPermissionError
+
+from groupflow import Publisher, QueueMissing
+from groupflow.broker import partitions, topology
+from groupflow.broker.archive import Archive
+from groupflow.broker.connection import connect
+from groupflow.broker.consumer import Consumer, consuming
+from groupflow.broker.publisher import Outgoing, publishing
+from groupflow.core.errors import BrokerUnavailable, GroupflowError
+from groupflow.core.measures import Types
+from groupflow.doctor.rabbitmq import examine_rabbitmq
+from groupflow.doctor.redis import examine_redis
+from groupflow.doctor.rights import CLIENT_COMMANDS, script_commands, tried_commands
+from groupflow.operate.busy import read_busy, read_tops
+from groupflow.operate.daemons import read_configuration
+from groupflow.operate.dead import DeadLetters, remove_expired
+from groupflow.operate.groups import ALL, Groups
+from groupflow.operate.listing import ListedGroups, ListedState, list_groups, list_tasks
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.statistics import (
+    Latencies,
+    TypeCounter,
+    count_types,
+    find_longest,
+    read_samples,
+    read_types,
+    take_sample,
+)
+from groupflow.operate.tasks import Tasks, find_task
+from groupflow.servers import RedisServer
+from groupflow.settings.model import Settings
+from groupflow.store.history import rotate_history
+from groupflow.store.keys import Keys
+from groupflow.store.scripts import Verb
+from groupflow.store.settlements import Advance, Complete, Release, Retry
+from tests.deadlines import deadline
+from tests.security.conftest import TlsRabbitmq, running
+from tests.security.strict import StrictBroker
+from tests.servers.valkey import ValkeyServer
+from tests.store.bench import Bench, arrival, bury
+from tests.store.test_large import large
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+ACL = (DEPLOY / "redis" / "groupflow.acl").read_text()
+KEYS = Keys("groupflow")
+ROUTER = Settings().router()
+
+
+@pytest.fixture(scope="module", params=[RedisServer, ValkeyServer])
+def guarded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RedisServer]:
+    """Redis, then Valkey, with our ACL file, as it is but for a password."""
+    folder = tmp_path_factory.mktemp("acl")
+    file = folder / "users.acl"
+    file.write_text(f"user default on nopass ~* &* +@all\n{ACL.strip()} >pw\n")
+    with running(request.param(folder / "server", extra=("--aclfile", str(file)))) as server:
+        yield server
+
+
+def as_user(server: RedisServer) -> str:
+    return server.url.replace("redis://", "redis://groupflow:pw@")
+
+
+def of_redis(url: str, replicas: int = 0) -> Settings:
+    return Settings.model_validate({"redis": {"url": url, "replicas": replicas}})
+
+
+def of_rabbitmq(url: str, partitions: int = 1) -> Settings:
+    rabbitmq = {"url": url, "queue": QUEUE, "partitions": partitions}
+    history = {"dead_retention": 60.0}  # as the tests' archive has it
+    return Settings.model_validate({"rabbitmq": rabbitmq, "history": history})
+
+
+async def _everything(bench: Bench) -> None:  # noqa: PLR0915  it is a list
+    """Each verb of the store, and each way through it."""
+    groups, letters = Groups(bench.namespace), DeadLetters(bench.namespace)
+    one, two = await bench.daemon("d1"), await bench.daemon("d2")
+    await bench.client.info("memory")
+    async with bench.client.wakes() as wakes:
+        assert await anext(wakes) == b"all"
+
+        async def hear() -> bytes:
+            return await anext(wakes)
+
+        heard = asyncio.create_task(hear())
+        await asyncio.sleep(0.05)
+        await bench.enqueue(
+            *(arrival(f"g{n}", "g") for n in range(4)),
+            *(arrival(f"h{n}", "h") for n in range(3)),
+            *(arrival(f"p{n}") for n in range(4)),
+            arrival("urgent", priority=5.0),
+            arrival("late", delay=0.001),
+            arrival("aside", "g", delay=0.001, steps_aside=True),
+            arrival("held", "i", delay=0.001),
+            arrival("rejected", dead="no tenant"),
+            *(arrival(f"year{n}", "y", delay=31_536_000.0) for n in range(2)),
+        )
+        await bench.enqueue(large("large", "l", priority=-9.0))
+        assert await asyncio.wait_for(heard, deadline()) in (b"plain", b"grouped", b"due")
+    held = {c.task.id: c for c in await one.claim("grouped", "w1", "w2")}
+    await one.sessions.renew()
+    await one.settle(Retry(held["g0"], 0.0, [{"message": "again"}]))
+    await one.settle(Advance(held["h0"], "next", b"{}", "step-aside"))
+    first, second = await one.claim("grouped", "w1", "w2")
+    await one.settle(bury(first, park=True))
+    await one.settle(Release(second))
+    plain = await one.claim("plain", "w3", "w4")
+    await one.settle(Advance(plain[0], "next", b"{}"), Complete(plain[1]))
+    await groups.pause(ALL, "me")
+    await groups.pause("h", "me")
+    await groups.why("h")
+    await groups.resume("h")
+    await groups.resume(ALL)
+    await one.claim("grouped", "w5")
+    await one.claim("plain", "w6")
+    await groups.why("h")
+    states: tuple[ListedState, ...] = ("queued", "running", "delayed", "done")
+    for state in states:
+        await list_tasks(bench.namespace, state, 10)
+    for id_ in ("g0", "p0", "rejected", "none"):
+        await find_task(bench.client, id_)
+    waiting = Tasks(bench.namespace)
+    assert sorted(await waiting.delayed_of("y")) == ["year0", "year1"]
+    assert [await waiting.drop(id_) for id_ in ("year0", "g3", "none")] == [None, None, "unknown"]
+    assert await waiting.run_now("year1") is None
+    await bench.status()
+    await one.sessions.tell({"workers": 1}, {"workers": {}})
+    assert await read_configuration(bench.namespace, "d1") == {"workers": {}}
+    await read_busy(bench.namespace)
+    await _what_the_page_reads(bench)
+    for letter in [each async for each in letters.each()]:
+        await letters.envelope(letter.id)
+        await letters.redrive(letter)
+    (third,) = await two.claim("plain", "w1")
+    await two.settle(bury(third))
+    letter_found = await letters.find(third.task.id)
+    assert letter_found is not None
+    await letters.drop(letter_found)
+    (fourth,) = await two.claim("plain", "w1")
+    await two.settle(bury(fourth))
+    await remove_expired(bench.client, -1.0, 10)
+    bench.raw.zadd(KEYS("daemons"), {"d1": 1}, xx=True)
+    await two.sessions.reap()
+    await bench.client.run(Verb.PROMOTE, 100)
+    for _ in range(3):
+        await rotate_history(bench.client, keep=0.0, size=1)
+    await two.work_off(["w1", "w2"])
+    await two.sessions.leave()
+
+
+async def _what_the_page_reads(bench: Bench) -> None:
+    await take_sample(bench.client, Latencies())
+    await find_longest(bench.client)
+    await read_samples(bench.namespace)
+    await read_tops(bench.namespace)
+    await count_types(bench.client, TypeCounter(Types(["t"]), 1))
+    await read_types(bench.client, 1.0)
+    for listed in get_args(ListedGroups):
+        await list_groups(Namespace([bench.client]), listed, text="g", tenant="42")
+    await Groups(bench.namespace).lane("g")
+
+
+class TestRedis:
+    async def test_all_that_groupflow_does(self, guarded: RedisServer) -> None:
+        bench = Bench(as_user(guarded), keys=KEYS)
+        admin: Any = Redis.from_url(guarded.url)
+        bench.raw = admin
+        bench.with_faults = True
+        admin.execute_command("ACL", "LOG", "RESET")
+        try:
+            await _everything(bench)
+            denied = admin.execute_command("ACL", "LOG")
+            assert denied == []
+            assert bench.audit() == []
+        finally:
+            await bench.close()
+
+    async def test_the_doctor_agrees(self, guarded: RedisServer) -> None:
+        checks = await examine_redis(of_redis(as_user(guarded)))
+        assert {c.name: c.verdict for c in checks}["redis.rights"] == "ok", checks
+        assert Redis.from_url(guarded.url).keys("*doctor*") == []
+
+    def test_no_right_is_spare(self) -> None:
+        """The line says exactly what scripts call and what the client sends."""
+        granted = {
+            word[1:].replace("|", " ").upper() for word in ACL.split() if word.startswith("+")
+        }
+        assert granted == {*script_commands(), "SET", *CLIENT_COMMANDS}
+        assert script_commands() <= tried_commands(), "the doctor can't try all of them"
+
+    def test_what_it_may_not(self, guarded: RedisServer) -> None:
+        user: Any = Redis.from_url(as_user(guarded))
+        for command in (
+            ("GET", "{other}:task:1"),
+            ("SET", "groupflow", "x"),
+            ("PUBLISH", "{other}:wake", "x"),
+            ("KEYS", "*"),
+            ("FLUSHALL",),
+            ("CONFIG", "SET", "maxmemory", "1"),
+            ("ACL", "LIST"),
+            ("SCRIPT", "FLUSH"),
+        ):
+            with pytest.raises(NoPermissionError):
+                user.execute_command(*command)
+
+    def test_nobody_can_log_in_with_the_file_as_it_is(self, tmp_path: Path) -> None:
+        assert " >" not in ACL
+        assert " #" not in ACL
+        assert "nopass" not in ACL
+
+
+class TestDeniedRights:
+    """What the doctor says of a user that may do less, on Redis and on Valkey."""
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ("-hset -zadd", "HSET, ZADD"),
+            ("-set", "SET"),
+            ("-evalsha", "scripts can't be run"),
+            ("-script|load", "scripts can't be loaded"),
+            ("-subscribe", "SUBSCRIBE to {groupflow}:wake"),
+            ("resetkeys ~{groupflow}: ~{groupflow}:doctor*", "EXISTS on {groupflow}:lane:"),
+            ("resetchannels", "PUBLISH on {groupflow}:wake"),
+        ],
+    )
+    async def test_it_names_them(self, store_server: RedisServer, change: str, words: str) -> None:
+        admin: Any = Redis.from_url(store_server.url)
+        admin.execute_command("ACL", "SETUSER", *ACL.split()[1:], ">pw", *change.split())
+        try:
+            checks = await examine_redis(of_redis(as_user(store_server)))
+        finally:
+            admin.execute_command("ACL", "DELUSER", "groupflow")
+        (rights,) = (check for check in checks if check.name == "redis.rights")
+        assert rights.verdict == "fail"
+        assert words in rights.found
+        assert admin.keys("{groupflow}:doctor*") == []
+
+    async def test_without_wait(self, store_server: RedisServer) -> None:
+        """It is needed only where replicas are waited for."""
+        admin: Any = Redis.from_url(store_server.url)
+        admin.execute_command("ACL", "SETUSER", *ACL.split()[1:], ">pw", "-wait")
+        try:
+            found = [
+                [
+                    check.found
+                    for check in await examine_redis(of_redis(as_user(store_server), wanted))
+                    if check.name == "redis.rights" and check.verdict == "fail"
+                ]
+                for wanted in (0, 1)
+            ]
+        finally:
+            admin.execute_command("ACL", "DELUSER", "groupflow")
+        assert found == [[], ["the user may not: WAIT"]]
+
+    async def test_without_info(self, store_server: RedisServer) -> None:
+        admin: Any = Redis.from_url(store_server.url)
+        admin.execute_command("ACL", "SETUSER", *ACL.split()[1:], ">pw", "-info")
+        try:
+            checks = await examine_redis(of_redis(as_user(store_server)))
+        finally:
+            admin.execute_command("ACL", "DELUSER", "groupflow")
+        assert {c.name: c.verdict for c in checks} == {"redis.info": "warn", "redis.rights": "ok"}
+
+
+# Stands before rabbitmqctl and tells what others on the machine could read of each call.
+_WATCHED = """\
+#!/bin/sh
+{ tr '\\0' ' ' </proc/$$/cmdline; tr '\\0' ' ' </proc/$$/environ; echo; } >>"$SEEN"
+exec /usr/lib/rabbitmq/bin/rabbitmqctl "$@"
+"""
+
+
+def _program(path: Path, text: str) -> str:
+    path.write_text(text)
+    path.chmod(0o700)
+    return str(path)
+
+
+def _run_script(
+    variables: dict[str, str], *arguments: str, password: str = "daemon-pw"
+) -> subprocess.CompletedProcess[str]:
+    passwords = {"GROUPFLOW_PASSWORD": password, "PUBLISHER_PASSWORD": "publisher-pw"}
+    return subprocess.run(
+        [str(DEPLOY / "rabbitmq" / "permissions.sh"), *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables, **passwords},
+        timeout=5 * deadline(),
+    )
+
+
+def test_a_rabbitmqctl_without_an_answer(tmp_path: Path) -> None:
+    """It waits for an end of its input that never comes, as one of RabbitMQ 4 may."""
+    hung = _program(tmp_path / "hung", "#!/bin/sh\nexec sleep 1000\n")
+    told = _run_script({"RABBITMQCTL": hung, "RABBITMQCTL_TIMEOUT": "0.2"})
+    assert told.returncode == 124
+    assert "no answer within 0.2 s" in told.stderr
+
+
+def test_a_rabbitmqctl_that_fails(tmp_path: Path) -> None:
+    failing = _program(tmp_path / "failing", "#!/bin/sh\necho no such node >&2; exit 69\n")
+    told = _run_script({"RABBITMQCTL": failing})
+    assert (told.returncode, told.stderr) == (69, "no such node\n")
+
+
+QUEUE = "jobs.a+b"
+
+
+@dataclass(frozen=True)
+class Granted:
+    """A RabbitMQ with the users that the script makes.
+
+    Attributes:
+        port: where it listens.
+        seen: what others on the machine could read of the script's calls.
+    """
+
+    port: int
+    seen: str
+
+    def daemon(self, port: int = 0) -> str:
+        return f"amqp://groupflow:daemon-pw@127.0.0.1:{port or self.port}/%2Fgroupflow"
+
+    def publisher(self, port: int = 0) -> str:
+        where = f"127.0.0.1:{port or self.port}/%2Fgroupflow"
+        return f"amqp://groupflow-publisher:publisher-pw@{where}"
+
+
+@pytest.fixture(scope="module")
+def granted(tls_rabbitmq: TlsRabbitmq, tmp_path_factory: pytest.TempPathFactory) -> Granted:
+    folder = tmp_path_factory.mktemp("permissions")
+    variables = tls_rabbitmq.environment() | {
+        "RABBITMQCTL": _program(folder / "watched", _WATCHED),
+        "RABBITMQCTL_TIMEOUT": "250",
+        "SEEN": str(folder / "seen"),
+    }
+    # Twice: the second time all of it is there, and the passwords are set anew.
+    for password in ("another-pw", "daemon-pw"):
+        told = _run_script(variables, "/groupflow", QUEUE, password=password)
+        assert told.returncode == 0, told.stderr
+    return Granted(tls_rabbitmq.port, (folder / "seen").read_text())
+
+
+# rabbitmqctl of RabbitMQ 4 takes a minute where all cores are busy.
+@pytest.mark.timeout(300)
+class TestRabbitmq:
+    async def test_enough_and_no_more(self, granted: Granted) -> None:
+        assert granted.seen.count(" change_password ") == 2
+        assert "-pw" not in granted.seen
+        daemon, publisher = granted.daemon(), granted.publisher()
+        connection = await connect(daemon, heartbeat=10, timeout=deadline(), name="t")
+        try:
+            await topology.declare(connection, QUEUE)
+            async with publishing(publisher, QUEUE) as out:
+                await out.publish(Outgoing(b"{}", message_id="m1"))
+            consumer = Consumer(QUEUE, 1000)
+            async with consuming(connection, consumer, 10):
+                (delivery,) = await consumer.take(1, 1)
+                assert delivery.message_id == "m1"
+                await consumer.ack_through(delivery)
+            archive = Archive(daemon, QUEUE, retention=60.0, name="t")
+            (place,) = await archive.write([b"body"])
+            assert await archive.read(place) == b"body"
+            # … and no more:
+            with pytest.raises(BrokerUnavailable):
+                await topology.declare(connection, "jobsXa+b")
+            with pytest.raises(GroupflowError):
+                async with publishing(daemon, QUEUE) as out:
+                    await out.publish(Outgoing(b"{}"))
+        finally:
+            await topology.delete(connection, QUEUE)
+            await connection.close()
+
+    async def test_enough_for_partitions(self, granted: Granted) -> None:
+        """Daemons declare all of it; publishers reach the exchange, and nothing behind it."""
+        connection = await connect(granted.daemon(), heartbeat=10, timeout=deadline(), name="t")
+        names = partitions.names_of(QUEUE, 2)
+        try:
+            await partitions.declare(connection, QUEUE, 2)
+            async with publishing(granted.publisher(), QUEUE, partitions=2, router=ROUTER) as out:
+                await out.publish_all([Outgoing(b"{}", message_id=f"m{n}") for n in range(20)])
+            for name in names:
+                consumer = Consumer(name, 10_000)
+                async with consuming(connection, consumer, 10):
+                    await consumer.take(1, 1)
+            found = await examine_rabbitmq(of_rabbitmq(granted.daemon(), 2))
+            assert [c for c in found if c.verdict != "ok"] == []
+        finally:
+            for name in names:
+                await topology.delete(connection, name)
+            await connection.close()
+
+    async def test_the_doctor_agrees(self, granted: Granted) -> None:
+        async with declared(granted):
+            found = await examine_rabbitmq(of_rabbitmq(granted.daemon()))
+            assert [c for c in found if c.verdict != "ok"] == []
+            found = await examine_rabbitmq(of_rabbitmq(granted.publisher()))
+        checks = {check.name: check for check in found}
+        assert checks["rabbitmq.reading"].verdict == "fail"
+        assert "permissions.sh" in checks["rabbitmq.dead-stream"].remedy
+
+    async def test_where_it_is_not_told_whether_the_queue_is_there(self, granted: Granted) -> None:
+        """Publishers publish all the same, and hear of a queue that is missing; so says doctor."""
+        strict = StrictBroker(granted.port)
+        await strict.start()
+        url = granted.publisher(strict.port)
+        try:
+            async with publishing(url, QUEUE) as out, Publisher(url, QUEUE, declare=True) as app:
+                assert strict.asked == 2
+                with pytest.raises(QueueMissing, match="no daemon has declared it yet"):
+                    await out.publish(Outgoing(b"{}"))
+                with pytest.raises(QueueMissing):
+                    await app.publish({})
+                async with declared(granted):
+                    await out.publish(Outgoing(b"{}"))
+                    await app.publish({})
+                    found = await examine_rabbitmq(of_rabbitmq(url))
+        finally:
+            await strict.stop()
+        (check,) = (check for check in found if check.name == "rabbitmq.queue")
+        assert check.verdict == "warn"
+        assert "can't be checked without the right to configure it" in check.found
+
+
+@asynccontextmanager
+async def declared(granted: Granted) -> AsyncIterator[None]:
+    """With the queue, as a daemon declares it."""
+    connection = await connect(granted.daemon(), heartbeat=10, timeout=deadline(), name="t")
+    try:
+        await topology.declare(connection, QUEUE)
+        yield
+    finally:
+        await topology.delete(connection, QUEUE)
+        await connection.close()

@@ -1,0 +1,246 @@
+"""`python -m tests.verification.soak`: one soak, from a seed to a verdict."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Coroutine
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from groupflow.broker import topology
+from groupflow.broker.connection import connect, open_channel
+from tests.history.configuration import QUEUE
+from tests.history.invariants import Violation
+from tests.history.judge import (
+    Verdict,
+    judge_events,
+    lost_by_rabbitmq,
+    resumed_in,
+    tracebacks,
+)
+from tests.verification.soak.faults import CLUSTER_FAULTS, FAULTS
+from tests.verification.soak.invariants import INVARIANTS
+from tests.verification.soak.leaders import Leaders
+from tests.verification.soak.nemesis import Nemesis, plan, wait_until_drained, watch
+from tests.verification.soak.world import World, world
+
+DRAINED_WITHIN = 60.0  # seconds after the last fault, or after the last task that ended
+
+
+@dataclass(slots=True)
+class Result:
+    """One soak.
+
+    Attributes:
+        verdict: of the judge.
+        faults: how many happened, by kind.
+        skipped: how many did not, by kind.
+        seconds: it took.
+        folder: with seed, faults, history and logs.
+        void: why there are violations that say nothing of groupflow; empty where they do.
+    """
+
+    verdict: Verdict
+    faults: Counter[str]
+    skipped: Counter[str]
+    seconds: float
+    folder: Path
+    void: str = ""
+
+
+async def soak(
+    folder: Path,
+    *,
+    seed: int,
+    faults: int,
+    seconds: float | None = None,
+    daemons: int = 3,
+    rate: float = 80.0,
+    slow: bool = True,
+    clustered: bool = False,
+) -> Result:
+    """Run one soak.
+
+    Args:
+        folder: where everything is written.
+        seed: of faults and workload.
+        faults: how many, unless `seconds` are over first.
+        seconds: for the faults; the drain and the verdict come on top.
+        daemons: how many.
+        rate: messages a second.
+        slow: whether RabbitMQ may be restarted.
+        clustered: whether there are a Redis Cluster of six nodes and a RabbitMQ of three.
+    """
+    began = time.monotonic()
+    kinds = CLUSTER_FAULTS if clustered else FAULTS
+    going = world(folder, seed=seed, daemons=daemons, rate=rate, clustered=clustered)
+    async with going as whole:
+        nemesis = Nemesis(whole, folder / "faults.jsonl")
+        publishing = asyncio.create_task(whole.workload.run())
+        leaders = Leaders(whole)
+        watching = asyncio.gather(watch(whole), leaders.watch())
+        await asyncio.sleep(1.0)
+        await nemesis.run(plan(seed, faults, daemons, slow=slow, kinds=kinds), seconds)
+        verdict = await _end(whole, publishing, watching)
+    verdict.figures["changes of who leads a partition"] = leaders.changes
+    verdict.checked.update({"L5": _stops(nemesis) + daemons, "L6": len(nemesis.done)})
+    return Result(
+        verdict,
+        Counter(nemesis.done),
+        Counter(nemesis.skipped),
+        time.monotonic() - began,
+        folder,
+        lost_by_rabbitmq([node.log for node in whole.rabbitmq.nodes]) if verdict.violations else "",
+    )
+
+
+def _stops(nemesis: Nemesis) -> int:
+    return sum(name == "SIGTERM" for name in nemesis.done)
+
+
+async def _end(
+    whole: World, publishing: asyncio.Task[None], watching: asyncio.Future[Any]
+) -> Verdict:
+    """Let everything come to rest, and judge it."""
+    whole.workload.stop()
+    stuck = ""
+    try:
+        async with asyncio.timeout(DRAINED_WITHIN):
+            await publishing
+    except TimeoutError:
+        stuck = "the publisher got no confirms any more"
+    stuck = stuck or await wait_until_drained(whole, DRAINED_WITHIN)
+    watching.cancel()
+    with suppress(asyncio.CancelledError):
+        await watching
+    for slot in whole.slots:
+        took = await slot.terminate()
+        if took > 10.0:
+            whole.broken.append(f"L5: {slot.name} took {took:.1f} s to leave an idle store")
+    verdict = await asyncio.to_thread(_judge, whole, await _left_in_queue(whole))
+    broken = [Violation(*text.split(": ", 1)) for text in whole.broken]
+    verdict.violations += [*broken, *tracebacks([slot.log for slot in whole.slots])]
+    if stuck:
+        verdict.violations.append(Violation("L2", stuck))
+    verdict.figures["publishes made again"] = whole.workload.repeated
+    return verdict
+
+
+def _judge(whole: World, left_in_queue: int) -> Verdict:
+    """Judge a drained store, whose daemons have left, and the history that led to it."""
+    store, resumed = whole.store, resumed_in([slot.log for slot in whole.slots])
+    with closing(store.client()) as raw:
+        return judge_events(
+            *(whole.journal.read(), raw, store.partitions, left_in_queue), resumed=resumed
+        )
+
+
+async def _left_in_queue(whole: World) -> int:
+    connection = await connect(whole.rabbitmq_url, heartbeat=10, timeout=5.0, name="judge")
+    async with connection:
+        if await topology.presence_of(connection, QUEUE) is topology.Presence.MISSING:
+            return 0
+        channel = await open_channel(connection, confirms=False)
+        declared = await channel.queue_declare(QUEUE, passive=True)
+        return declared.message_count or 0
+
+
+def show(result: Result, command: str) -> str:
+    """The report, as it is printed."""
+    verdict, broken = result.verdict, result.verdict.by_invariant()
+    lines = [f"{'':4} {'':45} {'checked':>8} {'violations':>11}"]
+    lines += [
+        f"{name:4} {text:45} {verdict.checked[name]:8} {broken[name]:11}"
+        for name, text in INVARIANTS.items()
+    ]
+    lines += ["", *(f"{count:8} {name}" for name, count in verdict.figures.items())]
+    lines += ["", f"{result.faults.total():8} faults in {result.seconds:.0f} s"]
+    lines += [f"{count:8}   {name}" for name, count in sorted(result.faults.items())]
+    lines += [f"{count:8}   {name} (skipped)" for name, count in sorted(result.skipped.items())]
+    if result.void:
+        lines += ["", f"void: RabbitMQ came back with {result.void}; what follows is its own"]
+    if verdict.violations:
+        lines += ["", *(f"  {violation}" for violation in verdict.violations[:40])]
+        lines += ["", f"{len(verdict.violations)} violations; again with:  {command}"]
+        lines += [f"history, faults and logs: {result.folder}"]
+    else:
+        lines += ["", "no violation"]
+    return "\n".join(lines)
+
+
+def report(result: Result, arguments: dict[str, object]) -> dict[str, object]:
+    """The same as JSON, to be summed up."""
+    return {
+        **arguments,
+        "faults_done": dict(result.faults),
+        "total_faults": result.faults.total(),
+        "skipped": dict(result.skipped),
+        "checked": dict(result.verdict.checked),
+        "violations": [str(violation) for violation in result.verdict.violations],
+        "figures": result.verdict.figures,
+        "seconds": round(result.seconds, 1),
+        "void": result.void,
+    }
+
+
+async def _until_told(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run a soak; on SIGTERM leave no servers, daemons and mounts behind."""
+    task = asyncio.create_task(work)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
+
+
+def main() -> None:
+    """Parse, run, report."""
+    parser = argparse.ArgumentParser(prog="python -m tests.verification.soak", description=__doc__)
+    parser.add_argument("--seed", type=int, default=None, help="of all chance (default: the clock)")
+    parser.add_argument("--faults", type=int, default=None, help="how many (default 100)")
+    parser.add_argument(
+        "--seconds", type=float, default=None, help="how long, in place of --faults"
+    )
+    parser.add_argument("--daemons", type=int, default=3)
+    parser.add_argument("--rate", type=float, default=80.0, help="messages a second")
+    parser.add_argument(
+        "--clustered", action="store_true", help="on clusters of both servers, whose nodes may die"
+    )
+    parser.add_argument("--folder", type=Path, default=None, help="where all is written, and kept")
+    options = parser.parse_args()
+    seed = options.seed if options.seed is not None else int(time.time()) % 1_000_000
+    faults = options.faults or (int(options.seconds * 2) if options.seconds else 100)
+    folder = options.folder or Path(tempfile.mkdtemp(prefix=f"groupflow-soak-{seed}-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # broken connections are the point
+    arguments = {"seed": seed, "faults": faults, "daemons": options.daemons, "rate": options.rate}
+    clustered = options.clustered
+    print(f"seed {seed}, folder {folder}", flush=True)
+    try:
+        result = asyncio.run(
+            _until_told(soak(folder, **arguments, seconds=options.seconds, clustered=clustered))
+        )
+    except asyncio.CancelledError:
+        sys.exit(128 + signal.SIGTERM)
+    command = "python -m tests.verification.soak " + " ".join(
+        f"--{k} {v}" for k, v in arguments.items()
+    )
+    command += " --clustered" if clustered else ""
+    (folder / "report.json").write_bytes(orjson.dumps(report(result, arguments)))
+    print(show(result, command), flush=True)
+    if not result.verdict.violations and options.folder is None:
+        shutil.rmtree(folder, ignore_errors=True)
+    sys.exit((2 if result.void else 1) if result.verdict.violations else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""What goes wrong with the queue and what is published to it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from random import Random
+
+from groupflow.broker import topology
+from groupflow.broker.connection import connect
+from groupflow.core.errors import GroupflowError
+from tests.history.configuration import QUEUE
+from tests.verification.soak.faults.base import Fault, Skipped
+from tests.verification.soak.world import World
+
+
+class DeleteQueue(Fault):
+    """Somebody deletes the queue, after all that was confirmed has come through it."""
+
+    name = "queue deleted"
+    weight = 2.0
+    holds = frozenset({"rabbitmq", "wire to rabbitmq", "redis", "wire to redis"})
+
+    async def apply(self, world: World) -> None:
+        try:
+            if not await world.workload.pause(within=8.0):
+                raise Skipped("not everything was confirmed in time")
+            await self._all_taken(world)
+            connection = await connect(
+                world.rabbitmq_url, heartbeat=10, timeout=5.0, name="nemesis"
+            )
+            async with connection:
+                await topology.delete(connection, QUEUE)
+            # RabbitMQ confirms what reaches a queue that is just going, and drops it with it.
+            await asyncio.sleep(0.5)
+        except GroupflowError as error:
+            raise Skipped(str(error)) from error
+        finally:
+            world.workload.resume()
+
+    async def _all_taken(self, world: World) -> None:
+        """Wait until the store has every id, so that the queue holds nothing but duplicates."""
+        until = time.monotonic() + 8.0
+        while time.monotonic() < until:
+            counts = await world.counts()
+            if counts and counts.get("taken", 0) >= len(world.workload.ids):
+                return
+            await asyncio.sleep(0.1)
+        raise Skipped("not everything was taken in in time")
+
+
+class Duplicates(Fault):
+    """The latest messages are published once more."""
+
+    name = "duplicates"
+    weight = 2.0
+
+    def __init__(self, chance: Random, daemons: int) -> None:
+        self._count = chance.randrange(8, 80)
+
+    async def apply(self, world: World) -> None:
+        world.workload.inject_duplicates(self._count)
+
+
+class HeaderFlood(Fault):
+    """Messages with large headers that aren't UTF-8: half of them tasks, half too large for one."""
+
+    name = "header flood"
+    weight = 2.0
+
+    def __init__(self, chance: Random, daemons: int) -> None:
+        self._count = chance.randrange(40, 160)
+
+    async def apply(self, world: World) -> None:
+        world.workload.inject_headers(self._count)
+
+
+class Poison(Fault):
+    """Messages that nobody can work on."""
+
+    name = "poison"
+    weight = 2.0
+
+    def __init__(self, chance: Random, daemons: int) -> None:
+        self._count = chance.randrange(4, 30)
+
+    async def apply(self, world: World) -> None:
+        world.workload.inject_poison(self._count)

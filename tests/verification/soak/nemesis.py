@@ -1,0 +1,155 @@
+"""The nemesis: plans faults from a seed, and lets them happen, several at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import orjson
+
+from groupflow.servers import ServerFailed
+from tests.verification.soak.faults import FAULTS, SLOW, Fault, Skipped
+from tests.verification.soak.world import World
+
+PACE = (0.7, 1.5)  # seconds between two faults
+AT_ONCE = 6  # faults under way, those that wait for their turn too
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A fault to come, and the seconds from the one before it."""
+
+    after: float
+    fault: Fault
+
+
+def plan(
+    seed: int,
+    count: int,
+    daemons: int,
+    *,
+    slow: bool = True,
+    kinds: Sequence[type[Fault]] = FAULTS,
+) -> list[Planned]:
+    """The faults of a seed, always the same.
+
+    Args:
+        seed: decides everything.
+        count: how many.
+        daemons: how many there are to choose from.
+        slow: whether RabbitMQ may be restarted, which takes some eight seconds.
+        kinds: of faults.
+    """
+    chance = Random(seed)
+    kinds = [kind for kind in kinds if slow or kind not in SLOW]
+    weights = [kind.weight for kind in kinds]
+    return [
+        Planned(chance.uniform(*PACE), chance.choices(kinds, weights)[0](chance, daemons))
+        for _ in range(count)
+    ]
+
+
+class Nemesis:
+    """Carries out a plan.
+
+    Attributes:
+        done: names of the faults that happened, in order.
+        skipped: of those that did not.
+    """
+
+    def __init__(self, world: World, log: Path) -> None:
+        self.done: list[str] = []
+        self.skipped: list[str] = []
+        self._world = world
+        self._log = log
+        self._held: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+
+    async def run(self, planned: list[Planned], seconds: float | None = None) -> None:
+        """Let faults happen until all have, or the time is over; at the end all is mended."""
+        until = time.monotonic() + seconds if seconds else float("inf")
+        async with asyncio.TaskGroup() as group:
+            for each in planned:
+                await asyncio.sleep(each.after)
+                if time.monotonic() > until:
+                    break
+                await self._at_once.acquire()
+                group.create_task(self._strike(each.fault))
+
+    async def _strike(self, fault: Fault) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                for resource in sorted(fault.holds):
+                    await stack.enter_async_context(self._held[resource])
+                await self._happen(fault)
+        finally:
+            self._at_once.release()
+
+    async def _happen(self, fault: Fault) -> None:
+        began = time.monotonic()
+        try:
+            await fault.apply(self._world)
+        except Skipped as why:
+            self.skipped.append(fault.name)
+            self._note(fault, began, skipped=str(why))
+            return
+        await asyncio.sleep(fault.lasts)
+        try:
+            await fault.undo(self._world)
+        except ServerFailed as error:
+            # A server that doesn't come back is the nemesis's trouble: once more, then give up.
+            self._note(fault, began, failed=str(error))
+            await fault.undo(self._world)
+        self.done.append(fault.name)
+        self._note(fault, began)
+
+    def _note(self, fault: Fault, began: float, **facts: str) -> None:
+        line = {"fault": fault.name, "on": sorted(fault.holds), "began": began}
+        line |= {"ended": time.monotonic(), **facts}
+        with self._log.open("ab") as log:
+            log.write(orjson.dumps(line) + b"\n")
+
+
+async def watch(world: World) -> None:
+    """Notice daemons that end by themselves, which none may; start them again."""
+    while True:
+        for slot in world.slots:
+            if slot.should_run and not slot.is_alive:
+                world.broken.append(
+                    f"L6: the daemon {slot.name} ended by itself: {slot.last_words(4)}"
+                )
+                await slot.start()
+        await asyncio.sleep(0.3)
+
+
+async def wait_until_drained(world: World, within: float) -> str:
+    """Wait until nothing waits or runs any more. Says what is left where nothing ends meanwhile.
+
+    Args:
+        world: where.
+        within: how many seconds may pass without a task that comes in or ends for good. A busy
+            machine may take longer for all of them.
+    """
+    moved, ends = time.monotonic(), 0
+    counts: dict[str, int] | None = None
+    while time.monotonic() - moved < within:
+        counts = await world.counts()
+        if counts is not None and _is_drained(counts, len(world.workload.ids)):
+            return ""
+        now = sum(counts.get(name, 0) for name in ("taken", "done", "buried")) if counts else 0
+        if now > ends:
+            moved, ends = time.monotonic(), now
+        await asyncio.sleep(0.1)
+    ids = len(world.workload.ids)
+    return f"not drained, and nothing ended for {within:g} s after the faults: {counts}, {ids} ids"
+
+
+def _is_drained(counts: dict[str, int], ids: int) -> bool:
+    waiting = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")
+    return counts.get("taken", 0) >= ids and not any(counts.get(name, 0) for name in waiting)

@@ -1,0 +1,93 @@
+"""The network of a soak's cluster: nodes that can be parted, each from each and from clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from tests.servers.replicated import ClusterNode, RedisCluster, command, until
+from tests.verification.soak.links import CLIENTS, LinkedNode, Links
+
+KEY = "{links}"
+
+
+@pytest.fixture
+async def linked(tmp_path: Path) -> AsyncIterator[tuple[RedisCluster, Links]]:
+    links = Links()
+    cluster = RedisCluster(tmp_path, make=links.make)
+    await links.start()
+    try:
+        async with cluster:
+            yield cluster, links
+    finally:
+        await links.stop()
+
+
+def number_of(node: ClusterNode) -> int:
+    assert isinstance(node, LinkedNode)
+    return node.number
+
+
+async def test_a_primary_is_parted_from_others_and_not_from_clients(
+    linked: tuple[RedisCluster, Links],
+) -> None:
+    """Its replica leads, while it takes itself for the primary; healed, it follows."""
+    cluster, links = linked
+    leader = await cluster.leader_of(KEY)
+    replica = await cluster.replica_of(leader)
+    links.cut(number_of(leader), *(each.number for each in links.nodes if each is not leader))
+
+    async def leads() -> bool:
+        return "role:master" in await command(replica, "INFO replication")
+
+    await until(leads, "the replica did not lead")
+    async with Redis(port=leader.shown_port) as client:
+        assert (await client.info("replication"))["role"] == "master"
+    links.heal()
+    await until(cluster.is_whole, "the cluster did not heal")
+    assert await cluster.leader_of(KEY) is replica
+    assert await cluster.replica_of(replica) is leader
+
+
+async def test_a_replica_is_parted_from_its_primary_alone(
+    linked: tuple[RedisCluster, Links],
+) -> None:
+    """Nobody is replaced; what is written meanwhile it has afterwards."""
+    cluster, links = linked
+    leader = await cluster.leader_of(KEY)
+    replica = await cluster.replica_of(leader)
+    links.cut(number_of(leader), number_of(replica))
+    async with Redis(port=leader.shown_port) as client:
+        await client.set(KEY, 1)
+        assert await client.wait(1, 300) == 0
+    links.heal()
+    await until(cluster.is_whole, "the cluster did not heal")
+    assert await cluster.leader_of(KEY) is leader
+    async with Redis(port=replica.shown_port) as client:
+        await client.execute_command("READONLY")  # type: ignore[no-untyped-call]
+        assert await client.get(KEY) == b"1"
+
+
+async def test_a_primary_is_parted_from_clients_alone(linked: tuple[RedisCluster, Links]) -> None:
+    """What they ask is answered late."""
+    cluster, links = linked
+    leader = await cluster.leader_of(KEY)
+    never = Retry(NoBackoff(), 0)
+    async with Redis(port=leader.shown_port, socket_timeout=0.3, retry=never) as short:
+        assert await short.ping()
+        links.cut(CLIENTS, number_of(leader))
+        with pytest.raises(RedisTimeoutError):
+            await short.ping()
+    async with Redis(port=leader.shown_port, socket_timeout=60.0, retry=never) as long:
+        asking = asyncio.ensure_future(long.ping())
+        assert await cluster.is_whole(), "it is there for all others"
+        assert not asking.done()
+        links.heal()
+        assert await asking
