@@ -53,20 +53,28 @@ class _Seconds:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where processes share files, the longest begin first: one left for the end would run alone.
 
-    A file that no run has measured begins before all others.
+    A file that no run has measured is taken to need the time that its tests are given.
     """
     if hasattr(config, "workerinput") and config.cache is not None:
-        seconds = config.cache.get(_SECONDS, {})
-        items.sort(key=lambda item: -seconds.get(item.location[0], float("inf")))
+        given = dict[str, float]()
+        for item in items:
+            file = item.location[0]
+            given[file] = max(given.get(file, 0.0), _time_limit(item))
+        seconds = given | config.cache.get(_SECONDS, {})
+        items.sort(key=lambda item: -seconds[item.location[0]])
+
+
+def _time_limit(item: pytest.Item) -> float:
+    """Seconds that a test may take on an idle machine."""
+    mark = item.get_closest_marker("timeout")
+    return float(mark.args[0] if mark else item.config.getini("timeout"))
 
 
 @pytest.hookimpl(tryfirst=True, wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """A test's time limit grows with the machine's load, unless the command line gives one."""
     if item.config.getoption("timeout") is None:
-        mark = item.get_closest_marker("timeout")
-        seconds = mark.args[0] if mark else float(item.config.getini("timeout"))
-        item.add_marker(pytest.mark.timeout(deadline(seconds)), append=False)
+        item.add_marker(pytest.mark.timeout(deadline(_time_limit(item))), append=False)
     return (yield)
 
 
