@@ -30,7 +30,7 @@ SHOWN = 10  # violations of a run
 ENOUGH = 1000  # runs, in which processes have died in nearly every way that matters
 PLENTY = 10_000  # runs, in which they have in every one
 RARE = 0.01  # of these ways, which may be missing in fewer runs than that
-TOGETHER = 200  # runs that one process sees to
+TOGETHER = 200  # runs that one process sees to, at most
 _KEEPS_NOTHING = (
     *("--save", "", "--appendonly", "no"),
     *("--latency-tracking", "no", "--slowlog-log-slower-than", "-1"),
@@ -191,7 +191,8 @@ def real_server() -> Iterator[str]:
 def _run_in_children(options: Options, arguments: list[str]) -> int:
     """Run seeds in processes of their own, some at a time; say what came of all of them."""
     began = clock.real()
-    waiting = [options.seeds[at : at + TOGETHER] for at in range(0, len(options.seeds), TOGETHER)]
+    part = min(TOGETHER, -(-len(options.seeds) // options.jobs))
+    waiting = [options.seeds[at : at + part] for at in range(0, len(options.seeds), part)]
     running: dict[subprocess.Popen[bytes], Path] = {}
     found: list[dict[str, Any]] = []
     broken = 0
@@ -201,10 +202,10 @@ def _run_in_children(options: Options, arguments: list[str]) -> int:
             while waiting and len(running) < options.jobs:
                 seeds, number = waiting.pop(0), number + 1
                 output = Path(folder, str(number))
-                part = ["--child", f"--from={seeds.start}", f"--seeds={len(seeds)}"]
+                share = ["--child", f"--from={seeds.start}", f"--seeds={len(seeds)}"]
                 command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", *arguments]
                 with output.open("wb") as file:
-                    child = subprocess.Popen([*command, *part], stdout=file)
+                    child = subprocess.Popen([*command, *share], stdout=file)
                 running[child] = output
             ended = [child for child in running if child.poll() is not None]
             for child in ended:
