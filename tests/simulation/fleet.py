@@ -123,6 +123,13 @@ class Fleet:
         self.events.append(event)
         if event.kind == "start" and event.fence < self._forgot_below:  # it had lain ready
             self.forgotten.add((event.id.partition("#")[0], event.fence))
+        if (
+            event.kind == "end"
+            and event.how == "cut"
+            and (event.group or "").startswith("batches-")
+        ):
+            # A batch that is cut off is given back whole, with tasks of it that had come to their ends.
+            self.resumed |= self._with_its_run(event.id.partition("#")[0], event.group, event.fence)
         owner = OWNER.get()
         self.watch.saw(event, owner.process if owner is not None else None)
 
