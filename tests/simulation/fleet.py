@@ -128,7 +128,7 @@ class Fleet:
             and event.how == "cut"
             and (event.group or "").startswith("batches-")
         ):
-            # A batch that is cut off is given back whole, with tasks of it that had come to their ends.
+            # A batch that is cut off is given back whole, with its tasks that had ended.
             self.resumed |= self._with_its_run(event.id.partition("#")[0], event.group, event.fence)
         owner = OWNER.get()
         self.watch.saw(event, owner.process if owner is not None else None)
