@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test clusters long check docs bench lock clean servers analyzers spin browser languages model crash soak sim ticks figures mutants elsewhere
+.PHONY: help demo quick test clusters long check docs bench lock clean servers analyzers spin browser languages model crash soak sim ticks figures mutants elsewhere
 
 # What is run instead of all that a target runs, in how many processes (they wait half of the time, for leases
 # and servers), and what else is handed to the command.
@@ -15,6 +15,7 @@ ARGS ?=
 
 BIN := .venv/bin
 VERIFICATION := tests/verification
+QUICK := $(addprefix tests/,core settings store schedule flow upkeep operate)
 PYTEST = $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # Hundreds of processes start in the tests and wherever recovery is measured: twice as fast with
@@ -29,6 +30,9 @@ demo: .venv/.ready servers ## See groupflow at work, on private servers that are
 
 test: .venv/.ready servers analyzers spin browser languages ## Run what a contributor waits for, on real servers (TESTS=…, ARGS=…)
 	@$(PYTEST) $(or $(TESTS),tests --ignore=$(VERIFICATION)) $(ARGS)
+
+quick: .venv/.ready servers ## Run what one runs at each change: a part, on Redis alone (TESTS=…, ARGS=…)
+	@$(PYTEST) --quick $(or $(TESTS),$(QUICK)) $(ARGS)
 
 clusters: .venv/.ready servers ## Run the tests on clusters of servers, which take minutes (TESTS=…, ARGS=…)
 	@$(PYTEST) $(or $(TESTS),$(VERIFICATION)/clusters) $(ARGS)

@@ -24,10 +24,21 @@ _Result = TypeVar("_Result")
 _Server = TypeVar("_Server", RedisServer, ValkeyServer, RabbitmqServer, Postgres, MariaDb)
 
 _SECONDS = "groupflow/seconds"  # that each file took in the last run, as pytest's cache keeps it
+_SLOW = frozenset(
+    {"rabbitmq_server", "rabbitmq_cluster", "valkey_server", "postgres", "mariadb", "browser"}
+)
+"""Fixtures that take seconds to start."""
+
 # How long an example takes says how busy the machine is; what tests share, examples share too.
 _UNHEEDED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile("tests", deadline=None, suppress_health_check=_UNHEEDED)
 settings.load_profile("tests")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--quick`, of `make quick`."""
+    told = "leave out what needs RabbitMQ, Valkey, a database or a browser"
+    parser.addoption("--quick", action="store_true", help=told)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,6 +66,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     A file that no run has measured is taken to need the time that its tests are given.
     """
+    if config.getoption("quick"):
+        slow = [item for item in items if _is_slow(item)]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
     if hasattr(config, "workerinput") and config.cache is not None:
         given = dict[str, float]()
         for item in items:
@@ -62,6 +77,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             given[file] = max(given.get(file, 0.0), _time_limit(item))
         seconds = given | config.cache.get(_SECONDS, {})
         items.sort(key=lambda item: -seconds[item.location[0]])
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    """Whether it needs a server that `make quick` does without."""
+    assert isinstance(item, pytest.Function)
+    is_on_valkey = "callspec" in vars(item) and "valkey" in item.callspec.params.values()
+    return is_on_valkey or not _SLOW.isdisjoint(item.fixturenames)
 
 
 def _time_limit(item: pytest.Item) -> float:
