@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -14,33 +15,37 @@ from groupflow.flow.handling import Failed
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.scans.scan import Scan
 from groupflow.scans.shards import Shards, Stores
+from groupflow.store.client import StoreClient
 from groupflow.store.given import Claim
-from groupflow.store.scans import Record, group_of
+from groupflow.store.scans import Record
+from tests.scans.table import Table, scan_of
 from tests.store.bench import Bench, Daemon
 from tests.store.task_state import pass_time
 
 POLICIES = Policies(RetryPolicy(), {})
+GROUP = "scan:orders:0"
 
 
 class Machine:
-    """One daemon with some scans, on a store."""
+    """One daemon with some scans, on a store or on all partitions of one."""
 
-    def __init__(self, bench: Bench, daemon: Daemon, *scans: Scan) -> None:
-        self.bench = bench
-        self.daemon = daemon
+    def __init__(self, daemons: Sequence[Daemon], common: StoreClient, *scans: Scan) -> None:
+        self.benches = [daemon.bench for daemon in daemons]
+        self.bench, self.daemon, self.daemons = self.benches[0], daemons[0], daemons
         self.measures = {scan.name: ScanMeasures() for scan in scans}
-        self.shards = Shards(scans, Stores(bench.client, [bench.client]), self.measures)
+        stores = Stores(common, [bench.client for bench in self.benches])
+        self.shards = Shards(scans, stores, self.measures)
 
     @classmethod
     async def start(cls, bench: Bench, *scans: Scan, name: str = "d1") -> Machine:
         """A daemon that has begun: all shards are there."""
-        machine = cls(bench, await bench.daemon(name), *scans)
+        machine = cls([await bench.daemon(name)], bench.client, *scans)
         await machine.shards.keep()
         return machine
 
-    async def record(self, name: str = "orders") -> Record:
-        """What is agreed about a scan."""
-        found = await self.shards.records.look(name)
+    async def record(self) -> Record:
+        """What is agreed about the scan."""
+        found = await self.shards.records.look("orders")
         assert found is not None
         return found
 
@@ -52,36 +57,46 @@ class Machine:
         """What running it comes to."""
         return await self.shards.runner(claim.task.type).handle(claim.task)
 
-    async def settle(self, claim: Claim, outcome: Outcome | Failed) -> bool:
-        """Settle it so. Whether that was accepted."""
+    async def settle(self, claim: Claim, outcome: Outcome | Failed, at: int = 0) -> bool:
+        """Settle it so, in a partition. Whether that was accepted."""
         policy = POLICIES.of(claim.rule, self.shards.runner(claim.task.type).retry)
-        settlement = settlement_of(claim, outcome, policy, Ran(0.0, 0.0, self.daemon.name))
-        return not (await self.daemon.exchange("grouped", [settlement], []))[0]
+        daemon = self.daemons[at]
+        settlement = settlement_of(claim, outcome, policy, Ran(0.0, 0.0, daemon.name))
+        return not (await daemon.exchange("grouped", [settlement], []))[0]
 
-    async def turn(self) -> Outcome | Failed | None:
-        """Claim, run and settle one task; ``None`` where there is none."""
-        claims = await self.daemon.claim("grouped", "w1")
+    async def turn(self, at: int = 0) -> Outcome | Failed | None:
+        """Claim, run and settle one task of a partition; ``None`` where there is none."""
+        claims = await self.daemons[at].claim("grouped", "w1")
         if not claims:
             return None
         outcome = await self.outcome(claims[0])
-        assert await self.settle(claims[0], outcome)
+        assert await self.settle(claims[0], outcome, at)
         return outcome
 
-    async def until_asleep(self, most: int = 1000) -> int:
+    async def work_off(self, most: int = 1000) -> int:
         """Take turns until nothing can be claimed; how many there were."""
-        for turns in range(most):
-            if await self.turn() is None:
-                return turns
-        raise AssertionError(f"it doesn't come to rest in {most} turns")
+        turns = 0
+        for at in range(len(self.daemons)):
+            while await self.turn(at) is not None:
+                turns += 1
+                assert turns < most, "it doesn't come to rest"
+        return turns
 
     async def wake_up(self, *ids: str) -> None:
         """Let the sleep of all shards be over, or of some."""
-        await pass_time(self.bench, *ids)
+        for bench in self.benches:
+            await pass_time(bench, *ids)
 
     async def round(self) -> int:
         """Let all wake up, and work until they sleep again."""
         await self.wake_up()
-        return await self.until_asleep()
+        return await self.work_off()
+
+    async def rounds(self, number: int = 8) -> None:
+        """The same several times, looking after the shards in between."""
+        for _ in range(number):
+            await self.round()
+            await self.shards.keep()
 
     async def state(self, index: int = 0) -> dict[str, Any]:
         """What a shard's task carries."""
@@ -90,6 +105,14 @@ class Machine:
         state: dict[str, Any] = orjson.loads(found)
         return state
 
-    async def group(self, index: int = 0) -> str:
-        """The group of a shard."""
-        return group_of("orders", index)
+
+async def begin(
+    bench: Bench,
+    rows: Iterable[int] = (),
+    broken: Iterable[int] = (),
+    hangs: Iterable[int] = (),
+    **facts: Any,
+) -> tuple[Table, Machine]:
+    """A table with open rows, some of which fail or hang, and a daemon with a scan over it."""
+    table = Table({*rows}, {*broken}, {*hangs})
+    return table, await Machine.start(bench, scan_of(table, **facts))

@@ -6,10 +6,9 @@ import pytest
 
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.tasks import Tasks
-from groupflow.operate.totals import Totals, read_totals
+from groupflow.operate.totals import read_totals
 from groupflow.ops.metrics import from_totals
-from tests.scans.machine import Machine
-from tests.scans.table import Table, scan_of
+from tests.scans.machine import GROUP, Machine, begin
 from tests.store.bench import Bench, arrival
 
 
@@ -20,39 +19,35 @@ async def _counts(bench: Bench) -> tuple[int, int]:
     return found.queued_grouped, found.asleep
 
 
-def _states(totals: Totals) -> dict[str, float]:
-    """Grouped tasks by state, as the metrics tell them."""
-    tasks = next(each for each in from_totals(totals) if each.name == "groupflow_cluster_tasks")
-    return {s.labels["state"]: s.value for s in tasks.samples if s.labels["pool"] == "grouped"}
-
-
 async def test_who_sleeps_counts_apart(bench: Bench) -> None:
-    table = Table()
-    machine = await Machine.start(bench, scan_of(table, shards=3, idle=3600.0))
+    _, machine = await begin(bench, shards=3, idle=3600.0)
     assert await _counts(bench) == (3, 0)  # they wait for a worker
     await machine.turn()
     assert await _counts(bench) == (3, 1)
-    await machine.until_asleep()
+    await machine.work_off()
     await bench.enqueue(arrival("a", "g"))
     assert await _counts(bench) == (4, 3)
-    assert _states(await read_totals(bench.namespace)) == {"queued": 1, "asleep": 3, "running": 0}
+    totals = from_totals(await read_totals(bench.namespace))
+    tasks = next(each for each in totals if each.name == "groupflow_cluster_tasks")
+    states = {s.labels["state"]: s.value for s in tasks.samples if s.labels["pool"] == "grouped"}
+    assert states == {"queued": 1, "asleep": 3, "running": 0}
     enqueued = await bench.enqueuer.enqueue([arrival("b", "g")])
     assert enqueued.queued == 2  # what intake's bound is about
 
 
 @pytest.mark.parametrize("how", ["due", "woken", "run", "dropped"])
 async def test_whatever_ends_the_sleep_counts(bench: Bench, how: str) -> None:
-    machine = await Machine.start(bench, scan_of(Table(), idle=3600.0))
-    await machine.until_asleep()
+    _, machine = await begin(bench, idle=3600.0)
+    await machine.work_off()
     assert await _counts(bench) == (1, 1)
-    id_, group = (await machine.record()).id_of(0), await machine.group()
+    id_ = (await machine.record()).id_of(0)
     match how:
         case "due":
             await machine.wake_up()
         case "woken":
             await machine.shards.wake("orders")
         case "run":
-            assert await bench.client.run(OperatorVerb.RUN_NOW, id_, group)
+            assert await bench.client.run(OperatorVerb.RUN_NOW, id_, GROUP)
         case "dropped":
             await Tasks(bench.namespace).drop(id_)
             assert await _counts(bench) == (0, 0)
@@ -65,7 +60,9 @@ async def test_whatever_ends_the_sleep_counts(bench: Bench, how: str) -> None:
 
 
 async def test_one_whose_scan_nobody_has_waits(bench: Bench) -> None:
-    await Machine.start(bench, scan_of(Table()))
-    other = await Machine.start(bench, name="other")
-    await other.turn()
-    assert await _counts(bench) == (1, 0)
+    """And is claimed again once a daemon has it."""
+    table, machine = await begin(bench, {1})
+    await (await Machine.start(bench, name="other")).turn()
+    assert (await _counts(bench), table.done) == ((1, 0), [])
+    await machine.round()
+    assert table.done == [1]

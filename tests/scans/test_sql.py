@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from groupflow import SqlScan, SqlShard
 from tests.deadlines import deadline
-from tests.scans.machine import Machine
+from tests.scans.machine import GROUP, Machine
+from tests.servers.replicated import until
 from tests.store.bench import Bench
+from tests.store.task_state import redrive
+
+Ship = Callable[[Any, SqlShard], Awaitable[None]]
 
 
 @dataclass
@@ -50,15 +55,11 @@ class Orders:
         """What the table says of each."""
         return {row.id: row.status for row in await self.run("SELECT id, status FROM {t}")}
 
-    def scan(self, **facts: Any) -> SqlScan:
+    def scan(self, ship: Ship | None = None, **facts: Any) -> SqlScan:
         """A scan that ships each order once, in the transaction of its mark."""
         usual = {"where": "status = 0", "done": "status = 1", "interval": -1e-6, "page": 10}
         scan = SqlScan("orders", url=self.url, table=self.name, **{**usual, **facts})
-
-        @scan.row()
-        async def ship(order: Any, shard: SqlShard) -> None:
-            await self.ship(order, shard)
-
+        scan.row()(ship or self.ship)
         return scan
 
     async def ship(self, order: Any, shard: SqlShard) -> None:
@@ -70,7 +71,13 @@ class Orders:
             await shard.connection.execute(text(statement), {"id": order.id})
 
 
-Made = Callable[[str], "AsyncIterator[Orders]"]
+@asynccontextmanager
+async def worked(bench: Bench, scan: SqlScan) -> AsyncIterator[Machine]:
+    """A daemon that runs the scan, once it has worked all off."""
+    machine = await Machine.start(bench, scan)
+    async with machine.shards.running():
+        await machine.work_off()
+        yield machine
 
 
 async def _orders(url: str, key_type: str, serial: str) -> AsyncIterator[Orders]:
@@ -117,9 +124,7 @@ async def named(database: tuple[str, str]) -> AsyncIterator[Orders]:
 
 async def test_every_order_is_shipped_once(bench: Bench, orders: Orders) -> None:
     await orders.fill(*range(-7, 45))
-    machine = await Machine.start(bench, orders.scan(shards=4))
-    async with machine.shards.running():
-        await machine.until_asleep()
+    async with worked(bench, orders.scan(shards=4)) as machine:
         assert sorted(await orders.shipped()) == list(range(-7, 45))
         assert set((await orders.status_of()).values()) == {1}
         await orders.fill(100, 101)
@@ -127,61 +132,60 @@ async def test_every_order_is_shipped_once(bench: Bench, orders: Orders) -> None
     assert len(await orders.shipped()) == 54
 
 
-async def test_a_row_that_fails_leaves_no_trace(bench: Bench, orders: Orders) -> None:
+async def test_a_row_that_fails_leaves_no_trace_and_is_redriven(
+    bench: Bench, orders: Orders
+) -> None:
     """What it wrote through the connection is undone with its mark."""
-    await orders.fill(1, 2, 3)
-    scan = orders.scan(max_attempts=2)
+    broken = {2}
 
-    @scan.row()
     async def ship(order: Any, shard: SqlShard) -> None:
         await orders.ship(order, shard)
-        if order.id == 2:
+        if order.id in broken:
             raise ValueError("no such address")
 
-    machine = await Machine.start(bench, scan)
-    async with machine.shards.running():
-        await machine.until_asleep()
+    await orders.fill(1, 2, 3)
+    async with worked(bench, orders.scan(ship, max_attempts=2)) as machine:
         await machine.round()
         assert await orders.shipped() == [1, 3]
         assert await orders.status_of() == {1: 1, 2: 0, 3: 1}
-        assert list((await machine.state())["dead"]) == ["2"]
+        ((key, id_),) = (await machine.state())["dead"].items()
+        assert key == "2"
         # Skipped, the dead row isn't fetched again.
         await orders.fill(4)
         await machine.round()
-    assert await orders.shipped() == [1, 3, 4]
-    assert machine.measures["orders"].dead == 1
+        assert await orders.shipped() == [1, 3, 4]
+        assert machine.measures["orders"].dead == 1
+        broken.clear()
+        await redrive(bench, id_)
+        await machine.turn()
+        assert await orders.shipped() == [1, 3, 4, 2]
+        await machine.round()
+        assert (await machine.state())["dead"] == {}
 
 
 async def test_an_order_that_somebody_else_has_marked_is_passed_over(
     bench: Bench, orders: Orders
 ) -> None:
     """As by a daemon whose lease has just ended: the row is its, or ours, never both's."""
-    await orders.fill(1, 2)
-    scan = orders.scan()
-    machine = await Machine.start(bench, scan)
 
-    @scan.row()
     async def ship(order: Any, shard: SqlShard) -> None:
         await orders.ship(order, shard)
         if order.id == 1:
             assert shard.connection is not None
-            await shard.connection.execute(
-                text(f"UPDATE {orders.name} SET status = 2 WHERE id = 2")
-            )
+            statement = text(f"UPDATE {orders.name} SET status = 2 WHERE id = 2")
+            await shard.connection.execute(statement)
 
-    async with machine.shards.running():
-        await machine.until_asleep()
-    assert await orders.shipped() == [1]
+    await orders.fill(1, 2)
+    async with worked(bench, orders.scan(ship)):
+        assert await orders.shipped() == [1]
     assert await orders.status_of() == {1: 1, 2: 2}
 
 
 async def test_rows_of_a_page_go_over_one_connection(bench: Bench, orders: Orders) -> None:
     """And one that took too long in it, or broke it, takes nothing from those behind it."""
-    await orders.fill(1, 2, 3, 4)
     limit = round(deadline(0.3), 1)  # of which three rows take next to nothing
-    scan, seen = orders.scan(timeout=limit, interval=-3600.0), []
+    seen = []
 
-    @scan.row()
     async def ship(order: Any, shard: SqlShard) -> None:
         assert shard.connection is not None
         seen.append(shard.connection)
@@ -192,13 +196,12 @@ async def test_rows_of_a_page_go_over_one_connection(bench: Bench, orders: Order
             await shard.connection.invalidate()
             raise ConnectionError("the database has gone")
 
-    machine = await Machine.start(bench, scan)
-    async with machine.shards.running():
-        await machine.until_asleep()
+    await orders.fill(1, 2, 3, 4)
+    async with worked(bench, orders.scan(ship, timeout=limit, interval=-3600.0)) as machine:
+        deferred = (await machine.state())["deferred"]
     assert len(set(map(id, seen))) == 1
     assert await orders.shipped() == [2, 4]
     assert await orders.status_of() == {1: 0, 2: 1, 3: 0, 4: 1}
-    deferred = (await machine.state())["deferred"]
     assert {key: row[3] for key, row in deferred.items()} == {
         "1": f"TimeoutError: the row took over {limit:g} s (timeout)",
         "3": "ConnectionError: the database has gone",
@@ -206,113 +209,66 @@ async def test_rows_of_a_page_go_over_one_connection(bench: Bench, orders: Order
 
 
 async def test_without_a_transaction_the_mark_comes_last(bench: Bench, orders: Orders) -> None:
-    await orders.fill(1)
-    scan = orders.scan(transaction=False)
-
-    @scan.row()
     async def ship(order: Any, shard: SqlShard) -> None:
         assert shard.connection is None
         assert await orders.status_of() == {1: 0}
         await orders.ship(order, shard)
 
-    machine = await Machine.start(bench, scan)
-    async with machine.shards.running():
-        await machine.until_asleep()
-    assert await orders.shipped() == [1]
+    await orders.fill(1)
+    async with worked(bench, orders.scan(ship, transaction=False)):
+        assert await orders.shipped() == [1]
     assert await orders.status_of() == {1: 1}
 
 
 async def test_keys_that_are_texts(bench: Bench, named: Orders, database: tuple[str, str]) -> None:
-    kind, _ = database
     slices = {"postgres": "hashtext(id)", "mariadb": "CRC32(id)", "sqlite": "unicode(id)"}
     keys = [f"{'abc'[n % 3]}-'{n}" for n in range(30)]
-    await named.fill(*keys)
-    scan = named.scan(shards=3, slice=slices[kind], max_attempts=1)
 
-    @scan.row()
     async def ship(order: Any, shard: SqlShard) -> None:
         if order.id == keys[4]:
             raise ValueError("broken")
         await named.ship(order, shard)
 
-    machine = await Machine.start(bench, scan)
-    async with machine.shards.running():
-        await machine.until_asleep()
+    await named.fill(*keys)
+    scan = named.scan(ship, shards=3, slice=slices[database[0]], max_attempts=1)
+    async with worked(bench, scan) as machine:
         await machine.round()
-    assert sorted(await named.shipped()) == sorted(set(keys) - {keys[4]})
+    assert sorted(await named.shipped()) == sorted({*keys} - {keys[4]})
 
 
 async def test_a_table_without_a_status(bench: Bench, orders: Orders) -> None:
     await orders.fill(*range(1, 40))
-    facts = {"where": "", "done": "", "after": "id"}
-    machine = await Machine.start(bench, orders.scan(shards=2, **facts))
-    async with machine.shards.running():
-        await machine.until_asleep()
+    scan = orders.scan(shards=2, where="", done="", after="id")
+    async with worked(bench, scan) as machine:
         await orders.fill(40, 41)
         await machine.round()
     assert sorted(await orders.shipped()) == list(range(1, 42))
 
 
-async def test_a_redriven_order(bench: Bench, orders: Orders) -> None:
-    from tests.store.task_state import redrive
-
-    await orders.fill(1)
-    scan, broken = orders.scan(max_attempts=1), [True]
-
-    @scan.row()
-    async def ship(order: Any, shard: SqlShard) -> None:
-        if broken:
-            raise ValueError("broken")
-        await orders.ship(order, shard)
-
-    machine = await Machine.start(bench, scan)
-    async with machine.shards.running():
-        await machine.until_asleep()
-        (id_,) = (await machine.state())["dead"].values()
-        broken.clear()
-        await redrive(bench, id_)
-        await machine.turn()
-        assert await orders.shipped() == [1]
-        await machine.round()
-    assert (await machine.state())["dead"] == {}
-
-
 async def test_a_notification_ends_the_sleep(bench: Bench, postgres: Any) -> None:
+    listening = "FROM pg_stat_activity WHERE query LIKE 'LISTEN%{t}%' AND pid <> pg_backend_pid()"
     async for orders in _orders(postgres.url, "INTEGER", SERIAL["postgres"]):
-        scan = orders.scan(idle=3600.0, listen=orders.name)
-        machine = await Machine.start(bench, scan)
-        async with machine.shards.running():
-            await _until_listening(orders)
-            await machine.until_asleep()
+
+        async def is_heard(orders: Orders = orders) -> bool:
+            return bool(await orders.run(f"SELECT 1 {listening}"))
+
+        async def is_awake() -> bool:
+            return bool(bench.lane(GROUP))
+
+        async with worked(bench, orders.scan(idle=3600.0, listen=orders.name)) as machine:
+            await until(is_heard, "nobody listens")
+            await machine.work_off()
             await orders.fill(1)
             await orders.run("NOTIFY {t}")
-            await _until_awake(machine)
-            await machine.until_asleep()
+            await until(is_awake, "it sleeps on")
+            await machine.work_off()
             assert await orders.shipped() == [1]
             # Cut off, it listens again, and makes up for what it has missed.
-            await orders.run(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE query LIKE 'LISTEN%{t}%' AND pid <> pg_backend_pid()"
-            )
+            await orders.run(f"SELECT pg_terminate_backend(pid) {listening}")
             await orders.fill(2)
-            await _until_awake(machine)
-            await machine.until_asleep()
+            await until(is_awake, "it has missed what came meanwhile")
+            await machine.work_off()
             assert await orders.shipped() == [1, 2]
-
-
-async def _until_listening(orders: Orders) -> None:
-    while not (
-        await orders.run(
-            "SELECT 1 FROM pg_stat_activity "
-            "WHERE query LIKE 'LISTEN%{t}%' AND pid <> pg_backend_pid()"
-        )
-    ):
-        await asyncio.sleep(0.01)
-
-
-async def _until_awake(machine: Machine) -> None:
-    while not machine.bench.lane("scan:orders:0"):
-        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize(

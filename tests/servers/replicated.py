@@ -11,11 +11,11 @@ from typing import ClassVar
 from groupflow.servers.process import ServerFailed
 from groupflow.servers.redis import RedisServer
 from groupflow.servers.server import ask
+from tests.deadlines import deadline
 from tests.servers.group import ServerGroup
 
 NODE_TIMEOUT = 1_000  # milliseconds of silence after which a primary is replaced
 SLOTS = 16_384
-_WITHIN = 60.0  # seconds to come together; generous, for a loaded machine
 _LOOK = 0.05
 
 
@@ -244,13 +244,13 @@ async def _is_ok(server: RedisServer, words: str) -> bool:
 
 
 async def until(condition: Callable[[], Awaitable[bool]], complaint: str) -> None:
-    """Wait for something that servers do among themselves.
+    """Wait for something that servers, or others beside the test, do by themselves.
 
     Raises:
-        ServerFailed: it did not come within a minute.
+        ServerFailed: it did not come in time.
     """
     try:
-        async with asyncio.timeout(_WITHIN):
+        async with asyncio.timeout(deadline()):
             while not await condition():
                 await asyncio.sleep(_LOOK)
     except TimeoutError:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import orjson
 import pytest
 
-from groupflow.operate.scans import ScanStory, look_at_shards, story_of
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.scans import Scans, ScanStory
 from groupflow.store.client import StoreClient
-from groupflow.store.scans import ScanRecords
 from tests.databases import Postgres
-from tests.deadlines import deadline, short_lease
+from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig, make_rig
-from tests.endtoend.process import Process, until
+from tests.endtoend.process import Process
 from tests.endtoend.rig import Rig
 from tests.scans.test_sql import SERIAL, Orders, _orders
+from tests.servers.replicated import until
 
 __all__ = ["make_rig"]
 
@@ -25,7 +25,6 @@ pytestmark = pytest.mark.timeout(300)  # on a machine that others use too, daemo
 
 APP = "tests.scans.application:app"
 SICK = {13, 14}
-LOOK = 0.02  # seconds
 
 
 @pytest.fixture
@@ -42,21 +41,14 @@ class World:
         self.rig = rig
         self.orders = orders
         self._patch = monkeypatch
-        for name, value in {
-            "SCAN_URL": orders.url,
-            "SCAN_TABLE": orders.name,
-            "SCAN_FOLDER": str(rig.folder),
-        }.items():
-            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("SCAN_URL", orders.url)
+        monkeypatch.setenv("SCAN_TABLE", orders.name)
+        monkeypatch.setenv("SCAN_FOLDER", str(rig.folder))
 
-    def start(self, name: str, *, intake: bool = False, **environment: str) -> Process:
-        """Start a daemon and wait until it works."""
+    def start(self, *names: str, intake: bool = False, **environment: str) -> list[Process]:
+        """Start daemons and wait until they work."""
         for key, value in environment.items():
             self._patch.setenv(key, value)
-        return self.start_all(name, intake=intake)[0]
-
-    def start_all(self, *names: str, intake: bool = False) -> list[Process]:
-        """Start several at once."""
         only = () if intake else ("--only", "workers")
         found = [self.rig.spawn(name, *only, app=APP) for name in names]
         for process in found:
@@ -65,27 +57,26 @@ class World:
 
     async def until_done(self, *ids: int) -> None:
         """Wait until all of these orders are shipped."""
-        wanted = set(ids)
-        found: set[Any] = set()
-        async with asyncio.timeout(deadline()):
-            while not wanted <= found:
-                await asyncio.sleep(LOOK)
-                found = set(await self.orders.shipped())
 
-    async def until(self, condition: Callable[[ScanStory], bool]) -> ScanStory:
+        async def is_done() -> bool:
+            return {*ids} <= {*await self.orders.shipped()}
+
+        await until(is_done, "not all orders are shipped")
+
+    async def until_it(self, is_so: Callable[[ScanStory], bool]) -> ScanStory:
         """Wait until the scan's story is so."""
+        stories: list[ScanStory] = []
         client = StoreClient(self.rig.store.url, self.rig.keys)
+
+        async def is_told() -> bool:
+            stories.extend(await Scans(Namespace([client])).every())
+            return bool(stories) and is_so(stories[-1])
+
         try:
-            async with asyncio.timeout(deadline()):
-                while True:
-                    record = await ScanRecords(client).look("orders")
-                    if record is not None:
-                        shards = await look_at_shards(client, record, record.shards)
-                        if condition(story := story_of(record, shards)):
-                            return story
-                    await asyncio.sleep(LOOK)
+            await until(is_told, "the scan's story does not come to that")
         finally:
             await client.close()
+        return stories[-1]
 
     def told(self, *arguments: str) -> Any:
         """What a verb says as JSON."""
@@ -122,9 +113,9 @@ def _overlaps(notes: list[list[str]], killed: set[str]) -> list[str]:
 async def test_a_daemon_killed_in_a_page(world: World) -> None:
     """kill -9 in the middle of a row: another daemon has the shard, and each order ships once."""
     await world.orders.fill(*range(200))
-    first = world.start("d1")
+    (first,) = world.start("d1")
     gate = world.rig.folder / f"at-gate-{first.pid}"
-    until(gate.exists, first.tail)
+    world.rig.until(gate.exists, "a daemon at the gate")
     world.start("d2")
     world.rig.kill(first)
     (world.rig.folder / "gate").touch()
@@ -132,7 +123,7 @@ async def test_a_daemon_killed_in_a_page(world: World) -> None:
     shipped = await world.orders.shipped()
     assert sorted(shipped) == sorted(set(range(200)) - SICK)
     assert _overlaps(world.notes(), {str(first.pid)}) == []
-    story = await world.until(lambda story: story.rows_dead == 2)
+    story = await world.until_it(lambda story: story.rows_dead == 2)
     assert (story.name, story.shards, story.rows_deferred) == ("orders", 4, 0)
     dead = world.told("dead", "list")
     assert {each["group"] for each in dead} == {"scan:orders:1", "scan:orders:2"}
@@ -143,10 +134,10 @@ async def test_daemons_share_and_a_newer_one_wants_more_shards(world: World) -> 
     """A rolling restart with another number, while rows are worked on; and rows come later."""
     (world.rig.folder / "gate").touch()
     await world.orders.fill(*range(20, 150))
-    world.start_all("d1", "d2")
+    world.start("d1", "d2")
     world.start("d3", SCAN_SHARDS="7")
     await world.until_done(*range(20, 150))
-    await world.until(lambda story: story.shards == 7)
+    await world.until_it(lambda story: story.shards == 7)
     await world.orders.fill(*range(200, 260))
     await world.until_done(*range(200, 260))
     assert len(await world.orders.shipped()) == 190
@@ -160,18 +151,18 @@ async def test_the_verbs(world: World) -> None:
     config = ("--config", str(world.rig.config))
     assert b"no daemon has had a scan" in world.rig.call("scans", *config).stdout
     assert world.rig.call("scans", "wake", "orders", *config).returncode == 1
-    daemon = world.start("d1", intake=True, SCAN_IDLE="3600")
-    await world.until(lambda story: story.idle == 4)
+    (daemon,) = world.start("d1", intake=True, SCAN_IDLE="3600")
+    await world.until_it(lambda story: story.idle == 4)
     await world.orders.fill(21, 22)
     assert world.told("why", "scan:orders:1")["state"] == "delayed"
     status = world.told("status")["grouped"]
     assert (status["queued"], status["asleep"]) == (4, 4)
     assert world.rig.call("scans", "wake", "orders", *config).returncode == 0
-    await world.until(lambda story: story.rows_done == 2 and story.idle == 4)
+    await world.until_it(lambda story: story.rows_done == 2 and story.idle == 4)
     await world.orders.fill(23)
     publish = ("publish", *config, "--type", "scan:orders")
     assert world.rig.call(*publish, stdin=b"{}").returncode == 0
-    await world.until(lambda story: story.rows_done == 3)
+    await world.until_it(lambda story: story.rows_done == 3)
     shown = world.rig.call("scans", "show", "orders", *config).stdout.decode()
     assert shown.count("scan:orders:") == 4
     assert "asleep for another" in shown

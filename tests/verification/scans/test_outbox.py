@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import defaultdict
 
@@ -17,6 +16,7 @@ from tests.docs.examples import EXAMPLES
 from tests.endtoend.conftest import MakeRig, make_rig
 from tests.endtoend.process import Process
 from tests.endtoend.rig import Rig
+from tests.servers.replicated import until
 
 __all__ = ["make_rig"]
 
@@ -44,12 +44,12 @@ async def test_an_outbox_under_kills(
             share = ROWS // (KILLS + 1)
             await _write(engine, share)
             written += share
-            await _until_sent(engine, written - share // 2, daemons)
+            await _until_sent(engine, written - share // 2)
             if kill < KILLS:
                 victim = chance.randrange(2)
                 rig.kill(daemons[victim])
                 daemons[victim] = _start(rig, f"d{victim}")
-        await _until_sent(engine, written, daemons)
+        await _until_sent(engine, written)
         _check(far, written)
     finally:
         await engine.dispose()
@@ -84,14 +84,13 @@ async def _write(engine: AsyncEngine, rows: int) -> None:
             await connection.execute(text("NOTIFY outbox"))
 
 
-async def _until_sent(engine: AsyncEngine, wanted: int, daemons: list[Process]) -> None:
-    for _ in range(4000):
+async def _until_sent(engine: AsyncEngine, wanted: int) -> None:
+    async def are_sent() -> bool:
         async with engine.connect() as connection:
             found = await connection.execute(text("SELECT count(*) FROM outbox WHERE sent"))
-            if int(found.scalar_one()) >= wanted:
-                return
-        await asyncio.sleep(0.02)
-    raise AssertionError(daemons[0].tail() + daemons[1].tail())
+            return int(found.scalar_one()) >= wanted
+
+    await until(are_sent, f"not even {wanted} rows were sent")
 
 
 def _check(rig: Rig, written: int) -> None:
