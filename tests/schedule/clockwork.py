@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from time import monotonic
 from typing import Any
 from unittest.mock import patch
@@ -72,6 +71,19 @@ class Clockwork:
         await self.go_on()
 
 
+async def begun(
+    bench: Bench, *rules: dict[str, Any], hours: int = 0, daemon: str = "d1", **loading: Any
+) -> Clockwork:
+    """A daemon that has schedules; then so many hours pass, and it has looked again."""
+    clock = Clockwork(bench, daemon=daemon)
+    clock.load(*rules, **loading)
+    await clock.look()
+    if hours:
+        let_pass(bench, hours, rules[0]["name"])
+        await clock.look()
+    return clock
+
+
 class Line:
     """A schedule whose ticks a test makes one by one, each an hour behind the last."""
 
@@ -89,17 +101,9 @@ class Line:
 
     async def next(self) -> Ticked:
         """Make its next tick."""
-        found: Any = self._bench.raw.zscore(self._bench.keys("schedules"), self.definition.name)
-        due = int(found)
+        due = due_of(self._bench, self.definition.name)
         decision = Decision([due], due, due + HOUR, 0)
         return (await self.table.tick([(self.definition, due, decision)]))[0]
-
-
-async def make(clocks: list[Clockwork], ticks: int) -> None:
-    """Let daemons go on until they have made so many ticks together."""
-    while sum(clock.measures.made for clock in clocks) < ticks:
-        pauses = await asyncio.gather(*(clock.go_on() for clock in clocks))
-        await asyncio.sleep(min(pauses))
 
 
 async def the(bench: Bench, name: str = "nightly") -> Schedule:
@@ -108,10 +112,15 @@ async def the(bench: Bench, name: str = "nightly") -> Schedule:
     return found
 
 
+def due_of(bench: Bench, name: str = "nightly") -> int:
+    """When its next tick is due, by Redis's clock."""
+    found: Any = bench.raw.zscore(bench.keys("schedules"), name)
+    return int(found)
+
+
 def let_pass(bench: Bench, hours: int, name: str = "nightly") -> None:
     """It is so many hours later than it was: a schedule of every hour has been due meanwhile."""
-    due = int(bench.raw.zscore(bench.keys("schedules"), name) or 0)
-    bench.raw.zadd(bench.keys("schedules"), {name: due - hours * HOUR})
+    bench.raw.zadd(bench.keys("schedules"), {name: due_of(bench, name) - hours * HOUR})
     row = bench.keys("schedule", name)
     decided = int(bench.raw.hget(row, "decided") or 0)
     bench.raw.hset(row, "decided", f"{decided - hours * HOUR:016d}")

@@ -19,23 +19,20 @@ from tests.schedule.clockwork import (
     HOUR,
     Clockwork,
     Line,
+    begun,
     defined,
     let_be_old,
     let_pass,
-    make,
     rule,
     the,
     waiting,
-)
+)  # fmt: skip
 from tests.store.bench import Bench
 
 
 async def test_the_newer_configuration_wins(bench: Bench) -> None:
-    old, new = Clockwork(bench, daemon="old"), Clockwork(bench, daemon="new")
-    old.load(rule(body={"v": 1}), ago=9.0)
-    await old.look()
-    new.load(rule(body={"v": 2}), ago=5.0)
-    await new.look()
+    old = await begun(bench, rule(body={"v": 1}), ago=9.0, daemon="old")
+    new = await begun(bench, rule(body={"v": 2}), ago=5.0, daemon="new")
     await old.look()
     found = await the(bench)
     assert (found.daemon, found.rival) == ("new", "old")
@@ -50,11 +47,8 @@ async def test_the_newer_configuration_wins(bench: Bench) -> None:
 
 async def test_what_a_reload_does_not_change_is_as_old_as_it_was(bench: Bench) -> None:
     """Else a daemon whose handlers are reloaded would bring an old schedule back."""
-    old, new = Clockwork(bench, daemon="old"), Clockwork(bench, daemon="new")
-    old.load(rule(body={"v": 1}), ago=9.0)
-    await old.look()
-    new.load(rule(body={"v": 2}), ago=5.0)
-    await new.look()
+    old = await begun(bench, rule(body={"v": 1}), ago=9.0, daemon="old")
+    await begun(bench, rule(body={"v": 2}), ago=5.0, daemon="new")
     old.load(rule(body={"v": 1}), rule("other"))
     await old.look()
     assert (await the(bench)).daemon == "new"
@@ -64,11 +58,8 @@ async def test_what_a_reload_does_not_change_is_as_old_as_it_was(bench: Bench) -
 
 
 async def test_an_older_one_counts_where_nobody_has_the_newer_one(bench: Bench) -> None:
-    old, new = Clockwork(bench, daemon="old"), Clockwork(bench, daemon="new")
-    old.load(rule(body={"v": 1}), ago=5.0)
-    await old.look()
-    new.load(rule(body={"v": 2}))
-    await new.look()
+    old = await begun(bench, rule(body={"v": 1}), ago=5.0, daemon="old")
+    await begun(bench, rule(body={"v": 2}), daemon="new")
     let_be_old(bench, 61)
     await old.look()
     assert (await the(bench)).daemon == "old"
@@ -76,18 +67,15 @@ async def test_an_older_one_counts_where_nobody_has_the_newer_one(bench: Bench) 
 
 async def test_a_definition_that_comes_too_late_is_refused(bench: Bench) -> None:
     """As where two daemons were told that a schedule has changed, and the older one is slower."""
-    clock, table = Clockwork(bench), ScheduleTable(bench.client, "old")
+    await begun(bench, rule(body={"v": 2}))
+    table = ScheduleTable(bench.client, "old")
     older = Loaded(defined(rule(body={"v": 1}))[0], monotonic() - 60.0)
-    clock.load(rule(body={"v": 2}))
-    await clock.look()
     await table.look()
     assert await table.define(older, bench.server_time() + HOUR) is None
 
 
 async def test_what_is_due_stays_due_where_only_the_rest_changes(bench: Bench) -> None:
-    clock = Clockwork(bench)
-    clock.load(rule())
-    await clock.look()
+    clock = await begun(bench, rule())
     let_pass(bench, 3)
     clock.load(rule(body={"v": 2}, missed="all"))
     await clock.look()
@@ -95,9 +83,7 @@ async def test_what_is_due_stays_due_where_only_the_rest_changes(bench: Bench) -
 
 
 async def test_another_timing_makes_up_one_at_most(bench: Bench) -> None:
-    clock = Clockwork(bench)
-    clock.load(rule())
-    await clock.look()
+    clock = await begun(bench, rule())
     let_pass(bench, 3)
     clock.load(rule(cron="*/10 * * * *", missed="all"))
     await clock.look()
@@ -109,9 +95,7 @@ async def test_another_timing_makes_up_one_at_most(bench: Bench) -> None:
 
 
 async def test_it_ends_where_nobody_has_it_for_long(bench: Bench) -> None:
-    clock = Clockwork(bench)
-    clock.load(rule("kept"), rule("gone"))
-    await clock.look()
+    clock = await begun(bench, rule("kept"), rule("gone"))
     clock.load(rule("kept"))
     table = ScheduleTable(bench.client, "d1")
     let_be_old(bench, KEPT - 10, "gone")
@@ -162,9 +146,13 @@ class TestPartitions:
 
     async def test_it_lies_with_its_group(self, benches: list[Bench]) -> None:
         clock = Clockwork(*benches)
-        clock.load(*(self.grouped(n, name=f"s{n}", every=0.1) for n in range(2)), rule("plain"))
-        await make([clock], 4)
+        clock.load(*(self.grouped(n, name=f"s{n}") for n in range(2)), rule("plain"))
+        await clock.look()
         for n, bench in enumerate(benches):
+            let_pass(bench, 1, f"s{n}")
+        await clock.look()
+        for n, bench in enumerate(benches):
+            assert len(waiting(bench)) == 1
             names = {each.name for each in await read_schedules(bench.namespace)}
             assert names - {"plain"} == {f"s{n}"}
             assert all(id_.startswith(f"schedule:s{n}:") for id_ in waiting(bench))

@@ -8,16 +8,18 @@ import pytest
 
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.schedules import NoSchedule, Schedules, StillOpen, read_schedules
-from tests.schedule.clockwork import Clockwork, let_pass, rule, the, waiting
+from tests.schedule.clockwork import Clockwork, begun, let_pass, rule, the, waiting
 from tests.store.bench import Bench
 
 
 @pytest.fixture
 async def clock(bench: Bench) -> Clockwork:
-    clock = Clockwork(bench)
-    clock.load(rule(), rule("alone", overlap="skip"))
-    await clock.look()
-    return clock
+    return await started(bench)
+
+
+async def started(bench: Bench) -> Clockwork:
+    """A daemon with two schedules."""
+    return await begun(bench, rule(), rule("alone", overlap="skip"))
 
 
 async def test_run_makes_one_more(bench: Bench, clock: Clockwork) -> None:

@@ -14,40 +14,24 @@ from groupflow.schedule.deciding import Decision, decide
 from groupflow.schedule.table import ScheduleTable
 from groupflow.settings.planning import SCHEDULE_HEADER
 from groupflow.store.settlements import Complete, Retry
-from tests.history.snapshot import read
 from tests.schedule.clockwork import (
     GROUPED,
-    Clockwork,
+    HOUR,
     Line,
+    begun,
     defined,
+    due_of,
     let_pass,
-    make,
     rule,
     the,
     waiting,
-)
+)  # fmt: skip
 from tests.store.bench import Bench, arrival, bury
 
 
-async def test_each_tick_is_made_once_by_whoever_comes_first(bench: Bench) -> None:
-    clocks = [Clockwork(bench, daemon=f"d{n}") for n in range(3)]
-    for clock in clocks:
-        clock.load(rule(every=0.1))
-    await make(clocks, 12)
-    found = await the(bench)
-    made = sum(clock.measures.made for clock in clocks)
-    ticks = [round(run.at * 10) for run in found.runs]
-    assert found.ticks_total == made == len(waiting(bench)) == len(ticks)
-    assert ticks == sorted(set(ticks), reverse=True)
-    assert found.missed_total == len(range(ticks[-1], ticks[0] + 1)) - made
-
-
 async def test_a_tick_is_a_task_like_any_other(bench: Bench) -> None:
-    clock = Clockwork(bench)
-    clock.load(rule(app="crm", tenant=42, type="report", body={"kind": "nightly"}))
-    await clock.look()
-    let_pass(bench, 1)
-    await clock.look()
+    facts: dict[str, Any] = {"tenant": 42, "type": "report", "body": {"kind": "nightly"}}
+    await begun(bench, rule(app="crm", **facts), hours=1)
     daemon = await bench.daemon()
     claim = await daemon.claim_one("grouped")
     task = claim.task
@@ -61,45 +45,36 @@ async def test_a_tick_is_a_task_like_any_other(bench: Bench) -> None:
 
 async def test_who_comes_second_changes_nothing(bench: Bench) -> None:
     (definition,) = defined(rule())
-    clock, table = Clockwork(bench), ScheduleTable(bench.client, "d2")
-    clock.load(rule())
-    await clock.look()
+    clock, table = await begun(bench, rule()), ScheduleTable(bench.client, "d2")
     let_pass(bench, 3)
-    found: Any = bench.raw.zscore(bench.keys("schedules"), "nightly")
-    due, now = int(found), bench.server_time()
+    due, now = due_of(bench), bench.server_time()
     await clock.look()
-    before = read(bench.raw, bench.keys)
+    before = bench.dump()
     (late,) = await table.tick([(definition, due, decide(definition, due, now))])
     assert (late.verdict, late.ids) == ("PASSED", [])
     assert late.due > now
-    assert read(bench.raw, bench.keys) == before
+    assert bench.dump() == before
 
 
 async def test_what_is_not_due_by_redis_clock_is_not_made(bench: Bench) -> None:
     """Whoever thinks that it is later than it is is told so, and changes nothing."""
     (definition,) = defined(rule())
-    clock, table = Clockwork(bench), ScheduleTable(bench.client, "d2")
-    clock.load(rule())
-    await clock.look()
-    found: Any = bench.raw.zscore(bench.keys("schedules"), "nightly")
-    due, before = int(found), read(bench.raw, bench.keys)
+    await begun(bench, rule())
+    table, due, before = ScheduleTable(bench.client, "d2"), due_of(bench), bench.dump()
     (early,) = await table.tick([(definition, due, decide(definition, due, due + 5))])
     assert early.verdict == "EARLY"
-    assert read(bench.raw, bench.keys) == before
+    assert bench.dump() == before
     let_pass(bench, 1)
     last = Decision([due], due, due + 1, 0)  # the one that is due, and one that isn't yet
-    (early,) = await table.tick([(definition, due - 3_600_000_000, last)])
+    (early,) = await table.tick([(definition, due - HOUR, last)])
     assert early.verdict == "EARLY"
     assert waiting(bench) == []
 
 
 async def test_strangers_can_not_take_a_tick_away(bench: Bench) -> None:
-    clock = Clockwork(bench)
-    clock.load(rule())
-    await clock.look()
+    clock = await begun(bench, rule())
     let_pass(bench, 1)
-    found: Any = bench.raw.zscore(bench.keys("schedules"), "nightly")
-    taken = f"schedule:nightly:{tick_text(int(found))}"
+    taken = f"schedule:nightly:{tick_text(due_of(bench))}"
     await bench.enqueue(arrival(taken))
     await clock.look()
     (run,) = (await the(bench)).runs
@@ -108,11 +83,8 @@ async def test_strangers_can_not_take_a_tick_away(bench: Bench) -> None:
 
 
 async def test_a_large_body_tells_its_facts_apart(bench: Bench) -> None:
-    clock = Clockwork(bench)
-    clock.load(rule(body={"text": "x" * 3950}, app="a", tenant=7))  # the header makes it large
-    await clock.look()
-    let_pass(bench, 1)
-    await clock.look()
+    large = rule(body={"text": "x" * 3950}, app="a", tenant=7)  # the header makes it large
+    await begun(bench, large, hours=1)
     assert len(waiting(bench)) == 1  # and the auditor looks at the facts
 
 
@@ -150,11 +122,7 @@ class TestOverlap:
         assert (await line.next()).ids
 
     async def test_all_that_were_missed_are_one(self, bench: Bench) -> None:
-        clock = Clockwork(bench)
-        clock.load(rule("all", overlap="skip", missed="all"))
-        await clock.look()
-        let_pass(bench, 5, "all")
-        await clock.look()
+        clock = await begun(bench, rule("all", overlap="skip", missed="all"), hours=5)
         found = await the(bench, "all")
         assert (found.ticks_total, found.skipped_total) == (1, 4)
         assert clock.measures.skipped == 4
@@ -164,13 +132,9 @@ class TestOverlap:
 async def test_after_six_hours_away(bench: Bench, missed: str, made: int) -> None:
     minute = (bench.server_time() // 60_000_000 + 30) % 60  # half an hour from any tick
     nightly = rule(cron=f"{minute} * * * *", missed=missed)
-    clock = Clockwork(bench)
-    clock.load(nightly)
-    await clock.look()
+    await begun(bench, nightly)
     let_pass(bench, 6)
-    restarted = Clockwork(bench, daemon="d2")
-    restarted.load(nightly)
-    await restarted.look()
+    restarted = await begun(bench, nightly, daemon="d2")
     found = await the(bench)
     assert found.ticks_total == len(waiting(bench)) == restarted.measures.made == made
     assert found.missed_total == restarted.measures.missed == 6
@@ -178,22 +142,14 @@ async def test_after_six_hours_away(bench: Bench, missed: str, made: int) -> Non
 
 
 async def test_the_last_twenty_runs_are_remembered(bench: Bench) -> None:
-    clock = Clockwork(bench)
-    clock.load(rule(missed="all"))
-    await clock.look()
-    let_pass(bench, 23)
-    await clock.look()
+    await begun(bench, rule(missed="all"), hours=23)
     found = await the(bench)
     assert (found.ticks_total, len(found.runs)) == (23, 20)
     assert found.last_task == found.runs[0].task == waiting(bench)[-1]
 
 
 async def test_what_became_of_runs(bench: Bench) -> None:
-    clock = Clockwork(bench)
-    clock.load(rule(missed="all"))
-    await clock.look()
-    let_pass(bench, 4)
-    await clock.look()
+    clock = await begun(bench, rule(missed="all"), hours=4)
     daemon = await bench.daemon()
     claims = await daemon.claim("plain", "w1", "w2", "w3")
     await daemon.settle(Complete(claims[0]), bury(claims[1]))
@@ -210,9 +166,7 @@ async def test_what_became_of_runs(bench: Bench) -> None:
 
 
 async def test_full_memory_makes_no_tick_and_loses_none(bench: Bench, redis_server: Any) -> None:
-    clock = Clockwork(bench)
-    clock.load(rule())
-    await clock.look()
+    clock = await begun(bench, rule())
     let_pass(bench, 1)
     raw: Redis = bench.raw
     raw.config_set("maxmemory", 1)
@@ -227,9 +181,8 @@ async def test_full_memory_makes_no_tick_and_loses_none(bench: Bench, redis_serv
 
 
 async def test_a_row_tells_operators_what_it_is(bench: Bench) -> None:
-    clock = Clockwork(bench, daemon="anna")
-    clock.load(rule(app="crm", tenant=42, body={"kind": "secret"}, timezone="Europe/Berlin"))
-    await clock.look()
+    facts = rule(app="crm", tenant=42, body={"kind": "secret"}, timezone="Europe/Berlin")
+    await begun(bench, facts, daemon="anna")
     found = await the(bench)
     assert (found.cron, found.timezone, found.group) == ("0 * * * *", "Europe/Berlin", "secret:42")
     assert (found.daemon, found.rival, found.is_nobodys) == ("anna", None, False)
@@ -239,11 +192,8 @@ async def test_a_row_tells_operators_what_it_is(bench: Bench) -> None:
 
 async def test_ticks_of_a_rule_that_debounces_replace_each_other(bench: Bench) -> None:
     quiet = GROUPED | {"debounce": 60}
-    clock = Clockwork(bench)
-    clock.load(rule(missed="all", app="crm", tenant=1, body={"kind": "k"}), groups=(quiet,))
-    await clock.look()
-    let_pass(bench, 3)
-    await clock.look()
+    facts = rule(missed="all", app="crm", tenant=1, body={"kind": "k"})
+    clock = await begun(bench, facts, groups=(quiet,), hours=3)
     found = await the(bench)
     assert [run.outcome for run in reversed(found.runs)] == ["superseded", "superseded", "delayed"]
     assert bench.count("superseded") == 2
