@@ -125,3 +125,6 @@ class World:
         for bench in itertools.chain.from_iterable(self.benches.values()):
             await bench.client.close()
             bench.raw.close()
+
+
+MakeWorld = Callable[[int], World]

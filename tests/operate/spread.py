@@ -11,7 +11,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival
 from groupflow.store.partitions import keys_of, partition_of
 from tests.history.invariants import Violation
-from tests.store.bench import Bench, Daemon
+from tests.store.bench import Bench, Daemon, arrival
 
 _NOBODY = "redis://127.0.0.1:1/0"  # nothing listens there
 _numbers = itertools.count(1)
@@ -56,11 +56,13 @@ class Spread:
         for each in arrivals:
             await self.benches[self.place_of(each.envelope.group, each.id)].enqueue(each)
 
-    async def put(self, *arrivals: Arrival) -> None:
-        """The same of what will be moved: no history could follow it."""
-        for each in arrivals:
-            home = self.benches[self.place_of(each.envelope.group, each.id)]
-            await home.enqueuer.enqueue([each])
+    async def fill(self, groups: int = 40) -> list[str]:
+        """Groups of two tasks each, in the order of their names, and as many plain tasks."""
+        names = [f"g{n:02}" for n in range(groups)]
+        await self.enqueue(*(arrival(f"{name}-1", name) for name in names))
+        await self.enqueue(*(arrival(f"{name}-2", name) for name in names))
+        await self.enqueue(*(arrival(f"p{n:02}") for n in range(groups)))
+        return names
 
     async def daemons(self, name: str = "d1") -> list[Daemon]:
         """A daemon with a session in each partition."""

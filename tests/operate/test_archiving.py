@@ -26,6 +26,7 @@ from groupflow.store.envelope import Envelope
 from groupflow.store.sessions import Session
 from groupflow.store.settlements import Advance
 from tests.store.bench import Bench, arrival, bury
+from tests.store.task_state import letter
 
 MOST = 10**7
 STUB = 800  # bytes that stay of an archived letter, with what the test takes beside
@@ -44,6 +45,14 @@ async def bodies_for(
     return await oldest_bodies(bench.client, session, bound, most=most, most_bytes=MOST)
 
 
+async def rivals(bench: Bench) -> tuple[Session, Session]:
+    """Two daemons, of which the first has begun to archive what there is."""
+    await bench.enqueue(malformed(0))
+    one, two = [(await bench.daemon(name)).session for name in ("d1", "d2")]
+    assert await bodies_for(bench, one)
+    return one, two
+
+
 async def archive_all(bench: Bench) -> None:
     """All that may leave, as if it were in the stream."""
     while bodies := await bodies_for(bench, Session("d1")):
@@ -51,10 +60,15 @@ async def archive_all(bench: Bench) -> None:
         assert await archive(bench.client, bodies, places) == len(bodies)
 
 
-async def test_small_letters_count_what_they_take(bench: Bench) -> None:
-    before = bench.used_memory()
+async def bury_2000(bench: Bench) -> None:
+    """Small dead letters."""
     for n in range(0, 2000, 200):
         await bench.enqueue(*(malformed(n + i) for i in range(200)))
+
+
+async def test_small_letters_count_what_they_take(bench: Bench) -> None:
+    before = bench.used_memory()
+    await bury_2000(bench)
     taken = bench.used_memory() - before
     assert taken / 2 < bench.count("dead_bytes") < taken * 2
 
@@ -63,8 +77,7 @@ async def test_what_stays_of_an_archived_letter_is_small(bench: Bench) -> None:
     await bench.enqueue(malformed(2000))
     await archive_all(bench)  # from here on Redis has all scripts, whose texts count too
     before = bench.used_memory()
-    for n in range(0, 2000, 200):
-        await bench.enqueue(*(malformed(n + i) for i in range(200)))
+    await bury_2000(bench)
     await archive_all(bench)
     assert bench.count("dead_bytes") == 0
     assert bench.used_memory() - before < 2000 * STUB
@@ -84,20 +97,18 @@ async def test_errors_and_context_count_leave_and_come_back(bench: Bench) -> Non
     await archive(bench.client, [body], [Place(7, "m7")])
     task_state: Any = bench.raw.hgetall(bench.keys("task_state", "t"))
     assert sum(map(len, task_state.values())) < 500
-    letters = DeadLetters(bench.namespace)
-    letter = await letters.find("t")
-    assert letter is not None
-    assert letter.reason == f"{said[:REASON_SHOWN]} …", "it lies in pieces"
-    assert letter.errors == []
+    letters, story = DeadLetters(bench.namespace), await letter(bench, "t")
+    assert story.reason == f"{said[:REASON_SHOWN]} …", "it lies in pieces"
+    assert story.errors == []
     assert (await letters.envelope("t"))[1] == Place(7, "m7")
 
     beside = beside_of(body.packed)
     assert beside is not None
-    whole = letter.with_beside(beside)
+    whole = story.with_beside(beside)
     assert (whole.reason, whole.errors[0]["message"]) == (said, said)
     back = Envelope.unpack(body.packed)
     assert back == arrival("t", "g").envelope
-    assert await letters.redrive(letter, back, place=Place(7, "m7"), beside=beside)
+    assert await letters.redrive(story, back, place=Place(7, "m7"), beside=beside)
     again = await daemon.claim_one()
     assert (again.task.stage, again.task.context) == ("second", orjson.loads(context))
     assert again.errors == whole.errors
@@ -111,9 +122,7 @@ async def test_what_is_no_envelope_keeps_its_errors_here(bench: Bench) -> None:
     (body,) = await bodies_for(bench, Session("d1"))
     assert (body.packed, body.goes_along) == (b"junk", False)
     await archive(bench.client, [body], [Place(0, "m")])
-    letter = await DeadLetters(bench.namespace).find("t")
-    assert letter is not None
-    assert letter.errors[0]["message"] == REASON
+    assert (await letter(bench, "t")).errors[0]["message"] == REASON
 
 
 async def test_a_redrive_wants_what_lies_where_the_letter_says(bench: Bench) -> None:
@@ -121,12 +130,11 @@ async def test_a_redrive_wants_what_lies_where_the_letter_says(bench: Bench) -> 
     await bench.enqueue(arrival("t", dead="no"))
     (body,) = await bodies_for(bench, Session("d1"))
     await archive(bench.client, [body], [Place(2, "new")])
-    letters = DeadLetters(bench.namespace)
-    letter = await letters.find("t")
-    assert letter is not None
-    before, refusal = bench.dump(), ""
+    letters, before, refusal = DeadLetters(bench.namespace), bench.dump(), ""
     try:
-        await letters.redrive(letter, Envelope.unpack(body.packed), place=Place(1, "old"))
+        await letters.redrive(
+            await letter(bench, "t"), Envelope.unpack(body.packed), place=Place(1, "old")
+        )
     except LetterArchived as error:
         refusal = str(error)
     assert "RabbitMQ" in refusal
@@ -146,17 +154,13 @@ async def test_one_daemon_archives_at_a_time(bench: Bench) -> None:
 
 async def test_who_has_nothing_to_archive_lets_others(bench: Bench) -> None:
     """One may be under its bound, while another one's intake stands, whose bound is 0."""
-    await bench.enqueue(malformed(0))
-    one, two = [(await bench.daemon(name)).session for name in ("d1", "d2")]
-    assert await bodies_for(bench, one)
+    one, two = await rivals(bench)
     assert await bodies_for(bench, one, bound=MOST) == []
     assert await bodies_for(bench, two)
 
 
 async def test_another_archives_when_the_lease_is_over(bench: Bench) -> None:
-    await bench.enqueue(malformed(0))
-    one, two = [(await bench.daemon(name)).session for name in ("d1", "d2")]
-    assert await bodies_for(bench, one)
+    _, two = await rivals(bench)
     bench.expire("d1")
     assert await bodies_for(bench, two)
 
@@ -172,9 +176,7 @@ async def test_one_that_came_back_archives_at_once(bench: Bench) -> None:
 
 
 async def test_a_turn_ends_by_itself(bench: Bench) -> None:
-    await bench.enqueue(malformed(0))
-    one, two = [(await bench.daemon(name)).session for name in ("d1", "d2")]
-    assert await bodies_for(bench, one)
+    _, two = await rivals(bench)
     noted: Any = bench.raw.hget(bench.keys("segments"), "archiver")
     bench.raw.hset(bench.keys("segments"), "archiver", b"0" * 16 + noted[16:])
     assert await bodies_for(bench, two)
@@ -191,9 +193,6 @@ async def test_what_stays_counts_and_is_handed_to_nobody(bench: Bench) -> None:
     assert await bodies_for(bench, me) == [second]
     assert await archive(bench.client, [first], [Place(0, "m")]) == 0
     assert (bench.count("dead_bytes"), (await bench.status()).dead_staying) == (held, 1)
-    letters = DeadLetters(bench.namespace)
-    letter = await letters.find(first.id)
-    assert letter is not None
-    assert await letters.drop(letter)
+    assert await DeadLetters(bench.namespace).drop(await letter(bench, first.id))
     assert (await bench.status()).dead_staying == 0
     assert bench.count("dead_bytes") == held / 2

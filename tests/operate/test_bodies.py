@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,6 @@ from groupflow.operate.namespace import Namespace
 from groupflow.operate.redrive import Redriver, whole_letter
 from groupflow.operate.totals import read_totals
 from groupflow.servers import RabbitmqServer, RedisServer
-from groupflow.servers.ports import free_ports
 from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.model import Redis as RedisSettings
 from groupflow.settings.types import SecretUrl
@@ -39,17 +38,7 @@ from tests.conftest import _running
 from tests.deadlines import deadline
 
 SIZE = 10_000
-
-
-@pytest.fixture
-async def client(redis_server: Any) -> AsyncIterator[StoreClient]:
-    """A store with two dead letters."""
-    keys = Keys(f"archiving-{uuid4().hex}")
-    client = StoreClient(redis_server.url, keys)
-    envelope = Envelope("t", None, None, None, {}, b"x" * SIZE)
-    await Enqueuer(client).enqueue([Arrival(f"t{n}", envelope, dead="no") for n in range(2)])
-    yield client
-    await client.close()
+NOBODY = "amqp://guest:guest@127.0.0.1:1/"  # nothing listens there
 
 
 @asynccontextmanager
@@ -61,112 +50,24 @@ async def opened(url: str, keys: Keys) -> AsyncIterator[StoreClient]:
         await client.close()
 
 
-async def forget(url: str, queue: str) -> None:
-    """Delete a queue's stream and its exchange."""
-    connection = await connect(url, heartbeat=10, timeout=deadline(), name="test")
+@pytest.fixture
+async def client(redis_server: Any) -> AsyncIterator[StoreClient]:
+    """A store with two dead letters."""
+    async with opened(redis_server.url, Keys(f"archiving-{uuid4().hex}")) as client:
+        await enqueue(client, {"t0": SIZE, "t1": SIZE})
+        yield client
+
+
+@pytest.fixture
+async def queue(rabbitmq_server: Any) -> AsyncIterator[str]:
+    """A queue's name; its stream and its exchange are gone when the test is over."""
+    queue = f"archiving-{uuid4().hex}"
+    yield queue
+    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=deadline(), name="test")
     await topology.delete(connection, dead_stream.name_of(queue))
     channel = await open_channel(connection, confirms=False)
     await channel.exchange_delete(dead_stream.name_of(queue))
     await connection.close()
-
-
-async def test_under_its_bound_nothing_is_asked_of_rabbitmq(client: StoreClient) -> None:
-    (port,) = free_ports(1)
-    pressed = False
-    stream = Archive(f"amqp://guest:guest@127.0.0.1:{port}/", "q", retention=60.0, name="t")
-    archiver = Archiver(client, Session("d1"), stream, 3 * SIZE, lambda: pressed)
-    assert await archiver.archive() == 0
-    pressed = True  # intake stands: now the bound is 0, and nobody answers there
-    with pytest.raises(BrokerUnavailable):
-        await archiver.archive()
-
-
-async def test_without_a_stream_it_says_so_once_and_keeps_the_bodies(
-    client: StoreClient, rabbitmq_server: Any
-) -> None:
-    queue = f"archiving-{uuid4().hex}"
-    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=deadline(), name="test")
-    channel = await open_channel(connection, confirms=False)
-    await channel.queue_declare(dead_stream.name_of(queue), durable=True)
-    stream = Archive(rabbitmq_server.url, queue, retention=60.0, name="test")
-    passes = 0
-
-    def is_pressed() -> bool:
-        nonlocal passes
-        passes += 1
-        return False
-
-    archiver = Archiver(client, Session("d1"), stream, 0, is_pressed)
-    try:
-        for _ in range(2):
-            with pytest.raises(ArchiveRefused):
-                await archiver.archive()
-        with capture_logs() as logs:
-            running = asyncio.create_task(archiver.run())
-            while passes < 5:  # the third of its own begins when the second has been refused
-                archiver.wake()
-                await asyncio.sleep(0.01)
-                assert not running.done()
-            running.cancel()
-            await asyncio.wait([running])
-        assert [log["event"] for log in logs] == ["archive.refused"]
-        assert "doctor" in logs[0]["remedy"]
-    finally:
-        await topology.delete(connection, dead_stream.name_of(queue))
-        await channel.exchange_delete(dead_stream.name_of(queue))
-        await connection.close()
-
-
-async def test_an_error_that_nobody_foresaw_ends_no_daemon(client: StoreClient) -> None:
-    passes = 0
-
-    def is_pressed() -> bool:
-        nonlocal passes
-        passes += 1
-        raise ValueError("odd")
-
-    (port,) = free_ports(1)
-    stream = Archive(f"amqp://guest:guest@127.0.0.1:{port}/", "q", retention=60.0, name="t")
-    archiver = Archiver(client, Session("d1"), stream, 0, is_pressed)
-    with capture_logs() as logs:
-        running = asyncio.create_task(archiver.run())
-        while passes < 2 and not running.done():
-            archiver.wake()
-            await asyncio.sleep(0.01)
-        running.cancel()
-        await asyncio.wait([running])
-    assert running.cancelled()
-    assert [(log["event"], log["kind"]) for log in logs] == [("archive.failed", "ValueError")]
-
-
-@pytest.mark.parametrize("packed", [b"junk" * 1000, b"5\n" + b"x" * 4000])
-async def test_what_is_no_envelope_leaves_and_comes_back(
-    client: StoreClient, redis_server: Any, rabbitmq_server: Any, packed: bytes
-) -> None:
-    """Somebody wrote to our keys: that stops no archiving, and not a byte of it is lost."""
-    queue = f"archiving-{uuid4().hex}"
-    with redis.Redis.from_url(redis_server.url) as raw:
-        raw.hset(client.keys("tasks"), "t0", packed)
-    namespace = Namespace([client])
-    letter = await DeadLetters(namespace).find("t0")
-    assert letter is not None
-    assert (await DeadLetters(namespace).envelope("t0"))[0].body == packed
-    stream = Archive(rabbitmq_server.url, queue, retention=60.0, name="test")
-    settings = Settings(rabbitmq=RabbitMQ(url=SecretUrl(rabbitmq_server.url), queue=queue))
-    try:
-        assert await Archiver(client, Session("d1"), stream, 0, lambda: False).archive() == 2
-        assert not await oldest_bodies(client, Session("d1"), 0, most=9, most_bytes=1)
-        whole = (await whole_letter(settings, namespace, letter)).envelope
-        assert (whole.body, whole.type) == (packed, "t")
-    finally:
-        await forget(rabbitmq_server.url, queue)
-
-
-async def daemon(client: StoreClient, name: str) -> Session:
-    session = Session(name)
-    told = {"pid": 1, "host": "h", "workers": 1, "lease": 600.0}
-    await Sessions(client, session, 600.0).register(told)
-    return session
 
 
 async def enqueue(client: StoreClient, sizes: dict[str, int]) -> None:
@@ -179,25 +80,115 @@ async def enqueue(client: StoreClient, sizes: dict[str, int]) -> None:
     )
 
 
-async def test_two_daemons_archive_each_body_once(
-    client: StoreClient, rabbitmq_server: Any
+async def daemon(client: StoreClient, name: str = "d1") -> Session:
+    session = Session(name)
+    told = {"pid": 1, "host": "h", "workers": 1, "lease": 600.0}
+    await Sessions(client, session, 600.0).register(told)
+    return session
+
+
+def archiver_of(
+    client: StoreClient,
+    url: str = NOBODY,
+    queue: str = "q",
+    session: Session | None = None,
+    *,
+    bound: int = 0,
+    pressed: Callable[[], bool] = lambda: False,
+) -> Archiver:
+    stream = Archive(url, queue, retention=60.0, name="test")
+    return Archiver(client, session or Session("d1"), stream, bound, pressed)
+
+
+async def run_until(
+    client: StoreClient, passes: int, error: Exception | None = None, **facts: str
+) -> list[Any]:
+    """What an archiver logs that runs until it has begun so many passes."""
+    begun, reached = 0, asyncio.Event()
+
+    def is_pressed() -> bool:
+        nonlocal begun
+        begun += 1
+        if begun < passes:
+            archiver.wake()  # the next pass begins right behind this one
+        else:
+            reached.set()
+        if error is not None:
+            raise error
+        return False
+
+    archiver = archiver_of(client, pressed=is_pressed, **facts)
+    with capture_logs() as logs:
+        running = asyncio.create_task(archiver.run())
+        await reached.wait()
+        running.cancel()
+        await asyncio.wait([running])
+    assert running.cancelled()
+    return logs
+
+
+async def test_under_its_bound_nothing_is_asked_of_rabbitmq(client: StoreClient) -> None:
+    pressed: list[int] = []
+    archiver = archiver_of(client, bound=3 * SIZE, pressed=lambda: bool(pressed))
+    assert await archiver.archive() == 0
+    pressed.append(1)  # intake stands: now the bound is 0, and nobody answers there
+    with pytest.raises(BrokerUnavailable):
+        await archiver.archive()
+
+
+async def test_without_a_stream_it_says_so_once_and_keeps_the_bodies(
+    client: StoreClient, rabbitmq_server: Any, queue: str
 ) -> None:
-    queue = f"archiving-{uuid4().hex}"
+    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=deadline(), name="test")
+    channel = await open_channel(connection, confirms=False)
+    await channel.queue_declare(dead_stream.name_of(queue), durable=True)
+    await connection.close()
+    with pytest.raises(ArchiveRefused):
+        await archiver_of(client, rabbitmq_server.url, queue).archive()
+    (log,) = await run_until(client, 3, url=rabbitmq_server.url, queue=queue)
+    assert log["event"] == "archive.refused"
+    assert "doctor" in log["remedy"]
+    assert len(await oldest_bodies(client, Session("d1"), 0, most=9, most_bytes=10**6)) == 2
+
+
+async def test_an_error_that_nobody_foresaw_ends_no_daemon(client: StoreClient) -> None:
+    logs = await run_until(client, 2, ValueError("odd"))
+    assert [(log["event"], log["kind"]) for log in logs] == [("archive.failed", "ValueError")]
+
+
+@pytest.mark.parametrize("packed", [b"junk" * 1000, b"5\n" + b"x" * 4000])
+async def test_what_is_no_envelope_leaves_and_comes_back(
+    client: StoreClient, redis_server: Any, rabbitmq_server: Any, queue: str, packed: bytes
+) -> None:
+    """Somebody wrote to our keys: that stops no archiving, and not a byte of it is lost."""
+    with redis.Redis.from_url(redis_server.url) as raw:
+        raw.hset(client.keys("tasks"), "t0", packed)
+    namespace = Namespace([client])
+    letter = await DeadLetters(namespace).find("t0")
+    assert letter is not None
+    assert (await DeadLetters(namespace).envelope("t0"))[0].body == packed
+    settings = Settings(rabbitmq=RabbitMQ(url=SecretUrl(rabbitmq_server.url), queue=queue))
+    assert await archiver_of(client, rabbitmq_server.url, queue).archive() == 2
+    assert not await oldest_bodies(client, Session("d1"), 0, most=9, most_bytes=1)
+    whole = (await whole_letter(settings, namespace, letter)).envelope
+    assert (whole.body, whole.type) == (packed, "t")
+
+
+async def test_two_daemons_archive_each_body_once(
+    client: StoreClient, rabbitmq_server: Any, queue: str
+) -> None:
     await enqueue(client, {f"u{n}": 100 for n in range(300)})
-    streams = [Archive(rabbitmq_server.url, queue, retention=60.0, name=n) for n in ("d1", "d2")]
     archivers = [
-        Archiver(client, await daemon(client, f"d{n}"), stream, 0, lambda: False)
-        for n, stream in enumerate(streams)
+        archiver_of(client, rabbitmq_server.url, queue, await daemon(client, name))
+        for name in ("d1", "d2")
     ]
-    try:
-        moved = 0
-        while found := sum(await asyncio.gather(*(each.archive() for each in archivers))):
-            moved += found
-        assert moved == 302
-        (place,) = await streams[0].write([b"the last one"])
-        assert place.offset == 302, "no body lies there twice"
-    finally:
-        await forget(rabbitmq_server.url, queue)
+    moved = 0
+    while found := sum(await asyncio.gather(*(each.archive() for each in archivers))):
+        moved += found
+    assert moved == 302
+    stream = Archive(rabbitmq_server.url, queue, retention=60.0, name="test")
+    (place,) = await stream.write([b"the last one"])
+    assert place.offset == 302, "no body lies there twice"
 
 
 class SmallRabbitmq(RabbitmqServer):
@@ -222,9 +213,7 @@ async def test_a_body_that_rabbitmq_refuses_stops_no_other(
     """It stays where it is, is told once, and all others leave."""
     sizes = {"a": 10, "large": 200_000, "b": 10, "larger": 300_000, "c": 10}
     await enqueue(client, sizes)
-    queue = f"archiving-{uuid4().hex}"
-    stream = Archive(small_rabbitmq.url, queue, retention=60.0, name="test")
-    archiver = Archiver(client, await daemon(client, "d1"), stream, 0, lambda: False)
+    archiver = archiver_of(client, small_rabbitmq.url, session=await daemon(client))
     with capture_logs() as logs:
         assert await archiver.archive() == 7
         assert await archiver.archive() == 0
@@ -237,19 +226,17 @@ async def test_a_body_that_rabbitmq_refuses_stops_no_other(
         assert (place is None) == (id_ in stays)
 
 
-class Refusing(Archive):
-    """A stream that takes nothing, as one whose disk is full."""
+async def test_where_nothing_is_taken_nothing_is_marked(
+    client: StoreClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a stream whose disk is full; and another daemon may try at once."""
 
-    async def write(self, bodies: Sequence[bytes]) -> list[Place]:
-        """Refuses."""
+    async def refuse(_stream: Archive, bodies: Sequence[bytes]) -> list[Place]:
         raise BodyRefused(f"{len(bodies)} refused")
 
-
-async def test_where_nothing_is_taken_nothing_is_marked(client: StoreClient) -> None:
-    """And another daemon may try at once."""
-    stream = Refusing("amqp://nobody/", "q", retention=60.0, name="test")
+    monkeypatch.setattr(Archive, "write", refuse)
     with pytest.raises(ArchiveRefused):
-        await Archiver(client, await daemon(client, "d1"), stream, 0, lambda: False).archive()
+        await archiver_of(client, session=await daemon(client)).archive()
     assert (await read_totals(Namespace([client]))).dead_staying == 0
     other = await daemon(client, "d2")
     assert len(await oldest_bodies(client, other, 0, most=9, most_bytes=10**6)) == 2
@@ -257,37 +244,29 @@ async def test_where_nothing_is_taken_nothing_is_marked(client: StoreClient) -> 
 
 @pytest.mark.parametrize("limit", ["redis.max_memory", "maxmemory"])
 async def test_a_redrive_brings_back_no_more_than_there_is_room_for(
-    tmp_path: Path, rabbitmq_server: Any, limit: str
+    tmp_path: Path, rabbitmq_server: Any, queue: str, limit: str
 ) -> None:
-    queue = f"archiving-{uuid4().hex}"
+    keys, url = Keys("archiving"), rabbitmq_server.url
     with _running(RedisServer(tmp_path)) as server:  # its memory is this test's alone
-        keys = Keys("archiving")
         async with opened(server.url, keys) as first:
             await enqueue(first, {"large": 8_000_000})
-            stream = Archive(rabbitmq_server.url, queue, retention=60.0, name="test")
-            await Archiver(first, await daemon(first, "d1"), stream, 0, lambda: False).archive()
+            await archiver_of(first, url, queue, await daemon(first)).archive()
         # The connection that brought the body is closed: Redis frees its buffer before it measures.
-        async with opened(server.url, keys) as client:
-            letters = DeadLetters(Namespace([client]))
-            letter = await letters.find("large")
-            assert letter is not None
-            used = (await letters.memory()).used
-            room = used + 4_000_000  # less than the body needs
-            ours, own = (room, 0) if limit == "redis.max_memory" else (0, room)
-            settings = Settings(
-                rabbitmq=RabbitMQ(url=SecretUrl(rabbitmq_server.url), queue=queue),
-                redis=RedisSettings(max_memory=ours),
-            )
-            letter = replace(letter, died_at_the_door=False)
-            try:
-                with redis.Redis.from_url(server.url) as raw:
-                    raw.config_set("maxmemory", own)
-                    try:
-                        with pytest.raises(StoreFull, match=limit):
-                            await Redriver(settings, Namespace([client])).redrive(letter)
-                    finally:
-                        raw.config_set("maxmemory", 0)
+        with redis.Redis.from_url(server.url) as raw:
+            async with opened(server.url, keys) as client:
+                letters = DeadLetters(Namespace([client]))
+                letter = await letters.find("large")
+                assert letter is not None
+                letter = replace(letter, died_at_the_door=False)
+                room = (await letters.memory()).used + 4_000_000  # less than the body needs
+                ours, own = (room, 0) if limit == "redis.max_memory" else (0, room)
+                settings = Settings(
+                    rabbitmq=RabbitMQ(url=SecretUrl(url), queue=queue),
+                    redis=RedisSettings(max_memory=ours),
+                )
+                raw.config_set("maxmemory", own)
+                with pytest.raises(StoreFull, match=limit):
+                    await Redriver(settings, Namespace([client])).redrive(letter)
+                raw.config_set("maxmemory", 0)
                 unbound = settings.model_copy(update={"redis": RedisSettings(max_memory=0)})
                 assert await Redriver(unbound, Namespace([client])).redrive(letter)
-            finally:
-                await forget(rabbitmq_server.url, queue)

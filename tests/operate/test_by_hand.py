@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -11,28 +9,13 @@ import pytest
 from groupflow.core.limits import HandLimit
 from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.namespace import Namespace
-from groupflow.servers import RedisServer
 from groupflow.store.partitions import partition_of
 from groupflow.store.settlements import Release
-from tests.operate.moved import World
+from tests.operate.moved import MakeWorld, World
 from tests.store.bench import arrival
 
 GROUPS = [f"g{n}" for n in range(8)]
 HOUR = 3600.0
-_numbers = itertools.count(1)
-
-
-@pytest.fixture
-async def make_world(redis_server: RedisServer) -> AsyncIterator[Callable[[int], World]]:
-    worlds: list[World] = []
-
-    def make(count: int) -> World:
-        worlds.append(World(redis_server.url, f"byhand{next(_numbers)}", count))
-        return worlds[-1]
-
-    yield make
-    for world in worlds:
-        await world.close()
 
 
 async def note(world: World) -> None:
@@ -47,7 +30,7 @@ def limits_of(world: World) -> LimitsByHand:
 
 
 async def test_a_tenant_has_its_share_in_each_partition(
-    make_world: Callable[[int], World],
+    make_world: MakeWorld,
 ) -> None:
     """As one that is configured: at least one task at once."""
     world = make_world(3)
@@ -68,7 +51,7 @@ async def test_a_tenant_has_its_share_in_each_partition(
     assert (await limits.every()).limits == []
 
 
-async def test_a_rate_is_so_much_slower_in_each(make_world: Callable[[int], World]) -> None:
+async def test_a_rate_is_so_much_slower_in_each(make_world: MakeWorld) -> None:
     world = make_world(3)
     await note(world)
     await world.enqueue(*(arrival(f"p{n}") for n in range(60)))
@@ -83,7 +66,7 @@ async def test_a_rate_is_so_much_slower_in_each(make_world: Callable[[int], Worl
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 3), (3, 2)])
 async def test_they_go_where_their_groups_go(
-    make_world: Callable[[int], World], before: int, after: int
+    make_world: MakeWorld, before: int, after: int
 ) -> None:
     world = make_world(before)
     await note(world)

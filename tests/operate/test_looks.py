@@ -8,21 +8,19 @@ from typing import Any
 import pytest
 
 from groupflow.operate.busy import read_busy, read_tops
-from groupflow.operate.dead import DeadLetters, DeadStory, Filter
+from groupflow.operate.dead import DeadLetters, Filter
 from groupflow.operate.groups import Groups
 from groupflow.operate.listing import ListedGroups, ListedState, list_groups, list_tasks
-from groupflow.operate.namespace import Namespace
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.operate.tasks import find_task
 from groupflow.operate.totals import read_totals
 from groupflow.servers import RedisServer
-from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Scripts, read_lua, render
 from groupflow.store.settlements import Advance, Retry
 from tests.store.bench import Bench, arrival, bury
+from tests.store.task_state import found, letter
 
 SMALL_REPLY = 16384  # bytes that one command of a look may have Redis copy
 LOOKS = (
@@ -43,6 +41,8 @@ call = function(...)
   return reply
 end
 """
+LISTED: tuple[ListedState, ...] = ("queued", "running", "delayed", "done")
+LISTED_GROUPS: tuple[ListedGroups, ...] = ("ready", "running", "delayed")
 HEADERS = {f"h{n}": "x" * 4000 for n in range(10)}
 BODY = b'{"rows": "' + b"y" * 300_000 + b'"}'
 
@@ -79,7 +79,7 @@ async def test_no_look_reads_headers_or_bodies(store_server: RedisServer, make: 
 
 
 async def _look_at_all(shop: Bench, make: Any) -> None:
-    client = shop.client
+    namespace = shop.namespace
     await shop.enqueue(make("plain"), make("late", delay=60.0), make("d", "dying"))
     await shop.enqueue(make("r0", "run"), make("r1", "run"), make("door", dead="no type"))
     await shop.enqueue(make("s0", "staged"), make("h0", "hold", delay=60.0), make("f0", "fail"))
@@ -90,49 +90,36 @@ async def _look_at_all(shop: Bench, make: Any) -> None:
     await daemon.settle(Advance(claims["s0"], "two", b'"' + b"c" * 900_000 + b'"'))
     await daemon.settle(Retry(claims["f0"], 60.0, [{"error": "E", "message": "m" * 2000}]))
 
-    states = {
-        "plain": "queued",
-        "late": "delayed",
-        "d": "dead",
-        "r0": "running",
-        "r1": "queued",
-        "door": "dead",
-        "s0": "queued",
-        "h0": "delayed",
-        "f0": "delayed",
-    }
+    states = {"plain": "queued", "late": "delayed", "d": "dead", "r0": "running", "r1": "queued"}
+    states |= {"door": "dead", "s0": "queued", "h0": "delayed", "f0": "delayed"}
     for id_, state in states.items():
-        found = await find_task(client, id_)
-        assert found is not None
-        assert (found.id, found.state, found.type, found.tenant) == (id_, state, "import", "acme")
-    listed: tuple[ListedState, ...] = ("queued", "running", "delayed", "done")
-    for each in listed:
-        await list_tasks(Namespace([client]), each, 100)
-    of_groups: tuple[ListedGroups, ...] = ("ready", "running", "delayed")
-    for group_state in of_groups:
-        for row in (await list_groups(Namespace([client]), group_state, tenant="acme")).groups:
+        task = await found(shop, id_)
+        assert (task.id, task.state, task.type, task.tenant) == (id_, state, "import", "acme")
+    for listed in LISTED:
+        await list_tasks(namespace, listed, 100)
+    for of_groups in LISTED_GROUPS:
+        for row in (await list_groups(namespace, of_groups, tenant="acme")).groups:
             assert (row.type, row.tenant) == ("import", "acme")
     for group in ("run", "staged", "hold", "fail"):
-        lane = await Groups(Namespace([client])).lane(group)
+        lane = await Groups(namespace).lane(group)
         assert [(task.type, task.tenant) for task in lane.tasks] == [("import", "acme")]
-        assert (await Groups(Namespace([client])).why(group)).head
-    assert (await Groups(Namespace([client])).lane("fail")).tasks[0].errors[0]["error"] == "E"
-    await read_totals(Namespace([client]))
-    await read_tops(Namespace([client]))
-    await read_busy(Namespace([client]))
-    await _look_at_the_dead(client, make)
+        assert (await Groups(namespace).why(group)).head
+    assert (await Groups(namespace).lane("fail")).tasks[0].errors[0]["error"] == "E"
+    await read_totals(namespace)
+    await read_tops(namespace)
+    await read_busy(namespace)
+    await _look_at_the_dead(shop, make)
     await daemon.settle(Retry(claims["r0"], 60.0, []))
     shop.events.clear()  # retries are the model's business
     assert shop.audit() == []
 
 
-async def _look_at_the_dead(client: StoreClient, make: Any) -> None:
-    letters = DeadLetters(Namespace([client]))
+async def _look_at_the_dead(shop: Bench, make: Any) -> None:
+    letters = DeadLetters(shop.namespace)
     page = await letters.page(Filter(tenant="acme"))
     told = [(each.id, each.type, each.attempts, each.died_at_the_door) for each in page.letters]
     assert told == [("d", "import", 1, False), ("door", "import", 0, True)]
-    story = await letters.find("d")
-    assert story is not None
+    story = await letter(shop, "d")
     assert (story.group, story.errors[0]["message"]) == ("dying", "broken")
     assert (await letters.envelope("d"))[0].body == make("x").envelope.body
 
@@ -144,22 +131,28 @@ async def test_a_filter_is_tried_where_the_letters_are(bench: Bench) -> None:
     for _ in range(2):
         await daemon.settle(bury(await daemon.claim_one(), "gone (50%)"))
     letters = DeadLetters(bench.namespace)
-
-    async def found(**wanted: str) -> list[str]:
-        return sorted(letter.id for letter in (await letters.page(Filter(**wanted))).letters)
-
-    assert await found() == ["a", "b", "c"]
-    assert await found(reason="50%") == ["a", "b", "c"]
-    assert await found(reason="[rows]") == ["a"]
-    assert await found(reason="g.ne") == []
-    assert await found(group="g") == ["b", "c"]
-    assert await found(tenant="acme") == ["a", "b"]
-    assert await found(type="t", group="g") == ["c"]
-    assert await found(type="t", tenant="acme") == []
-    assert await found(type="") == []
-    assert await found(kind="rejected") == ["a"]
-    assert await found(kind="E") == ["b", "c"]
-    assert await found(kind="gone") == []
+    for wanted, ids in (
+        ({}, "abc"),
+        ({"reason": "50%"}, "abc"),
+        ({"reason": "[rows]"}, "a"),
+        ({"reason": "g.ne"}, ""),
+        ({"group": "g"}, "bc"),
+        ({"tenant": "acme"}, "ab"),
+        ({"type": "t", "group": "g"}, "c"),
+        ({"type": "t", "tenant": "acme"}, ""),
+        ({"type": ""}, ""),
+        ({"kind": "rejected"}, "a"),
+        ({"kind": "E"}, "bc"),
+        ({"kind": "gone"}, ""),
+        ({"type": "*"}, "abc"),
+        ({"type": "imp*"}, "ab"),
+        ({"type": "Imp*"}, ""),
+        ({"type": "imp.*"}, ""),
+        ({"type": "*t"}, ""),
+        ({"type": "tt"}, ""),
+    ):
+        page = await letters.page(Filter(**wanted))
+        assert sorted(each.id for each in page.letters) == [*ids], wanted
 
 
 async def test_a_page_ends_where_it_has_enough(bench: Bench) -> None:
@@ -177,21 +170,17 @@ async def test_a_page_ends_where_it_has_enough(bench: Bench) -> None:
 async def test_what_died_at_the_door_is_routed_once(bench: Bench) -> None:
     """Once it has had a route, a later death of it is as any other."""
     await bench.enqueue(arrival("a0", dead="no tenant"))
-    letters = DeadLetters(bench.namespace)
-    letter = await letters.find("a0")
-    assert letter is not None
-    assert letter.died_at_the_door
-    assert await letters.redrive(letter, Envelope("other", "a", "43", "crm", {}, b"{}"))
-    found = await find_task(bench.client, "a0")
-    assert found is not None
-    assert (found.type, found.tenant, found.group) == ("other", "43", "a")
+    dead = await letter(bench, "a0")
+    assert dead.died_at_the_door
+    route = Envelope("other", "a", "43", "crm", {}, b"{}")
+    assert await DeadLetters(bench.namespace).redrive(dead, route)
+    task = await found(bench, "a0")
+    assert (task.type, task.tenant, task.group) == ("other", "43", "a")
     daemon = await bench.daemon()
-    claim = await daemon.claim_one()
-    await daemon.settle(bury(claim))
-    letter = await letters.find("a0")
-    assert letter is not None
-    assert (letter.died_at_the_door, letter.type, letter.tenant) == (False, "other", "43")
-    assert letter.attempts == 1
+    await daemon.settle(bury(await daemon.claim_one()))
+    dead = await letter(bench, "a0")
+    assert (dead.died_at_the_door, dead.type, dead.tenant) == (False, "other", "43")
+    assert dead.attempts == 1
     bench.events.clear()  # it ran by another route than it was published with
 
 
@@ -203,9 +192,5 @@ async def test_a_letter_that_is_none_has_neither_story_nor_body(bench: Bench) ->
     with suppress(KeyError):
         body = (await letters.envelope("a0"))[0].body
     assert body is None
-    assert isinstance(await _dead(bench, heavy("b0", dead="no")), DeadStory)
-
-
-async def _dead(bench: Bench, one: Arrival) -> DeadStory | None:
-    await bench.enqueue(one)
-    return await DeadLetters(bench.namespace).find(one.id)
+    await bench.enqueue(heavy("b0", dead="no"))
+    assert await letter(bench, "b0")

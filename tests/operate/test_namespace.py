@@ -10,12 +10,12 @@ import pytest
 
 from groupflow.core.errors import AmbiguousId, StoreUnavailable
 from groupflow.core.scope import scope_of
-from groupflow.operate import listing, totals
+from groupflow.operate import totals
 from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.daemons import read_daemons
 from groupflow.operate.dead import DeadLetters, Filter
 from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.listing import ListedGroups, every_task, list_groups, list_tasks
+from groupflow.operate.listing import every_task, list_tasks
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.redrive import Redriver
 from groupflow.operate.statistics import Latencies, SampleRow, read_samples, take_sample, together
@@ -34,15 +34,6 @@ from tests.store.bench import Bench, arrival, bury
 AWAY = r"partition {} is away: Redis at 127\.0\.0\.1:1 "
 
 
-async def fill(spread: Spread, groups: int = 40) -> list[str]:
-    """Groups of two tasks each, in the order of their names, and as many plain tasks."""
-    names = [f"g{n:02}" for n in range(groups)]
-    await spread.enqueue(*(arrival(f"{name}-1", name) for name in names))
-    await spread.enqueue(*(arrival(f"{name}-2", name) for name in names))
-    await spread.enqueue(*(arrival(f"p{n:02}") for n in range(groups)))
-    return names
-
-
 async def kill_some(spread: Spread, number: int = 30) -> list[str]:
     """Dead letters, one after another; their ids, the latest first."""
     daemons = await spread.daemons()
@@ -58,7 +49,7 @@ async def kill_some(spread: Spread, number: int = 30) -> list[str]:
 
 
 async def test_totals_are_summed_and_daemons_merged(spread: Spread) -> None:
-    await fill(spread)
+    await spread.fill()
     daemons = [*await spread.daemons("d1"), *await spread.daemons("d2")]
     for daemon in daemons[:4]:
         await daemon.claim("grouped", "w1", "w2")
@@ -75,7 +66,7 @@ async def test_totals_are_summed_and_daemons_merged(spread: Spread) -> None:
 
 
 async def test_a_partition_that_is_away_is_named_and_the_others_go_on(spread: Spread) -> None:
-    names = await fill(spread)
+    names = await spread.fill()
     there = [name for name in names if spread.place_of(name) != 3]
     namespace = spread.without(3)
     found = await read_totals(namespace)
@@ -132,65 +123,8 @@ async def test_the_only_partition_is_the_whole() -> None:
     assert namespace.away == []
 
 
-async def pages_of(namespace: Namespace, state: ListedGroups, **how: Any) -> list[str]:
-    """Every group of a state, page by page."""
-    found: list[str] = []
-    cursor: str | None = "0"
-    while cursor is not None:
-        page = await list_groups(namespace, state, cursor=cursor, **how)
-        found += [row.group for row in page.groups]
-        cursor = page.next
-    return found
-
-
-async def test_pages_of_groups_are_whole_and_in_turn(spread: Spread, monkeypatch: Any) -> None:
-    names = await fill(spread)
-    assert await pages_of(spread.namespace, "ready", limit=7) == names
-    page = await list_groups(spread.namespace, "ready", limit=7)
-    assert (page.total, [row.group for row in page.groups]) == (40, names[:7])
-    monkeypatch.setattr(listing, "_LOOK", 3)
-    monkeypatch.setattr(listing, "_LOOKS", 1)
-    assert await pages_of(spread.namespace, "ready", limit=4, text="9") == [
-        name for name in names if "9" in name
-    ]
-    groups = Groups(spread.namespace)
-    for name in names[:25]:
-        await groups.pause(name, "me")
-    paused = await pages_of(spread.namespace, "paused", limit=5)
-    assert sorted(paused) == names[:25]
-    assert await pages_of(spread.namespace, "ready", limit=5) == names[25:]
-    for daemon in await spread.daemons():
-        await daemon.claim("grouped", "w1")
-    assert len(await pages_of(spread.namespace, "running", limit=1)) == 4
-    with pytest.raises(ValueError, match="another number of partitions"):
-        await list_groups(spread.namespace, "ready", cursor="1-2")
-
-
-async def test_pages_without_a_partition_end(spread: Spread) -> None:
-    names = await fill(spread)
-    there = [name for name in names if spread.place_of(name) != 2]
-    namespace = spread.without(2)
-    assert await pages_of(namespace, "ready", limit=7) == there
-    page = await list_groups(namespace, "ready", limit=7)
-    assert [each.partition for each in page.away] == [2]
-    for name in there:
-        await Groups(namespace).pause(name, "me")
-    assert sorted(await pages_of(namespace, "paused", limit=7)) == there
-
-
-async def test_delayed_groups_come_by_when_they_are_due(spread: Spread) -> None:
-    delays = {f"g{n}": 600.0 + (n * 7) % 30 for n in range(30)}
-    await spread.enqueue(*(arrival(name, name, delay=delays[name]) for name in delays))
-    assert await pages_of(spread.namespace, "delayed", limit=4) == sorted(
-        delays, key=lambda name: delays[name]
-    )
-    rows = (await list_tasks(spread.namespace, "delayed", 10)).rows
-    assert [row.id for row in rows] == sorted(delays, key=lambda name: delays[name])[:10]
-    assert [row.group for row in rows] == [row.id for row in rows]
-
-
 async def test_some_tasks_of_a_state(spread: Spread) -> None:
-    await fill(spread)
+    await spread.fill()
     rows = (await list_tasks(spread.namespace, "queued", 60)).rows
     assert [(row.id, row.group) for row in rows[:40]] == [(f"p{n:02}", None) for n in range(40)]
     assert {row.group for row in rows[40:]} <= {f"g{n:02}" for n in range(40)}
@@ -200,7 +134,7 @@ async def test_some_tasks_of_a_state(spread: Spread) -> None:
 
 
 async def test_all_tasks_of_a_state(spread: Spread) -> None:
-    groups = await fill(spread)
+    groups = await spread.fill()
     names = [f"{group}-{n}" for group in groups for n in (1, 2)] + [f"p{n:02}" for n in range(40)]
     found = [row.id async for page in every_task(spread.namespace, "queued") for row in page.rows]
     assert sorted(found) == sorted(names)
@@ -209,7 +143,7 @@ async def test_all_tasks_of_a_state(spread: Spread) -> None:
 
 
 async def test_a_task_is_found_wherever_it_lies(spread: Spread) -> None:
-    names = await fill(spread)
+    names = await spread.fill()
     tasks = Tasks(spread.namespace)
     for name in names:
         found = await tasks.find(f"{name}-2")
@@ -226,7 +160,7 @@ async def test_a_task_is_found_wherever_it_lies(spread: Spread) -> None:
 
 
 async def test_what_nobody_knows_may_lie_with_who_is_away(spread: Spread) -> None:
-    names = await fill(spread)
+    names = await spread.fill()
     tasks, gone = Tasks(spread.without(1)), spread.by_partition(names)[1][0]
     with pytest.raises(StoreUnavailable, match=AWAY.format(1)):
         await tasks.find(f"{gone}-1")
@@ -285,22 +219,23 @@ async def test_a_letter_that_is_routed_anew_goes_to_its_group(spread: Spread) ->
         id_ = f"door{number}"
         facts = orjson.dumps({**body, "entity": f"e{number}"})
         envelope = Envelope("t", None, "7", None, {}, facts)
-        await spread.put(Arrival(id_, envelope, dead="no field entity"))
+        home = spread.benches[spread.place_of(None, id_)]
+        await home.enqueuer.enqueue([Arrival(id_, envelope, dead="no field entity")])
         letter = await letters.find(id_)
         assert letter is not None
         assert await Redriver(settings, spread.namespace).redrive(letter)
         assert await letters.find(id_) is None
+        group = f"e{number}:7"
         found = await Tasks(spread.namespace).find(id_)
         assert found is not None
-        assert (found.group, found.state) == (f"e{number}:7", "queued")
-        home = spread.benches[spread.place_of(found.group)]
-        assert home.lane(str(found.group)) == [id_]
+        assert (found.group, found.state) == (group, "queued")
+        assert spread.benches[spread.place_of(group)].lane(group) == [id_]
         assert not await Redriver(settings, spread.namespace).redrive(letter), "it is gone"
     assert [audit(bench.raw, bench.keys) for bench in spread.benches] == [[], [], [], []]
 
 
 async def test_everything_is_paused_everywhere(spread: Spread) -> None:
-    await fill(spread)
+    await spread.fill()
     groups = Groups(spread.namespace)
     assert await groups.pause(ALL, "me")
     assert not await groups.pause(ALL, "me")
@@ -325,7 +260,7 @@ async def test_where_all_could_not_be_reached_the_rest_is_done_all_the_same(
 
 
 async def test_an_hour_of_samples_is_summed(spread: Spread) -> None:
-    await fill(spread)
+    await spread.fill()
     latencies = Latencies()
     for bench in spread.benches:
         await take_sample(bench.client, latencies)
@@ -354,12 +289,6 @@ def test_the_newest_session_tells_of_a_daemon() -> None:
     }
     (found,) = totals._by_name(parts.values())
     assert (found.pid, found.host, found.workers, found.heartbeat_age) == (17, "here", 3, 7.0)
-
-
-def test_json_of_one_has_no_word_of_partitions() -> None:
-    from tests.store.bench import totals
-
-    assert b"away" not in orjson.dumps(totals().as_json())
 
 
 async def test_one_partition_tells_two_tenants_tasks_apart_by_itself(bench: Bench) -> None:

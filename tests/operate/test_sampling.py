@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import orjson
 import pytest
 
+from groupflow.core.measures import HANDLING
 from groupflow.operate.busy import read_tops
-from groupflow.operate.groups import ALL, Groups
+from groupflow.operate.groups import Groups
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.statistics import (
     BOUNDS,
@@ -25,7 +25,6 @@ from groupflow.operate.statistics import (
     read_samples,
     take_sample,
 )
-from groupflow.operate.totals import read_totals
 from groupflow.store.settlements import Complete, Release
 from tests.store.bench import Bench, arrival
 
@@ -126,6 +125,12 @@ def test_quantiles() -> None:
     assert high is not None
     assert 0.63 < middle < 1.0
     assert 6.3 < high <= 10.0
+    durations = [0] * (len(HANDLING) + 1)
+    assert quantile(durations, 0.5, HANDLING, None) is None
+    durations[HANDLING.index(0.1)] = 10
+    assert 0.05 < (quantile(durations, 0.5, HANDLING, None) or 0) <= 0.1
+    durations[-1] = 1000
+    assert quantile(durations, 0.95, HANDLING, None) == HANDLING[-1]
 
 
 async def test_the_longest_are_found_in_steps(bench: Bench) -> None:
@@ -167,24 +172,3 @@ async def test_tops_of_every_state(bench: Bench) -> None:
     states = {top.group: top.state for top in tops.slowest}
     assert states == {"run": "running", "hold": "delayed", "pause": "paused", "ready": "ready"}
     assert {top.group: top.state for top in tops.longest} == states
-
-
-async def test_overview(bench: Bench) -> None:
-    await bench.enqueue(arrival("a", "g"), arrival("b", "h"), arrival("c", dead="no type"))
-    await bench.daemon()
-    groups = Groups(bench.namespace)
-    await groups.pause("g", "me")
-    found = await read_totals(bench.namespace)
-    assert (found.groups, found.ready, found.paused, found.dead, found.taken_total) == (
-        2,
-        1,
-        1,
-        1,
-        3,
-    )
-    assert found.everything_paused is None
-    assert abs(found.at - time.time()) < 60
-    await groups.pause(ALL, "somebody")
-    hold = (await read_totals(bench.namespace)).everything_paused
-    assert hold is not None
-    assert hold.by == "somebody"

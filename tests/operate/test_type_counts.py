@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import orjson
 
-from groupflow.core.measures import HANDLING, Types
+from groupflow.core.measures import Types
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.operate.statistics import TYPES_KEPT, TypeCounter, count_types, quantile, read_types
+from groupflow.operate.statistics import TYPES_KEPT, TypeCounter, count_types, read_types
 from tests.store.bench import Bench
 
 
@@ -34,9 +34,7 @@ async def test_types_are_bounded_and_intervals_pass(bench: Bench) -> None:
     verb = OperatorVerb.COUNT_TYPES
     for n in range(120):
         told = {"busy": 0, "capacity": 1, "types": {f"t{n:03}": [1, 0, 0]}}
-        await bench.client.run(
-            OperatorVerb.COUNT_TYPES, 300_000_000, TYPES_KEPT, orjson.dumps(told)
-        )
+        await bench.client.run(verb, 300_000_000, TYPES_KEPT, orjson.dumps(told))
     found = await read_types(bench.client, 24.0)
     assert len(found.types) == 101
     assert found.types[0].type == "other"
@@ -50,12 +48,3 @@ async def test_types_are_bounded_and_intervals_pass(bench: Bench) -> None:
 async def test_nothing_is_known_of_an_empty_store(bench: Bench) -> None:
     found = await read_types(bench.client, 6.0)
     assert (found.types, found.utilisation, found.hours) == ([], None, 0.0)
-
-
-def test_quantiles_lie_in_their_bucket() -> None:
-    counts = [0] * (len(HANDLING) + 1)
-    assert quantile(counts, 0.5, HANDLING, None) is None
-    counts[HANDLING.index(0.1)] = 10
-    assert 0.05 < (quantile(counts, 0.5, HANDLING, None) or 0) <= 0.1
-    counts[-1] = 1000
-    assert quantile(counts, 0.95, HANDLING, None) == HANDLING[-1]

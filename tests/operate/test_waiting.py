@@ -12,10 +12,11 @@ from groupflow.operate import tasks as module
 from groupflow.operate.groups import Groups
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.operate.tasks import Tasks, find_task
+from groupflow.operate.tasks import Tasks
 from groupflow.store.envelope import Pool
 from groupflow.store.settlements import Release, Retry
 from tests.store.bench import Bench, arrival, bury, ids
+from tests.store.task_state import found
 
 YEAR = 31_536_000.0
 
@@ -24,32 +25,6 @@ YEAR = 31_536_000.0
 def tasks(bench: Bench) -> Tasks:
     """The verbs."""
     return Tasks(bench.namespace)
-
-
-async def state_of(bench: Bench, id_: str) -> str:
-    found = await find_task(bench.client, id_)
-    assert found is not None
-    return found.state
-
-
-@pytest.mark.parametrize("group", ["g", None])
-@pytest.mark.parametrize("which", ["t0", "t2", "t4"])
-async def test_a_waiting_task_is_dropped_and_the_rest_goes_on(
-    bench: Bench, tasks: Tasks, group: str | None, which: str
-) -> None:
-    await bench.enqueue(*(arrival(f"t{n}", group) for n in range(5)))
-    assert await tasks.drop(which) is None
-    assert await tasks.drop(which) == "over"
-    assert await state_of(bench, which) == "dropped"
-    daemon = await bench.daemon()
-    pool: Pool = "grouped" if group else "plain"
-    ran = []
-    for _ in range(4):
-        claim = await daemon.claim_one(pool)
-        ran.append(claim.task.id)
-        await daemon.complete(claim)
-    assert ran == [f"t{n}" for n in range(5) if f"t{n}" != which]
-    assert await bench.enqueue(arrival(which, group)) == [False], "its id is known for the window"
 
 
 async def test_one_is_found_however_long_the_line(
@@ -148,29 +123,10 @@ async def test_a_delayed_task_runs_now(
     daemon = await bench.daemon()
     assert await daemon.claim(pool, "w1") == []
     assert await tasks.run_now("late") is None
-    assert await state_of(bench, "late") == "queued"
+    assert (await found(bench, "late")).state == "queued"
     assert await tasks.run_now("late") == "due"
     claim = await daemon.claim_one(pool)
     assert (claim.task.id, claim.task.attempt) == ("late", 1)
-
-
-async def test_a_retry_runs_now(bench: Bench, tasks: Tasks) -> None:
-    await bench.enqueue(arrival("t", "g"), arrival("u", "g"))
-    daemon = await bench.daemon()
-    await daemon.settle(Retry(await daemon.claim_one(), YEAR, [{"message": "x"}]))
-    assert await tasks.run_now("t") is None
-    claim = await daemon.claim_one()
-    assert (claim.task.id, claim.task.attempt) == ("t", 2)
-
-
-async def test_one_behind_its_group_s_head_waits_for_its_turn(bench: Bench, tasks: Tasks) -> None:
-    await bench.enqueue(arrival("head", "g"), arrival("late", "g", delay=YEAR))
-    daemon = await bench.daemon()
-    claim = await daemon.claim_one()
-    assert await tasks.run_now("late") is None
-    assert await daemon.claim("grouped", "w2") == []
-    await daemon.complete(claim)
-    assert ids(await daemon.claim("grouped", "w2")) == ["late"]
 
 
 async def test_the_delayed_ones_of_a_group(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,7 +18,6 @@ from groupflow.operate.moving import DaemonsRun
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.repartition import Repartition, TasksLeft
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
@@ -29,7 +28,7 @@ from groupflow.store.sessions import Session, Sessions
 from groupflow.store.settlements import Advance, Retry
 from tests.history.auditor import audit
 from tests.history.snapshot import Snapshot
-from tests.operate.moved import Cut, Killer, World
+from tests.operate.moved import Cut, Killer, MakeWorld, World
 from tests.store.bench import arrival, bury
 from tests.store.task_state import HOUR
 from tests.store.test_debounce import changed
@@ -37,7 +36,6 @@ from tests.store.test_debounce import changed
 Step = tuple[int, int]
 STEPS = [(1, 4), (4, 1), (2, 3), (3, 2), (4, 4)]
 GROUPS = [f"g{n:02}" for n in range(24)]
-_numbers = itertools.count(1)
 _bursts = itertools.count(1)
 
 
@@ -47,19 +45,6 @@ def burst_in(group: str, *, aside: bool) -> Arrival:
 
 
 BURSTS = [partial(burst_in, f"burst{n}", aside=n == 0) for n in range(3)]
-
-
-@pytest.fixture
-async def make_world(redis_server: RedisServer) -> AsyncIterator[Callable[[int], World]]:
-    worlds: list[World] = []
-
-    def make(count: int) -> World:
-        worlds.append(World(redis_server.url, f"moved{next(_numbers)}", count))
-        return worlds[-1]
-
-    yield make
-    for world in worlds:
-        await world.close()
 
 
 def of_tenant(id_: str, group: str | None, tenant: str) -> Arrival:
@@ -102,6 +87,8 @@ async def fill(world: World, groups: Sequence[str] = GROUPS) -> None:
         assert crashing or world.count > 1
         await daemon.register()  # what it ran are quarantined tasks now
         await daemon.sessions.leave()
+        for kind in ("g", "p"):  # else tenants would be behind, or ahead, by what was long ago
+            bench.raw.zadd(bench.keys("shares", kind), {"=": 1, "0a0a0a0a7": 2})
     for group in groups[:4]:
         await Groups(world.bench_of(group).namespace).pause(group, "me")
 
@@ -200,7 +187,7 @@ def assert_moved(world: World, before: list[Snapshot], count: int) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), STEPS)
-async def test_all_is_moved(make_world: Callable[[int], World], before: int, after: int) -> None:
+async def test_all_is_moved(make_world: MakeWorld, before: int, after: int) -> None:
     world = make_world(before)
     await fill(world)
     was = world.read(before)
@@ -215,7 +202,7 @@ async def test_all_is_moved(make_world: Callable[[int], World], before: int, aft
         assert min(found) >= max(fences)
 
 
-async def test_groups_go_on_in_order(make_world: Callable[[int], World]) -> None:
+async def test_groups_go_on_in_order(make_world: MakeWorld) -> None:
     """Every group's tasks run in the order in which they came, and each once."""
     world = make_world(3)
     await fill(world)
@@ -242,21 +229,8 @@ async def test_groups_go_on_in_order(make_world: Callable[[int], World]) -> None
             assert ran[group] == [entry[17:] for entry in reversed(entries)]
 
 
-async def test_a_burst_goes_on_where_it_was_moved_to(make_world: Callable[[int], World]) -> None:
-    world = make_world(1)
-    await fill(world, GROUPS[:8])
-    before = totals_of(world.read(1))["superseded"]
-    await world.move(3)
-    world.count = 3
-    await world.enqueue(*(burst() for burst in BURSTS))
-    assert totals_of(world.read(3))["superseded"] == before + len(BURSTS)
-    for bench in world.at(3):
-        assert audit(bench.raw, bench.keys) == []
-
-
-async def test_ids_that_came_are_known_where_they_would_come_to(
-    make_world: Callable[[int], World],
-) -> None:
+async def test_what_comes_again_is_known_where_it_would_come_to(make_world: MakeWorld) -> None:
+    """Ids that came, and bursts, which go on there."""
     world = make_world(1)
     await fill(world)
     again = [
@@ -264,14 +238,19 @@ async def test_ids_that_came_are_known_where_they_would_come_to(
         *(arrival(f"p{n}") for n in range(20)),
         *(of_tenant("same", None, f"t{n}") for n in range(3)),
     ]
+    before = totals_of(world.read(1))["superseded"]
     await world.move(4)
     world.count = 4
     for each in again:
         enqueued = await world.bench_of(each.envelope.group, each.id).enqueuer.enqueue([each])
         assert enqueued.taken == [False], each.id
+    await world.enqueue(*(burst() for burst in BURSTS))
+    assert totals_of(world.read(4))["superseded"] == before + len(BURSTS)
+    for bench in world.at(4):
+        assert audit(bench.raw, bench.keys) == []
 
 
-async def test_killed_at_any_step(make_world: Callable[[int], World]) -> None:
+async def test_killed_at_any_step(make_world: MakeWorld) -> None:
     """Before each call of a move, and behind the last: the next one goes on."""
     world = make_world(2)
     await fill(world, GROUPS[:8])
@@ -296,7 +275,7 @@ async def test_killed_at_any_step(make_world: Callable[[int], World]) -> None:
 
 
 async def test_who_slept_brings_nothing_into_the_old_partitions(
-    make_world: Callable[[int], World],
+    make_world: MakeWorld,
 ) -> None:
     """At any step of a move: what it brings is moved as well, or it is told, and writes nothing."""
     world, killer = make_world(2), Killer()
@@ -346,7 +325,7 @@ async def refused_too(home: StoreClient, each: Arrival) -> None:
             await home.run(verb, each.id, "new")
 
 
-async def test_nothing_moves_of_another_format(make_world: Callable[[int], World]) -> None:
+async def test_nothing_moves_of_another_format(make_world: MakeWorld) -> None:
     world = make_world(2)
     await fill(world)
     world.raw.hset(world.at(1)[0].keys("partitions"), "format", 7)
@@ -356,7 +335,7 @@ async def test_nothing_moves_of_another_format(make_world: Callable[[int], World
     assert world.dump() == dump
 
 
-async def test_nothing_moves_while_a_daemon_runs(make_world: Callable[[int], World]) -> None:
+async def test_nothing_moves_while_a_daemon_runs(make_world: MakeWorld) -> None:
     world = make_world(2)
     await fill(world)
     dump = world.dump()
@@ -371,7 +350,7 @@ async def test_nothing_moves_while_a_daemon_runs(make_world: Callable[[int], Wor
 
 
 async def test_a_daemon_that_comes_in_the_midst_stops_it(
-    make_world: Callable[[int], World],
+    make_world: MakeWorld,
 ) -> None:
     """One that had agreed right before the move began; it holds what it claimed, the rest waits."""
     world = make_world(1)
@@ -387,38 +366,18 @@ async def test_a_daemon_that_comes_in_the_midst_stops_it(
     assert_moved(world, was, 2)
 
 
-async def test_what_a_dead_daemon_held_is_put_back_first(
-    make_world: Callable[[int], World],
-) -> None:
-    world = make_world(1)
-    await fill(world)
-    bench = world.at(1)[0]
-    daemon = await bench.daemon("dies")
-    claims = await daemon.claim("grouped", "w1")
-    bench.expire("dies")
-    await world.move(4)
-    world.count = 4
-    for each in world.at(4):
-        assert audit(each.raw, each.keys) == []
-    (claim,) = claims
-    home = world.bench_of(claim.task.group)
-    assert home.lane(str(claim.task.group))[0] == claim.task.id
-
-
-async def test_what_a_dead_daemon_held_is_waited_for_where_redis_was_started_anew(
-    make_world: Callable[[int], World],
-) -> None:
-    """Until then it is in no list, and nobody has changed keys by hand."""
+@pytest.mark.parametrize("anew", [False, True])
+async def test_what_a_dead_daemon_held_is_put_back_first(make_world: MakeWorld, anew: bool) -> None:
+    """Waited for where Redis was started anew: until then it is in no list, changed by nobody."""
     world = make_world(1)
     await fill(world)
     bench = world.at(1)[0]
     daemon = await bench.daemon("dies")
     (claim,) = await daemon.claim("grouped", "w1")
     bench.expire("dies")
-    seconds, micros = bench.raw.time()
-    ends = seconds * 1_000_000 + micros + 300_000
-    bench.raw.set(bench.keys("recovering"), f"{ends:016d}")
-    bench.raw.hset(bench.keys("epoch"), mapping={"awaited": 1, "doubt": 0})
+    if anew:
+        bench.raw.set(bench.keys("recovering"), f"{bench.server_time() + 300_000:016d}")
+        bench.raw.hset(bench.keys("epoch"), mapping={"awaited": 1, "doubt": 0})
     await world.move(4)
     world.count = 4
     for each in world.at(4):
@@ -427,7 +386,7 @@ async def test_what_a_dead_daemon_held_is_waited_for_where_redis_was_started_ane
     assert home.lane(str(claim.task.group))[0] == claim.task.id
 
 
-async def test_what_lies_in_no_list_is_told_and_stays(make_world: Callable[[int], World]) -> None:
+async def test_what_lies_in_no_list_is_told_and_stays(make_world: MakeWorld) -> None:
     world = make_world(1)
     await fill(world)
     bench = world.at(1)[0]
@@ -442,27 +401,12 @@ async def test_what_lies_in_no_list_is_told_and_stays(make_world: Callable[[int]
     assert bench.raw.hget(f"{{{world.name}}}:partitions", "moving_to") is None
 
 
-async def test_where_there_is_nothing_to_do(make_world: Callable[[int], World]) -> None:
+async def test_where_there_is_nothing_to_do(make_world: MakeWorld) -> None:
     world = make_world(4)
     assert (await world.move(4)).before == 0
     await world.note()
     report = await world.move(4)
     assert (report.before, report.after, report.tasks) == (4, 4, 0)
-
-
-@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1)])
-async def test_shares_of_workers_go_with_their_partition(
-    make_world: Callable[[int], World], before: int, after: int
-) -> None:
-    """Else tenants would be behind, or ahead, by what was long ago, should it be one again."""
-    world = make_world(before)
-    await fill(world)
-    for bench in world.at(before):
-        for kind in ("g", "p"):
-            bench.raw.zadd(bench.keys("shares", kind), {"=": 1, "0a0a0a0a7": 2})
-    was = world.read(before)
-    await world.move(after)
-    assert_moved(world, was, after)
 
 
 async def test_without_an_answer_it_ends_as_any_verb(tmp_path: Any) -> None:
@@ -473,7 +417,7 @@ async def test_without_an_answer_it_ends_as_any_verb(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 3)])
 async def test_what_waits_for_its_tenants_turn_is_moved(
-    make_world: Callable[[int], World], before: int, after: int
+    make_world: MakeWorld, before: int, after: int
 ) -> None:
     """It is in no list that a move knows, until the move puts it there."""
     world = make_world(before)
