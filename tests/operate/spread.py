@@ -56,6 +56,12 @@ class Spread:
         for each in arrivals:
             await self.benches[self.place_of(each.envelope.group, each.id)].enqueue(each)
 
+    async def put(self, *arrivals: Arrival) -> None:
+        """The same of what will be moved: no history could follow it."""
+        for each in arrivals:
+            home = self.benches[self.place_of(each.envelope.group, each.id)]
+            await home.enqueuer.enqueue([each])
+
     async def fill(self, groups: int = 40) -> list[str]:
         """Groups of two tasks each, in the order of their names, and as many plain tasks."""
         names = [f"g{n:02}" for n in range(groups)]

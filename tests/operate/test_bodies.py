@@ -101,7 +101,11 @@ def archiver_of(
 
 
 async def run_until(
-    client: StoreClient, passes: int, error: Exception | None = None, **facts: str
+    client: StoreClient,
+    passes: int,
+    error: Exception | None = None,
+    url: str = NOBODY,
+    queue: str = "q",
 ) -> list[Any]:
     """What an archiver logs that runs until it has begun so many passes."""
     begun, reached = 0, asyncio.Event()
@@ -117,7 +121,7 @@ async def run_until(
             raise error
         return False
 
-    archiver = archiver_of(client, pressed=is_pressed, **facts)
+    archiver = archiver_of(client, url, queue, pressed=is_pressed)
     with capture_logs() as logs:
         running = asyncio.create_task(archiver.run())
         await reached.wait()
@@ -145,7 +149,7 @@ async def test_without_a_stream_it_says_so_once_and_keeps_the_bodies(
     await connection.close()
     with pytest.raises(ArchiveRefused):
         await archiver_of(client, rabbitmq_server.url, queue).archive()
-    (log,) = await run_until(client, 3, url=rabbitmq_server.url, queue=queue)
+    (log,) = await run_until(client, 3, None, rabbitmq_server.url, queue)
     assert log["event"] == "archive.refused"
     assert "doctor" in log["remedy"]
     assert len(await oldest_bodies(client, Session("d1"), 0, most=9, most_bytes=10**6)) == 2

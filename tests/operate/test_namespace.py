@@ -219,8 +219,7 @@ async def test_a_letter_that_is_routed_anew_goes_to_its_group(spread: Spread) ->
         id_ = f"door{number}"
         facts = orjson.dumps({**body, "entity": f"e{number}"})
         envelope = Envelope("t", None, "7", None, {}, facts)
-        home = spread.benches[spread.place_of(None, id_)]
-        await home.enqueuer.enqueue([Arrival(id_, envelope, dead="no field entity")])
+        await spread.put(Arrival(id_, envelope, dead="no field entity"))
         letter = await letters.find(id_)
         assert letter is not None
         assert await Redriver(settings, spread.namespace).redrive(letter)

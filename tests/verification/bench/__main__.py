@@ -28,20 +28,15 @@ from tests.verification.bench.bench import Bench
 from tests.verification.bench.daemons import REPOSITORY
 from tests.verification.bench.families import (
     attacks,
-    backlog,
-    batches,
     beside,
+    claims,
     cold,
-    cost,
-    drain,
-    ideal,
+    databases,
+    drains,
     intake,
     latency,
-    partitions,
     pools,
-    scans,
     schedules,
-    tenants,
 )
 from tests.verification.bench.records import cost_of_a_record
 from tests.verification.bench.results import Mixed, Results
@@ -49,23 +44,23 @@ from tests.verification.bench.rows import OURS, Row
 from tests.verification.bench.source import Source
 
 FAMILIES: dict[str, Callable[[Bench], AsyncIterator[Row]]] = {
-    "drain": drain.run,
-    "ideal": ideal.run,
+    "drain": drains.drain,
+    "ideal": drains.ideal,
     "intake": intake.run,
     "latency": latency.run,
-    "backlog": backlog.run,
-    "tenants": tenants.run,
+    "backlog": claims.backlog,
+    "tenants": claims.tenants,
     "cold": cold.run,
     "beside": beside.run,
     "attacks": attacks.run,
-    "partitions": partitions.run,
+    "partitions": drains.partitions,
     "schedules": schedules.run,
 }
 # Of interest for who changes something, or of another kind; no rows of the table.
 ON_REQUEST = {
-    "batches": batches.run,
-    "cost": cost.run,
-    "scans": scans.run,
+    "batches": databases.batches,
+    "cost": drains.cost,
+    "scans": databases.scans,
     "pools": pools.run,
 }
 COMMITTED = REPOSITORY / "docs" / "benchmarks" / "results.json"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from groupflow.servers.rabbitmq import RabbitmqServer
+from groupflow.servers.rabbitmq import HASH_EXCHANGE, RabbitmqServer
 from groupflow.servers.redis import RedisServer
 from tests.servers.replicated import RedisCluster
-from tests.verification.bench.limits import redis_round_trip
+from tests.verification.bench.daemons import Daemon, Setting, running
+from tests.verification.bench.filling import forget_queue
 from tests.verification.bench.load import Load
 from tests.verification.bench.records import Records
 from tests.verification.bench.rows import OURS, Row
@@ -18,13 +21,18 @@ from tests.verification.bench.rows import OURS, Row
 ROUNDS, PAIRS = 5, 7
 
 
-class HashingRabbitmq(RabbitmqServer):
-    """A private RabbitMQ with the exchange that RabbitMQ alone needs for its groups."""
+@dataclass(frozen=True, slots=True)
+class Corner:
+    """Servers' corners of one run: where they are, and its folder, whose name its queue has."""
 
-    def prepare(self) -> None:
-        """Write the configuration, and enable the plugin."""
-        super().prepare()
-        self._path("enabled_plugins").write_text("[rabbitmq_consistent_hash_exchange].\n")
+    redis: str
+    rabbitmq: str
+    folder: Path
+
+    def daemon(self, load: Load, **facts: Any) -> AbstractAsyncContextManager[Daemon]:
+        """A running daemon; `facts` are of its `Setting`."""
+        setting = Setting(self.redis, self.rabbitmq, self.folder.name, **facts)
+        return running(setting, load, self.folder)
 
 
 class Bench:
@@ -62,7 +70,9 @@ class Bench:
         self.base = base
         self.problems: list[str] = []
         self._chosen = tuple(chosen)
-        self._rabbitmq = HashingRabbitmq(folder / "rabbitmq", scratch=folder)
+        self._rabbitmq = RabbitmqServer(
+            folder / "rabbitmq", scratch=folder, plugins=[HASH_EXCHANGE]
+        )
         self._parent = folder
 
     def pick(self, full: int, quick: int) -> int:
@@ -88,6 +98,14 @@ class Bench:
                 yield server, folder
 
     @asynccontextmanager
+    async def corner(self) -> AsyncIterator[Corner]:
+        """A fresh Redis, an empty folder and a queue for one run of daemons."""
+        rabbitmq = await self.rabbitmq()
+        async with self.redis() as (server, folder):
+            yield Corner(server.url, rabbitmq, folder)
+            await forget_queue(rabbitmq, folder.name)
+
+    @asynccontextmanager
     async def cluster(self, primaries: int) -> AsyncIterator[tuple[RedisCluster, Path]]:
         """The same of a cluster, of so many processes."""
         with self.folder() as folder:
@@ -102,11 +120,6 @@ class Bench:
     async def close(self) -> None:
         """Stop what `rabbitmq` started."""
         await self._rabbitmq.stop()
-
-    async def round_trip(self) -> float:
-        """Seconds of a bare round trip to Redis, now."""
-        async with self.redis() as (server, _):
-            return await redis_round_trip(server.port)
 
     def judge(
         self, row: Row, who: str, records: Records, load: Load, *, is_whole: bool = True

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import orjson
 
-from groupflow.servers.rabbitmq import RabbitmqServer
-from tests.verification.bench.peers.postgres import find_program
-from tests.verification.bench.peers.running import NODE, PeerFailed
+from groupflow.servers import MissingServer, RabbitmqServer
+from tests.databases import Postgres
+from tests.verification.bench.peers.running import NODE
 
 _PACKAGES = ("groupflow", "uvloop", "redis", "hiredis", "aio-pika", "aiormq", "procrastinate")
 
@@ -90,8 +90,8 @@ def _said(program: str, *arguments: str) -> str:
 
 def _postgres() -> str:
     try:
-        return _said(find_program("postgres"), "--version").partition(") ")[2].partition(" ")[0]
-    except PeerFailed:
+        return _said(Postgres.binary(), "--version").partition(") ")[2].partition(" ")[0]
+    except MissingServer:
         return ""
 
 

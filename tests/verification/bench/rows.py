@@ -7,6 +7,7 @@ from statistics import median
 from typing import Literal
 
 OURS = "groupflow"
+Unit = Literal["tasks/s", "msg/s", "ms", "%", "bytes", "calls/s", "µs", "rows/s", "queries"]
 MUCH_STOLEN = 0.05
 """Beyond this share of processor time that the host took, a round is marked as disturbed."""
 MINUTE = 60.0  # seconds within which all turns of a round have to come
@@ -95,7 +96,7 @@ class Row:
 
     key: str
     title: str
-    unit: Literal["tasks/s", "msg/s", "ms", "%", "bytes", "calls/s", "µs", "rows/s", "queries"]
+    unit: Unit
     goal: Goal | None = None
     beside: str = ""
     off: str = ""

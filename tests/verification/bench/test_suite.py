@@ -36,10 +36,6 @@ def _results(*pairs: tuple[float, float]) -> Results:
     return Results(Source(COMMIT, False), False, "now", {"Python": "3"}, 0.5, rows=[_row(*pairs)])
 
 
-def test_a_sound_run_is_clean() -> None:
-    assert Records(SOUND).check(LOAD).is_clean
-
-
 def test_what_is_broken_is_counted() -> None:
     for rows, word in (
         ([(2, 1, 5), *SOUND[:2], SOUND[3]], "out of order"),
@@ -48,26 +44,17 @@ def test_what_is_broken_is_counted() -> None:
         ([*SOUND, (3, 60, 70)], "run twice"),
     ):
         assert word in str(Records(rows).check(LOAD))
+    assert Records(SOUND).check(LOAD).is_clean
     assert Records(SOUND[:3]).check(LOAD, is_whole=False).is_clean
 
 
-def test_half_of_a_load_is_hot_and_the_rest_even() -> None:
-    groups = [group for _, group, _ in Load(100, 10, hot=0.5)]
+def test_a_load_is_as_it_says() -> None:
+    """Half of it is hot and the rest even; a body has its size and its number."""
+    load = [*Load(100, 10, hot=0.5)]
+    groups = [group for _, group, _ in load]
     assert groups.count(HOT) == 50
     assert {groups.count(n) for n in range(10)} == {5}
-
-
-def test_a_body_has_its_size_and_its_number() -> None:
-    for number, _, body in Load(20, 3, hot=0.5):
-        assert (len(body), number_in(body)) == (200, number)
-
-
-def test_records_come_back_as_written(tmp_path: Path) -> None:
-    recorder = Recorder()
-    for record in SOUND:
-        recorder.add(*record)
-    recorder.write(tmp_path / "r.records")
-    assert Records.read([tmp_path / "r.records"]).rows == SOUND
+    assert all((len(body), number_in(body)) == (200, number) for number, _, body in load)
 
 
 def test_a_ratio_is_of_each_round_and_none_is_left_out() -> None:
@@ -78,13 +65,7 @@ def test_a_ratio_is_of_each_round_and_none_is_left_out() -> None:
     assert row.ours == Span(90, 80, 100)
     assert row.disturbed == 2
     assert row.is_met
-
-
-def test_a_round_without_the_peer_has_no_ratio() -> None:
-    row = _row((100, 50))
-    row.rounds.append(Round({OURS: 400.0}))
-    assert row.ratio == Span(2.0, 2.0, 2.0)
-    row.rounds.pop(0)
+    row.rounds = [Round({OURS: 400.0})]  # without the peer
     assert row.ratio is None
     assert row.is_met is False
 
@@ -98,12 +79,14 @@ def test_a_fall_is_named_and_a_small_one_is_not() -> None:
     assert _results((75, 100)).fallen_below(_results((100, 100), (110, 100), (70, 100))) == []
 
 
-def test_results_come_back_as_written(tmp_path: Path) -> None:
+def test_what_is_written_comes_back_and_is_added_to(tmp_path: Path) -> None:
+    recorder = Recorder()
+    for record in SOUND:
+        recorder.add(*record)
+    recorder.write(tmp_path / "r.records")
+    assert Records.read([tmp_path / "r.records"]).rows == SOUND
     _results((100, 50), (90, 40)).write(tmp_path / "r.json")
     assert results.read(tmp_path / "r.json") == _results((100, 50), (90, 40))
-
-
-def test_a_row_measured_again_has_the_rounds_of_both() -> None:
     whole = _results((100, 50)).joined_to(_results((300, 100)))
     assert [each.figures[OURS] for each in whole.rows[0].rounds] == [300, 100]
 
@@ -125,12 +108,16 @@ def test_rows_of_two_commits_or_of_changed_files_make_no_table(tmp_path: Path) -
             mixed.joined_to(_results((1, 1)))
 
 
-def test_the_committed_table_is_of_one_file_of_one_commit() -> None:
+def test_the_committed_table_and_chart_are_of_one_file_of_one_commit() -> None:
     committed = results.read(COMMITTED)
     assert committed
     committed.refuse_unless_whole_cloth()
     assert tables.markdown(committed) in DOCUMENT.read_text()
     assert chart.svg(committed) == CHART.read_text()
+    root = ElementTree.fromstring(chart.svg(_results((100, 50))))
+    title = root.find("{http://www.w3.org/2000/svg}text")
+    assert title is not None
+    assert title.text == "drain <16>"
 
 
 async def test_sides_take_turns_and_who_is_first_goes_round(tmp_path: Path) -> None:
@@ -192,10 +179,3 @@ def test_the_table_goes_between_the_markers(tmp_path: Path) -> None:
     assert text.startswith("before\n")
     assert text.endswith("behind\n")
     assert "| drain <16> | 100 (90 to 110) tasks/s | GroupMQ 50 | 2.00 (1.80 to 2.20) | 3 |" in text
-
-
-def test_the_chart_is_well_formed() -> None:
-    root = ElementTree.fromstring(chart.svg(_results((100, 50))))
-    title = root.find("{http://www.w3.org/2000/svg}text")
-    assert title is not None
-    assert title.text == "drain <16>"

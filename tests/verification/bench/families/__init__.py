@@ -1,1 +1,1 @@
-"""The rows, a family a file: each has `run(bench)`, which measures its rows one after another."""
+"""The rows, families that are alike in one file: each has a function that measures its rows."""

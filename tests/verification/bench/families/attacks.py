@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -24,12 +23,11 @@ from groupflow.servers.ports import free_ports
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
 from tests.verification.bench.bench import Bench
-from tests.verification.bench.daemons import REPOSITORY, Setting, running
+from tests.verification.bench.daemons import REPOSITORY
 from tests.verification.bench.filling import (
     BATCH,
     NAMESPACE,
     arrivals_of,
-    forget_queue,
     store_client,
 )
 from tests.verification.bench.load import Load
@@ -68,24 +66,24 @@ async def _row(bench: Bench, kind: str) -> Row:
     key = f"attacks.{kind}"
     row = Row(key, f"under attack: {TITLES[kind]}", "tasks/s", Goal("≥ 90 % of without", 0.9), SINK)
     row.off = "a token; tasks written straight into Redis"
-    rabbitmq = await bench.rabbitmq()
-    async with bench.redis() as (server, folder), Redis.from_url(server.url) as redis:
-        await _fill_what_is_read(server.url)
-        setting = Setting(server.url, rabbitmq, folder.name)
-        setting = replace(setting, http=f'{setting.http}\ntoken = "a-token-of-the-bench"')
-        async with running(setting, load, folder) as daemon:
+    async with bench.corner() as corner, Redis.from_url(corner.redis) as redis:
+        await _fill_what_is_read(corner.redis)
+        http = 'listen = "127.0.0.1:0"\ntoken = "a-token-of-the-bench"'
+        async with (
+            corner.daemon(load, http=http) as daemon,
+            _feeding(corner.redis, load),
+            _sink(corner.folder) as inert,
+        ):
             page = await daemon.page()
-            async with _feeding(server.url, load), _sink(folder) as inert:
 
-                async def attacked(port: int, time: float) -> Turn:
-                    return Turn({key: await _rate(redis, folder, kind, port, time)})
+            async def attacked(port: int, time: float) -> Turn:
+                return Turn({key: await _rate(redis, corner.folder, kind, port, time)})
 
-                sides = {
-                    OURS: partial(attacked, page, seconds),
-                    SINK: partial(attacked, inert, min(seconds, SINK_SECONDS)),
-                }
-                await take_turns(bench, [row], sides)
-        await forget_queue(rabbitmq, folder.name)
+            sides = {
+                OURS: partial(attacked, page, seconds),
+                SINK: partial(attacked, inert, min(seconds, SINK_SECONDS)),
+            }
+            await take_turns(bench, [row], sides)
         records = Records.read([daemon.records])
         ended = sum(daemon.log.read_bytes().count(each) for each in ENDED)
     bench.check(key, records, load, is_whole=False)

@@ -12,8 +12,7 @@ from typing import Literal
 
 from groupflow.store.enqueue import Enqueuer
 from tests.verification.bench.bench import Bench
-from tests.verification.bench.daemons import Setting, running
-from tests.verification.bench.filling import arrival, fill_store, forget_queue, store_client
+from tests.verification.bench.filling import arrival, fill_store, store_client
 from tests.verification.bench.load import Load
 from tests.verification.bench.peers.running import run_groupmq
 from tests.verification.bench.records import Records
@@ -90,14 +89,13 @@ async def _waits(
     bench: Bench, load: Load, order: Literal["oldest", "fair"], count: int
 ) -> tuple[list[float], float]:
     """Milliseconds that each cold task waited, and the seconds that a handler took."""
-    async with bench.redis() as (server, folder):
-        await fill_store(server.url, load, order=order)
-        client = store_client(server.url, order)
-        enqueuer, added = Enqueuer(client), []
+    async with bench.corner() as corner:
+        await fill_store(corner.redis, load, order=order)
+        client = store_client(corner.redis, order)
+        enqueuer, added = Enqueuer(client), array("q")
+        few = Load(count, 1, handler_ms=HANDLER_MS)
         try:
-            rabbitmq = await bench.rabbitmq()
-            setting = Setting(server.url, rabbitmq, folder.name, grouped=WORKERS, order=order)
-            async with running(setting, Load(count, 1, handler_ms=HANDLER_MS), folder) as daemon:
+            async with corner.daemon(few, grouped=WORKERS, order=order) as daemon:
                 await daemon.page()
                 await asyncio.sleep(0.5)
                 for number in range(count):
@@ -108,15 +106,10 @@ async def _waits(
                 await asyncio.sleep(3 * load.groups / WORKERS * HANDLER_MS / 1000)
         finally:
             await client.close()
-        await forget_queue(rabbitmq, folder.name)
         records = Records.read([daemon.records])
     # The hot groups' work is more than the run had time for.
     bench.check(f"cold.{load.groups}", records.between(0, FIRST), load, is_whole=False)
-    starts = records.starts()
-    # One that never began within the run waited at least until its end.
-    end = records.rows[-1][2]
-    waits = [(starts.get(FIRST + n, end) - added[n]) / 1e6 for n in range(count)]
-    return waits, records.handler_seconds
+    return _waits_in(records, added), records.handler_seconds
 
 
 async def _groupmq(url: str, folder: Path, load: Load, count: int) -> list[float]:
@@ -126,11 +119,12 @@ async def _groupmq(url: str, folder: Path, load: Load, count: int) -> list[float
         "until": load.tasks + count + 1,
     }
     records = await run_groupmq(url, load, folder, workers=WORKERS, seconds=20.0, facts=facts)
-    return _waits_in(records, file, count)
-
-
-def _waits_in(records: Records, file: Path, count: int) -> list[float]:
     added = array("q")
     added.frombytes(file.read_bytes())
+    return _waits_in(records, added)
+
+
+def _waits_in(records: Records, added: array[int]) -> list[float]:
+    """One that never began within the run waited at least until its end."""
     starts, end = records.starts(), records.rows[-1][2]
-    return [(starts.get(FIRST + n, end) - added[n]) / 1e6 for n in range(count)]
+    return [(starts.get(FIRST + n, end) - at) / 1e6 for n, at in enumerate(added)]

@@ -12,9 +12,9 @@ from redis.asyncio import Redis
 
 from groupflow.store.keys import Keys, split_entry
 from tests.verification.bench.bench import Bench
-from tests.verification.bench.daemons import Daemon, RunFailed, Setting, running
+from tests.verification.bench.daemons import Daemon, RunFailed
 from tests.verification.bench.draining import WITHIN
-from tests.verification.bench.filling import NAMESPACE, fill_queue, forget_queue
+from tests.verification.bench.filling import NAMESPACE, fill_queue
 from tests.verification.bench.load import Load
 from tests.verification.bench.peers.running import run_python
 from tests.verification.bench.records import Records
@@ -64,18 +64,11 @@ async def _bare(bench: Bench, load: Load) -> float:
 
 async def _take_in(bench: Bench, load: Load) -> float:
     """Messages a second that come to lie in Redis, by the arrivals that Redis's clock gave them."""
-    rabbitmq = await bench.rabbitmq()
-    async with bench.redis() as (server, folder):
-        queue = folder.name
-        await fill_queue(rabbitmq, queue, load)
-        setting = Setting(server.url, rabbitmq, queue, only="intake", http=NO_PAGE)
-        async with (
-            Redis.from_url(server.url) as redis,
-            running(setting, load, folder) as daemon,
-        ):
+    async with bench.corner() as corner, Redis.from_url(corner.redis) as redis:
+        await fill_queue(corner.rabbitmq, corner.folder.name, load)
+        async with corner.daemon(load, only="intake", http=NO_PAGE) as daemon:
             await _until_queued(redis, load, daemon)
             arrivals = await _arrivals(redis, load)
-        await forget_queue(rabbitmq, queue)
     return (len(arrivals) - HEAD - 1) * 1e6 / (arrivals[-1] - arrivals[HEAD])
 
 
@@ -108,12 +101,8 @@ async def _arrivals(redis: Redis, load: Load) -> list[int]:
 
 async def _end_to_end(bench: Bench, load: Load) -> Records:
     """With a queue that is full when the daemon starts."""
-    rabbitmq = await bench.rabbitmq()
-    async with bench.redis() as (server, folder):
-        queue = folder.name
-        await fill_queue(rabbitmq, queue, load)
-        setting = Setting(server.url, rabbitmq, queue, http=NO_PAGE)
-        async with running(setting, load, folder) as daemon:
+    async with bench.corner() as corner:
+        await fill_queue(corner.rabbitmq, corner.folder.name, load)
+        async with corner.daemon(load, http=NO_PAGE) as daemon:
             await daemon.until(WITHIN)
-        await forget_queue(rabbitmq, queue)
         return Records.read([daemon.records])

@@ -17,13 +17,12 @@ from redis.asyncio import Redis
 
 from groupflow.broker.publisher import Outgoing, TermPublisher, publishing
 from tests.verification.bench.bench import Bench
-from tests.verification.bench.daemons import Daemon, Setting, running
-from tests.verification.bench.filling import forget_queue
+from tests.verification.bench.daemons import Daemon
 from tests.verification.bench.load import Load
 from tests.verification.bench.peers.running import begun, run_python
 from tests.verification.bench.records import Records
 from tests.verification.bench.rounds import Stopwatch, Turn, take_turns
-from tests.verification.bench.rows import OURS, Goal, Row
+from tests.verification.bench.rows import OURS, Goal, Row, Unit
 
 RATE = 300  # messages a second
 SECONDS, QUICK_SECONDS = 10, 4
@@ -98,17 +97,14 @@ def _waits(published: list[int], records: Records) -> list[float]:
 
 async def _through_ours(bench: Bench, load: Load) -> tuple[list[float], Records]:
     """Milliseconds that messages waited, and what was recorded."""
-    rabbitmq = await bench.rabbitmq()
-    async with bench.redis() as (server, folder):
-        setting = Setting(server.url, rabbitmq, folder.name)
+    async with bench.corner() as corner:
         async with (
-            publishing(rabbitmq, folder.name) as publisher,
-            running(setting, load, folder) as daemon,
+            publishing(corner.rabbitmq, corner.folder.name) as publisher,
+            corner.daemon(load) as daemon,
         ):
             await daemon.page()
             published = await _publish(publisher, load)
             await daemon.until(60.0)
-        await forget_queue(rabbitmq, folder.name)
         records = Records.read([daemon.records])
     return _waits(published, records), records
 
@@ -141,23 +137,29 @@ class _Idle:
 @asynccontextmanager
 async def _idle_daemon(bench: Bench, load: Load) -> AsyncIterator[_Idle]:
     """A daemon with servers' corners of its own that has had one message."""
-    rabbitmq = await bench.rabbitmq()
-    async with bench.redis() as (server, folder), Redis.from_url(server.url) as redis:
-        setting = Setting(server.url, rabbitmq, folder.name)
-        async with (
-            publishing(rabbitmq, folder.name) as publisher,
-            running(setting, load, folder) as daemon,
-        ):
-            await daemon.page()
-            await publisher.publish(Outgoing(load.body_of(0), "bench", "warm"))
-            yield _Idle(daemon, publisher, redis)
+    async with (
+        bench.corner() as corner,
+        Redis.from_url(corner.redis) as redis,
+        publishing(corner.rabbitmq, corner.folder.name) as publisher,
+        corner.daemon(load) as daemon,
+    ):
+        await daemon.page()
+        await publisher.publish(Outgoing(load.body_of(0), "bench", "warm"))
+        yield _Idle(daemon, publisher, redis)
 
 
 async def _idle(bench: Bench) -> list[Row]:
     """Daemons without work beside each other, then a first message for each: a round a daemon."""
     seconds = bench.pick(IDLE, QUICK_IDLE)
     load = Load(2, 2)
-    rows = _idle_rows(seconds)
+    what = f"idle for {seconds} s"
+    rows = [
+        _at_most("first", f"first message after {seconds} s of idleness", "ms", 5, "≤ 5 ms"),
+        _at_most(
+            "idle_cpu", f"{what}: share of a core, the page's process included", "%", 1, "≤ 1 %"
+        ),
+        _at_most("idle_calls", f"{what}: Redis calls", "calls/s", 5, "≤ 5 calls/s"),
+    ]
     watch, published = Stopwatch(), list[int]()
     async with AsyncExitStack() as stack:
         idle = [
@@ -184,32 +186,12 @@ async def _idle(bench: Bench) -> list[Row]:
     cores = [each / elapsed * 100 for each in used]
     rates = [each / elapsed for each in called]
     for row, figures in zip(rows, (waits, cores, rates), strict=True):
-        row.is_checked = False
         row.rounds = [watch.round({OURS: figure}) for figure in figures]
     return rows
 
 
-def _idle_rows(seconds: int) -> list[Row]:
-    return [
-        Row(
-            "latency.first",
-            f"first message after {seconds} s of idleness",
-            "ms",
-            Goal("≤ 5 ms", 5.0, least=False),
-        ),
-        Row(
-            "latency.idle_cpu",
-            f"idle for {seconds} s: share of a core, the page's process included",
-            "%",
-            Goal("≤ 1 %", 1.0, least=False),
-        ),
-        Row(
-            "latency.idle_calls",
-            f"idle for {seconds} s: Redis calls",
-            "calls/s",
-            Goal("≤ 5 calls/s", 5.0, least=False),
-        ),
-    ]
+def _at_most(name: str, title: str, unit: Unit, most: float, words: str) -> Row:
+    return Row(f"latency.{name}", title, unit, Goal(words, most, least=False), is_checked=False)
 
 
 async def _commands(idle: list[_Idle]) -> list[int]:

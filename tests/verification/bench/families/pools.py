@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from statistics import quantiles
 from time import monotonic
@@ -46,34 +47,46 @@ types = ["deliver"]
 """
 
 
+def _goal(words: str, at: float, *, least: bool = True) -> Goal:
+    return Goal(words, at, least, is_of_ratio=False)
+
+
 async def run(bench: Bench) -> AsyncIterator[Row]:
     """Measure the rows."""
-    if bench.wants("pools.work"):
-        goal = Goal("≥ 5,000", 5000.0, is_of_ratio=False)
-        rate = Row("pools.work.rate", "tasks, 50 workers by HTTP", "tasks/s", goal)
-        core = Row("pools.work.core", "the same, a second of its core", "tasks/s", goal)
-        goal = Goal("≤ 20 ms", 20.0, least=False, is_of_ratio=False)
-        claim = Row("pools.work.claim", f"claim at {PACED:,} tasks/s, p99", "ms", goal)
-        await take_turns(bench, [rate, core, claim], {OURS: lambda: _work(bench)})
-        for row in (rate, core, claim):
-            yield row
-    if bench.wants("pools.wait"):
-        goal = Goal("≤ 5 %", 5.0, least=False, is_of_ratio=False)
-        number = bench.pick(WAITING, QUICK_WAITING)
-        wait = Row("pools.wait", f"of a core, {number:,} workers that wait", "%", goal)
-        await take_turns(bench, [wait], {OURS: lambda: _wait(bench, number)})
-        yield wait
-    if bench.wants("pools.list"):
-        number = bench.pick(LINES, QUICK_LINES)
-        rows = Row("pools.list", f"a list of {number:,} lines", "rows/s")
-        await take_turns(bench, [rows], {OURS: lambda: _list(bench, number)}, rounds=1)
-        yield rows
+    waiting = bench.pick(WAITING, QUICK_WAITING)
+    lines = bench.pick(LINES, QUICK_LINES)
+    many, most = _goal("≥ 5,000", 5000.0), _goal("≤ 20 ms", 20.0, least=False)
+    few = _goal("≤ 5 %", 5.0, least=False)
+    table: list[tuple[str, Callable[[], Awaitable[Turn]], int | None, list[Row]]] = [
+        (
+            *("pools.work", partial(_work, bench), None),
+            [
+                Row("pools.work.rate", "tasks, 50 workers by HTTP", "tasks/s", many),
+                Row("pools.work.core", "the same, a second of its core", "tasks/s", many),
+                Row("pools.work.claim", f"claim at {PACED:,} tasks/s, p99", "ms", most),
+            ],
+        ),
+        (
+            *("pools.wait", partial(_wait, bench, waiting), None),
+            [Row("pools.wait", f"of a core, {waiting:,} workers that wait", "%", few)],
+        ),
+        (
+            *("pools.list", partial(_list, bench, lines), 1),
+            [Row("pools.list", f"a list of {lines:,} lines", "rows/s")],
+        ),
+    ]
+    for key, turn, rounds, rows in table:
+        if bench.wants(key):
+            await take_turns(bench, rows, {OURS: turn}, rounds=rounds)
+            for row in rows:
+                yield row
 
 
 async def _work(bench: Bench) -> Turn:
     tasks = bench.pick(TASKS, QUICK_TASKS)
     async with bench.redis() as (server, folder), _page(server.url, folder) as (port, pid):
-        await _fill(port, tasks + tasks // 4 + WORKERS * LIMIT)
+        lines = tasks + tasks // 4 + WORKERS * LIMIT
+        assert (await _ask(port, "PUT", "/tasks", _lines(lines)))["added"] == lines
         began, spent = monotonic(), cpu_of(pid)
         done = await _drain(port, tasks, [])
         seconds, core = monotonic() - began, cpu_of(pid) - spent
@@ -95,7 +108,7 @@ async def _wait(bench: Bench, number: int) -> Turn:
             asyncio.ensure_future(each.call("POST", f"/workers/w{n}/claims", packed))
             for n, each in enumerate(connections)
         ]
-        while await _known(port) < number:
+        while int((await _ask(port, "GET", ""))["known"]) < number:
             await asyncio.sleep(0.1)
         began, spent = monotonic(), cpu_of(pid)
         await asyncio.sleep(WATCHED)
@@ -112,15 +125,14 @@ async def _list(bench: Bench, number: int) -> Turn:
     """Half of it is sent first, and hung up on; then all of it; then once more, as it is."""
     async with bench.redis() as (server, folder), _page(server.url, folder) as (port, pid):
         before = _memory_of(pid)
-        half = await _Connection.open(port)
-        half.send("PUT", "/tasks", _lines(number), cut=number // 2)
-        half.close()
+        async with _connected(port) as half:
+            half.send("PUT", "/tasks", _lines(number), cut=number // 2)
         began = monotonic()
-        answer = await _put(port, _lines(number))
+        answer = await _ask(port, "PUT", "/tasks", _lines(number))
         seconds = monotonic() - began
         assert answer["added"] == number, answer
         began = monotonic()
-        answer = await _put(port, _lines(number))
+        answer = await _ask(port, "PUT", "/tasks", _lines(number))
         again = monotonic() - began
         assert answer["kept"] == number, answer
         memory = _memory_of(pid)
@@ -198,54 +210,42 @@ def _lines(number: int) -> bytes:
     return b"\n".join(orjson.dumps({"id": f"task-{n:07}", **row}) for n in range(number))
 
 
-async def _put(port: int, lines: bytes) -> Any:
+@asynccontextmanager
+async def _connected(port: int) -> AsyncIterator[_Connection]:
     connection = await _Connection.open(port)
     try:
-        return await connection.call("PUT", "/tasks", lines)
+        yield connection
     finally:
         connection.close()
 
 
-async def _fill(port: int, tasks: int) -> None:
-    answer = await _put(port, _lines(tasks))
-    assert answer["added"] == tasks
-
-
-async def _known(port: int) -> int:
-    """How many workers there are."""
-    connection = await _Connection.open(port)
-    try:
-        pool = await connection.call("GET", "", b"")
-        return int(pool["known"])
-    finally:
-        connection.close()
+async def _ask(port: int, method: str, path: str, body: bytes = b"") -> Any:
+    async with _connected(port) as connection:
+        return await connection.call(method, path, body)
 
 
 async def _drain(port: int, tasks: int, waits: list[float], pace: float = 0.0) -> int:
     """Work so many tasks off; seconds from claim to claim of a worker are `pace`, if given."""
     done = 0
 
-    async def work(name: str, first: float) -> None:
+    async def work(number: int) -> None:
         nonlocal done
-        connection = await _Connection.open(port)
-        due = monotonic() + first
-        while done < tasks:
-            await asyncio.sleep(max(0.0, due - monotonic()))
-            due += pace
-            began = monotonic()
-            given = await connection.call(
-                "POST", f"/workers/{name}/claims", b'{"limit":%d}' % LIMIT
-            )
-            waits.append(monotonic() - began)
-            said = [
-                {"id": task["id"], "fence": task["fence"], "outcome": "done"}
-                for task in given["tasks"]
-            ]
-            if not said:
-                break
-            await connection.call("POST", f"/workers/{name}/settlements", orjson.dumps(said))
-            done += len(said)
-        connection.close()
+        worker, due = f"/workers/w{number}", monotonic() + number * pace / WORKERS
+        async with _connected(port) as connection:
+            while done < tasks:
+                await asyncio.sleep(max(0.0, due - monotonic()))
+                due += pace
+                began = monotonic()
+                given = await connection.call("POST", f"{worker}/claims", b'{"limit":%d}' % LIMIT)
+                waits.append(monotonic() - began)
+                if not given["tasks"]:
+                    break
+                said = [
+                    {"id": task["id"], "fence": task["fence"], "outcome": "done"}
+                    for task in given["tasks"]
+                ]
+                await connection.call("POST", f"{worker}/settlements", orjson.dumps(said))
+                done += len(said)
 
-    await asyncio.gather(*(work(f"w{n}", n * pace / WORKERS) for n in range(WORKERS)))
+    await asyncio.gather(*map(work, range(WORKERS)))
     return done

@@ -10,8 +10,6 @@ from statistics import quantiles
 from time import monotonic_ns, time_ns
 
 from tests.verification.bench.bench import Bench
-from tests.verification.bench.daemons import Setting, running
-from tests.verification.bench.filling import forget_queue
 from tests.verification.bench.load import Load
 from tests.verification.bench.records import Records
 from tests.verification.bench.rounds import Turn, take_turns
@@ -46,14 +44,11 @@ async def _lateness(bench: Bench) -> Row:
 
 async def _waits(bench: Bench, ticks: int) -> list[float]:
     """Milliseconds from each tick's time to the start of its handler, but for the first ones."""
-    rabbitmq = await bench.rabbitmq()
     ahead = time_ns() - monotonic_ns()
-    async with bench.redis() as (server, folder):
-        setting = Setting(server.url, rabbitmq, folder.name, schedules=SCHEDULE)
-        async with running(setting, Load(WARM + ticks, 1), folder) as daemon:
+    async with bench.corner() as corner:
+        async with corner.daemon(Load(WARM + ticks, 1), schedules=SCHEDULE) as daemon:
             await daemon.page()
             await daemon.until(WARM + ticks * EVERY * 3 + 30.0, what="its ticks")
-        await forget_queue(rabbitmq, folder.name)
         starts = Records.read([daemon.records]).starts()
     dues = sorted(starts)[WARM:]
     return [(starts[due] + ahead - due * 10**8) / 1e6 for due in dues]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from groupflow.servers import MissingServer
+from tests.databases import Postgres
 from tests.verification.bench.daemons import REPOSITORY
 from tests.verification.bench.load import Load
 from tests.verification.bench.records import Records
@@ -76,6 +79,28 @@ async def run_peer(
         words = said.decode(errors="replace").strip()[-1000:] or "(nothing)"
         raise PeerFailed(f"{command[-1]} ended with {process.returncode} and said: {words}")
     return _read(records, load.tasks)
+
+
+@asynccontextmanager
+async def private_postgres(kind: type[Postgres] = Postgres) -> AsyncIterator[Postgres]:
+    """A PostgreSQL that is gone afterwards.
+
+    Commits wait for no fsync, so that a power cut may lose as much as with the `everysec` of the
+    Redis that it is compared with.
+
+    Raises:
+        PeerFailed: it is not installed, or refuses root where its user is missing.
+    """
+    try:
+        kind.binary()
+        server = kind()
+    except (KeyError, MissingServer) as error:
+        raise PeerFailed(f"PostgreSQL: {error}") from None
+    try:
+        async with server:
+            yield server
+    finally:
+        server.remove()
 
 
 def begun(folder: Path) -> bool:

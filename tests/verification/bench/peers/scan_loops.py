@@ -1,7 +1,7 @@
 """Loops that scan a table of orders, as one machine runs them: the source's, and SKIP LOCKED's.
 
-`python -m tests.verification.bench.peers.scan_loops KIND URL REDIS SHARDS LOOPS READY`:
-works until it is killed, and makes the file READY once it works.
+`python -m tests.verification.bench.peers.scan_loops KIND URL REDIS SHARDS LOOPS`: works until it is
+killed, and puts a row into the table `at_work` once it works.
 
 The source's: `token = INCR mod N`, a lock a token with an expiry, a page of the token's open rows,
 each done and marked, the token freed; if it is taken, the next one; if all are, 8 s of sleep.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
 from typing import Any
 
 from redis.asyncio import Redis
@@ -65,11 +64,12 @@ async def run(kind: str, url: str, redis_url: str, shards: int, loops: int) -> N
     """Run some loops side by side for ever."""
     engine = create_async_engine(url, pool_size=loops)
     redis = Redis.from_url(redis_url)
+    async with engine.begin() as connection:
+        await connection.execute(text("INSERT INTO at_work VALUES (1)"))
     loop = {"source": source_loop, "locked": skip_locked_loop}[kind]
     await asyncio.gather(*(loop(engine, redis, shards) for _ in range(loops)))
 
 
 if __name__ == "__main__":
-    _, kind, url, redis_url, shards, loops, ready = sys.argv
-    Path(ready).touch()
+    _, kind, url, redis_url, shards, loops = sys.argv
     asyncio.run(run(kind, url, redis_url, int(shards), int(loops)))
