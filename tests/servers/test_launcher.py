@@ -83,63 +83,46 @@ async def _get(url: str, key: str) -> bytes | None:
 
 
 @STORES
-async def test_a_restart_keeps_port_and_data(make: type[RedisServer], tmp_path: Path) -> None:
-    async with make(tmp_path) as store:
-        before = (store.port, store.url)
-        first_pid = store.pid
-        await _set(store.url, "key", "kept")
-        await store.restart()
-        assert (store.port, store.url) == before
-        assert store.pid != first_pid
-        assert await _get(store.url, "key") == b"kept"
-
-
-@STORES
-async def test_a_kill_loses_nothing_that_was_answered(
+async def test_it_is_as_groupflow_needs_it_and_keeps_what_was_answered(
     make: type[RedisServer], tmp_path: Path
 ) -> None:
-    async with make(tmp_path) as store:
+    """Its port too; through a restart, a kill, and where it died by itself."""
+    wanted = {"appendonly": "yes", "appendfsync": "everysec", "save": ""}
+    wanted |= {"maxmemory-policy": "noeviction", "bind": "127.0.0.1", "maxmemory": f"{64 * 2**20}"}
+    async with make(tmp_path, extra=["--maxmemory", "64mb"]) as store:
+        async with redis.asyncio.from_url(store.url, decode_responses=True) as client:
+            for name, value in wanted.items():
+                assert await client.config_get(name) == {name: value}
+        before, pid = (store.port, store.url), store.pid
         await _set(store.url, "key", "kept")
+        await store.restart()
+        assert store.pid != pid
+        assert await _get(store.url, "key") == b"kept"
+        await _set(store.url, "key", "killed")
         await store.kill()
         assert not _listening(store.port)
         await store.start()
-        assert await _get(store.url, "key") == b"kept"
+        assert await _get(store.url, "key") == b"killed"
+        os.kill(store.pid, signal.SIGKILL)
+        await _until(lambda: not store.running)
+        await store.start()
+        assert (store.port, store.url) == before
+        assert await _get(store.url, "key") == b"killed"
 
 
-@STORES
-async def test_it_is_set_up_as_groupflow_needs_it(make: type[RedisServer], tmp_path: Path) -> None:
-    async with (
-        make(tmp_path, extra=["--maxmemory", "64mb"]) as store,
-        redis.asyncio.from_url(store.url, decode_responses=True) as client,
-    ):
-        for name, value in {
-            "appendonly": "yes",
-            "appendfsync": "everysec",
-            "save": "",
-            "maxmemory-policy": "noeviction",
-            "bind": "127.0.0.1",
-            "maxmemory": str(64 * 1024 * 1024),
-        }.items():
-            assert await client.config_get(name) == {name: value}
-
-
-async def test_a_paused_server_is_silent_until_resumed(tmp_path: Path) -> None:
-    async with RedisServer(tmp_path) as store:
-        reader, writer = await asyncio.open_connection("127.0.0.1", store.port)
-        await store.pause()
-        writer.write(b"PING\r\n")
-        answer = asyncio.create_task(reader.readline())
-        done, _ = await asyncio.wait([answer], timeout=0.3)
-        assert not done
-        await store.resume()
-        assert await answer == b"+PONG\r\n"
-        writer.close()
-        await writer.wait_closed()
-
-
-async def test_a_paused_server_can_be_stopped(tmp_path: Path) -> None:
+async def test_a_paused_server_is_silent_until_resumed_or_stopped(tmp_path: Path) -> None:
     store = RedisServer(tmp_path)
     await store.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", store.port)
+    await store.pause()
+    writer.write(b"PING\r\n")
+    answer = asyncio.create_task(reader.readline())
+    done, _ = await asyncio.wait([answer], timeout=0.3)
+    assert not done
+    await store.resume()
+    assert await answer == b"+PONG\r\n"
+    writer.close()
+    await writer.wait_closed()
     await store.pause()
     async with asyncio.timeout(deadline()):
         await store.stop()
@@ -157,25 +140,6 @@ async def test_start_and_stop_may_be_repeated(tmp_path: Path) -> None:
     await store.stop()
     with pytest.raises(RuntimeError, match="not running"):
         _ = store.pid
-
-
-async def test_a_server_that_died_by_itself_can_be_started_again(tmp_path: Path) -> None:
-    async with RedisServer(tmp_path) as store:
-        url = store.url
-        os.kill(store.pid, signal.SIGKILL)
-        await _until(lambda: not store.running)
-        await store.start()
-        assert store.url == url
-        await _set(url, "key", "value")
-
-
-async def test_several_run_at_once(tmp_path: Path) -> None:
-    stores = [RedisServer(tmp_path / str(number)) for number in range(4)]
-    await asyncio.gather(*(store.start() for store in stores))
-    try:
-        assert len({store.port for store in stores}) == 4
-    finally:
-        await asyncio.gather(*(store.stop() for store in stores))
 
 
 def test_a_server_may_be_used_from_one_loop_after_another(tmp_path: Path) -> None:

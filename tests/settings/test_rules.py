@@ -1,4 +1,4 @@
-"""`debounce` in a rule: what goes with it, what doesn't, and what it comes to."""
+"""`run`, `batch` and `debounce` in a rule: what goes with them, and what they come to."""
 
 from __future__ import annotations
 
@@ -33,11 +33,27 @@ def rule(**facts: Any) -> GroupRule:
         ({"debounce": 1e-7}, "a millisecond at least"),
         ({"debounce": 5, "run": 2}, "Leave out run, or debounce"),
         ({"debounce": 5, "batch": 2}, "Leave out batch, or debounce"),
+        ({"run": 2, "concurrency": 2}, "Leave out run"),
+        ({"run": 2, "rate": "10/s"}, "Leave out run"),
+        *(({"run": run}, "run") for run in (0, -1, 501, 1.5, "many")),
+        ({"batch": 2, "concurrency": 2}, "Leave out"),
+        ({"batch": 2, "rate": "1/s"}, "Leave out"),
+        ({"batch": 2, "run": 2}, "Leave out"),
+        ({"batch_wait": 2.0}, "give the batch that is waited for"),
     ],
 )
 def test_what_contradicts_is_refused(facts: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         rule(**facts)
+
+
+def test_what_goes_together_is_taken() -> None:
+    rule(run=1, concurrency=2)
+    rule(run=1, rate="10/s")
+    assert rule(batch=2).policy().batch == 2
+    assert rule(batch=9).limit().is_none
+    limit = rule(batch=9, batch_wait=2.0).limit()
+    assert (limit.batch, limit.batch_wait, limit.is_serial, limit.is_none) == (9, 2.0, True, False)
 
 
 def test_a_burst_goes_on_ten_times_as_long() -> None:
