@@ -33,7 +33,7 @@ def settle(id_: str, fence: int, at: float, how: str = "accepted") -> Event:
 
 
 def of(*runs: Event, **facts: Any) -> History:
-    whole = {"states": GOOD, "totals": TOTALS, "with_faults": False} | facts
+    whole: dict[str, Any] = {"states": GOOD, "totals": TOTALS, "with_faults": False} | facts
     return History([*PUBLISHED.values(), *runs], **whole)
 
 
