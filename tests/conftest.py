@@ -43,8 +43,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Measure how long files take, where all of a run's reports come together."""
-    if not hasattr(config, "workerinput") and config.cache is not None:
-        config.pluginmanager.register(_Seconds(config.cache))
+    cache = getattr(config, "cache", None)  # none under `-p no:cacheprovider`
+    if cache is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Seconds(cache))
 
 
 class _Seconds:
@@ -70,12 +71,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         slow = [item for item in items if _is_slow(item)]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
-    if hasattr(config, "workerinput") and config.cache is not None:
+    cache = getattr(config, "cache", None)
+    if cache is not None and hasattr(config, "workerinput"):
         given = dict[str, float]()
         for item in items:
             file = item.location[0]
             given[file] = max(given.get(file, 0.0), _time_limit(item))
-        seconds = given | config.cache.get(_SECONDS, {})
+        seconds = given | cache.get(_SECONDS, {})
         items.sort(key=lambda item: -seconds[item.location[0]])
 
 
