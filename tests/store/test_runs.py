@@ -1,242 +1,405 @@
-"""Runs: their tasks are settled in order, behind their ends, and nobody else has them."""
+"""Runs and hops: a slot goes on in its group, in order, where it is nobody else's turn."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from typing import Any
 
 import pytest
 
-from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.tasks import Tasks
-from groupflow.store.given import Claim
-from groupflow.store.settlements import Complete, Proceed, Release, Retry, Settlement
-from tests.store.bench import Bench, Daemon, arrival, bury, ids
-from tests.store.task_state import redrive
+from groupflow.core.limits import Limits, TenantLimit
+from groupflow.flow.run import GroupRun
+from groupflow.store import given
+from groupflow.store.envelope import Envelope
+from groupflow.store.given import NO_REST, Claim, Rest
+from groupflow.store.settlements import Complete, Proceed, Release, Retry
+from tests.store.bench import Bench, Daemon, arrival, ids
+from tests.store.story import play, stories
+from tests.store.words import of
+
+HOPS = {
+    "a pause of another group stops none": "take a0 a1 | claim a0 | pause b | hop a0 a1",
+    "an older group goes first": "take a0 a1 | claim a0 | take b2 | hop a0 -",
+    "its own next one may be younger": "take a0 a1 | claim a0 | take a2 | hop a0 a1",
+    "a stale fence hops nowhere": "take a0 a1 | claim a0 | crash | hop a0 -",
+    "what was hopped from is a duplicate": """
+        take a0 a1 | claim a0 | hop a0 a1 | count done=1 | duplicates a0
+    """,
+}
+OTHERS_FIRST = {
+    "its own group is paused": "pause a",
+    "all is paused": "pause all",
+    "nothing is left": "drop a2 | drop a3",
+    "the lease is over": "expire",
+    "a task in quarantine goes first": "take z0 | d2: claim z0 | d2: leave",
+    "an older one was put in front": "redrive a0",
+}
+HOPS |= {
+    f"not where {why}": f"take a0 a1 a2 a3 | claim a0 | bury a0 | claim a1 | {what} | hop a1 -"
+    for why, what in OTHERS_FIRST.items()
+}
+RUNS = {
+    "it is settled piece by piece": """
+        claim a0>a1>a2>a3 | count running_grouped=1 queued_grouped=4 | tell a0 a1 > a2
+        lane a3 a4 | count done=2 running_grouped=1 | sound | tell a2 a3 > | count done=4
+        gone runs | claim a4
+    """,
+    "it may end before its last task": """
+        claim a0>a1>a2>a3 | tell a0 a1 > | gone runs | drain a2 a3 a4
+    """,
+    "what was told before is told again with the rest": """
+        claim a0>a1>a2>a3 | tell a0 > a1 | tell a0 a1 a2 > a3 | count done=3 | tell a0 a1 a2 > a3
+        count done=3 | tell a0 a1 a2 a3 > | unchanged tell a0 a1 a2 a3 > | count done=4
+    """,
+    "a failure is settled before anything else begins": """
+        claim a0>a1>a2>a3 | tell a0 > a1 | retry a1 | lane a1 a2 a3 a4 | none | gone runs
+    """,
+    "what is cut off goes back to its place": """
+        claim a0>a1>a2>a3 | tell a0 a1 > a2 | release a2 | lane a2 a3 a4 | drain a2 a3 a4
+    """,
+    "a crash puts all back that is not settled": """
+        claim a0>a1>a2>a3 | d2: runs 4 | lose d1 a0 | lane a0 a1 a2 a3 a4 | gone runs
+        d2: claim a0*1
+    """,
+    "a crash puts all back behind what is settled": """
+        claim a0>a1>a2>a3 | tell a0 a1 > a2 | d2: runs 4 | lose d1 a2 | lane a2 a3 a4 | gone runs
+        d2: claim a2*1
+    """,
+    "a zombie settles nothing of it": """
+        claim a0>a1>a2>a3 | crash | refused unchanged tell a0 a1 > a2
+        refused unchanged tell a0 a1 a2 a3 > | drain a0 a1 a2 a3 a4
+    """,
+    "its tasks are not dropped": """
+        claim a0>a1>a2>a3 | drop a0 running | drop a1 running | drop a3 running | drop a4
+        tell a0 a1 a2 a3 > | count done=4
+    """,
+    "an older task waits for its end": """
+        runs 1 | claim a0 | bury a0 | runs 3 | claim a1>a2>a3
+        redrive a0 | tell a1 > a2 ends | lane a0 a3 a4 | tell a2 > | drain a0 a3 a4
+    """,
+    "a pause of its group ends it": """
+        claim a0>a1>a2>a3 | pause a | tell a0 > a1 ends | tell a1 > | none
+    """,
+    "a pause of everything ends it": """
+        claim a0>a1>a2>a3 | pause all | tell a0 > a1 ends | tell a1 > | none
+    """,
+    "what has more known of it ends it": "take a5+1 a6 | runs 9 | claim a0>a1>a2>a3>a4",
+    "another rule has none": "runs 4 other | claim a0 | gone runs",
+    "a run of one is none": "runs 1 | claim a0 | gone runs",
+}
+REACH = {
+    "it has what stands behind it": """
+        claim a0>a1>a2>a3 | tell a0 a1 > a2 +3 a4 a5 a6 | lane a3 a4 a5 a6 a7 a8 a9
+        count running_grouped=1 queued_grouped=7 | sound | tell a2 a3 a4 a5 > a6 +2 a7 a8 | sound
+        tell a6 a7 a8 > | count done=9 | drain a9
+    """,
+    "at its last task too": "claim a0>a1>a2>a3 | tell a0 a1 a2 > a3 +4 a4 a5 a6 a7",
+    "none is asked for": "claim a0>a1>a2>a3 | tell a0 a1 > a2 | drop a4",
+    "a group that is ready waits": "claim a0>a1>a2>a3 | take b0 | tell a0 a1 > a2 +4",
+    "something is paused": "claim a0>a1>a2>a3 | pause b | tell a0 a1 > a2 +4",
+    "a task is in quarantine": """
+        claim a0>a1>a2>a3 | take b0 | d2: claim b0 | d2: leave | tell a0 a1 > a2 +4
+    """,
+    "its group is paused": "claim a0>a1>a2>a3 | pause a | tell a0 a1 > a2 +4 ends",
+    "all is paused": "claim a0>a1>a2>a3 | pause all | tell a0 a1 > a2 +4 ends",
+    "it is lost": "claim a0>a1>a2>a3 | crash | refused unchanged tell a0 > a1 +2",
+    "nobody drops what it reaches": """
+        claim a0>a1>a2>a3 | tell a0 a1 > a2 +2 a4 a5 | drop a4 running | drop a5 running | drop a6
+    """,
+    "a crash takes nothing along": """
+        claim a0>a1>a2>a3 | tell a0 a1 > a2 +4 a4 a5 a6 a7 | lose
+        d2: drain a2 a3 a4 a5 a6 a7 a8 a9
+    """,
+    "a failure ends it": """
+        claim a0>a1>a2>a3 | tell a0 a1 > a2 +4 a4 a5 a6 a7 | tell a2 a3 a4 > a5 | retry a5
+        gone runs | lane a5 a6 a7 a8 a9
+    """,
+}
 
 
-async def _run(bench: Bench, number: int = 5, run: int = 4) -> tuple[Daemon, list[Claim]]:
-    """A daemon, and the claims of a run: `run` of so many tasks of one group."""
-    await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(number)))
-    daemon = await bench.daemon()
-    daemon.claims("grouped").adopt({"rule": run})
+@stories(
+    HOPS
+    | {name: f"take a0 a1 a2 a3 a4 | runs 4 | {story}" for name, story in RUNS.items()}
+    | {
+        f"reach: {name}": f"take a0 a1 a2 a3 a4 a5 a6 a7 a8 a9 | runs 4 | {story}"
+        for name, story in REACH.items()
+    }
+)
+async def test_a_slot_goes_on(shop: Bench, story: str) -> None:
+    await play(shop, story)
+
+
+async def run_of(shop: Bench, number: int = 5) -> tuple[Daemon, list[Claim]]:
+    """A daemon, and a run of four of so many tasks."""
+    await shop.enqueue(*(arrival(f"a{n}", "a") for n in range(number)))
+    daemon = await shop.daemon()
+    daemon.claims("grouped").adopt({"rule": 4})
     claim = await daemon.claim_one()
     return daemon, [claim, *claim.run]
 
 
-def _proceed(done: Sequence[Claim], following: Claim | None = None) -> Proceed:
+def proceed(done: list[Claim], following: Claim | None = None) -> Proceed:
     return Proceed([Complete(each) for each in done], following)
 
 
-async def _tell(daemon: Daemon, *settlements: Settlement) -> list[Settlement]:
-    return (await daemon.exchange("grouped", settlements, []))[0]
+# Hops
+
+
+async def test_a_hop_is_a_new_claim_under_the_same_lock(bench: Bench) -> None:
+    """With a new fence; a lost reply costs nothing, and an exchange says the same."""
+    await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(3)))
+    daemon = await bench.daemon()
+    claim = await daemon.claim_one()
+    first = await daemon.hop(claim)
+    assert first is not None
+    assert (first.task.id, first.task.body, first.task.group) == ("a1", b'{"id":"a1"}', "a")
+    assert first.fence > claim.fence
+    assert bench.raw.get(bench.keys("lock", "a")) == f"{first.fence:016d} d1 w1".encode()
+    before = bench.dump()
+    assert await daemon.hop(claim, is_first=False) is None
+    refused, claims = await daemon.exchange("grouped", [Complete(claim)], ["w1"])
+    assert (refused, ids(claims), claims[0].fence) == ([], ["a1"], first.fence)
+    assert bench.dump() == before
+    second = await daemon.hop(first)
+    assert second is not None
+    await daemon.complete(second)
+    assert bench.judge_drained() == []
+
+
+@pytest.mark.parametrize("what", ["a recovery", "another process", "a body that is gone"])
+async def test_what_lets_no_slot_hop(shop: Bench, what: str) -> None:
+    told = await play(shop, "take a0 a1 a2 | claim a0")
+    name = shop.keys("daemon", "d1")
+    match what:
+        case "a recovery":
+            shop.raw.set(shop.keys("recovering"), shop.server_time() * 2)
+        case "another process":  # though its slot still says what it said
+            shop.raw.hset(name, "process", "9" * len(shop.raw.hget(name, "process") or ""))
+        case _:
+            shop.raw.hdel(shop.keys("tasks"), "a1")
+    await told.go_on("hop a0 -")
+    if what == "a body that is gone":
+        await told.go_on("swap a0 | claim a2")
+
+
+# Runs
 
 
 async def test_a_claim_gives_a_run(shop: Bench) -> None:
-    """In order, each under a higher fence; only the first counts as running."""
-    _, run = await _run(shop)
-    assert ids(run) == ["a0", "a1", "a2", "a3"]
+    """Each under a higher fence, by which a server is known that has lost what was told."""
+    daemon, run = await run_of(shop)
     fences = [claim.fence for claim in run]
-    assert fences == sorted(set(fences))
-    assert [claim.task.fence for claim in run] == fences
+    assert fences == [claim.task.fence for claim in run] == [fences[0] + n for n in range(4)]
     assert {claim.slot for claim in run} == {"w1"}
-    assert (shop.count("running_grouped"), shop.count("queued_grouped")) == (1, 4)
-    assert shop.audit() == []
-
-
-@pytest.mark.parametrize("rules", [{}, {"rule": 1}, {"other": 4}])
-async def test_a_rule_without_a_run_has_none(shop: Bench, rules: dict[str, int]) -> None:
-    await shop.enqueue(arrival("a0", "a"), arrival("a1", "a"))
-    daemon = await shop.daemon()
-    daemon.claims("grouped").adopt(rules)
-    assert not (await daemon.claim_one()).run
-    assert not shop.raw.exists(shop.keys("runs"))
-
-
-async def test_a_run_is_settled_piece_by_piece(shop: Bench) -> None:
-    daemon, run = await _run(shop)
-    assert await _tell(daemon, _proceed(run[:2], run[2])) == []
-    assert shop.lane("a") == ["a3", "a4"]
-    assert shop.raw.get(shop.keys("lock", "a")) == f"{run[2].fence:016d} d1 w1".encode()
-    assert (shop.count("done"), shop.count("running_grouped")) == (2, 1)
-    assert shop.audit() == []
-    assert await _tell(daemon, _proceed(run[2:])) == []
-    assert shop.count("done") == 4
-    assert ids(await daemon.claim("grouped", "w2")) == ["a4"]
-    assert shop.audit() == []
-
-
-async def test_a_run_is_told_as_a_whole_at_its_end(shop: Bench) -> None:
-    daemon, run = await _run(shop, number=4)
-    assert await _tell(daemon, _proceed(run)) == []
-    assert not shop.raw.exists(shop.keys("runs"))
-    assert (await daemon.work_off()) == []
-    assert shop.audit() == []
+    assert run[0].last_fence == daemon.session.seen.fence == fences[-1]
+    await daemon.exchange("grouped", [proceed(run[:2], run[2])], [])
+    assert shop.raw.get(shop.keys("lock", "a")) == f"{fences[2]:016d} d1 w1".encode()
+    assert daemon.session.seen.fence > fences[-1]
+    assert int(shop.raw.get(shop.keys("fence")) or 0) == daemon.session.seen.fence
 
 
 @pytest.mark.parametrize("how", ["release", "retry"])
 async def test_an_end_by_something_else_is_answered_again_as_it_was(shop: Bench, how: str) -> None:
     """It was said of a run that it goes on, and behind that how its next task ended."""
-    daemon, run = await _run(shop)
+    daemon, run = await run_of(shop)
     end = Release(run[1]) if how == "release" else Retry(run[1], 60.0, [])
-    told = [_proceed(run[:1], run[1]), end]
     for _ in range(2):
-        assert await _tell(daemon, *told) == []
+        assert await daemon.exchange("grouped", [proceed(run[:1], run[1]), end], []) == ([], [])
     before = shop.dump()
     reaches = Proceed([Complete(run[0])], run[1], more=4, behind=2, last=run[3].entry)
-    assert await _tell(daemon, reaches) == []
+    assert await daemon.exchange("grouped", [reaches], []) == ([], [])
     assert shop.dump() == before, "a call that comes late lets an ended run reach nowhere"
-    stale = _proceed(run[1:2], run[2])
-    assert await _tell(daemon, stale) == [stale]
-    assert shop.audit() == []
-    shop.events.clear()  # retries are the model's business
+    stale = proceed(run[1:2], run[2])
+    assert await daemon.exchange("grouped", [stale], []) == ([stale], [])
 
 
-async def test_what_was_told_before_is_told_again_with_the_rest(shop: Bench) -> None:
-    """The reply was lost, and more has ended since."""
-    daemon, run = await _run(shop)
-    assert await _tell(daemon, _proceed(run[:1], run[1])) == []
-    assert await _tell(daemon, _proceed(run[:3], run[3])) == []
-    assert shop.count("done") == 3
-    before = shop.dump()
-    assert await _tell(daemon, _proceed(run[:3], run[3])) == []
+async def test_what_is_told_again_takes_a_fence_and_nothing_else(shop: Bench) -> None:
+    daemon, run = await run_of(shop)
+    told = [proceed(run[:3], run[3])]
+    assert await daemon.exchange("grouped", told, []) == ([], [])
+    before, fence = shop.dump(), shop.keys("fence").encode()
+    assert await daemon.exchange("grouped", told, []) == ([], [])
     after = shop.dump()
-    fence = shop.keys("fence").encode()
     assert before.pop(fence) != after.pop(fence)
     assert before == after
-    assert await _tell(daemon, _proceed(run)) == []
-    before = shop.dump()
-    assert await _tell(daemon, _proceed(run)) == []
-    assert shop.dump() == before
-    assert shop.audit() == []
 
 
 async def test_an_end_is_told_again_behind_the_slots_next_claim(shop: Bench) -> None:
-    daemon, run = await _run(shop, number=6)
-    first = await daemon.exchange("grouped", [_proceed(run)], ["w1"])
-    again = await daemon.exchange("grouped", [_proceed(run)], ["w1"])
+    daemon, run = await run_of(shop, number=6)
+    first = await daemon.exchange("grouped", [proceed(run)], ["w1"])
+    again = await daemon.exchange("grouped", [proceed(run)], ["w1"])
     assert first[0] == again[0] == []
     assert ids(first[1]) == ids(again[1]) == ["a4"]
     assert shop.count("done") == 4
-    assert shop.audit() == []
-
-
-async def test_a_failure_is_settled_before_anything_else_begins(shop: Bench) -> None:
-    """Those before it are done, those behind it wait at their places, and the group holds."""
-    daemon, run = await _run(shop)
-    retry = Retry(run[1], after=3600.0, errors=[])
-    assert await _tell(daemon, _proceed(run[:1], run[1]), retry) == []
-    assert shop.lane("a") == ["a1", "a2", "a3", "a4"]
-    assert await daemon.claim("grouped", "w2") == []
-    assert not shop.raw.exists(shop.keys("runs"))
-    assert shop.audit() == []
-
-
-async def test_what_is_cut_off_goes_back_to_its_place(shop: Bench) -> None:
-    daemon, run = await _run(shop)
-    assert await _tell(daemon, _proceed(run[:2], run[2]), Release(run[2])) == []
-    assert shop.lane("a") == ["a2", "a3", "a4"]
-    assert await daemon.work_off() == ["a2", "a3", "a4"]
-    assert shop.audit() == []
-
-
-async def test_a_run_may_end_before_its_last_task(shop: Bench) -> None:
-    daemon, run = await _run(shop)
-    assert await _tell(daemon, _proceed(run[:2])) == []
-    assert await daemon.work_off() == ["a2", "a3", "a4"]
-    assert not shop.raw.exists(shop.keys("runs"))
-    assert shop.audit() == []
-
-
-@pytest.mark.parametrize("told", [0, 2])
-async def test_a_crash_puts_all_back_that_is_not_settled(shop: Bench, told: int) -> None:
-    """In order; the first of them is one crash richer, and a quarantined task: it comes alone."""
-    daemon, run = await _run(shop)
-    if told:
-        assert await _tell(daemon, _proceed(run[:told], run[told])) == []
-    other = await shop.daemon("d2")
-    other.claims("grouped").adopt({"rule": 4})
-    shop.expire("d1")
-    await other.sessions.reap()
-    assert shop.lane("a") == [f"a{n}" for n in range(told, 5)]
-    assert not shop.raw.exists(shop.keys("runs"))
-    claim = await other.claim_one()
-    assert (claim.task.id, claim.task.crashes, len(claim.run)) == (f"a{told}", 1, 0)
-    assert shop.audit() == []
-
-
-async def test_a_zombie_settles_nothing_of_its_run(shop: Bench) -> None:
-    daemon, run = await _run(shop)
-    await daemon.register()
-    before = shop.dump()
-    for late in (_proceed(run[:2], run[2]), _proceed(run)):
-        assert await _tell(daemon, late) == [late]
-    assert shop.dump() == before
-    assert await daemon.work_off() == [f"a{n}" for n in range(5)]
-
-
-async def test_a_task_of_a_run_is_not_dropped(shop: Bench) -> None:
-    """It may have begun. What is behind the run may be."""
-    daemon, run = await _run(shop)
-    waiting = Tasks(shop.namespace)
-    assert [await waiting.drop(f"a{n}") for n in range(5)] == ["running"] * 4 + [None]
-    assert await _tell(daemon, _proceed(run)) == []
-    assert shop.count("done") == 4
-    assert shop.audit() == []
-
-
-async def test_an_older_task_waits_for_the_end_of_the_run(shop: Bench) -> None:
-    """It is redriven while the run goes on: the run is told to end, and it goes next."""
-    await shop.enqueue(*(arrival(f"a{n}", "a") for n in range(6)))
-    daemon = await shop.daemon()
-    await daemon.settle(bury(await daemon.claim_one()))
-    claims = daemon.claims("grouped")
-    claims.adopt({"rule": 4})
-    claim = await daemon.claim_one()
-    run = [claim, *claim.run]
-    await redrive(shop, "a0")
-    answer = await claims.exchange([_proceed(run[:1], run[1])], [])
-    assert answer.refused == []
-    assert answer.ending == {"w1"}
-    assert shop.lane("a") == ["a0", "a3", "a4", "a5"]
-    assert await _tell(daemon, _proceed(run[1:2])) == []
-    assert await daemon.work_off() == ["a0", "a3", "a4", "a5"]
-    assert shop.audit() == []
-
-
-@pytest.mark.parametrize("group", ["a", ALL])
-async def test_a_paused_group_has_its_run_end(shop: Bench, group: str) -> None:
-    daemon, run = await _run(shop)
-    await Groups(shop.namespace).pause(group, "me")
-    answer = await daemon.claims("grouped").exchange([_proceed(run[:1], run[1])], [])
-    assert answer.refused == []
-    assert answer.ending == {"w1"}
-    assert await _tell(daemon, _proceed(run[1:2])) == []
-    assert await daemon.claim("grouped", "w2") == []
-    assert shop.audit() == []
 
 
 async def test_a_claim_told_again_has_no_run(shop: Bench) -> None:
     """Its fences are nobody's any more; the rest waits as it did."""
-    daemon, _ = await _run(shop)
+    daemon, _ = await run_of(shop)
     claim = await daemon.claim_one()
     assert (claim.task.id, len(claim.run)) == ("a0", 0)
     assert not shop.raw.exists(shop.keys("runs"))
     await daemon.complete(claim)
-    assert shop.audit() == []
 
 
-async def test_a_server_that_lost_what_a_run_told_is_known(shop: Bench) -> None:
-    """Each time that something is told, a fence is taken that an older state doesn't have."""
-    daemon, run = await _run(shop)
-    seen = daemon.session.seen.fence
-    assert seen == run[-1].fence
-    await _tell(daemon, _proceed(run[:1], run[1]))
-    assert daemon.session.seen.fence > seen
-    assert int(shop.raw.get(shop.keys("fence")) or 0) == daemon.session.seen.fence
+# Runs that reach further
 
 
-async def test_what_has_a_life_ends_a_run(shop: Bench) -> None:
-    await shop.enqueue(arrival("a0", "a"), arrival("a1", "a"), arrival("a2", "a", priority=1.0))
+async def test_a_reach_whose_answer_was_lost_is_told_anew(shop: Bench) -> None:
+    """Also where more is done by then; what was told before is forgotten."""
+    daemon, run = await run_of(shop, 12)
+
+    async def further(run: list[Claim], done: int, more: int = 4) -> list[Claim]:
+        settled = [Complete(each) for each in run[:done]]
+        told = Proceed(settled, run[done], more, len(run) - done - 1, run[-1].entry)
+        answer = await daemon.claims("grouped").exchange([told], [])
+        assert answer.refused == []
+        return list(answer.further.get("w1", ()))
+
+    lost, again, later = [await further(run, done) for done in (2, 2, 3)]
+    assert ids(lost) == ids(again) == ids(later) == ["a4", "a5", "a6", "a7"]
+    fences = [run[-1].fence, *(each.fence for each in (*lost, *again, *later))]
+    assert fences == sorted(set(fences))
+    assert {(claim.slot, claim.task.group) for claim in later} == {("w1", "a")}
+    assert daemon.session.seen.fence >= fences[-1]
+    reach = b"%016d" % fences[-1] + later[-1].entry[:16]
+    assert shop.raw.hget(shop.keys("runs"), "a") == reach
+    assert await further([run[3], *later], 1, more=0) == []
+    assert shop.count("done") == 4
+
+
+async def test_no_run_reaches_past_limits(shop: Bench) -> None:
+    told = await play(shop, "take a0 a1 a2 a3 a4 | runs 3 | claim a0>a1>a2 | limits 2")
+    await told.go_on("d2: reload | tell a0 > a1 +4 ends")
+
+
+async def test_behind_what_came_between_it_has_no_more(shop: Bench) -> None:
+    """A letter from the door is redriven to where it would have stood."""
+    told = await play(shop, "take a0 a1 a2 | take a9! | runs 4 | claim a0>a1>a2 | take a3 a4")
+    _, first = told.claim_of("a0")
+    following, last = told.claim_of("a1")[1], told.claim_of("a2")[1]
+    await told.go_on("redrive a9")
+    daemon = await told.daemon()
+    for behind in (1, 2):  # as one that had more of it, too
+        late = Proceed([Complete(first)], following, 4 // behind, behind, last.entry)
+        answer = await daemon.claims("grouped").exchange([late], [])
+        assert dict(answer.further) == {}
+    await told.go_on("tell a0 a1 a2 > | drain a9 a3 a4")
+
+
+async def test_runs_together_reach_no_further_than_one_script_tells(shop: Bench) -> None:
+    """Each has its own; the first of them asks for none."""
+    for group in "abcd":
+        await shop.enqueue(*(arrival(f"{group}{n:03}", group) for n in range(400)))
     daemon = await shop.daemon()
-    daemon.claims("grouped").adopt({"rule": 9})
-    assert ids((await daemon.claim_one()).run) == ["a1"]
+    daemon.claims("grouped").adopt({"rule": 2})
+    runs = {claim.slot: [claim, *claim.run] for claim in await daemon.claim("grouped", *"1234")}
+    proceeds = [
+        Proceed([Complete(run[0])], run[1], 300 if slot > "1" else 0, 0, run[1].entry)
+        for slot, run in runs.items()
+    ]
+    answer = await daemon.claims("grouped").exchange(proceeds, [])
+    assert sorted(map(len, answer.further.values())) == [200, 300]
+    assert "1" not in answer.further
+    for slot, rest in answer.further.items():
+        group = runs[slot][0].task.group
+        assert ids(rest) == [f"{group}{n:03}" for n in range(2, 2 + len(rest))]
+
+
+# Runs of tenants: a run counts as one that runs, and pays for each task that it begins
+
+OF_TENANTS = {
+    "it counts as one, from its first task to its last": """
+        tenants 2 | take 1/a0 1/b0 1/c0 1/a1 1/b1 1/c1 1/a2 1/b2 1/c2 | runs 8
+        claim a0>a1>a2 b0>b1>b2 | none | tell a0 > a1 | none | sound | tell a1 a2 >
+        claim c0>c1>c2 | none
+    """,
+    "a failure and a crash give back its one": """
+        tenants 1 | take 1/a0 1/b0 1/a1 1/b1 1/a2 1/b2 | runs 8 | claim a0>a1>a2 | tell a0 > a1
+        retry a1 | sound | claim b0>b1>b2 | tell b0 > b1 | crash | gone charged | claim b1
+    """,
+    "where starts are held apart there are none": """
+        tenants 0 1/h burst 9 | take 1/a0 1/a1 1/a2 | runs 8 | claim a0
+    """,
+    "a tenant that is closed meanwhile ends it": """
+        tenants 5 | take 1/a0 1/a1 1/a2 | runs 8 | claim a0>a1>a2 | take 1/b0 | claim b0
+        retry b0 tenant | tell a0 > a1 ends
+    """,
+    "it is one tenant's": """
+        tenants 5 | take 1/a0 1/a1 2/a2 1/a3 | runs 8 | claim a0>a1 | tell a0 a1 > | claim a2
+    """,
+}
+
+
+@stories(OF_TENANTS)
+@pytest.mark.parametrize("order", ["oldest", "tenants"], indirect=True)
+async def test_runs_of_tenants(shop: Bench, story: str) -> None:
+    await play(shop, story)
+
+
+@pytest.mark.parametrize("order", ["tenants"], indirect=True)
+@pytest.mark.parametrize("weight", [1, 3])
+async def test_a_run_is_paid_for_task_by_task(shop: Bench, weight: int) -> None:
+    """Who has runs of eight gets no more than its weight's share beside one that has none."""
+    shop.limits = Limits(tenants={"1": TenantLimit(), "2": TenantLimit(weight=weight)})
+    for begin in range(0, 960, 96):
+        numbers = range(begin, begin + 96)
+        await shop.enqueuer.enqueue([of("1", f"1.{n}", f"1.{n}") for n in numbers])
+        await shop.enqueuer.enqueue([of("2", f"2.{n}", f"2.{n % 12}") for n in numbers])
+    daemon, ran = await shop.daemon(), Counter[str]()
+    daemon.claims("grouped").adopt({"rule": 8})
+    while ran.total() < 960:
+        claim = await daemon.claim_one()
+        run = [claim, *claim.run]
+        ran[claim.task.tenant or ""] += len(run)
+        told = [proceed(run[:3], run[3]), proceed(run[3:])] if claim.run else [Complete(claim)]
+        for each in told:
+            assert await daemon.exchange("grouped", [each], []) == ([], [])
+    assert ran["2"] / ran["1"] == pytest.approx(weight, rel=0.05)
+
+
+# What a run has behind its first task: read one by one, when its turn has come
+
+
+def rest_of(number: int) -> Rest:
+    told: list[bytes] = []
+    for n in range(number):
+        envelope = Envelope("t", "g", None, "rule", {}, b"%d" % n)
+        told += [b"%016d.t%d" % (1_000_000 + n * 500_000, n), envelope.pack()]
+    return Rest("w1", "g", 7, told, 2_000_000)
+
+
+def test_a_rest_is_a_list_of_claims_each_of_which_is_read_when_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads: list[str] = []
+    claim_of = given.claim_of
+
+    def read(*facts: Any) -> Claim:
+        claim = claim_of(*facts)
+        reads.append(claim.task.id)
+        return claim
+
+    monkeypatch.setattr(given, "claim_of", read)
+    rest = rest_of(4)
+    assert (len(rest), rest.last_fence) == (4, 10)
+    assert list(rest.waits()) == [1.0, 0.5, 0.0, 0.0]  # a clock that was set back is no wait
+    assert rest.bytes == 4 * len(Envelope("t", "g", None, "rule", {}, b"0").pack())
+    assert reads == []
+    assert (rest[-1].task.body, rest[-1].slot, rest[-1].task.group) == (b"3", "w1", "g")
+    assert [claim.fence for claim in rest] == [7, 8, 9, 10]
+    assert [claim.waited for claim in rest] == list(rest.waits())
+    assert ids(rest[1:]) == ["t1", "t2", "t3"]
+    with pytest.raises(IndexError):
+        rest[4]
+    reads.clear()
+    [before], run = rest_of(1), GroupRun(rest_of(5), 60.0)
+    claim = run.next(before)
+    for _ in range(2):
+        run.tell(claim)
+        run.told(arrived=True)
+    assert reads == ["t0", "t0", "t1"], "it reads the next one where it tells of it"
+    while run.goes_on:
+        claim = run.next(claim)
+    assert reads[1:] == ["t0", "t1", "t2", "t3", "t4"]
+    assert (list(NO_REST), NO_REST.last_fence, NO_REST.bytes) == ([], 0, 0)

@@ -2,278 +2,162 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from functools import partial
-from itertools import count
 from typing import Any
 
 import pytest
 
-from groupflow.operate.groups import Groups
-from groupflow.store.envelope import Pool
-from groupflow.store.given import Claim
+from groupflow.store.enqueue import Enqueuer, pools_of
 from groupflow.store.scripts import Verb
-from groupflow.store.settlements import Advance, Complete, Proceed, Release, Retry, Settlement
-from tests.deadlines import deadline
-from tests.store.bench import Bench, arrival, bury
-from tests.store.task_state import pass_time
+from groupflow.store.settlements import Complete, Retry
+from tests.store.bench import Bench, arrival
+from tests.store.story import hears, play, stories
+from tests.store.task_state import HOUR, fill
 
-HOUR = 3600.0
-
-
-async def heard(bench: Bench, work: Callable[[], Awaitable[Any]]) -> list[bytes]:
-    """What everybody is told while something is done."""
-    told = []
-    async with bench.client.wakes() as wakes, asyncio.timeout(deadline()):
-        await anext(wakes)  # it begins with one, for what was missed
-        await work()
-        bench.raw.publish(bench.keys.wake, "that was all")
-        async for wake in wakes:
-            if wake == b"that was all":
-                break
-            told.append(wake)
-    return told
-
-
-PAUSES = count(HOUR, -1)
-"""Each is due before those that were settled before."""
-
-ENDINGS: dict[str, tuple[Callable[[Claim], Settlement], list[bytes]]] = {
-    "complete": (Complete, [b"grouped"]),
-    "release": (Release, [b"grouped"]),
-    "bury": (bury, [b"grouped"]),
-    "park": (lambda claim: bury(claim, park=True), []),
-    "retry": (lambda claim: Retry(claim, next(PAUSES), []), [b"due"]),
-    "step aside": (
-        lambda claim: Retry(claim, next(PAUSES), [], "step-aside"),
-        [b"due", b"grouped"],
-    ),
-    "advance": (lambda claim: Advance(claim, "two", b"{}"), [b"grouped"]),
+ENDS = {  # of a group that goes on, and of one that has nothing more, or a plain task
+    "done": ("grouped", "-"),
+    "release": ("grouped", ""),
+    "bury": ("grouped", "-"),
+    "park": ("-", "-"),
+    "retry": ("due", "due"),
+    "retry aside": ("due,grouped", "due"),
+    "advance": ("grouped", ""),
+}
+TOLD = {
+    f"a group that goes on behind {way}": f"take a0 a1 | claim a0 | hears {goes_on} {way} a0"
+    for way, (goes_on, _) in ENDS.items()
+}
+TOLD |= {
+    f"{id_}, alone, behind {way}": f"take {id_} | claim {id_} | hears {ends} {way} {id_}"
+    for way, (_, ends) in ENDS.items()
+    if ends
+    for id_ in ("a0", "p0")
+}
+TOLD |= {
+    "many groups that go on, once": """
+        take a0 b0 c0 a1 b1 c1 | claim a0 b0 c0 | hears grouped done a0 b0 c0
+    """,
+    "a next task with more known of it; not of a paused group": """
+        take a0 a1+1 a2 | claim a0 | hears grouped done a0 | claim a1 | pause a | hears - done a1
+    """,
+    "stale settles tell nothing": """
+        take a0 a1 p0 | claim a0 p0 | release a0 p0 | hears - release a0 p0
+    """,
+    "a slot that has its own next task leaves nothing to others": """
+        take a0 a1 | claim a0 | hears - swap a0 a1
+    """,
+    "a task, or a group, that is promoted": """
+        hears due take p0@ a0@ | hears - promote 0 | hears plain time p0 | hears grouped time a0
+        hears - promote 0 | drain p0 a0
+    """,
+    "claims and renewals tell nothing": """
+        take a0 a1 p0 | hears - all a0 p0 | hears - none | hears - renew
+    """,
+    "nor does the end of the only quarantined task": """
+        take p0 | claim p0 | crash | claim p0*1 | hears - done p0
+    """,
+    "what may not be claimed is not ready": """
+        hears - take a0! p0! | hears due take a1@60 | hears due take b1@50~ | hears due take p1@40
+    """,
+    "what comes behind others tells nothing": """
+        take a0 | hears - take a1 | claim a0 | hears - take a2 | hears - duplicates a0
+        hears grouped take b0 | hears plain take p0+1
+    """,
+}
+TOLD |= {
+    f"{id_} that is handed over by {how}": f"""
+        open d2 | hears - {how} | crash | take {id_} | claim {id_} | hears ready {how}
+    """
+    for id_ in ("a0", "p0")
+    for how in ("crash", "lose", "leave")
 }
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-async def test_a_group_that_goes_on_is_told(bench: Bench, ending: str) -> None:
-    """Any daemon may claim its next task, so all have to know: of several, once."""
-    await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(2) for group in "ab"))
-    daemon = await bench.daemon()
-    settle, expected = ENDINGS[ending]
-    for claim in await daemon.claim("grouped", "w1", "w2"):
-        assert await heard(bench, partial(daemon.settle, settle(claim))) == expected
-    bench.events.clear()  # stages and retries are the model's business
-
-
-LAST: dict[str, tuple[Callable[[Claim], Settlement], list[bytes]]] = {
-    "complete": (Complete, []),
-    "bury": (bury, []),
-    "step aside": (lambda claim: Retry(claim, HOUR, [], "step-aside"), [b"due"]),
-}
-
-
-@pytest.mark.parametrize("ending", LAST)
-@pytest.mark.parametrize("group", ["a", None])
-async def test_where_nothing_may_be_claimed_no_daemon_is_told(
-    bench: Bench, group: str | None, ending: str
-) -> None:
-    await bench.enqueue(arrival("t0", group))
-    daemon = await bench.daemon()
-    claim = await daemon.claim_one("grouped" if group else "plain")
-    settle, expected = LAST[ending]
-    assert await heard(bench, lambda: daemon.settle(settle(claim))) == expected
+@stories(TOLD)
+async def test_what_is_told(shop: Bench, story: str) -> None:
+    await play(shop, story)
 
 
 @pytest.mark.parametrize("idle", [1, 2, 3])
 async def test_a_daemon_that_claims_as_much_as_it_settles_wakes_no_other(
-    bench: Bench, idle: int
+    shop: Bench, idle: int
 ) -> None:
     """What its settle has freed is for its own claim, right behind it; of the rest others hear."""
-    await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(2) for group in "ab"))
-    daemon = await bench.daemon()
+    daemon = await fill(shop, "a0", "b0", "a1", "b1")
     done = [Complete(claim) for claim in await daemon.claim("grouped", "w1", "w2")]
-    slots = ["w1", "w2", "w3"][:idle]
-    told = await heard(bench, lambda: daemon.exchange("grouped", done, slots))
-    assert told == ([b"grouped"] if idle < len(done) else [])
+    told = await hears(shop, lambda: daemon.exchange("grouped", done, ["w1", "w2", "w3"][:idle]))
+    assert told == (["grouped"] if idle < len(done) else [])
 
 
-async def test_a_slot_that_holds_a_claim_is_not_idle(bench: Bench) -> None:
+async def test_a_slot_that_holds_a_claim_is_not_idle(shop: Bench) -> None:
     """Its reply was lost, so it is asked first: what another slot has freed is for others."""
-    await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(2) for group in "ab"))
-    daemon = await bench.daemon()
+    daemon = await fill(shop, "a0", "b0", "a1", "b1")
     done, _ = await daemon.claim("grouped", "w1", "w2")
-    told = await heard(bench, lambda: daemon.exchange("grouped", [Complete(done)], ["w2"]))
-    assert told == [b"grouped"]
+    told = await hears(shop, lambda: daemon.exchange("grouped", [Complete(done)], ["w2"]))
+    assert told == ["grouped"]
 
 
-@pytest.mark.parametrize("idle", [0, 1])
-async def test_so_does_who_claims_as_much_as_its_runs_end(bench: Bench, idle: int) -> None:
-    await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(3)))
-    daemon = await bench.daemon()
-    daemon.claims("grouped").adopt({"rule": 2})
-    claim = await daemon.claim_one()
-    ended = [Proceed([Complete(each) for each in (claim, *claim.run)], None)]
-    told = await heard(bench, lambda: daemon.exchange("grouped", ended, ["w1"][:idle]))
-    assert told == ([] if idle else [b"grouped"])
-    bench.events.clear()  # a run's other tasks began without a word
+async def test_a_run_that_ends_counts_as_one_that_is_settled(shop: Bench) -> None:
+    await play(shop, "take a0 a1 a2 | runs 2 | claim a0>a1 | hears grouped tell a0 a1 >")
 
 
-@pytest.mark.parametrize("group", ["a", None])
-async def test_of_due_times_the_nearest_is_told(bench: Bench, group: str | None) -> None:
+@pytest.mark.parametrize("pool", ["grouped", "plain"])
+async def test_of_due_times_the_nearest_is_told(shop: Bench, pool: Any) -> None:
     """Who promotes sleeps until then, and looks for the others itself."""
-    groups = [group and f"{group}{n}" for n in range(4)]
-    await bench.enqueue(*(arrival(f"t{n}", group) for n, group in enumerate(groups)))
-    daemon = await bench.daemon()
-    pool: Pool = "grouped" if group else "plain"
+    daemon = await fill(shop, *("abcd" if pool == "grouped" else ("p0", "p1", "p2", "p3")))
     claims = await daemon.claim(pool, "w1", "w2", "w3", "w4")
     told = [
-        await heard(bench, partial(daemon.settle, Retry(claim, pause, [])))
+        await hears(shop, partial(daemon.settle, Retry(claim, pause, [])))
         for claim, pause in zip(claims, (HOUR, 2 * HOUR, HOUR / 2, HOUR), strict=True)
     ]
-    assert told == [[b"due"], [], [b"due"], []]
-    bench.events.clear()  # retries are the model's business
+    assert told == [["due"], [], ["due"], []]
 
 
-async def test_many_groups_that_go_on_are_told_of_once(bench: Bench) -> None:
-    await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(2) for group in "abc"))
-    daemon = await bench.daemon()
-    claims = await daemon.claim("grouped", "w1", "w2", "w3")
-    assert await heard(bench, lambda: daemon.complete(*claims)) == [b"grouped"]
-
-
-async def test_a_next_task_with_a_life_of_its_own_is_told_of(bench: Bench) -> None:
-    """Its group goes a longer way there; a paused one doesn't go at all."""
-    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a", priority=1.0), arrival("a2", "a"))
-    daemon = await bench.daemon()
-    claim = await daemon.claim_one()
-    assert await heard(bench, lambda: daemon.complete(claim)) == [b"grouped"]
-    claim = await daemon.claim_one()
-    await Groups(bench.namespace).pause("a", "me")
-    assert await heard(bench, lambda: daemon.complete(claim)) == []
-
-
-async def test_stale_settles_wake_no_daemon(bench: Bench) -> None:
-    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"), arrival("p0"))
-    daemon = await bench.daemon()
-    claims = [await daemon.claim_one(), await daemon.claim_one("plain", "w2")]
-    await daemon.settle(*(Release(claim) for claim in claims))
-    again = [Release(claim) for claim in claims]
-    assert await heard(bench, lambda: daemon.settle(*again, end=False)) == []
-    bench.events.clear()  # one settle, answered twice
-
-
-@pytest.mark.parametrize("way", ["register", "reap", "leave"])
-async def test_what_is_handed_over_is_told(bench: Bench, way: str) -> None:
-    """It is for anybody; where nothing was held, nothing is told."""
-    bench.with_faults = True
-    other = await bench.daemon("other")
-
-    async def end() -> None:
-        if way == "reap":
-            bench.expire("d1")
-            await other.sessions.reap()
-        else:
-            await getattr(daemon, way, getattr(daemon.sessions, way))()
-
-    for group in (None, "a"):
-        daemon = await bench.daemon("d1")
-        assert await heard(bench, end) == []
-        await bench.enqueue(arrival(f"t{group}", group))
-        daemon = await bench.daemon("d1")
-        await daemon.claim_one("grouped" if group else "plain")
-        assert await heard(bench, end) == [b"ready"]
-        await other.work_off()
-
-
-async def test_what_is_promoted_is_told(bench: Bench) -> None:
-    """A task, or a group; and nothing while neither is due."""
-
-    async def promote() -> None:
-        await bench.client.run(Verb.PROMOTE, 10)
-
-    delayed = [arrival("p0", delay=HOUR), arrival("a0", "a", delay=HOUR)]
-    assert await heard(bench, lambda: bench.enqueue(*delayed)) == [b"due"]
-    assert await heard(bench, promote) == []
-    for id_, pool in (("p0", b"plain"), ("a0", b"grouped")):
-        assert await heard(bench, partial(pass_time, bench, id_)) == [pool]
-    assert await heard(bench, promote) == []
-    assert await (await bench.daemon()).work_off() == ["p0", "a0"]
-
-
-async def test_promote_tells_how_long_until_the_next(bench: Bench) -> None:
+async def test_promote_tells_how_long_until_the_next(shop: Bench) -> None:
     """Be that a task, a group, or the end of a delay; and none where what is due was too much."""
 
     async def hours(most: int = 10) -> float:
-        _, wait = await bench.client.run(Verb.PROMOTE, most)
+        _, wait = await shop.client.run(Verb.PROMOTE, most)
         return float(wait) if wait <= 0 else round(wait / 1e6 / HOUR, 1)
 
     assert await hours() == -1
-    daemon = await bench.daemon()
-    await bench.enqueue(arrival("p0", delay=4 * HOUR), arrival("a0", "a", delay=3 * HOUR))
+    daemon = await shop.daemon()
+    await play(shop, "take p0@14400 a0@10800")
     assert await hours() == 3
-    await bench.enqueue(arrival("b0", "b"), arrival("c0", "c"), arrival("d0", "d"))
-    for after in (5.0, 2.0):
-        claim = await daemon.claim_one()
-        await daemon.settle(Retry(claim, after * HOUR, []))
+    await play(shop, "take b0 c0 d0")
+    for after, standing in ((5.0, "hold"), (2.0, "hold"), (1.0, "step-aside")):
+        await daemon.settle(Retry(await daemon.claim_one(), after * HOUR, [], standing))  # type: ignore[arg-type]
         assert await hours() == min(after, 3)
-    await daemon.settle(Retry(await daemon.claim_one(), HOUR, [], "step-aside"))
-    assert await hours() == 1
-    await bench.enqueue(arrival("p1"), arrival("p2"))
+    await play(shop, "take p1 p2")
     for claim in await daemon.claim("plain", "w1", "w2"):
         await daemon.settle(Retry(claim, 0.0, []))
     assert [await hours(1), await hours(1)] == [0, 1]
-    bench.events.clear()  # retries are the model's business
 
 
-async def test_a_task_that_is_passed_over_is_told(bench: Bench) -> None:
+async def test_a_task_that_is_passed_over_is_told(shop: Bench) -> None:
     """The slot that it was for is idle still, and there may be more."""
-    await bench.enqueue(arrival("a0", "a"), arrival("p0"))
-    bench.raw.hdel(bench.keys("tasks"), "a0", "p0")
-    bench.events.clear()
-    daemon = await bench.daemon()
-    assert await heard(bench, lambda: daemon.claim("grouped", "w1")) == [b"grouped"]
-    assert await heard(bench, lambda: daemon.claim("plain", "w2")) == [b"plain"]
-    assert await heard(bench, lambda: daemon.claim("plain", "w2")) == []
+    told = await play(shop, "take a0 p0")
+    shop.raw.hdel(shop.keys("tasks"), "a0", "p0")
+    await told.go_on("hears grouped,plain none | hears - none")
 
 
-async def test_a_claim_and_a_renewal_wake_no_daemon(bench: Bench) -> None:
-    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"), arrival("p0"))
-    daemon = await bench.daemon()
-    assert await heard(bench, lambda: daemon.claim("grouped", "w1", "w3")) == []
-    assert await heard(bench, lambda: daemon.claim("plain", "w2", "w4")) == []
-    assert await heard(bench, lambda: daemon.claim("plain", "w2", "w4")) == []
-    assert await heard(bench, daemon.sessions.renew) == []
+def test_whose_workers_find_something() -> None:
+    tasks = [arrival("b0", "b"), arrival("d0", delay=9.0), arrival("x", dead="no")]
+    assert pools_of(tasks) == {"grouped"}
+    assert pools_of([*tasks, arrival("p0")]) == {"grouped", "plain"}
 
 
-async def test_the_end_of_the_only_suspect_wakes_no_daemon(bench: Bench) -> None:
-    """Where others wait, they are told: see `test_quarantine`."""
-    bench.with_faults = True
-    await bench.enqueue(arrival("p0"))
-    daemon = await bench.daemon()
-    await daemon.claim_one("plain")
-    await daemon.register()
-    claim = await daemon.claim_one("plain")
-    assert claim.task.crashes == 1
-    assert await heard(bench, lambda: daemon.complete(claim)) == []
+async def test_who_enqueues_is_not_told_of_it(shop: Bench) -> None:
+    """Others are, where there are any; and all, where no daemon says that it claims behind it."""
 
+    async def told(number: int, daemon: str) -> list[str]:
+        enqueuer = Enqueuer(shop.client, daemon)
+        return await hears(shop, lambda: enqueuer.enqueue([arrival(f"p{number}")]))
 
-@pytest.mark.parametrize(
-    "facts", [{"dead": "no"}, {"delay": HOUR}, {"delay": HOUR, "steps_aside": True}]
-)
-@pytest.mark.parametrize("group", ["a", None])
-async def test_what_may_not_be_claimed_is_not_told_as_ready(
-    bench: Bench, group: str | None, facts: dict[str, Any]
-) -> None:
-    told = await heard(bench, lambda: bench.enqueue(arrival("t0", group, **facts)))
-    assert told == ([] if "dead" in facts else [b"due"])
-
-
-async def test_what_comes_behind_others_is_not_told(bench: Bench) -> None:
-    """Its group runs, or is ready and known to be, or held."""
-    await bench.enqueue(arrival("a0", "a"))
-    assert await heard(bench, lambda: bench.enqueue(arrival("a1", "a"))) == []
-    daemon = await bench.daemon()
-    await daemon.claim_one()
-    assert await heard(bench, lambda: bench.enqueue(arrival("a2", "a"))) == []
-    assert await heard(bench, lambda: bench.enqueue(arrival("a0", "a"))) == []
-    assert await heard(bench, lambda: bench.enqueue(arrival("b0", "b"))) == [b"grouped"]
-    assert await heard(bench, lambda: bench.enqueue(arrival("p0", priority=1.0))) == [b"plain"]
+    assert await told(0, "") == ["plain"]
+    assert await told(1, "d1") == ["plain"]  # it has no session: its claims are refused
+    await shop.daemon("d1")
+    assert await told(2, "d1") == []
+    assert await told(3, "") == ["plain"]
+    await shop.daemon("d2")
+    assert await told(4, "d1") == ["plain"]

@@ -1,0 +1,304 @@
+"""Stories: what happens to a store, step by step, in words. A table of them is a test.
+
+Steps stand on lines of their own, or between ``|``. A step is a verb of `Story` and its words:
+
+    take a0 a1 p0 | claim a0 | retry a0 | none | why a delayed: no such row | time | claim a0/2
+
+A task's first letter is its group; ``p`` and ``q`` are for plain tasks. Behind an id may stand, of
+a task that comes: ``@`` delayed by an hour (``@60``: by so many seconds), ``~`` steps aside,
+``+60`` its priority, ``!`` a dead letter, ``=`` of the pool (``=others``: of another), ``%rule``
+its rule, ``^`` of one that debounces; in front, ``2/`` its tenant. Of a task that is claimed:
+``/2`` its attempt, ``*1`` its crashes, ``#two`` its stage, ``>a1`` what its run has behind it, in
+this order. ``a0'`` is the first claim of a task that was claimed more than once.
+
+In front of a step may stand who acts (``d2:``; the daemon d1 where nobody does), ``unchanged`` (it
+writes nothing), ``refused`` (its settlements are stale), an error that it ends with, or what all
+daemons hear meanwhile (``hears due,grouped``; ``hears -``: nothing).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
+from groupflow.core.limits import HandLimit, Limit, Limits, Rate, TenantLimit
+from groupflow.operate.dead import DeadLetters
+from groupflow.operate.groups import ALL, Groups
+from groupflow.operate.limits import LimitsByHand
+from groupflow.operate.tasks import Tasks
+from tests.deadlines import deadline
+from tests.store import task_state
+from tests.store.actors import PULLERS, Actors
+from tests.store.bench import LEASE, Bench
+from tests.store.task_state import HOUR
+from tests.store.words import WAYS, check
+
+_ERRORS: dict[str, type[Exception]] = {
+    each.__name__: each for each in (SessionLost, SessionReplaced, StoreUnavailable)
+}
+
+
+def stories(table: Mapping[str, str]) -> pytest.MarkDecorator:
+    """A test for each story of a table, by its name."""
+    return pytest.mark.parametrize("story", [*table.values()], ids=[*table])
+
+
+async def play(shop: Bench, story: str) -> Story:
+    """Let a story happen; each of its steps says where it fails."""
+    told = Story(shop)
+    await told.go_on(story)
+    return told
+
+
+async def hears(shop: Bench, work: Callable[[], Awaitable[object]]) -> list[str]:
+    """What all daemons are told while something is done."""
+    told: list[str] = []
+    async with shop.client.wakes() as wakes, asyncio.timeout(deadline()):
+        await anext(wakes)  # it begins with one, for what was missed
+        await work()
+        shop.raw.publish(shop.keys.wake, "that was all")
+        while (wake := (await anext(wakes)).decode()) != "that was all":
+            told.append(wake)
+    return told
+
+
+def move_time(shop: Bench, seconds: float) -> None:
+    """What limits wait for is so much sooner."""
+    for kind in ("rates", "closed", "held", "standing"):
+        members: Any = shop.raw.zrange(shop.keys(kind), 0, -1, withscores=True)
+        for member, due in members:
+            if due < 9e15:
+                shop.raw.zadd(shop.keys(kind), {member: due - seconds * 1_000_000})
+
+
+class Story(Actors):
+    """A store, and all that happens to it."""
+
+    def __init__(self, shop: Bench) -> None:
+        super().__init__(shop)
+        self._groups, self._by_hand = Groups(shop.namespace), LimitsByHand(shop.namespace)
+
+    async def go_on(self, story: str) -> None:
+        """Let more happen."""
+        for step in re.split(r"[|\n]", story):
+            try:
+                if words := step.split():
+                    await self._step(words)
+            except BaseException as error:
+                error.add_note(f"in the step: {step.strip()}")
+                raise
+
+    async def _step(self, words: Sequence[str]) -> None:
+        verb, *rest = words
+        if verb in _ERRORS:
+            with pytest.raises(_ERRORS[verb]):
+                await self._step(rest)
+        elif verb == "unchanged":
+            before = self.shop.dump()
+            await self._step(rest)
+            assert self.shop.dump() == before, "something was written"
+        elif verb == "refused":
+            self._is_stale = True
+            await self._step(rest)
+            self._is_stale = False
+        elif verb == "hears":
+            await self.open(self._actor)
+            heard = await hears(self.shop, lambda: self._step(rest[1:]))
+            assert heard == [each for each in rest[0].split(",") if each != "-"], heard
+        elif verb.endswith(":"):
+            before_it, self._actor = self._actor, verb[:-1]
+            await self._step(rest)
+            self._actor = before_it
+        elif verb in WAYS:
+            await self._settle(verb, rest)
+        else:
+            await getattr(self, verb)(*rest)
+
+    # Time, and what people do
+
+    async def time(self, *named: str) -> None:
+        """The time of waiting tasks has come."""
+        await task_state.pass_time(self.shop, *named)
+
+    async def promote(self, number: str = "") -> None:
+        """One pass of it; how many tasks and groups it finds due."""
+        found = await task_state.promote(self.shop)
+        assert number in ("", str(found)), f"{found} were due"
+
+    async def later(self, seconds: str) -> None:
+        """What limits hold back is so much nearer."""
+        move_time(self.shop, float(seconds))
+        await self.promote()
+
+    async def hour(self) -> None:
+        """The time of all limits by hand is over."""
+        await self.end_hands()
+        await self.promote()
+
+    async def end_hands(self) -> None:
+        """The same, before anything takes notice."""
+        known: Any = self.shop.raw.hgetall(self.shop.keys("by_hand"))
+        for whose, text in known.items():
+            self.shop.raw.hset(self.shop.keys("by_hand"), whose, b"%016d" % 1 + text[16:])
+            self.shop.raw.zadd(self.shop.keys("by_hand_ends"), {whose: 1})
+
+    async def pause(self, group: str) -> None:
+        """A group is paused, or all are."""
+        await self._groups.pause(ALL if group == "all" else group, "ops")
+
+    async def resume(self, group: str) -> None:
+        """The same, back."""
+        await self._groups.resume(ALL if group == "all" else group)
+
+    async def redrive(self, *named: str) -> None:
+        """Dead letters are tasks again."""
+        await task_state.redrive(self.shop, *named)
+
+    async def drop(self, id_: str, left: str = "None") -> None:
+        """A dead letter or a waiting task is dropped; or left alone, being so."""
+        letters = DeadLetters(self.shop.namespace)
+        if letter := await letters.find(id_):
+            assert await letters.drop(letter)
+        else:
+            assert str(await Tasks(self.shop.namespace).drop(id_)) == left
+
+    async def run_now(self, id_: str) -> None:
+        """A waiting task needs to wait no more."""
+        assert await Tasks(self.shop.namespace).run_now(id_) is None
+
+    async def limits(self, concurrency: str = "", *rate: str) -> None:
+        """From the next session or reload on the tasks' rule has this limit, or none."""
+        limit = Limit(int(concurrency or 1), Rate.parse(" ".join(rate)))
+        self.shop.limits = Limits({"rule": limit} if concurrency else {})
+        self.shop.concurrency = dict.fromkeys("abc", limit.concurrency)
+
+    async def tenants(self, concurrency: str, *words: str) -> None:
+        """Likewise every tenant; ``2=3``: the tenant 2 may run three."""
+        own = dict(word.split("=") for word in words if "=" in word)
+        rate = Rate.parse(" ".join(word for word in words if "=" not in word))
+        every = {name: TenantLimit(int(most)) for name, most in own.items()}
+        self.shop.limits = Limits(every_tenant=TenantLimit(int(concurrency), rate), tenants=every)
+
+    async def reload(self) -> None:
+        """The daemon tells its limits anew."""
+        await (await self.daemon()).sessions.tell({}, {})
+
+    async def hand(self, kind: Any, name: str, *words: str) -> None:
+        """An operator limits a group or a tenant for an hour: its number, its rate, or both."""
+        numbers = [int(word) for word in words if word.isdigit()]
+        rates = ["" if word == "any" else word for word in words if not word.isdigit()]
+        limit = HandLimit(kind, name, *(numbers or [None]), *(rates or [None]))
+        await self._by_hand.begin(limit, "ada", HOUR)
+
+    async def unhand(self, kind: Any, name: str) -> None:
+        """The limit ends before its time."""
+        assert await self._by_hand.end(kind, name, "bob")
+
+    # Daemons and workers live and die
+
+    async def crash(self, name: str = "d1", *handed: str) -> None:
+        """Another process comes under a daemon's name; what it takes up."""
+        self.shop.with_faults = True
+        found = await (await self.daemon(name)).register()
+        assert not handed or sorted(each.id for each in found) == sorted(handed)
+
+    async def lose(self, name: str = "d1", *handed: str) -> None:
+        """A lease runs out, and another daemon, d2, takes over."""
+        self.shop.with_faults = True
+        await self.open("d2")
+        if name in PULLERS:
+            self._workers[name].expire()
+        self.shop.expire(name)
+        _, found = await self._daemons["d2"].sessions.reap()
+        assert not handed or sorted(each.id for each in found) == sorted(handed)
+
+    async def back(self, name: str = "d1") -> None:
+        """The same process opens another session."""
+        facts = {"pid": 1, "host": "h", "workers": 2, "lease": LEASE}
+        await (await self.daemon(name)).sessions.register(facts)
+
+    async def leave(self) -> None:
+        """The daemon or the worker ends in order."""
+        if self._actor in PULLERS:
+            worker = self._workers[self._actor]
+            await worker.store.leave(await worker.poll())
+        else:
+            await (await self.daemon()).sessions.leave()
+
+    async def expire(self) -> None:
+        """The lease has run out, and nothing takes notice yet."""
+        if self._actor in PULLERS:
+            self._workers[self._actor].expire()
+        else:
+            self.shop.expire(self._actor)
+
+    async def renew(self, *facts: str) -> None:
+        """A renewal; what it tells that could be claimed."""
+        told = await (await self.daemon()).sessions.renew()
+        check(told, facts)
+
+    async def holds(self, *named: str) -> None:
+        """What a worker that pulls holds."""
+        assert sorted(await self._workers[self._actor].held()) == sorted(named)
+
+    # What is to be seen
+
+    async def lane(self, *named: str) -> None:
+        """A group's lane has these, the next one first; ``a:`` has none."""
+        expected = [] if named[0].endswith(":") else [*named]
+        assert self.shop.lane(named[0][0]) == expected
+
+    async def why(self, group: str, state: str, *facts: str) -> None:
+        """A group's state; behind a colon, words of its reason."""
+        told = await self._groups.why(group)
+        assert told.state == state.rstrip(":"), told
+        words = (
+            []
+            if state.endswith(":")
+            else list(itertools.takewhile(lambda word: word != ":", facts))
+        )
+        check(told, words)
+        assert " ".join(facts[len(words) :]).removeprefix(": ") in told.reason, told.reason
+
+    async def task(self, id_: str, state: str, *facts: str) -> None:
+        """Where a task is, and what is known of it."""
+        told = await task_state.found(self.shop, id_)
+        assert told.state == state, told
+        check(told, facts)
+
+    async def status(self, *facts: str) -> None:
+        """What `groupflow status` shows."""
+        check(await self.shop.status(), facts)
+
+    async def count(self, *facts: str) -> None:
+        """Some of the totals."""
+        for name, number in (fact.split("=") for fact in facts):
+            assert (name, self.shop.count(name)) == (name, int(number))
+
+    async def gone(self, *kinds: str) -> None:
+        """There is no such key."""
+        left = [kind for kind in kinds if self._size(kind)]
+        assert left == []
+
+    async def size(self, *facts: str) -> None:
+        """So many are in a sorted set, or none is there."""
+        for kind, number in (fact.split("=") for fact in facts):
+            assert (kind, self._size(kind)) == (kind, int(number))
+
+    def _size(self, kind: str) -> int:
+        key = self.shop.keys(*kind.split(":", 1))
+        found: Any = self.shop.raw.type(key)
+        sizes: dict[bytes, Callable[[str], Any]] = {
+            b"zset": self.shop.raw.zcard, b"hash": self.shop.raw.hlen, b"list": self.shop.raw.llen
+        }  # fmt: skip
+        return int(sizes.get(found, self.shop.raw.exists)(key))
+
+    async def sound(self) -> None:
+        """The auditor finds nothing wrong meanwhile."""
+        assert self.shop.audit() == []

@@ -1,0 +1,224 @@
+"""Retries, stages and dead letters: what becomes of a task, of its place, and of its group."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from groupflow.operate.dead import PAGE, DeadLetters, Filter, remove_expired
+from groupflow.store.envelope import Envelope
+from groupflow.store.keys import split_entry
+from groupflow.store.settlements import Advance, Bury, Retry
+from tests.store.bench import Bench, arrival, bury
+from tests.store.story import play, stories
+from tests.store.task_state import FAILURE, HOUR, fill, found, letter, pass_time, promote, redrive
+
+RETRIES = {
+    "one that holds stays the head until it is due": """
+        take a0 a1 b0 | claim a0 | retry a0 | drain b0 | lane a0 a1 | promote 0
+        why a delayed head=a0 queued=2 : no such row | status delayed=1
+        time | claim a0/2 | done a0 | drain a1
+    """,
+    "one that steps aside lets its group go on": """
+        take a0 a1 a2 | claim a0 | retry a0 aside | claim a1
+        time | lane a0 a2 | none | done a1 | drain a0 a2
+    """,
+    "those that stepped aside come back in order of arrival": """
+        take a0 a1 a2 a3 a4 a5 | claim a0 | retry a0 aside | claim a1 | retry a1 aside
+        claim a2 | retry a2 aside | claim a3 | retry a3 aside | time a2 a0 a3 a1
+        lane a0 a1 a2 a3 a4 a5
+    """,
+    "a plain one simply waits": """
+        take p0 p1 | claim p0 | retry p0 | drain p1 | promote 0 | task p0 delayed
+        time | claim p0/2
+    """,
+    "crashes are counted apart from attempts": """
+        take a0 a1 p0 | claim a0/1*0 p0/1*0 | crash d1 a0 p0 | task a0 queued crashes=1
+        claim a0/1*1 | crash d1 a0 | claim a0*2 | retry a0 | claim p0/1*1 | done p0
+        time | claim a0/2*2 | count crashed=3
+    """,
+    "a redrive forgets crashes and attempts": """
+        take a0 | claim a0 | crash | claim a0*1 | retry a0 | time | claim a0/2*1 | bury a0
+        redrive a0 | claim a0/1*0
+    """,
+}
+STAGES = {
+    "one that holds is the next of its group": """
+        take a0 a1 | claim a0 | advance a0 | lane a0 a1 | claim a0/1*0#two
+    """,
+    "one that steps aside lines up again": """
+        take a0 a1 a2 | claim a0 | advance a0 aside | take a3 | lane a1 a2 a0 a3
+        claim a1#None | done a1 | claim a2#None | done a2 | claim a0#two | done a0 | claim a3#None
+    """,
+    "a plain one gives the others a turn": """
+        take p0 p1 | claim p0 | advance p0 | claim p1#None p0#two
+    """,
+    "it starts at attempt 1": """
+        take a0 | claim a0 | retry a0 | time | claim a0/2#None | advance a0 | claim a0/1#two
+    """,
+    "stages and retries are counted": """
+        take a0 p0 | claim a0 p0 | advance a0 p0 | count advanced=2
+        claim a0 | retry a0 | count retried=1
+    """,
+}
+DEATHS = {
+    "a parked group stands until its death is redriven": """
+        take a0 a1 b0 | claim a0 | park a0 | take a2 | drain b0
+        why a parked head=a1 queued=2 : a0 | why a parked: broken
+        redrive a0 | drain a0 a1 a2 | why a idle
+    """,
+    "dropping the death frees the group": """
+        take a0 a1 | claim a0 | park a0 | drop a0 | drain a1 | task a0 dropped | status dead=0
+    """,
+    "only its own death lifts a park": """
+        take a0 a1 a2 a3 | claim a0 | bury a0 | claim a1 | bury a1 | claim a2 | park a2
+        redrive a0 | drop a1 | why a parked | none | redrive a2 | drain a0 a2 a3
+    """,
+    "a plain task parks nothing": "take p0 p1 | claim p0 | park p0 | gone parked | drain p1",
+    "one redriven while its group runs is the next": """
+        take a0 a1 a2 | claim a0 | bury a0 | claim a1 | redrive a0 | none | done a1 | drain a0 a2
+    """,
+    "one redriven into a waiting group goes before the head": """
+        take a0 a1 a2 | claim a0 | bury a0 | claim a1 | retry a1 | redrive a0 | drain a0
+        why a delayed | time | drain a1 a2
+    """,
+    "a plain one is redriven at its place": """
+        take p0 p1 p2 | claim p0 p1 | bury p0 p1 | redrive p1 p0 | drain p0 p1 p2
+    """,
+}
+DEATHS |= {
+    f"redriven in any order they end in order of arrival: {' '.join(back)}": f"""
+        take a0 a1 a2 a3 a4 a5 a6 a7 | claim a0 | bury a0 | claim a1 | done a1 | claim a2 | bury a2
+        claim a3 | done a3 | claim a4 | bury a4 | redrive {" ".join(back)}
+        lane a0 a2 a4 a5 a6 a7 | drain a0 a2 a4 a5 a6 a7
+    """
+    for back in itertools.permutations(["a0", "a2", "a4"])
+}
+
+
+@stories(RETRIES | STAGES | DEATHS)
+async def test_failures(shop: Bench, story: str) -> None:
+    await play(shop, story)
+
+
+async def test_what_a_stage_keeps(shop: Bench) -> None:
+    """Its context, the errors before it, and when its message came; through a crash as well."""
+    daemon, other = await fill(shop, "a0", "p0"), await shop.daemon("d2")
+    claim = await daemon.claim_one()
+    await daemon.settle(Retry(claim, HOUR, FAILURE))
+    await pass_time(shop)
+    context = b'{"rows": 3}'
+    await daemon.settle(Advance(await daemon.claim_one(), "two", context, "step-aside"))
+    await daemon.settle(Advance(await daemon.claim_one("plain"), "two", context, "step-aside"))
+    before = [await daemon.claim_one(), await daemon.claim_one("plain", "w2")]
+    assert [(each.task.stage, each.task.context) for each in before] == [("two", {"rows": 3})] * 2
+    assert before[0].errors == FAILURE
+    assert before[0].task.enqueued_at == claim.task.enqueued_at
+    assert not shop.raw.hexists(shop.keys("task_state", "p0"), "enqueued"), "it has no line"
+    shop.with_faults = True
+    shop.expire("d1")
+    await other.sessions.reap()
+    for pool, old in zip(("grouped", "plain"), before, strict=True):
+        again = await other.claim_one(pool)  # type: ignore[arg-type]
+        assert again.task == replace(old.task, crashes=1, lost_leases=1, fence=again.fence)
+        await other.complete(again)
+
+
+async def test_a_stage_lines_up_behind_all_however_late_the_clock_is(shop: Bench) -> None:
+    """Arrivals rise even where Redis's clock went back: at a stage as at an enqueue."""
+    ahead = shop.server_time() + 3_600_000_000
+    shop.raw.hset(shop.keys("count"), "sequence", f"{ahead:016d}")
+    await play(shop, "take a0 a1 | claim a0 | advance a0 aside | lane a1 a0 | take a2")
+    lane: Any = shop.raw.lrange(shop.keys("lane", "a"), 0, -1)
+    assert [split_entry(entry)[0] - ahead for entry in lane] == [4, 3, 2]
+
+
+@pytest.mark.parametrize("standing", ["hold", "step-aside"])
+async def test_a_retry_at_once_is_due_at_once(shop: Bench, standing: Any) -> None:
+    daemon = await fill(shop, "a0", "a1")
+    await daemon.settle(Retry(await daemon.claim_one(), 0, FAILURE, standing))
+    await promote(shop)
+    again = await daemon.claim_one()
+    assert (again.task.id, again.task.attempt, again.errors) == ("a0", 2, FAILURE)
+
+
+async def test_a_dead_letter_keeps_all_there_was(shop: Bench) -> None:
+    body = b'\x00\xff\n{"a": 1}\n'
+    envelope = Envelope("import", "a", "42", "crm", {"x-one": 1}, body)
+    await shop.enqueue(replace(arrival("a0", "a"), envelope=envelope))
+    daemon = await shop.daemon()
+    await daemon.settle(Bury(await daemon.claim_one(), "no such tenant", FAILURE * 2))
+    dead = await letter(shop, "a0")
+    assert (dead.type, dead.group, dead.tenant) == ("import", "a", "42")
+    assert (dead.reason, dead.attempts, dead.errors) == ("no such tenant", 2, FAILURE * 2)
+    assert await DeadLetters(shop.namespace).envelope("a0") == (envelope, None)
+    told = await found(shop, "a0")
+    assert (told.state, told.reason, told.since) == ("dead", "no such tenant", dead.died_at)
+    await redrive(shop, "a0")
+    again = await daemon.claim_one()
+    assert (again.task.body, again.task.headers, again.errors) == (body, {"x-one": 1}, FAILURE * 2)
+
+
+async def test_attempts_are_counted_beyond_the_errors_that_are_kept(shop: Bench) -> None:
+    """A dead letter of 25 attempts says 25, though it keeps no more than 20 errors."""
+    daemon = await fill(shop, "a0")
+    claim = await daemon.claim_one()
+    claim.task = replace(claim.task, attempt=24)
+    kept = [{"attempt": n, "error": "E", "message": ""} for n in range(5, 26)]
+    await daemon.settle(Retry(claim, 0, kept[:-1]))
+    await promote(shop)
+    await daemon.settle(Bury(await daemon.claim_one(), "no", kept[1:]))
+    assert (await letter(shop, "a0")).attempts == 25
+
+
+async def test_a_message_that_died_at_the_door_is_redriven_with_its_route(shop: Bench) -> None:
+    """It came before what is there now, so that is its place."""
+    rejected = Envelope("t", None, None, None, {}, b"{}")
+    await shop.enqueue(replace(arrival("a0"), envelope=rejected, dead="no tenant"))
+    daemon = await fill(shop, "a1")
+    dead = await letter(shop, "a0")
+    assert (dead.died_at_the_door, dead.attempts) == (True, 0)
+    routed = Envelope("t", "a", "42", "crm", {}, b"{}")
+    assert await DeadLetters(shop.namespace).redrive(dead, routed)
+    claim = await daemon.claim_one()
+    assert (claim.task.id, claim.task.group, claim.task.tenant) == ("a0", "a", "42")
+
+
+async def test_only_a_death_can_be_redriven_or_dropped_and_only_once(shop: Bench) -> None:
+    await play(shop, "take a0 a1 | claim a0 | bury a0")
+    letters, dead = DeadLetters(shop.namespace), await letter(shop, "a0")
+    for act in (letters.redrive, letters.drop):
+        assert not await act(replace(dead, id="a1"))
+    assert await letters.redrive(dead)
+    for act in (letters.redrive, letters.drop):
+        assert not await act(dead)
+    assert shop.lane("a") == ["a0", "a1"]
+
+
+async def test_dead_letters_are_listed_by_page_and_filter(shop: Bench) -> None:
+    count = PAGE + 5
+    daemon = await fill(shop, *(f"{'ab'[n % 2]}{n}" for n in range(count)))
+    for n in range(count):
+        await daemon.settle(bury(await daemon.claim_one(), f"reason {n % 3}"))
+    letters = DeadLetters(shop.namespace)
+    everything = [each async for each in letters.each()]
+    assert len({each.id for each in everything}) == len(everything) == count
+    died = [each.died_at for each in everything]
+    assert died == sorted(died, reverse=True)
+    some = [each async for each in letters.each(Filter(group="a", reason="reason 1"))]
+    assert {(each.group, each.reason) for each in some} == {("a", "reason 1")}
+    assert [each async for each in letters.each(Filter(type="other"))] == []
+
+
+async def test_a_sweep_takes_only_what_is_past_its_retention(shop: Bench) -> None:
+    told = await play(
+        shop, "take a0 a1 a2 p0 | claim a0 | bury a0 | claim p0 a1 | bury p0 | park a1"
+    )
+    assert await remove_expired(shop.client, HOUR, 100) == []
+    shop.raw.zadd(shop.keys("dead"), {"a1": 1, "p0": 2})
+    assert await remove_expired(shop.client, HOUR, 1) == ["a1"]
+    assert await remove_expired(shop.client, HOUR, 100) == ["p0"]
+    await told.go_on("drain a2 | task a1 expired | task a0 dead")  # the park went with its death
