@@ -102,7 +102,9 @@ class Story(Actors):
         elif verb == "unchanged":
             before = self.shop.dump()
             await self._step(rest)
-            assert self.shop.dump() == before, "something was written"
+            after = self.shop.dump()
+            written = [key for key in before | after if before.get(key) != after.get(key)]
+            assert written == [], f"{written} were written"
         elif verb == "refused":
             self._is_stale = True
             await self._step(rest)
@@ -246,6 +248,12 @@ class Story(Actors):
     async def holds(self, *named: str) -> None:
         """What a worker that pulls holds."""
         assert sorted(await self._workers[self._actor].held()) == sorted(named)
+
+    async def keep(self, limit: str) -> None:
+        """A worker wants to hold so many, and hands the rest back."""
+        worker = self._workers[self._actor]
+        poll = await worker.poll(int(limit))
+        await worker.store.hand_back(poll, len(poll.held) - int(limit))
 
     # What is to be seen
 

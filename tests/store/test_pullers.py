@@ -13,10 +13,11 @@ from groupflow.operate.pools import PoolStatus, pools_in
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.given import Claim
 from groupflow.store.keys import Keys
-from groupflow.store.pulling import Puller, daemon_name
+from groupflow.store.pulling import daemon_name
 from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
-from tests.store.bench import Bench, arrival, bury, ids
-from tests.store.test_pools import LEASE, POOL, Worker, pool, pooled
+from tests.store.bench import LEASE, Bench, arrival, bury, ids
+from tests.store.test_pools import pool
+from tests.store.worker import POOL, Worker, pooled
 
 TAKEN = 100  # tasks and sessions that one script takes away, about
 
@@ -29,14 +30,6 @@ class Where(Protocol):
 
     @property
     def raw(self) -> Redis: ...
-
-
-class Bound(Worker):
-    """A worker of a pool that may have so many."""
-
-    def __init__(self, bench: Bench, name: str, most: int, pool: str = POOL) -> None:
-        super().__init__(bench, name, pool)
-        self.puller = Puller(pool, name, LEASE, most)
 
 
 def crowd(bench: Where, names: Iterable[str], ends: int = 1, *, of: str = POOL) -> None:
@@ -62,7 +55,7 @@ def sessions(bench: Bench, of: str = POOL) -> int:
 async def test_a_pool_has_no_more_workers_than_it_may(bench: Bench) -> None:
     """One more is refused, however often it asks, and leaves nothing; all others go on."""
     await bench.enqueue(*(pooled(f"p{n}") for n in range(3)), pooled("x", pool="others"))
-    anna, carl, zoe = (Bound(bench, name, 2) for name in ("anna", "carl", "zoe"))
+    anna, carl, zoe = (Worker(bench, name, most=2) for name in ("anna", "carl", "zoe"))
     [first] = await anna.claim(1)
     await carl.poll()
     before = bench.dump()
@@ -73,12 +66,12 @@ async def test_a_pool_has_no_more_workers_than_it_may(bench: Bench) -> None:
     assert bench.dump() == before
     assert ids(await anna.claim(2)) == ["p1"]
     assert await anna.complete(first) == []
-    assert ids(await Bound(bench, "zoe", 2, "others").claim(1)) == ["x"]
+    assert ids(await Worker(bench, "zoe", "others", 2).claim(1)) == ["x"]
 
 
 @pytest.mark.parametrize("way", ["leaves", "is reaped"])
 async def test_whose_session_ends_makes_room(bench: Bench, way: str) -> None:
-    anna, zoe = Bound(bench, "anna", 1), Bound(bench, "zoe", 1)
+    anna, zoe = (Worker(bench, name, most=1) for name in ("anna", "zoe"))
     await anna.poll()
     if way == "leaves":
         await anna.store.leave(await anna.poll())
@@ -96,8 +89,8 @@ async def test_a_lower_bound_ends_no_session(bench: Bench) -> None:
     """Who has a session goes on under it; one that lost it isn't let in before there is room."""
     names = ("anna", "carl", "zoe")
     for name in names:
-        await Bound(bench, name, 3).poll()
-    anna, carl, zoe = (Bound(bench, name, 2) for name in names)
+        await Worker(bench, name, most=3).poll()
+    anna, carl, zoe = (Worker(bench, name, most=2) for name in names)
     for one in (anna, carl, zoe):
         assert (await one.poll()).session
     zoe.expire()

@@ -1,9 +1,11 @@
-"""Quarantine: a task with crashes runs beside no other one of its daemon, in either pool."""
+"""Crashes and lost leases: the task runs alone then, and longer apart each time it is lost.
+
+A task with crashes runs beside no other one of its daemon, in either pool. Lost leases count apart
+until the daemon's process is known to have died.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -11,312 +13,207 @@ import pytest
 from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.listing import list_groups, list_tasks
-from groupflow.operate.namespace import Namespace
 from groupflow.operate.statistics import find_longest
-from groupflow.operate.tasks import Tasks
-from groupflow.servers import RedisServer
+from groupflow.store.clock import MICROSECONDS
 from groupflow.store.envelope import Pool
-from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
-from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
-from tests.deadlines import deadline
-from tests.store.bench import Bench, Daemon, arrival, bury, ids
-from tests.store.task_state import pass_time, redrive, why
+from groupflow.store.settlements import Advance
+from tests.store.bench import LEASE, Bench, Daemon, ids
+from tests.store.story import Story, play, stories
+from tests.store.task_state import fill, found
 
-POOLS: tuple[Pool, Pool] = ("plain", "grouped")
-BOTH_POOLS = pytest.mark.parametrize("pool", POOLS)
-
-
-@pytest.fixture
-async def shop(store_server: RedisServer) -> AsyncIterator[Bench]:
-    bench = Bench(store_server.url)
-    try:
-        yield bench
-        assert bench.audit() == []
-    finally:
-        await bench.close()
+BOTH_POOLS = pytest.mark.parametrize("pool", ["plain", "grouped"])
+SILENT_LEASES = 10
+WAITS = [0.0, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]  # leases, behind each lost one in turn
 
 
-async def crashed(shop: Bench, *named: str) -> None:
-    """Enqueue tasks and have one daemon die with all of them, where none is in quarantine yet."""
-    await waiting(shop, *named)
-    victim = await shop.daemon("victim")
-    held: list[Claim] = []
-    for pool in POOLS:
-        held += await victim.claim(pool, *(f"{pool}-{n}" for n in range(9)))
-    assert sorted(ids(held)) == sorted(named)
-    await victim.sessions.leave()
+@pytest.fixture(autouse=True)
+def _with_faults(shop: Bench) -> None:
+    shop.with_faults = True
 
 
-async def crashed_again(shop: Bench, id_: str, pool: Pool = "grouped") -> None:
-    """Have a daemon die with the best quarantined task of a pool, which is to be this one."""
-    victim = await shop.daemon("victim")
-    assert (await victim.claim_one(pool)).task.id == id_
-    await victim.sessions.leave()
+def crashed(*named: str) -> str:
+    """A daemon dies with all of these, where none is in quarantine yet."""
+    return f"take {' '.join(named)} | victim: claim {' '.join(named)} | victim: leave"
 
 
-async def waiting(shop: Bench, *named: str) -> None:
-    """Enqueue tasks: the first letter is the group, ``p`` stands for plain ones."""
-    await shop.enqueue(*(arrival(id_, id_[0] if id_[0] != "p" else None) for id_ in named))
+QUARANTINE = {
+    "one of both pools at a time": f"""
+        {crashed("p0", "p1", "a0", "b0")} | claim p0*1 | none | done p0 | claim a0*1 | none
+        done a0 | drain p1 b0
+    """,
+    "each daemon runs one of its own": f"""
+        {crashed("p0", "a0", "b0")} | open d2 | claim a0 | d2: claim p0 | none | d2: none | done p0
+        d2: claim b0
+    """,
+    "the end of another task changes nothing": f"""
+        {crashed("a0", "b0")} | take c0 d0 p0 | claim a0 | claim c0 d0 | done c0 | bury d0
+        all p0 | done a0 | claim b0 | done a0 | count done=2 | none
+    """,
+    "a new session runs one again": f"""
+        {crashed("a0", "b0")} | open d1 d2 | claim a0*1 | crash | claim a0*2 | lose | time
+        d2: claim a0*3
+    """,
+    "a younger lease clears nothing": f"{crashed('a0', 'b0')} | claim a0 | renew groups=0 | none",
+    "an older task in front of it": f"""
+        take a0 | claim a0 | bury a0 | {crashed("a1")} | redrive a0 | sound | all a0*0 | done a0
+        claim a1*1
+    """,
+    "it comes back in front of a group that is ready": f"""
+        {crashed("a0")} | take a1 | claim a0 | retry a0 aside | why a ready head=a1 | time | sound
+        claim a0
+    """,
+    "a pause holds it": f"{crashed('a0')} | pause a | none | sound | resume a | claim a0",
+    "a redrive makes it a task like any other": f"""
+        {crashed("a0", "b0")} | claim a0 | bury a0 | redrive a0 | claim b0 | all a0*0
+    """,
+    "what only it waits for is seen": f"""
+        {crashed("c0", "p0")} | status queued_plain=1 queued_grouped=1 ready=1
+    """,
+    "nothing is left of it": f"""
+        {crashed("a0", "p0", "p1")} | drain a0 p0 p1 | gone quarantined_plain quarantined_groups
+    """,
+    "why it waits": f"""
+        {crashed("a0", "b0")} | take c0
+        why b ready: its head is in quarantine, since 1 of its claims ended in a crash; it
+        why b ready: it may be claimed: all workers are busy, or none is running | claim a0
+        why b ready: in a crash: a daemon runs one such task at a time; that run another: d1
+        why c ready: workers
+    """,
+}
+QUARANTINE |= {
+    f"its end by {way} lets the next one run, which all hear": f"""
+        {crashed("a0", "p0")}
+        claim a0 | hears {told} {way} a0
+        claim p0 | none
+    """
+    for way, told in {
+        "done": "ready",
+        "release": "ready,grouped",
+        "retry": "ready,due",
+        "advance": "ready,grouped",
+        "bury": "ready",
+    }.items()
+}
+for one, two, new in (("a0", "b0", "c0 d0"), ("p0", "p1", "p5 p6")):
+    QUARANTINE |= {
+        f"the best goes first, and alone: {one}": f"""
+            {crashed(one, two)} | take {new} | all {one}*1 | all {new} | none | done {one}
+            all {two}
+        """,
+        f"it stays one through each settlement: {one}": f"""
+            {crashed(one, two)} | claim {one} | release {one} | claim {one} | advance {one} | sound
+            claim {two} | retry {two} | time | sound | claim {two}*1 | none
+        """,
+        f"one that waits can be dropped: {one}": f"""
+            {crashed(one, two)} | drop {one} | sound | all {two}
+        """,
+    }
+LOST = {
+    "a goodbye is a sign of life": """
+        take a0 | open d2 | claim a0 | lose d1 a0 | leave | gone losing lost:d1 | crash
+        task a0 queued crashes=0 lost_leases=1
+    """,
+    "a crash without doubt is one at once": """
+        take a0 | claim a0 | crash d1 a0 | task a0 queued crashes=1 lost_leases=0 | gone losing
+    """,
+    "a redrive begins with none": """
+        take a0 | claim a0 | lose | d2: claim a0 | bury a0 | redrive a0
+        task a0 queued crashes=0 lost_leases=0 | d2: claim a0*0
+    """,
+    "what ended meanwhile stays ended": """
+        take a0 b0 c0 d0 | claim a0 b0 c0 d0 | lose | d2: claim a0 | done a0 | d2: claim b0
+        bury b0
+        d2: claim c0 | bury c0 | redrive c0 | crash | task a0 done crashes=0 lost_leases=1
+        gone task_state:a0 | task b0 dead crashes=1 lost_leases=0
+        task c0 queued crashes=0 lost_leases=0 | task d0 queued crashes=1 lost_leases=0
+    """,
+    "why tells both apart": """
+        take a0 a1 | claim a0 | crash | claim a0 | lose
+        why a delayed crashes=1 lost_leases=1 : since 1 of its claims ended in a crash
+        time
+        why a ready: and 1 lease was lost while it ran; it may be claimed
+        crash | why a ready crashes=2 lost_leases=0 : 2 of its claims ended in a crash
+    """,
+}
+for id_ in ("a0", "p0"):
+    LOST |= {
+        f"{id_}: it is no crash, costs no time, and is a quarantined task": f"""
+            take {id_} | claim {id_} | lose d1 {id_} | task {id_} queued crashes=0 lost_leases=1
+            d2: claim {id_}*1
+        """,
+        f"{id_}: another process comes under the name": f"""
+            take {id_} | claim {id_} | lose d1 {id_} | d2: claim {id_} | crash | gone losing lost:d1
+            task {id_} running crashes=1 lost_leases=0 | back | done {id_}
+        """,
+    }
 
 
-def kind(pool: Pool, *numbers: int) -> list[str]:
-    """Ids of tasks in a pool; grouped ones each in a group of its own."""
-    return [f"p{n}" if pool == "plain" else f"{chr(ord('a') + n)}0" for n in numbers]
+@stories(QUARANTINE | LOST)
+async def test_crashes_and_lost_leases(shop: Bench, story: str) -> None:
+    await play(shop, story)
 
 
-def _mark(shop: Bench, daemon: str) -> bytes | None:
+def _mark(shop: Bench, daemon: str = "d1") -> bytes | None:
     found: Any = shop.raw.hget(shop.keys("daemon", daemon), "quarantined")
     return found if found is None else bytes(found)
 
 
-async def grow_old(shop: Bench, daemon: Daemon, claim: Claim) -> None:
+async def grow_old(told: Story, id_: str) -> None:
     """Let a claim have been made a lease ago."""
+    shop, (_, claim) = told.shop, told.claim_of(id_)
     since = b"%016d" % 1
-    key, name = shop.keys("worker", daemon.name), shop.keys("daemon", daemon.name)
+    key, name = shop.keys("worker", "d1"), shop.keys("daemon", "d1")
     checkpoint: Any = shop.raw.hget(key, claim.slot)
     shop.raw.hset(key, claim.slot, checkpoint[:33] + since + checkpoint[49:])
-    mark = _mark(shop, daemon.name)
+    mark = _mark(shop)
     if mark is not None and len(mark) > 16:
         shop.raw.hset(name, "quarantined", mark[:16] + since)
 
 
-@BOTH_POOLS
-async def test_a_daemon_runs_one_at_a_time(shop: Bench, pool: Pool) -> None:
-    """The best goes first, and alone; tasks without crashes run beside it."""
-    quarantined_tasks, harmless = kind(pool, 0, 1), kind(pool, 5, 6)
-    await crashed(shop, *quarantined_tasks)
-    await waiting(shop, *harmless)
-    daemon = await shop.daemon()
-    (first,) = await daemon.claim(pool, "w1", "w2", "w3", "w4")
-    assert (first.task.id, first.task.crashes) == (quarantined_tasks[0], 1)
-    assert ids(await daemon.claim(pool, "w2", "w3", "w4")) == harmless
-    assert await daemon.claim(pool, "w4") == []
-    await daemon.complete(first)
-    assert ids(await daemon.claim(pool, "w4", "w5")) == quarantined_tasks[1:]
-
-
-async def test_one_of_both_pools(shop: Bench) -> None:
-    """A crash takes both pools: what runs in one holds the other's quarantined tasks back."""
-    await crashed(shop, "p0", "p1", "a0", "b0")
-    daemon = await shop.daemon()
-    claim = await daemon.claim_one("plain")
-    assert await daemon.claim("grouped", "g1", "g2") == []
-    await daemon.complete(claim)
-    claim = await daemon.claim_one("grouped")
-    assert await daemon.claim("plain", "w2") == []
-    await daemon.complete(claim)
-    assert len(await daemon.work_off()) == 2
-
-
-async def test_each_daemon_runs_one_of_its_own(shop: Bench) -> None:
-    await crashed(shop, "p0", "a0", "b0")
-    first, second = await shop.daemon("d1"), await shop.daemon("d2")
-    held = [await first.claim_one("grouped"), await second.claim_one("plain")]
-    assert ids(held) == ["a0", "p0"]
-    assert await first.claim("grouped", "w2") == await second.claim("grouped", "w2") == []
-    await second.complete(held[1])
-    assert ids(await second.claim("grouped", "w2")) == ["b0"]
-
-
-ENDINGS: dict[str, Callable[[Claim], Settlement]] = {
-    "complete": Complete,
-    "release": Release,
-    "retry": lambda claim: Retry(claim, 3600.0, []),
-    "advance": lambda claim: Advance(claim, "two", b"{}"),
-    "bury": bury,
-}
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
-async def test_its_end_lets_the_next_one_run(shop: Bench, ending: str) -> None:
-    """However it ends: and all daemons hear of it, since the next may be of the other pool."""
-    await crashed(shop, "a0", "p0")
-    daemon = await shop.daemon()
-    claim = await daemon.claim_one()
-    async with shop.client.wakes() as wakes, asyncio.timeout(deadline()):
-        await anext(wakes)  # it begins with one, for what was missed
-        await daemon.settle(ENDINGS[ending](claim))
-        shop.raw.publish(shop.keys.wake, "that was all")
-        heard = []
-        while b"that was all" not in heard:
-            heard.append(await anext(wakes))
-    assert b"ready" in heard
-    assert (await daemon.claim_one("plain")).task.id == "p0"
-    assert await daemon.claim("grouped", "w2") == []
-
-
-async def test_the_end_of_another_task_changes_nothing(shop: Bench) -> None:
-    await crashed(shop, "a0", "b0")
-    await waiting(shop, "c0", "d0", "p0")
-    daemon = await shop.daemon()
-    quarantined = await daemon.claim_one()
-    other, buried = await daemon.claim("grouped", "w2", "w3")
-    await daemon.complete(other)
-    await daemon.settle(bury(buried))
-    assert await daemon.claim("grouped", "w2") == []
-    # Nor does its own, told a second time, while the next one runs.
-    await daemon.complete(quarantined)
-    assert (await daemon.claim_one()).task.id == "b0"
-    assert (await daemon.exchange("plain", [Complete(quarantined)], []))[0] == []
-    assert await daemon.claim("grouped", "w4") == []
-    assert _mark(shop, "d1") is not None
-
-
-@BOTH_POOLS
-async def test_a_lost_reply_gives_the_same_one(shop: Bench, pool: Pool) -> None:
-    await crashed(shop, *kind(pool, 0, 1))
-    daemon = await shop.daemon()
-    claim = await daemon.claim_one(pool)
-    (again,) = await daemon.claim(pool, "w1", "w2")
-    assert (again.task, again.slot) == (claim.task, claim.slot)
-
-
-async def test_a_new_session_runs_one_again(shop: Bench) -> None:
-    await crashed(shop, "a0", "b0")
-    daemon, other = await shop.daemon("d1"), await shop.daemon("d2")
-    await daemon.claim_one()
-    await daemon.register()
-    assert (await daemon.claim_one()).task.crashes == 2
-    shop.expire("d1")
-    await other.sessions.reap()
-    await pass_time(shop)  # it waits, since nothing tells yet whether this was a third death
-    assert (await other.claim_one()).task.crashes == 3
-
-
 async def test_it_is_none_any_more_when_it_has_run_for_a_lease(shop: Bench) -> None:
     """Then a renewal, which happens anyway, lets the next one run beside it."""
-    await crashed(shop, "a0", "b0", "p0")
-    daemon = await shop.daemon()
-    claim = await daemon.claim_one()
-    told = await daemon.sessions.renew()
-    assert (told.plain, told.groups) == (0, 0), "it may claim neither of the two"
-    await grow_old(shop, daemon, claim)
-    told = await daemon.sessions.renew()
-    assert (told.plain, told.groups) == (1, 1)
-    assert (await daemon.claim_one("plain", "w2")).task.id == "p0"
-    assert await daemon.claim("grouped", "w3") == []
-    await daemon.complete(claim)
-    assert await daemon.claim("grouped", "w3") == []
+    told = await play(shop, f"{crashed('a0', 'b0', 'p0')} | claim a0 | renew plain=0 groups=0")
+    await grow_old(told, "a0")
+    await told.go_on("renew plain=1 groups=1 | claim p0 | none | done a0 | none")
+    assert _mark(shop) is not None
 
 
 async def test_who_crashed_twice_stays_one_to_its_end(shop: Bench) -> None:
     """However long it runs: a third of its crashes may be its last, and takes no other along."""
-    await crashed(shop, "a0", "b0")
-    await crashed_again(shop, "a0")
-    daemon = await shop.daemon()
-    claim = await daemon.claim_one()
-    assert claim.task.crashes == 2
-    await grow_old(shop, daemon, claim)
-    assert (await daemon.sessions.renew()).groups == 0
-    assert await daemon.claim("grouped", "w2") == []
-    await daemon.complete(claim)
-    assert (await daemon.claim_one("grouped", "w2")).task.id == "b0"
-
-
-async def test_a_younger_lease_clears_nothing(shop: Bench) -> None:
-    await crashed(shop, "a0", "b0")
-    daemon = await shop.daemon()
-    await daemon.claim_one()
-    await daemon.sessions.renew()
-    assert await daemon.claim("grouped", "w2") == []
-
-
-@BOTH_POOLS
-async def test_it_stays_one_through_each_settlement(shop: Bench, pool: Pool) -> None:
-    """Released, advanced, or back after a delay, it waits among the quarantined tasks again."""
-    await crashed(shop, *kind(pool, 0, 1))
-    daemon = await shop.daemon()
-    for ending in ("release", "advance", "retry"):
-        await daemon.settle(ENDINGS[ending](await daemon.claim_one(pool)))
-        await pass_time(shop)
-        assert shop.audit() == []
-    assert (await daemon.claim_one(pool)).task.crashes == 1
-    assert await daemon.claim(pool, "w2") == []
-
-
-async def test_an_older_task_in_front_of_it(shop: Bench) -> None:
-    await waiting(shop, "a0")
-    daemon = await shop.daemon()
-    await daemon.settle(bury(await daemon.claim_one()))
-    await crashed(shop, "a1")
-    await redrive(shop, "a0")
-    assert shop.audit() == []
-    claims = await daemon.claim("grouped", "w1", "w2")
-    assert [(claim.task.id, claim.task.crashes) for claim in claims] == [("a0", 0)]
-    await daemon.complete(*claims)
-    assert (await daemon.claim_one()).task.crashes == 1
-
-
-async def test_it_comes_back_in_front_of_a_group_that_is_ready(shop: Bench) -> None:
-    await crashed(shop, "a0")
-    await waiting(shop, "a1")
-    daemon = await shop.daemon()
-    await daemon.settle(Retry(await daemon.claim_one(), 3600.0, [], "step-aside"))
-    assert (await why(shop, "a")).head == "a1"
-    await pass_time(shop)
-    assert shop.audit() == []
-    assert (await daemon.claim_one()).task.id == "a0"
-
-
-async def test_a_pause_holds_it(shop: Bench) -> None:
-    await crashed(shop, "a0")
-    daemon, groups = await shop.daemon(), Groups(shop.namespace)
-    await groups.pause("a", "me")
-    assert await daemon.claim("grouped", "w1") == []
-    assert shop.audit() == []
-    await groups.resume("a")
-    assert (await daemon.claim_one()).task.id == "a0"
-
-
-@BOTH_POOLS
-async def test_one_that_waits_can_be_dropped(shop: Bench, pool: Pool) -> None:
-    first, second = kind(pool, 0, 1)
-    await crashed(shop, first, second)
-    assert await Tasks(shop.namespace).drop(first) is None
-    assert shop.audit() == []
-    daemon = await shop.daemon()
-    assert ids(await daemon.claim(pool, "w1", "w2")) == [second]
-
-
-async def test_a_redrive_makes_it_a_task_like_any_other(shop: Bench) -> None:
-    await crashed(shop, "a0", "b0")
-    daemon = await shop.daemon()
-    await daemon.settle(bury(await daemon.claim_one()))
-    await redrive(shop, "a0")
-    assert (await daemon.claim_one()).task.id == "b0"
-    assert ids(await daemon.claim("grouped", "w2")) == ["a0"]
+    told = await play(
+        shop, f"{crashed('a0', 'b0')} | victim: crash victim | victim: claim a0 | victim: leave"
+    )
+    await told.go_on("claim a0*2")
+    await grow_old(told, "a0")
+    await told.go_on("renew groups=0 | none | done a0 | claim b0")
 
 
 @BOTH_POOLS
 async def test_one_whose_envelope_is_gone_is_passed_over(shop: Bench, pool: Pool) -> None:
-    first, second = kind(pool, 0, 1)
-    await crashed(shop, first, second)
+    first, second = ("a0", "b0") if pool == "grouped" else ("p0", "p1")
+    told = await play(shop, crashed(first, second))
     shop.raw.hdel(shop.keys("tasks"), first)
     shop.raw.delete(shop.keys("task_state", first))
-    daemon = await shop.daemon()
-    assert await daemon.claim(pool, "w1") == []
-    assert _mark(shop, "d1") is None
-    assert ids(await daemon.claim(pool, "w1")) == [second]
+    assert await (await told.daemon()).claim(pool, "w1") == []
+    assert _mark(shop) is None
+    await told.go_on(f"claim {second} | done {second}")
+    assert _mark(shop) is None
 
 
 async def test_views_show_it_waiting_like_the_rest(shop: Bench) -> None:
     """It is counted and listed with all that is ready, and goes first."""
-    await crashed(shop, "c0", "d0", "p0", "p1")
-    await waiting(shop, "a0", "b0", "p5")
-    await shop.enqueue(arrival("p6", priority=5.0))
+    await play(shop, f"{crashed('c0', 'd0', 'p0', 'p1')} | take a0 b0 p5 | take p6+5")
     status = await shop.status()
     assert (status.queued_plain, status.queued_grouped, status.ready) == (4, 4, 4)
     assert min(status.waited_plain, status.waited_grouped) > 0
     listed = [row.id for row in (await list_tasks(shop.namespace, "queued", 50)).rows]
     assert listed == ["p5", "p0", "p1", "p6", "c0", "d0", "a0", "b0"]
-    pages, cursor = [], "0"
-    while True:
-        page = await list_groups(Namespace([shop.client]), "ready", cursor=cursor, limit=1)
+    pages, cursor = list[Any](), "0"
+    while cursor is not None:
+        page = await list_groups(shop.namespace, "ready", cursor=cursor, limit=1)
         pages += [(row.group, row.state, page.total) for row in page.groups]
-        if page.next is None:
-            break
-        cursor = page.next
+        cursor = page.next  # type: ignore[assignment]
     assert pages == [(group, "ready", 4) for group in "cdab"]
     assert {row.group for row in await read_busy(shop.namespace)} == set("abcd")
     assert await find_longest(shop.client) == 4
@@ -325,70 +222,164 @@ async def test_views_show_it_waiting_like_the_rest(shop: Bench) -> None:
     assert len(tops.longest) == 4
 
 
-async def test_what_only_suspects_wait_for_is_seen(shop: Bench) -> None:
-    await crashed(shop, "c0", "p0")
-    status = await shop.status()
-    assert min(status.waited_plain, status.waited_grouped) > 0
-
-
-async def test_why_it_waits(shop: Bench) -> None:
-    await crashed(shop, "a0", "b0")
-    await waiting(shop, "c0")
-    assert (await why(shop, "b")).reason == (
-        "its head is in quarantine, since 1 of its claims ended in a crash; it may be claimed: "
-        "all workers are busy, or none is running"
-    )
-    daemon = await shop.daemon()
-    await daemon.claim_one()
-    told = await why(shop, "b")
-    assert (told.state, told.head) == ("ready", "b0")
-    assert told.reason == (
-        "its head is in quarantine, since 1 of its claims ended in a crash: a daemon runs one such "
-        "task at a time; that run another: d1"
-    )
-    assert "quarantine" not in (await why(shop, "c")).reason
-
-
-async def test_without_any_nothing_is_left_of_it(shop: Bench) -> None:
-    await crashed(shop, "a0", "p0", "p1")
-    daemon = await shop.daemon()
-    shop.with_faults = True
-    assert len(await daemon.work_off()) == 3
-    assert _mark(shop, "d1") is None
-    assert not shop.raw.exists(shop.keys("quarantined_plain"), shop.keys("quarantined_groups"))
-
-
 @BOTH_POOLS
 async def test_a_claim_tells_whether_the_daemon_runs_one(shop: Bench, pool: Pool) -> None:
     """Where it gives something, where nothing is there, and where it gives the same again."""
-    await waiting(shop, "p0", "a0")
-    daemon = await shop.daemon()
+    daemon = await fill(shop, "p0", "a0")
 
-    async def told(*slots: str) -> tuple[int, int]:
-        front: list[str | int] = [daemon.name, daemon.session.shown, pool, 0, 0, "", 0]
-        _, _, rows, _, quarantined, *_ = await shop.client.run(Verb.EXCHANGE, *front, *slots)
-        return len(rows) // 7, quarantined
+    async def told(*slots: str) -> tuple[int, bool]:
+        answer = await daemon.claims(pool).exchange([], slots)
+        return len(answer.claims), answer.beside_quarantined
 
-    assert [await told("w1"), await told("w1"), await told("w2")] == [(1, 0), (1, 0), (0, 0)]
-    await daemon.register()
-    assert [await told("w1"), await told("w1"), await told("w2")] == [(1, 1), (1, 1), (0, 1)]
+    for quarantined in (False, True):
+        assert [await told("w1"), await told("w1")] == [(1, quarantined)] * 2
+        assert await told("w2") == (0, quarantined)
+        await daemon.register()
 
 
 @BOTH_POOLS
 async def test_where_no_slot_is_idle_none_is_taken(shop: Bench, pool: Pool) -> None:
     """All hold claims already, or all is paused, or the lease is over."""
-    first, quarantined = kind(pool, 0, 1)
-    await waiting(shop, first)
-    daemon, groups = await shop.daemon(), Groups(shop.namespace)
+    first, second = ("a0", "b0") if pool == "grouped" else ("p0", "p1")
+    daemon, groups = await fill(shop, first), Groups(shop.namespace)
     held = await daemon.claim_one(pool)
-    await crashed(shop, quarantined)
+    await play(shop, crashed(second))
     assert ids(await daemon.claim(pool, "w1")) == [first]
     await groups.pause(ALL, "me")
     assert ids(await daemon.claim(pool, "w1", "w2")) == [first]
     await groups.resume(ALL)
     shop.expire("d1")
     assert ids(await daemon.claim(pool, "w1", "w2")) == [first]
-    assert shop.audit() == []
     await daemon.sessions.renew()
-    assert ids(await daemon.claim(pool, "w2")) == [quarantined]
+    assert ids(await daemon.claim(pool, "w2")) == [second]
     assert await daemon.complete(held) == []
+
+
+# Lost leases
+
+
+def fall_silent(shop: Bench) -> None:
+    """Let ten leases have passed since the loss."""
+    shop.raw.zadd(shop.keys("losing"), {"d1": 1}, xx=True)
+
+
+@pytest.mark.parametrize("id_", ["a0", "p0"])
+async def test_the_same_process_comes_back(shop: Bench, id_: str) -> None:
+    """As often as it likes: that is no crash, after any time."""
+    told = await play(shop, f"take {id_} | open d1 d2")
+    for lost in range(1, 6):
+        await told.go_on(f"time | claim {id_} | lose | back | gone losing lost:d1")
+        fall_silent(shop)
+        await (await told.daemon("d2")).sessions.reap()
+        task = await found(shop, id_)
+        assert (task.crashes, task.lost_leases) == (0, lost)
+
+
+async def test_nothing_comes_of_it_for_ten_leases(shop: Bench) -> None:
+    told = await play(shop, "take a0 p0 | open d2 | claim a0 p0")
+    before = shop.server_time()
+    await told.go_on("lose")
+    due: Any = shop.raw.zscore(shop.keys("losing"), "d1")
+    assert 0 <= due - (before + SILENT_LEASES * LEASE * MICROSECONDS) < 60 * MICROSECONDS
+    reaper = (await told.daemon("d2")).sessions
+    await reaper.reap()
+    await told.go_on("task a0 queued crashes=0 lost_leases=1")
+    fall_silent(shop)
+    for _ in range(2):
+        await reaper.reap()
+        await told.go_on("task a0 queued crashes=1 lost_leases=0 | task p0 queued crashes=1")
+    await told.go_on("gone losing lost:d1")
+
+
+async def test_an_earlier_process_under_the_name_proves_nothing(shop: Bench) -> None:
+    """It lost its own session long ago, and the later one may live."""
+    older, other = await fill(shop, "a0"), await shop.daemon("other")
+    await older.sessions.leave()
+    newer = await shop.daemon("d1")
+    for one, counted in ((newer, (0, 1)), (older, (1, 1))):
+        await one.claim_one()
+        shop.expire("d1")
+        await other.sessions.reap()
+        await older.sessions.register({"lease": LEASE})
+        task = await found(shop, "a0")
+        assert (task.crashes, task.lost_leases) == counted, "two processes have lost it by then"
+
+
+@BOTH_POOLS
+@pytest.mark.parametrize("deaths", [0, 2])
+async def test_each_further_one_waits_longer(shop: Bench, pool: Pool, deaths: int) -> None:
+    """A lease behind the second, then twice as long each time, ten leases at most.
+
+    Deaths count for that and need no wait: one that may be the last isn't risked before it is
+    known how the one before it ended.
+    """
+    id_ = "p0" if pool == "plain" else "a0"
+    told = await play(shop, f"take {id_} | open d2 |" + f"claim {id_} | crash |" * deaths)
+    for wait in WAITS[deaths:]:
+        await told.go_on(f"claim {id_}")
+        before = shop.server_time() / MICROSECONDS
+        await told.go_on("lose | back")
+        task = await found(shop, id_)
+        assert task.state == ("delayed" if wait else "queued")
+        if wait:
+            assert 0 <= (task.until or 0) - before - wait * LEASE < 60
+            await told.go_on("d2: none | sound | time")
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_what_blocked_the_loop_crashed_and_nothing_else(shop: Bench, known: bool) -> None:
+    """At once, though its process lives and comes back; where nothing tells it, all have."""
+    told = await play(shop, "take a0 p0 | open d2 | claim a0 p0")
+    blocks = told.claim_of("a0")[1]
+    await (await told.daemon()).sessions.blame((blocks.fence, "a0") if known else None)
+    await told.go_on("lose | gone losing" if not known else "lose")
+    beside = "crashes=0 lost_leases=1" if known else "crashes=1 lost_leases=0"
+    for _ in range(2):
+        await told.go_on(f"task a0 queued crashes=1 lost_leases=0 | task p0 queued {beside} | back")
+
+
+async def test_a_block_that_ended_in_time_is_forgotten(shop: Bench) -> None:
+    told = await play(shop, "take a0 | open d2 | claim a0")
+    await (await told.daemon()).sessions.blame(None)
+    await told.go_on("renew | lose | task a0 queued crashes=0 lost_leases=1")
+
+
+async def test_a_shard_that_went_well_has_none(shop: Bench) -> None:
+    told = await play(shop, "take a0 | claim a0 | lose | d2: claim a0")
+    daemon, claim = told.claim_of("a0")
+    page = Advance(claim, "page", b"{}", forgets_crashes=True)
+    assert isinstance(daemon, Daemon)
+    assert await daemon.settle(page) == []
+    await told.go_on("task a0 queued crashes=0 lost_leases=0 | crash")
+    await told.go_on("task a0 queued crashes=0 lost_leases=0")
+
+
+async def test_many_are_counted_in_bounded_steps(shop: Bench) -> None:
+    """The name's return counts five hundred; each pass of a reaper as many more."""
+    names = [f"p{n}" for n in range(1100)]
+    killed, other = await fill(shop, *names), await shop.daemon("other")
+    for n in range(0, len(names), 500):
+        await killed.claim("plain", *(f"w{m}" for m in range(n, min(n + 500, len(names)))))
+    shop.expire("d1")
+    assert len((await other.sessions.reap())[1]) == len(names)
+
+    def deaths() -> int:
+        fields = "crashes", "lost_leases"
+        lives: list[Any] = [shop.raw.hmget(shop.keys("task_state", id_), *fields) for id_ in names]
+        return sum(int(crashes) - int(lost) for crashes, lost in lives)
+
+    assert deaths() == 0
+    await killed.register()
+    seen = [deaths()]
+    while seen[-1] < len(names):
+        wait, _ = await other.sessions.reap()
+        seen.append(deaths())
+        assert (wait == 0.0) == (seen[-1] < len(names)), "it comes again at once for the rest"
+    assert seen == [500, 1000, 1100]
+
+
+async def test_a_namespace_that_is_moved_has_no_doubts(shop: Bench) -> None:
+    """No process can come back to where it was: what it lost is a death."""
+    told = await play(shop, "take a0 | claim a0 | lose")
+    await shop.client.run(Verb.REAP, 10, 0, "final")
+    await told.go_on("task a0 queued crashes=1 lost_leases=0 | gone losing lost:d1")
