@@ -107,16 +107,20 @@ class Story(Actors):
             assert written == [], f"{written} were written"
         elif verb == "refused":
             self._is_stale = True
-            await self._step(rest)
-            self._is_stale = False
+            try:
+                await self._step(rest)
+            finally:
+                self._is_stale = False
         elif verb == "hears":
             await self.open(self._actor)
             heard = await hears(self.shop, lambda: self._step(rest[1:]))
             assert heard == [each for each in rest[0].split(",") if each != "-"], heard
         elif verb.endswith(":"):
             before_it, self._actor = self._actor, verb[:-1]
-            await self._step(rest)
-            self._actor = before_it
+            try:
+                await self._step(rest)
+            finally:
+                self._actor = before_it
         elif verb in WAYS:
             await self._settle(verb, rest)
         else:
@@ -149,6 +153,14 @@ class Story(Actors):
         for whose, text in known.items():
             self.shop.raw.hset(self.shop.keys("by_hand"), whose, b"%016d" % 1 + text[16:])
             self.shop.raw.zadd(self.shop.keys("by_hand_ends"), {whose: 1})
+
+    async def bursts_are_older(self, seconds: str) -> None:
+        """All bursts of tasks that debounce began so much earlier."""
+        key = self.shop.keys("debouncing")
+        bursts: Any = self.shop.raw.hgetall(key)
+        for name, value in bursts.items():
+            since = int(value[:16]) - int(seconds) * 1_000_000
+            self.shop.raw.hset(key, name, b"%016d" % since + value[16:])
 
     async def pause(self, group: str) -> None:
         """A group is paused, or all are."""
@@ -204,7 +216,7 @@ class Story(Actors):
 
     # Daemons and workers live and die
 
-    async def crash(self, name: str = "d1", *handed: str) -> None:
+    async def crash(self, name: str = "", *handed: str) -> None:
         """Another process comes under a daemon's name; what it takes up."""
         self.shop.with_faults = True
         found = await (await self.daemon(name)).register()
@@ -220,7 +232,12 @@ class Story(Actors):
         _, found = await self._daemons["d2"].sessions.reap()
         assert not handed or sorted(each.id for each in found) == sorted(handed)
 
-    async def back(self, name: str = "d1") -> None:
+    async def reap(self, *handed: str) -> None:
+        """A pass over leases that have run out; what was taken."""
+        _, found = await (await self.daemon()).sessions.reap()
+        assert sorted(each.id for each in found) == sorted(handed)
+
+    async def back(self, name: str = "") -> None:
         """The same process opens another session."""
         facts = {"pid": 1, "host": "h", "workers": 2, "lease": LEASE}
         await (await self.daemon(name)).sessions.register(facts)
@@ -279,6 +296,18 @@ class Story(Actors):
         told = await task_state.found(self.shop, id_)
         assert told.state == state, told
         check(told, facts)
+
+    async def waits(self, id_: str, seconds: str) -> None:
+        """A task is due in so many seconds, less what has passed since; 0: it is due."""
+        due: Any = self.shop.raw.hget(self.shop.keys("task_state", id_), "due")
+        left = max(0.0, (int(due or 0) - self.shop.server_time()) / 1_000_000)
+        assert int(seconds) - 5 <= left <= int(seconds), f"it is due in {left} s"
+        assert bool(left) == bool(int(seconds))
+
+    async def superseded(self, *pairs: str) -> None:
+        """``c1=c2``: c1 was replaced by c2."""
+        for id_, by in (pair.split("=") for pair in pairs):
+            await self.task(id_, "superseded", f"superseded_by={by}")
 
     async def status(self, *facts: str) -> None:
         """What `groupflow status` shows."""

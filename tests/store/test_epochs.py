@@ -2,437 +2,272 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
-from groupflow.core.errors import SessionLost, StoreUnavailable
-from groupflow.core.limits import Limit, Limits
-from groupflow.operate.groups import Groups
+from groupflow.core.errors import StoreUnavailable
 from groupflow.store.clock import microseconds
 from groupflow.store.epochs import NEVER
 from groupflow.store.limits import pack
-from groupflow.store.sessions import Claimable, Sessions
-from groupflow.store.settlements import Complete
-from tests.store.bench import Bench, Daemon, arrival, ids
+from groupflow.store.sessions import Sessions
+from tests.deadlines import deadline
+from tests.store.bench import Bench, Daemon, ids
+from tests.store.story import Story, stories
+from tests.store.task_state import POOLS
+from tests.store.words import pool_of
 
 LONG = 1e6  # seconds; since no server of a test has run for so long, it may have lost something
 FAR = 5 * 10**15  # a fence that is ahead of every clock
 
 
-async def begin(bench: Bench, *names: str, lease: float = LONG) -> list[Daemon]:
-    """Daemons with open sessions, each of which the others would miss."""
-    daemons = [Daemon(bench, name) for name in names]
-    for daemon in daemons:
-        daemon.sessions = Sessions(bench.client, daemon.session, lease)
-        await daemon.register()
-    for daemon in (*daemons, *daemons, *daemons):
-        await daemon.sessions.renew()
-    assert all(daemon.session.is_witnessed for daemon in daemons)
-    return daemons
+class Epochs(Story):
+    """A store whose server forgets what it was told last, and leads anew."""
+
+    lease = LONG
+    kept: dict[bytes, Any]
+
+    async def daemon(self, name: str = "") -> Daemon:
+        """A daemon with a long lease."""
+        name = name or self._actor
+        if name not in self._daemons:
+            one = self._daemons[name] = Daemon(self.shop, name)
+            limits = pack(self.shop.limits) if self.shop.limits else b""
+            one.sessions = Sessions(
+                self.shop.client, one.session, self.lease, limits=lambda: limits
+            )
+            await one.register()
+        return self._daemons[name]
+
+    async def begin(self, *names: str) -> None:
+        """Daemons each of which the others would miss."""
+        daemons = [await self.daemon(name) for name in names]
+        for one in daemons * 3:
+            await one.sessions.renew()
+        assert all(one.session.is_witnessed for one in daemons)
+
+    async def witnessed(self, *names: str) -> None:
+        """Of the daemons that are there, these would be missed."""
+        found = {name for name, one in self._daemons.items() if one.session.is_witnessed}
+        assert found == {*names}
+
+    async def keep(self, _: str = "") -> None:
+        """A replica, or a disk, has all up to here."""
+        self.kept = self.shop.dump()
+
+    async def forget(self) -> None:
+        """All since is lost, and the server leads anew."""
+        self.shop.restore(self.kept)
+        await self.restart()
+
+    async def restart(self) -> None:
+        """The server leads anew; it may have lost something."""
+        self.shop.begin_epoch(*self._daemons.values())
+
+    async def lease_passes(self) -> None:
+        """A lease has passed since."""
+        self.shop.end_recovery()
+
+    async def ask(self, *words: str) -> None:
+        """The slots of these claims are idle, and get the tasks once more; ``-``: nothing."""
+        daemon = await self.daemon()
+        for pool in POOLS:
+            slots = [self.claim_of(w)[1].slot for w in words if w != "-" and pool_of(w) == pool]
+            found = await daemon.claim(pool, *slots) if slots else []
+            self._note(daemon, found)
+            wanted = [word for word in words if pool_of(word) == pool]
+            assert ids(found) == ([] if "-" in words else wanted)
+
+    async def above(self, *words: str) -> None:
+        """The first of these claims has a higher fence than the others."""
+        first, *others = [self.claim_of(word)[1].fence for word in words]
+        assert first > max(others)
+
+    async def fences_are_far_ahead(self) -> None:
+        """Of every clock."""
+        self.shop.raw.set(self.shop.keys("fence"), FAR)
 
 
-async def test_the_first_epoch_waits_for_no_daemon(bench: Bench) -> None:
-    """And its fences begin at the clock: there may have been another, which lost everything."""
-    before = bench.server_time()
-    (daemon,) = await begin(bench, "d1")
-    await bench.enqueue(arrival("a0", "a"))
-    assert (await daemon.claim_one()).fence > before
-    assert bench.raw.exists(bench.keys("recovering")) == 0
+@pytest.fixture(autouse=True)
+def _with_faults(shop: Bench) -> None:
+    shop.with_faults = True
 
 
-async def test_where_nothing_was_lost_all_goes_on_once_all_have_come(bench: Bench) -> None:
-    await bench.enqueue(*(arrival(f"{group}{n}", group) for group in "abc" for n in range(2)))
-    first, second = await begin(bench, "d1", "d2")
-    held = [await first.claim_one(), await second.claim_one()]
-    bench.begin_epoch(first, second)
+LOST = {
+    "a lost claim is given out again, once its daemon has dropped it": """
+        take a0 | begin d1 d2 | keep | d2: claim a0 | forget | renew | none | SessionLost d2: renew
+        none | d2: back | claim a0*0 | above a0 a0' | refused done a0'
+    """,
+    "no plain task is given meanwhile": """
+        take p0 | begin d1 d2 | restart | renew | none | d2: renew | claim p0
+    """,
+    "what is held is settled meanwhile": """
+        take a0 b0 c0 | begin d1 d2 | claim a0 | d2: claim b0 | restart | StoreUnavailable none
+        renew | none | done a0 | none | d2: renew | done b0 | claim c0
+    """,
+    "a claim whose settle was lost goes back, under a higher fence than what came since": """
+        take a0 a1 | begin d1 d2 | claim a0 | keep | done a0 | d2: claim a1 | forget | renew | ask a0 -
+        SessionLost d2: renew | d2: back | ask a0 | above a0 a1 | refused done a0' | done a0
+        drain a1
+    """,
+    "claims of a group go back in their order": """
+        limits 2 | take a0 a1 a2 p0 | begin d1 | claim a0 a1 p0 | keep | done a0 a1 p0 | forget
+        renew | ask a0 a1 p0 | above a0 a0' a1' p0' | done a0 a1 p0 | drain a2
+    """,
+    "whose lease was over drops its runs: a later task may have been begun": """
+        take a0 a1 | begin d1 d2 | runs 2 | claim a0>a1 | expire | keep | lose | d2: claim a0
+        forget | StoreUnavailable done a0' | SessionLost renew | back | none
+    """,
+    "whose lease was over settles a single task": """
+        take a0 a1 | begin d1 d2 | claim a0 | expire | restart | renew | done a0 | none
+    """,
+    "a lost registration costs a lease": """
+        take a0 | begin d1 | keep | open d2 | renew | renew | d2: renew | witnessed d1 d2
+        d2: claim a0 | forget | renew | renew | none | lease_passes | renew | claim a0
+        above a0 a0' | SessionLost d2: renew
+    """,
+    "so does the loss of the first of all, where there are tasks": """
+        take a0 | keep | begin d1 | claim a0 | forget | open d2 | d2: renew
+        d2: none | lease_passes | d2: renew | d2: claim a0 | above a0 a0'
+    """,
+    "what a daemon drops by itself is no crash": """
+        take a0 b0 p0 | begin d1 | claim a0 p0 | keep | claim b0 | forget | SessionLost renew | back
+        lease_passes | renew | claim a0*0 b0*0 p0*0
+    """,
+    "a new process of a known name proves nothing": """
+        take a0 | begin d1 d2 | restart | renew | crash d2 | renew | none | d2: none
+    """,
+    "who left before it was asked proves nothing": """
+        take a0 | begin d1 d2 | restart | d2: leave | renew | none
+    """,
+    "who slept over its lease proves nothing": """
+        take a0 | begin d1 d2 | d2: expire | restart | renew | d2: renew | none
+    """,
+    "where no daemon is known a lease passes": """
+        take a0 | begin d1 | leave | restart | crash | renew | none | lease_passes | renew
+        claim a0
+    """,
+    "an epoch that was cut short leaves its doubts to the next": """
+        take a0 | begin d1 d2 | restart | renew | crash d2 | restart | renew | d2: renew | none
+    """,
+    "no daemon is reaped before all could come": """
+        take a0 | begin d1 d2 | d2: claim a0 | restart | d2: expire | reap | lease_passes
+        reap a0 | SessionLost d2: renew
+    """,
+    "no fence comes twice though all who saw it are gone": """
+        take a0 b0 c0 d0 e0 f0 | begin d1 | keep | claim a0 b0 c0 d0 e0 f0 | forget | open d2
+        lease_passes | crash | claim a0 | above a0 f0'
+    """,
+    "nor though the clock has gone back": """
+        take a0 b0 c0 d0 e0 f0 | begin d1 d2 | fences_are_far_ahead | keep
+        d2: claim a0 b0 c0 d0 e0 f0 | forget | SessionLost d2: renew | d2: back | renew | claim a0
+        above a0 f0'
+    """,
+}
+WITNESSES = {
+    "who comes beside others waits until they know, who are missed themselves": """
+        open d1 | witnessed d1 | open d2 d3 | d2: renew | d2: renew | d3: renew | witnessed d1
+        renew | d2: renew | witnessed d1 | renew | d2: renew | d3: renew | witnessed d1 d2 d3
+    """,
+    "a name that is known needs no witness": "begin d1 d2 | crash d1 | witnessed d1 d2",
+    "a name that no daemon would miss needs one": "begin d1 | open d2 | crash d2 | witnessed d1",
+    "who is left alone needs none": """
+        open d1 d2 | witnessed d1 | lose d1 | d2: renew | witnessed d1 d2
+    """,
+}
+
+
+@stories(LOST | WITNESSES)
+async def test_lost_writes(shop: Bench, story: str) -> None:
+    await Epochs(shop).go_on(story)
+
+
+async def test_what_is_told_while_daemons_are_waited_for(shop: Bench) -> None:
+    """Until when at the latest; and all goes on, with no session lost, once all have come."""
+    told = Epochs(shop)
+    await told.go_on("take a0 c0 | begin d1 d2 | claim a0 | restart")
     with pytest.raises(StoreUnavailable, match="restarted, or another"):
-        await first.claim("grouped", "w2")
-    waiting = await first.sessions.renew()
-    assert waiting.groups == 0
-    assert waiting.recovering is not None
-    assert waiting.recovering > LONG / 2
-    assert await first.claim("grouped", "w2") == []
-    assert await bench.enqueue(arrival("c2", "c")) == [True]
-    assert await first.complete(held[0]) == [], "what is held is settled meanwhile"
-    assert await first.claim("grouped", "w2") == []
-    (held_back,) = (await bench.status()).held_back
-    why = await Groups(bench.namespace).why("c")
-    assert (why.state, why.since, why.until) == ("ready", held_back.since, held_back.until)
-    assert "may have lost claims" in why.reason
+        await told.go_on("none")
+    waiting = await (await told.daemon()).sessions.renew()
+    assert (waiting.groups, waiting.recovering is not None) == (0, True)
+    assert (waiting.recovering or 0) > LONG / 2
+    (held_back,) = (await shop.status()).held_back
+    await told.go_on(f"why c ready since={held_back.since} until={held_back.until}")
+    await told.go_on("why c ready: may have lost claims")
     assert held_back.partition == 0
     assert LONG / 2 < held_back.until - held_back.since <= LONG + 1
-    assert await second.sessions.renew() == Claimable(0, 2, is_elsewhere=True)
-    assert await second.sessions.renew() == Claimable(0, 2)
-    assert (await bench.status()).held_back == []
-    assert "workers are busy" in (await Groups(bench.namespace).why("c")).reason
-    assert ids(await first.claim("grouped", "w2")) == ["a1"]
-    assert await second.complete(held[1]) == []
-    assert bench.judge() == []
+    await told.go_on("d2: renew plain=0 groups=1 is_elsewhere=True recovering=None")
+    await told.go_on("d2: renew plain=0 groups=1 is_elsewhere=False")
+    await told.go_on("status held_back=[] | why c ready: workers are busy | claim c0")
 
 
-async def test_a_lost_claim_is_given_out_again(bench: Bench) -> None:
-    """Once its daemon has dropped it, and not before."""
-    await bench.enqueue(arrival("a0", "a"))
-    first, second = await begin(bench, "d1", "d2")
-    kept = bench.dump()
-    lost = await second.claim_one()
-    bench.restore(kept)
-    bench.begin_epoch(first, second)
-    await first.sessions.renew()
-    assert await first.claim("grouped", "w1") == []
-    with pytest.raises(SessionLost, match="lost writes"):
-        await second.sessions.renew()
-    assert await first.claim("grouped", "w1") == []
-    second.drop(lost)
-    assert await second.sessions.register({}) == []
-    again = await first.claim_one()
-    assert (again.task.id, again.task.crashes) == ("a0", 0)
-    assert again.fence > lost.fence
-    assert await second.settle(Complete(lost), end=False) == [Complete(lost)]
+async def test_the_first_epoch_waits_for_no_daemon(shop: Bench) -> None:
+    """And its fences begin at the clock: there may have been another, which lost everything."""
+    before, told = shop.server_time(), Epochs(shop)
+    await told.go_on("begin d1 | take a0 | claim a0 | gone recovering")
+    daemon, claim = await told.daemon(), told.claim_of("a0")[1]
+    assert claim.fence > before
+    assert daemon.session.seen.fence == claim.fence, "it shows what it has seen"
+    assert daemon.session.seen.enrolled == daemon.session.number > NEVER
 
 
-async def test_no_plain_task_is_given_during_a_recovery(bench: Bench) -> None:
-    await bench.enqueue(arrival("p0"))
-    first, second = await begin(bench, "d1", "d2")
-    bench.begin_epoch(first, second)
-    await first.sessions.renew()
-    assert await first.claim("plain", "w1") == []
-    await second.sessions.renew()
-    await first.claim_one("plain")
-
-
-async def test_a_claim_whose_settle_was_lost_goes_back(bench: Bench) -> None:
-    """Its slot held it still, while another worker had run the next of the group: under a higher
-    fence, so it is claimed under a new one."""
-    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
-    first, second = await begin(bench, "d1", "d2")
-    held = await first.claim_one(worker="w1")
-    kept, events = bench.dump(), list(bench.events)
-    assert await first.complete(held) == []
-    lost = await second.claim_one()
-    assert lost.task.id == "a1"
-    bench.restore(kept)
-    bench.begin_epoch(first, second)
-    await first.sessions.renew()
-    assert (await first.exchange("grouped", [], ["w1"]))[1] == []
-    with pytest.raises(SessionLost):
-        await second.sessions.renew()
-    await second.sessions.register({})
-    bench.events = events
-    first.drop(held)
-    again = await first.claim_one(worker="w1")
-    assert again.task.id == "a0"
-    assert again.task.crashes == 0
-    assert again.fence > lost.fence
-    assert await first.settle(Complete(held), end=False) == [Complete(held)]
-    assert await first.complete(again) == []
-    assert await first.work_off(["w1"]) == ["a1"]
-    assert bench.judge() == []
-
-
-async def test_claims_of_a_group_go_back_in_their_order(bench: Bench) -> None:
-    """Where several of a group may run."""
-    bench.limits = Limits({"rule": Limit(concurrency=2)})
-    bench.concurrency = {"a": 2}
-    await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(3)), arrival("p0"))
-    (daemon,) = await begin(bench, "d1")
-    limits = pack(bench.limits)
-    daemon.sessions = Sessions(bench.client, daemon.session, LONG, limits=lambda: limits)
-    await daemon.sessions.register({})
-    held = [*await daemon.claim("grouped", "w1", "w2"), *await daemon.claim("plain", "w3")]
-    kept, events = bench.dump(), list(bench.events)
-    assert await daemon.complete(*held) == []
-    bench.restore(kept)
-    bench.begin_epoch(daemon)
-    bench.events = events
-    daemon.drop(*held)
-    await daemon.sessions.renew()
-    again = [*await daemon.claim("grouped", "w1", "w2"), *await daemon.claim("plain", "w3")]
-    assert ids(again) == ["a0", "a1", "p0"]
-    assert min(claim.fence for claim in again) > max(claim.fence for claim in held)
-    assert await daemon.complete(*again) == []
-    assert await daemon.work_off(["w1"]) == ["a2"]
-    assert bench.judge() == []
-
-
-async def test_whose_lease_was_over_drops_its_runs(bench: Bench) -> None:
-    """Others took over before the old server fell, and this one doesn't know: they may write rows
-    of the first task behind those of a later one."""
-    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
-    first, second = await begin(bench, "d1", "d2")
-    first.claims("grouped").adopt({"rule": 2})
-    held = await first.claim_one()
-    bench.expire("d1")
-    kept = bench.dump()
-    await second.sessions.reap()
-    lost = await second.claim_one()
-    bench.restore(kept)
-    bench.begin_epoch(first, second)
-    with pytest.raises(StoreUnavailable, match="restarted, or another"):
-        await first.settle(Complete(held), end=False)
-    with pytest.raises(SessionLost, match="lost writes"):
-        await first.sessions.renew()
-    first.drop(held)
-    await first.sessions.register({})
-    assert await first.claim("grouped", "w1") == []
-    second.drop(lost)
-
-
-async def test_whose_lease_was_over_settles_a_single_task(bench: Bench) -> None:
-    """None behind it begins before all have come, so a daemon that took it over disturbs none."""
-    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
-    first, second = await begin(bench, "d1", "d2")
-    held = await first.claim_one()
-    bench.expire("d1")
-    bench.begin_epoch(first, second)
-    await first.sessions.renew()
-    assert await first.complete(held) == []
-    assert await first.claim("grouped", "w1") == []
-
-
-async def test_a_lost_registration_costs_a_lease(bench: Bench) -> None:
-    """No daemon knows which others have registered, and when these come."""
-    await bench.enqueue(arrival("a0", "a"))
-    (first,) = await begin(bench, "d1")
-    kept = bench.dump()
-    (second,) = await begin_beside(first, "d2")
-    lost = await second.claim_one()
-    bench.restore(kept)
-    bench.begin_epoch(first, second)
-    await first.sessions.renew()
-    await first.sessions.renew()
-    assert await first.claim("grouped", "w1") == []
-    bench.end_recovery()
-    second.drop(lost)  # by its own clock
-    await first.sessions.renew()
-    assert (await first.claim_one()).fence > lost.fence
-    with pytest.raises(SessionLost):
-        await second.sessions.renew()
-
-
-async def test_the_first_of_all_registrations_may_be_lost_too(bench: Bench) -> None:
-    """Where there are tasks there was a server: what was claimed since is lost, but runs."""
-    await bench.enqueue(arrival("a0", "a"))
-    kept = bench.dump()
-    (first,) = await begin(bench, "d1")
-    lost = await first.claim_one()
-    bench.restore(kept)
-    bench.begin_epoch(first)
-    second = Daemon(bench, "d2")
-    second.sessions = Sessions(bench.client, second.session, LONG)
-    await second.register()
-    await second.sessions.renew()
-    assert await second.claim("grouped", "w1") == []
-    bench.end_recovery()
-    first.drop(lost)  # by its own clock
-    await second.sessions.renew()
-    assert (await second.claim_one()).fence > lost.fence
-
-
-async def begin_beside(first: Daemon, *names: str) -> list[Daemon]:
-    """More daemons; the first would miss them."""
-    others = [Daemon(first.bench, name) for name in names]
-    for other in others:
-        other.sessions = Sessions(first.bench.client, other.session, LONG)
-        await other.register()
-        assert not other.session.is_witnessed
-    await first.sessions.renew()
-    await first.sessions.renew()
-    for other in others:
-        await other.sessions.renew()
-        assert other.session.is_witnessed
-    return others
-
-
-async def test_what_a_daemon_drops_by_itself_is_no_crash(bench: Bench) -> None:
-    """Some of its claims are unknown, so it opens a new session; nothing has killed it."""
-    await bench.enqueue(arrival("a0", "a"), arrival("b0", "b"), arrival("p0"))
-    (daemon,) = await begin(bench, "d1")
-    held = [await daemon.claim_one(), await daemon.claim_one("plain", "w2")]
-    kept = bench.dump()
-    held.append(await daemon.claim_one(worker="w3"))
-    bench.restore(kept)
-    bench.begin_epoch(daemon)
-    with pytest.raises(SessionLost):
-        await daemon.sessions.renew()
-    daemon.drop(*held)
-    rows = await daemon.sessions.register({})
-    assert sorted(row.id for row in rows) == ["a0", "p0"]
-    bench.end_recovery()
-    await daemon.sessions.renew()
-    again = [*await daemon.claim("grouped", "w4", "w5"), await daemon.claim_one("plain", "w6")]
-    assert [(claim.task.id, claim.task.crashes) for claim in again] == [
-        ("a0", 0),
-        ("b0", 0),
-        ("p0", 0),
-    ]
-
-
-async def test_a_new_process_of_a_known_name_proves_nothing(bench: Bench) -> None:
-    """What the last one was told is unknown."""
-    await bench.enqueue(arrival("a0", "a"))
-    first, second = await begin(bench, "d1", "d2")
-    bench.begin_epoch(first, second)
-    await first.sessions.renew()
-    again = await bench.daemon("d2")
-    await first.sessions.renew()
-    assert await first.claim("grouped", "w1") == []
-    assert await again.claim("grouped", "w1") == []
-
-
-async def test_who_left_before_it_was_asked_proves_nothing(bench: Bench) -> None:
-    await bench.enqueue(arrival("a0", "a"))
-    first, second = await begin(bench, "d1", "d2")
-    bench.begin_epoch(first, second)
-    await second.sessions.leave()
-    await first.sessions.renew()
-    assert await first.claim("grouped", "w1") == []
-
-
-async def test_who_slept_over_its_lease_proves_nothing(bench: Bench) -> None:
-    """All that has happened since may be lost, its own end included."""
-    await bench.enqueue(arrival("a0", "a"))
-    first, second = await begin(bench, "d1", "d2")
-    bench.expire("d2")
-    bench.begin_epoch(first, second)
-    await first.sessions.renew()
-    await second.sessions.renew()
-    assert await first.claim("grouped", "w1") == []
-
-
-async def test_where_no_daemon_is_known_a_lease_passes(bench: Bench) -> None:
-    """Who came last may be lost."""
-    await bench.enqueue(arrival("a0", "a"))
-    (daemon,) = await begin(bench, "d1")
-    await daemon.sessions.leave()
-    bench.begin_epoch()
-    (daemon,) = [Daemon(bench, "d1")]
-    daemon.sessions = Sessions(bench.client, daemon.session, LONG)
-    await daemon.register()
-    await daemon.sessions.renew()
-    assert await daemon.claim("grouped", "w1") == []
-    bench.end_recovery()
-    await daemon.sessions.renew()
-    await daemon.claim_one()
-
-
-async def test_an_epoch_that_was_cut_short_leaves_its_doubts_to_the_next(bench: Bench) -> None:
-    await bench.enqueue(arrival("a0", "a"))
-    first, second = await begin(bench, "d1", "d2")
-    bench.begin_epoch(first, second)
-    await first.sessions.renew()
-    again = await bench.daemon("d2")
-    bench.begin_epoch(first, again)
-    await first.sessions.renew()
-    await again.sessions.renew()
-    assert await first.claim("grouped", "w1") == []
-
-
-async def test_a_daemon_that_knows_a_lost_epoch_opens_a_new_session(bench: Bench) -> None:
+async def test_a_daemon_that_knows_a_lost_epoch_opens_a_new_session(shop: Bench) -> None:
     """Its claims are of another history."""
-    await bench.enqueue(arrival("a0", "a"))
-    first, second = await begin(bench, "d1", "d2")
-    kept = bench.dump()
-    bench.begin_epoch(first, second)
-    await first.sessions.renew()
-    await second.sessions.renew()
-    lost = await second.claim_one()
-    own = second.session.epoch
-    bench.restore(kept)
-    bench.begin_epoch()
-    second.session.epoch = type(own)("0" * 40)
+    told = Epochs(shop)
+    await told.go_on("take a0 | begin d1 d2 | keep | restart | renew | d2: renew | d2: claim a0")
+    second = await told.daemon("d2")
+    shop.restore(told.kept)
+    shop.begin_epoch()
+    second.session.epoch = type(second.session.epoch)("0" * 40)
     second.session.seen.fence = 1  # the clock had gone back there
-    with pytest.raises(SessionLost):
-        await second.sessions.renew()
-    second.drop(lost)
-    await second.sessions.register({})
-    bench.end_recovery()
-    await second.sessions.renew()
-    assert (await second.claim_one()).fence > lost.fence
+    await told.go_on("SessionLost d2: renew | d2: back | lease_passes | d2: renew | d2: claim a0")
+    await told.go_on("above a0 a0'")
 
 
-async def test_no_daemon_is_reaped_before_all_could_come(bench: Bench) -> None:
-    await bench.enqueue(arrival("a0", "a"))
-    first, second = await begin(bench, "d1", "d2")
-    held = await second.claim_one()
-    bench.begin_epoch(first, second)
-    bench.expire("d2")
-    wait, handed = await first.sessions.reap()
-    assert handed == []
-    assert wait is not None
-    assert 0 < wait <= LONG + 1
-    bench.end_recovery()
-    second.drop(held)
-    assert len((await first.sessions.reap())[1]) == 1
-    with pytest.raises(SessionLost):
-        await second.sessions.renew()
-
-
-async def test_the_longest_lease_counts(bench: Bench) -> None:
-    first, _ = await begin(bench, "d1", "d2", lease=2 * LONG)
-    first.sessions = Sessions(bench.client, first.session, LONG)
-    bench.begin_epoch(first)
-    before = bench.server_time()
+async def test_the_longest_lease_counts(shop: Bench) -> None:
+    told = Epochs(shop)
+    told.lease = 2 * LONG
+    await told.go_on("begin d1 d2")
+    first = await told.daemon("d1")
+    first.sessions = Sessions(shop.client, first.session, LONG)
+    shop.begin_epoch(first)
+    before = shop.server_time()
     await first.sessions.renew()
-    ends = int(bench.raw.get(bench.keys("recovering")) or 0)
+    ends = int(shop.raw.get(shop.keys("recovering")) or 0)
     assert ends > before + microseconds(1.5 * LONG)
 
 
-async def test_a_server_that_runs_for_longer_than_a_lease_has_lost_nothing(bench: Bench) -> None:
+async def test_a_server_that_runs_for_longer_than_a_lease_has_lost_nothing(shop: Bench) -> None:
     """Redis also names a new epoch where the first replica comes."""
-    await bench.enqueue(arrival("a0", "a"))
-    first, second = await begin(bench, "d1", "d2", lease=1e-6)
-    bench.raw.hset(bench.keys("daemon", "d1"), "lease", 1)
-    bench.raw.hset(bench.keys("daemon", "d2"), "lease", 1)
-    while bench.raw.info("server")["uptime_in_seconds"] < 2:
-        pass
-    bench.begin_epoch(first, second)
-    await first.sessions.renew()
-    assert bench.raw.exists(bench.keys("recovering")) == 0
+    told = Epochs(shop)
+    told.lease = 1e-6
+    await told.go_on("begin d1 d2")
+    for name in ("d1", "d2"):
+        shop.raw.hset(shop.keys("daemon", name), "lease", 1)
+    async with asyncio.timeout(deadline()):
+        while shop.raw.info("server")["uptime_in_seconds"] < 2:
+            await asyncio.sleep(0)
+    await told.go_on("restart | renew | gone recovering")
 
 
-async def test_no_fence_comes_twice_though_all_who_saw_it_are_gone(bench: Bench) -> None:
-    await bench.enqueue(*(arrival(f"{group}0", group) for group in "abcdef"))
-    (first,) = await begin(bench, "d1")
-    kept = bench.dump()
-    lost = await first.claim("grouped", *(f"w{n}" for n in range(6)))
-    bench.restore(kept)
-    bench.begin_epoch(first)
-    await bench.daemon("d2")
-    bench.end_recovery()
-    first.drop(*lost)
-    daemon = await bench.daemon("d1")
-    assert (await daemon.claim_one()).fence > max(claim.fence for claim in lost)
-
-
-async def test_no_fence_comes_twice_though_the_clock_has_gone_back(bench: Bench) -> None:
-    """What a daemon has seen is gone beyond, by a session that goes on and by a new one."""
-    await bench.enqueue(*(arrival(f"{group}0", group) for group in "abcdef"))
-    first, second = await begin(bench, "d1", "d2")
-    bench.raw.set(bench.keys("fence"), FAR)
-    kept = bench.dump()
-    lost = await second.claim("grouped", *(f"w{n}" for n in range(6)))
-    bench.restore(kept)
-    bench.begin_epoch(first, second)
-    with pytest.raises(SessionLost):
-        await second.sessions.renew()
-    second.drop(*lost)
-    await second.sessions.register({})
-    await first.sessions.renew()
-    assert (await first.claim_one()).fence > max(claim.fence for claim in lost)
-
-
-async def test_arrivals_go_on_above_what_was_seen(bench: Bench) -> None:
-    (daemon,) = await begin(bench, "d1")
-    daemon.session.seen.sequence = FAR
-    await daemon.sessions.renew()
-    await bench.enqueue(arrival("a0", "a"))
-    (entry,) = bench.raw.lrange(bench.keys("lane", "a"), 0, -1)
+async def test_arrivals_go_on_above_what_was_seen(shop: Bench) -> None:
+    told = Epochs(shop)
+    await told.go_on("begin d1")
+    (await told.daemon()).session.seen.sequence = FAR
+    await told.go_on("renew | take a0")
+    (entry,) = shop.raw.lrange(shop.keys("lane", "a"), 0, -1)
     assert int(entry[:16]) > FAR
 
 
-async def test_a_daemon_shows_what_it_has_seen(bench: Bench) -> None:
-    (daemon,) = await begin(bench, "d1")
-    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
-    claim = await daemon.claim_one()
-    assert daemon.session.seen.fence == claim.fence
-    assert daemon.session.seen.enrolled == daemon.session.number > NEVER
+async def test_a_session_that_is_a_lease_old_needs_no_witness(shop: Bench) -> None:
+    """A daemon that slept for so long proves nothing by coming back."""
+    await shop.daemon("dead")
+    daemon, other = await shop.daemon("d1"), await shop.daemon("d2")
+    daemon.sessions = Sessions(shop.client, daemon.session, 0.0)
+    daemon.sessions._old_at = 1.0
+    await daemon.sessions.renew()
+    assert daemon.session.is_witnessed
+    await daemon.sessions.renew()
+    await other.sessions.renew()
+    assert other.session.is_witnessed, "it is a witness itself"
