@@ -40,10 +40,10 @@ class Actors:
         return every[0] if word.endswith("'") else every[-1]
 
     async def daemon(self, name: str = "") -> Daemon:
-        """A daemon; it registers when it is first named."""
+        """A daemon; it registers when it is first named. ``d1'``: a later process named d1."""
         name = name or self._actor
         if name not in self._daemons:
-            self._daemons[name] = await self.shop.daemon(name)
+            self._daemons[name] = await self.shop.daemon(name.rstrip("'"))
         return self._daemons[name]
 
     async def open(self, *names: str) -> None:
@@ -73,6 +73,12 @@ class Actors:
     async def every(self, *words: str) -> None:
         """The same, in any order."""
         await self._claim(sorted(words), dict.fromkeys(POOLS, MANY), in_order=False)
+
+    async def some(self) -> None:
+        """The slots that are idle behind their ends, and others, get whatever there is."""
+        daemon = await self.daemon()
+        for pool in POOLS:
+            self._note(daemon, await daemon.claim(pool, *(f"w{n}" for n in range(3))))
 
     async def none(self) -> None:
         """Many workers are idle, and get nothing."""

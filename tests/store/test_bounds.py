@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import pytest
-from redis import Redis
 
 from groupflow.core.errors import StoreFull
 from groupflow.operate.dead import DeadLetters
-from groupflow.operate.groups import ALL, Groups
-from groupflow.store.scripts import Verb
-from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
-from tests.store.bench import Bench, Daemon, arrival, bury, ids
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.store.scripts import AnyVerb, Verb
+from groupflow.store.settlements import Complete, Release
+from tests.store.bench import Bench, arrival, bury, ids, with_fence
+from tests.store.story import play, stories
+from tests.store.task_state import HOUR, dead_ids, fill, letter
 
 STRANGERS = [
     "a|||b",
@@ -93,216 +90,110 @@ async def test_groups_that_look_alike_are_not_one(bench: Bench) -> None:
     assert [claim.task.group for claim in claims] == groups
 
 
-# Idempotency: what is called twice has happened once.
+# Idempotency: what is called twice has happened once
 
-Step = Callable[[Bench, Daemon], Awaitable[object]]
+WAYS = ("done", "release", "bury", "park", "retry", "retry aside", "advance", "advance aside")
+TWICE: dict[str, str] = {}
+for id_ in ("a0", "p0"):
+    pool = "a0 a1 b0 b1" if id_ == "a0" else "p0 p1 p2"
+    for way in WAYS:
+        verb, *aside = way.split()
+        settle = f"{verb} {id_} {' '.join(aside)}"
+        TWICE |= {
+            f"{way} of {id_}, also behind the next claims": f"""
+                take {pool} | claim {id_} | {settle} | unchanged {settle} | some
+                unchanged {settle.replace(id_, id_ + "'")}
+            """,
+            f"a stale {way} of {id_}": f"""
+                take {pool} | claim {id_} | crash | claim {id_}
+                refused unchanged {settle.replace(id_, id_ + "'")}
+            """,
+        }
+TWICE |= {
+    "enqueue": """
+        take p0 p1+5 p2@ p3! z0 z1+5 z2@ z3! | duplicates p0 p1+5 p2@ p3! z0 z1+5 z2@ z3!
+        status queued_plain=3 queued_grouped=3 dead=2
+    """,
+    "leave": "take a0 p0 | claim a0 p0 | leave | unchanged leave",
+    "reap": "take a0 p0 | claim a0 p0 | lose d1 a0 p0 | d2: unchanged reap",
+    "a second registration": "open d1 | crash | crash | renew | status limited_groups=0",
+}
 
 
-async def _enqueue(bench: Bench, _: Daemon) -> object:
-    facts: list[dict[str, Any]] = [{}, {"priority": 5.0}, {"delay": 60.0}, {"dead": "no"}]
-    batch = [
-        arrival(f"{group or 'p'}-{n}", group, **fact)
-        for group in (None, "z")
-        for n, fact in enumerate(facts)
+@stories(TWICE)
+async def test_twice_is_once(shop: Bench, story: str) -> None:
+    """A settle that is sent again, alone or behind its slot's next claim, changes nothing."""
+    await play(shop, story)
+
+
+@pytest.mark.parametrize("wrong", [-1, 1])
+async def test_a_claim_is_settled_under_its_own_fence_by_its_own_daemon(
+    shop: Bench, wrong: int
+) -> None:
+    daemon, other = await fill(shop, "a0", "a1", "p0"), await shop.daemon("d2")
+    for claim in (await daemon.claim_one(), await daemon.claim_one("plain", "w2")):
+        before = shop.dump()
+        bad = with_fence(claim, claim.fence + wrong)
+        for settlement in (Complete(bad), Release(bad), bury(bad)):
+            assert await daemon.settle(settlement) == [settlement]
+        for settlement in (Complete(claim), Release(claim), bury(claim)):
+            assert await other.settle(settlement) == [settlement]
+        claim.slot = "w9"
+        assert await daemon.settle(Complete(claim)) == [Complete(claim)]
+        assert shop.dump() == before
+
+
+async def test_every_other_verb_may_be_repeated(shop: Bench) -> None:
+    await play(
+        shop,
+        """take a0 a1 b0 c0 | claim a0 | park a0 | claim b0 c0 | bury b0 | park c0 | take p0@ a9
+        hand group d 2""",
+    )
+    dead, old, _ = [await letter(shop, id_) for id_ in sorted(await dead_ids(shop))]
+    shop.raw.zadd(shop.keys("dead"), {old.id: 1})
+    calls: list[tuple[AnyVerb, list[str | int | bytes]]] = [
+        (OperatorVerb.PAUSE, ["a", "ops"]),
+        (OperatorVerb.PAUSE, ["", "ops"]),
+        (OperatorVerb.RESUME, ["a"]),
+        (OperatorVerb.RESUME, [""]),
+        (Verb.PROMOTE, [200]),
+        (OperatorVerb.DROP, [dead.id, '["dropped","t","a",1,0]']),
+        (OperatorVerb.SWEEP, [round(HOUR * 1e6), 100, '["expired","",null,0,0]']),
+        (Verb.ROTATE, [10**12, 10**6]),
     ]
-    return await bench.enqueue(*batch)
-
-
-async def _claim_grouped(_: Bench, daemon: Daemon) -> object:
-    return ids(await daemon.claim("grouped", "w1", "w2"))
-
-
-async def _claim_plain(_: Bench, daemon: Daemon) -> object:
-    return ids(await daemon.claim("plain", "w1", "w2"))
-
-
-async def _renew(_: Bench, daemon: Daemon) -> object:
-    return await daemon.sessions.renew()
-
-
-async def _leave(bench: Bench, daemon: Daemon) -> object:
-    bench.with_faults = True
-    await daemon.sessions.leave()
-    return None
-
-
-async def _reap(bench: Bench, daemon: Daemon) -> object:
-    bench.with_faults = True
-    bench.expire("d1")
-    await daemon.sessions.reap()
-    return None
-
-
-async def _roll(bench: Bench, _: Daemon) -> object:
-    await bench.client.run(Verb.ROTATE, 3_600_000_000, 100)
-    return None
-
-
-async def _pause(bench: Bench, _: Daemon) -> object:
-    await Groups(bench.namespace).pause("a", "me")
-    await Groups(bench.namespace).pause(ALL, "me")
-    return None
-
-
-async def _resume(bench: Bench, _: Daemon) -> object:
-    await Groups(bench.namespace).resume("a")
-    return None
-
-
-async def _promote(bench: Bench, _: Daemon) -> object:
-    await bench.client.run(Verb.PROMOTE, 100)
-    return None
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        _enqueue,
-        _claim_grouped,
-        _claim_plain,
-        _renew,
-        _leave,
-        _reap,
-        _roll,
-        _pause,
-        _resume,
-        _promote,
-    ],
-    ids=lambda step: step.__name__.strip("_"),
-)
-async def test_twice_is_once(bench: Bench, step: Step) -> None:
-    """A step that is run a second time with the same arguments leaves everything as it was."""
-    await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(3) for group in "abc"))
-    await bench.enqueue(*(arrival(f"p{n}") for n in range(3)))
-    daemon = await bench.daemon()
-    await daemon.complete(await daemon.claim_one(worker="w9"))
-    first = await step(bench, daemon)
-    before = _without_times(bench)
-    second = await step(bench, daemon)
-    assert _without_times(bench) == before
-    if first is not None and step is not _enqueue:
-        assert second == first
-
-
-@pytest.mark.parametrize("pool", ["grouped", "plain"])
-@pytest.mark.parametrize(
-    "way",
-    [
-        Complete,
-        Release,
-        bury,
-        lambda claim: bury(claim, park=True),
-        lambda claim: Retry(claim, 60.0, []),
-        lambda claim: Retry(claim, 60.0, [], "step-aside"),
-        lambda claim: Advance(claim, "next", b"{}"),
-        lambda claim: Advance(claim, "next", b"{}", "step-aside"),
-    ],
-    ids=["done", "release", "bury", "park", "retry", "retry-aside", "stage", "stage-aside"],
-)
-async def test_every_settle_twice_is_once(bench: Bench, way: Any, pool: Any) -> None:
-    """A settle that is sent again, alone or behind the worker's next claim, changes nothing."""
-    await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(3) for group in "ab"))
-    await bench.enqueue(*(arrival(f"p{n}") for n in range(3)))
-    daemon = await bench.daemon()
-    settlement: Settlement = way(await daemon.claim_one(pool))
-    assert await daemon.exchange(pool, [settlement], []) == ([], [])
-    before = bench.dump()
-    assert await daemon.exchange(pool, [settlement], []) == ([], [])
-    assert bench.dump() == before
-    assert await daemon.exchange(pool, [], ["w1", "w2"]) is not None
-    before = bench.dump()
-    refused, _ = await daemon.exchange(pool, [settlement], ["w1", "w2"])
-    assert refused == []
-    assert bench.dump() == before
-    bench.events.clear()  # the round trips above are not in it
-
-
-async def test_registering_twice_keeps_the_last_session_only(bench: Bench) -> None:
-    """A second registration is a second session: of one daemon, holding nothing."""
-    daemon = await bench.daemon()
-    await daemon.register()
-    assert [each.name for each in (await bench.status()).daemons] == ["d1"]
-    await daemon.sessions.renew()
-
-
-def _without_times(bench: Bench) -> dict[bytes, Any]:
-    """All keys, without the ends of leases and the number of duplicates."""
-    moving = {bench.keys(kind).encode() for kind in ("daemons", "count")}
-    kept: dict[bytes, Any] = {k: v for k, v in bench.dump().items() if k not in moving}
-    counts: Any = bench.raw.hgetall(bench.keys("count"))
-    kept[b"count"] = {name: n for name, n in counts.items() if name != b"duplicates"}
-    return kept
+    for verb, arguments in calls:
+        await shop.client.run(verb, *arguments)
+        before = shop.dump()
+        await shop.client.run(verb, *arguments)
+        assert shop.dump() == before, verb
 
 
 # Memory
 
 
-@contextmanager
-def _full(raw: Redis) -> Iterator[None]:
-    """A server without any memory left."""
-    raw.config_set("maxmemory", 1)
+async def test_full_memory_refuses_new_tasks_and_lets_all_else_go_on(shop: Bench) -> None:
+    """Claims, settles, sessions, pauses, drops: what is queued drains, and so makes room."""
+    told = await play(shop, "take a0 b0 c0 d0 e0 f0 g0 h0 a1 b1 p0 p1 p2 p3 | open d1 d2")
+    before = shop.dump()
+    shop.raw.config_set("maxmemory", 1)
     try:
-        yield
-    finally:
-        raw.config_set("maxmemory", 0)
-
-
-async def test_full_memory_refuses_new_tasks_and_writes_nothing(bench: Bench) -> None:
-    """enqueue under OOM is one clear error, and all or nothing."""
-    await bench.enqueue(arrival("a0", "a"))
-    before, so_far = bench.dump(), len(bench.events)
-    with _full(bench.raw):
-        for batch in ([arrival("a1", "a")], [arrival(f"p{n}") for n in range(500)]):
+        for batch in ([arrival("a2", "a")], [arrival(f"p{n}") for n in range(500)]):
             with pytest.raises(StoreFull, match="out of memory"):
-                await bench.enqueue(*batch)
-        assert bench.dump() == before
-    assert len(bench.events) == so_far
-    assert await bench.enqueue(arrival("a1", "a")) == [True]
-
-
-async def test_full_memory_lets_everything_else_go_on(bench: Bench) -> None:
-    """Claims, settles, sessions: what is queued drains, and so makes room."""
-    await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(4) for group in "abc"))
-    await bench.enqueue(*(arrival(f"p{n}") for n in range(6)))
-    daemon, other = await bench.daemon("d1"), await bench.daemon("d2")
-    bench.with_faults = True
-    with _full(bench.raw):
-        a, b, c = await daemon.claim("grouped", "w1", "w2", "w3")
-        plain = await daemon.claim("plain", "w4", "w5", "w6")
-        assert await daemon.settle(Complete(a), Release(b), bury(c)) == []
-        assert await daemon.settle(bury(plain[0]), Release(plain[1]), Complete(plain[2])) == []
-        assert len(await daemon.claim("grouped", "w1", "w2")) == 2
-        await daemon.sessions.renew()
-        bench.expire("d1")
-        assert len((await other.sessions.reap())[1]) == 2
-        await daemon.register()
-        await bench.status()
-        await bench.client.run(Verb.ROTATE, 3_600_000_000, 1)
-        await daemon.work_off()
-        await daemon.sessions.leave()
-    assert bench.judge_drained() == []
-
-
-async def test_full_memory_and_retries(bench: Bench) -> None:
-    """A retry, a stage, a pause and a dead letter's end work in full memory as well."""
-    await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(3)), arrival("b0", "b"))
-    daemon = await bench.daemon()
-    letters, groups = DeadLetters(bench.namespace), Groups(bench.namespace)
-    with _full(bench.raw):
-        claim = await daemon.claim_one()
-        assert await daemon.settle(Advance(claim, "next", b'{"n":1}')) == []
-        claim = await daemon.claim_one()
-        assert await daemon.settle(bury(claim, park=True)) == []
-        claim = await daemon.claim_one()
-        assert await daemon.settle(Retry(claim, 0.0, [])) == []
-        await groups.pause("b", "me")
-        await bench.client.run(Verb.PROMOTE, 100)
-        await groups.resume("b")
-        letter = await anext(letters.each())
-        assert await letters.drop(letter)
-        await bench.client.run(Verb.PROMOTE, 100)
-        await daemon.work_off()
-    status = await bench.status()
-    assert (status.queued_grouped, status.running_grouped, status.dead) == (0, 0, 0)
-    assert bench.audit() == []
-    bench.events.clear()  # stages and retries are the model's business
+                await shop.enqueue(*batch)
+        assert shop.dump() == before, "all or nothing"
+        await told.go_on(
+            """claim a0 b0 c0 d0 e0 f0 g0 h0 p0 p1 p2 | done a0 p0 | release b0 p1 | bury c0 p2
+            park d0 | retry_now e0 | retry_now f0 aside | advance g0 | advance h0 aside
+            promote | pause a | resume a | d2: claim b0 | renew | claim a1 | reap"""
+        )
+        with pytest.raises(StoreFull):
+            await told.go_on("redrive c0")
+        shop.expire("d2")
+        assert [e.id for e in (await (await told.daemon()).sessions.reap())[1]] == ["b0"]
+        await told.go_on("d2: crash | drop c0 | drop d0 | drop p2 | done a1")
+        await shop.client.run(Verb.ROTATE, 3_600_000_000, 1)
+        await told.go_on("status queued_grouped=6 running_grouped=0 dead=0")
+        assert len(await (await told.daemon()).work_off()) == 8
+    finally:
+        shop.raw.config_set("maxmemory", 0)
+    await told.go_on("take a2")

@@ -107,9 +107,9 @@ LOST = {
         renew | none | done a0 | none | d2: renew | done b0 | claim c0
     """,
     "a claim whose settle was lost goes back, under a higher fence than what came since": """
-        take a0 a1 | begin d1 d2 | claim a0 | keep | done a0 | d2: claim a1 | forget | renew | ask a0 -
-        SessionLost d2: renew | d2: back | ask a0 | above a0 a1 | refused done a0' | done a0
-        drain a1
+        take a0 a1 | begin d1 d2 | claim a0 | keep | done a0 | d2: claim a1 | forget
+        renew | ask a0 - | SessionLost d2: renew | d2: back | ask a0 | above a0 a1
+        refused done a0' | done a0 | drain a1
     """,
     "claims of a group go back in their order": """
         limits 2 | take a0 a1 a2 p0 | begin d1 | claim a0 a1 p0 | keep | done a0 a1 p0 | forget

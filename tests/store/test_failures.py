@@ -6,8 +6,6 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from groupflow.operate.dead import PAGE, DeadLetters, Filter, remove_expired
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import split_entry
@@ -44,6 +42,12 @@ RETRIES = {
         take a0 | claim a0 | crash | claim a0*1 | retry a0 | time | claim a0/2*1 | bury a0
         redrive a0 | claim a0/1*0
     """,
+}
+RETRIES |= {
+    f"one at once is due at once{aside}": f"""
+        take a0 a1 | claim a0 | retry_now a0{aside} | promote | claim a0/2
+    """
+    for aside in ("", " aside")
 }
 STAGES = {
     "one that holds is the next of its group": """
@@ -134,15 +138,6 @@ async def test_a_stage_lines_up_behind_all_however_late_the_clock_is(shop: Bench
     await play(shop, "take a0 a1 | claim a0 | advance a0 aside | lane a1 a0 | take a2")
     lane: Any = shop.raw.lrange(shop.keys("lane", "a"), 0, -1)
     assert [split_entry(entry)[0] - ahead for entry in lane] == [4, 3, 2]
-
-
-@pytest.mark.parametrize("standing", ["hold", "step-aside"])
-async def test_a_retry_at_once_is_due_at_once(shop: Bench, standing: Any) -> None:
-    daemon = await fill(shop, "a0", "a1")
-    await daemon.settle(Retry(await daemon.claim_one(), 0, FAILURE, standing))
-    await promote(shop)
-    again = await daemon.claim_one()
-    assert (again.task.id, again.task.attempt, again.errors) == ("a0", 2, FAILURE)
 
 
 async def test_a_dead_letter_keeps_all_there_was(shop: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -10,13 +11,12 @@ import pytest
 from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds
-from groupflow.store.envelope import Pool
 from groupflow.store.epochs import NEVER
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import start
-from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
-from tests.store.bench import LEASE, Bench, Daemon, arrival, bury, ids
+from tests.store.bench import LEASE, Bench, Daemon, arrival
+from tests.store.story import play, stories
 
 NOWHERE = "redis://127.0.0.1:1"
 
@@ -24,6 +24,57 @@ NOWHERE = "redis://127.0.0.1:1"
 @pytest.fixture(autouse=True)
 def _with_faults(bench: Bench) -> None:
     bench.with_faults = True
+
+
+STORIES = {
+    "a restart takes up at once, one by one": """
+        take a0 b0 a1 b1 p0 p1 | claim a0 b0 p0 | crash d1 a0 b0 p0 | lane a0 a1 | all a0*1 p1
+        done a0 p1 | all b0*1 | done b0 | claim p0*1 | done p0 | drain a1 b1
+    """,
+    "crashes add up": "take a0 | claim a0*0 | crash | claim a0*1 | crash | claim a0*2 | done a0",
+    "a renewal tells what waits": """
+        open d1 | take a0 a1 p0 p1 | renew plain=2 groups=1 | claim a0 | renew plain=2 groups=0
+    """,
+    "who renews isn't reaped": "take a0 | open d2 | claim a0 | expire | renew | d2: reap | done a0",
+    "what a lost lease hands on goes first, for anybody": """
+        take a0 a1 a2 p0 p1 | open d2 | claim a0 p0 | lose d1 a0 p0 | lane a0 a1 a2 | d2: claim a0*1
+        done a0 | d2: claim p0*1
+    """,
+    "the living are left alone": """
+        take a0 b0 | claim a0 | d2: claim b0 | lose d1 a0 | done b0 | SessionLost done a0
+    """,
+    "a zombie is refused everywhere, and its claims are stale for ever": """
+        take a0 a1 | claim a0 | lose d1 a0 | d2: claim a0 | SessionLost done a0'
+        SessionLost release a0' | SessionLost bury a0' | SessionLost retry a0'
+        SessionLost advance a0' | SessionLost renew | SessionLost claim a1 | leave | back
+        refused done a0' | refused release a0' | refused bury a0' | refused retry a0'
+        refused advance a0' | none | done a0 | claim a1
+    """,
+    "of two with a name the later has it, the earlier one is told": """
+        take a0 a1 | claim a0 | open d1' | SessionReplaced renew | SessionReplaced claim a1
+        SessionReplaced done a0 | unchanged leave | d1': claim a0*1
+    """,
+    "a goodbye hands over what is left": "take a0 a1 | claim a0 | leave | d2: claim a0",
+    "without a session nothing is claimed": """
+        take a0 p0 | open d1 | leave | SessionLost claim a0 | SessionLost claim p0
+        status queued_plain=1 queued_grouped=1 daemons=[]
+    """,
+    "whose lease is over gets nothing new": """
+        take a0 b0 p0 p1 | claim a0 p0 | expire | none | renew | claim b0 p1 | done a0 p0
+    """,
+}
+
+
+@stories(STORIES)
+async def test_sessions(shop: Bench, story: str) -> None:
+    await play(shop, story)
+
+
+async def refused(error: type[Exception], *calls: Callable[[], Awaitable[Any]], by: Daemon) -> None:
+    """A renewal, a claim and these end with an error."""
+    for each in (by.sessions.renew, partial(by.claim, "grouped", "w1"), *calls):
+        with pytest.raises(error):
+            await each()
 
 
 async def test_register_shows_in_the_status(bench: Bench) -> None:
@@ -34,100 +85,17 @@ async def test_register_shows_in_the_status(bench: Bench) -> None:
     assert 0 <= shown[0].heartbeat_age < LEASE
     assert await daemon.sessions.leave() == []
     assert (await bench.status()).daemons == []
+    assert await daemon.sessions.reap() == (None, []), "there is nothing to wait for"
     assert bench.judge_drained() == []
 
 
-async def test_restart_takes_up_at_once(bench: Bench) -> None:
-    """The same name finishes first what it held, one crash richer, one by one, before the rest."""
-    await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(2) for group in "ab"))
-    await bench.enqueue(arrival("p0"), arrival("p1"))
-    daemon = await bench.daemon()
-    held = await daemon.claim("grouped", "w1", "w2")
-    held += await daemon.claim("plain", "w3")
-    taken = await daemon.register()
-    assert {(each.id, each.group, each.fence) for each in taken} == {
-        (claim.task.id, claim.task.group, claim.fence) for claim in held
-    }
-    assert bench.lane("a") == ["a0", "a1"]
-    order: list[tuple[Pool, str]] = [("grouped", "a0"), ("grouped", "b0"), ("plain", "p0")]
-    for pool, id_ in order:
-        (claim,) = await daemon.claim(pool, "w1", "w2", "w9")
-        assert (claim.task.id, claim.task.crashes) == (id_, 1)
-        await daemon.complete(claim)
-    assert await daemon.work_off() == ["p1", "a1", "b1"]
-    assert bench.judge_drained() == []
-
-
-async def test_crashes_add_up_and_are_forgotten_at_the_end(bench: Bench) -> None:
-    """Each crash counts; once the task is done nothing of them is left."""
-    await bench.enqueue(arrival("a0", "a"))
-    daemon = await bench.daemon()
-    for crashes in range(3):
-        assert (await daemon.claim_one()).task.crashes == crashes
-        await daemon.register()
-    await daemon.complete(await daemon.claim_one())
-    assert bench.judge_drained() == []
-
-
-async def test_renew_tells_what_waits(bench: Bench) -> None:
-    """A renewal also tells what could be claimed, for a wake may have been lost."""
-    daemon = await bench.daemon()
-    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"), arrival("p0"), arrival("p1"))
-    claimable = await daemon.sessions.renew()
-    assert (claimable.plain, claimable.groups) == (2, 1)
-    await daemon.claim_one()
-    assert (await daemon.sessions.renew()).groups == 0
-
-
-async def test_renew_pushes_the_lease(bench: Bench) -> None:
-    """Who renews isn't reaped."""
-    daemon, other = await bench.daemon("d1"), await bench.daemon("d2")
-    await bench.enqueue(arrival("a0", "a"))
-    claim = await daemon.claim_one()
-    bench.expire("d1")
-    await daemon.sessions.renew()
-    wait, handed = await other.sessions.reap()
-    assert handed == []
-    assert wait is not None
-    assert 0 < wait <= LEASE
-    assert await daemon.complete(claim) == []
-
-
-async def test_reap_hands_on(bench: Bench) -> None:
-    """An expired daemon's tasks go first in their groups, for anybody; it is forgotten."""
-    await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(3)), arrival("p0"), arrival("p1"))
-    daemon, other = await bench.daemon("d1"), await bench.daemon("d2")
-    await daemon.claim_one()
-    await daemon.claim_one("plain", "w2")
-    bench.expire("d1")
-    _, handed = await other.sessions.reap()
-    assert {(each.id, each.daemon) for each in handed} == {("a0", "d1"), ("p0", "d1")}
-    assert bench.lane("a") == ["a0", "a1", "a2"]
-    assert [each.name for each in (await bench.status()).daemons] == ["d2"]
-    claim = await other.claim_one()
-    assert (claim.task.id, claim.task.crashes) == ("a0", 1)
-    await other.complete(claim)
-    assert (await other.claim_one("plain", "w2")).task.id == "p0"
-
-
-async def test_reap_leaves_the_living_alone(bench: Bench) -> None:
-    """The claims of a daemon whose lease holds are left alone."""
-    await bench.enqueue(arrival("a0", "a"), arrival("b0", "b"))
-    daemon, other = await bench.daemon("d1"), await bench.daemon("d2")
-    mine, theirs = await daemon.claim_one(), await other.claim_one()
-    bench.expire("d1")
-    await other.sessions.reap()
-    assert await other.complete(theirs) == []
-    with pytest.raises(SessionLost):
-        await daemon.complete(mine)
-    bench.events = [e for e in bench.events if not (e.kind == "settle" and e.id == "a0")]
-
-
-async def test_reap_without_daemons(bench: Bench) -> None:
-    """Without daemons there is nothing to wait for."""
-    daemon = await bench.daemon()
-    await daemon.sessions.leave()
-    assert await daemon.sessions.reap() == (None, [])
+async def test_what_is_handed_over_is_told(bench: Bench) -> None:
+    told = await play(bench, "take a0 p0 | claim a0 p0")
+    taken = await (await told.daemon()).register()
+    claims = [told.claim_of(id_)[1] for id_ in ("a0", "p0")]
+    assert sorted((each.id, each.group, each.fence) for each in taken) == [
+        (claim.task.id, claim.task.group, claim.fence) for claim in claims
+    ]
 
 
 async def test_reap_is_bounded_and_goes_on(bench: Bench) -> None:
@@ -138,58 +106,9 @@ async def test_reap_is_bounded_and_goes_on(bench: Bench) -> None:
         await (await bench.daemon(name)).claim_one()
     bench.expire(*names)
     reaper = await bench.daemon("reaper")
-    handed = []
-    sizes: list[int] = []
-    while not sizes or sizes[-1]:
-        _, some = await reaper.sessions.reap()
-        handed += some
-        sizes.append(len(some))
-    assert sizes == [10, 10, 5, 0]
-    assert {each.daemon for each in handed} == set(names)
-
-
-async def test_zombie_can_do_nothing(bench: Bench) -> None:
-    """Whose lease ran out is refused everywhere, while another runs its task and after."""
-    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
-    zombie, other = await bench.daemon("d1"), await bench.daemon("d2")
-    held = await zombie.claim_one()
-    bench.expire("d1")
-    await other.sessions.reap()
-    again = await other.claim_one()
-    endings: list[Settlement] = [Complete(held), Release(held), bury(held), Retry(held, 1.0, [])]
-    endings.append(Advance(held, "two", b"{}"))
-    for settlement in endings:
-        with pytest.raises(SessionLost):
-            await zombie.settle(settlement, end=False)
-    with pytest.raises(SessionLost):
-        await zombie.sessions.renew()
-    assert await zombie.sessions.leave() == []
-    # It comes back with a new session; its old claim is as stale as before.
-    await zombie.register()
-    for settlement in endings:
-        assert await zombie.settle(settlement, end=False) == [settlement]
-    assert await zombie.claim("grouped", "w1") == []
-    assert await other.complete(again) == []
-    assert ids(await zombie.claim("grouped", "w1")) == ["a1"]
-
-
-async def test_name_taken_over(bench: Bench) -> None:
-    """Two processes with one name: the later one has it, the earlier one is told so."""
-    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
-    older = await bench.daemon("d1")
-    held = await older.claim_one()
-    newer = await bench.daemon("d1")
-    for refuse in (
-        older.sessions.renew,
-        partial(older.claim, "grouped", "w2"),
-        partial(older.complete, held),
-    ):
-        with pytest.raises(SessionReplaced):
-            await refuse()
-    assert await older.sessions.leave() == []
-    bench.events = [event for event in bench.events if event.kind != "end"]
-    again = await newer.claim_one()
-    assert (again.task.id, again.task.crashes) == ("a0", 1)
+    handed = [(await reaper.sessions.reap())[1] for _ in range(4)]
+    assert [len(each) for each in handed] == [10, 10, 5, 0]
+    assert {each.daemon for some in handed for each in some} == set(names)
 
 
 async def late_register(bench: Bench, process: str, last: str) -> str:
@@ -214,9 +133,7 @@ async def test_own_registration_is_no_replacement(bench: Bench) -> None:
     await daemon.sessions.reap()
     opened = await late_register(bench, daemon.session.process, old)
     assert old == daemon.session.number < opened, "its reply was lost"
-    for refuse in (daemon.sessions.renew, partial(daemon.claim, "grouped", "w1")):
-        with pytest.raises(SessionLost):
-            await refuse()
+    await refused(SessionLost, by=daemon)
     bench.expire("d1")
     assert await daemon.sessions.register({}) == []
     assert daemon.session.number == opened
@@ -270,9 +187,7 @@ async def test_a_session_that_redis_lost_is_opened_again(bench: Bench) -> None:
     kept = bench.dump()
     daemon = await bench.daemon("d1")
     bench.restore(kept)
-    for refuse in (daemon.sessions.renew, partial(daemon.claim, "grouped", "w1")):
-        with pytest.raises(SessionLost):
-            await refuse()
+    await refused(SessionLost, by=daemon)
     lost = daemon.session.number
     assert [each.id for each in await daemon.sessions.register({})] == ["a0"]
     assert daemon.session.number > lost, "though the counter has gone back"
@@ -292,21 +207,9 @@ async def test_who_came_since_redis_lost_a_session_has_the_name(bench: Bench) ->
     bench.restore(kept)
     newer = await bench.daemon("d1")
     assert newer.session.number == older.session.number
-    for refuse in (older.sessions.renew, partial(older.sessions.register, {})):
-        with pytest.raises(SessionReplaced):
-            await refuse()
+    await refused(SessionReplaced, partial(older.sessions.register, {}), by=older)
     assert await older.sessions.leave() == []
     await newer.sessions.renew()
-
-
-async def test_leave_hands_over_what_is_left(bench: Bench) -> None:
-    """What could not be settled before the end goes to the others at once."""
-    await bench.enqueue(arrival("a0", "a"), arrival("a1", "a"))
-    daemon, other = await bench.daemon("d1"), await bench.daemon("d2")
-    await daemon.claim_one()
-    handed = await daemon.sessions.leave()
-    assert [each.id for each in handed] == ["a0"]
-    assert ids(await other.claim("grouped", "w1")) == ["a0"]
 
 
 async def test_odd_daemon_names(bench: Bench) -> None:
@@ -355,15 +258,11 @@ async def test_of_two_with_one_name_the_later_has_it_everywhere(bench: Bench) ->
         await older.sessions.leave()
         await older.sessions.register({})
     assert await newer.sessions.register({}) == []
-    for refuse in (older.sessions.renew, partial(older.sessions.register, {})):
-        with pytest.raises(SessionReplaced):
-            await refuse()
+    await refused(SessionReplaced, partial(older.sessions.register, {}), by=older)
     await newer.sessions.leave()
     await older.sessions.register({})  # there, no script has heard of the newer one yet
     assert newer.session.number < older.session.number
-    for refuse_newer in (newer.sessions.renew, partial(newer.claim, "grouped", "w1")):
-        with pytest.raises(SessionLost):
-            await refuse_newer()
+    await refused(SessionLost, by=newer)
     await newer.sessions.register({})
     with pytest.raises(SessionReplaced):
         await older.sessions.renew()

@@ -24,6 +24,7 @@ WAYS: dict[str, Callable[[Claim, Any, Any], Settlement]] = {
     "bury": lambda claim, *_: bury(claim),
     "park": lambda claim, *_: bury(claim, park=True),
     "retry": lambda claim, standing, scope: Retry(claim, HOUR, FAILURE, standing, scope),
+    "retry_now": lambda claim, standing, _: Retry(claim, 0.0, FAILURE, standing),
     "advance": lambda claim, standing, _: advance(claim, standing=standing),
 }
 
