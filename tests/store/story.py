@@ -44,6 +44,15 @@ _ERRORS: dict[str, type[Exception]] = {
 }
 
 
+def named(text: str) -> dict[str, str]:
+    """Stories by their names, each of which ends with ``::`` in front of its steps."""
+    found: dict[str, str] = {}
+    for name, steps in re.findall(r"^    (\S.*?)::((?:.*\n(?!    \S))*.*)", text, re.MULTILINE):
+        assert name not in found, f"there are two of {name!r}"
+        found[name] = steps
+    return found
+
+
 def stories(table: Mapping[str, str]) -> pytest.MarkDecorator:
     """A test for each story of a table, by its name."""
     return pytest.mark.parametrize("story", [*table.values()], ids=[*table])

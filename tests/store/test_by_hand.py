@@ -11,32 +11,28 @@ from groupflow.core.limits import HandLimit, Limit, Limits
 from groupflow.operate.limits import LimitsByHand
 from groupflow.store.scripts import Verb
 from tests.store.bench import Bench, arrival
-from tests.store.story import play, stories
+from tests.store.story import named, play, stories
 
-GROUPS = {
-    "one without a limit gets one": """
+GROUPS = named(
+    """
+    one without a limit gets one::
         take a0 a1 a2 a3 b0 b1 | open d1 | hand group a 3 | all a0 a1 a2 b0
-    """,
-    "a rate holds starts apart": """
+    a rate holds starts apart::
         take a0 a1 b0 b1 | hand group a 1/min | drain a0 b0 b1 | lane a1
         why a delayed: over its 1/min until | why a delayed: by hand | later 61 | drain a1
-    """,
-    "one that runs may run more at once, and as before when that is over": """
+    one that runs may run more at once, and as before when that is over::
         take a0 a1 a2 a3 a4 | claim a0 | hand group a 3 | sound | all a1 a2
         hour | gone by_hand by_hand_ends | done a0 a1 | none | done a2 | all a3
-    """,
-    "one that is over holds nothing before its removal": """
+    one that is over holds nothing before its removal::
         take a0 a1 b0 | hand group a 2 | hand group b 1/h | end_hands | all a0 b0
         status limited_groups=0 limited_tenants=0 by_hand=[] | promote
-    """,
-    "a run ends soon under it, and its tasks wait": """
+    a run ends soon under it, and its tasks wait::
         take a0 a1 a2 a3 a4 a5 | runs 4 | claim a0>a1>a2>a3 | hand group a 2 | sound | none
         tell a0 > a1 ends | none | tell a1 > | all a2 a3 | done a2 a3 | hour | claim a4>a5
-    """,
-    "a hot group's slot goes on no more": """
+    a hot group's slot goes on no more::
         take a0 a1 a2 a3 | claim a0 | hand group a 1/h | hop a0 - | swap a0 a1 | swap a1
-    """,
-}
+    """
+)
 GROUPS |= {
     f"what its rule says holds again, when it is {how}": f"""
         limits 3 | take a0 a1 a2 a3 | open d1 | hand group a 1 1/h | all a0 | {what} | sound
@@ -48,21 +44,20 @@ GROUPS |= {
         "replaced": "hand group a any",
     }.items()
 }
-TENANTS = {
-    "a cap counts who runs already, grouped and plain": """
+TENANTS = named(
+    """
+    a cap counts who runs already, grouped and plain::
         take a0 b0 c0 d0 p0 p1 | claim a0 b0 c0 p0 | hand tenant 42 2 | size charges=4 | none
         done a0 b0 | none | why d delayed: tenant 42 runs its 2 of 2; 1 groups wait
         why d delayed: by hand | done p0 | claim d0 | none
-    """,
-    "what a tenant runs is counted under its run's next fence": """
+    what a tenant runs is counted under its run's next fence::
         take a0 a1 a2 a3 | runs 4 | claim a0>a1>a2>a3 | hand tenant 42 1 | sound | tell a0 > a1
         sound | tell a1 > | size charges=0 | all a2>a3
-    """,
-    "what was counted ends by an exchange, and counts and hops as others then": """
+    what was counted ends by an exchange, and counts and hops as others then::
         take a0 a1 a2 | claim a0 | hand tenant 42 1 | size charges=1 | unhand tenant 42
         hop a0 - | swap a0 a1 | size charges=0 | hop a1 a2
-    """,
-}
+    """
+)
 TENANTS |= {
     f"a tenant goes on as configured, when it is {how}": f"""
         take a0 b0 c0 p0 p1 | open d1 | hand tenant 42 1/h | claim a0 | none | {what} | sound

@@ -17,7 +17,7 @@ from groupflow.store.enqueue import Arrival
 from groupflow.store.history import rotate_history
 from tests.history.held_bytes import DELAY_COSTS
 from tests.store.bench import Bench, arrival
-from tests.store.story import play, stories
+from tests.store.story import named, play, stories
 from tests.store.task_state import HOUR, dead_ids, found, why
 from tests.store.words import MOST, QUIET
 
@@ -31,77 +31,61 @@ def changed(
     return replace(plain, envelope=envelope, debounce=Debounce(QUIET, MOST))
 
 
-STORIES = {
-    "it ends at its most": """
+STORIES = named(
+    """
+    it ends at its most::
         take c1^ | bursts_are_older 590 | take c2^ | waits c2 10 | bursts_are_older 10 | take c3^
         waits c3 0 | count delayed_bytes=0 | drain c3 | take c4^ | waits c4 60
-    """,
-    "a message's own delay holds where it is longer": """
+    a message's own delay holds where it is longer::
         take c1^ | take c2^@ | waits c2 3600 | take c3^@1 | waits c3 60 | superseded c1=c2 c2=c3
         size late=1
-    """,
-    "it takes its own place, and holds what comes behind it": """
+    it takes its own place, and holds what comes behind it::
         take c1^ c7 | take c2^ c8 | drain c7 | task c2 delayed | superseded c1=c2 | take c3^
         drain c8 | time | drain c3 | count delayed_bytes=0
-    """,
-    "it takes its own place, and holds nothing where it steps aside": """
+    it takes its own place, and holds nothing where it steps aside::
         take c1^~ c7 | take c2^~ c8 | drain c7 c8 | task c2 delayed | superseded c1=c2
         take c3^~ | none | time | drain c3 | count delayed_bytes=0
-    """,
-    "one that stood aside is replaced where it waits now": """
+    one that stood aside is replaced where it waits now::
         take c7 c1^~ | claim c7 | time | lane c1 | take c2^~ | superseded c1=c2 | done c7 | none
         time | drain c2
-    """,
-    "a group that was ready for it is not any more": """
+    a group that was ready for it is not any more::
         take c1^~ | time | why c ready | take c2^~ | why c idle
-    """,
-    "what it held goes on at once": """
+    what it held goes on at once::
         take c1^ c7 | why c delayed | open d2 | hears grouped take c2^ | drain c7
         why c delayed head=c2
-    """,
-    "without a group nothing is replaced": "take p1^ p2^ | drain p1 p2",
-    "other rules are as ever": "take c7 c1^ c8@ | take c2^ | lane c7 c8 c2",
-    "what runs is not replaced": """
+    without a group nothing is replaced:: take p1^ p2^ | drain p1 p2
+    other rules are as ever:: take c7 c1^ c8@ | take c2^ | lane c7 c8 c2
+    what runs is not replaced::
         take c1^ | time | claim c1 | take c2^ c3^ | superseded c2=c3 | done c1 | task c1 done
         time | drain c3
-    """,
-    "who asks for a retry gives way to what came after it": """
+    who asks for a retry gives way to what came after it::
         take c1^ c7 | time | claim c1 | take c2^ | retry c1 | unchanged retry c1 | superseded c1=c2
         count superseded=1 retried=0 | drain c7 | waits c2 60
-    """,
-    "a later stage is not replaced": """
+    a later stage is not replaced::
         take c1^ | time | claim c1 | advance c1 | take c2^ | claim c1#two | retry c1 | take c3^
         superseded c2=c3 | time | drain c1
-    """,
-    "what is handed back runs once more, and replaces nothing": """
+    what is handed back runs once more, and replaces nothing::
         take c1^ | time | claim c1 | release c1 | take c2^ | claim c1 | lose | take c3^
         superseded c2=c3 | crash | drain c1 | lane c3
-    """,
-    "a redriven one replaces nothing": """
+    a redriven one replaces nothing::
         take c1^ | time | claim c1 | bury c1 | take c2^ | redrive c1 | lane c1 c2 | claim c1
         done c1 | task c1 done | take c3^ | superseded c2=c3
-    """,
-    "a redriven one that asks for a retry gives way": """
+    a redriven one that asks for a retry gives way::
         take c1^ | time | claim c1 | bury c1 | take c2^ | redrive c1 | claim c1 | retry c1
         superseded c1=c2 | take c3^ | superseded c2=c3
-    """,
-    "with the newest its burst is dropped": """
+    with the newest its burst is dropped::
         take c1^ c2^ | drop c2 | gone debouncing | take c3^ | count superseded=1 | superseded c1=c2
-    """,
-    "a drop of another one leaves the burst alone": """
+    a drop of another one leaves the burst alone::
         take c1^ | time | claim c1 | release c1 | take c2^ | drop c1 | take c3^ | superseded c2=c3
-    """,
-    "a group that is paused stays so": """
+    a group that is paused stays so::
         take c1^ | pause c | take c2^ c7 c3^ | superseded c1=c2 c2=c3 | none | resume c | drain c7
-    """,
-    "a dead letter from the door replaces nothing": """
+    a dead letter from the door replaces nothing::
         take c1^ | take c2^! | count superseded=0 | lane c1
-    """,
-    "a pool's tasks debounce too": """
+    a pool's tasks debounce too::
         take c1^= c2^= | superseded c1=c2 | anna: none | time | anna: all c2 | take c3^=
         retry c2 | superseded c2=c3 | time | anna: all c3
-    """,
-}
+    """
+)
 for aside in ("", "~"):
     STORIES |= {
         f"what is to run now is due, and so is what replaces it {aside}": f"""

@@ -14,7 +14,7 @@ from groupflow.store.limits import pack
 from groupflow.store.sessions import Sessions
 from tests.deadlines import deadline
 from tests.store.bench import Bench, Daemon, ids
-from tests.store.story import Story, stories
+from tests.store.story import Story, named, stories
 from tests.store.task_state import POOLS
 from tests.store.words import pool_of
 
@@ -94,77 +94,61 @@ def _with_faults(shop: Bench) -> None:
     shop.with_faults = True
 
 
-LOST = {
-    "a lost claim is given out again, once its daemon has dropped it": """
+LOST = named(
+    """
+    a lost claim is given out again, once its daemon has dropped it::
         take a0 | begin d1 d2 | keep | d2: claim a0 | forget | renew | none | SessionLost d2: renew
         none | d2: back | claim a0*0 | above a0 a0' | refused done a0'
-    """,
-    "no plain task is given meanwhile": """
+    no plain task is given meanwhile::
         take p0 | begin d1 d2 | restart | renew | none | d2: renew | claim p0
-    """,
-    "what is held is settled meanwhile": """
+    what is held is settled meanwhile::
         take a0 b0 c0 | begin d1 d2 | claim a0 | d2: claim b0 | restart | StoreUnavailable none
         renew | none | done a0 | none | d2: renew | done b0 | claim c0
-    """,
-    "a claim whose settle was lost goes back, under a higher fence than what came since": """
+    a claim whose settle was lost goes back, under a higher fence than what came since::
         take a0 a1 | begin d1 d2 | claim a0 | keep | done a0 | d2: claim a1 | forget
         renew | ask a0 - | SessionLost d2: renew | d2: back | ask a0 | above a0 a1
         refused done a0' | done a0 | drain a1
-    """,
-    "claims of a group go back in their order": """
+    claims of a group go back in their order::
         limits 2 | take a0 a1 a2 p0 | begin d1 | claim a0 a1 p0 | keep | done a0 a1 p0 | forget
         renew | ask a0 a1 p0 | above a0 a0' a1' p0' | done a0 a1 p0 | drain a2
-    """,
-    "whose lease was over drops its runs: a later task may have been begun": """
+    whose lease was over drops its runs: a later task may have been begun::
         take a0 a1 | begin d1 d2 | runs 2 | claim a0>a1 | expire | keep | lose | d2: claim a0
         forget | StoreUnavailable done a0' | SessionLost renew | back | none
-    """,
-    "whose lease was over settles a single task": """
+    whose lease was over settles a single task::
         take a0 a1 | begin d1 d2 | claim a0 | expire | restart | renew | done a0 | none
-    """,
-    "a lost registration costs a lease": """
+    a lost registration costs a lease::
         take a0 | begin d1 | keep | open d2 | renew | renew | d2: renew | witnessed d1 d2
         d2: claim a0 | forget | renew | renew | none | lease_passes | renew | claim a0
         above a0 a0' | SessionLost d2: renew
-    """,
-    "so does the loss of the first of all, where there are tasks": """
+    so does the loss of the first of all, where there are tasks::
         take a0 | keep | begin d1 | claim a0 | forget | open d2 | d2: renew
         d2: none | lease_passes | d2: renew | d2: claim a0 | above a0 a0'
-    """,
-    "what a daemon drops by itself is no crash": """
+    what a daemon drops by itself is no crash::
         take a0 b0 p0 | begin d1 | claim a0 p0 | keep | claim b0 | forget | SessionLost renew | back
         lease_passes | renew | claim a0*0 b0*0 p0*0
-    """,
-    "a new process of a known name proves nothing": """
+    a new process of a known name proves nothing::
         take a0 | begin d1 d2 | restart | renew | crash d2 | renew | none | d2: none
-    """,
-    "who left before it was asked proves nothing": """
+    who left before it was asked proves nothing::
         take a0 | begin d1 d2 | restart | d2: leave | renew | none
-    """,
-    "who slept over its lease proves nothing": """
+    who slept over its lease proves nothing::
         take a0 | begin d1 d2 | d2: expire | restart | renew | d2: renew | none
-    """,
-    "where no daemon is known a lease passes": """
+    where no daemon is known a lease passes::
         take a0 | begin d1 | leave | restart | crash | renew | none | lease_passes | renew
         claim a0
-    """,
-    "an epoch that was cut short leaves its doubts to the next": """
+    an epoch that was cut short leaves its doubts to the next::
         take a0 | begin d1 d2 | restart | renew | crash d2 | restart | renew | d2: renew | none
-    """,
-    "no daemon is reaped before all could come": """
+    no daemon is reaped before all could come::
         take a0 | begin d1 d2 | d2: claim a0 | restart | d2: expire | reap | lease_passes
         reap a0 | SessionLost d2: renew
-    """,
-    "no fence comes twice though all who saw it are gone": """
+    no fence comes twice though all who saw it are gone::
         take a0 b0 c0 d0 e0 f0 | begin d1 | keep | claim a0 b0 c0 d0 e0 f0 | forget | open d2
         lease_passes | crash | claim a0 | above a0 f0'
-    """,
-    "nor though the clock has gone back": """
+    nor though the clock has gone back::
         take a0 b0 c0 d0 e0 f0 | begin d1 d2 | fences_are_far_ahead | keep
         d2: claim a0 b0 c0 d0 e0 f0 | forget | SessionLost d2: renew | d2: back | renew | claim a0
         above a0 f0'
-    """,
-}
+    """
+)
 WITNESSES = {
     "who comes beside others waits until they know, who are missed themselves": """
         open d1 | witnessed d1 | open d2 d3 | d2: renew | d2: renew | d3: renew | witnessed d1

@@ -17,7 +17,7 @@ from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Complete, Proceed, Retry
 from tests.deadlines import deadline
 from tests.store.bench import Bench, Daemon, ids
-from tests.store.story import play, stories
+from tests.store.story import named, play, stories
 from tests.store.task_state import FAILURE, HOUR, fill, promote, why
 
 DELAYS = {
@@ -37,27 +37,24 @@ DELAYS |= {
         take p0@ p1 | status queued_plain=2 | drain p1 | task p0 delayed | time | drain p0
     """,
 }
-PAUSES = {
-    "a paused group keeps its order, and what runs ends": """
+PAUSES = named(
+    """
+    a paused group keeps its order, and what runs ends::
         take a0 a1 b0 | claim a0 | pause a | why a running | done a0 | take a2 | drain b0
         why a paused head=a1 queued=2 : ops | resume a | drain a1 a2
-    """,
-    "a delayed one is delayed again, a ready one ready": """
+    a delayed one is delayed again, a ready one ready::
         take a0@ b0 c0 | pause a | pause b | gone held | why a paused | why b paused | why c ready
         take b1 c1 | why b paused | why c ready | resume a | resume b | why a delayed | why b ready
-    """,
-    "everything": """
+    everything::
         take a0 a1 b0 p0 p1 | claim a0 p0 | pause all | done a0 p0 | take b1 p2 | none
         why a paused | resume all | drain a1 b0 b1 p1 p2
-    """,
-    "what was paused by name stays so when everything goes on": """
+    what was paused by name stays so when everything goes on::
         take a0 b0 | pause a | pause all | resume all | drain b0 | resume a | drain a0
-    """,
-    "a group that is parked and paused needs both lifted": """
+    a group that is parked and paused needs both lifted::
         take a0 a1 | claim a0 | park a0 | pause a | resume a | none | pause a | redrive a0 | none
         resume a | drain a0 a1
-    """,
-}
+    """
+)
 PAUSES |= {
     f"a task that comes back by {how} waits in its place": f"""
         take a0 a1 | claim a0 | pause a | {how} | none | lane a0 a1 | why a paused | resume a
@@ -183,27 +180,24 @@ async def batches(shop: Bench, wait: float = 60.0) -> Daemon:
     return daemon
 
 
-BATCHES = {
-    "fewer wait, and the last one ends it": """
+BATCHES = named(
+    """
+    fewer wait, and the last one ends it::
         take a0 a1 | why a delayed: 2 so far: its batch isn't full | none | take a2 | why a ready
         all a0>a1>a2
-    """,
-    "each group by itself, as many as there are": """
+    each group by itself, as many as there are::
         take a0 b0 a1 b1 a2 b2 a3 b3 c0 | all a0>a1>a2 b0>b1>b2
-    """,
-    "what is left waits from its own arrival": """
+    what is left waits from its own arrival::
         take a0 a1 a2 a3 | claim a0>a1>a2 | tell a0 a1 a2 > | none | take a4 a5 | all a3>a4>a5
-    """,
-    "what has filled one meanwhile is claimed once the group is free": """
+    what has filled one meanwhile is claimed once the group is free::
         take a0 a1 a2 | claim a0>a1>a2 | take a3 a4 a5 | none | tell a0 a1 a2 > | all a3>a4>a5
-    """,
-    "others beside it wait for nothing": "take a0 b0%other p0 | all b0 p0",
-    "in a pool nothing waits": "take a0= | why a ready",
-    "no hop takes a task out of a full one": """
+    others beside it wait for nothing:: take a0 b0%other p0 | all b0 p0
+    in a pool nothing waits:: take a0= | why a ready
+    no hop takes a task out of a full one::
         take a0%other a1 a2 a3 | claim a0 | hop a0 - | swap a0 a1>a2>a3
-    """,
-    "nor out of one that isn't full": "take a0%other a1 a2 | claim a0 | hop a0 - | swap a0",
-}
+    nor out of one that isn't full:: take a0%other a1 a2 | claim a0 | hop a0 - | swap a0
+    """
+)
 
 
 @stories(BATCHES)

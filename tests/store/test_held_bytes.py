@@ -21,7 +21,7 @@ from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session
 from tests.history.held_bytes import DELAY_COSTS
 from tests.store.bench import Bench, arrival
-from tests.store.story import Story, play, stories
+from tests.store.story import Story, named, play, stories
 from tests.store.task_state import found, letter
 from tests.store.words import made
 
@@ -48,15 +48,15 @@ class Bytes(Story):
         assert self.shop.count("delayed_bytes") == int(number) * each
 
 
-STORIES = {
-    "a retry does not count, nor what comes behind it": """
+STORIES = named(
+    """
+    a retry does not count, nor what comes behind it::
         take a0 b0@ | claim a0 | retry a0 | late 1 | take a1 | late 1
-    """,
-    "what comes behind a delay waits for it too": """
+    what comes behind a delay waits for it too::
         take a0 a1@ | take a2 a3 b0 | late 3 | all a0 b0 | done a0 b0 | drop a1
         drain a2 a3 | late 0
-    """,
-}
+    """
+)
 for id_ in ("a", "q"):
     for aside in ("", "~"):
         STORIES[f"until it is over, or an operator ends it: {id_}{aside}"] = f"""

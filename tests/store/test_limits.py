@@ -10,51 +10,42 @@ from groupflow.core.limits import Limit, Limits
 from groupflow.operate.groups import Groups
 from groupflow.store.settlements import Retry
 from tests.store.bench import Bench, arrival, ids
-from tests.store.story import hears, play, stories
+from tests.store.story import hears, named, play, stories
 from tests.store.task_state import fill
 
-CONCURRENCY = {
-    "so many of a group run, in order, on all daemons": """
+CONCURRENCY = named(
+    """
+    so many of a group run, in order, on all daemons::
         limits 3 | take a0 a1 a2 a3 a4 | open d2 | claim a0 a1 | d2: all a2 | done a2 | d2: all a3
-    """,
-    "the oldest group goes first with all that it may": """
+    the oldest group goes first with all that it may::
         limits 2 | take a0 b0 a1 b1 a2 | all a0 b0 a1 b1
-    """,
-    "a group without a limit beside them stays serial": """
+    a group without a limit beside them stays serial::
         limits 3 | take c0%other c1%other a0 a1 | all c0 a0 a1
-    """,
-    "a crash gives back exactly what it held": """
+    a crash gives back exactly what it held::
         limits 3 | take a0 a1 a2 a3 | open d2 | claim a0 a1 | d2: all a2 | lose d1 a0 a1
         size sharing=1 | d2: all a0*1 | d2: none
-    """,
-    "a stale settle gives back nothing": """
+    a stale settle gives back nothing::
         limits 2 | take a0 a1 a2 | all a0 a1 | lose | crash | d2: claim a0 | refused done a0'
         size sharing=1
-    """,
-    "the end of one is not that of another": """
+    the end of one is not that of another::
         limits 3 | take a0 a1 a2 | all a0 a1 a2 | done a2 | sound | done a0
-    """,
-    "a status counts groups, once each": """
+    a status counts groups, once each::
         limits 2 | take a0 a1 a2 b0 | all a0 a1 b0 | status running_grouped=3 groups=2 ready=0
         take b1 c0 | status running_grouped=3 groups=3 ready=2
-    """,
-    "a failed head that waits holds further starts": """
+    a failed head that waits holds further starts::
         limits 2 | take a0 a1 a2 | all a0 a1 | retry a0 | none | done a1 | none | why a delayed
-    """,
-    "paused and parked while several run": """
+    paused and parked while several run::
         limits 2 | take a0 a1 a2 b0 b1 b2 | all a0 a1 b0 b1 | pause a | park b0
         why a running running=2 | why b running running=1 | done a0 a1 b1 | none
         why a paused | why b parked | resume a | all a2
-    """,
-    "more may run at once from a reload on, of what is locked too": """
+    more may run at once from a reload on, of what is locked too::
         take a0 a1 a2 a3 | all a0 | limits 3 | hears grouped reload | all a1 a2
         why a running running=3 | done a0 | all a3
-    """,
-    "fewer from a reload on: what runs goes on": """
+    fewer from a reload on: what runs goes on::
         limits 3 | take a0 a1 a2 a3 a4 | all a0 a1 a2 | limits | reload | done a0 a1 | none
         done a2 | all a3 | gone limits | size lock:a=1
-    """,
-}
+    """
+)
 CONCURRENCY |= {
     f"{way} gives back one, said twice too": f"""
         limits 2 | take a0 a1 a2 a3 | all a0 a1 | {way} | size sharing=1 | unchanged {way}
@@ -62,55 +53,50 @@ CONCURRENCY |= {
     """
     for way in ("done a0", "release a0", "bury a0", "retry a0 aside", "advance a0 aside")
 }
-RATES = {
-    "starts are a time apart, of a group that no claim looks at": """
+RATES = named(
+    """
+    starts are a time apart, of a group that no claim looks at::
         limits 1 1/min | take a0 a1 a2 | claim a0 | size lock:a=1 | done a0 | gone ready | none
         later 61 | all a1
-    """,
-    "a rate holds while others of the group run": """
+    a rate holds while others of the group run::
         limits 5 1/min burst 2 | take a0 a1 a2 a3 | all a0 a1
         why a running running=2 concurrency=5 : over its 1/min burst 2 until
         later 61 | all a2
-    """,
-    "a burst comes back with time, and adds up to no more": """
+    a burst comes back with time, and adds up to no more::
         limits 9 1/min burst 3 | take a0 a1 a2 a3 a4 a5 a6 a7 a8 a9 | all a0 a1 a2
         later 120 | all a3 a4 | later 3600 | all a5 a6 a7
-    """,
-    "nor after a long time without any": """
+    nor after a long time without any::
         limits 9 1/min burst 3 | take a0 | drain a0 | later 3600 | take a1 a2 a3 a4 a5
         all a1 a2 a3
-    """,
-    "what was handed back has started": "limits 1 1/min | take a0 | claim a0 | release a0 | none",
-    "it is each group's own": "limits 1 1/min | take a0 b0 a1 b1 | drain a0 b0",
-    "nothing is left when it is over": """
+    what was handed back has started:: limits 1 1/min | take a0 | claim a0 | release a0 | none
+    it is each group's own:: limits 1 1/min | take a0 b0 a1 b1 | drain a0 b0
+    nothing is left when it is over::
         limits 1 1/s | take a0 b0 | drain a0 b0 | size rates=2 | later 10 | gone rates
-    """,
-    "no run has what is over its rate": """
+    no run has what is over its rate::
         limits 1 1/min | runs 4 rule other | take a0 a1%other b0%other b1 | all a0 b0
-    """,
-}
-CLOSING = {
-    "a handler closes its group, behind its head": """
+    """
+)
+CLOSING = named(
+    """
+    a handler closes its group, behind its head::
         take a0 a1 b0 b1 | all a0 b0 | retry a0 group | done b0 | sound | all b1
         why a delayed: closed until | later 61 | none
-    """,
-    "a handler closes its group, without its head": """
+    a handler closes its group, without its head::
         take a0 a1 b0 b1 | all a0 b0 | retry a0 aside group | done b0 | all b1
         why a delayed: closed until | later 3601 | all a1 | gone closed
-    """,
-    "a retry of the task alone closes nothing": """
-        take a0 a1 | claim a0 | retry a0 aside | all a1
-    """,
-}
-HOPS = {
-    "past no concurrency": "limits 2 | take a0 a1 | claim a0 | hop a0 - | swap a0 a1",
-    "past no rate": "limits 1 1/min | take a0 a1 | claim a0 | hop a0 - | swap a0",
-    "past another's limit": "limits 1 1/min | take a0%other a1%other | claim a0 | hop a0 a1",
-    "past nothing that runs there still": """
+    a retry of the task alone closes nothing:: take a0 a1 | claim a0 | retry a0 aside | all a1
+    """
+)
+HOPS = named(
+    """
+    past no concurrency:: limits 2 | take a0 a1 | claim a0 | hop a0 - | swap a0 a1
+    past no rate:: limits 1 1/min | take a0 a1 | claim a0 | hop a0 - | swap a0
+    past another's limit:: limits 1 1/min | take a0%other a1%other | claim a0 | hop a0 a1
+    past nothing that runs there still::
         take a0 a1 a2 | claim a0 | bury a0 | claim a1 | limits 2 | reload | redrive a0
         d2: claim a0 | limits | reload | gone limits | hop a1 - | swap a1
-    """,
-}
+    """
+)
 
 
 @stories(CONCURRENCY | RATES | CLOSING | {f"a hop goes {name}": HOPS[name] for name in HOPS})

@@ -6,22 +6,20 @@ import pytest
 
 from groupflow.store.envelope import Pool
 from tests.store.bench import Bench, arrival
-from tests.store.story import play, stories
+from tests.store.story import named, play, stories
 from tests.store.task_state import HOUR, Order
 
 BOTH = pytest.mark.parametrize("order", ["oldest", "fair"], indirect=True)
-FAIR = {
-    "each group has its turn": """
-        take a0 | take b0 | take a1 b1 a2 a3 c0 | drain a0 b0 c0 a1 b1 a2 a3
-    """,
-    "also where more is known of each": """
+FAIR = named(
+    """
+    each group has its turn:: take a0 | take b0 | take a1 b1 a2 a3 c0 | drain a0 b0 c0 a1 b1 a2 a3
+    also where more is known of each::
         take a0+1 | take b0+1 | take a1+1 b1+1 a2+1 b2+1 | drain a0 b0 a1 b1 a2 b2
-    """,
-    "newcomers come in between": """
+    newcomers come in between::
         take a0 | take b0 | take a1 b1 a2 b2 | claim a0 | done a0 | claim b0 | take c0 | done b0
         drain a1 c0 b1 a2 b2
-    """,
-}
+    """
+)
 
 
 @stories(FAIR)

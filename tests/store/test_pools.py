@@ -14,51 +14,43 @@ from groupflow.store.envelope import Envelope
 from groupflow.store.pulling import PLACES, Listed, Pulling
 from groupflow.store.settlements import Complete, Release, Retry
 from tests.store.bench import LEASE, Bench, bury, ids
-from tests.store.story import play, stories
+from tests.store.story import named, play, stories
 from tests.store.task_state import pass_time
 from tests.store.worker import POOL, Worker, pooled
 
 __all__ = ["POOL", "Worker", "pooled"]  # for others too
 
-STORIES = {
-    "daemons and pools claim apart": """
+STORIES = named(
+    """
+    daemons and pools claim apart::
         take p1 a1 p2= b1= p3=others | drain p1 a1 | anna: all b1 p2 | anna: holds b1 p2
         carl: none | done b1 p2
-    """,
-    "a group is serial across workers": """
+    a group is serial across workers::
         take a0= a1= a2= | anna: all a0 | carl: none | done a0 | carl: all a1 | why a running
-    """,
-    "a head decides who may claim": """
+    a head decides who may claim::
         take a0 a1= a2 | anna: none | claim a0 | done a0 | none | why a ready: pool couriers
         anna: all a1 | done a1 | drain a2
-    """,
-    "less than held hands the newest back, without a crash": """
+    less than held hands the newest back, without a crash::
         take p0= p1= p2= p3= | anna: claim p0 p1 p2 p3 | anna: keep 1 | anna: holds p0
         carl: all p1*0 p2*0 p3*0
-    """,
-    "leaving gives all back": """
+    leaving gives all back::
         take p0= a0= | anna: all a0 p0 | anna: leave | anna: holds | carl: all a0 p0
-    """,
-    "a delay and a pause hold it back": """
+    a delay and a pause hold it back::
         take p0=@ a0=@ | anna: none | time | pause all | anna: none | resume all | pause a
         anna: all p0 | resume a | anna: all a0
-    """,
-    "limits hold for pullers": """
+    limits hold for pullers::
         limits 2 60/min burst 3 | take a0= a1= a2= a3= a4= | open d1 | anna: claim a0 | carl: all a1
         anna: none | done a0 | anna: all a2 | done a1 | carl: none | done a2
-    """,
-    "more may run beside what one runs, from a reload on": """
+    more may run beside what one runs, from a reload on::
         take a0= a1= a2= a3= | anna: claim a0 | limits 3 | open d1 | carl: claim a1 | carl: all a2
         done a0 | done a1 a2 | carl: all a3
-    """,
-    "one that waits can be dropped, in quarantine too": """
+    one that waits can be dropped, in quarantine too::
         take p0= p1= | anna: claim p0 | lose anna p0 | drop p0 | drop p1 | anna: none
-    """,
-    "what a lost lease gives back comes one by one, a crash richer": """
+    what a lost lease gives back comes one by one, a crash richer::
         take p0= a0= a1= | anna: all a0 p0 | lose anna a0 p0 | carl: claim p0*1 | done p0
         carl: claim a0*1 | done a0 | carl: claim a1*0
-    """,
-}
+    """
+)
 STORIES |= {
     f"{id_} comes back to its pool each time": f"""
         take {id_}= | anna: all {id_} | retry {id_} | anna: none | time | anna: all {id_}/2

@@ -19,7 +19,7 @@ from groupflow.store.envelope import Pool
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance
 from tests.store.bench import LEASE, Bench, Daemon, ids
-from tests.store.story import Story, play, stories
+from tests.store.story import Story, named, play, stories
 from tests.store.task_state import fill, found
 
 BOTH_POOLS = pytest.mark.parametrize("pool", ["plain", "grouped"])
@@ -109,33 +109,30 @@ for one, two, new in (("a0", "b0", "c0 d0"), ("p0", "p1", "p5 p6")):
             {crashed(one, two)} | drop {one} | sound | all {two}
         """,
     }
-LOST = {
-    "a goodbye is a sign of life": """
+LOST = named(
+    """
+    a goodbye is a sign of life::
         take a0 | open d2 | claim a0 | lose d1 a0 | leave | gone losing lost:d1 | crash
         task a0 queued crashes=0 lost_leases=1
-    """,
-    "a crash without doubt is one at once": """
+    a crash without doubt is one at once::
         take a0 | claim a0 | crash d1 a0 | task a0 queued crashes=1 lost_leases=0 | gone losing
-    """,
-    "a redrive begins with none": """
+    a redrive begins with none::
         take a0 | claim a0 | lose | d2: claim a0 | bury a0 | redrive a0
         task a0 queued crashes=0 lost_leases=0 | d2: claim a0*0
-    """,
-    "what ended meanwhile stays ended": """
+    what ended meanwhile stays ended::
         take a0 b0 c0 d0 | claim a0 b0 c0 d0 | lose | d2: claim a0 | done a0 | d2: claim b0
         bury b0
         d2: claim c0 | bury c0 | redrive c0 | crash | task a0 done crashes=0 lost_leases=1
         gone task_state:a0 | task b0 dead crashes=1 lost_leases=0
         task c0 queued crashes=0 lost_leases=0 | task d0 queued crashes=1 lost_leases=0
-    """,
-    "why tells both apart": """
+    why tells both apart::
         take a0 a1 | claim a0 | crash | claim a0 | lose
         why a delayed crashes=1 lost_leases=1 : since 1 of its claims ended in a crash
         time
         why a ready: and 1 lease was lost while it ran; it may be claimed
         crash | why a ready crashes=2 lost_leases=0 : 2 of its claims ended in a crash
-    """,
-}
+    """
+)
 for id_ in ("a0", "p0"):
     LOST |= {
         f"{id_}: it is no crash, costs no time, and is a quarantined task": f"""

@@ -14,107 +14,95 @@ from groupflow.store.envelope import Envelope
 from groupflow.store.given import NO_REST, Claim, Rest
 from groupflow.store.settlements import Complete, Proceed, Release, Retry
 from tests.store.bench import Bench, Daemon, arrival, ids
-from tests.store.story import play, stories
+from tests.store.story import named, play, stories
 from tests.store.words import of
 
-HOPS = {
-    "a pause of another group stops none": "take a0 a1 | claim a0 | pause b | hop a0 a1",
-    "an older group goes first": "take a0 a1 | claim a0 | take b2 | hop a0 -",
-    "its own next one may be younger": "take a0 a1 | claim a0 | take a2 | hop a0 a1",
-    "a stale fence hops nowhere": "take a0 a1 | claim a0 | crash | hop a0 -",
-    "what was hopped from is a duplicate": """
+HOPS = named(
+    """
+    a pause of another group stops none:: take a0 a1 | claim a0 | pause b | hop a0 a1
+    an older group goes first:: take a0 a1 | claim a0 | take b2 | hop a0 -
+    its own next one may be younger:: take a0 a1 | claim a0 | take a2 | hop a0 a1
+    a stale fence hops nowhere:: take a0 a1 | claim a0 | crash | hop a0 -
+    what was hopped from is a duplicate::
         take a0 a1 | claim a0 | hop a0 a1 | count done=1 | duplicates a0
-    """,
-}
-OTHERS_FIRST = {
-    "its own group is paused": "pause a",
-    "all is paused": "pause all",
-    "nothing is left": "drop a2 | drop a3",
-    "the lease is over": "expire",
-    "a task in quarantine goes first": "take z0 | d2: claim z0 | d2: leave",
-    "an older one was put in front": "redrive a0",
-}
+    """
+)
+OTHERS_FIRST = named(
+    """
+    its own group is paused:: pause a
+    all is paused:: pause all
+    nothing is left:: drop a2 | drop a3
+    the lease is over:: expire
+    a task in quarantine goes first:: take z0 | d2: claim z0 | d2: leave
+    an older one was put in front:: redrive a0
+    """
+)
 HOPS |= {
     f"not where {why}": f"take a0 a1 a2 a3 | claim a0 | bury a0 | claim a1 | {what} | hop a1 -"
     for why, what in OTHERS_FIRST.items()
 }
-RUNS = {
-    "it is settled piece by piece": """
+RUNS = named(
+    """
+    it is settled piece by piece::
         claim a0>a1>a2>a3 | count running_grouped=1 queued_grouped=4 | tell a0 a1 > a2
         lane a3 a4 | count done=2 running_grouped=1 | sound | tell a2 a3 > | count done=4
         gone runs | claim a4
-    """,
-    "it may end before its last task": """
-        claim a0>a1>a2>a3 | tell a0 a1 > | gone runs | drain a2 a3 a4
-    """,
-    "what was told before is told again with the rest": """
+    it may end before its last task:: claim a0>a1>a2>a3 | tell a0 a1 > | gone runs | drain a2 a3 a4
+    what was told before is told again with the rest::
         claim a0>a1>a2>a3 | tell a0 > a1 | tell a0 a1 a2 > a3 | count done=3 | tell a0 a1 a2 > a3
         count done=3 | tell a0 a1 a2 a3 > | unchanged tell a0 a1 a2 a3 > | count done=4
-    """,
-    "a failure is settled before anything else begins": """
+    a failure is settled before anything else begins::
         claim a0>a1>a2>a3 | tell a0 > a1 | retry a1 | lane a1 a2 a3 a4 | none | gone runs
-    """,
-    "what is cut off goes back to its place": """
+    what is cut off goes back to its place::
         claim a0>a1>a2>a3 | tell a0 a1 > a2 | release a2 | lane a2 a3 a4 | drain a2 a3 a4
-    """,
-    "a crash puts all back that is not settled": """
+    a crash puts all back that is not settled::
         claim a0>a1>a2>a3 | d2: runs 4 | lose d1 a0 | lane a0 a1 a2 a3 a4 | gone runs
         d2: claim a0*1
-    """,
-    "a crash puts all back behind what is settled": """
+    a crash puts all back behind what is settled::
         claim a0>a1>a2>a3 | tell a0 a1 > a2 | d2: runs 4 | lose d1 a2 | lane a2 a3 a4 | gone runs
         d2: claim a2*1
-    """,
-    "a zombie settles nothing of it": """
+    a zombie settles nothing of it::
         claim a0>a1>a2>a3 | crash | refused unchanged tell a0 a1 > a2
         refused unchanged tell a0 a1 a2 a3 > | drain a0 a1 a2 a3 a4
-    """,
-    "its tasks are not dropped": """
+    its tasks are not dropped::
         claim a0>a1>a2>a3 | drop a0 running | drop a1 running | drop a3 running | drop a4
         tell a0 a1 a2 a3 > | count done=4
-    """,
-    "an older task waits for its end": """
+    an older task waits for its end::
         runs 1 | claim a0 | bury a0 | runs 3 | claim a1>a2>a3
         redrive a0 | tell a1 > a2 ends | lane a0 a3 a4 | tell a2 > | drain a0 a3 a4
-    """,
-    "a pause of its group ends it": """
-        claim a0>a1>a2>a3 | pause a | tell a0 > a1 ends | tell a1 > | none
-    """,
-    "a pause of everything ends it": """
+    a pause of its group ends it:: claim a0>a1>a2>a3 | pause a | tell a0 > a1 ends | tell a1 > | none
+    a pause of everything ends it::
         claim a0>a1>a2>a3 | pause all | tell a0 > a1 ends | tell a1 > | none
-    """,
-    "what has more known of it ends it": "take a5+1 a6 | runs 9 | claim a0>a1>a2>a3>a4",
-    "another rule has none": "runs 4 other | claim a0 | gone runs",
-    "a run of one is none": "runs 1 | claim a0 | gone runs",
-}
-REACH = {
-    "it has what stands behind it": """
+    what has more known of it ends it:: take a5+1 a6 | runs 9 | claim a0>a1>a2>a3>a4
+    another rule has none:: runs 4 other | claim a0 | gone runs
+    a run of one is none:: runs 1 | claim a0 | gone runs
+    """
+)
+REACH = named(
+    """
+    it has what stands behind it::
         claim a0>a1>a2>a3 | tell a0 a1 > a2 +3 a4 a5 a6 | lane a3 a4 a5 a6 a7 a8 a9
         count running_grouped=1 queued_grouped=7 | sound | tell a2 a3 a4 a5 > a6 +2 a7 a8 | sound
         tell a6 a7 a8 > | count done=9 | drain a9
-    """,
-    "at its last task too": "claim a0>a1>a2>a3 | tell a0 a1 a2 > a3 +4 a4 a5 a6 a7",
-    "none is asked for": "claim a0>a1>a2>a3 | tell a0 a1 > a2 | drop a4",
-    "a group that is ready waits": "claim a0>a1>a2>a3 | take b0 | tell a0 a1 > a2 +4",
-    "something is paused": "claim a0>a1>a2>a3 | pause b | tell a0 a1 > a2 +4",
-    "a task is in quarantine": """
+    at its last task too:: claim a0>a1>a2>a3 | tell a0 a1 a2 > a3 +4 a4 a5 a6 a7
+    none is asked for:: claim a0>a1>a2>a3 | tell a0 a1 > a2 | drop a4
+    a group that is ready waits:: claim a0>a1>a2>a3 | take b0 | tell a0 a1 > a2 +4
+    something is paused:: claim a0>a1>a2>a3 | pause b | tell a0 a1 > a2 +4
+    a task is in quarantine::
         claim a0>a1>a2>a3 | take b0 | d2: claim b0 | d2: leave | tell a0 a1 > a2 +4
-    """,
-    "its group is paused": "claim a0>a1>a2>a3 | pause a | tell a0 a1 > a2 +4 ends",
-    "all is paused": "claim a0>a1>a2>a3 | pause all | tell a0 a1 > a2 +4 ends",
-    "it is lost": "claim a0>a1>a2>a3 | crash | refused unchanged tell a0 > a1 +2",
-    "nobody drops what it reaches": """
+    its group is paused:: claim a0>a1>a2>a3 | pause a | tell a0 a1 > a2 +4 ends
+    all is paused:: claim a0>a1>a2>a3 | pause all | tell a0 a1 > a2 +4 ends
+    it is lost:: claim a0>a1>a2>a3 | crash | refused unchanged tell a0 > a1 +2
+    nobody drops what it reaches::
         claim a0>a1>a2>a3 | tell a0 a1 > a2 +2 a4 a5 | drop a4 running | drop a5 running | drop a6
-    """,
-    "a crash takes nothing along": """
+    a crash takes nothing along::
         claim a0>a1>a2>a3 | tell a0 a1 > a2 +4 a4 a5 a6 a7 | lose
         d2: drain a2 a3 a4 a5 a6 a7 a8 a9
-    """,
-    "a failure ends it": """
+    a failure ends it::
         claim a0>a1>a2>a3 | tell a0 a1 > a2 +4 a4 a5 a6 a7 | tell a2 a3 a4 > a5 | retry a5
         gone runs | lane a5 a6 a7 a8 a9
-    """,
-}
+    """
+)
 
 
 @stories(
@@ -308,27 +296,24 @@ async def test_runs_together_reach_no_further_than_one_script_tells(shop: Bench)
 
 # Runs of tenants: a run counts as one that runs, and pays for each task that it begins
 
-OF_TENANTS = {
-    "it counts as one, from its first task to its last": """
+OF_TENANTS = named(
+    """
+    it counts as one, from its first task to its last::
         tenants 2 | take 1/a0 1/b0 1/c0 1/a1 1/b1 1/c1 1/a2 1/b2 1/c2 | runs 8
         claim a0>a1>a2 b0>b1>b2 | none | tell a0 > a1 | none | sound | tell a1 a2 >
         claim c0>c1>c2 | none
-    """,
-    "a failure and a crash give back its one": """
+    a failure and a crash give back its one::
         tenants 1 | take 1/a0 1/b0 1/a1 1/b1 1/a2 1/b2 | runs 8 | claim a0>a1>a2 | tell a0 > a1
         retry a1 | sound | claim b0>b1>b2 | tell b0 > b1 | crash | gone charged | claim b1
-    """,
-    "where starts are held apart there are none": """
+    where starts are held apart there are none::
         tenants 0 1/h burst 9 | take 1/a0 1/a1 1/a2 | runs 8 | claim a0
-    """,
-    "a tenant that is closed meanwhile ends it": """
+    a tenant that is closed meanwhile ends it::
         tenants 5 | take 1/a0 1/a1 1/a2 | runs 8 | claim a0>a1>a2 | take 1/b0 | claim b0
         retry b0 tenant | tell a0 > a1 ends
-    """,
-    "it is one tenant's": """
+    it is one tenant's::
         tenants 5 | take 1/a0 1/a1 2/a2 1/a3 | runs 8 | claim a0>a1 | tell a0 a1 > | claim a2
-    """,
-}
+    """
+)
 
 
 @stories(OF_TENANTS)

@@ -16,7 +16,7 @@ from groupflow.store.keys import Keys
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import start
 from tests.store.bench import LEASE, Bench, Daemon, arrival
-from tests.store.story import play, stories
+from tests.store.story import named, play, stories
 
 NOWHERE = "redis://127.0.0.1:1"
 
@@ -26,43 +26,37 @@ def _with_faults(bench: Bench) -> None:
     bench.with_faults = True
 
 
-STORIES = {
-    "a restart takes up at once, one by one": """
+STORIES = named(
+    """
+    a restart takes up at once, one by one::
         take a0 b0 a1 b1 p0 p1 | claim a0 b0 p0 | crash d1 a0 b0 p0 | lane a0 a1 | all a0*1 p1
         done a0 p1 | all b0*1 | done b0 | claim p0*1 | done p0 | drain a1 b1
-    """,
-    "crashes add up": "take a0 | claim a0*0 | crash | claim a0*1 | crash | claim a0*2 | done a0",
-    "a renewal tells what waits": """
+    crashes add up:: take a0 | claim a0*0 | crash | claim a0*1 | crash | claim a0*2 | done a0
+    a renewal tells what waits::
         open d1 | take a0 a1 p0 p1 | renew plain=2 groups=1 | claim a0 | renew plain=2 groups=0
-    """,
-    "who renews isn't reaped": "take a0 | open d2 | claim a0 | expire | renew | d2: reap | done a0",
-    "what a lost lease hands on goes first, for anybody": """
+    who renews isn't reaped:: take a0 | open d2 | claim a0 | expire | renew | d2: reap | done a0
+    what a lost lease hands on goes first, for anybody::
         take a0 a1 a2 p0 p1 | open d2 | claim a0 p0 | lose d1 a0 p0 | lane a0 a1 a2 | d2: claim a0*1
         done a0 | d2: claim p0*1
-    """,
-    "the living are left alone": """
+    the living are left alone::
         take a0 b0 | claim a0 | d2: claim b0 | lose d1 a0 | done b0 | SessionLost done a0
-    """,
-    "a zombie is refused everywhere, and its claims are stale for ever": """
+    a zombie is refused everywhere, and its claims are stale for ever::
         take a0 a1 | claim a0 | lose d1 a0 | d2: claim a0 | SessionLost done a0'
         SessionLost release a0' | SessionLost bury a0' | SessionLost retry a0'
         SessionLost advance a0' | SessionLost renew | SessionLost claim a1 | leave | back
         refused done a0' | refused release a0' | refused bury a0' | refused retry a0'
         refused advance a0' | none | done a0 | claim a1
-    """,
-    "of two with a name the later has it, the earlier one is told": """
+    of two with a name the later has it, the earlier one is told::
         take a0 a1 | claim a0 | open d1' | SessionReplaced renew | SessionReplaced claim a1
         SessionReplaced done a0 | unchanged leave | d1': claim a0*1
-    """,
-    "a goodbye hands over what is left": "take a0 a1 | claim a0 | leave | d2: claim a0",
-    "without a session nothing is claimed": """
+    a goodbye hands over what is left:: take a0 a1 | claim a0 | leave | d2: claim a0
+    without a session nothing is claimed::
         take a0 p0 | open d1 | leave | SessionLost claim a0 | SessionLost claim p0
         status queued_plain=1 queued_grouped=1 daemons=[]
-    """,
-    "whose lease is over gets nothing new": """
+    whose lease is over gets nothing new::
         take a0 b0 p0 p1 | claim a0 p0 | expire | none | renew | claim b0 p1 | done a0 p0
-    """,
-}
+    """
+)
 
 
 @stories(STORIES)

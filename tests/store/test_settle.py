@@ -20,53 +20,44 @@ from groupflow.store.given import Claim
 from groupflow.store.keys import split_checkpoint
 from groupflow.store.settlements import Complete, Release, Settlement
 from tests.store.bench import Bench, arrival, ids, with_fence
-from tests.store.story import play, stories
+from tests.store.story import named, play, stories
 
-STORIES = {
-    "tasks wait in the order given, within a batch and from batch to batch": """
+STORIES = named(
+    """
+    tasks wait in the order given, within a batch and from batch to batch::
         take a0 a1 a2 b0 | take a3 p0 p1 | lane a0 a1 a2 a3 | drain a0 a1 a2 b0 a3 p0 p1
-    """,
-    "the group whose head came first goes first": "take c0 a0 b0 | all c0 a0 b0",
-    "a known id is a duplicate, in each state of its task": """
+    the group whose head came first goes first:: take c0 a0 b0 | all c0 a0 b0
+    a known id is a duplicate, in each state of its task::
         take a0 | duplicates a0 a0 | claim a0 | duplicates a0 | take a1 | done a0 | duplicates a0
         take x0! | duplicates x0 | count duplicates=5 | drain a1
-    """,
-    "what can't be routed is a dead letter at once, and holds no other up": """
+    what can't be routed is a dead letter at once, and holds no other up::
         take a0 b0! a1 | status dead=1 buried_total=1 queued_grouped=2 | task b0 dead reason=no
         drain a0 a1
-    """,
-    "priority counts as age among plain tasks and heads, and never in a group": """
+    priority counts as age among plain tasks and heads, and never in a group::
         take a0 b0+60 c0+120 a1+900 d0+-60 p0 p1+60 p2+-60 p3+120 p4
         drain c0 b0 a0 a1 d0 p3 p1 p0 p4 p2
-    """,
-    "a retry is due by its delay alone": """
+    a retry is due by its delay alone::
         take p0+7200 a0+7200 | claim p0 a0 | retry_now p0 a0
         take p1+60 b0+60 | promote | drain b0 a0 p1 p0
-    """,
-    "a stage counts its priority again": """
+    a stage counts its priority again::
         take p0+3600 | claim p0 | take p1 p2+7200 | advance p0 | drain p2 p0 p1
-    """,
-    "while a group's task runs, no daemon gets the next one": """
+    while a group's task runs, no daemon gets the next one::
         take a0 a1 | open d2 | claim a0 | none | d2: none | done a0 | d2: all a1
-    """,
-    "what is handed back goes first, and counts neither crash nor attempt": """
+    what is handed back goes first, and counts neither crash nor attempt::
         take a0 b0 a1 b1 p0 p1 p2 | claim a0 b0 p0 p1 | release a0 b0 | release p1 p0 | lane a0 a1
         d2: claim a0/1*0 b0/1*0 p0/1*0 p1/1*0
-    """,
-    "only the last settle of a claim's slot is known again": """
+    only the last settle of a claim's slot is known again::
         take a0 a1 | claim a0 | swap a0 a1 | swap a1 | refused unchanged done a0
-    """,
-    "a task is found wherever it is": """
+    a task is found wherever it is::
         take a0 a1 p0 p1 b0 c0 d0 | take e0@ p2@ | claim a0 b0 c0 d0 p0 | retry b0 | bury c0
         done d0
         task a0 running daemon=d1 | task a1 queued | task p0 running daemon=d1 | task p1 queued
         task b0 delayed | task c0 dead | task d0 done | task e0 delayed | task p2 delayed
-    """,
-    "a parked group stands, and only it": """
+    a parked group stands, and only it::
         take a0 b0 a1 b1 | claim a0 | park a0 | take a2 | drain b0 b1
         status parked=1 queued_grouped=2 | none
-    """,
-}
+    """
+)
 
 
 @stories(STORIES)

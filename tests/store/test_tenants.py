@@ -11,7 +11,7 @@ from groupflow.core.limits import Limit, Limits, Rate, TenantLimit
 from groupflow.operate.groups import Groups
 from groupflow.store.settlements import Complete
 from tests.store.bench import Bench, arrival, ids
-from tests.store.story import hears, play, stories
+from tests.store.story import hears, named, play, stories
 from tests.store.task_state import promote
 from tests.store.words import of
 
@@ -19,56 +19,46 @@ SLOTS = [f"w{n}" for n in range(12)]
 ORDERS = pytest.mark.parametrize("order", ["oldest", "tenants"], indirect=True)
 SHARED = pytest.mark.parametrize("order", ["tenants"], indirect=True)
 
-LIMITS = {
-    "it runs so many of all its groups, and another as many": """
+LIMITS = named(
+    """
+    it runs so many of all its groups, and another as many::
         tenants 2 | take 1/a0 1/b0 1/c0 1/d0 2/e0 2/f0 2/g0 | every a0 b0 e0 f0 | sound | gone ready
         done b0 | all c0
-    """,
-    "plain and grouped tasks count alike": """
+    plain and grouped tasks count alike::
         tenants 2 | take 1/a0 1/b0 1/p0 1/p1 1/p2 | claim p0 p1 | none | done p0 | claim a0 | sound
         retry a0 | claim p2
-    """,
-    "one has its own limit, one none": """
+    one has its own limit, one none::
         tenants 1 1=3 2=0 | take 1/p0 1/p1 1/p2 1/p3 2/q0 2/q1 2/q2 3/a0 3/b0 | claim a0
         every p0 p1 p2 q0 q1 q2
-    """,
-    "a crash gives back what it held": """
+    a crash gives back what it held::
         tenants 3 | take 1/a0 1/b0 1/c0 1/p0 | open d2 | claim a0 b0 | d2: all c0 | lose d1 a0 b0
         size charges=1 | sound | d2: all a0*1 p0 | d2: none
-    """,
-    "starts are a time apart, plain and grouped; no claim looks at the tenant": """
+    starts are a time apart, plain and grouped; no claim looks at the tenant::
         tenants 0 1/min burst 2 | take 1/a0 1/b0 1/c0 1/p0 2/d0 | every a0 b0 d0 | none
         done a0 b0 d0 | none | gone ready ordered | later 61 | claim c0 | none
-    """,
-    "a reload holds for what waits already, and ends it": """
+    a reload holds for what waits already, and ends it::
         take 1/p0 1/p1 1/p2 1/p3 1/p4 | open d1 | tenants 2 | reload | all p0 p1 | sound
         tenants 3 | reload | all p2 | limits | reload | all p3 p4
-    """,
-    "a group of two tenants waits for that of its head": """
+    a group of two tenants waits for that of its head::
         tenants 1 | take 1/x0 | take 1/g0 2/g1 | claim x0 | none | drop g0 | all g1
-    """,
-    "what waits for a turn can be dropped": """
+    what waits for a turn can be dropped::
         tenants 1 | take 1/p0 1/p1 1/p2 1/a0 1/b0 1/c0 | claim p0 | none | drop p1 | sound
         drop a0 | sound | pause b | done p0 | claim c0 | none | done c0 | resume b | claim b0
         done b0 | all p2
-    """,
-    "hops are stopped of its own alone, and of its group": """
+    hops are stopped of its own alone, and of its group::
         tenants 0 1=3 | take 1/a0 1/a1 2/c0 1/c1 | claim a0 c0 | hop a0 - | hop c0 -
-    """,
-    "what waits in a pool is in no tenant's line": """
+    what waits in a pool is in no tenant's line::
         open anna | tenants 1 | open d1 | take 1/a0 1/b0 1/p0 | take 1/a1= 1/y0= 1/q0= | claim a0
         none | anna: all y0 q0 | sound | release y0 q0 | anna: all y0 q0 | done a0 | sound | all b0
         anna: all a1
-    """,
-    "a handler closes its tenant, grouped and plain": """
+    a handler closes its tenant, grouped and plain::
         take 1/a0 1/b0 1/p1 2/c0 | claim a0 | retry a0 aside tenant | all c0 | sound
         later 3601 | all b0 p1
-    """,
-    "a plain one's handler closes its tenant": """
+    a plain one's handler closes its tenant::
         take 1/p0 1/b0 1/p1 2/c0 | claim p0 | retry p0 tenant | all c0 | sound | later 3601
         all b0 p1
-    """,
-}
+    """
+)
 LIMITS |= {
     f"{way} of {tasks.split()[0]} gives back one, said twice too": f"""
         tenants 2 | take {" ".join(f"1/{id_}" for id_ in tasks.split())}
