@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from redis.asyncio import Redis
@@ -17,7 +18,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
 from groupflow.core.measures import EXCHANGE, ScriptMeasures
 from groupflow.servers import RedisServer
-from groupflow.store.client import StoreClient
+from groupflow.store.client import Call, StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.pool import make_pool
 from groupflow.store.refusals import address_of, translated
@@ -82,8 +83,36 @@ async def client(redis_server: RedisServer) -> AsyncIterator[StoreClient]:
         await client.close()
 
 
-def _renewal() -> tuple[Verb, tuple[str | int, ...]]:
-    return Verb.RENEW, ("d1", "1", 1_000_000)
+RENEWAL: Call = (Verb.RENEW, ("d1", "1", 1_000_000))
+UNKNOWN = ResponseError("NOSCRIPT No matching script.")
+Server: TypeAlias = Callable[..., list[int]]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    """A server that answers calls as it is told, one after another.
+
+    It notes of how many commands each call was. `loads` is what it says to each script that is
+    loaded, or how it ends that; an error in place of an answer ends a call.
+    """
+
+    def begin(*answers: Any, loads: Any = b"sha") -> list[int]:
+        told, sent = list(answers), list[int]()
+
+        async def call(_: Wire, commands: list[bytes], timeout: float) -> list[Any]:
+            is_load = b"SCRIPT" in commands[0]
+            answer = [loads] * len(commands) if is_load else told.pop(0)
+            ended = loads if is_load else answer
+            if isinstance(ended, RedisConnectionError | RedisTimeoutError):
+                raise ended
+            if not is_load:
+                sent.append(len(commands))
+            return list(answer)
+
+        monkeypatch.setattr(Wire, "call", call)
+        return sent
+
+    return begin
 
 
 async def test_calls_made_at_once_share_one_connection(
@@ -94,91 +123,54 @@ async def test_calls_made_at_once_share_one_connection(
     open_one = Wires.open
 
     async def opening(wires: Wires, timeout: float) -> Wire:
-        wire = await open_one(wires, timeout)
-        opened.append(wire)
-        return wire
+        opened.append(await open_one(wires, timeout))
+        return opened[-1]
 
     monkeypatch.setattr(Wires, "open", opening)
-    verb, arguments = _renewal()
-    await asyncio.gather(*(client.run(verb, *arguments) for _ in range(5)))
-    assert len(opened) == 1
-    opened[0].close()
-    await asyncio.gather(*(client.run(verb, *arguments) for _ in range(5)))
-    assert len(opened) == 2
+    for number in (1, 2):
+        await asyncio.gather(*(client.run_all([RENEWAL]) for _ in range(5)))
+        assert len(opened) == number
+        if number == 1:
+            opened[0].close()
     await client.close()
     assert not opened[1].is_open
 
 
 async def test_a_server_that_forgets_each_script_is_none(
-    client: StoreClient, monkeypatch: pytest.MonkeyPatch
+    client: StoreClient, server: Server
 ) -> None:
-    sent: list[int] = []
-
-    async def call(_: Wire, commands: list[bytes], timeout: float) -> list[Any]:
-        if _are_loads(commands):
-            return [b"sha"] * len(commands)
-        sent.append(len(commands))
-        return [ResponseError("NOSCRIPT No matching script.")] * len(commands)
-
-    monkeypatch.setattr(Wire, "call", call)
+    sent = server([UNKNOWN], [UNKNOWN])
     with pytest.raises(GroupflowError, match="refused a script: NOSCRIPT"):
-        await client.run(*_renewal()[:1], *_renewal()[1])
+        await client.run_all([RENEWAL])
     assert sent == [1, 1]
 
 
-def _are_loads(commands: list[bytes]) -> bool:
-    return b"SCRIPT" in commands[0]
+async def test_of_several_one_that_is_unknown_has_all_run_again(
+    client: StoreClient, server: Server
+) -> None:
+    """As after a lost reply; another error has none run again; nor has text like it."""
+    sent = server([1, UNKNOWN], [1, 2], [1, ResponseError("ERR no")], [str(UNKNOWN)])
+    assert await client.run_all([RENEWAL] * 2) == [1, 2]
+    with pytest.raises(GroupflowError):
+        await client.run_all([RENEWAL] * 2)
+    assert await client.run_all([RENEWAL]) == ["NOSCRIPT No matching script."]
+    assert sent == [2, 2, 2, 1]
 
 
 @pytest.mark.parametrize("error", [RedisConnectionError("reset"), RedisTimeoutError("late")])
 async def test_a_connection_that_breaks_meanwhile_is_a_server_that_is_away(
-    client: StoreClient, monkeypatch: pytest.MonkeyPatch, error: Exception
+    client: StoreClient, server: Server, error: Exception
 ) -> None:
-    async def call(_: Wire, commands: list[bytes], timeout: float) -> list[Any]:
-        raise error
-
-    monkeypatch.setattr(Wire, "call", call)
+    """Also while scripts are loaded; scripts that it does not take end the call."""
+    server(error)
     with pytest.raises(StoreUnavailable):
-        await client.run(*_renewal()[:1], *_renewal()[1])
-
-
-async def test_of_several_one_that_is_unknown_has_all_run_again(
-    client: StoreClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As after a lost reply; another error has none run again."""
-    unknown, refused = ResponseError("NOSCRIPT No matching script."), ResponseError("ERR no")
-    answers: list[list[Any]] = [[1, unknown], [1, 2], [1, refused]]
-
-    async def call(_: Wire, commands: list[bytes], timeout: float) -> list[Any]:
-        return [b"sha"] * len(commands) if _are_loads(commands) else answers.pop(0)
-
-    monkeypatch.setattr(Wire, "call", call)
-    assert await client.run_all([_renewal(), _renewal()]) == [1, 2]
-    with pytest.raises(GroupflowError):
-        await client.run_all([_renewal(), _renewal()])
-    assert answers == []
-
-
-@pytest.mark.parametrize(
-    ("error", "ours"),
-    [(RedisTimeoutError("late"), StoreUnavailable), (ResponseError("NOPERM"), GroupflowError)],
-)
-async def test_scripts_that_are_not_taken_end_the_call(
-    client: StoreClient,
-    monkeypatch: pytest.MonkeyPatch,
-    error: Exception,
-    ours: type[Exception],
-) -> None:
-    async def call(_: Wire, commands: list[bytes], timeout: float) -> list[Any]:
-        if not _are_loads(commands):
-            return [ResponseError("NOSCRIPT")] * len(commands)
-        if isinstance(error, RedisTimeoutError):
-            raise error
-        return [error] * len(commands)
-
-    monkeypatch.setattr(Wire, "call", call)
-    with pytest.raises(ours, match=str(error)):
-        await client.run(*_renewal()[:1], *_renewal()[1])
+        await client.run_all([RENEWAL])
+    server([UNKNOWN], loads=error)
+    with pytest.raises(StoreUnavailable, match=str(error)):
+        await client.run_all([RENEWAL])
+    server([UNKNOWN], loads=ResponseError("NOPERM"))
+    with pytest.raises(GroupflowError, match="NOPERM"):
+        await client.run_all([RENEWAL])
 
 
 async def test_nothing_overtakes_a_call_whose_scripts_are_loaded(
@@ -189,19 +181,19 @@ async def test_nothing_overtakes_a_call_whose_scripts_are_loaded(
     loading, may_load = asyncio.Event(), asyncio.Event()
 
     async def call(_: Wire, commands: list[bytes], timeout: float) -> list[Any]:
-        if _are_loads(commands):
+        if b"SCRIPT" in commands[0]:
             loading.set()
             await may_load.wait()
             happened.append("loaded")
             return [b"sha"] * len(commands)
         happened.append(f"call {len(commands)}")
-        return [ResponseError("NOSCRIPT") if len(happened) == 1 else 1] * len(commands)
+        return [UNKNOWN if len(happened) == 1 else 1] * len(commands)
 
     monkeypatch.setattr(Wire, "call", call)
-    first = asyncio.create_task(client.run_all([_renewal()] * 3))
+    first = asyncio.create_task(client.run_all([RENEWAL] * 3))
     async with asyncio.timeout(deadline()):
         await loading.wait()
-        second = asyncio.create_task(client.run_all([_renewal()] * 2))
+        second = asyncio.create_task(client.run_all([RENEWAL] * 2))
         for _ in range(10):
             await asyncio.sleep(0)
         may_load.set()
@@ -214,12 +206,11 @@ async def test_a_call_that_waited_too_long_for_a_connection_leaves_it_to_the_oth
     client: StoreClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call without time to be answered in would end the connection for all that share it."""
-    verb, arguments = _renewal()
-    await client.run(verb, *arguments)
+    await client.run_all([RENEWAL])
     wire = client._wire
     assert wire is not None
     async with client._preparing:
-        late = asyncio.create_task(client.run(verb, *arguments))
+        late = asyncio.create_task(client.run_all([RENEWAL]))
         await asyncio.sleep(0)
         monkeypatch.setattr("groupflow.store.client.monotonic", lambda: monotonic() + 6.0)
     with pytest.raises(StoreUnavailable, match="does not answer: no answer within"):
@@ -228,25 +219,10 @@ async def test_a_call_that_waited_too_long_for_a_connection_leaves_it_to_the_oth
     assert client._wire is wire
 
 
-async def test_an_answer_that_looks_like_an_error_is_none(
-    client: StoreClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a script answers is a stranger's text, perhaps."""
-    sent: list[int] = []
-
-    async def call(_: Wire, commands: list[bytes], timeout: float) -> list[Any]:
-        sent.append(len(commands))
-        return ["NOSCRIPT No matching script."]
-
-    monkeypatch.setattr(Wire, "call", call)
-    assert await client.run(*_renewal()[:1], *_renewal()[1]) == "NOSCRIPT No matching script."
-    assert sent == [1]
-
-
 async def test_round_trips_are_counted(client: StoreClient) -> None:
     measures = client._measures
-    await client.run_all([_renewal()])
-    await client.run_all([_renewal(), _renewal()])
+    await client.run_all([RENEWAL])
+    await client.run_all([RENEWAL, RENEWAL])
     assert {verb: sum(histogram.counts) for verb, histogram in measures.seconds.items()} == {
         Verb.RENEW: 1,
         EXCHANGE: 1,
@@ -261,70 +237,37 @@ async def _enter_wakes(client: StoreClient) -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda client: client.run(Verb.RENEW, "d1", "1", 1),
-        lambda client: client.info("memory"),
-        lambda client: client.ping(),
-        _enter_wakes,
-    ],
-)
-async def test_a_server_that_says_nothing_is_away(
+ASKED: list[Callable[[StoreClient], Awaitable[Any]]] = [
+    lambda client: client.run_all([RENEWAL]),
+    lambda client: client.info("memory"),
+    lambda client: client.ping(),
+    lambda client: client.erase_namespace(),
+    _enter_wakes,
+]
+
+
+@pytest.mark.parametrize("ask", ASKED)
+async def test_a_server_that_says_nothing_or_is_not_there_is_away(
     ask: Callable[[StoreClient], Awaitable[Any]],
 ) -> None:
-    over = asyncio.Event()
-
-    async def listen(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await over.wait()
-        writer.close()
-
-    server = await asyncio.start_server(listen, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    client = StoreClient(f"redis://127.0.0.1:{port}/0", Keys("n"), timeout=0.05)
-    try:
-        async with asyncio.timeout(deadline()):
-            with pytest.raises(StoreUnavailable):
-                await ask(client)
-    finally:
-        over.set()
-        await client.close()
-        server.close()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for port in (silent.getsockname()[1], 1):
+            client = StoreClient(f"redis://127.0.0.1:{port}/0", Keys("n"), timeout=0.05)
+            async with asyncio.timeout(deadline()):
+                with pytest.raises(StoreUnavailable):
+                    await ask(client)
+            await client.close()
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda client: client.run(Verb.RENEW, "d1", "1", 1),
-        lambda client: client.info("memory"),
-        lambda client: client.ping(),
-        lambda client: client.erase_namespace(),
-        _enter_wakes,
-    ],
-)
-async def test_a_server_that_is_not_there_is_away(
-    ask: Callable[[StoreClient], Awaitable[Any]],
-) -> None:
-    client = StoreClient("redis://127.0.0.1:1/0", Keys("n"))
-    with pytest.raises(StoreUnavailable):
-        await ask(client)
-    await client.close()
-
-
-async def test_wakes_begin_with_one_and_end_with_the_subscription(
-    client: StoreClient,
-) -> None:
+async def test_wakes_begin_with_one_and_end_with_the_subscription(client: StoreClient) -> None:
+    redis, channel = await client._located(), client.keys.wake
     async with asyncio.timeout(deadline()):
         async with client.wakes() as wakes:
             assert await anext(wakes) == b"all"
-            await (await client._located()).publish(client.keys.wake, "ready")
+            await redis.publish(channel, "ready")
             assert await anext(wakes) == b"ready"
-            assert await (await client._located()).pubsub_numsub(client.keys.wake) == [
-                (client.keys.wake.encode(), 1)
-            ]
-        while dict(await (await client._located()).pubsub_numsub(client.keys.wake))[
-            client.keys.wake.encode()
-        ]:
+            assert await redis.pubsub_numsub(channel) == [(channel.encode(), 1)]
+        while dict(await redis.pubsub_numsub(channel))[channel.encode()]:
             await asyncio.sleep(0)
 
 

@@ -70,7 +70,8 @@ RUNS = named(
     an older task waits for its end::
         runs 1 | claim a0 | bury a0 | runs 3 | claim a1>a2>a3
         redrive a0 | tell a1 > a2 ends | lane a0 a3 a4 | tell a2 > | drain a0 a3 a4
-    a pause of its group ends it:: claim a0>a1>a2>a3 | pause a | tell a0 > a1 ends | tell a1 > | none
+    a pause of its group ends it::
+        claim a0>a1>a2>a3 | pause a | tell a0 > a1 ends | tell a1 > | none
     a pause of everything ends it::
         claim a0>a1>a2>a3 | pause all | tell a0 > a1 ends | tell a1 > | none
     what has more known of it ends it:: take a5+1 a6 | runs 9 | claim a0>a1>a2>a3>a4
