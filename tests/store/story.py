@@ -214,9 +214,9 @@ class Story(Actors):
 
     async def hand(self, kind: Any, name: str, *words: str) -> None:
         """An operator limits a group or a tenant for an hour: its number, its rate, or both."""
-        numbers = [int(word) for word in words if word.isdigit()]
-        rates = ["" if word == "any" else word for word in words if not word.isdigit()]
-        limit = HandLimit(kind, name, *(numbers or [None]), *(rates or [None]))
+        number = next((int(word) for word in words if word.isdigit()), None)
+        rate = next((word for word in words if not word.isdigit()), None)
+        limit = HandLimit(kind, name, number, "" if rate == "any" else rate)
         await self._by_hand.begin(limit, "ada", HOUR)
 
     async def unhand(self, kind: Any, name: str) -> None:

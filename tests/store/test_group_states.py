@@ -14,7 +14,7 @@ from groupflow.core.limits import Limit, Limits
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.listing import list_tasks
 from groupflow.store.scripts import Verb
-from groupflow.store.settlements import Complete, Proceed, Retry
+from groupflow.store.settlements import Complete, Proceed, Retry, Settlement
 from tests.deadlines import deadline
 from tests.store.bench import Bench, Daemon, ids
 from tests.store.story import named, play, stories
@@ -222,6 +222,7 @@ async def test_the_oldest_of_a_batch_has_waited_its_time(shop: Bench) -> None:
     while not (claims := await daemon.claim("grouped", "w1")):
         await promote(shop)
     assert ids([claims[0], *claims[0].run]) == ["a0", "a1"]
-    ended = [Proceed([Complete(claims[0])], claims[0].run[0]), Retry(claims[0].run[0], 0.0, [])]
+    first, second = claims[0], claims[0].run[0]
+    ended: list[Settlement] = [Proceed([Complete(first)], second), Retry(second, 0.0, [])]
     assert await daemon.exchange("grouped", ended, []) == ([], [])
     assert ids(await daemon.claim("grouped", "w1")) == ["a1"]

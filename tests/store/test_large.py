@@ -60,13 +60,15 @@ def is_whole(claim: Claim) -> bool:
 async def test_a_claim_reads_no_more_than_a_script_may(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, group: str | None
 ) -> None:
-    """All are claimed; what goes beyond is fetched, and is the same to the byte."""
+    """All are claimed, told again too; what goes beyond is fetched, and is the same to the byte."""
     every = [large(f"{n:02}", group and f"{group}{n}") for n in range(12)]
     await bench.enqueue(*every)
     daemon = await bench.daemon()
     sizes = replies_of(bench, monkeypatch)
     slots = [f"w{n}" for n in range(12)]
-    claims = await daemon.claim("grouped" if group else "plain", *slots)
+    first = await daemon.claim("grouped" if group else "plain", *slots)
+    claims = await daemon.claim("grouped" if group else "plain", *slots)  # a lost reply
+    assert [claim.fence for claim in claims] == [claim.fence for claim in first]
     assert sorted(ids(claims)) == [each.id for each in every]
     assert max(sizes) < 5 * MIB
     apart = [claim for claim in claims if claim.apart]
@@ -77,21 +79,6 @@ async def test_a_claim_reads_no_more_than_a_script_may(
     assert all(is_whole(claim) for claim in claims)
     assert not any(claim.apart for claim in claims)
     assert await daemon.complete(*claims) == []
-
-
-async def test_a_claim_that_is_told_again_reads_no_more(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A lost reply costs one more of the same size."""
-    await bench.enqueue(*(large(f"{n:02}") for n in range(12)))
-    daemon = await bench.daemon()
-    slots = [f"w{n}" for n in range(12)]
-    first = await daemon.claim("plain", *slots)
-    sizes = replies_of(bench, monkeypatch)
-    again = await daemon.claim("plain", *slots)
-    assert max(sizes) < 5 * MIB
-    assert [claim.fence for claim in again] == [claim.fence for claim in first]
-    await daemon.complete(*first)
 
 
 async def test_small_tasks_with_a_life_are_always_read(bench: Bench) -> None:
@@ -212,75 +199,79 @@ def watched(redis: Redis) -> Iterator[list[float]]:
             redis.config_set(name, value)
 
 
-class TestEnqueue:
-    async def test_a_large_message_goes_past_the_script(self, bench: Bench) -> None:
-        """It is there whole, its facts with it, and no script had its bytes."""
-        for n in range(TRIES):  # Redis may wait for a core within a script
-            with watched(bench.raw) as took:
-                assert await bench.enqueue(sized(f"p{n}"), sized(f"a{n}", "a")) == [True, True]
-            if took[0] * 1000 < MOST:
-                break
-        assert took[0] * 1000 < MOST
-        daemon = await bench.daemon()
-        plain = await daemon.claim_one("plain", "p1")
-        grouped = await daemon.claim_one(worker="w1")
-        for claim, id_ in ((plain, "p0"), (grouped, "a0")):
-            assert await claim.fetch()
-            assert claim.task.body == id_.encode().ljust(LARGE, b"x")
-            assert claim.task.headers == {"h": id_}
-            assert (claim.task.type, claim.task.tenant, claim.scope) == ("t", "42", "5c")
-        await daemon.complete(plain, grouped)
+async def test_a_large_message_goes_past_the_script(bench: Bench) -> None:
+    """It is there whole, its facts with it, and no script had its bytes."""
+    for n in range(TRIES):  # Redis may wait for a core within a script
+        with watched(bench.raw) as took:
+            assert await bench.enqueue(sized(f"p{n}"), sized(f"a{n}", "a")) == [True, True]
+        if took[0] * 1000 < MOST:
+            break
+    assert took[0] * 1000 < MOST
+    daemon = await bench.daemon()
+    plain = await daemon.claim_one("plain", "p1")
+    grouped = await daemon.claim_one(worker="w1")
+    for claim, id_ in ((plain, "p0"), (grouped, "a0")):
+        assert await claim.fetch()
+        assert claim.task.body == id_.encode().ljust(LARGE, b"x")
+        assert claim.task.headers == {"h": id_}
+        assert (claim.task.type, claim.task.tenant, claim.scope) == ("t", "42", "5c")
+    await daemon.complete(plain, grouped)
 
-    async def test_order_is_kept_around_it(self, bench: Bench) -> None:
-        """A batch that is cut into parts comes in its order."""
-        sizes = [10, 400_000, 400_000, 2 * MIB, 10, 2 * MIB, 500_000, 600_000, 10]
-        await bench.enqueue(*(sized(f"a{n}", "a", size) for n, size in enumerate(sizes)))
-        assert bench.lane("a") == [f"a{n}" for n in range(len(sizes))]
 
-    async def test_it_runs_again_as_any_batch(self, bench: Bench) -> None:
-        """What is known is a duplicate, waiting, claimed or done; the first bytes stay."""
-        batch = [sized("a0", "a", 10), sized("a1", "a", 2 * MIB)]
-        assert await bench.enqueue(*batch) == [True, True]
-        assert await bench.enqueue(*batch) == [False, False]
-        daemon = await bench.daemon()
-        assert await daemon.work_off() == ["a0", "a1"]
-        assert await bench.enqueue(*batch) == [False, False]
-        assert bench.raw.hlen(bench.keys("tasks")) == 0
+async def test_order_is_kept_around_it(bench: Bench) -> None:
+    """A batch that is cut into parts comes in its order."""
+    sizes = [10, 400_000, 400_000, 2 * MIB, 10, 2 * MIB, 500_000, 600_000, 10]
+    await bench.enqueue(*(sized(f"a{n}", "a", size) for n, size in enumerate(sizes)))
+    assert bench.lane("a") == [f"a{n}" for n in range(len(sizes))]
 
-    async def test_another_scopes_id_gives_it_a_derived_one(self, bench: Bench) -> None:
-        """Whether that other task is small or large, waits or is over."""
-        for id_, size in (("s", 10), ("l", 2 * MIB), ("o", 10)):
-            await bench.enqueue(sized(id_, size=size))
-        daemon = await bench.daemon()
-        while (claim := await daemon.claim_one("plain", "p")).task.id != "o":
-            await daemon.settle(bury(claim))
-        await daemon.complete(claim)
-        for id_ in ("s", "l", "o"):
-            mine = sized(id_, size=2 * MIB)
-            mine = replace(mine, envelope=replace(mine.envelope, scope="0123"))
-            taken = await bench.take_in(mine)
-            assert taken.taken == [True]
-            assert taken.renamed[0].startswith(f"{id_}~")
-            assert (await bench.take_in(mine)).taken == [False]
-        found = [await daemon.claim_one("plain", f"p{n}") for n in range(3)]
-        assert [each.split("~")[0] for each in ids(found)] == ["s", "l", "o"]
-        await daemon.complete(*found)
-        assert bench.raw.hlen(bench.keys("tasks")) == 2  # the letters
 
-    async def test_full_memory_refuses_it_whole(self, bench: Bench) -> None:
-        """Nothing of it is left, and it comes in once there is room."""
-        bench.raw.config_set("maxmemory", 1)
-        try:
-            with pytest.raises(StoreFull):
-                await bench.enqueuer.enqueue([sized("a", size=2 * MIB)])
-        finally:
-            bench.raw.config_set("maxmemory", 0)
-        assert bench.raw.hlen(bench.keys("tasks")) == 0
-        assert await bench.enqueue(sized("a", size=2 * MIB)) == [True]
+async def test_it_runs_again_as_any_batch(bench: Bench) -> None:
+    """What is known is a duplicate, waiting, claimed or done; the first bytes stay."""
+    batch = [sized("a0", "a", 10), sized("a1", "a", 2 * MIB)]
+    assert await bench.enqueue(*batch) == [True, True]
+    assert await bench.enqueue(*batch) == [False, False]
+    daemon = await bench.daemon()
+    assert await daemon.work_off() == ["a0", "a1"]
+    assert await bench.enqueue(*batch) == [False, False]
+    assert bench.raw.hlen(bench.keys("tasks")) == 0
 
-    async def test_scripts_that_redis_forgot_are_brought_again(self, bench: Bench) -> None:
-        """What was put in front of one is never without it."""
-        await bench.enqueue(arrival("a"))
-        bench.raw.script_flush()
-        assert await bench.enqueue(sized("b", size=2 * MIB)) == [True]
-        assert await bench.enqueue(sized("b", size=2 * MIB)) == [False]
+
+async def test_another_scopes_id_gives_it_a_derived_one(bench: Bench) -> None:
+    """Whether that other task is small or large, waits or is over."""
+    for id_, size in (("s", 10), ("l", 2 * MIB), ("o", 10)):
+        await bench.enqueue(sized(id_, size=size))
+    daemon = await bench.daemon()
+    while (claim := await daemon.claim_one("plain", "p")).task.id != "o":
+        await daemon.settle(bury(claim))
+    await daemon.complete(claim)
+    for id_ in ("s", "l", "o"):
+        mine = sized(id_, size=2 * MIB)
+        mine = replace(mine, envelope=replace(mine.envelope, scope="0123"))
+        taken = await bench.take_in(mine)
+        assert taken.taken == [True]
+        assert taken.renamed[0].startswith(f"{id_}~")
+        assert (await bench.take_in(mine)).taken == [False]
+    found = [await daemon.claim_one("plain", f"p{n}") for n in range(3)]
+    assert [each.split("~")[0] for each in ids(found)] == ["s", "l", "o"]
+    await daemon.complete(*found)
+    assert bench.raw.hlen(bench.keys("tasks")) == 2  # the letters
+
+
+async def test_full_memory_refuses_it_whole(bench: Bench) -> None:
+    """Nothing of it is left, and it comes in once there is room."""
+    bench.raw.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(StoreFull):
+            await bench.enqueuer.enqueue([sized("a", size=2 * MIB)])
+    finally:
+        bench.raw.config_set("maxmemory", 0)
+    assert bench.raw.hlen(bench.keys("tasks")) == 0
+    assert await bench.enqueue(sized("a", size=2 * MIB)) == [True]
+
+
+async def test_scripts_that_redis_forgot_are_brought_again(bench: Bench) -> None:
+    """What was put in front of one is never without it."""
+    await bench.enqueue(arrival("a"))
+    bench.raw.script_flush()
+    assert await bench.enqueue(sized("b", size=2 * MIB)) == [True]
+    assert await bench.enqueue(sized("b", size=2 * MIB)) == [False]

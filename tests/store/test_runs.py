@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from groupflow.core.limits import Limits, TenantLimit
+from groupflow.core.limits import Limit, Limits, TenantLimit
 from groupflow.flow.run import GroupRun
 from groupflow.store import given
 from groupflow.store.envelope import Envelope
@@ -257,9 +257,11 @@ async def test_a_reach_whose_answer_was_lost_is_told_anew(shop: Bench) -> None:
     assert shop.count("done") == 4
 
 
-async def test_no_run_reaches_past_limits(shop: Bench) -> None:
-    told = await play(shop, "take a0 a1 a2 a3 a4 | runs 3 | claim a0>a1>a2 | limits 2")
-    await told.go_on("d2: reload | tell a0 > a1 +4 ends")
+async def test_no_run_reaches_further_where_anything_is_limited(shop: Bench) -> None:
+    """Be it another rule; and where its own is, it ends."""
+    told = await play(shop, "take a0 a1 a2 a3 a4 | runs 4 | claim a0>a1>a2>a3")
+    shop.limits = Limits({"other": Limit(2)})
+    await told.go_on("d2: reload | tell a0 > a1 +4 | limits 2 | d2: reload | tell a1 > a2 +4 ends")
 
 
 async def test_behind_what_came_between_it_has_no_more(shop: Bench) -> None:

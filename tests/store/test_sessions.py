@@ -66,7 +66,11 @@ async def test_sessions(shop: Bench, story: str) -> None:
 
 async def refused(error: type[Exception], *calls: Callable[[], Awaitable[Any]], by: Daemon) -> None:
     """A renewal, a claim and these end with an error."""
-    for each in (by.sessions.renew, partial(by.claim, "grouped", "w1"), *calls):
+    own: list[Callable[[], Awaitable[Any]]] = [
+        by.sessions.renew,
+        partial(by.claim, "grouped", "w1"),
+    ]
+    for each in (*own, *calls):
         with pytest.raises(error):
             await each()
 
