@@ -77,7 +77,7 @@ figures: .venv/.ready servers ## Measure how long recovery takes (ARGS="--trials
 	@$(BIN)/python -m tests.verification.soak.figures $(ARGS)
 
 mutants: .venv/.ready servers ## Damage the product in one place at a time; tests must notice (ARGS="code", "scripts")
-	@$(BIN)/python -m tests.mutants $(ARGS)
+	@$(BIN)/python -m tests.verification.mutants $(ARGS)
 
 elsewhere: export SUITE := $(SUITE)
 elsewhere: export PROCESSES := $(PROCESSES)

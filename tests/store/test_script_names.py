@@ -14,7 +14,7 @@ from groupflow.schedule.table import ScheduleVerb
 from groupflow.store.keys import spelled
 from groupflow.store.rendering import without_unused
 from groupflow.store.scripts import AnyVerb, Scripts, Verb, read_lua, render
-from tests.mutants.lua_tokens import Token, tokens_of
+from tests.verification.mutants.lua_tokens import Token, tokens_of
 
 GIVEN = frozenset(
     re.findall(

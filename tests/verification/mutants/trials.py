@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.mutants.places import Mutant, damaged
+from tests.verification.mutants.places import Mutant, damaged
 
 Verdict = Literal["killed", "hung", "alive", "unseen", "invalid"]
 

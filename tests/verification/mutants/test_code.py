@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.deadlines import deadline
-from tests.mutants.code import ROOT, all_mutants, drawn, listed
-from tests.mutants.places import mutants_of
+from tests.verification.mutants.code import ROOT, all_mutants, drawn, listed
+from tests.verification.mutants.places import mutants_of
 
 DOOR = '''
 """A door."""
@@ -81,8 +81,8 @@ RUN = """
 import json, os, sys
 from pathlib import Path
 import pytest
-from tests.mutants.places import mutants_of
-from tests.mutants.trials import Trials
+from tests.verification.mutants.places import mutants_of
+from tests.verification.mutants.trials import Trials
 
 here = Path.cwd()
 fates = {}

@@ -1,4 +1,4 @@
-"""`python -m tests.mutants scripts`: the Lua scripts damaged in one place at a time.
+"""`python -m tests.verification.mutants scripts`: the Lua scripts damaged in one place at a time.
 
 Each mutant is tried on the tests that make the script it is in, the likeliest and quickest first,
 until one fails. Those that no test can kill are listed in `left_scripts.toml`, with the reason; the
@@ -21,11 +21,11 @@ import hypothesis
 import pytest
 
 from groupflow.store.scripts import Verb, read_lua
-from tests.mutants.lua_mutants import Mutant, mutants_of
-from tests.mutants.scripts_left import LISTED, Left, read_left
-from tests.mutants.scripts_trials import Trials, Verdict
+from tests.verification.mutants.lua_mutants import Mutant, mutants_of
+from tests.verification.mutants.scripts_left import LISTED, Left, read_left
+from tests.verification.mutants.scripts_trials import Trials, Verdict
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TESTS = ("tests/store", "tests/operate")
 LONGEST = 1.0  # seconds of a test that is tried
 FILES = sorted({file for verb in Verb for file in (verb.file, *verb.rules)})
@@ -63,7 +63,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m tests.mutants scripts", description=__doc__)
+    parser = argparse.ArgumentParser(
+        "python -m tests.verification.mutants scripts", description=__doc__
+    )
     parser.add_argument("files", nargs="*", default=FILES, metavar="FILE", help="store/claiming …")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="that may kill")
     parser.add_argument("--number", nargs="+", help="of the mutants that --list shows, these")

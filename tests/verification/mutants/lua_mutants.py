@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.mutants.lua_tokens import BINARY, OPENING, Token, joins, pairs, tokens_of
+from tests.verification.mutants.lua_tokens import BINARY, OPENING, Token, joins, pairs, tokens_of
 
 _CONDITIONS = {"if": "then", "elseif": "then", "while": "do"}
 _COMPARISONS = {

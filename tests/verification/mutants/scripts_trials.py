@@ -17,9 +17,9 @@ from groupflow.schedule.table import ScheduleVerb
 from groupflow.store import scripts
 from groupflow.store.keys import spelled
 from groupflow.store.scripts import AnyVerb, Verb
-from tests.mutants.lua_mutants import Mutant
-from tests.mutants.scripts_children import BEFORE, Ran, Trial, try_out
-from tests.mutants.scripts_server import Server
+from tests.verification.mutants.lua_mutants import Mutant
+from tests.verification.mutants.scripts_children import BEFORE, Ran, Trial, try_out
+from tests.verification.mutants.scripts_server import Server
 
 VERBS: tuple[AnyVerb, ...] = (*Verb, *OperatorVerb, *ScheduleVerb)
 _CHANCES = 2  # of a test that noticed a mutant, to find nothing wrong without it

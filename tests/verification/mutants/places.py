@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from types import CodeType
 
-from tests.mutants.operators import changes
+from tests.verification.mutants.operators import changes
 
 _SAYS = {"log", "crash_point", "count_exchange", "count_batch"}
 _FIGURES = {"measures", "_measures", "observe"}

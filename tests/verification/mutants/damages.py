@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.mutants.places import Mutant, named
+from tests.verification.mutants.places import Mutant, named
 
 # File, function, what stands there, what stands there instead.
 _DAMAGES = (

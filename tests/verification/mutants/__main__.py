@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-PARTS = {"code": "tests.mutants.code", "scripts": "tests.mutants.scripts"}
+PARTS = {"code": "tests.verification.mutants.code", "scripts": "tests.verification.mutants.scripts"}
 
 
 def main(arguments: list[str]) -> int:

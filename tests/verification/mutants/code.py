@@ -26,11 +26,11 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tests.mutants.damages import damages
-from tests.mutants.places import Mutant, mutants_of
-from tests.mutants.trials import Fate, Trials
+from tests.verification.mutants.damages import damages
+from tests.verification.mutants.places import Mutant, mutants_of
+from tests.verification.mutants.trials import Fate, Trials
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 FOLDERS = ("flow", "store", "upkeep")
 FIGURES = "groupflow/flow/counting.py"  # metrics alone
 TESTS = ("tests/flow", "tests/store", "tests/upkeep", "tests/operate/test_bodies.py")

@@ -12,13 +12,13 @@ import pytest
 
 from groupflow.store.scripts import read_lua
 from tests.deadlines import deadline
-from tests.mutants.lua_mutants import Mutant, mutants_of
-from tests.mutants.lua_tokens import NotLua
-from tests.mutants.scripts import FILES, judge, run
-from tests.mutants.scripts_left import Left, read_left
-from tests.mutants.scripts_trials import Verdict
+from tests.verification.mutants.lua_mutants import Mutant, mutants_of
+from tests.verification.mutants.lua_tokens import NotLua
+from tests.verification.mutants.scripts import FILES, judge, run
+from tests.verification.mutants.scripts_left import Left, read_left
+from tests.verification.mutants.scripts_trials import Verdict
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LEASE = "if lease < now or call('EXISTS', K.paused_all, K.recovering) > 0 then idle = {} end"
 FORGOTTEN = "if call('EXISTS', K.paused_all, K.recovering) > 0 then idle = {} end"
 KILLER = "tests/store/test_claim.py::test_nothing_new_is_given_to_a_daemon_whose_lease_is_over"
