@@ -1,24 +1,152 @@
-"""`make mutants ARGS="code …"` damages the Python code, `ARGS="scripts …"` the Lua scripts.
+"""Make the product wrong in one place at a time, and see whether a test notices.
 
-Each part has its own options (`--help`) and exits with 1 where a mutant lives that isn't listed.
+    make mutants ARGS="scripts hop"             the Lua scripts: all mutants of hop.lua
+    make mutants ARGS="code dispatcher"         the Python code: all mutants of dispatcher.py
+    make mutants ARGS="scripts --sample 40"     some of all, drawn by a seed
+
+Each mutant that no test notices is printed. Either a test is missing, or the mutant behaves like
+the product, which a reader has to judge. The exit code is 1 where in a package fewer are noticed
+than `LEAST` says.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
+import random
 import sys
-from importlib import import_module
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from math import sqrt
+from typing import NamedTuple
 
-PARTS = {"code": "tests.verification.mutants.code", "scripts": "tests.verification.mutants.scripts"}
+import pytest
+
+from tests.verification.mutants import lua, python
+from tests.verification.mutants.mutant import ROOT, Mutant
+from tests.verification.mutants.trials import Fate, Trials
 
 
-def main(arguments: list[str]) -> int:
-    """Run one part, or say what there is."""
-    if not arguments or arguments[0] not in PARTS:
-        print(__doc__, file=sys.stderr)
+class Part(NamedTuple):
+    """A language.
+
+    Attributes:
+        mutants: makes all.
+        watch: says to which of some marks a process comes.
+        tests: folders whose tests may kill.
+        redis_only: see `Trials`.
+        least: by package, the share of mutants that tests must notice.
+    """
+
+    mutants: Callable[[], list[Mutant]]
+    watch: Callable[[frozenset[str]], set[str]]
+    tests: Sequence[str]
+    redis_only: bool
+    least: dict[str, float]
+
+
+PARTS = {
+    "scripts": Part(
+        lua.mutants,
+        lua.watch,
+        ("tests/store", "tests/operate", "tests/schedule"),
+        redis_only=True,
+        least={"store": 0.85, "operate": 0.75, "schedule": 0.75},
+    ),
+    "code": Part(
+        python.mutants,
+        python.watch,
+        ("tests/flow", "tests/store", "tests/upkeep"),
+        redis_only=False,
+        least={"flow": 0.8, "store": 0.8, "upkeep": 0.8},
+    ),
+}
+_OPTIONS = "--assert=plain -s -q --no-header --no-summary -p no:cacheprovider -p no:xdist"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Try the mutants that were asked for. Returns the exit code."""
+    asked = _asked(arguments)
+    part = PARTS[asked.part]
+    mutants = chosen(part.mutants(), asked.words, asked.sample, asked.seed)
+    if asked.list:
+        print(*mutants, sep="\n")
+        return 0
+    began, number = time.monotonic(), iter(range(1, len(mutants) + 1))
+
+    def tell(fate: Fate) -> None:
+        by = f"  [{fate.killer}]" if fate.killer else ""
+        print(f"{next(number)}/{len(mutants)} {fate.verdict}: {fate.mutant}{by}", flush=True)
+
+    trials = Trials(mutants, part.watch, tell, asked.budget, part.redis_only)
+    os.chdir(ROOT)
+    pytest.main([*part.tests, *_OPTIONS.split(), "--hypothesis-seed=0"], plugins=[trials])
+    if len(trials.fates) < len(mutants):
+        print("the tests can't be collected", file=sys.stderr)
         return 2
-    part = import_module(PARTS[arguments[0]])
-    code: int = part.main(arguments[1:])
-    return code
+    print(*report(trials.fates), f"{time.monotonic() - began:.0f} s", sep="\n")
+    print(*(f"fails on the sound product: {test}" for test in trials.left_out), sep="\n")
+    missing = wanting(trials.fates, part.least)
+    print(*missing, sep="\n")
+    return 1 if missing else 0
+
+
+def _asked(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "make mutants", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("words", nargs="*", help="only those that --list shows with all of these")
+    parser.add_argument("--list", action="store_true", help="show the mutants, try none")
+    parser.add_argument("--sample", type=int, default=0, help="so many, of each file its share")
+    parser.add_argument("--seed", type=int, default=1, help="draws the sample")
+    parser.add_argument("--budget", type=float, default=60.0, help="seconds of tests for a mutant")
+    return parser.parse_args(arguments)
+
+
+def chosen(mutants: Sequence[Mutant], words: Sequence[str], sample: int, seed: int) -> list[Mutant]:
+    """The mutants whose line has all words; of these a sample, if one is asked for."""
+    found = [each for each in mutants if all(word in str(each) for word in words)]
+    if not sample:
+        return found
+    # Each n-th, from a start that the seed chooses: of each file its share.
+    step = max(1.0, len(found) / sample)
+    start = random.Random(seed).random() * step
+    return [found[int(at)] for n in range(sample) if (at := start + n * step) < len(found)]
+
+
+def report(fates: Sequence[Fate]) -> list[str]:
+    """What lives, and by file what became of all."""
+    rows: dict[str, Counter[str]] = defaultdict(Counter)
+    for fate in fates:
+        rows[fate.mutant.path][fate.verdict] += 1
+    rows["together"] = sum(rows.values(), Counter())
+    kinds = ("killed", "hung", "alive", "unseen", "invalid")
+    return [
+        *(f"lives: {fate.mutant}" for fate in fates if fate.is_alive),
+        f"| file | mutants | {' | '.join(kinds)} |",
+        "|---" * (len(kinds) + 2) + "|",
+        *(
+            f"| {path} | {row.total()} | {' | '.join(str(row[kind]) for kind in kinds)} |"
+            for path, row in rows.items()
+        ),
+    ]
+
+
+def wanting(fates: Sequence[Fate], least: dict[str, float]) -> list[str]:
+    """The packages of whose mutants too few were noticed.
+
+    Few mutants may be worse by chance: by two standard deviations.
+    """
+    found = []
+    for package, share in least.items():
+        lives = [each.is_alive for each in fates if each.mutant.package == package]
+        valid = len(lives)
+        noticed, chance = valid - sum(lives), 2 * sqrt(valid * share * (1 - share))
+        if noticed < share * valid - chance:
+            found.append(f"{package}: {noticed} of {valid} were noticed, {share:.0%} must be")
+    return found
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ KEYWORDS = frozenset(
 )
 BINARY = frozenset(("and", "or", "==", "~=", "<=", ">=", "<", ">", "..", *"+-*/%^"))
 OPENING = {"(": ")", "[": "]", "{": "}"}
-_CLOSED_BY = {**OPENING, "function": "end", "if": "end", "do": "end", "repeat": "until"}
+_OPENED = frozenset([*OPENING, "function", "if", "do", "repeat"])
+_CLOSED = frozenset([*OPENING.values(), "end", "until"])
 
 _TOKEN = re.compile(
     r"""
@@ -95,22 +96,15 @@ def pairs(tokens: Sequence[Token]) -> dict[int, int]:
     """By number, the token that closes each bracket, and the other way round.
 
     A `function` is closed by its `end`, as a bracket is; so are the blocks in it.
-
-    Raises:
-        NotLua: something is closed by nothing, or by what doesn't fit.
     """
     open_: list[int] = []
     found: dict[int, int] = {}
     for n, token in enumerate(tokens):
         if token.kind == "string":
             continue
-        if token.text in _CLOSED_BY:
+        if token.text in _OPENED:
             open_.append(n)
-        elif token.text in _CLOSED_BY.values():
-            if not open_ or _CLOSED_BY[tokens[open_[-1]].text] != token.text:
-                raise NotLua(f"{token.text!r} closes nothing")
+        elif token.text in _CLOSED:
             found[n] = open_.pop()
             found[found[n]] = n
-    if open_:
-        raise NotLua("a bracket or a block that nothing closes")
     return found

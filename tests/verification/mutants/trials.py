@@ -1,39 +1,38 @@
-"""Which tests notice a mutant: one pytest session, in which each mutant has a fork of its own.
+"""A pytest run that, instead of running its tests, tries them on each mutant.
 
-First every test runs once on the code as it is, and is watched: which lines it comes to. Then, with
-all modules imported and all servers up, a process is forked for each mutant. There the damaged
-function's code takes the place of the sound one, and the tests that come to the damaged lines run,
-first those that come to little else, until one fails. So a mutant costs little more than the test
-that notices it.
+A file of tests is run on the sound product before its tests may kill: those that fail are left out,
+and which marks each comes to is noted. That happens once in a run, and only when a mutant is still
+alive after the files that come first: those that killed mutants of the same file, that are named
+like it, that are of its package.
 """
 
 from __future__ import annotations
 
-import gc
-import os
-import resource
-import signal
+import asyncio
+import re
 import sys
-import threading
-import time
+import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import accumulate
-from math import inf
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
-from typing import Any, Literal
 
 import pytest
+from redis import Redis
+from redis.exceptions import RedisError
 
-from tests.verification.mutants.places import Mutant, damaged
+from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.servers.rabbitmq import HASH_EXCHANGE
+from tests.deadlines import deadline
+from tests.verification.mutants.children import try_out
+from tests.verification.mutants.mutant import Mutant
 
-Verdict = Literal["killed", "hung", "alive", "unseen", "invalid"]
-
-MEMORY = 8 * 1024**3  # bytes of address space for one that never stops growing
-_CODES: dict[int, Verdict] = {0: "alive", 1: "killed", 3: "hung", 4: "invalid"}
+_REDIS_SERVERS = {"redis_server", "store_server"}
+_OTHER_SERVERS = {"valkey_server", "rabbitmq_cluster", "postgres", "mariadb"}
+# A script of a mutant may never end: others then hear so after two seconds (ms).
+_REDIS = ("--appendonly", "no", "--lua-time-limit", "2000")
+_CHANCES = 2  # of a test that noticed a mutant, to find nothing wrong with the sound product
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +41,13 @@ class Fate:
 
     Attributes:
         mutant: which.
-        verdict: `unseen` where no test comes to its lines.
-        seconds: that took.
-        killer: the test that noticed, empty where none did.
+        verdict: ``killed``; ``hung``, as a test did not end: killed too; ``alive``; ``unseen``, as
+            no test comes to it: alive too; ``invalid``, as it is no code.
+        killer: the test that noticed it.
     """
 
     mutant: Mutant
-    verdict: Verdict
-    seconds: float
+    verdict: str
     killer: str = ""
 
     @property
@@ -60,217 +58,155 @@ class Fate:
 
 @dataclass(eq=False)
 class Trials:
-    """The plugin: takes the session over once its tests are collected.
+    """The plugin.
 
     Attributes:
-        root: of the tree that is damaged.
         mutants: to be tried.
-        between: done before each, to start from the same state.
-        tell: told of each as it is known.
+        watch: of their language: from now on, which of some marks this process comes to.
+        tell: hears of each fate at once.
+        budget: seconds of tests for one mutant, as they take on the sound product when the machine
+            does nothing else.
+        redis_only: only tests that use the shared Redis, and no RabbitMQ, may kill.
+        fates: one a mutant, once the run is over.
+        left_out: tests that may not kill, as they fail on the sound product.
     """
 
-    root: Path
     mutants: Sequence[Mutant]
-    between: Callable[[], None]
+    watch: Callable[[frozenset[str]], set[str]]
     tell: Callable[[Fate], None]
-    slack: float = 5.0  # seconds for a test, beside five times what it takes on sound code
-    budget: float = inf  # seconds of tests for one mutant, as they take on sound code
+    budget: float
+    redis_only: bool
     fates: list[Fate] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)  # tests that fail on sound code
-    seconds: float = 0.0  # that all tests take together, on sound code
-    _took: dict[pytest.Item, float] = field(default_factory=dict)
-    _reach: dict[pytest.Item, int] = field(
-        default_factory=dict
-    )  # lines: few, where it is about them
-    _seen: dict[tuple[str, int], set[pytest.Item]] = field(default_factory=lambda: defaultdict(set))
-    _has_failed: bool = False
-    _last: Any = None
-    _pools: list[ThreadPoolExecutor] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    _items: dict[str, pytest.Item] = field(default_factory=dict)
+    _files: dict[Path, list[pytest.Item]] = field(default_factory=lambda: defaultdict(list))
+    _recorded: dict[Path, dict[str, frozenset[str]]] = field(default_factory=dict)
+    _seconds: dict[str, float] = field(default_factory=dict)
+    _kills: Counter[tuple[str, str | Path]] = field(default_factory=Counter)
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._has_failed = self._has_failed or report.failed
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leave out what takes long, and what needs servers that the run hasn't."""
+        items[:] = [item for item in items if self._may_kill(item)]
 
+    def _may_kill(self, item: pytest.Item) -> bool:
+        used = _fixtures(item)
+        is_long = any(item.get_closest_marker(each) for each in ("long", "clusters"))
+        if is_long or used & _OTHER_SERVERS or "valkey" in item.nodeid:
+            return False
+        return not self.redis_only or (
+            bool(used & _REDIS_SERVERS) and "rabbitmq_server" not in used
+        )
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Run nothing but trials."""
-        # Where this comes next, the session's servers stay up, and all else is torn down.
-        self._last = session
-        for item, following in _each_and_next(session.items, session):
-            self._watch(item, following)
-        if self.broken:
-            return True
-        self.seconds = sum(self._took.values())
-        self._pools = [each for each in gc.get_objects() if isinstance(each, ThreadPoolExecutor)]
-        # A fork has no thread but its own: what passes here must pass there too.
-        verdict, killer = self._fork(None, (), session.items)
-        if verdict != "alive":
-            self.broken.append(f"{killer.nodeid if killer else 'a test'} ({verdict} in a fork)")
-            return True
-        functions = _functions_of({str(self.root / each.path) for each in self.mutants})
-        kills = Counter[tuple[str, pytest.Item]]()
-        for mutant in self.mutants:
-            self._try(mutant, functions, kills)
-        # What the mutants left behind must not be what killed the later ones.
-        self.between()
-        for item, following in _each_and_next(session.items, session):
-            if not self._passes(item, following):
-                self.broken.append(f"{item.nodeid} (after the mutants)")
+        """Try all mutants."""
+        for item in session.items:
+            self._items[item.nodeid] = item
+            self._files[item.path].append(item)
+        with _servers(session.items) as self._redis:
+            for mutant in self.mutants:
+                self.fates.append(self._try(mutant))
+                self.tell(self.fates[-1])
         return True
 
-    def _watch(self, item: pytest.Item, following: Any) -> None:
-        paths = {str(self.root / each.path): each.path for each in self.mutants}
-        seen: set[tuple[str, int]] = set()
+    def _try(self, mutant: Mutant) -> Fate:
+        """Run tests until one fails, file by file."""
+        left, verdict = deadline(self.budget), "unseen"
+        for path in sorted(self._files, key=lambda path: self._relation(mutant, path)):
+            tests = list[pytest.Item]()
+            for test in self._able(mutant, path) if left > 0 else ():
+                if left > 0:
+                    tests.append(self._items[test])
+                left -= self._seconds[test]
+            if not tests:
+                continue
+            verdict = "alive"
+            _clear(self._redis)
+            trial = try_out(tests, prepare=mutant.put_in, seconds=self._seconds)
+            if not trial.is_begun:
+                return Fate(mutant, "invalid")
+            if trial.killer:
+                if not self._passes(trial.killer):
+                    return self._try(mutant)
+                for killer in (trial.killer, path):
+                    self._kills[mutant.path, killer] += 1
+                return Fate(mutant, "hung" if trial.running else "killed", trial.killer)
+        return Fate(mutant, verdict)
 
-        def lines(frame: FrameType, event: str, arg: Any) -> Any:
-            seen.add((paths[frame.f_code.co_filename], frame.f_lineno))
-            return lines
+    def _able(self, mutant: Mutant, path: Path) -> list[str]:
+        """The tests of a file that come to a mutant, the likeliest and quickest in front."""
+        if path not in self._recorded:
+            self._record(path)
+        able = [test for test, marks in self._recorded[path].items() if marks & mutant.marks]
+        return sorted(able, key=lambda test: (-self._kills[mutant.path, test], self._seconds[test]))
 
-        def calls(frame: FrameType, event: str, arg: Any) -> Any:
-            return lines(frame, event, arg) if frame.f_code.co_filename in paths else None
+    def _relation(self, mutant: Mutant, path: Path) -> tuple[int, int, bool]:
+        """The less, the likelier a file of tests is about a mutant."""
+        own, other = (
+            {each[:3] for each in re.findall("[a-z]+", Path(name).stem)}
+            for name in (mutant.path, path)
+        )
+        is_other_package = path.parent.name != mutant.package
+        return -self._kills[mutant.path, path], -len(own & other), is_other_package
 
-        began = time.perf_counter()
-        threading.settrace(calls)
-        sys.settrace(calls)
+    def _record(self, path: Path) -> None:
+        """Run a file of tests on the sound product; those that pass may kill."""
+        wanted = frozenset[str]().union(*(mutant.marks for mutant in self.mutants))
+        _clear(self._redis)
+        trial = try_out(
+            self._files[path], watch=lambda: self.watch(wanted), seconds={}, to_end=True
+        )
+        self._recorded[path] = {each.test: each.marks for each in trial.ran if not each.failure}
+        self._seconds |= {each.test: each.seconds for each in trial.ran}
+        missing = {item.nodeid for item in self._files[path]} - self._recorded[path].keys()
+        self.left_out += sorted(missing)
+
+    def _passes(self, test: str) -> bool:
+        """Whether a test finds nothing wrong with the sound product; else it is left out."""
+        for _ in range(_CHANCES):
+            _clear(self._redis)
+            if not try_out([self._items[test]], seconds=self._seconds).killer:
+                return True
+        del self._recorded[self._items[test].path][test]
+        self.left_out.append(test)
+        return False
+
+
+def _fixtures(item: pytest.Item) -> set[str]:
+    return set(getattr(item, "fixturenames", ()))
+
+
+@contextmanager
+def _servers(items: Sequence[pytest.Item]) -> Iterator[RedisServer]:
+    """The servers that tests share; tests/conftest.py has them from here."""
+    with tempfile.TemporaryDirectory(prefix="groupflow-mutants-") as folder:
+        redis = RedisServer(Path(folder, "redis"), extra=_REDIS)
+        rabbitmq = RabbitmqServer(Path(folder, "rabbitmq"), plugins=[HASH_EXCHANGE])
+        needs_rabbitmq = any("rabbitmq_server" in _fixtures(item) for item in items)
+        started = [redis, rabbitmq] if needs_rabbitmq else [redis]
+
+        @contextmanager
+        def running(server: object) -> Iterator[RedisServer | RabbitmqServer]:
+            yield redis if isinstance(server, RedisServer) else rabbitmq
+
+        if conftest := sys.modules.get("tests.conftest"):
+            conftest._running = running  # type: ignore[attr-defined]
+        for each in started:
+            asyncio.run(each.start())
         try:
-            passes = self._passes(item, following)
+            yield redis
         finally:
-            sys.settrace(None)
-            threading.settrace(None)
-        if not passes:
-            self.broken.append(item.nodeid)
-        self._took[item] = time.perf_counter() - began
-        self._reach[item] = len(seen)
-        for place in seen:
-            self._seen[place].add(item)
+            for each in started:
+                asyncio.run(each.kill())
 
-    def _passes(self, item: pytest.Item, following: Any) -> bool:
-        self._has_failed = False
-        item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
-        return not self._has_failed
 
-    def _try(
-        self,
-        mutant: Mutant,
-        functions: dict[tuple[str, str], list[FunctionType]],
-        kills: Counter[tuple[str, pytest.Item]],
-    ) -> None:
-        began = time.perf_counter()
-        here = f"{mutant.path} {mutant.function}"
-        chosen = set[pytest.Item]().union(
-            *(self._seen.get((mutant.path, line), ()) for line in mutant.lines)
-        )
-        room = f"tests/{mutant.path.split('/')[1]}/" if "/" in mutant.path else ""
-        items = sorted(
-            chosen,
-            key=lambda item: (
-                -kills[here, item],
-                not item.nodeid.startswith(room),
-                self._reach[item],
-            ),
-        )
-        spent = accumulate(self._took[item] for item in items)
-        items = [item for item, so_far in zip(items, spent, strict=True) if so_far < self.budget]
-        verdict: Verdict = "unseen"
-        killer: pytest.Item | None = None
-        if items:
-            self.between()
-            verdict, killer = self._fork(
-                mutant, functions[str(self.root / mutant.path), mutant.function], items
-            )
-            if killer is not None:
-                kills[here, killer] += 1
-        fate = Fate(mutant, verdict, time.perf_counter() - began, killer.nodeid if killer else "")
-        self.fates.append(fate)
-        self.tell(fate)
-
-    def _fork(
-        self,
-        mutant: Mutant | None,
-        functions: Sequence[FunctionType],
-        items: Sequence[pytest.Item],
-    ) -> tuple[Verdict, pytest.Item | None]:
-        told, tells = os.pipe()
-        pid = os.fork()
-        if not pid:
-            code = 2
-            try:
-                os.setpgid(0, 0)
-                os.close(told)
-                code = self._live(mutant, functions, items, tells)
-            finally:
-                os._exit(code)
-        os.close(tells)
-        limit = 3 * sum(self._took[item] for item in items) + 4 * self.slack
-        watch = threading.Timer(limit, os.kill, (pid, signal.SIGKILL))
-        watch.start()
-        _, status = os.waitpid(pid, 0)
-        watch.cancel()
-        watch.join()
-        _end_group(pid)
-        begun = len(os.read(told, 65536))
-        os.close(told)
-        # A process that dies of its damage is noticed, too.
-        verdict = _CODES.get(os.waitstatus_to_exitcode(status), "killed")
-        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-            verdict = "hung"
-        return verdict, items[begun - 1] if verdict in ("killed", "hung") and begun else None
-
-    def _live(
-        self,
-        mutant: Mutant | None,
-        functions: Sequence[FunctionType],
-        items: Sequence[pytest.Item],
-        tells: int,
-    ) -> int:
-        """A mutant's process. Returns how it ends."""
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        for pool in self._pools:  # their threads stayed behind
-            pool.__dict__.update(ThreadPoolExecutor(pool._max_workers).__dict__)
+def _clear(server: RedisServer) -> None:
+    """Remove all that a trial has left: keys, scripts, settings."""
+    with Redis.from_url(server.url, socket_timeout=5.0) as client:
         try:
-            if mutant is not None:
-                code = damaged(mutant, self.root)
-                for function in functions:
-                    function.__code__ = code
-        except (SyntaxError, ValueError):
-            return 4
-        end = [0.0]
-        threading.Thread(target=_end_at, args=(end,), daemon=True).start()
-        for item, following in _each_and_next(items, self._last):
-            end[0] = time.monotonic() + self._limit(item)
-            os.write(tells, b".")
-            if not self._passes(item, following):
-                return 1
-        return 0
-
-    def _limit(self, item: pytest.Item) -> float:
-        return 5 * self._took[item] + self.slack
-
-
-def _each_and_next(items: Sequence[pytest.Item], last: Any) -> Iterator[tuple[pytest.Item, Any]]:
-    return zip(items, [*items[1:], last], strict=True)
-
-
-def _end_at(end: Sequence[float]) -> None:
-    """End this process once it is over a time that others move."""
-    while True:
-        time.sleep(0.05)
-        if 0 < end[0] < time.monotonic():
-            os._exit(3)
-
-
-def _end_group(group: int) -> None:
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-def _functions_of(paths: Iterable[str]) -> dict[tuple[str, str], list[FunctionType]]:
-    """All functions of some files, whatever decorators have wrapped around them."""
-    wanted, found = set(paths), defaultdict[tuple[str, str], list[FunctionType]](list)
-    for each in gc.get_objects():
-        if isinstance(each, FunctionType):
-            code: CodeType = each.__code__
-            if code.co_filename in wanted:
-                found[code.co_filename, code.co_qualname].append(each)
-    return found
+            client.flushall()
+            client.script_flush()
+            client.config_set("maxmemory", 0)
+        except RedisError:  # busy with a script that has no end
+            asyncio.run(server.kill())
+            asyncio.run(server.start())

@@ -1,0 +1,206 @@
+"""What is changed in each language, what becomes of it, and a sample of the product's mutants."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from groupflow.servers import RedisServer
+from groupflow.store.keys import spelled
+from tests.deadlines import deadline
+from tests.verification.mutants import lua, python
+from tests.verification.mutants.__main__ import chosen, wanting
+from tests.verification.mutants.lua_tokens import NotLua
+from tests.verification.mutants.mutant import ROOT, Mutant
+from tests.verification.mutants.trials import Fate
+
+DOOR = """
+log = logging.getLogger()
+class Door:
+    def __init__(self, price=3):
+        self.price = price
+    def admits(self, age, is_member):
+        if age < 18:
+            log.info("%s is too young", age)
+            return False
+        return is_member or self.price == 0
+    @contextmanager
+    def held(self):
+        self.open = True
+        try:
+            yield
+        finally:
+            self.open = False
+    async def count(self, people):
+        while True:
+            break
+        return people + 1
+    def knock(self):
+        raise ValueError(f"{1 + 1} knocks")
+"""
+TESTS = """
+import asyncio
+from door import Door
+
+def test_admits():
+    assert not Door().admits(3, True)
+    assert Door().admits(30, True)
+    assert not Door().admits(30, False)
+
+def test_held():
+    door = Door()
+    with door.held():
+        assert door.open
+    assert not door.open
+
+def test_count():
+    assert asyncio.run(Door().count(3)) == 4
+"""
+FATES = """
+killed: age < 18 -> age >= 18
+alive: age < 18 -> age <= 18
+alive: 18 -> 19
+killed: False -> True
+killed: is_member or self.price == 0 -> self.price == 0
+alive: is_member or self.price == 0 -> is_member
+killed: self.price == 0 -> self.price != 0
+alive: 0 -> 1
+killed: self.open = True -> pass
+killed: True -> False
+killed: try: finally: self.open = False -> if True:
+killed: self.open = False -> pass
+killed: False -> True
+alive: True -> False
+hung: break -> pass
+killed: people + 1 -> people - 1
+killed: 1 -> 2
+unseen: raise ValueError(f'{1 + 1} knocks') -> pass
+"""
+RUN = """
+import os, sys
+from pathlib import Path
+import pytest
+from tests.verification.mutants import python
+from tests.verification.mutants.trials import Trials
+
+door = Path("groupflow/hall/door.py").absolute()
+sys.path.insert(0, str(door.parent))
+said = os.fdopen(os.dup(1), "w")
+def tell(fate):
+    print(f"{fate.verdict}: {fate.mutant.change.partition(': ')[2]}", file=said)
+trials = Trials(python.mutants_of(door, Path.cwd()), python.watch, tell, 60.0, False)
+os.dup2(2, 1)
+pytest.main(["-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", ".", "."], [trials])
+print(*trials.left_out, file=said)
+"""
+
+
+def tried(folder: Path, tests: str) -> str:
+    """What becomes of each mutant of the door, and which tests are left out."""
+    hall = folder / "groupflow" / "hall"
+    hall.mkdir(parents=True)
+    (hall / "door.py").write_text(f"import logging\nfrom contextlib import contextmanager\n{DOOR}")
+    (folder / "test_door.py").write_text(tests)
+    return said_by(folder, "-c", RUN)
+
+
+def said_by(folder: Path, *arguments: str) -> str:
+    """What a program of Python says."""
+    run = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=deadline(300.0),
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+def test_what_becomes_of_python(tmp_path: Path) -> None:
+    """Also of decorated and async functions; no text, no log, nothing of what an error says."""
+    assert tried(tmp_path, TESTS).strip() == FATES.strip()
+
+
+def test_a_test_that_fails_on_the_sound_product_proves_nothing(tmp_path: Path) -> None:
+    said = tried(tmp_path, TESTS.replace("== 4", "== 5"))
+    assert "unseen: people + 1 -> people - 1" in said
+    assert said.endswith("test_door.py::test_count\n")
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        "if f(a).b[1] then c = 1 end; if true then c = 1 end; if false then c = 1 end",
+        "while #x < n do f = 2 end; while true do f = 2 end; while false do f = 2 end;"
+        " while #x <= n do f = 2 end",
+        "if a then elseif b then end; if true then elseif b then end;"
+        " if false then elseif b then end; if a then elseif true then end;"
+        " if a then elseif false then end",
+        "return a >= b; return a < b; return a > b",
+        "return a ~= b, c == d; return a == b, c == d; return a ~= b, c ~= d",
+        "x = a and f(b or c) or not d; x = f(b or c) or not d; x = a or not d; x = a and not d;"
+        " x = a and f( c) or not d; x = a and f(b ) or not d; x = a and f(b or c);"
+        " x = a and f(b or c) or d",
+        "return function(a) return a[1] and -c end; return function(a) return -c end;"
+        " return function(a) return a[1] end",
+        "x = f(1) t[g()] = 2 wake() b.c('x') return h(); x = f(1) t[g()] = 2 b.c('x') return h();"
+        " x = f(1) t[g()] = 2 wake() return h(); x = f(1) t[g()] = 2 wake() b.c('x') return nil",
+        "#!lua if not x\n-- a and b\n--[[ a == b ]] local x = 'a and b' .. [[not c]] .. \"<\"",
+    ],
+)
+def test_what_is_changed_in_lua(texts: str) -> None:
+    """The first text becomes the others, and no others."""
+    script, *becomes = texts.split("; ")
+    found = [" ".join(text.split()) for text in lua.changed(script)]
+    assert sorted(found) == sorted(" ".join(text.split()) for text in becomes)
+
+
+def test_what_is_no_lua_is_refused() -> None:
+    with pytest.raises(NotLua):
+        lua.changed("local x = 'open")
+
+
+def test_the_mutants_of_scripts_are_scripts(redis_server: RedisServer) -> None:
+    """Nearly each file has some, and Redis can compile them."""
+    mutants, files = lua.mutants(), list((ROOT / "groupflow").glob("*/lua/*.lua"))
+    assert len({each.path for each in mutants}) > 0.95 * len(files)
+    with Redis.from_url(redis_server.url) as redis:
+        for each in chosen(mutants, [], 500, seed=1):
+            assert isinstance(each.put_in, partial)
+            redis.script_load(spelled(each.put_in.args[1]))
+
+
+def test_a_sample_is_spread_over_the_files() -> None:
+    """The same seed draws the same one; words choose before."""
+    mutants = python.mutants()
+    sample = chosen(mutants, [], 300, seed=1)
+    assert sample == chosen(mutants, [], 300, seed=1) != chosen(mutants, [], 300, seed=2)
+    assert len(sample) == 300
+    assert len({each.path for each in sample}) > 50
+    some = chosen(mutants, ["store/claims", " -> "], 0, seed=1)
+    assert {each.path for each in some} == {"groupflow/store/claims.py"}
+
+
+@pytest.mark.parametrize(("alive", "said"), [(2, 0), (3, 1), (10, 1)])
+def test_too_many_that_live_are_said(alive: int, said: int) -> None:
+    """Nine of ten must die, and one of them may live by chance."""
+    mutant = Mutant("groupflow/store/x.py", 1, "a -> b", frozenset(), lambda: None)
+    fates = [Fate(mutant, "alive" if n < alive else "killed") for n in range(10)]
+    assert len(wanting(fates, {"store": 0.9, "flow": 0.9})) == said
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("part", "number"), [("scripts", 20), ("code", 10)])
+def test_of_a_sample_of_the_product_enough_are_noticed(part: str, number: int) -> None:
+    asked = ["-m", "tests.verification.mutants", part, "--sample", str(number), "--budget", "10"]
+    assert f"| together | {number} |" in said_by(ROOT, *asked)
