@@ -62,7 +62,7 @@ PARTS = {
         least={"flow": 0.8, "store": 0.8, "upkeep": 0.8},
     ),
 }
-_OPTIONS = "--assert=plain -s -q --no-header --no-summary -p no:cacheprovider -p no:xdist"
+_OPTIONS = "--assert=plain -s -q --no-header --no-summary -p no:xdist"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -198,7 +198,6 @@ def test_too_many_that_live_are_said(alive: int, said: int) -> None:
     assert len(wanting(fates, {"store": 0.9, "flow": 0.9})) == said
 
 
-@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("part", "number"), [("scripts", 20), ("code", 10)])
 def test_of_a_sample_of_the_product_enough_are_noticed(part: str, number: int) -> None:

@@ -85,13 +85,12 @@ class Trials:
     _kills: Counter[tuple[str, str | Path]] = field(default_factory=Counter)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Leave out what takes long, and what needs servers that the run hasn't."""
+        """Leave out what needs servers that the run hasn't."""
         items[:] = [item for item in items if self._may_kill(item)]
 
     def _may_kill(self, item: pytest.Item) -> bool:
         used = _fixtures(item)
-        is_long = any(item.get_closest_marker(each) for each in ("long", "clusters"))
-        if is_long or used & _OTHER_SERVERS or "valkey" in item.nodeid:
+        if used & _OTHER_SERVERS or "valkey" in item.nodeid:
             return False
         return not self.redis_only or (
             bool(used & _REDIS_SERVERS) and "rabbitmq_server" not in used
