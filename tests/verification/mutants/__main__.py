@@ -6,7 +6,7 @@
 
 Each mutant that no test notices is printed. Either a test is missing, or the mutant behaves like
 the product, which a reader has to judge. The exit code is 1 where in a package fewer are noticed
-than `LEAST` says.
+than its language's `LEAST` says.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import random
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import sqrt
-from typing import NamedTuple
+from types import ModuleType
 
 import pytest
 
@@ -27,49 +27,16 @@ from tests.verification.mutants import lua, python
 from tests.verification.mutants.mutant import ROOT, Mutant
 from tests.verification.mutants.trials import Fate, Trials
 
-
-class Part(NamedTuple):
-    """A language.
-
-    Attributes:
-        mutants: makes all.
-        watch: says to which of some marks a process comes.
-        tests: folders whose tests may kill.
-        redis_only: see `Trials`.
-        least: by package, the share of mutants that tests must notice.
-    """
-
-    mutants: Callable[[], list[Mutant]]
-    watch: Callable[[frozenset[str]], set[str]]
-    tests: Sequence[str]
-    redis_only: bool
-    least: dict[str, float]
-
-
-PARTS = {
-    "scripts": Part(
-        lua.mutants,
-        lua.watch,
-        ("tests/store", "tests/operate", "tests/schedule"),
-        redis_only=True,
-        least={"store": 0.85, "operate": 0.75, "schedule": 0.75},
-    ),
-    "code": Part(
-        python.mutants,
-        python.watch,
-        ("tests/flow", "tests/store", "tests/upkeep"),
-        redis_only=False,
-        least={"flow": 0.8, "store": 0.8, "upkeep": 0.8},
-    ),
-}
+# What each says: its mutants; which tests may kill; by package, the share that must be noticed.
+LANGUAGES: dict[str, ModuleType] = {"scripts": lua, "code": python}
 _OPTIONS = "--assert=plain -s -q --no-header --no-summary -p no:xdist"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Try the mutants that were asked for. Returns the exit code."""
     asked = _asked(arguments)
-    part = PARTS[asked.part]
-    mutants = chosen(part.mutants(), asked.words, asked.sample, asked.seed)
+    language = LANGUAGES[asked.part]
+    mutants = chosen(language.mutants(), asked.words, asked.sample, asked.seed)
     if asked.list:
         print(*mutants, sep="\n")
         return 0
@@ -79,15 +46,15 @@ def main(arguments: Sequence[str]) -> int:
         by = f"  [{fate.killer}]" if fate.killer else ""
         print(f"{next(number)}/{len(mutants)} {fate.verdict}: {fate.mutant}{by}", flush=True)
 
-    trials = Trials(mutants, part.watch, tell, asked.budget, part.redis_only)
+    trials = Trials(mutants, language.watch, tell, asked.budget, language.REDIS_ONLY)
     os.chdir(ROOT)
-    pytest.main([*part.tests, *_OPTIONS.split(), "--hypothesis-seed=0"], plugins=[trials])
+    pytest.main([*language.TESTS, *_OPTIONS.split(), "--hypothesis-seed=0"], plugins=[trials])
     if len(trials.fates) < len(mutants):
         print("the tests can't be collected", file=sys.stderr)
         return 2
     print(*report(trials.fates), f"{time.monotonic() - began:.0f} s", sep="\n")
     print(*(f"fails on the sound product: {test}" for test in trials.left_out), sep="\n")
-    missing = wanting(trials.fates, part.least)
+    missing = wanting(trials.fates, language.LEAST)
     print(*missing, sep="\n")
     return 1 if missing else 0
 
@@ -96,7 +63,7 @@ def _asked(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "make mutants", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("part", choices=LANGUAGES)
     parser.add_argument("words", nargs="*", help="only those that --list shows with all of these")
     parser.add_argument("--list", action="store_true", help="show the mutants, try none")
     parser.add_argument("--sample", type=int, default=0, help="so many, of each file its share")

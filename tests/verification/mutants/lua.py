@@ -21,6 +21,9 @@ from groupflow.store.scripts import AnyVerb, Scripts, Verb
 from tests.verification.mutants.lua_tokens import BINARY, OPENING, joins, pairs, tokens_of
 from tests.verification.mutants.mutant import Mutant
 
+TESTS = ("tests/store", "tests/operate", "tests/schedule")
+REDIS_ONLY = True
+LEAST = {"store": 0.85, "operate": 0.7, "schedule": 0.7}
 VERBS: tuple[AnyVerb, ...] = (*Verb, *OperatorVerb, *ScheduleVerb)
 FILES = sorted({file for verb in VERBS for file in (verb.file, *verb.rules)})
 
