@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.store.bench import Bench, arrival, bury
 LAST = 9_999_999_999_999_999
 
 # Which command contradicts the rest, and what the auditor says of it. An @ begins a key.
-WRONG = [
+WRONG: list[tuple[list[object], str]] = [
     (["SET", "@odd", 1], "S9: the key"),
     (["HDEL", "@tasks", "b0"], "S1: b0 is in lane"),
     (["HSET", "@tasks", "gone", '["t",null,null,null,{},""]\n'], "S1: gone has an envelope and is"),
@@ -96,10 +97,10 @@ async def scene(redis_server: RedisServer) -> AsyncIterator[Bench]:
 
 
 async def test_each_contradiction_is_said(scene: Bench) -> None:
-    sound = scene.dump()
+    sound, raw = scene.dump(), cast(Any, scene.raw)
     for command, said in WRONG:
         words = [str(word).replace("@", scene.keys.front) for word in command]
-        scene.raw.execute_command(*words)
+        raw.execute_command(*words)
         found = scene.audit()
         assert any(str(each).startswith(said) for each in found), (command, found)
         scene.restore(sound)

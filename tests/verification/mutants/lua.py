@@ -110,8 +110,8 @@ class _Text:
             elif token.text in ("and", "or"):
                 first, last = self._operand_before(n), self._operand_behind(n)
                 for one, other in ((first, n), (n, last)):
-                    start, end = self._span(one, other)
-                    yield start, end, "", f"no {self._script[start:end]}"
+                    since, until = self._span(one, other)
+                    yield since, until, "", f"no {self._script[since:until]}"
             elif token.kind == "name" and (last := self._last_of_call(n)) > n:
                 yield from self._without_call(n, last)
 
