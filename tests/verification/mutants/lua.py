@@ -109,8 +109,8 @@ class _Text:
                 yield token.at, token.end + 1, "", "no not"
             elif token.text in ("and", "or"):
                 first, last = self._operand_before(n), self._operand_behind(n)
-                for one, other in ((first, n), (n, last)):
-                    since, until = self._span(one, other)
+                for one, another in ((first, n), (n, last)):
+                    since, until = self._span(one, another)
                     yield since, until, "", f"no {self._script[since:until]}"
             elif token.kind == "name" and (last := self._last_of_call(n)) > n:
                 yield from self._without_call(n, last)
