@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,118 +25,118 @@ from groupflow.settings.types import Section
 
 PAGE = Path(__file__).with_name("configuration.md")
 
-HEAD = """\
+HEAD = f"""\
 # Configuration
 
 <!-- Written by docs/configuration.py from groupflow/settings/model.py. Change those. -->
 
-One TOML file, named by `--config`; without it `groupflow.toml` in the current directory, else
-`/etc/groupflow/groupflow.toml`, else the defaults. It need not hold more than what differs from
-them. [config/groupflow.toml](../config/groupflow.toml) shows every value, and
+groupflow reads one TOML file: the one that `--config` names; else `groupflow.toml` in the current
+directory; else `/etc/groupflow/groupflow.toml`. Without any, the defaults hold. Write only what
+differs from them. [config/groupflow.toml](../config/groupflow.toml) shows every value, and
 [config/tenants.toml](../config/tenants.toml) several rules.
 
 Each setting is also
 
-- an **environment variable**, `GROUPFLOW_<SECTION>__<NAME>`, with two underscores;
-- a **secret file** of that name (in any case) in the directory that `GROUPFLOW_SECRETS_DIR`
-  names, or that systemd hands over as credentials. URLs with passwords belong there.
+- an **environment variable**, `{PREFIX}<SECTION>{DELIMITER}<NAME>`, with two underscores:
+  `{PREFIX}REDIS{DELIMITER}URL`. Lists of tables and named tables are one JSON value each:
+  `{PREFIX}GROUPS`, `{PREFIX}HANDLERS`, `{PREFIX}SCHEDULES`, `{PREFIX}POOLS`,
+  `{PREFIX}HTTP{DELIMITER}TOKENS`;
+- a **secret file** of that name, in upper or lower case, in the directory that
+  `{PREFIX}SECRETS_DIR` names or that systemd hands over as credentials. Put URLs with passwords
+  there.
 
-The environment goes before secrets, secrets before the file. A name that sets nothing is refused,
-with the nearest right one. `groupflow check-config` shows what it all comes to, passwords hidden:
-of an HTTP handler the host, and of a command its name, is all that is shown anywhere.
+The environment wins over secret files, and these over the TOML file. groupflow refuses an unknown
+name and tells the nearest known one. `groupflow check-config` prints the result, with passwords
+hidden. Of an HTTP handler it shows the host alone, and of a command the name; so does everything
+else that shows a configuration. To change it while daemons run: [reload](configuration-changes.md).
+
+A default with a point, such as `8.0`, may be a fraction.
 """
-RULES = """\
-A list: the first rule that matches a message counts, and a message that none matches is plain. In
-the environment all rules are one JSON list, `GROUPFLOW_GROUPS`.
-"""
-HANDLERS = """\
-One table for each task type whose handler is a command or a URL: see [handlers.md](handlers.md).
-In the environment they are one JSON object, `GROUPFLOW_HANDLERS`.
-"""
-SCHEDULES = """\
-A list of tasks that come by themselves: see [schedules.md](schedules.md). In the environment they
-are one JSON list, `GROUPFLOW_SCHEDULES`.
-"""
-TOKENS = """\
-One table for each token that lets its holder do some things and no others; that of `[http]` lets
-its holder do all. In the environment they are one JSON object, `GROUPFLOW_HTTP__TOKENS`.
-"""
-POOLS = """\
-One table for each pool of tasks that workers pull over HTTP: see [pools.md](pools.md). In the
-environment they are one JSON object, `GROUPFLOW_POOLS`.
-"""
-METADATA = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
-TYPES = {
-    "integer": "whole number",
-    "number": "number",
-    "string": "text",
-    "boolean": "true or false",
-    "object": "table",
-    "array": "list",
+# What stands above the settings of a section that isn't a field's own model.
+ABOUT = {
+    "[[groups]]": "Rules, tried in order: the first that matches a message counts. A message that "
+    "none matches is plain.",
+    '[handlers."TYPE"]': "A table for each task type whose handler is a "
+    "[command](handlers.md#commands) or a [URL](handlers.md#urls).",
+    "[[schedules]]": "Tasks that come [by themselves](schedules.md).",
+    "[http.tokens.NAME]": "A table for each token with fewer rights; that of `[http]` has all.",
+    "[pools.NAME]": "A table for each [pool](pools.md) of tasks that workers pull over HTTP.",
 }
+TITLES = {
+    "groups": ("[[groups]]", GroupRule),
+    "handlers": ('[handlers."TYPE"]', HandlerRule),
+    "schedules": ("[[schedules]]", ScheduleRule),
+    "pools": ("[pools.NAME]", PoolRule),
+}
+METADATA = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 
 
 def page() -> str:
     """The whole page."""
+    schema = Settings.model_json_schema()["$defs"]
+    written: dict[str, str] = {}  # of settings that sections share: where they are explained
     parts = [HEAD]
-    schema = Settings.model_json_schema()
     for name, field in Settings.model_fields.items():
-        if name == "groups":
-            parts.append(_section("[[groups]]", RULES, GroupRule, schema, None))
-        elif name == "schedules":
-            parts.append(_section("[[schedules]]", SCHEDULES, ScheduleRule, schema, None))
-        elif name == "handlers":
-            parts.append(_section('[handlers."TYPE"]', HANDLERS, HandlerRule, schema, None))
-        elif name == "pools":
-            parts.append(_section("[pools.NAME]", POOLS, PoolRule, schema, None))
-        else:
-            model: Any = field.annotation
-            parts.append(_section(f"[{name}]", "", model, schema, name))
+        model: Any = field.annotation
+        parts.append(_section(*TITLES.get(name, (f"[{name}]", model)), schema, written))
         if name == "http":
-            parts.append(_section("[http.tokens.NAME]", TOKENS, NamedToken, schema, None))
+            parts.append(_section("[http.tokens.NAME]", NamedToken, schema, written))
     return "\n".join(parts)
 
 
 def _section(
-    title: str, text: str, model: type[BaseModel], schema: dict[str, Any], prefix: str | None
+    title: str, model: type[BaseModel], schema: dict[str, Any], written: dict[str, str]
 ) -> str:
-    """One table of the file; `prefix` where its settings are variables of their own."""
-    facts = schema["$defs"][model.__name__]
+    """One table of the file."""
     lines = [f"## `{title}`", ""]
-    about = (model.__doc__ or "").partition(": ")[2].strip()
-    about = text.strip() or _sentence(about)
-    lines += [about, ""] if about else []
-    lines += ["| setting | what it is | value |", "|---|---|---|"]
-    words = _words(model)
-    for name, field in model.model_fields.items():
-        if "$ref" in str(facts["properties"][name].get("additionalProperties")):
-            continue  # it is tables, which have a section of their own
-        about = words[name]
-        if prefix:
-            about += f"<br>`{PREFIX}{prefix.upper()}{DELIMITER}{name.upper()}`"
-        limits = _limits(_of(field) | facts["properties"][name])
-        cells = (f"`{name}`", about, f"{_default(field)}<br>{limits}")
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    if about := ABOUT.get(title) or _sentence((model.__doc__ or "").partition(": ")[2]):
+        lines += [about, ""]
+    lines += ["| setting | meaning | default, limits |", "|---|---|---|"]
+    rows = list(_rows(model, schema[model.__name__], written))
+    for (words, value), alike in groupby(rows, key=lambda row: row[1:]):
+        names = ", ".join(f"`{row[0]}`" for row in alike)
+        lines.append("| " + " | ".join(c.replace("|", "\\|") for c in (names, words, value)) + " |")
+    written.update(
+        {f"{base.__name__}.{name}": f"`{title}`" for base, name, _ in _fields(model)},
+    )
     return "\n".join(lines) + "\n"
 
 
-def _words(model: type) -> dict[str, str]:
-    """What stands below each field; pydantic would look for it at every start of groupflow."""
-    words: dict[str, str] = {}
+def _fields(model: type[BaseModel]) -> list[tuple[type, str, str]]:
+    """Each setting, the class that has it, and its words, which stand below it in the source.
+
+    Pydantic could read them too, but would at every start of groupflow.
+    """
+    found = {}
     for each in reversed(model.__mro__):
         if not issubclass(each, Section):
             continue
         for field, below in pairwise(ast.parse(inspect.getsource(each)).body[0].body):
             match field, below:
                 case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
-                    words[name] = " ".join(text.split())
-    return words
+                    found[name] = (each, name, " ".join(text.split()))
+    return [found[name] for name in model.model_fields if name in found]
+
+
+def _rows(model: Any, facts: dict[str, Any], written: dict[str, str]) -> Any:
+    """Name, words and value of each setting; of one that is explained elsewhere, where."""
+    for base, name, words in _fields(model):
+        field = model.model_fields[name]
+        if "$ref" in str(facts["properties"][name].get("additionalProperties")):
+            continue  # it is tables, which have a section of their own
+        if words.startswith("As in"):
+            yield name, words.replace("[retry].", "`[retry]`, which it overrides."), ""
+        elif where := written.get(f"{base.__name__}.{name}"):
+            yield name, f"As in {where}.", ""
+        else:
+            value = "; ".join([_default(field), *_range(_of(field) | _chosen(facts, name))])
+            yield name, words, value
 
 
 def _sentence(text: str) -> str:
-    """The first paragraph of a docstring, as a sentence in Markdown."""
-    first = " ".join(text.partition("\n\n")[0].split())
-    return first[:1].upper() + first[1:]
+    """A docstring as sentences in Markdown."""
+    text = " ".join(text.split()).replace("``", "`")
+    return text[:1].upper() + text[1:]
 
 
 def _of(field: FieldInfo) -> dict[str, Any]:
@@ -149,30 +149,32 @@ def _of(field: FieldInfo) -> dict[str, Any]:
     }
 
 
-def _limits(facts: dict[str, Any]) -> str:
-    """Type and limits, as the JSON schema has them."""
-    for choice in facts.get("anyOf", ()):
+def _chosen(facts: dict[str, Any], name: str) -> dict[str, Any]:
+    """What the JSON schema says of a setting where it isn't none."""
+    found: dict[str, Any] = facts["properties"][name]
+    for choice in found.get("anyOf", ()):
         if choice.get("type") != "null":
-            return _limits(facts | {"anyOf": ()} | choice)
-    if "enum" in facts:
-        return " or ".join(f"`{_toml(each)}`" for each in facts["enum"])
-    kind = TYPES.get(facts.get("type", ""), "text")
-    return ", ".join([kind, *_range(facts)])
+            return found | choice
+    return found
 
 
 def _range(facts: dict[str, Any]) -> list[str]:
-    """From where to where, how long, of which form."""
+    """Which values, from where to where, how long, of which form."""
+    if "enum" in facts:
+        others = [f"`{_toml(each)}`" for each in facts["enum"] if each != facts["default"]]
+        return [f"or {', '.join(others)}"]
     low, high = facts.get("minimum"), facts.get("maximum")
     words = []
     if low is not None and high is not None:
         words.append(f"{_number(low)} to {_number(high)}")
     else:
-        words += [f"at least {_number(low)}"] if low is not None else []
+        # That a count isn't below 0 or 1 goes without saying.
+        words += [f"at least {_number(low)}"] if low is not None and low > 1 else []
         words += [f"at most {_number(high)}"] if high is not None else []
     if "exclusiveMinimum" in facts:
         words.insert(0, f"more than {_number(facts['exclusiveMinimum'])}")
     if "maxLength" in facts:
-        words.append(f"{facts.get('minLength', 0)} to {facts['maxLength']} characters")
+        words.append(f"up to {facts['maxLength']} characters")
     elif "minLength" in facts:
         words.append("not empty")
     return words + ([f"matching `{facts['pattern']}`"] if "pattern" in facts else [])

@@ -13,20 +13,46 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).with_name("python-api.md")
-MODULES = ("groupflow", "groupflow.testing")
+MODULES = ("groupflow", "groupflow.testing", "groupflow.remote")
 # What stands first is what most will look for.
-FIRST = ("App", "Task", "Done", "Retry", "Advance", "Dead", "Publisher", "Message")
+FIRST = ("App", "Task", "Done", "Retry", "Advance", "Dead", "Publisher", "Message", "SyncPublisher")
+# What groupflow itself calls, and an application doesn't.
+INSIDE = {
+    "App.find", "App.names", "App.running", "App.scans", "App.takes_several", "Message.checked",
+    "Scan.bind", "Scan.check", "Scan.finds", "Scan.keeps_place", "Scan.key_of", "Scan.place_of",
+    "Scan.rows", "Scan.rows_of", "Scan.running", "Scan.work", "Scan.working",
+}  # fmt: skip
 
 HEAD = """\
 # Python API
 
 <!-- Written by docs/python_api.py from the docstrings. Change those. -->
 
-All that a handlers' module or a publisher imports; `help(groupflow)` shows the same.
-[handlers.md](handlers.md) and [publishing.md](publishing.md) say how it is used.
+What a handlers' module, a publisher or a worker of a pool imports; `help(groupflow)` shows the
+same. How it is used: [handlers](handlers.md), [publishing](publishing.md), [scans](scans.md),
+[pools](pools.md). Errors of publishing, and what to do: [there](publishing.md#from-python).
+`SqlScan`: [scans](scans.md#tables-ready-made).
 """
+# Whose docstring leaves its arguments to that of `__init__`.
+MADE = {"Publisher", "Scan", "Worker"}
+# What groupflow makes, and an application only reads.
+GIVEN = {"Shard", "SyncPublisher", "Task"}
+# What stands elsewhere: errors of publishing in publishing.md, arguments at another name.
+ELSEWHERE = {
+    "Publisher.open": r"Raises:.*",
+    "Publisher.publish": r"Args:.*(?=Returns:)|Raises:.*",
+    "Publisher.publish_many": r"Raises:.*",
+    "App.batch_handler": r"    (?:timeout|max_attempts|interval|jitter|dead_on): [^\n]*\n",
+    "run_batch": r"    (?:app|state): [^\n]*\n",
+}
+POINTERS = {
+    "Publisher.publish": "The arguments are attributes of [Message](#message).",
+    "run_batch": "`app` and `state` are as for `run`.",
+}
+# Whose methods take and answer what another class's do.
+ALIKE = {"SyncPublisher": "Publisher"}
 _SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Yields):$")
-_ENTRY = re.compile(r"^ {4}([\w*]+): (.*)$")
+_ENTRY = re.compile(r"^ {4}([\w*.]+): (.*)$")
 _ROLES = {"Args": "Arguments", "Raises": "Errors"}
 
 
@@ -36,9 +62,26 @@ def page() -> str:
     for name in MODULES:
         module = importlib.import_module(name)
         parts.append(f"## {name}\n\n{_text(_first_paragraph(module))}\n")
-        for public in _in_order(module.__all__):
+        names = getattr(module, "__all__", ("Worker",))
+        errors = [each for each in names if _is_error(getattr(module, each))]
+        for public in _in_order([each for each in names if each not in errors]):
             parts += _described(public, getattr(module, public), "###")
+        if errors:
+            parts.append("### Errors\n")
+            parts += [_error(name, getattr(module, name)) for name in errors]
+            parts.append("")
     return "\n".join(parts)
+
+
+def _is_error(found: Any) -> bool:
+    return inspect.isclass(found) and issubclass(found, Exception)
+
+
+def _error(name: str, found: Any) -> str:
+    """A line of a list, with its attributes below it."""
+    said = _text(inspect.getdoc(found) or "").replace("**Attributes**\n\n", "")
+    said = re.sub(r"\n+", "\n  ", said)
+    return f"- `{name}` (`{found.__bases__[0].__name__}`): {said}"
 
 
 def _in_order(names: list[str]) -> list[str]:
@@ -51,12 +94,24 @@ def _first_paragraph(module: Any) -> str:
 
 def _described(name: str, found: Any, level: str) -> Iterator[str]:
     """A class with its methods, or a function: signature and docstring."""
-    said = _text(inspect.getdoc(found) or "")
-    yield f"{level} {name}\n\n```py\n{_signature(name, found)}\n```\n\n{said}\n"
+    docstring = inspect.getdoc(found) or ""
+    if name in ELSEWHERE:
+        docstring = re.sub(ELSEWHERE[name], "", docstring, flags=re.DOTALL)
+    if name in POINTERS:
+        first, gap, rest = docstring.partition("\n\n")
+        docstring = f"{first} {POINTERS[name]}{gap}{rest}"
+    signature = "" if name in GIVEN else f"```py\n{_signature(name, found)}\n```\n\n"
+    yield f"{level} {name}\n\n{signature}{_text(docstring)}\n"
     if not inspect.isclass(found):
         return
+    if name in MADE:
+        yield _text((inspect.getdoc(found.__init__) or "").partition("\n\n")[2]) + "\n"
+    if name in ALIKE:
+        lines = "\n".join(_alike(found))
+        yield f"Its methods take and answer what those of `{ALIKE[name]}` do:\n\n{lines}\n"
+        return
     for method, each in vars(found).items():
-        if method.startswith("_") or not inspect.getdoc(each):
+        if method.startswith("_") or f"{name}.{method}" in INSIDE or not inspect.getdoc(each):
             continue
         if isinstance(each, property):
             yield f"#### {name}.{method}\n\n{_text(inspect.getdoc(each) or '')}\n"
@@ -64,15 +119,21 @@ def _described(name: str, found: Any, level: str) -> Iterator[str]:
             yield from _described(f"{name}.{method}", getattr(found, method), "####")
 
 
+def _alike(found: Any) -> Iterator[str]:
+    """A line for each method."""
+    for method, each in vars(found).items():
+        if not method.startswith("_") and inspect.isfunction(each):
+            said = re.split(r"\n+(?:Args|Returns|Raises):", inspect.getdoc(each) or "")[0]
+            yield f"- `{method}`: {' '.join(_text(said).split())}"
+
+
 def _signature(name: str, found: Any) -> str:
-    if inspect.isclass(found) and issubclass(found, Exception):
-        (base,) = found.__bases__
-        return f"class {name}({base.__name__})"
     signature = inspect.signature(found)
     kept = [each for each in signature.parameters.values() if each.name != "self"]
     shown = ", ".join(_parameters(kept))
     answer = signature.return_annotation
-    ends = "" if inspect.isclass(found) or answer is signature.empty else f" -> {_plain(answer)}"
+    is_told = not inspect.isclass(found) and answer is not signature.empty
+    ends = f" -> {_plain(answer)}" if is_told and "_" not in _plain(answer) else ""
     keyword = "class " if inspect.isclass(found) else ""
     if inspect.iscoroutinefunction(found):
         keyword = "async "
@@ -91,7 +152,8 @@ def _parameters(kept: list[inspect.Parameter]) -> Iterator[str]:
             yield "*"
         is_star_shown |= each.kind is each.VAR_POSITIONAL
         star = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
-        kind = "" if each.annotation is each.empty else f": {_plain(each.annotation)}"
+        is_told = each.annotation is not each.empty and "_" not in _plain(each.annotation)
+        kind = f": {_plain(each.annotation)}" if is_told else ""
         yield f"{star}{each.name}{kind}{_default(each)}"
 
 
@@ -110,15 +172,11 @@ def _plain(annotation: Any) -> str:
 def _text(docstring: str) -> str:
     """A docstring as Markdown: its sections become lists."""
     lines: list[str] = []
-    entries = is_code = False
-    # What stands fenced as `python` in a document is run by a test; these are but glimpses.
-    docstring = docstring.replace("```python", "```py")
+    entries = False
+    # Other pages show how it is used, at length and tested.
+    docstring = re.sub(r"\n*^```python\n.*?^```$", "", docstring, flags=re.DOTALL | re.MULTILINE)
     for line in re.sub(r"(?<!`)``(?!`)", "`", docstring).split("\n"):
-        if line.startswith("```"):
-            is_code = not is_code
-        if is_code:
-            lines.append(line)
-        elif section := _SECTION.match(line):
+        if section := _SECTION.match(line):
             entries = section[1] in ("Args", "Attributes", "Raises")
             lines += [f"**{_ROLES.get(section[1], section[1])}**", ""]
         elif entries and (entry := _ENTRY.match(line)):

@@ -18,6 +18,7 @@ from groupflow.cli import app
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule, HandlerRule, PoolRule
 from groupflow.settings.schedules import ScheduleRule
+from groupflow.settings.tokens import NamedToken
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -134,7 +135,7 @@ def test_the_python_api_is_of_these_docstrings() -> None:
     now = of("docs/python-api.md").read_text()
     assert now == written, "run: .venv/bin/python docs/python_api.py"
     for name in groupflow.__all__:
-        assert f"\n### {name}\n" in now
+        assert f"\n### {name}\n" in now or f"\n- `{name}` (" in now
 
 
 def test_the_package_shows_its_names() -> None:
@@ -144,14 +145,21 @@ def test_the_package_shows_its_names() -> None:
 
 def test_the_reference_leaves_no_setting_out() -> None:
     text = of("docs/configuration.md").read_text()
+    sections = dict(re.findall(r"^## `(.+?)`\n(.*?)(?=^## |\Z)", text, re.S | re.M))
+    named = {
+        "[[groups]]": GroupRule,
+        '[handlers."TYPE"]': HandlerRule,
+        "[[schedules]]": ScheduleRule,
+        "[pools.NAME]": PoolRule,
+        "[http.tokens.NAME]": NamedToken,
+    }
     for name, field in Settings.model_fields.items():
-        if name in {"groups", "handlers", "schedules", "pools"}:
-            continue
-        for setting in field.annotation.model_fields.keys() - {"named"}:  # type: ignore[union-attr]
-            assert f"`GROUPFLOW_{name.upper()}__{setting.upper()}`" in text
-    for model in (GroupRule, HandlerRule, ScheduleRule, PoolRule):
-        for setting in model.model_fields:
-            assert f"| `{setting}` |" in text
+        if name not in {"groups", "handlers", "schedules", "pools"}:
+            named[f"[{name}]"] = field.annotation  # type: ignore[assignment]
+    assert sections.keys() == named.keys()
+    for title, model in named.items():
+        for setting in model.model_fields.keys() - {"named"}:
+            assert re.search(rf"^\|[^|]*`{setting}`", sections[title], re.M), (title, setting)
 
 
 def test_every_page_is_in_the_index() -> None:
