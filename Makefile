@@ -91,7 +91,7 @@ lock: ## Bring uv.lock in line with pyproject.toml (ARGS=--upgrade: newer versio
 	@uv=$$(.ci/setup uv) && "$$uv" lock $(ARGS)
 
 clean: ## Remove the environment, the caches and what was built
-	rm -rf .venv .uv .bench .docs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+	rm -rf .venv .uv .bench .docs .languages .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
 	rm -rf --one-file-system .elsewhere
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -1,7 +1,4 @@
-"""A guarded write: a run that comes too late can't overwrite what a later run wrote.
-
-CONTACTS=contacts.db groupflow run --app fenced_write:app
-"""
+"""A late run can't overwrite what a later run wrote. Run: groupflow run --app fenced_write:app."""
 
 import os
 import sqlite3
@@ -11,12 +8,10 @@ from typing import Any
 from groupflow import App, Task
 
 DATABASE = os.environ.get("CONTACTS", "contacts.db")
-
 app = App()
 
 
 def connect(path: str) -> sqlite3.Connection:
-    """Open the database; the row of a contact knows the fence of the run that wrote it."""
     database = sqlite3.connect(path, timeout=10)
     database.execute("PRAGMA journal_mode = WAL")
     database.execute(
@@ -41,7 +36,6 @@ def save(database: sqlite3.Connection, row: dict[str, Any], fence: int) -> bool:
 
 @app.handler("update.contact")
 def update_contact(task: Task) -> None:
-    """A plain function: it runs in a thread, since SQLite's calls block."""
     with closing(connect(DATABASE)) as database:
         if not save(database, task.json(), task.fence):
             task.log.warning("contact.stale")  # a later run has been here: ours doesn't count

@@ -11,10 +11,10 @@ from groupflow import Message, Publisher, QueueMissing
 
 async def main(url: str, queue: str) -> None:
     """Publish one message, then many in order."""
+    contact = {"app_name": "crm", "tenant_id": 42, "meta_obj_name": "contact"}
     async with Publisher(url, queue) as publisher:
-        contact = {"app_name": "crm", "tenant_id": 42, "meta_obj_name": "contact", "id": 7}
         try:
-            id_ = await publisher.publish(contact, type="import.contacts", delay=60)
+            id_ = await publisher.publish({**contact, "id": 7}, type="import.contacts")
         except QueueMissing:
             sys.exit("No queue yet: start a daemon, which declares it.")
         print("published", id_)

@@ -1,7 +1,4 @@
-"""Publish from Celery: a task of Celery's hands over what has to run in order.
-
-celery --app publish_celery worker
-"""
+"""Celery hands over what must run in order. Run: celery --app publish_celery worker."""
 
 import os
 from typing import Any
@@ -14,12 +11,11 @@ AMQP = os.environ.get("AMQP_URL", "amqp://guest:guest@localhost/")
 QUEUE = os.environ.get("AMQP_QUEUE", "groupflow.jobs")
 
 app = Celery(__name__, broker=os.environ.get("CELERY_BROKER", AMQP))
-publisher = Publisher(AMQP, QUEUE, timeout=5).sync()  # each worker process gets a thread of its own
+publisher = Publisher(AMQP, QUEUE, timeout=5).sync()
 
 
 @app.task(bind=True, acks_late=True, max_retries=None)
 def import_contacts(self: Task, rows: list[dict[str, Any]]) -> list[str]:
-    """Hand rows over in order. Celery may run this twice: the ids make it once."""
     body = {"app_name": "crm", "tenant_id": 42, "meta_obj_name": "contact"}
     messages = [
         Message({**body, **row}, type="import.contacts", id=f"{self.request.id}-{n}")

@@ -1,7 +1,4 @@
-"""Publish from Django, here a project in one file: once the transaction is committed, not before.
-
-python publish_django.py runserver
-"""
+"""A project in one file, which publishes behind the commit. Run: publish_django.py runserver."""
 
 import os
 import sys
@@ -28,12 +25,10 @@ settings.configure(
 )
 django.setup()
 
-# In a project, a module of its own. It connects with the first publish.
 publisher = Publisher(settings.GROUPFLOW_URL, settings.GROUPFLOW_QUEUE, timeout=5).sync()
 
 
 def import_contact(_: HttpRequest, contact: int) -> JsonResponse:
-    """Write a row, and publish once it is there: a task that ran sooner would not find it."""
     body = {"app_name": "crm", "tenant_id": 42, "meta_obj_name": "contact", "id": contact}
     task = f"contact-{contact}"
     with transaction.atomic():

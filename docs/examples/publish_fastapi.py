@@ -1,7 +1,4 @@
-"""Publish from FastAPI: one publisher for the application, opened and closed with it.
-
-uvicorn publish_fastapi:app
-"""
+"""One publisher for the application. Run: uvicorn publish_fastapi:app."""
 
 import os
 from collections.abc import AsyncIterator
@@ -18,7 +15,6 @@ QUEUE = os.environ.get("AMQP_QUEUE", "groupflow.jobs")
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """The publisher lives as long as the application; RabbitMQ may come later."""
     app.state.publisher = Publisher(AMQP, QUEUE, timeout=5)
     yield
     await app.state.publisher.close()
@@ -28,7 +24,6 @@ app = FastAPI(lifespan=lifespan)
 
 
 def publisher_of(request: Request) -> Publisher:
-    """What tests put another in place of: app.dependency_overrides[publisher_of]."""
     return request.app.state.publisher
 
 
@@ -36,10 +31,9 @@ def publisher_of(request: Request) -> Publisher:
 async def import_contact(
     contact: int, rows: list[dict[str, Any]], publisher: Annotated[Publisher, Depends(publisher_of)]
 ) -> dict[str, str]:
-    """Answer once RabbitMQ has confirmed: then the task is safe."""
-    body = {"app_name": "crm", "tenant_id": 42, "meta_obj_name": "contact", "rows": rows}
+    body = {"app_name": "crm", "tenant_id": 42, "meta_obj_name": "contact", "id": contact}
     try:
-        task = await publisher.publish({**body, "id": contact}, type="import.contacts")
+        task = await publisher.publish({**body, "rows": rows}, type="import.contacts")
     except Unroutable as error:
         raise HTTPException(422, str(error)) from error
     except (BrokerUnavailable, PublishFailed) as error:

@@ -1,7 +1,4 @@
-"""Publish from Flask: one publisher for the module, which every thread and worker process shares.
-
-flask --app publish_flask run
-"""
+"""One publisher for all threads and worker processes. Run: flask --app publish_flask run."""
 
 import os
 
@@ -13,12 +10,11 @@ AMQP = os.environ.get("AMQP_URL", "amqp://guest:guest@localhost/")
 QUEUE = os.environ.get("AMQP_QUEUE", "groupflow.jobs")
 
 app = Flask(__name__)
-publisher = Publisher(AMQP, QUEUE, timeout=5).sync()  # connects with the first publish
+publisher = Publisher(AMQP, QUEUE, timeout=5).sync()
 
 
 @app.post("/contacts/<int:contact>/import")
 def import_contact(contact: int) -> tuple[dict[str, str], int]:
-    """Answer once RabbitMQ has confirmed: then the task is safe."""
     body = {"app_name": "crm", "tenant_id": 42, "meta_obj_name": "contact", "id": contact}
     try:
         task = publisher.publish({**body, "rows": request.get_json()}, type="import.contacts")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from textwrap import indent
 from types import ModuleType
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLES = DOCS / "examples"
+LANGUAGES = DOCS.parent / ".languages"
 
 
 def load_example(name: str) -> ModuleType:
-    """Import an example as whoever copied it would."""
+    """Import an example as a copy of it would be."""
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -21,6 +23,18 @@ def load_example(name: str) -> ModuleType:
     return module
 
 
-def python_blocks(document: Path) -> list[str]:
-    """The Python in a document, block by block."""
-    return re.findall(r"^```python\n(.*?)^```$", document.read_text(), re.DOTALL | re.MULTILINE)
+def blocks(document: Path, language: str) -> list[str]:
+    """What stands in a document in a language, block by block."""
+    fences = rf"^```{language}\n(.*?)^```$"
+    return re.findall(fences, document.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def python_of(document: Path) -> list[str]:
+    """Its blocks of Python, without those that are parts of an example's file."""
+    files = [file.read_text() for file in EXAMPLES.iterdir() if file.is_file()]
+    shown = blocks(document, "python")
+    return [block for block in shown if not any(_is_part(block, file) for file in files)]
+
+
+def _is_part(block: str, file: str) -> bool:
+    return any(indent(block, " " * depth) in file for depth in (0, 4))

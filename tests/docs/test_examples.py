@@ -1,4 +1,4 @@
-"""The Python in the documents: it is the examples' own, and it runs."""
+"""What the documents show runs as it is pasted: Python, TOML, and publishers in four languages."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from typer.testing import CliRunner
 
-from groupflow import App, Dead, Done
+from groupflow import Advance, App, Dead, Done, Retry
+from groupflow.cli import app as command_line
+from groupflow.flow.lines import outcomes_in
 from groupflow.settings.model import Settings
 from groupflow.testing import make_task, run
 from tests.deadlines import deadline
-from tests.docs.examples import DOCS, EXAMPLES, load_example, python_blocks
+from tests.docs.examples import DOCS, EXAMPLES, LANGUAGES, blocks, load_example, python_of
 from tests.endtoend.conftest import MakeRig, make_rig, rig
 from tests.endtoend.rig import Rig
 
@@ -47,32 +51,55 @@ assert len(ids) == 2, ids
 """,
 }
 DOCUMENTS = (DOCS.parent / "README.md", *sorted(DOCS.glob("*.md")))
-
-
-def test_what_publishing_shows_are_the_examples() -> None:
-    """So that whatever the documents show is what the tests below run."""
-    shown = [block for page in DOCS.glob("publishing*.md") for block in python_blocks(page)]
-    files = {file.name: file.read_text() for file in EXAMPLES.glob("*.py")}
-    assert sorted(shown) == sorted(files.values())
+WITH_TOML = [document for document in DOCUMENTS if blocks(document, "toml")]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: file.name)
-def test_other_documents_python_runs(document: Path) -> None:
-    """Their blocks, one behind the other, as parts of one module; handlers aren't called."""
-    if document.name.startswith("publishing"):
-        return
+def test_a_documents_python_runs(document: Path) -> None:
+    """Its blocks, one behind the other, as parts of one module; handlers aren't called.
+
+    Blocks that are parts of an example's file run with it, below.
+    """
     module: dict[str, Any] = {"app": App()}
     exec("from groupflow import *\nfrom groupflow.testing import *", module)
-    for number, block in enumerate(python_blocks(document)):
+    for number, block in enumerate(python_of(document)):
         exec(compile(block, f"{document.name}, block {number}", "exec"), module)
     for name, value in list(module.items()):
         if name.startswith("test_"):
             asyncio.run(value())
 
 
-def _run(example: str, rig: Rig) -> str:
+@pytest.mark.parametrize("document", WITH_TOML, ids=lambda file: file.name)
+def test_a_documents_settings_can_be_used(document: Path, tmp_path: Path) -> None:
+    """Each block by itself; files that it names would be there."""
+    config = tmp_path / "groupflow.toml"
+    for shown in blocks(document, "toml"):
+        block = shown
+        secrets = re.findall(r'"(/etc/groupflow/[\w-]+)"', shown)
+        for number, secret in enumerate(secrets):
+            file = tmp_path / Path(secret).name
+            file.write_text(f"a-token-that-is-long-enough-{number}\n")
+            file.chmod(0o600)
+            block = block.replace(secret, str(file))
+        config.write_text(block)
+        told = CliRunner().invoke(command_line, ["check-config", "--config", str(config)])
+        assert told.exit_code == 0, f"{block}\n{told.output}"
+
+
+def test_a_batchs_lines_are_outcomes() -> None:
+    (lines,) = blocks(DOCS / "handlers.md", "json")
+    *ended, stage = lines.splitlines()
+    told = [outcomes_in(line.encode(), 1, Done())[0] for line in ended]
+    assert told == [Done(), Retry(30, "too many", "group"), Dead("no such tenant")]
+    assert outcomes_in(stage.encode(), 1, Done()) == [Advance("transcode", {"rate": 44100})]
+
+
+def _run(*command: str | Path, folder: Path = EXAMPLES) -> str:
+    go = {"GOPATH": "/usr/share/gocode", "GO111MODULE": "off"}
     done = subprocess.run(
-        [sys.executable, EXAMPLES / example, rig.rabbitmq.url, rig.queue],
+        command,
+        cwd=folder,
+        env={**os.environ, **go},
         capture_output=True,
         text=True,
         timeout=deadline(),
@@ -81,21 +108,52 @@ def _run(example: str, rig: Rig) -> str:
     return done.stdout + done.stderr
 
 
-def test_publishing_examples_publish(rig: Rig) -> None:
-    """Both say that there is no queue yet; with a daemon, what they publish becomes tasks."""
-    assert "No queue yet" in _run("publish.py", rig)
-    assert "NO_ROUTE" in _run("publish_amqp.py", rig)
+def _run_all(clients: dict[str, list[str | Path]], *address: str) -> list[str]:
+    """Each client's word; all at once, since each takes a while to start."""
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(lambda client: _run(*client, *address), clients.values()))
+
+
+def _id(said: str) -> str:
+    found = re.search(r"^published (\S+)$", said, re.MULTILINE)
+    assert found, said
+    return found[1]
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str | Path]]:
+    """How each plain client of AMQP is run."""
+    folder = tmp_path_factory.mktemp("clients")
+    (folder / "node_modules").symlink_to(LANGUAGES / "node_modules")
+    (folder / "publish.mjs").symlink_to(EXAMPLES / "publish.mjs")
+    said = _run("go", "build", "-o", folder / "gopher", EXAMPLES / "publish.go")
+    assert not said, said
+    jars = ":".join(f"/usr/share/java/{jar}.jar" for jar in ("amqp-client", "slf4j-api"))
+    _run("javac", "-cp", jars, "-d", folder, EXAMPLES / "Publish.java")
+    return {
+        "python": [sys.executable, EXAMPLES / "publish_amqp.py"],
+        "node": ["node", "--preserve-symlinks-main", folder / "publish.mjs"],
+        "go": [folder / "gopher"],
+        "java": ["java", "-cp", f"{jars}:{folder}", "Publish"],
+    }
+
+
+def test_publishing_examples_publish(rig: Rig, clients: dict[str, list[str | Path]]) -> None:
+    """All say that there is no queue yet; with a daemon, what they publish becomes tasks."""
+    # Of a virtual host that ends with a slash, Java makes one without a name.
+    plain = (rig.rabbitmq.url.rstrip("/") + "/%2F", "", rig.queue)
+    ours = (sys.executable, EXAMPLES / "publish.py", rig.rabbitmq.url, rig.queue)
+    assert "No queue yet" in _run(*ours)
+    for said in _run_all(clients, *plain):
+        assert re.search("NO_ROUTE|no such queue", said), said
     rig.config.write_text(rig.config.read_text().replace("{entity}", "{meta_obj_name}"))
     rig.start("d1", "--only", "intake")
-    assert "published 1000 in order" in _run("publish.py", rig)
-    published = _run("publish_amqp.py", rig).split()
-    assert published[0] == "published"
-    rig.until(lambda: rig.count("queued_grouped") == 1002, "the messages' tasks")
-    found = orjson.loads(
-        rig.call("task", published[1], "--config", str(rig.config), "--json").stdout
-    )
-    facts = (found["state"], found["type"], found["group"])
-    assert facts == ("delayed", "import.contacts", "contact:42")
+    assert "published 1000 in order" in _run(*ours)
+    ids = [_id(said) for said in _run_all(clients, *plain)]
+    rig.until(lambda: rig.count("queued_grouped") == 1001 + len(ids), "the messages' tasks")
+    listed = rig.call("tasks", "queued", "--all", "--json", "--config", str(rig.config)).stdout
+    found = {task["id"]: (task["type"], task["group"]) for task in orjson.loads(listed)}
+    assert {found[id_] for id_ in ids} == {("import.contacts", "contact:42")}
 
 
 def test_what_is_published_from_frameworks(rig: Rig) -> None:
@@ -117,16 +175,19 @@ def test_what_is_published_from_frameworks(rig: Rig) -> None:
     rig.until(lambda: rig.count("queued_grouped") == 5, "the messages' tasks")
 
 
-def test_the_example_for_partitions_publishes(make_rig: MakeRig) -> None:
+def test_the_examples_publish_to_partitions(
+    make_rig: MakeRig, clients: dict[str, list[str | Path]]
+) -> None:
     """As does groupflow's own publisher, by the same queue."""
     rig = make_rig(rabbitmq={"partitions": 3})
     rig.config.write_text(rig.config.read_text().replace("{entity}", "{meta_obj_name}"))
     rig.start("d1", "--only", "intake")
-    assert _run("publish_partitions.py", rig).startswith("published")
+    address = (rig.rabbitmq.url.rstrip("/") + "/%2F", rig.queue, "contact:42")
+    ids = [_id(said) for said in _run_all(clients, *address)]
     body = b'{"app_name": "crm", "tenant_id": 42, "meta_obj_name": "contact", "id": 9}'
     verb = ("publish", "--type", "import.contacts", "--config", str(rig.config))
     assert b"published 1" in rig.call(*verb, stdin=body).stdout
-    rig.until(lambda: rig.count("queued_grouped") == 3, "the messages' tasks")
+    rig.until(lambda: rig.count("queued_grouped") == 1 + len(ids), "the messages' tasks")
     said = orjson.loads(rig.call("status", "--json", "--config", str(rig.config)).stdout)
     assert said["grouped"]["groups"] == 1
 
@@ -145,10 +206,10 @@ def test_the_readmes_example_runs_as_it_stands(
 ) -> None:
     """Its message gets its group by its rule, and its handler does what it says."""
     text = (DOCS.parent / "README.md").read_text()
-    blocks = dict(re.findall(r"^```(python|toml)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+    (code,), (rule,) = (blocks(DOCS.parent / "README.md", each) for each in ("python", "toml"))
     (body,) = re.findall(r"^echo '(.*)' \|$", text, re.MULTILINE)
-    (tmp_path / "handlers.py").write_text(blocks["python"])
-    (tmp_path / "groupflow.toml").write_text(blocks["toml"])
+    (tmp_path / "handlers.py").write_text(code)
+    (tmp_path / "groupflow.toml").write_text(rule)
     monkeypatch.chdir(tmp_path)
     command = [str(Path(sys.executable).with_name("groupflow")), "route", "--app", "handlers:app"]
     told = subprocess.run(
@@ -161,7 +222,7 @@ def test_the_readmes_example_runs_as_it_stands(
     (route,) = orjson.loads(told.stdout)
     assert route["group"] == "contact:42"
     module: dict[str, Any] = {}
-    exec(compile(blocks["python"], "README.md", "exec"), module)
+    exec(compile(code, "README.md", "exec"), module)
     for rows, outcome in (([{"name": "Ada"}], Done), ([{}], Dead)):
         task = make_task("import.contacts", {"rows": rows})
         assert isinstance(asyncio.run(run(module["app"], task)), outcome)

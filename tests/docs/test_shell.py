@@ -1,0 +1,93 @@
+"""What the documents show for a shell runs as it is pasted.
+
+A block marked `sh` runs here; one marked `bash` is for a machine of one's own (it installs, kills,
+needs a cluster), and is only parsed (`test_documents.py`). Those of pools.md: tests/pools.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from groupflow.servers.ports import free_ports
+from tests.deadlines import deadline
+from tests.docs.examples import DOCS, blocks, python_of
+from tests.endtoend.conftest import MakeRig, make_rig
+from tests.endtoend.process import Process, until
+
+__all__ = ["make_rig"]
+
+PAGES = [page for page in sorted(DOCS.glob("*.md")) if blocks(page, "sh") and page.stem != "pools"]
+HANDLERS = """
+from groupflow import App
+
+app = App()
+
+
+@app.handler("import.contacts")
+async def import_contacts(task): ...
+"""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_pages_commands_run(page: Path, make_rig: MakeRig) -> None:
+    """Beside a daemon that has the page's settings and handlers."""
+    rig = make_rig()
+    folder = rig.folder / "first"
+    folder.mkdir()
+    (folder / "handlers.py").write_text("\n".join(python_of(page)) or HANDLERS)
+    shown = blocks(page, "toml")
+    (folder / "groupflow.toml").write_text(shown[0] if shown and "/etc/" not in shown[0] else "")
+    (port,) = free_ports(1)
+    bin_ = Path(sys.executable).parent
+    environment = {
+        **rig.environment(),
+        "PATH": f"{bin_}:{rig.environment()['PATH']}",
+        "GROUPFLOW_RABBITMQ__URL": rig.rabbitmq.url,
+        "GROUPFLOW_RABBITMQ__QUEUE": rig.queue,
+        "GROUPFLOW_REDIS__URL": rig.store.url,
+        "GROUPFLOW_REDIS__NAMESPACE": rig.keys.namespace,
+        "GROUPFLOW_HTTP__LISTEN": f"127.0.0.1:{port}",
+        "GROUPFLOW_HTTP__TOKEN": "a-token-that-is-long-enough",
+        "GROUPFLOW_LOG__FORMAT": "json",
+    }
+    run = [str(bin_ / "groupflow"), "run", "--app", "handlers:app", "--name", "first"]
+    daemon = Process("first", run, environment, rig.folder / "first.log", folder)
+    try:
+        for event in ("daemon.started", "lease.begun", "intake.started", "http.listening"):
+            until(partial(_has_told, daemon, event), daemon.tail)
+        shell = {
+            **environment,
+            "GROUPFLOW_URL": f"http://127.0.0.1:{port}",
+            "GROUPFLOW_TOKEN": environment["GROUPFLOW_HTTP__TOKEN"],
+        }
+        said = [_ran(block, folder, shell) for block in blocks(page, "sh")]
+        for wanted in blocks(page, "text"):
+            assert any(wanted in each for each in said), said
+        assert daemon.stop() == 0
+    finally:
+        daemon.close()
+
+
+def _has_told(daemon: Process, event: str) -> bool:
+    assert daemon.is_running, daemon.tail()
+    return bool(daemon.events(event))
+
+
+def _ran(block: str, folder: Path, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        ["sh", "-eu"],
+        cwd=folder,
+        env=environment,
+        input=block,
+        capture_output=True,
+        text=True,
+        timeout=deadline(),
+        check=False,
+    )
+    assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
+    return done.stdout
