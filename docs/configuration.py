@@ -50,7 +50,7 @@ name and tells the nearest known one. `groupflow check-config` prints the result
 hidden. Of an HTTP handler it shows the host alone, and of a command the name; so does everything
 else that shows a configuration. To change it while daemons run: [reload](configuration-changes.md).
 
-A default with a point, such as `8.0`, may be a fraction.
+Defaults and limits are in parentheses. A default with a point, such as `8.0`, may be a fraction.
 """
 # What stands above the settings of a section that isn't a field's own model.
 ABOUT = {
@@ -91,11 +91,10 @@ def _section(
     lines = [f"## `{title}`", ""]
     if about := ABOUT.get(title) or _sentence((model.__doc__ or "").partition(": ")[2]):
         lines += [about, ""]
-    lines += ["| setting | meaning | default, limits |", "|---|---|---|"]
     rows = list(_rows(model, schema[model.__name__], written))
     for (words, value), alike in groupby(rows, key=lambda row: row[1:]):
         names = ", ".join(f"`{row[0]}`" for row in alike)
-        lines.append("| " + " | ".join(c.replace("|", "\\|") for c in (names, words, value)) + " |")
+        lines.append(f"- {names}{value and f' ({value})'}: {words}")
     written.update(
         {f"{base.__name__}.{name}": f"`{title}`" for base, name, _ in _fields(model)},
     )

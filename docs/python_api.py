@@ -31,12 +31,12 @@ HEAD = """\
 What a handlers' module, a publisher or a worker of a pool imports; `help(groupflow)` shows the
 same. How it is used: [handlers](handlers.md), [publishing](publishing.md), [scans](scans.md),
 [pools](pools.md). Errors of publishing, and what to do: [there](publishing.md#from-python).
-`SqlScan`: [scans](scans.md#tables-ready-made).
+`SqlScan`: [scans](scans.md#tables-ready-made). Give arguments that have a default by keyword.
 """
 # Whose docstring leaves its arguments to that of `__init__`.
 MADE = {"Publisher", "Scan", "Worker"}
-# What groupflow makes, and an application only reads.
-GIVEN = {"Shard", "SyncPublisher", "Task"}
+# What groupflow makes, and an application only reads; and what takes another's arguments.
+GIVEN = {"Shard", "SyncPublisher", "Task"} | {"App.batch_handler", "Publisher.publish", "run_batch"}
 # What stands elsewhere: errors of publishing in publishing.md, arguments at another name.
 ELSEWHERE = {
     "Publisher.open": r"Raises:.*",
@@ -100,12 +100,16 @@ def _described(name: str, found: Any, level: str) -> Iterator[str]:
     if name in POINTERS:
         first, gap, rest = docstring.partition("\n\n")
         docstring = f"{first} {POINTERS[name]}{gap}{rest}"
-    signature = "" if name in GIVEN else f"```py\n{_signature(name, found)}\n```\n\n"
-    yield f"{level} {name}\n\n{signature}{_text(docstring)}\n"
+    said = docstring + (inspect.getdoc(found.__init__) or "" if name in MADE else "")
+    kinds = _kinds(found)
+    is_listed = all(re.search(rf"^ {{4}}{each}: ", said, re.MULTILINE) for each in kinds)
+    is_short = name in GIVEN or is_listed
+    signature = "" if is_short else f"```py\n{_signature(name, found)}\n```\n\n"
+    yield f"{level} {name}\n\n{signature}{_text(docstring, kinds)}\n"
     if not inspect.isclass(found):
         return
     if name in MADE:
-        yield _text((inspect.getdoc(found.__init__) or "").partition("\n\n")[2]) + "\n"
+        yield _text((inspect.getdoc(found.__init__) or "").partition("\n\n")[2], kinds) + "\n"
     if name in ALIKE:
         lines = "\n".join(_alike(found))
         yield f"Its methods take and answer what those of `{ALIKE[name]}` do:\n\n{lines}\n"
@@ -117,6 +121,12 @@ def _described(name: str, found: Any, level: str) -> Iterator[str]:
             yield f"#### {name}.{method}\n\n{_text(inspect.getdoc(each) or '')}\n"
         elif inspect.isfunction(each) or isinstance(each, classmethod):
             yield from _described(f"{name}.{method}", getattr(found, method), "####")
+
+
+def _kinds(found: Any) -> dict[str, str]:
+    """Each parameter, with its type and its default."""
+    parameters = inspect.signature(found).parameters.values()
+    return {each.name: next(_parameters([each])) for each in parameters if each.name != "self"}
 
 
 def _alike(found: Any) -> Iterator[str]:
@@ -147,14 +157,15 @@ def _signature(name: str, found: Any) -> str:
 def _parameters(kept: list[inspect.Parameter]) -> Iterator[str]:
     is_star_shown = False
     for each in kept:
-        if each.kind is each.KEYWORD_ONLY and not is_star_shown:
+        if each.kind is each.KEYWORD_ONLY and not is_star_shown and len(kept) > 1:
             is_star_shown = True
             yield "*"
         is_star_shown |= each.kind is each.VAR_POSITIONAL
         star = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
         is_told = each.annotation is not each.empty and "_" not in _plain(each.annotation)
         kind = f": {_plain(each.annotation)}" if is_told else ""
-        yield f"{star}{each.name}{kind}{_default(each)}"
+        default = _default(each)
+        yield f"{star}{each.name}{kind.removesuffix(' | None') if default else kind}{default}"
 
 
 def _default(each: inspect.Parameter) -> str:
@@ -169,8 +180,8 @@ def _plain(annotation: Any) -> str:
     return re.sub(r"\b(?:\w+\.)+(?=\w)", "", text)
 
 
-def _text(docstring: str) -> str:
-    """A docstring as Markdown: its sections become lists."""
+def _text(docstring: str, kinds: dict[str, str] | None = None) -> str:
+    """A docstring as Markdown: its sections become lists, of parameters with their types."""
     lines: list[str] = []
     entries = False
     # Other pages show how it is used, at length and tested.
@@ -180,7 +191,7 @@ def _text(docstring: str) -> str:
             entries = section[1] in ("Args", "Attributes", "Raises")
             lines += [f"**{_ROLES.get(section[1], section[1])}**", ""]
         elif entries and (entry := _ENTRY.match(line)):
-            lines.append(f"- `{entry[1]}`: {entry[2]}")
+            lines.append(f"- `{(kinds or {}).get(entry[1], entry[1])}`: {entry[2]}")
         elif entries and line.startswith("        "):
             lines.append(f"  {line.strip()}")
         elif entries and re.match(r"^ {4}\w[\w, ]*: ", line):

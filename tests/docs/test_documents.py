@@ -159,7 +159,10 @@ def test_the_reference_leaves_no_setting_out() -> None:
     assert sections.keys() == named.keys()
     for title, model in named.items():
         for setting in model.model_fields.keys() - {"named"}:
-            assert re.search(rf"^\|[^|]*`{setting}`", sections[title], re.M), (title, setting)
+            assert re.search(rf"^- (?:`\w+`, )*`{setting}`", sections[title], re.M), (
+                title,
+                setting,
+            )
 
 
 def test_every_page_is_in_the_index() -> None:
