@@ -39,7 +39,8 @@ def test_a_pages_commands_run(page: Path, make_rig: MakeRig) -> None:
     rig = make_rig()
     folder = rig.folder / "first"
     folder.mkdir()
-    (folder / "handlers.py").write_text("\n".join(python_of(page)) or HANDLERS)
+    code = "\n".join(python_of(page))
+    (folder / "handlers.py").write_text(code if "App()" in code else HANDLERS)
     shown = blocks(page, "toml")
     (folder / "groupflow.toml").write_text(shown[0] if shown and "/etc/" not in shown[0] else "")
     shells = blocks(page, "sh")
