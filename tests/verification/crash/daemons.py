@@ -18,18 +18,7 @@ from groupflow import Advance, App, Dead, Retry, Task, crashpoints
 from groupflow.core.outcome import Outcome
 from groupflow.daemon import Daemon
 from groupflow.ops.logs import configure_logging
-from groupflow.settings.model import (
-    Fields,
-    Http,
-    RabbitMQ,
-    Redis,
-    RetryDefaults,
-    Settings,
-    Workers,
-)
-from groupflow.settings.model import History as HistorySettings
-from groupflow.settings.rules import GroupRule
-from groupflow.settings.types import SecretUrl
+from groupflow.settings.model import Settings
 from tests.history.events import Journal, event_of
 from tests.verification.crash.plans import Life, Plan
 
@@ -42,30 +31,22 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 def settings_of(plan: Plan, redis: str, rabbitmq: str, name: str) -> Settings:
     """A trial's settings; `name` is its namespace and its queue."""
-    return Settings(
-        rabbitmq=RabbitMQ(url=SecretUrl(rabbitmq), queue=name, prefetch=plan.prefetch),
-        redis=Redis(url=SecretUrl(redis), namespace=name),
-        workers=Workers(
-            plain=2, grouped=3, lease=LEASE, order=plan.order, drain=0.05, max_crashes=99
-        ),
-        fields=Fields(delay="delay"),
-        retry=RetryDefaults(interval=-0.05),
-        history=HistorySettings(dead_memory=0) if plan.archives else HistorySettings(),
-        groups=(
-            GroupRule(
-                app="grouped",
-                key="{group}",
-                name="grouped",
-                run=plan.run,
-                concurrency=1 if plan.by_hand else plan.concurrency,
-                rate="" if plan.by_hand else plan.rate,
-                debounce=plan.debounce,
-                batch=plan.batch,
-                batch_wait=plan.batch_wait,
-            ),
-        ),
-        # A page a life would still be starting, at its low priority, when a hundred have died.
-        http=Http(listen=""),
+    rule = {"app": "grouped", "key": "{group}", "name": "grouped"}
+    options: tuple[str, ...] = ("run", "debounce", "batch", "batch_wait")
+    options += () if plan.by_hand else ("concurrency", "rate")
+    workers = {"plain": 2, "grouped": 3, "lease": LEASE, "drain": 0.05, "max_crashes": 99}
+    return Settings.model_validate(
+        {
+            "rabbitmq": {"url": rabbitmq, "queue": name, "prefetch": plan.prefetch},
+            "redis": {"url": redis, "namespace": name},
+            "workers": {**workers, "order": plan.order},
+            "fields": {"delay": "delay"},
+            "retry": {"interval": -0.05},
+            "history": {"dead_memory": 0} if plan.archives else {},
+            "groups": [{**rule, **{option: getattr(plan, option) for option in options}}],
+            # A page a life would still be starting, at its low priority, when a hundred have died.
+            "http": {"listen": ""},
+        }
     )
 
 

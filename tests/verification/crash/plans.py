@@ -6,7 +6,7 @@ import itertools
 import os
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from groupflow import crashpoints
 
@@ -26,20 +26,10 @@ _INTAKES = frozenset({"before_enqueue", "before_ack", "after_ack"})
 
 # From which passes one is drawn: about as many as one life of a daemon has here.
 _MOST: dict[str, int] = {
-    "before_enqueue": 3,
-    "before_ack": 3,
-    "after_ack": 3,
-    "before_claim": 4,
-    "after_claim": 4,
-    "before_handler": 14,
-    "after_handler": 14,
-    "before_settle": 4,
-    "after_settle": 4,
-    "after_promote": 2,
-    "before_promote": 3,
-    "before_renew": 2,
-    "after_renew": 2,
-    "before_leave": 2,
+    **dict.fromkeys(("before_enqueue", "before_ack", "after_ack", "before_promote"), 3),
+    **dict.fromkeys(("before_claim", "after_claim", "before_settle", "after_settle"), 4),
+    **dict.fromkeys(("before_handler", "after_handler"), 14),
+    **dict.fromkeys(("after_promote", "before_renew", "after_renew", "before_leave"), 2),
 }
 RULES = os.environ.get("RULES", "")
 """``run``, ``batches``, ``limits`` or ``debounce`` where all trials are to have that."""
@@ -115,14 +105,17 @@ class Plan:
         return any(life.crash and life.crash.point in ARCHIVES for life in self.lives)
 
 
-def single(seed: str, point: str, nth: int = 0) -> Plan:
-    """A plan in which one daemon dies at a point; at the `nth` pass, or at a drawn one."""
+def plan_of(seed: str, *points: str) -> Plan:
+    """A plan in which a daemon dies at a pass of a point, and the one after it at the next."""
     random = Random(seed)
-    if point == "before_reap":
-        nth = nth or 2  # the first pass is before anything can have expired
-    elif not nth:
-        nth = random.randint(1, _MOST.get(point, 1))
-    return _under_some_rule(seed, _plan(random, [Crash(point, nth)]))
+    most = _MOST_OF_A_PAIR if len(points) > 1 else max(_MOST.values())
+
+    def pass_of(point: str) -> int:
+        if point == "before_reap":
+            return 2  # the first pass is before anything can have expired
+        return random.randint(1, min(_MOST.get(point, 1), most))
+
+    return _under_some_rule(seed, _plan(random, [Crash(each, pass_of(each)) for each in points]))
 
 
 def _under_some_rule(seed: str, plan: Plan) -> Plan:
@@ -130,45 +123,27 @@ def _under_some_rule(seed: str, plan: Plan) -> Plan:
 
     By draws of their own: what else a seed stands for is as it was.
     """
+    by_hand = Random(f"{seed}:hand").random() < _BY_HAND
+    # At once: fewer than there are workers, and as many.
+    limits = {"concurrency": 2 if by_hand else 3, "rate": "200/s burst 5", "by_hand": by_hand}
+    options: dict[str, dict[str, Any]] = {
+        "": {},
+        "run": {"run": 8},
+        "limits": limits,
+        "batches": {"batch": 5, "batch_wait": 0.02},
+        "debounce": {"debounce": 0.05},
+    }
     if Random(f"{seed}:order").random() < _BY_TENANTS:
         plan = replace(plan, order="tenants")
     kind = RULES or Random(f"{seed}:run").choice(["", "run", "limits", "batches"])
-    if kind == "run":
-        return replace(plan, run=8)
-    if kind == "limits":
-        by_hand = Random(f"{seed}:hand").random() < _BY_HAND
-        most = 2 if by_hand else 3  # fewer than there are workers, and as many
-        return replace(plan, concurrency=most, rate="200/s burst 5", by_hand=by_hand)
-    if kind == "batches":
-        return replace(plan, batch=5, batch_wait=0.02)
-    if kind == "debounce":
-        return replace(plan, debounce=0.05)
-    return plan
-
-
-def pair(seed: str, first: str, second: str) -> Plan:
-    """A plan in which a daemon dies at one point, and the one after it at another."""
-    random = Random(seed)
-    crashes = [
-        Crash(
-            point,
-            2
-            if point == "before_reap"
-            else random.randint(1, min(_MOST.get(point, 1), _MOST_OF_A_PAIR)),
-        )
-        for point in (first, second)
-    ]
-    return _under_some_rule(seed, _plan(random, crashes))
+    return replace(plan, **options[kind])
 
 
 def numbered(seed: str, trial: int) -> Plan:
     """The plan of a long run's trial: each point by itself, then the pairs, drawn; then anew."""
     place = trial % (len(POINTS) + len(PAIRS))
-    if place < len(POINTS):
-        return single(f"{seed}:{trial}", POINTS[place])
-    order = Random(seed).sample(PAIRS, len(PAIRS))
-    first, second = order[place - len(POINTS)]
-    return pair(f"{seed}:{trial}", first, second)
+    order = [*((point,) for point in POINTS), *Random(seed).sample(PAIRS, len(PAIRS))]
+    return plan_of(f"{seed}:{trial}", *order[place])
 
 
 def _plan(random: Random, crashes: list[Crash]) -> Plan:

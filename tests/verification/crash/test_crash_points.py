@@ -85,27 +85,22 @@ def test_a_mistaken_point_is_refused(where: str) -> None:
     assert not crashpoints._armed
 
 
-def test_the_variable_is_read_at_import() -> None:
+@pytest.mark.parametrize(
+    ("where", "code", "out", "said"),
+    [
+        ("after_ack:1,before_ack:3", -9, b"alive\n", b""),
+        ("before_lunch:1", 1, b"", b"'before_lunch' is none of before_enqueue, "),
+    ],
+)
+def test_the_variable_is_read_at_import(where: str, code: int, out: bytes, said: bytes) -> None:
     passes = "[p('before_ack', n) for n in (0, 1, 1)]; print('alive'); p('before_ack')"
-    code = f"from groupflow.crashpoints import crash_point as p; {passes}"
-    environment = os.environ | {crashpoints.VARIABLE: "after_ack:1,before_ack:3"}
     ran = subprocess.run(
-        [sys.executable, "-uc", code],
+        [sys.executable, "-uc", f"from groupflow.crashpoints import crash_point as p; {passes}"],
         cwd=ROOT,
-        env=environment,
+        env=os.environ | {crashpoints.VARIABLE: where},
         capture_output=True,
         check=False,
         timeout=deadline(),
     )
-    assert (ran.returncode, ran.stdout) == (-9, b"alive\n")
-    mistaken = os.environ | {crashpoints.VARIABLE: "before_lunch:1"}
-    ran = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env=mistaken,
-        capture_output=True,
-        check=False,
-        timeout=deadline(),
-    )
-    assert ran.returncode == 1
-    assert b"'before_lunch' is none of before_enqueue, " in ran.stderr
+    assert (ran.returncode, ran.stdout) == (code, out)
+    assert said in ran.stderr
