@@ -1,6 +1,5 @@
-"""The handlers import, log each attempt, and go wrong when nobody keeps their order."""
+"""The handlers import, log each attempt, and find what was imported before."""
 
-import asyncio
 import inspect
 import sqlite3
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ import pytest
 
 from groupflow import Task
 from groupflow.demo import handlers
-from groupflow.demo.rows import ImportTask, PlaneMissing, load_tasks, open_database
+from groupflow.demo.rows import ImportTask, load_tasks, open_database
 from groupflow.demo.verdict import compare, faults_of, import_in_order
 
 
@@ -51,30 +50,6 @@ def _kinds(database: Path) -> set[str]:
     return {kind for kinds in checks.values() for kind, found in kinds.items() if found}
 
 
-def _differences(database: Path, group: list[ImportTask]) -> list[str]:
-    serial = database.with_name("serial.db")
-    import_in_order(serial, group)
-    return compare(serial, database)
-
-
-async def test_in_order_the_tables_are_those_of_a_serial_import(
-    database: Path, group: list[ImportTask]
-) -> None:
-    for task in group:
-        await _handle(task)
-    assert _kinds(database) == set()
-    assert _differences(database, group) == []
-
-
-async def test_all_at_once_the_aeroplane_comes_too_late(
-    database: Path, group: list[ImportTask]
-) -> None:
-    outcomes = await asyncio.gather(*map(_handle, group), return_exceptions=True)
-    assert any(isinstance(outcome, PlaneMissing) for outcome in outcomes)
-    assert _kinds(database) >= {"failed", "started while another of their group ran"}
-    assert _differences(database, group)
-
-
 async def test_what_a_dead_daemon_had_written_is_not_written_again(
     database: Path, group: list[ImportTask]
 ) -> None:
@@ -82,7 +57,9 @@ async def test_what_a_dead_daemon_had_written_is_not_written_again(
         await _handle(task)
         await _handle(task, crashes=1)
     assert _kinds(database) == set()
-    assert _differences(database, group) == []
+    serial = database.with_name("serial.db")
+    import_in_order(serial, group)
+    assert compare(serial, database) == []
 
 
 async def test_what_runs_again_without_a_crash_fails(

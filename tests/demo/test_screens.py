@@ -13,10 +13,8 @@ from groupflow.demo.screen import (
     ImportProgress,
     Screen,
     duration,
-    intro,
     print_summary,
     read_state,
-    step,
 )
 from groupflow.demo.verdict import DemoFindings
 
@@ -92,17 +90,6 @@ def test_on_a_terminal_the_last_picture_stays(tasks: list[ImportTask], tmp_path:
         assert word in text.getvalue()
 
 
-def test_a_step_is_ticked_when_it_is_done() -> None:
-    console, text = _console(terminal=False)
-    with step(console, "Starting a thing"):
-        assert text.getvalue() == ""
-    assert text.getvalue().startswith("✓ Starting a thing 0.0 s")
-
-
-def test_the_introduction_counts(tasks: list[ImportTask]) -> None:
-    assert "tasks for 9 tenants[/]: 2,381 in 240 groups, 714 plain" in intro(tasks)
-
-
 GOOD = DemoFindings(
     checks={
         "order": {"tasks out of order": []},
@@ -120,27 +107,10 @@ GOOD = DemoFindings(
 )
 
 
-def _summary(verdict: DemoFindings, stopped: str = "") -> str:
+def _summary(verdict: DemoFindings, stopped: str) -> str:
     console, text = _console(terminal=False)
     print_summary(console, verdict, "demo-2", stopped)
     return text.getvalue()
-
-
-def test_the_summary_of_a_good_run() -> None:
-    assert GOOD.equal
-    text = _summary(GOOD)
-    for words in (
-        "10 times as fast, with up to 32 groups",
-        "0 tasks out of order",
-        "0 lost, 0 run twice, 0 failed",
-        "26 tasks that demo-2 held ran again",
-        "planes 240, flights 2,141 rows: 0 differ",
-        "226 imports fail and 2,268 of 2,381 rows",
-        "Equal to a serial import",
-    ):
-        assert words in text
-    assert "NOT" not in text
-    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_the_summary_names_what_went_wrong() -> None:
@@ -164,9 +134,11 @@ def test_the_summary_names_what_went_wrong() -> None:
         "NOT equal",
     ):
         assert words in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_any_fault_is_a_failure() -> None:
+    assert GOOD.equal
     assert not replace(GOOD, differences=["x"]).equal
     assert not replace(GOOD, checks={"order": {"tasks out of order": [1]}}).equal
     assert "NOT equal" in _summary(GOOD, "Gave up.")
