@@ -13,20 +13,14 @@ from aiormq.abc import DeliveredMessage
 
 from groupflow.broker import dead_stream, topology
 from groupflow.broker.archive import PART, Archive
-from groupflow.broker.connection import connect, open_channel
+from groupflow.broker.connection import open_channel
 from groupflow.core.errors import ArchiveRefused, BodyMissing, BrokerUnavailable
 from groupflow.core.places import Place
 from groupflow.servers.ports import free_ports
+from tests.broker.wires import make_queue
 from tests.deadlines import deadline
 
 DAY = 86400.0
-
-
-@pytest.fixture
-async def connection(rabbitmq_server: Any) -> AsyncIterator[AbstractConnection]:
-    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=deadline(), name="test")
-    yield connection
-    await connection.close()
 
 
 @pytest.fixture
@@ -39,8 +33,9 @@ async def queue(connection: AbstractConnection) -> AsyncIterator[str]:
     await channel.exchange_delete(dead_stream.name_of(name))
 
 
-def archive_of(url: str, queue: str, timeout: float | None = None) -> Archive:
-    return Archive(url, queue, retention=30 * DAY, name="test", timeout=timeout or deadline())
+def archive_of(url: str, queue: str, **otherwise: Any) -> Archive:
+    settings = {"retention": 30 * DAY, "name": "test", "timeout": deadline(), **otherwise}
+    return Archive(url, queue, **settings)
 
 
 async def test_bodies_come_back_as_they_were(rabbitmq_server: Any, queue: str) -> None:
@@ -116,7 +111,7 @@ async def test_no_word_of_a_queue_is_not_waited_for(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(dead_stream, "declare", says_nothing)
-    stream = Archive(rabbitmq_server.url, queue, retention=60.0, name="test", timeout=1.0)
+    stream = archive_of(rabbitmq_server.url, queue, timeout=1.0)
     with pytest.raises(BrokerUnavailable, match=f"nothing of '{queue}.dead': no answer in time"):
         async with asyncio.timeout(deadline()):
             await stream.write([b"body"])
@@ -125,8 +120,7 @@ async def test_no_word_of_a_queue_is_not_waited_for(
 async def test_a_queue_in_its_place_is_refused_and_named(
     rabbitmq_server: Any, connection: AbstractConnection, queue: str
 ) -> None:
-    channel = await open_channel(connection, confirms=False)
-    await channel.queue_declare(dead_stream.name_of(queue), durable=True)
+    await make_queue(rabbitmq_server.url, dead_stream.name_of(queue))
     with pytest.raises(ArchiveRefused, match="stream"):
         await archive_of(rabbitmq_server.url, queue, timeout=deadline(1.0)).write([b"x"])
     check = await dead_stream.examine(connection, queue, "3.12.1", 30 * DAY)
@@ -135,7 +129,7 @@ async def test_a_queue_in_its_place_is_refused_and_named(
 
 @pytest.mark.parametrize(
     ("otherwise", "found"),
-    [({"x-max-age": "7D"}, "7D"), ({"x-max-age": "37D", "x-max-length-bytes": 100}, "max-length")],
+    [({"x_max_age": "7D"}, "7D"), ({"x_max_age": "37D", "x_max_length_bytes": 100}, "max-length")],
 )
 async def test_a_stream_that_throws_bodies_away_too_soon_is_refused(
     rabbitmq_server: Any,
@@ -145,9 +139,8 @@ async def test_a_stream_that_throws_bodies_away_too_soon_is_refused(
     found: str,
 ) -> None:
     """No body goes where it is gone before its letter."""
-    channel = await open_channel(connection, confirms=False)
-    arguments = {"x-queue-type": "stream", **otherwise}
-    await channel.queue_declare(dead_stream.name_of(queue), durable=True, arguments=arguments)
+    stream = dead_stream.name_of(queue)
+    await make_queue(rabbitmq_server.url, stream, x_queue_type="stream", **otherwise)
     with pytest.raises(ArchiveRefused, match=found):
         await archive_of(rabbitmq_server.url, queue).write([b"x"])
     check = await dead_stream.examine(connection, queue, "3.12.1", 30 * DAY)
@@ -159,13 +152,9 @@ async def test_a_stream_that_keeps_for_long_enough_is_taken(
     rabbitmq_server: Any, connection: AbstractConnection, queue: str
 ) -> None:
     """Whatever else it is declared with; or as a policy is said to see to it."""
-    channel = await open_channel(connection, confirms=False)
-    arguments: Any = {
-        "x-queue-type": "stream",
-        "x-max-age": "31D",
-        "x-stream-max-segment-size-bytes": 1_000_000,
-    }
-    await channel.queue_declare(dead_stream.name_of(queue), durable=True, arguments=arguments)
+    arguments: Any = {"x_max_age": "31D", "x_stream_max_segment_size_bytes": 1_000_000}
+    stream = dead_stream.name_of(queue)
+    await make_queue(rabbitmq_server.url, stream, x_queue_type="stream", **arguments)
     archive = archive_of(rabbitmq_server.url, queue)
     (place,) = await archive.write([b"x"])
     assert await archive.read(place) == b"x"
@@ -175,9 +164,7 @@ async def test_a_stream_that_keeps_for_long_enough_is_taken(
     assert "dead_policy" in check.remedy
     check = await dead_stream.examine(connection, queue, "3.12.1", 90 * DAY, trusts_policy=True)
     assert check.verdict == "ok"
-    trusting = Archive(
-        rabbitmq_server.url, queue, retention=90 * DAY, name="test", trusts_policy=True
-    )
+    trusting = archive_of(rabbitmq_server.url, queue, retention=90 * DAY, trusts_policy=True)
     assert await archive.read((await trusting.write([b"y"]))[0]) == b"y"
 
 

@@ -12,14 +12,15 @@ from typing import Any
 import aio_pika
 import aiormq
 import pytest
+from aio_pika.abc import AbstractConnection
 
 from groupflow.broker.connection import broker_calls, close_quietly, connect, open_channel
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
 from groupflow.servers import RabbitmqServer
 from groupflow.servers.ports import free_ports
+from tests.broker.wires import proxied
 from tests.conftest import _run
 from tests.deadlines import deadline
-from tests.servers.proxy import Proxy
 
 TURNS = 20  # of the loop: more than a close takes to come to wait for RabbitMQ
 
@@ -99,8 +100,8 @@ def refusal(kind: type[Exception], words: str) -> Iterator[None]:
     assert " object at 0x" not in str(caught.value)
 
 
-async def _connect(url: str) -> None:
-    await connect(url, heartbeat=10, timeout=deadline(), name="test")
+async def _connect(url: str) -> AbstractConnection:
+    return await connect(url, heartbeat=10, timeout=deadline(), name="test")
 
 
 async def test_what_rabbitmq_refuses_for_good_and_what_passes(divided: RabbitmqServer) -> None:
@@ -139,12 +140,9 @@ async def test_a_close_that_fails_is_no_matter() -> None:
 
 async def test_a_close_that_is_cancelled_ends_its_caller(rabbitmq_server: Any) -> None:
     """At any turn of it: aiormq's own close of a channel drops the cancellation."""
-    proxy = Proxy(rabbitmq_server.port)
-    await proxy.start()
-    url = f"amqp://guest:guest@127.0.0.1:{proxy.port}/"
-    try:
+    async with proxied(rabbitmq_server) as (proxy, url):
         for turns in range(1, TURNS):
-            connection = await connect(url, heartbeat=10, timeout=deadline(), name="test")
+            connection = await _connect(url)
             channel = await open_channel(connection, confirms=False)
             proxy.hold("down")  # so that it doesn't come to its end by itself
             closing = asyncio.create_task(close_quietly(channel.close()))
@@ -155,8 +153,6 @@ async def test_a_close_that_is_cancelled_ends_its_caller(rabbitmq_server: Any) -
             await asyncio.wait([closing])
             assert closing.cancelled(), f"not after {turns} turns"
             await connection.close()
-    finally:
-        await proxy.stop()
 
 
 @pytest.mark.parametrize("error", [None, aiormq.exceptions.ChannelInvalidStateError("closed")])
@@ -196,9 +192,7 @@ async def test_a_connection_that_comes_with_the_cancellation_is_closed(
         return made[0]
 
     monkeypatch.setattr(aio_pika, "connect", connect_late)
-    opening = asyncio.create_task(
-        connect(rabbitmq_server.url, heartbeat=10, timeout=deadline(), name="test")
-    )
+    opening = asyncio.create_task(_connect(rabbitmq_server.url))
     await asyncio.wait([opening])
     assert opening.cancelled()
     assert made[0].is_closed
@@ -211,7 +205,7 @@ async def test_a_connection_that_is_collected_where_no_loop_runs(
     (port,) = free_ports(1)
     dead = f"amqp://guest:guest@127.0.0.1:{port}/"
     with pytest.raises(BrokerUnavailable) as caught:
-        await connect(dead, heartbeat=10, timeout=deadline(), name="test")
+        await _connect(dead)
     held = [caught.value.__traceback__, caught.value]
     del caught
 
@@ -227,7 +221,7 @@ async def test_a_channel_that_ends_in_an_error_is_told_once(rabbitmq_server: Any
     """To whoever uses it; asyncio has nothing to add when its reader is collected."""
     said: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
-    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=deadline(), name="test")
+    connection = await _connect(rabbitmq_server.url)
     channel: Any = await open_channel(connection, confirms=False)
     channel.CHANNEL_CLOSE_TIMEOUT = 0.01  # it waits for an answer that it had to read itself
     channel.frames.put_nowait(None)  # no frame: it fails

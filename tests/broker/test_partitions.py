@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
-from uuid import uuid4
+from typing import Any
 
 import orjson
 import pytest
@@ -15,7 +13,7 @@ from aio_pika.abc import AbstractConnection
 
 from groupflow import Message, Publisher, QueueMissing
 from groupflow.broker import partitions, topology
-from groupflow.broker.connection import connect, open_channel
+from groupflow.broker.connection import open_channel
 from groupflow.broker.consumer import Consumer, consuming
 from groupflow.broker.publisher import Address, Outgoing, publishing
 from groupflow.core.errors import BrokerUnavailable, ConfigError
@@ -24,21 +22,11 @@ from groupflow.servers import RabbitmqServer
 from groupflow.servers.rabbitmq import HASH_EXCHANGE
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule
+from tests.broker.wires import connected
 from tests.deadlines import deadline
 
 GROUPS = 40
 RULES = (GroupRule(app="crm", key="{g}:{tenant_id}"),)
-
-
-@pytest.fixture
-def queue() -> str:
-    return f"parts-{uuid4().hex}"
-
-
-@asynccontextmanager
-async def connected(url: str) -> AsyncIterator[AbstractConnection]:
-    async with await connect(url, heartbeat=10, timeout=deadline(), name="test") as connection:
-        yield connection
 
 
 async def declare(url: str, queue: str, count: int) -> None:
@@ -61,6 +49,7 @@ def messages(rounds: int) -> list[Outgoing]:
 async def taken(url: str, queue: str, count: int, wanted: int) -> dict[str, list[tuple[str, int]]]:
     """What comes by each queue, in order, and acked; so many messages in all."""
     found: dict[str, list[tuple[str, int]]] = {}
+    has_all = asyncio.Event()
 
     async def take(connection: AbstractConnection, name: str) -> None:
         consumer = Consumer(name, 10**8)
@@ -70,12 +59,13 @@ async def taken(url: str, queue: str, count: int, wanted: int) -> dict[str, list
                     fields = orjson.loads(delivery.body)
                     found.setdefault(name, []).append((fields["g"], fields["n"]))
                     await consumer.ack_through(delivery)
+                    if sum(map(len, found.values())) == wanted:
+                        has_all.set()
 
     async with connected(url) as connection, asyncio.timeout(deadline()):
         names = partitions.names_of(queue, count)
         taking = [asyncio.create_task(take(connection, name)) for name in names]
-        while sum(map(len, found.values())) < wanted:
-            await asyncio.sleep(0.01)
+        await has_all.wait()
         for task in taking:
             task.cancel()
         await asyncio.gather(*taking, return_exceptions=True)
@@ -179,65 +169,64 @@ async def test_without_the_plugin(tmp_path: Path, queue: str) -> None:
                 pass
 
 
-async def test_with_the_plugin(rabbitmq_server: RabbitmqServer, queue: str) -> None:
-    async with connected(rabbitmq_server.url) as connection:
-        assert await partitions.has_plugin(connection, queue) is True
-        channel = await open_channel(connection, confirms=False)
-        with pytest.raises(Exception, match="no exchange"):
-            await channel.exchange_declare(queue, passive=True)
+async def test_with_the_plugin(connection: AbstractConnection, queue: str) -> None:
+    assert await partitions.has_plugin(connection, queue) is True
+    channel = await open_channel(connection, confirms=False)
+    with pytest.raises(Exception, match="no exchange"):
+        await channel.exchange_declare(queue, passive=True)
 
 
-async def test_an_exchange_of_that_name(rabbitmq_server: RabbitmqServer, queue: str) -> None:
-    async with connected(rabbitmq_server.url) as connection:
-        channel = await open_channel(connection, confirms=False)
-        await channel.exchange_declare(queue, exchange_type="fanout", durable=True)
+async def test_an_exchange_of_that_name(connection: AbstractConnection, queue: str) -> None:
+    channel = await open_channel(connection, confirms=False)
+    await channel.exchange_declare(queue, exchange_type="fanout", durable=True)
     with pytest.raises(ConfigError, match="another kind"):
-        await declare(rabbitmq_server.url, queue, 2)
+        await partitions.declare(connection, queue, 2)
 
 
-class TestAddress:
-    def test_one_queue_is_its_own_key(self) -> None:
-        address = Address("jobs")
-        assert address.exchange == ""
-        assert address.routing_key("m", b"{}", {}, "t", None) == "jobs"
-
-    @pytest.mark.parametrize(
-        ("sent", "headers", "key"),
-        [
-            (body(7), {}, "g7:1"),
-            (b'{"app_name": "hr", "g": 1}', {}, "m"),  # plain
-            (b'{"app_name": "crm"}', {}, "m"),  # no group can be made
-            (b"no JSON", {}, "m"),
-        ],
-    )
-    def test_groups_are_keys(self, sent: bytes, headers: dict[str, str], key: str) -> None:
-        address = Address("jobs", router())
-        assert address.exchange == "jobs"
-        assert address.routing_key("m", sent, headers, "t", None) == key
-
-    def test_a_long_group_goes_by_its_hash(self) -> None:
-        """A routing key has 255 bytes at most, a group 512."""
-        sent = orjson.dumps({"app_name": "crm", "tenant_id": 1, "g": "ä" * 127})
-        address = Address("jobs", router())
-        key = "ä" * 127 + ":1"
-        assert address.routing_key("m", sent, {}, "t", None) == sha256(key.encode()).hexdigest()
-
-    def test_headers_are_read_as_daemons_read_them(self) -> None:
-        rules = (GroupRule(key="{header.who}"),)
-        address = Address("jobs", Settings(groups=rules).router())
-        assert address.routing_key("m", b"{}", {"who": b"anna"}, "t", None) == "anna"
+def test_one_queue_is_its_own_key() -> None:
+    address = Address("jobs")
+    assert address.exchange == ""
+    assert address.routing_key("m", b"{}", {}, "t", None) == "jobs"
 
 
-class TestNodes:
-    async def test_the_first_that_answers(self, rabbitmq_server: RabbitmqServer) -> None:
-        port = rabbitmq_server.port
-        url = f"amqp://guest:guest@127.0.0.1:1,127.0.0.1:{port},127.0.0.1:2/"
-        for _ in range(8):  # they are tried in an order of chance
-            async with connected(url):
-                pass
+LONG = "ä" * 127  # a routing key has 255 bytes at most, a group 512
+BY_HEADER = (GroupRule(key="{header.who}"),)
 
-    async def test_none_answers(self) -> None:
-        url = "amqp://guest:secret@127.0.0.1:1,127.0.0.1:2/"
-        with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1 .*127\.0\.0\.1:2 ") as refused:
-            await connect(url, heartbeat=10, timeout=deadline(), name="test")
-        assert "secret" not in str(refused.value)
+
+@pytest.mark.parametrize(
+    ("rules", "sent", "headers", "key"),
+    [
+        (RULES, body(7), {}, "g7:1"),
+        (RULES, b'{"app_name": "hr", "g": 1}', {}, "m"),  # plain
+        (RULES, b'{"app_name": "crm"}', {}, "m"),  # no group can be made
+        (RULES, b"no JSON", {}, "m"),
+        (
+            RULES,
+            orjson.dumps({"app_name": "crm", "tenant_id": 1, "g": LONG}),
+            {},
+            sha256(f"{LONG}:1".encode()).hexdigest(),
+        ),
+        (BY_HEADER, b"{}", {"who": b"anna"}, "anna"),  # as daemons read it
+    ],
+)
+def test_groups_are_keys(
+    rules: tuple[GroupRule, ...], sent: bytes, headers: dict[str, Any], key: str
+) -> None:
+    address = Address("jobs", Settings(groups=rules).router())
+    assert address.exchange == "jobs"
+    assert address.routing_key("m", sent, headers, "t", None) == key
+
+
+async def test_the_first_node_that_answers(rabbitmq_server: RabbitmqServer) -> None:
+    url = f"amqp://guest:guest@127.0.0.1:1,127.0.0.1:{rabbitmq_server.port},127.0.0.1:2/"
+    for _ in range(8):  # they are tried in an order of chance
+        async with connected(url):
+            pass
+
+
+async def test_no_node_answers() -> None:
+    url = "amqp://guest:secret@127.0.0.1:1,127.0.0.1:2/"
+    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1 .*127\.0\.0\.1:2 ") as refused:
+        async with connected(url):
+            pass
+    assert "secret" not in str(refused.value)

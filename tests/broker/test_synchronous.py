@@ -8,7 +8,6 @@ import threading
 from collections import UserDict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from uuid import uuid4
 
 import orjson
 import pytest
@@ -24,16 +23,11 @@ from groupflow import (
 from groupflow.broker import synchronous
 from groupflow.servers import RabbitmqServer
 from groupflow.servers.ports import free_ports
-from tests.broker.test_application import taken
+from tests.broker.wires import taken
 from tests.deadlines import deadline
 from tests.endtoend.rig import run
 
 BODY = {"app_name": "crm", "tenant_id": 42}
-
-
-@pytest.fixture
-def queue() -> str:
-    return f"synchronous-{uuid4().hex}"
 
 
 def ids_in(server: RabbitmqServer, queue: str, count: int) -> list[str]:

@@ -1,0 +1,71 @@
+"""Connections to a real RabbitMQ, with and without a proxy, and what lies in a queue of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aio_pika.abc import AbstractConnection
+
+from groupflow.broker.connection import close_quietly, connect, open_channel
+from groupflow.broker.consumer import Consumer, Delivery, consuming
+from tests.deadlines import deadline
+from tests.servers.proxy import Proxy
+
+MOST_BYTES = 10_000_000
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[AbstractConnection]:
+    """A connection as ours are made."""
+    connection = await connect(url, heartbeat=10, timeout=deadline(), name="test")
+    try:
+        yield connection
+    finally:
+        await close_quietly(connection.close())
+
+
+@asynccontextmanager
+async def proxied(server: Any) -> AsyncIterator[tuple[Proxy, str]]:
+    """A proxy before the server, and its URL."""
+    proxy = Proxy(server.port)
+    await proxy.start()
+    try:
+        yield proxy, f"amqp://guest:guest@127.0.0.1:{proxy.port}/"
+    finally:
+        await proxy.stop()
+
+
+async def first_of(consumer: Consumer, count: int) -> list[Delivery]:
+    """The first so many of a queue, unacked."""
+    found: list[Delivery] = []
+    while len(found) < count:
+        found += await consumer.take(count - len(found), MOST_BYTES)
+    return found
+
+
+async def taken(url: str, queue: str, count: int) -> list[Delivery]:
+    """So many messages, in the queue's order."""
+    async with connected(url) as connection:
+        consumer, found = Consumer(queue, MOST_BYTES), list[Delivery]()
+        async with consuming(connection, consumer, 1000):
+            while len(found) < count:
+                found += await first_of(consumer, min(count - len(found), 1000))
+                await consumer.ack_through(found[-1])
+    return found
+
+
+async def waiting_in(url: str, queue: str) -> int:
+    """How many messages a queue would hand out."""
+    async with connected(url) as connection:
+        channel = await open_channel(connection, confirms=False)
+        return (await channel.queue_declare(queue, passive=True)).message_count or 0
+
+
+async def make_queue(url: str, queue: str, **arguments: Any) -> None:
+    """Declare a queue that ours isn't."""
+    async with connected(url) as connection:
+        channel = await open_channel(connection, confirms=False)
+        named = {name.replace("_", "-"): value for name, value in arguments.items()}
+        await channel.queue_declare(queue, durable=True, arguments=named)
