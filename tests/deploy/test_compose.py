@@ -7,12 +7,10 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from redis import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError
 
@@ -27,18 +25,15 @@ from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.load import load_settings
 from groupflow.settings.model import Settings
 from tests.deadlines import deadline
+from tests.deploy.manifests import DEPLOY, at, differing, read
 from tests.security.conftest import running
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE = DEPLOY / "compose"
 DAEMONS = ("groupflow-1", "groupflow-2")
-
-
-@pytest.fixture(scope="module")
-def stack() -> dict[str, Any]:
-    found = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
-    assert isinstance(found, dict)
-    return found
+STACK = read(COMPOSE / "compose.yaml")
+SERVICES = STACK["services"]
+REDIS_CONF = DEPLOY / "redis" / "redis.conf"
+DOCKERFILE = (DEPLOY / "docker" / "Dockerfile").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -57,100 +52,84 @@ def settings(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return load_settings(COMPOSE / "groupflow.toml")
 
 
-def test_it_is_a_compose_file() -> None:
-    program = Path(sys.executable).with_name("check-jsonschema")
-    schema = ["--builtin-schema", "vendor.compose-spec"]
+RULES = (
+    "{extends: default, rules: {line-length: {max: 120}, document-start: disable, "
+    "comments: {min-spaces-from-content: 1}}}"
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE / "compose.yaml"),
+        ("yamllint", "--strict", "-d", RULES, DEPLOY),
+    ],
+    ids=lambda words: words[0],
+)
+def test_checkers_have_nothing_to_say(words: tuple[Any, ...]) -> None:
+    program = Path(sys.executable).with_name(words[0])
     found = subprocess.run(
-        [program, *schema, COMPOSE / "compose.yaml"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=deadline(),
+        [program, *words[1:]], capture_output=True, text=True, check=False, timeout=deadline()
     )
     assert found.returncode == 0, found.stdout
 
 
-def test_the_yaml_is_in_good_form() -> None:
-    program = Path(sys.executable).with_name("yamllint")
-    rules = "{extends: default, rules: {line-length: {max: 120}, document-start: disable, comments:"
-    rules += " {min-spaces-from-content: 1}}}"
-    found = subprocess.run(
-        [program, "--strict", "-d", rules, DEPLOY],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=deadline(),
-    )
-    assert found.returncode == 0, found.stdout
-
-
-def test_what_it_names_is_there(stack: dict[str, Any], secrets: Path) -> None:
-    for name, secret in stack["secrets"].items():
+def test_what_it_names_is_there(secrets: Path) -> None:
+    for name, secret in STACK["secrets"].items():
         assert secret["file"] == f"secrets/{name}"
         assert (secrets / name).is_file()
-    for service in stack["services"].values():
-        assert set(service.get("secrets", ())) <= set(stack["secrets"])
-        assert set(service["networks"]) <= set(stack["networks"])
+    for service in SERVICES.values():
+        assert set(service.get("secrets", ())) <= set(STACK["secrets"])
+        assert set(service["networks"]) <= set(STACK["networks"])
         for volume in service.get("volumes", ()):
             if volume["type"] == "bind":
                 assert (COMPOSE / volume["source"]).exists(), volume
             else:
-                assert volume["source"] in stack["volumes"]
+                assert volume["source"] in STACK["volumes"]
 
 
-def test_every_service_is_held_in_bounds(stack: dict[str, Any]) -> None:
-    for name, service in stack["services"].items():
-        assert service["deploy"]["resources"]["limits"]["memory"], name
-        assert service["cap_drop"] == ["ALL"], name
-        assert service["read_only"] is True, name
+def test_every_service_is_held_in_bounds() -> None:
+    """And only daemons reach Redis."""
+    for name, service in SERVICES.items():
+        assert at(service, "deploy/resources/limits/memory"), name
+        assert differing(service, {"cap_drop": ["ALL"], "read_only": True}) == {}, name
         assert "healthcheck" in service or name in DAEMONS, name  # theirs is their image's
         for port in service.get("ports", ()):
             assert port.startswith("127.0.0.1:"), name
-
-
-def test_only_daemons_reach_redis(stack: dict[str, Any]) -> None:
-    assert stack["networks"]["servers"]["internal"] is True
-    reach = {name for name, each in stack["services"].items() if "servers" in each["networks"]}
+    assert at(STACK, "networks/servers/internal") is True
+    reach = {name for name, each in SERVICES.items() if "servers" in each["networks"]}
     assert reach == {*DAEMONS, "redis", "rabbitmq"}
-    assert stack["services"]["redis"]["networks"] == ["servers"]
+    assert at(SERVICES, "redis/networks") == ["servers"]
 
 
-def test_daemons_fit_their_settings(
-    stack: dict[str, Any], settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_daemons_fit_their_settings(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(COMPOSE)
     assert load_app("handlers:app").types == ["import.contacts"]
     sys.modules.pop("handlers")
+    port = settings.http.listen.rpartition(":")[2]
     for name in DAEMONS:
-        service = stack["services"][name]
+        service = SERVICES[name]
         assert service["command"][-2:] == ["--name", name]
         grace = float(service["stop_grace_period"].removesuffix("s"))
         assert grace > settings.workers.drain + HAND_BACK
-        assert service["ports"][0].endswith(f":{settings.http.listen.rpartition(':')[2]}")
+        assert at(service, "ports/*").endswith(f":{port}")
     assert "@redis:6379/" in settings.redis_url()
     assert "@rabbitmq:5672/" in settings.rabbitmq_url()
-    limit = stack["services"]["redis"]["deploy"]["resources"]["limits"]["memory"]
-    (maxmemory,) = re.findall(r"^maxmemory (\d+)mb$", _redis_conf(), re.MULTILINE)
+    (maxmemory,) = re.findall(r"^maxmemory (\d+)mb$", REDIS_CONF.read_text(), re.MULTILINE)
     assert settings.redis.max_memory < int(maxmemory) * 2**20 < 2**30
-    assert limit == "1g"
-
-
-def test_prometheus_reads_every_daemon(settings: Settings) -> None:
-    (job,) = yaml.safe_load((COMPOSE / "prometheus.yaml").read_text())["scrape_configs"]
-    (found,) = job["dns_sd_configs"]
+    assert at(SERVICES, "redis/deploy/resources/limits/memory") == "1g"
+    found = at(read(COMPOSE / "prometheus.yaml"), "scrape_configs/*/dns_sd_configs/*")
     assert found["names"] == list(DAEMONS)
-    assert settings.http.listen == f"0.0.0.0:{found['port']}"
+    assert str(found["port"]) == port
 
 
 def test_the_image_asks_where_the_daemon_answers() -> None:
-    dockerfile = (DEPLOY / "docker" / "Dockerfile").read_text()
     port = Settings().http.listen.rpartition(":")[2]
-    assert f"http://127.0.0.1:{port}/livez" in dockerfile
-    assert f"EXPOSE {port}\n" in dockerfile
-    assert (COMPOSE / "../docker/Dockerfile").is_file()
+    assert f"http://127.0.0.1:{port}/livez" in DOCKERFILE
+    assert f"EXPOSE {port}\n" in DOCKERFILE
     # All that is copied from outside passes the .dockerignore, which else lets nothing through.
     passed = set(re.findall(r"^!(.+)$", (DEPLOY.parent / ".dockerignore").read_text(), re.M))
-    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE)
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
     assert {name for line in copied for name in line.split()} == passed
     assert all((DEPLOY.parent / name).exists() for name in passed)
 
@@ -195,11 +174,9 @@ def test_secrets_are_written_through_no_link(tmp_path: Path) -> None:
     assert not elsewhere.exists()
 
 
-def test_each_service_is_handed_its_own_secrets_alone(
-    stack: dict[str, Any], secrets: Path, tmp_path: Path
-) -> None:
+def test_each_service_is_handed_its_own_secrets_alone(secrets: Path, tmp_path: Path) -> None:
     """The script of the service `secrets`, run on what was made, by this user in place of root."""
-    service = stack["services"]["secrets"]
+    service = SERVICES["secrets"]
     (script,) = service["command"]
     volumes = {each["target"].removeprefix("/to/"): each["source"] for each in service["volumes"]}
     for name in volumes:
@@ -218,10 +195,10 @@ def test_each_service_is_handed_its_own_secrets_alone(
     }
     assert {name: {f.name for f in (tmp_path / name).iterdir()} for name in volumes} == needed
     assert {f.stat().st_mode & 0o777 for f in tmp_path.glob("*/*")} == {0o400}
-    assert set(service["secrets"]) == set(stack["secrets"]) == set().union(*needed.values())
+    assert set(service["secrets"]) == set(STACK["secrets"]) == set().union(*needed.values())
     users = {"daemons": "10001", "redis": "999", "rabbitmq": "999", "grafana": "472"}
     assert {(user, name) for name, user in users.items()} == owners
-    for name, each in stack["services"].items():
+    for name, each in SERVICES.items():
         if name in ("secrets", "prometheus"):
             continue
         folder = "daemons" if name in DAEMONS else name
@@ -231,12 +208,7 @@ def test_each_service_is_handed_its_own_secrets_alone(
         assert waits == {"condition": "service_completed_successfully"}, name
         if name not in DAEMONS:
             assert each["user"].partition(":")[0] == users[folder]
-    dockerfile = (DEPLOY / "docker" / "Dockerfile").read_text()
-    assert f"USER {users['daemons']}:" in dockerfile
-
-
-def _redis_conf() -> str:
-    return (DEPLOY / "redis" / "redis.conf").read_text()
+    assert f"USER {users['daemons']}:" in DOCKERFILE
 
 
 class ComposedRedis(RedisServer):
@@ -248,8 +220,7 @@ class ComposedRedis(RedisServer):
 
     def command(self) -> list[str]:
         place = ["--dir", str(self.folder), "--bind", "127.0.0.1", "--port", str(self.port)]
-        conf = str(DEPLOY / "redis" / "redis.conf")
-        return [self.binary(), conf, *place, "--aclfile", str(self._acl)]
+        return [self.binary(), str(REDIS_CONF), *place, "--aclfile", str(self._acl)]
 
 
 class ComposedRabbitmq(RabbitmqServer):
@@ -273,29 +244,26 @@ class ComposedRabbitmq(RabbitmqServer):
         file.write_text(ours + "\n".join(lines) + "\n")
 
 
-@pytest.fixture
-def redis(tmp_path: Path, secrets: Path) -> Iterator[RedisServer]:
-    with running(ComposedRedis(tmp_path / "redis", secrets / "redis_users.acl")) as server:
-        yield server
-
-
 async def test_redis_is_as_a_daemon_wants_it(
-    redis: RedisServer, secrets: Path, settings: Settings
+    tmp_path: Path, secrets: Path, settings: Settings
 ) -> None:
-    url = settings.redis_url().replace("redis:6379", f"127.0.0.1:{redis.port}")
-    checks = await examine_redis(Settings.model_validate({"redis": {"url": url}}))
-    assert {check.name: check.verdict for check in checks if check.verdict == "fail"} == {}
-    anybody: Any = Redis.from_url(redis.url)
-    with pytest.raises(AuthenticationError):
-        anybody.ping()
-    health: Any = Redis(port=redis.port, username="health", password="x")
-    assert health.ping()
-    with pytest.raises(NoPermissionError):
-        health.get("{groupflow}:count")
-    password = (secrets / "redis_admin_password").read_text()
-    admin: Any = Redis(port=redis.port, username="admin", password=password, decode_responses=True)
-    for name, value in {"maxmemory-policy": "noeviction", "appendonly": "yes"}.items():
-        assert admin.config_get(name) == {name: value}
+    with running(ComposedRedis(tmp_path / "redis", secrets / "redis_users.acl")) as redis:
+        url = settings.redis_url().replace("redis:6379", f"127.0.0.1:{redis.port}")
+        checks = await examine_redis(Settings.model_validate({"redis": {"url": url}}))
+        assert [check.name for check in checks if check.verdict == "fail"] == []
+        anybody: Any = Redis.from_url(redis.url)
+        with pytest.raises(AuthenticationError):
+            anybody.ping()
+        health: Any = Redis(port=redis.port, username="health", password="x")
+        assert health.ping()
+        with pytest.raises(NoPermissionError):
+            health.get("{groupflow}:count")
+        password = (secrets / "redis_admin_password").read_text()
+        admin: Any = Redis(
+            port=redis.port, username="admin", password=password, decode_responses=True
+        )
+        for name, value in {"maxmemory-policy": "noeviction", "appendonly": "yes"}.items():
+            assert admin.config_get(name) == {name: value}
 
 
 async def test_rabbitmq_has_both_users_and_their_rights(

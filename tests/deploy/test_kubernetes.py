@@ -12,149 +12,115 @@ import yaml
 from groupflow.flow.workforce import HAND_BACK
 from groupflow.settings.load import find_sources, load_settings
 from groupflow.settings.model import Settings
+from tests.deploy.manifests import BASE, CLUSTERS, DEPLOY, EXAMPLE, at, differing, files_of, read
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-BASE = DEPLOY / "kubernetes" / "base"
-EXAMPLE = DEPLOY / "kubernetes" / "overlays" / "example"
-CLUSTERS = DEPLOY / "kubernetes" / "overlays" / "clusters"
 NAME = {"app.kubernetes.io/name": "groupflow"}
+STATEFUL = read(BASE / "statefulset.yaml")
+DAEMON = STATEFUL["spec"]
+POD = DAEMON["template"]["spec"]
+CONTAINER = at(POD, "containers/*")
+ENVIRONMENT = {each["name"]: each for each in CONTAINER["env"]}
 
 
-def read(path: Path) -> dict[str, Any]:
-    found = yaml.safe_load(path.read_text())
-    assert isinstance(found, dict)
-    return found
-
-
-@pytest.fixture(scope="module")
-def daemon() -> dict[str, Any]:
-    """The StatefulSet's spec."""
-    spec = read(BASE / "statefulset.yaml")["spec"]
-    assert isinstance(spec, dict)
-    return spec
-
-
-@pytest.fixture(scope="module")
-def pod(daemon: dict[str, Any]) -> dict[str, Any]:
-    spec = daemon["template"]["spec"]
-    assert isinstance(spec, dict)
-    return spec
-
-
-@pytest.fixture(scope="module")
-def container(pod: dict[str, Any]) -> dict[str, Any]:
-    (found,) = pod["containers"]
-    assert isinstance(found, dict)
-    return found
-
-
-@pytest.mark.parametrize("folder", [BASE, EXAMPLE, CLUSTERS])
+@pytest.mark.parametrize("folder", [BASE, EXAMPLE, CLUSTERS], ids=lambda folder: folder.name)
 def test_a_kustomization_lists_every_file(folder: Path) -> None:
     plan = read(folder / "kustomization.yaml")
     listed = {"kustomization.yaml", *plan["resources"]}
     for generator in (*plan.get("configMapGenerator", ()), *plan.get("secretGenerator", ())):
-        listed |= {file.rpartition("=")[2] for file in generator["files"]}
-    listed -= {"../../base", "../example"}
+        listed |= set(files_of(generator).values())
     there = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
-    assert listed == there
+    assert listed - {"../../base", "../example"} == there
 
 
-def test_selectors_select_the_pods(daemon: dict[str, Any]) -> None:
-    assert daemon["template"]["metadata"]["labels"] == NAME
-    assert daemon["selector"]["matchLabels"] == NAME
-    service = read(BASE / "service.yaml")
-    assert service["spec"]["selector"] == NAME
-    assert daemon["serviceName"] == service["metadata"]["name"]
-    assert read(BASE / "poddisruptionbudget.yaml")["spec"]["selector"]["matchLabels"] == NAME
-    assert read(BASE / "networkpolicy.yaml")["spec"]["podSelector"]["matchLabels"] == NAME
-    for spread in daemon["template"]["spec"]["topologySpreadConstraints"]:
+def test_selectors_select_the_pods() -> None:
+    assert differing(DAEMON, {"template/metadata/labels": NAME, "selector/matchLabels": NAME}) == {}
+    for spread in POD["topologySpreadConstraints"]:
         assert spread["labelSelector"]["matchLabels"] == NAME
+    for file, path in (
+        ("service", "spec/selector"),
+        ("poddisruptionbudget", "spec/selector/matchLabels"),
+        ("networkpolicy", "spec/podSelector/matchLabels"),
+    ):
+        assert differing(read(BASE / f"{file}.yaml"), {path: NAME}) == {}
+    assert at(read(BASE / "service.yaml"), "metadata/name") == DAEMON["serviceName"]
 
 
-def test_everybody_means_the_same_port(container: dict[str, Any]) -> None:
-    port, health = container["ports"]
-    for file in (BASE, EXAMPLE, CLUSTERS):
-        http = load_settings(file / "groupflow.toml").http
-        assert http.listen == f"0.0.0.0:{port['containerPort']}"
-        assert http.health == f"0.0.0.0:{health['containerPort']}"
-    assert Settings().http.listen.endswith(f":{port['containerPort']}")
-    for probe, path in (("startup", "startupz"), ("liveness", "livez"), ("readiness", "readyz")):
-        assert container[f"{probe}Probe"]["httpGet"] == {"path": f"/{path}", "port": health["name"]}
-    (offered,) = read(BASE / "service.yaml")["spec"]["ports"]
-    assert offered["targetPort"] == port["name"]
-    (let_in,) = read(BASE / "networkpolicy.yaml")["spec"]["ingress"]
-    assert let_in["ports"] == [{"protocol": "TCP", "port": port["name"]}]
+@pytest.mark.parametrize("folder", [BASE, EXAMPLE, CLUSTERS], ids=lambda folder: folder.name)
+def test_ports_and_times_fit_the_settings(folder: Path) -> None:
+    """A pod isn't killed for a block that is borne, and has time to drain."""
+    settings = load_settings(folder / "groupflow.toml")
+    port, health = (each["containerPort"] for each in CONTAINER["ports"])
+    assert settings.http.listen == f"0.0.0.0:{port}"
+    assert settings.http.health == f"0.0.0.0:{health}"
+    assert Settings().http.listen.endswith(f":{port}")
+    probe, workers = CONTAINER["livenessProbe"], settings.workers
+    killed_after = probe["periodSeconds"] * (probe["failureThreshold"] - 1)
+    assert killed_after > workers.max_block + workers.lease
+    assert POD["terminationGracePeriodSeconds"] > workers.drain + HAND_BACK
 
 
-def test_a_pod_is_not_killed_for_a_block_that_is_borne(container: dict[str, Any]) -> None:
-    probe = container["livenessProbe"]
-    for file in (BASE, EXAMPLE, CLUSTERS):
-        workers = load_settings(file / "groupflow.toml").workers
-        killed_after = probe["periodSeconds"] * (probe["failureThreshold"] - 1)
-        assert killed_after > workers.max_block + workers.lease
+def test_everybody_means_the_same_port() -> None:
+    port, health = (each["name"] for each in CONTAINER["ports"])
+    probes = {"startup": "startupz", "liveness": "livez", "readiness": "readyz"}
+    for probe, path in probes.items():
+        assert at(CONTAINER, f"{probe}Probe/httpGet") == {"path": f"/{path}", "port": health}
+    assert at(read(BASE / "service.yaml"), "spec/ports/*/targetPort") == port
+    let_in = at(read(BASE / "networkpolicy.yaml"), "spec/ingress/*/ports")
+    assert let_in == [{"protocol": "TCP", "port": port}]
 
 
-def test_a_pod_has_time_to_drain(pod: dict[str, Any]) -> None:
-    for file in (BASE, EXAMPLE, CLUSTERS):
-        drain = load_settings(file / "groupflow.toml").workers.drain
-        assert pod["terminationGracePeriodSeconds"] > drain + HAND_BACK
+def test_a_daemon_has_its_pods_name() -> None:
+    assert STATEFUL["kind"] == "StatefulSet"
+    assert CONTAINER["args"][-2:] == ["--name", "$(POD_NAME)"]
+    assert at(ENVIRONMENT, "POD_NAME/valueFrom/fieldRef/fieldPath") == "metadata.name"
+    assert DAEMON["podManagementPolicy"] == "Parallel"
 
 
-def test_a_daemon_has_its_pods_name(daemon: dict[str, Any], container: dict[str, Any]) -> None:
-    assert read(BASE / "statefulset.yaml")["kind"] == "StatefulSet"
-    assert container["args"][-2:] == ["--name", "$(POD_NAME)"]
-    names = {each["name"]: each for each in container["env"]}
-    assert names["POD_NAME"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
-    assert daemon["podManagementPolicy"] == "Parallel"
-
-
-def test_files_are_mounted_where_the_daemon_looks(
-    pod: dict[str, Any], container: dict[str, Any]
-) -> None:
-    places = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
-    assert set(places) == {volume["name"] for volume in pod["volumes"]}
-    names = {each["name"]: each.get("value") for each in container["env"]}
-    assert names["GROUPFLOW_SECRETS_DIR"] == places["secrets"]
-    assert container["args"][:3] == ["run", "--config", f"{places['config']}/groupflow.toml"]
-    volumes = {each["name"]: each for each in pod["volumes"]}
+def test_files_are_mounted_where_the_daemon_looks() -> None:
+    places = {each["name"]: each["mountPath"] for each in CONTAINER["volumeMounts"]}
+    volumes = {each["name"]: each for each in POD["volumes"]}
+    assert set(places) == set(volumes)
+    assert at(ENVIRONMENT, "GROUPFLOW_SECRETS_DIR/value") == places["secrets"]
+    assert CONTAINER["args"][:3] == ["run", "--config", f"{places['config']}/groupflow.toml"]
     base, example = (read(each / "kustomization.yaml") for each in (BASE, EXAMPLE))
-    assert volumes["config"]["configMap"]["name"] == base["configMapGenerator"][0]["name"]
-    assert volumes["secrets"]["secret"]["secretName"] == example["secretGenerator"][0]["name"]
+    assert differing(volumes, {
+        "config/configMap/name": at(base, "configMapGenerator/*/name"),
+        "secrets/secret/secretName": at(example, "secretGenerator/*/name"),
+    }) == {}  # fmt: skip
 
 
-def test_a_pod_is_restricted(pod: dict[str, Any], container: dict[str, Any]) -> None:
+def test_a_pod_is_restricted() -> None:
     """What the `restricted` Pod Security Standard asks for, and a read-only root."""
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert {kind for volume in pod["volumes"] for kind in volume} == {
-        *("name", "configMap", "secret", "emptyDir")
-    }
+    assert differing(POD, {
+        "securityContext/runAsNonRoot": True,
+        "securityContext/seccompProfile": {"type": "RuntimeDefault"},
+        "containers/*/securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }) == {}  # fmt: skip
+    kinds = {kind for volume in POD["volumes"] for kind in volume}
+    assert kinds == {"name", "configMap", "secret", "emptyDir"}
+    user, group = (POD["securityContext"][each] for each in ("runAsUser", "runAsGroup"))
     dockerfile = (DEPLOY / "docker" / "Dockerfile").read_text()
-    user = pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsGroup"]
-    assert re.search(rf"^USER {user[0]}:{user[1]}$", dockerfile, re.MULTILINE)
+    assert re.search(rf"^USER {user}:{group}$", dockerfile, re.MULTILINE)
 
 
 def test_settings_load_from_a_mounted_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kubernetes mounts links, through a folder that it swaps when the Secret changes."""
-    (generator,) = read(EXAMPLE / "kustomization.yaml")["secretGenerator"]
+    files = files_of(at(read(EXAMPLE / "kustomization.yaml"), "secretGenerator/*"))
     stamped = tmp_path / "..2026_11_21"
     stamped.mkdir()
     (tmp_path / "..data").symlink_to(stamped.name)
-    for pair in generator["files"]:
-        name, _, file = pair.partition("=")
+    for name, file in files.items():
         (stamped / name).write_text((EXAMPLE / file).read_text())
         (tmp_path / name).symlink_to(f"..data/{name}")
     monkeypatch.setenv("GROUPFLOW_SECRETS_DIR", str(tmp_path))
     settings = load_settings(EXAMPLE / "groupflow.toml")
-    named = ["groupflow_http__token", "groupflow_rabbitmq__url", "groupflow_redis__url"]
-    assert find_sources().secret_files == named
+    assert find_sources().secret_files == sorted(files)
     assert settings.http.token.get_secret_value()
     assert "@redis.example:6379/" in settings.redis_url()
     assert "@rabbitmq.example:5671/" in settings.rabbitmq_url()
@@ -163,16 +129,12 @@ def test_settings_load_from_a_mounted_secret(
 
 def test_keda_scales_what_is_there() -> None:
     scaled = read(EXAMPLE / "scaledobject.yaml")["spec"]
-    target = read(BASE / "statefulset.yaml")
-    assert scaled["scaleTargetRef"] == {
-        "kind": target["kind"],
-        "name": target["metadata"]["name"],
-    }
+    target = {"kind": STATEFUL["kind"], "name": at(STATEFUL, "metadata/name")}
+    assert scaled["scaleTargetRef"] == target
     workers = load_settings(EXAMPLE / "groupflow.toml").workers
-    limits = {each["name"]: int(each["metadata"]["threshold"]) for each in scaled["triggers"]}
-    assert 0 < limits["groups"] <= workers.grouped
-    assert 0 < limits["plain"] <= workers.plain
-    for trigger in scaled["triggers"]:
-        assert "max by" in trigger["metadata"]["query"]
-    (patch,) = read(EXAMPLE / "kustomization.yaml")["patches"]
-    assert {"op": "remove", "path": "/spec/replicas"} in yaml.safe_load(patch["patch"])
+    limits: dict[str, Any] = {each["name"]: each["metadata"] for each in scaled["triggers"]}
+    for name, most in (("groups", workers.grouped), ("plain", workers.plain)):
+        assert 0 < int(limits[name]["threshold"]) <= most
+        assert "max by" in limits[name]["query"]
+    patch = yaml.safe_load(at(read(EXAMPLE / "kustomization.yaml"), "patches/*/patch"))
+    assert {"op": "remove", "path": "/spec/replicas"} in patch
