@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from tests.endtoend.configuration import lines_of
 
 NAMESPACE = "soak"
 QUEUE = "soak.jobs"
@@ -19,103 +23,44 @@ QUIET = 0.5  # seconds, of lanes that debounce
 BATCH = 5  # tasks of a group for one call of a batch handler
 RUN = 8  # tasks of a group under one claim, where its lane has runs
 
-_TEXT = """\
-[rabbitmq]
-url = "{rabbitmq}"
-queue = "{queue}"
-prefetch = 100
-max_body = {max_body}
-[redis]
-{redis}
-namespace = "{namespace}"
-[workers]
-plain = {plain}
-grouped = {grouped}
-lease = {lease}
-max_block = {max_block}
-drain = {drain}
-max_crashes = 10
-[retry]
-max_attempts = {max_attempts}
-interval = -0.05
-[log]
-level = "info"
-format = "json"
-[http]
-listen = "127.0.0.1:0"
-[[groups]]
-name = "entities"
-app = "soak"
-key = "{{entity}}:{{tenant_id}}"
-[[groups]]
-name = "several"
-app = "soak-several"
-key = "{{entity}}:{{tenant_id}}"
-concurrency = {several}
-rate = "200/s burst 20"
-shares = true
-[[groups]]
-name = "runs"
-app = "soak-runs"
-key = "{{entity}}:{{tenant_id}}"
-run = {run}
-shares = true
-[[groups]]
-name = "batches"
-app = "soak-batches"
-key = "{{entity}}:{{tenant_id}}"
-batch = {batch}
-batch_wait = 0.2
-shares = true
-[[groups]]
-name = "bursts"
-app = "soak-bursts"
-key = "{{entity}}:{{tenant_id}}"
-debounce = {quiet}
-shares = true
-"""
+_RULES: dict[str, dict[str, Any]] = {
+    "entities": {},
+    "several": {"concurrency": SEVERAL, "rate": "200/s burst 20", "shares": True},
+    "runs": {"run": RUN, "shares": True},
+    "batches": {"batch": BATCH, "batch_wait": 0.2, "shares": True},
+    "bursts": {"debounce": QUIET, "shares": True},
+}
 
 
-def write_config(
-    path: Path,
-    *,
-    rabbitmq: str,
-    redis: str,
-    lease: float = LEASE,
-    plain: int = 4,
-    grouped: int = 8,
-    queue: str = QUEUE,
-) -> Path:
-    """Write a daemon's configuration for servers (or proxies) on these ports.
+def write_config(path: Path, *, rabbitmq: str, redis: Mapping[str, Any]) -> Path:
+    """Write the daemons' configuration.
 
     Args:
         path: where.
-        rabbitmq: its URL.
-        redis: lines of the section `[redis]`, but for the namespace.
-        lease: seconds.
-        plain: workers for plain tasks.
-        grouped: workers for grouped ones.
-        queue: of RabbitMQ.
+        rabbitmq: the URL of it, or of the proxies before it.
+        redis: the section `[redis]`, but for the namespace.
     """
-    path.write_text(
-        _TEXT.format(
-            rabbitmq=rabbitmq,
-            redis=redis,
-            queue=queue,
-            namespace=NAMESPACE,
-            plain=plain,
-            grouped=grouped,
-            lease=lease,
-            several=SEVERAL,
-            run=RUN,
-            quiet=QUIET,
-            batch=BATCH,
-            max_block=max(MAX_BLOCK, lease),
-            drain=DRAIN,
-            max_attempts=MAX_ATTEMPTS,
-            max_body=MAX_BODY,
-        )
-    )
+    sections = {
+        "rabbitmq": {"url": rabbitmq, "queue": QUEUE, "prefetch": 100, "max_body": MAX_BODY},
+        "redis": {**redis, "namespace": NAMESPACE},
+        "workers": {
+            "plain": 4,
+            "grouped": 8,
+            "lease": LEASE,
+            "max_block": MAX_BLOCK,
+            "drain": DRAIN,
+            "max_crashes": 10,
+        },
+        "retry": {"max_attempts": MAX_ATTEMPTS, "interval": -0.05},
+        "log": {"level": "info", "format": "json"},
+        "http": {"listen": "127.0.0.1:0"},
+    }
+    lines = [line for name, values in sections.items() for line in (f"[{name}]", *lines_of(values))]
+    for name, rule in _RULES.items():
+        app = "soak" if name == "entities" else f"soak-{name}"
+        facts = {"name": name, "app": app, "key": "{entity}:{tenant_id}", **rule}
+        lines += ["[[groups]]", *lines_of(facts)]
+    path.write_text("\n".join(lines) + "\n")
     return path
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from groupflow.servers.process import ServerProcess
@@ -45,28 +44,20 @@ class Slot:
         """Whether its process is there, stopped or not."""
         return self._process is not None and self._process.alive
 
-    async def start(
-        self, *, only: str | None = None, extra: Mapping[str, str] | None = None
-    ) -> None:
-        """Start a daemon under the slot's name.
-
-        Args:
-            only: half a daemon.
-            extra: more environment.
-        """
-        self._process = await self._spawn(only, extra or {})
+    async def start(self) -> None:
+        """Start a daemon under the slot's name."""
+        self._process = await self._spawn()
         self.should_run = True
 
-    async def _spawn(self, only: str | None, extra: Mapping[str, str]) -> ServerProcess:
+    async def _spawn(self) -> ServerProcess:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("GROUPFLOW_")}
         environment = inherited | {
             "PYTHONPATH": str(ROOT),
             JOURNAL: str(self._folder / "history.jsonl"),
             **self.clock.environment,
-            **extra,
         }
         command = [sys.executable, "-m", "groupflow", "run", "--config", str(self._config)]
-        command += ["--app", APP, "--name", self.name, *(["--only", only] if only else [])]
+        command += ["--app", APP, "--name", self.name]
         return await ServerProcess.spawn(command, log=self.log, environment=environment)
 
     def rename(self) -> None:
@@ -100,7 +91,7 @@ class Slot:
     async def usurp(self) -> ServerProcess:
         """Start a second daemon under the same name; returns the process of the first."""
         first = self._running()
-        self._process = await self._spawn(None, {})
+        self._process = await self._spawn()
         return first
 
     async def keep(self, process: ServerProcess) -> None:

@@ -140,24 +140,9 @@ async def stages(task: Task) -> Advance | None:
 
 
 @app.handler("block")
-async def block(task: Task) -> None:
-    """Block the daemon's event loop past its lease, for less than `max_block`, once."""
-    with _noted(task):
-        if task.crashes == 0:
-            _block(BLOCKED_WITHIN)
-
-
 @app.handler("block-past")
-async def block_past(task: Task) -> None:
-    """Block it until others have taken over, once."""
+async def block(task: Task) -> None:
+    """Block the daemon's event loop past its lease, once: within `max_block`, or past it."""
     with _noted(task):
         if task.crashes == 0:
-            _block(BLOCKED_PAST)
-
-
-@app.handler("hold")
-async def hold(task: Task) -> None:
-    """Run until the daemon dies; end at once when another one has it."""
-    with _noted(task):
-        if task.crashes == 0:
-            await asyncio.sleep(3600)
+            _block(BLOCKED_WITHIN if task.type == "block" else BLOCKED_PAST)

@@ -1,4 +1,4 @@
-"""What the nemesis has found, each as a test of its own."""
+"""What the nemesis has found, each as a test of its own (and tests/broker/test_publisher.py)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ import pytest
 from aiormq.connection import FrameReceiver
 
 from groupflow import App, Task
-from groupflow.broker import topology
 from groupflow.broker.connection import connect
-from groupflow.broker.publisher import Outgoing, PublishFailed, publishing
 from groupflow.core.errors import BrokerUnavailable
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.python_handlers import PythonRunners
 from groupflow.flow.worker import LocalWorker, Rules
-from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
 from groupflow.store.claims import Claims, ExchangeReply
 from groupflow.store.settlements import Settlement
@@ -56,26 +53,6 @@ async def test_a_server_that_hangs_up_at_once_is_only_unavailable(
             await connect(f"amqp://127.0.0.1:{port}/", heartbeat=10, timeout=5.0, name="test")
 
 
-async def test_a_message_for_a_queue_that_is_gone_is_refused(
-    rabbitmq_server: RabbitmqServer,
-) -> None:
-    """RabbitMQ confirms what it could not route, and hands it back first: that is no success.
-
-    Found by seed 5001: a queue was deleted, and what was published until somebody declared it anew
-    counted as published, and was lost.
-    """
-    queue = "soak.found.gone"
-    async with publishing(rabbitmq_server.url, queue) as publisher:
-        await publisher.publish(Outgoing(b"{}"))
-        connection = await connect(
-            rabbitmq_server.url, heartbeat=10, timeout=deadline(), name="test"
-        )
-        async with connection:
-            await topology.delete(connection, queue)
-        with pytest.raises(PublishFailed):
-            await publisher.publish(Outgoing(b"{}"))
-
-
 class _SleepsOverReply(Claims):
     """Claims whose reply is read only when the lease has long been over."""
 
@@ -95,43 +72,37 @@ class _SleepsOverReply(Claims):
         return answer
 
 
-async def test_a_claim_that_was_slept_over_is_not_begun(redis_server: RedisServer) -> None:
+async def test_a_claim_that_was_slept_over_is_not_begun(bench: Bench) -> None:
     """A zombie began whatever claims had come while it was frozen, beside who had taken over.
 
     Found by seed 1001: a handler ran for 20 ms, until the renewal cancelled it, while its group had
     gone on elsewhere.
     """
-    bench = Bench(redis_server.url)
-    try:
-        await bench.enqueue(arrival("a1", "a"))
-        claims = _SleepsOverReply(await bench.daemon())
-        dispatcher = Dispatcher()
-        exchanger = Exchanger(dispatcher, claims, lambda: claims.holds_lease)
-        serving = asyncio.create_task(exchanger.run())
-        claiming = asyncio.create_task(dispatcher.next("w-0"))
-        async with asyncio.timeout(deadline()):
-            await claims.was_settled.wait()
-        assert not claiming.done()
-        assert bench.lane("a") == ["a1"]  # released, at its place
-        claims.holds_lease = True
-        dispatcher.wake()
-        async with asyncio.timeout(deadline()):
-            slot = await claiming
-        assert slot is not None
-        assert slot.held.task.crashes == 0
-        for each in (serving, claiming):
-            each.cancel()
-        assert bench.audit() == []
-    finally:
-        await bench.close()
+    await bench.enqueue(arrival("a1", "a"))
+    claims = _SleepsOverReply(await bench.daemon())
+    dispatcher = Dispatcher()
+    exchanger = Exchanger(dispatcher, claims, lambda: claims.holds_lease)
+    serving = asyncio.create_task(exchanger.run())
+    claiming = asyncio.create_task(dispatcher.next("w-0"))
+    async with asyncio.timeout(deadline()):
+        await claims.was_settled.wait()
+    assert not claiming.done()
+    assert bench.lane("a") == ["a1"]  # released, at its place
+    claims.holds_lease = True
+    dispatcher.wake()
+    async with asyncio.timeout(deadline()):
+        slot = await claiming
+    assert slot is not None
+    assert slot.held.task.crashes == 0
+    for each in (serving, claiming):
+        each.cancel()
 
 
-async def test_an_attempt_that_was_slept_over_is_not_begun(redis_server: RedisServer) -> None:
+async def test_an_attempt_that_was_slept_over_is_not_begun(bench: Bench) -> None:
     """The same, where a handler blocks the loop between another's claim and its beginning.
 
     Found by seed 6002: of four claims that came at once, the first blocked its daemon.
     """
-    bench = Bench(redis_server.url)
     app, began = App(), list[str]()
     lease = {"holds": True}
 
@@ -140,21 +111,18 @@ async def test_an_attempt_that_was_slept_over_is_not_begun(redis_server: RedisSe
         began.append(task.id)
         lease["holds"] = False
 
-    try:
-        await bench.enqueue(arrival("a1", "a"), arrival("b1", "b"))
-        claims = Claims(bench.client, (await bench.daemon()).session, "grouped")
-        dispatcher = Dispatcher()
-        exchanger = Exchanger(dispatcher, claims, lambda: lease["holds"])
-        with ThreadPoolExecutor(1) as threads:
-            rules = Rules(PythonRunners(app, threads), Settings().policies(), 3)
-            work = [LocalWorker(f"w-{n}", dispatcher, rules).run() for n in range(2)]
-            running = [asyncio.create_task(each) for each in (*work, exchanger.run())]
-            async with asyncio.timeout(deadline()):
-                while not began or bench.lane("b") != ["b1"]:
-                    await asyncio.sleep(0.01)
-            for each in running:
-                each.cancel()
-            await asyncio.wait(running)
-        assert began == ["a1"]
-    finally:
-        await bench.close()
+    await bench.enqueue(arrival("a1", "a"), arrival("b1", "b"))
+    claims = Claims(bench.client, (await bench.daemon()).session, "grouped")
+    dispatcher = Dispatcher()
+    exchanger = Exchanger(dispatcher, claims, lambda: lease["holds"])
+    with ThreadPoolExecutor(1) as threads:
+        rules = Rules(PythonRunners(app, threads), Settings().policies(), 3)
+        work = [LocalWorker(f"w-{n}", dispatcher, rules).run() for n in range(2)]
+        running = [asyncio.create_task(each) for each in (*work, exchanger.run())]
+        async with asyncio.timeout(deadline()):
+            while not began or bench.lane("b") != ["b1"]:
+                await asyncio.sleep(0.01)
+        for each in running:
+            each.cancel()
+        await asyncio.wait(running)
+    assert began == ["a1"]

@@ -12,8 +12,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from tests.servers.replicated import ClusterNode, RedisCluster, command, until
-from tests.verification.soak.links import CLIENTS, LinkedNode, Links
+from tests.servers.replicated import RedisCluster, command, until
+from tests.verification.soak.faults.cluster import number_of
+from tests.verification.soak.links import CLIENTS, Links
 
 KEY = "{links}"
 
@@ -30,16 +31,15 @@ async def linked(tmp_path: Path) -> AsyncIterator[tuple[RedisCluster, Links]]:
         await links.stop()
 
 
-def number_of(node: ClusterNode) -> int:
-    assert isinstance(node, LinkedNode)
-    return node.number
+async def test_nodes_are_parted(linked: tuple[RedisCluster, Links]) -> None:
+    """From clients, from a replica, from the others: three ways, on one cluster."""
+    await _from_clients(*linked)
+    await _from_its_replica(*linked)
+    await _from_the_others(*linked)
 
 
-async def test_a_primary_is_parted_from_others_and_not_from_clients(
-    linked: tuple[RedisCluster, Links],
-) -> None:
+async def _from_the_others(cluster: RedisCluster, links: Links) -> None:
     """Its replica leads, while it takes itself for the primary; healed, it follows."""
-    cluster, links = linked
     leader = await cluster.leader_of(KEY)
     replica = await cluster.replica_of(leader)
     links.cut(number_of(leader), *(each.number for each in links.nodes if each is not leader))
@@ -56,11 +56,8 @@ async def test_a_primary_is_parted_from_others_and_not_from_clients(
     assert await cluster.replica_of(replica) is leader
 
 
-async def test_a_replica_is_parted_from_its_primary_alone(
-    linked: tuple[RedisCluster, Links],
-) -> None:
+async def _from_its_replica(cluster: RedisCluster, links: Links) -> None:
     """Nobody is replaced; what is written meanwhile it has afterwards."""
-    cluster, links = linked
     leader = await cluster.leader_of(KEY)
     replica = await cluster.replica_of(leader)
     links.cut(number_of(leader), number_of(replica))
@@ -75,9 +72,8 @@ async def test_a_replica_is_parted_from_its_primary_alone(
         assert await client.get(KEY) == b"1"
 
 
-async def test_a_primary_is_parted_from_clients_alone(linked: tuple[RedisCluster, Links]) -> None:
+async def _from_clients(cluster: RedisCluster, links: Links) -> None:
     """What they ask is answered late."""
-    cluster, links = linked
     leader = await cluster.leader_of(KEY)
     never = Retry(NoBackoff(), 0)
     async with Redis(port=leader.shown_port, socket_timeout=0.3, retry=never) as short:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -136,12 +137,17 @@ async def world(
         await rabbitmq_wire.start()
         stack.push_async_callback(rabbitmq_wire.stop)
         store: Store
+        settings: dict[str, Any]
         if cluster is not None:
-            store, settings = Clustered(cluster), _clustered(cluster)
+            store = Clustered(cluster)
+            # A message is acked once a replica has it too: so no node that dies takes one along.
+            settings = {"url": cluster.url, "partitions": PARTITIONS, "replicas": 1}
         else:
-            one = redis, await _wire(stack, redis.port)
-            store = OneRedis(redis)
-            settings = f'url = "redis://127.0.0.1:{one[1].port}/0"'
+            wire = Proxy(redis.port)
+            await wire.start()
+            stack.push_async_callback(wire.stop)
+            one, store = (redis, wire), OneRedis(redis)
+            settings = {"url": f"redis://127.0.0.1:{wire.port}/0"}
         file = folder / "groupflow.toml"
         config = write_config(file, rabbitmq=rabbitmq_wire.url, redis=settings)
         slots = [Slot(number, folder, config) for number in range(daemons)]
@@ -156,18 +162,6 @@ async def world(
             cluster=cluster,
             links=links,
         )
-
-
-async def _wire(stack: AsyncExitStack, port: int) -> Proxy:
-    wire = Proxy(port)
-    await wire.start()
-    stack.push_async_callback(wire.stop)
-    return wire
-
-
-def _clustered(cluster: RedisCluster) -> str:
-    # A message is acked once a replica has it too: so no node that dies takes one along.
-    return f'url = "{cluster.url}"\npartitions = {PARTITIONS}\nreplicas = 1'
 
 
 async def _small_disk(stack: AsyncExitStack) -> Path | None:

@@ -7,81 +7,43 @@ what it had answered, which is no fault of ours.)
 
 from __future__ import annotations
 
-from tests.verification.soak.faults.base import Fault, Skipped
-from tests.verification.soak.faults.cluster import (
-    FailOverForced,
-    FailOverWhole,
-    FreezePrimary,
-    KillPrimary,
-    KillReplica,
-    MovePartition,
-    PartitionClients,
-    PartitionPrimary,
-    PartitionReplica,
-    TakeOver,
-)
-from tests.verification.soak.faults.daemons import (
-    BlockLoop,
-    BlockLoopPast,
-    KillOther,
-    KillSame,
-    Nap,
-    Terminate,
-    Usurper,
-    WrongClock,
-    Zombie,
-)
-from tests.verification.soak.faults.http import HttpFlood
-from tests.verification.soak.faults.messages import DeleteQueue, Duplicates, HeaderFlood, Poison
-from tests.verification.soak.faults.servers import (
-    FreezeLeader,
-    FreezeRabbitmq,
-    FreezeRedis,
-    FullDisk,
-    FullMemory,
-    KillLeader,
-    KillRabbitmq,
-    KillRedis,
-    RestartLeader,
-    RestartRabbitmq,
-    RestartRedis,
-)
-from tests.verification.soak.faults.wires import (
-    CutRabbitmq,
-    CutRedis,
-    HalfOpenRabbitmq,
-    HalfOpenRedis,
-    HoldRabbitmqReplies,
-    HoldRabbitmqRequests,
-    HoldRedisReplies,
-    HoldRedisRequests,
-    LateRabbitmq,
-    LateRedis,
-)
+from tests.verification.soak.faults import cluster, daemons, http, messages
+from tests.verification.soak.faults.base import Aimed, Fault, Skipped, aimed
+from tests.verification.soak.faults.servers import Freeze, FullDisk, FullMemory, Kill, Restart
+from tests.verification.soak.faults.wires import Cut, HalfOpen, HoldReplies, HoldRequests, Late
 
 __all__ = ["CLUSTER_FAULTS", "FAULTS", "SLOW", "Fault", "Skipped"]
 
-FAULTS: tuple[type[Fault], ...] = (
-    KillSame, KillOther, Zombie, Nap, Terminate, WrongClock, Usurper,
-    BlockLoop, BlockLoopPast,
-    RestartRedis, KillRedis, FreezeRedis, FullMemory, FullDisk,
-    RestartRabbitmq, KillRabbitmq, FreezeRabbitmq,
-    CutRedis, HoldRedisReplies, HoldRedisRequests, LateRedis, HalfOpenRedis,
-    CutRabbitmq, HoldRabbitmqReplies, HoldRabbitmqRequests, LateRabbitmq, HalfOpenRabbitmq,
-    DeleteQueue, Duplicates, HeaderFlood, Poison, HttpFlood,
+# How often each is chosen, at Redis and at RabbitMQ.
+_SERVERS: dict[type[Aimed], tuple[float, float]] = {
+    Restart: (3.0, 0.6), Kill: (3.0, 0.4), Freeze: (3.0, 2.0)
+}  # fmt: skip
+_WIRES: dict[type[Aimed], tuple[float, float]] = {
+    Cut: (3.0, 3.0), HoldReplies: (5.0, 3.0), HoldRequests: (3.0, 3.0), Late: (3.0, 2.0),
+    HalfOpen: (2.0, 2.0),
+}  # fmt: skip
+_OF_DAEMONS: tuple[type[Fault], ...] = (
+    daemons.KillSame, daemons.KillOther, daemons.Zombie, daemons.Nap, daemons.Terminate,
+    daemons.WrongClock, daemons.Usurper, daemons.BlockLoop, daemons.BlockLoopPast,
+    messages.DeleteQueue, messages.Duplicates, messages.HeaderFlood, messages.Poison,
+    http.HttpFlood,
+    *(aimed(kind, "rabbitmq", weight) for kind, (_, weight) in _WIRES.items()),
 )  # fmt: skip
-_OF_ONE_REDIS: frozenset[type[Fault]] = frozenset(
-    {RestartRedis, KillRedis, FreezeRedis, FullMemory, FullDisk}
-    | {CutRedis, HoldRedisReplies, HoldRedisRequests, LateRedis, HalfOpenRedis}
+_OF_ONE_REDIS = (
+    *(aimed(kind, "redis", weight) for kind, (weight, _) in {**_SERVERS, **_WIRES}.items()),
+    aimed(FullMemory, "redis"),
+    aimed(FullDisk, "redis", 2.0),
 )
-_OF_ONE_RABBITMQ: frozenset[type[Fault]] = frozenset(
-    {RestartRabbitmq, KillRabbitmq, FreezeRabbitmq}
-)
+_OF_ONE_RABBITMQ = tuple(aimed(kind, "rabbitmq", weight) for kind, (_, weight) in _SERVERS.items())
+FAULTS: tuple[type[Fault], ...] = (*_OF_DAEMONS, *_OF_ONE_REDIS, *_OF_ONE_RABBITMQ)
 CLUSTER_FAULTS: tuple[type[Fault], ...] = (
-    *(kind for kind in FAULTS if kind not in _OF_ONE_REDIS | _OF_ONE_RABBITMQ),
-    *(RestartLeader, KillLeader, FreezeLeader),
-    *(KillPrimary, FreezePrimary, KillReplica, MovePartition),
-    *(PartitionPrimary, PartitionReplica, PartitionClients),
-    *(FailOverWhole, FailOverForced, TakeOver),
-)
-SLOW: frozenset[type[Fault]] = frozenset({RestartRabbitmq, KillRabbitmq})
+    *_OF_DAEMONS,
+    # Others have the queue meanwhile; a leader that wakes leads no more, or still does.
+    aimed(Restart, "rabbitmq", 2.0, what="leader restarted"),
+    aimed(Kill, "rabbitmq", 6.0, what="leader kill-9"),
+    aimed(Freeze, "rabbitmq", 6.0, what="leader frozen", longest=12.0),
+    cluster.KillPrimary, cluster.FreezePrimary, cluster.KillReplica, cluster.MovePartition,
+    cluster.PartitionPrimary, cluster.PartitionReplica, cluster.PartitionClients,
+    cluster.FailOverWhole, cluster.FailOverForced, cluster.TakeOver,
+)  # fmt: skip
+SLOW = frozenset(each for each in _OF_ONE_RABBITMQ if not issubclass(each, Freeze))

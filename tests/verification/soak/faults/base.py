@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from random import Random
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from tests.verification.soak.world import World
 
@@ -46,7 +46,7 @@ class Fault(ABC):
 
 
 class Aimed(Fault):
-    """A fault of one of the two servers, or of the wire to it.
+    """A fault of one of the two servers, or of the wire to it: `aimed` says of which.
 
     Attributes:
         what: happens, whichever of the two it happens to.
@@ -56,11 +56,9 @@ class Aimed(Fault):
     what: ClassVar[str]
     server: ClassVar[Server]
 
-    def __init_subclass__(cls, *, at: Server | None = None, weight: float | None = None) -> None:
-        """Aim a kind of fault, and say how often that one is chosen."""
-        super().__init_subclass__()
-        if at is not None:
-            cls.server = at
-            cls.name = f"{at} {cls.what}"
-        if weight is not None:
-            cls.weight = weight
+
+def aimed(kind: type[Aimed], server: Server, weight: float = 3.0, **facts: Any) -> type[Fault]:
+    """That kind of fault at one of them, chosen so often; `facts` differ from the kind's."""
+    what = facts.get("what", kind.what)
+    named = {"name": f"{server} {what}", "server": server, "weight": weight, **facts}
+    return type(f"{kind.__name__}{server.title()}", (kind,), named)

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import ClassVar
 
 from redis.exceptions import RedisError
 
@@ -55,10 +56,11 @@ class Freeze(ServerFault):
     """It hangs."""
 
     what = "frozen"
+    longest: ClassVar[float] = 3.0
 
     def __init__(self, chance: Random, daemons: int) -> None:
         super().__init__(chance, daemons)
-        self.lasts = chance.uniform(0.5, 3.0)
+        self.lasts = chance.uniform(0.5, self.longest)
 
     async def apply(self, world: World) -> None:
         await (await self.find(world)).pause()
@@ -67,7 +69,7 @@ class Freeze(ServerFault):
         await self.broken.resume()
 
 
-class FullMemory(ServerFault, at="redis"):
+class FullMemory(ServerFault):
     """Redis has no memory left for new tasks."""
 
     what = "out of memory"
@@ -86,7 +88,7 @@ class FullMemory(ServerFault, at="redis"):
             await redis.config_set("maxmemory", 0)
 
 
-class FullDisk(ServerFault, at="redis", weight=2.0):
+class FullDisk(ServerFault):
     """Redis's disk is full: it refuses what writes."""
 
     what = "disk full"
@@ -120,43 +122,3 @@ def _fill(ballast: Path) -> None:
     with ballast.open("ab", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(256))
-
-
-class RestartRedis(Restart, at="redis"): ...
-
-
-class KillRedis(Kill, at="redis"): ...
-
-
-class FreezeRedis(Freeze, at="redis"): ...
-
-
-class RestartRabbitmq(Restart, at="rabbitmq", weight=0.6): ...
-
-
-class KillRabbitmq(Kill, at="rabbitmq", weight=0.4): ...
-
-
-class FreezeRabbitmq(Freeze, at="rabbitmq", weight=2.0): ...
-
-
-class RestartLeader(Restart, at="rabbitmq", weight=2.0):
-    """Others have the queue meanwhile."""
-
-    what = "leader restarted"
-
-
-class KillLeader(Kill, at="rabbitmq", weight=6.0):
-    """Others have the queue meanwhile."""
-
-    what = "leader kill-9"
-
-
-class FreezeLeader(Freeze, at="rabbitmq", weight=6.0):
-    """Others may take the queue over; when it wakes, it leads no more, or still does."""
-
-    what = "leader frozen"
-
-    def __init__(self, chance: Random, daemons: int) -> None:
-        super().__init__(chance, daemons)
-        self.lasts = chance.uniform(0.5, 12.0)

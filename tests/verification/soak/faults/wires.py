@@ -54,14 +54,14 @@ class Cut(WireFault):
 
 
 class HoldReplies(WireFault):
-    """Replies are held and then lost: what they answered has happened."""
+    """Replies, deliveries, confirms are held and then lost: what they answered has happened."""
 
     what = "replies lost"
     ways = ("down",)
 
 
 class HoldRequests(WireFault):
-    """Requests are held and then lost."""
+    """Requests, acks, publishes are held and then lost."""
 
     what = "requests lost"
     ways = ("up",)
@@ -87,35 +87,3 @@ class HalfOpen(WireFault):
 
     async def undo(self, world: World) -> None:
         self.of(world).heal()
-
-
-class CutRedis(Cut, at="redis"): ...
-
-
-class HoldRedisReplies(HoldReplies, at="redis", weight=5.0): ...
-
-
-class HoldRedisRequests(HoldRequests, at="redis"): ...
-
-
-class LateRedis(Late, at="redis"): ...
-
-
-class HalfOpenRedis(HalfOpen, at="redis", weight=2.0): ...
-
-
-class CutRabbitmq(Cut, at="rabbitmq"): ...
-
-
-class HoldRabbitmqReplies(HoldReplies, at="rabbitmq"):
-    """Deliveries and confirms are held and then lost."""
-
-
-class HoldRabbitmqRequests(HoldRequests, at="rabbitmq"):
-    """Acks and publishes are held and then lost."""
-
-
-class LateRabbitmq(Late, at="rabbitmq", weight=2.0): ...
-
-
-class HalfOpenRabbitmq(HalfOpen, at="rabbitmq", weight=2.0): ...
