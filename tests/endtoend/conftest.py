@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,23 +15,35 @@ from tests.endtoend.rig import Rig
 MakeRig: TypeAlias = Callable[..., Rig]
 
 
+@contextmanager
+def rigs(folder: Path, rabbitmq: Any, store: Any, /, **usual: Any) -> Iterator[MakeRig]:
+    """Make rigs on these servers, with these settings or a test's own; their daemons end here."""
+    made: list[Rig] = []
+
+    def make(**sections: Any) -> Rig:
+        merged = {
+            name: {**usual.get(name, {}), **sections.get(name, {})}
+            for name in {**usual, **sections}
+        }
+        place = folder / f"{folder.name}-{len(made)}"
+        place.mkdir()
+        made.append(Rig(place, rabbitmq, store, **merged))
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for rig in made:
+            rig.close()
+
+
 @pytest.fixture
 def make_rig(
     tmp_path: Path, rabbitmq_server: RabbitmqServer, redis_server: RedisServer
 ) -> Iterator[MakeRig]:
-    """Make rigs with settings of the test's own; their daemons end with the test."""
-    rigs: list[Rig] = []
-
-    def make(**sections: Any) -> Rig:
-        folder = tmp_path / f"{tmp_path.name}-{len(rigs)}"
-        folder.mkdir()
-        rig = Rig(folder, rabbitmq_server, redis_server, **sections)
-        rigs.append(rig)
-        return rig
-
-    yield make
-    for rig in rigs:
-        rig.close()
+    """Make rigs with settings of the test's own."""
+    with rigs(tmp_path, rabbitmq_server, redis_server) as make:
+        yield make
 
 
 @pytest.fixture

@@ -15,7 +15,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from groupflow import App, Task
+import orjson
+
+from groupflow import Advance, App, Dead, Retry, Task
+from groupflow.core.outcome import Outcome
 from tests.history.events import Journal, event_of
 
 LOOK = 0.005  # seconds between two looks at a gate
@@ -31,6 +34,11 @@ def _gate_of(task: Task, body: dict[str, Any]) -> Path | None:
     return Path(gate)
 
 
+async def _until_open(gate: Path) -> None:
+    while not gate.exists():  # noqa: ASYNC240  on this machine: no wait
+        await asyncio.sleep(LOOK)
+
+
 @app.handler("work")
 async def work(task: Task) -> None:
     """Work for a while, or until the gate is open."""
@@ -42,8 +50,7 @@ async def work(task: Task) -> None:
         if gate is None:
             await asyncio.sleep(body.get("ms", 0) / 1000)
         else:
-            while not gate.exists():
-                await asyncio.sleep(LOOK)
+            await _until_open(gate)
     except asyncio.CancelledError:
         journal.write(event_of("end", task, n, "cut"))
         raise
@@ -105,6 +112,28 @@ async def quote(task: Task) -> None:
     raise ValueError(task.body.decode())
 
 
+@app.handler("scripted")
+async def scripted(task: Task) -> Outcome | None:
+    """Does what its body says: of the list of its stage the entry of its attempt, or the last."""
+    steps = task.json().get("do", {}).get(task.stage or "", ["ok"])
+    what, _, more = steps[min(task.attempt, len(steps)) - 1].partition(" ")
+    told = orjson.dumps([task.stage, task.context]).decode()
+    journal.write(event_of("start", task, how=told))
+    if what == "wait":
+        await _until_open(Path(more))
+    journal.write(event_of("end", task, how="done"))
+    match what:
+        case "fail":
+            raise ValueError(more)
+        case "retry":
+            return Retry(after=float(more), reason="busy")
+        case "dead":
+            return Dead(more)
+        case "advance":
+            return Advance(more, {"came from": task.stage})
+    return None
+
+
 @app.handler("exit")
 async def leave(task: Task) -> None:
     """Thinks that it is a script."""
@@ -133,8 +162,7 @@ async def linger(_app: App) -> AsyncIterator[None]:
     journal.path.with_name("closing").touch()
     if journal.path.with_name("broken").exists():
         raise OSError("the pool is broken on purpose")
-    while not journal.path.with_name("closed").exists():
-        await asyncio.sleep(LOOK)
+    await _until_open(journal.path.with_name("closed"))
 
 
 empty = App()

@@ -53,10 +53,14 @@ class Process:
 
     def wait_for(self, name: str, times: int = 1) -> dict[str, Any]:
         """Wait until its log has an event so many times; the last of them."""
-        until(
-            lambda: len(self.events(name)) >= times,
-            lambda: f"{self.name} never logged {name} {times} times:\n{self.tail()}",
-        )
+
+        def is_said() -> bool:
+            has_ended = not self.is_running  # a look before: what it said last is in the log then
+            said = len(self.events(name)) >= times
+            assert said or not has_ended, f"{self.name} ended without {name}:\n{self.tail()}"
+            return said
+
+        until(is_said, lambda: f"{self.name} never logged {name} {times} times:\n{self.tail()}")
         return self.events(name)[times - 1]
 
     def send(self, number: signal.Signals) -> None:

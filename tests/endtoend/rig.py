@@ -12,41 +12,34 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import orjson
-from redis import Redis
-from redis.backoff import ConstantBackoff
-from redis.cluster import ClusterNode
-from redis.cluster import RedisCluster as ClusterClient
+from aio_pika.abc import AbstractConnection
 from redis.exceptions import RedisError
-from redis.retry import Retry
 
 from groupflow.broker import topology
 from groupflow.broker.connection import connect, open_channel
 from groupflow.broker.partitions import names_of
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import GroupflowError
-from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.load import load_settings
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of, partition_of
 from tests.deadlines import deadline
+from tests.endtoend.clients import Broker, Store, client_of
+from tests.endtoend.configuration import toml_of
 from tests.endtoend.process import LOOK, REPOSITORY, Process, until
+from tests.endtoend.verbs import said
 from tests.history.auditor import audit, leftovers, states_of, superseded_in, totals_of
 from tests.history.events import Event, History, Journal, Totals, killed, published
 from tests.history.invariants import Violation, check
-from tests.servers.rabbitmq_cluster import RabbitmqCluster
-from tests.servers.replicated import RedisCluster
 
 APP = "tests.endtoend.handlers:app"
-
-Broker: TypeAlias = RabbitmqServer | RabbitmqCluster
-Store: TypeAlias = RedisServer | RedisCluster
 
 _Answer = TypeVar("_Answer")
 
@@ -68,6 +61,7 @@ class Job:
         n: its number, which its handler writes to the history.
         type: names its handler.
         facts: what else its body says.
+        headers: of its message.
     """
 
     id: str
@@ -76,6 +70,7 @@ class Job:
     n: int = 0
     type: str = "work"
     facts: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def group(self) -> str | None:
@@ -123,7 +118,7 @@ class Rig:
         self.keys = Keys(f"e2e-{folder.name[:40]}")
         partitions = sections.get("redis", {}).get("partitions", 1)
         self.partitions = keys_of(self.keys.namespace, partitions)
-        self.raw: Any = _plain_client(store)
+        self.raw: Any = client_of(store)
         self.journal = Journal(folder / "history.jsonl")
         self.jobs: dict[str, Job] = {}
         self.store_timeout = round(deadline(5.0), 1)
@@ -141,7 +136,7 @@ class Rig:
         wanted = settings.get("rule", {}).get("concurrency", 1)
         self.concurrency = max(self.concurrency, wanted)
         self.queues: list[str] = names_of(self.queue, settings["rabbitmq"].get("partitions", 1))
-        self.config.write_text(_toml(settings))
+        self.config.write_text(toml_of(settings))
 
     def _settings(self, sections: Mapping[str, Any]) -> dict[str, Any]:
         settings: dict[str, Any] = {
@@ -208,6 +203,13 @@ class Rig:
         for process in running:
             assert process.wait() == 0, process.tail()
 
+    def end(self, tasks: int | None = None, *, with_faults: bool) -> None:
+        """Wait until all is over, stop all daemons, which must end well, and judge."""
+        self.wait_for_all(tasks)
+        self.stop_all()
+        found = self.judge(with_faults=with_faults)
+        assert found == [], found
+
     def call(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Run a one-shot verb to its end."""
         return subprocess.run(
@@ -219,6 +221,16 @@ class Rig:
             timeout=deadline(),
             check=False,
         )
+
+    def say(self, *words: str, code: int | None = 0) -> str:
+        """What a verb says on stdout; it must end with that exit code, or with any for `None`."""
+        ended, out, error = said([*words, "--config", str(self.config)], self.environment())
+        assert code in (ended, None), error
+        return out
+
+    def ask(self, *words: str, **how: Any) -> Any:
+        """The same with `--json`, read."""
+        return orjson.loads(self.say(*words, "--json", **how))
 
     def close(self) -> None:
         """End all daemons."""
@@ -259,7 +271,10 @@ class Rig:
                     partitions=len(self.queues),
                     router=router,
                 ) as publisher:
-                    messages = [Outgoing(job.body, job.type, job.id) for job in jobs[confirmed:]]
+                    messages = [
+                        Outgoing(job.body, job.type, job.id, job.headers)
+                        for job in jobs[confirmed:]
+                    ]
                     await publisher.publish_all(messages, on_confirm)
             except GroupflowError as error:
                 complaint = f"RabbitMQ takes nothing more, after {confirmed} messages: {error}"
@@ -268,23 +283,22 @@ class Rig:
 
     def left_in_queue(self) -> int:
         """Messages that RabbitMQ holds for nobody in particular."""
-        return run(self._left_in_queue())
 
-    async def _left_in_queue(self) -> int:
-        connection = await connect(self.rabbitmq.url, heartbeat=10, timeout=deadline(), name="rig")
-        async with connection:
+        async def count(connection: AbstractConnection) -> int:
             channel = await open_channel(connection, confirms=False)
             answers = [await channel.queue_declare(queue, passive=True) for queue in self.queues]
             return sum(answer.message_count or 0 for answer in answers)
 
-    def delete_queue(self) -> None:
-        """Delete the queue, with whatever is in it."""
-        run(self._delete_queue())
+        return run(self._at_rabbitmq(count))
 
-    async def _delete_queue(self) -> None:
+    def delete_queue(self) -> None:
+        """Delete the queue, with all that is in it."""
+        run(self._at_rabbitmq(lambda connection: topology.delete(connection, self.queue)))
+
+    async def _at_rabbitmq(self, do: Callable[[AbstractConnection], Awaitable[_Answer]]) -> _Answer:
         connection = await connect(self.rabbitmq.url, heartbeat=10, timeout=deadline(), name="rig")
         async with connection:
-            await topology.delete(connection, self.queue)
+            return await do(connection)
 
     # Looking
 
@@ -302,13 +316,20 @@ class Rig:
 
     def wait_for_start(self, id_: str, times: int = 1) -> Event:
         """Wait until a task's handler has started so many times."""
-        self.until(lambda: len(self.events("start", id_)) >= times, f"the start of {id_}")
-        return self.events("start", id_)[times - 1]
+        return self._wait_for("start", id_, times)
 
     def wait_for_end(self, id_: str, times: int = 1) -> Event:
         """Wait until a task's handler has ended so many times."""
-        self.until(lambda: len(self.events("end", id_)) >= times, f"the end of {id_}")
-        return self.events("end", id_)[times - 1]
+        return self._wait_for("end", id_, times)
+
+    def wait_for_starts(self, *ids: str) -> None:
+        """Wait until each of these has started."""
+        for id_ in ids:
+            self.wait_for_start(id_)
+
+    def _wait_for(self, kind: str, id_: str, times: int) -> Event:
+        self.until(lambda: len(self.events(kind, id_)) >= times, f"the {kind} of {id_}")
+        return self.events(kind, id_)[times - 1]
 
     def count(self, name: str) -> int:
         """One of the store's totals."""
@@ -377,28 +398,3 @@ def _holds(condition: Callable[[], bool]) -> bool:
         return condition()
     except RedisError:
         return False  # a node is down
-
-
-def _plain_client(store: Store) -> Any:
-    if isinstance(store, RedisCluster):
-        nodes: list[Any] = [ClusterNode("127.0.0.1", n.port) for n in store.nodes]  # type: ignore[no-untyped-call]
-        # A node may die meanwhile, and its replica takes a moment to follow it.
-        return ClusterClient(startup_nodes=nodes, retry=Retry(ConstantBackoff(0.5), 40))
-    return Redis.from_url(store.url)
-
-
-def _toml(settings: Mapping[str, Any]) -> str:
-    lines: list[str] = []
-    rule = settings.get("rule", {})
-    for section, values in settings.items():
-        if section == "rule":
-            continue
-        lines.append(f"[{section}]")
-        lines += [f"{name} = {_value(value)}" for name, value in values.items()]
-    lines += ["[[groups]]", 'app = "crm"', 'key = "{entity}:{tenant_id}"']
-    lines += [f"{name} = {_value(value)}" for name, value in rule.items()]
-    return "\n".join(lines) + "\n"
-
-
-def _value(value: Any) -> str:
-    return orjson.dumps(value).decode()

@@ -5,104 +5,68 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-import orjson
+import pytest
 
 from groupflow.cli.exits import Exit
 from groupflow.servers.ports import free_ports
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.rig import Job, Rig
 
-
-def json_of(rig: Rig, *arguments: str) -> Any:
-    """What a verb prints with --json; logs and words go elsewhere."""
-    done = rig.call(*arguments, "--config", str(rig.config), "--json")
-    assert done.returncode == Exit.FINE, done.stderr.decode()
-    return orjson.loads(done.stdout)
+GROUPED = {
+    "queued": 0, "asleep": 0, "running": 0, "groups": 0, "ready": 0, "delayed": 0, "parked": 0,
+    "paused": 0, "waited": 0.0,
+}  # fmt: skip
+STATUS: dict[str, Any] = {
+    "paused": None,
+    "plain": {"queued": 0, "running": 0, "waited": 0.0},
+    "grouped": GROUPED,
+    "tenants": {"standing": 0, "groups": 0},
+    "limited": {"tenants": 0, "groups": 0},
+    "limits": [],
+    "dead": 0,
+    "dead_staying": 0,
+    "done_total": 0,
+    "superseded_total": 0,
+    "failed_total": 0,
+    "daemons": [],
+    "intake": [],
+    "rates": None,
+}
 
 
 def test_publish_and_status(rig: Rig) -> None:
     """What `publish` sends runs, and `status` counts it in the shape of the contract."""
-    config = ("--config", str(rig.config))
-    empty = json_of(rig, "status")
-    assert empty == {
-        "paused": None,
-        "plain": {"queued": 0, "running": 0, "waited": 0.0},
-        "grouped": {
-            "queued": 0,
-            "asleep": 0,
-            "running": 0,
-            "groups": 0,
-            "ready": 0,
-            "delayed": 0,
-            "parked": 0,
-            "paused": 0,
-            "waited": 0.0,
-        },
-        "tenants": {"standing": 0, "groups": 0},
-        "limited": {"tenants": 0, "groups": 0},
-        "limits": [],
-        "dead": 0,
-        "dead_staying": 0,
-        "done_total": 0,
-        "superseded_total": 0,
-        "failed_total": 0,
-        "daemons": [],
-        "intake": [],
-        "rates": None,
-    }
+    assert rig.ask("status") == STATUS
     held = {"gate": str(rig.gate())}
     bodies = [Job(f"{n}", "a", facts=held).body for n in range(3)] + [Job("p").body]
-    lines = b"\n".join(bodies)
-    done = rig.call("publish", *config, "--type", "work", "-", stdin=lines)
+    publish = ("publish", "--config", str(rig.config))
+    done = rig.call(*publish, "--type", "work", "-", stdin=b"\n".join(bodies))
     assert done.returncode == Exit.FINE, done.stderr.decode()
     assert b", all confirmed, as " in done.stdout
     one = rig.folder / "one.json"
     one.write_bytes(b'{"app_name": "plain", "type": "fail"}\n')
-    assert json_of(rig, "publish", str(one), "--id", "one") == {
-        "published": 1,
-        "queue": rig.queue,
-        "ids": ["one"],
-        "refused": [],
-    }
-    assert json_of(rig, "publish", str(one), "--id", "one")["published"] == 1  # and counts once
+    told = {"published": 1, "queue": rig.queue, "ids": ["one"], "refused": []}
+    for _ in range(2):  # which counts once
+        assert rig.ask("publish", str(one), "--id", "one") == told
 
     daemon = rig.start("d1")
     rig.until(lambda: rig.is_over(2) and rig.count("running_grouped") == 1, "its work")
-    status = json_of(rig, "status")
-    (shown,) = status.pop("daemons")
-    rates = status.pop("rates")  # of a minute; nobody may have kept two samples yet
+    status = rig.ask("status")
+    (shown,) = status["daemons"]
+    rates = status["rates"]  # of a minute; there may be no two samples yet
     assert rates is None or rates.keys() == {"taken_in", "done", "buried"}
-    age = shown.pop("heartbeat_age")
-    assert isinstance(age, float)
+    assert isinstance(shown.pop("heartbeat_age"), float)
     assert shown == {"name": "d1", "pid": daemon.pid, "host": shown["host"], "workers": 12}
-    assert status == {
-        "paused": None,
-        "plain": {"queued": 0, "running": 0, "waited": 0.0},
-        "grouped": {
-            "queued": 2,
-            "asleep": 0,
-            "running": 1,
-            "groups": 1,
-            "ready": 0,
-            "delayed": 0,
-            "parked": 0,
-            "paused": 0,
-            "waited": 0.0,
-        },
-        "tenants": {"standing": 0, "groups": 0},
-        "limited": {"tenants": 0, "groups": 0},
-        "limits": [],
-        "dead": 1,
-        "dead_staying": 0,
-        "done_total": 1,
-        "superseded_total": 0,
-        "failed_total": 1,
-        "intake": [],
+    assert status == STATUS | {
+        "daemons": [shown],
+        "rates": rates,
+        "grouped": GROUPED | {"queued": 2, "running": 1, "groups": 1},
+        **dict.fromkeys(("dead", "done_total", "failed_total"), 1),
     }
     rig.gate().touch()
     rig.wait_for_all(tasks=5)
     rig.stop_all()
-    assert json_of(rig, "status")["daemons"] == []
+    assert rig.ask("status")["daemons"] == []
 
 
 def test_what_publish_is_given_reaches_the_task(rig: Rig) -> None:
@@ -119,8 +83,8 @@ def test_what_publish_is_given_reaches_the_task(rig: Rig) -> None:
     assert b"published 2" in done.stdout
     rig.until(lambda: rig.count("taken") == 2, "the tasks")
     for id_ in ("batch-1", "batch-3"):
-        assert json_of(rig, "task", id_)["state"] == "delayed"
-    assert json_of(rig, "status")["dead"] == 0
+        assert rig.ask("task", id_)["state"] == "delayed"
+    assert rig.ask("status")["dead"] == 0
     rig.stop_all()
 
 
@@ -131,23 +95,54 @@ def test_waiting_tasks_are_dropped_and_run_now(rig: Rig) -> None:
     rig.publish(Job(f"late-{n}", "late", facts={"delay_s": 9000}) for n in range(3))
     rig.publish([Job("plain"), Job("drop")])
     rig.until(lambda: rig.count("taken") == 5, "the tasks")
-    config = ("--config", str(rig.config))
-    assert json_of(rig, "task", "late-0")["state"] == "delayed"
-    assert json_of(rig, "task", "show", "drop")["state"] == "queued"
-    assert json_of(rig, "task", "drop", "late-0", "plain") == {
+    assert rig.ask("task", "late-0")["state"] == "delayed"
+    assert rig.ask("task", "show", "drop")["state"] == "queued"
+    assert rig.ask("task", "drop", "late-0", "plain") == {
         "dropped": ["late-0", "plain"],
         "stayed": [],
     }
-    assert json_of(rig, "task", "plain")["state"] == "dropped"
-    again = rig.call("task", "drop", "plain", *config)
+    assert rig.ask("task", "plain")["state"] == "dropped"
+    again = rig.call("task", "drop", "plain", "--config", str(rig.config))
     assert (again.returncode, again.stderr) == (Exit.FAILED, b"plain stays: it is over\n")
-    assert json_of(rig, "task", "run-now", "--delayed", "late:42")["due"] == ["late-1", "late-2"]
+    assert rig.ask("task", "run-now", "--delayed", "late:42")["due"] == ["late-1", "late-2"]
     rig.wait_for_end("late-2")
     assert [event.id for event in rig.events("start")] == ["late-1", "late-2"]
     for wrong in ((), ("x", "--delayed", "late:42")):
-        assert rig.call("task", "drop", *wrong, *config).returncode == Exit.USAGE
-    assert json_of(rig, "task", "drop", "--delayed", "late:42", "--yes")["dropped"] == []
+        rig.say("task", "drop", *wrong, code=Exit.USAGE)
+    assert rig.ask("task", "drop", "--delayed", "late:42", "--yes")["dropped"] == []
     rig.stop_all()
+
+
+def test_each_verb_prints_one_json_value(rig: Rig) -> None:
+    """One story told by all of them, in the order in which an operator would ask."""
+    body = rig.folder / "body.json"
+    body.write_bytes(Job("x", "a").body)
+    assert rig.ask("check-config")["ok"] is True
+    assert rig.ask("route", "--type", "work", str(body))[0]["group"] == "a:42"
+    assert rig.ask("doctor")["verdict"] in ("ok", "warn")
+    assert rig.ask("pause", "--all") == {"group": None, "paused": True, "changed": True}
+    assert rig.ask("pause", "a:42") == {"group": "a:42", "paused": True, "changed": True}
+    assert rig.ask("pause", "a:42")["changed"] is False
+    (id_,) = rig.ask("publish", "--type", "fail", str(body))["ids"]
+    rig.start()
+    rig.until(lambda: rig.count("queued_grouped") == 1, "the task")
+    assert rig.ask("why", "a:42")["state"] == "paused"
+    assert [row["id"] for row in rig.ask("tasks", "queued")] == [id_]
+    assert rig.ask("task", id_)["state"] == "queued"
+    for state in ("running", "delayed", "done"):
+        assert rig.ask("tasks", state) == []
+    assert rig.ask("resume", "a:42") == {"group": "a:42", "paused": False, "changed": True}
+    assert rig.ask("resume", "--all")["changed"] is True
+    rig.wait_for_all(tasks=1)
+    assert rig.ask("status")["dead"] == 1
+    assert [row["id"] for row in rig.ask("top", "--once")["dead"]] == [id_]
+    assert [letter["id"] for letter in rig.ask("dead", "list")] == [id_]
+    assert rig.ask("dead", "show", id_)["id"] == id_
+    assert rig.ask("dead", "redrive", id_)["redriven"] == [id_]
+    rig.until(lambda: rig.count("buried") == 2, "its second death")
+    assert rig.ask("dead", "drop", id_, "--yes")["dropped"] == [id_]
+    assert [each["verdict"] for each in rig.ask("reload")] == ["unchanged"]
+    assert '"title": "A message for groupflow"' in rig.say("schema")
 
 
 def test_halves_work_together(rig: Rig) -> None:
@@ -173,54 +168,33 @@ def test_no_handlers(rig: Rig) -> None:
     assert "handlers" in daemon.tail()
 
 
-def test_dead_servers(make_rig: MakeRig) -> None:
+@pytest.mark.parametrize(
+    ("words", "setting"),
+    [(("status", "--json"), "redis.url"), (("publish", "--type", "work", "-"), "rabbitmq.url")],
+)
+def test_dead_servers(make_rig: MakeRig, words: tuple[str, ...], setting: str) -> None:
     """A one-shot verb that can't reach its server ends with 69, and names the setting."""
-    rig = make_rig()
-    port = free_ports(1)[0]
+    rig, place = make_rig(), f"127.0.0.1:{free_ports(1)[0]}"
     rig.configure(
-        redis={"url": f"redis://:hushhush@127.0.0.1:{port}/0"},
-        rabbitmq={"url": f"amqp://guest:hushhush@127.0.0.1:{port}/"},
+        redis={"url": f"redis://:hushhush@{place}/0"},
+        rabbitmq={"url": f"amqp://guest:hushhush@{place}/"},
     )
-    config = ("--config", str(rig.config))
-    for arguments, setting in (
-        (("status", *config, "--json"), "redis.url"),
-        (("publish", *config, "--type", "work", "-"), "rabbitmq.url"),
-    ):
-        done = rig.call(*arguments, stdin=b"{}")
-        said = done.stderr.decode()
-        assert done.returncode == Exit.UNAVAILABLE, said
-        assert done.stdout == b""
-        assert setting in said
-        assert f"127.0.0.1:{port}" in said
-        assert "hushhush" not in said
-        assert "Traceback" not in said
+    done = rig.call(*words, "--config", str(rig.config), stdin=b"{}")
+    said = done.stderr.decode()
+    assert (done.returncode, done.stdout) == (Exit.UNAVAILABLE, b""), said
+    assert setting in said
+    assert place in said
+    assert "hushhush" not in said
+    assert "Traceback" not in said
 
 
 def test_wrong_credentials(make_rig: MakeRig) -> None:
     """RabbitMQ's refusal is an end with 69 as well, not a wait for ever."""
     rig = make_rig()
-    url = rig.rabbitmq.url.replace("guest:guest", "guest:hushhush")
-    rig.configure(rabbitmq={"url": url})
+    rig.configure(rabbitmq={"url": rig.rabbitmq.url.replace("guest:guest", "guest:hushhush")})
     done = rig.call("publish", "--config", str(rig.config), "--type", "work", "-", stdin=b"{}")
     assert done.returncode == Exit.UNAVAILABLE
     assert b"credentials" in done.stderr
     daemon = rig.spawn("d1")
     assert daemon.wait() == Exit.UNAVAILABLE
     assert "hushhush" not in daemon.tail() + done.stderr.decode()
-
-
-def test_nothing_is_deleted_without_a_word_where_nobody_can_be_asked(rig: Rig) -> None:
-    """Scripts have no terminal: what is chosen by a filter wants --yes; what is named does not."""
-    rig.start("d1")
-    rig.publish(Job(f"dead-{n}", None, type="fail") for n in range(3))
-    rig.until(lambda: len(rig.dead()) == 3, "the dead letters")
-    config = ("--config", str(rig.config))
-    for chosen in (("--all",), ("--type", "fail")):
-        done = rig.call("dead", "drop", *chosen, *config)
-        assert done.returncode == Exit.USAGE
-        assert b"drop 3 dead letters?" in done.stderr
-        assert b"--yes" in done.stderr
-    assert len(rig.dead()) == 3
-    assert json_of(rig, "dead", "drop", "dead-0")["dropped"] == ["dead-0"]
-    assert len(json_of(rig, "dead", "drop", "--all", "--yes")["dropped"]) == 2
-    rig.stop_all()

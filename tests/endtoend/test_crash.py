@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import time
 
+import pytest
+
 from groupflow.cli.exits import Exit
 from groupflow.ops.signals import ECHO
 from tests.deadlines import short_lease
@@ -13,18 +15,16 @@ from tests.endtoend.process import Process
 from tests.endtoend.rig import Job, Rig
 
 LONG = {"lease": 3600.0}  # longer than any test's deadline: nobody may have to wait for its end
+HELD = ("a0", "b0", "p0")
 
 
-def held_first(rig: Rig, *, once: bool = True, type_: str = "work") -> list[Job]:
+def publish_held(rig: Rig, *, once: bool = True, type_: str = "work") -> None:
     """Two groups and plain tasks, each first one held at the gate; if `once`, until a crash."""
     facts = {"gate": str(rig.gate()), "gate_once": once}
-    first = [
-        Job("a0", "a", type=type_, facts=facts),
-        Job("b0", "b", type=type_, facts=facts),
-        Job("p0", type=type_, facts=facts),
-    ]
+    first = [Job(id_, None if id_ == "p0" else id_[0], type=type_, facts=facts) for id_ in HELD]
     rest = [Job(f"{group}{n}", group, n=n) for n in range(1, 4) for group in "ab"]
-    return [*first, *rest, *(Job(f"p{n}", n=n) for n in range(1, 4))]
+    rig.publish([*first, *rest, *(Job(f"p{n}", n=n) for n in range(1, 4))])
+    rig.wait_for_starts(*HELD)
 
 
 def crashes_of(rig: Rig, id_: str) -> list[int]:
@@ -36,126 +36,61 @@ def test_kill_and_restart_under_the_same_name(make_rig: MakeRig) -> None:
     """Started again under its name, a daemon takes up at once what it held, before all else."""
     rig = make_rig(workers=LONG)
     daemon = rig.start("d1")
-    rig.publish(held_first(rig))
-    for id_ in ("a0", "b0", "p0"):
-        rig.wait_for_start(id_)
+    publish_held(rig)
     rig.kill(daemon)
     again = rig.start("d1")
-    rig.wait_for_all()
+    rig.end(with_faults=True)
     resumed = {event["task"] for event in again.events("task.resumed")}
     # The short plain tasks behind the one that is held may have been caught in the act, too.
-    assert resumed - {"p1", "p2", "p3"} == {"a0", "b0", "p0"}
-    for id_ in ("a0", "b0", "p0"):
-        assert crashes_of(rig, id_) == [0, 1]
-    assert crashes_of(rig, "a1") == [0]
-    rig.stop_all()
-    assert rig.judge(with_faults=True) == []
+    assert resumed - {"p1", "p2", "p3"} == set(HELD)
+    assert [crashes_of(rig, id_) for id_ in (*HELD, "a1")] == [[0, 1]] * 3 + [[0]]
 
 
 def test_kill_and_take_over_by_another(make_rig: MakeRig) -> None:
     """When the lease of a dead daemon is over, another one runs its tasks, in order."""
     rig = make_rig(workers={"lease": short_lease()})
     daemon = rig.start("d1")
-    rig.publish(held_first(rig))
-    for id_ in ("a0", "b0", "p0"):
-        rig.wait_for_start(id_)
+    publish_held(rig)
     other = rig.start("d2")
     rig.kill(daemon)
-    rig.wait_for_all()
-    assert {event["task"] for event in other.events("task.taken_over")} == {"a0", "b0", "p0"}
-    for id_ in ("a0", "b0", "p0"):
+    rig.end(with_faults=True)
+    assert {event["task"] for event in other.events("task.taken_over")} == set(HELD)
+    for id_ in HELD:
         assert crashes_of(rig, id_) == [0, 1]
         assert rig.events("start", id_)[1].pid == other.pid
-    rig.stop_all()
-    assert rig.judge(with_faults=True) == []
 
 
-def test_killed_again_and_again_under_load(make_rig: MakeRig) -> None:
-    """One of two daemons is killed over and over, while hundreds of tasks run."""
-    rig = make_rig(workers={"lease": short_lease(), "max_crashes": 50})
-    rig.start("steady")
-    jobs = [Job(f"t{n}", None if n % 5 == 0 else f"g{n % 7}", n=n) for n in range(400)]
-    jobs = [Job(job.id, job.entity, n=job.n, facts={"ms": 5}) for job in jobs]
-    victim = rig.start("victim")
-    rig.publish(jobs)
-    for wanted in (50, 200):
-        rig.until(lambda wanted=wanted: rig.is_over(wanted), f"{wanted} tasks")  # type: ignore[misc]
-        rig.kill(victim)
-        victim = rig.start("victim")
-    rig.wait_for_all()
-    rig.stop_all()
-    assert rig.dead() == []
-    assert rig.judge(with_faults=True) == []
-
-
-def test_poison_task_is_buried(make_rig: MakeRig) -> None:
-    """A task that kills its daemon over and over becomes a dead letter, and its group goes on."""
-    rig = make_rig(workers={**LONG, "max_crashes": 1})
-    facts = {"gate": str(rig.gate())}
-    rig.publish([Job("poison", "a", facts=facts), Job("next", "a", n=1)])
-    daemon = rig.start("d1")
-    rig.wait_for_start("poison")
-    rig.kill(daemon)
-    rig.start("d1")
-    rig.wait_for_all()
-    assert rig.dead() == ["poison"]
-    assert crashes_of(rig, "poison") == [0]
-    rig.stop_all()
-    assert rig.judge(with_faults=True) == []
-
-
-def test_zombie_is_cancelled(make_rig: MakeRig) -> None:
-    """A daemon frozen past its lease has lost its tasks: it cancels them, and goes on."""
+@pytest.mark.parametrize("type_", ["work", "thread"])
+def test_a_zombies_tasks_are_lost_to_it(make_rig: MakeRig, type_: str) -> None:
+    """Frozen past its lease, it cancels them; what a thread does on is not accepted."""
     rig = make_rig(workers={"lease": short_lease()})
     zombie = rig.start("zombie")
-    rig.publish(held_first(rig))
-    for id_ in ("a0", "b0", "p0"):
-        rig.wait_for_start(id_)
+    publish_held(rig, type_=type_)
     other = rig.start("other")
     zombie.send(signal.SIGSTOP)
     rig.wait_for_all()
     zombie.send(signal.SIGCONT)
     zombie.wait_for("session.lost")
-    for id_ in ("a0", "b0", "p0"):
+    if type_ == "thread":  # it can't be cancelled: its settle comes, and is refused
+        rig.gate().touch()
+        zombie.wait_for("claim.lost", times=3)
+    ends = ["done", "done" if type_ == "thread" else "cut"]
+    for id_ in HELD:
         rig.wait_for_end(id_, times=2)
-        assert [event.how for event in rig.events("end", id_)] == ["done", "cut"]
+        assert [event.how for event in rig.events("end", id_)] == ends
+        assert [event.pid for event in rig.events("end", id_)] == [other.pid, zombie.pid]
+    assert rig.count("done") == len(rig.jobs)
     # It is a daemon like any other again.
     assert other.stop() == Exit.FINE
     rig.publish([Job(f"q{n}", f"g{n % 4}" if n % 3 else None, n=n) for n in range(40)])
-    rig.wait_for_all()
-    rig.stop_all()
-    assert rig.judge(with_faults=True) == []
-
-
-def test_zombies_settle_is_refused(make_rig: MakeRig) -> None:
-    """A handler in a thread can't be cancelled: what it did as a zombie is not accepted."""
-    rig = make_rig(workers={"lease": short_lease()})
-    zombie = rig.start("zombie")
-    rig.publish(held_first(rig, type_="thread"))
-    for id_ in ("a0", "b0", "p0"):
-        rig.wait_for_start(id_)
-    other = rig.start("other")
-    zombie.send(signal.SIGSTOP)
-    rig.wait_for_all()
-    zombie.send(signal.SIGCONT)
-    zombie.wait_for("session.lost")
-    rig.gate().touch()
-    for id_ in ("a0", "b0", "p0"):
-        rig.wait_for_end(id_, times=2)
-    zombie.wait_for("claim.lost", times=3)
-    assert [event.pid for event in rig.events("end", "a0")] == [other.pid, zombie.pid]
-    rig.stop_all()
-    assert rig.count("done") == len(rig.jobs)
-    assert rig.judge(with_faults=True) == []
+    rig.end(with_faults=True)
 
 
 def test_stop_lets_running_tasks_end(make_rig: MakeRig) -> None:
     """SIGTERM: what runs may end, nothing new begins, and the daemon leaves with 0."""
     rig = make_rig(workers=LONG)
     daemon = rig.start("d1")
-    rig.publish(held_first(rig, once=False))
-    for id_ in ("a0", "b0", "p0", "p3"):
-        rig.wait_for_start(id_)
+    publish_held(rig, once=False)
     rig.until(lambda: rig.is_over(3), "the free plain tasks")
     for _ in range(3):  # as `timeout` and supervisors send it: twice and more, which is one wish
         daemon.send(signal.SIGTERM)
@@ -166,49 +101,28 @@ def test_stop_lets_running_tasks_end(make_rig: MakeRig) -> None:
     assert rig.events("start", "a1") == []
     assert rig.count("queued_grouped") == 6
     rig.start("d2")
-    rig.wait_for_all()
-    rig.stop_all()
-    assert rig.judge(with_faults=False) == []
+    rig.end(with_faults=False)
 
 
-def test_stop_hands_back_what_does_not_end(make_rig: MakeRig) -> None:
-    """After `drain` the rest is handed back at once: another daemon needn't wait for the lease."""
+@pytest.mark.parametrize("type_", ["work", "thread"])
+def test_stop_hands_back_what_does_not_end(make_rig: MakeRig, type_: str) -> None:
+    """After `drain`, at once: no lease is waited for. A thread's task is one that crashed."""
+    is_thread = type_ == "thread"
     rig = make_rig(workers={**LONG, "drain": 0.1})
     daemon = rig.start("d1")
-    rig.publish(held_first(rig, once=False))
-    for id_ in ("a0", "b0", "p0"):
-        rig.wait_for_start(id_)
+    publish_held(rig, once=False, type_=type_)
     assert daemon.stop() == Exit.FINE
-    for id_ in ("a0", "b0", "p0"):
-        assert [event.how for event in rig.events("end", id_)] == ["cut"]
+    ends = [] if is_thread else ["cut"]
+    assert [[event.how for event in rig.events("end", id_)] for id_ in HELD] == [ends] * 3
     rig.gate().touch()
     rig.start("d2")
-    rig.wait_for_all()
-    for id_ in ("a0", "b0", "p0"):
-        assert crashes_of(rig, id_) == [0, 0]
-    rig.stop_all()
-    assert rig.judge(with_faults=False) == []
-
-
-def test_stop_with_a_thread_that_does_not_end(make_rig: MakeRig) -> None:
-    """What can't be stopped ends with the process, and is handed over as after a crash."""
-    rig = make_rig(workers={**LONG, "drain": 0.1})
-    daemon = rig.start("d1")
-    rig.publish([Job("a0", "a", type="thread", facts={"gate": str(rig.gate())}), Job("a1", "a")])
-    rig.wait_for_start("a0")
-    assert daemon.stop() == Exit.FINE
-    rig.gate().touch()
-    rig.start("d2")
-    rig.wait_for_all()
-    assert crashes_of(rig, "a0") == [0, 1]
-    rig.stop_all()
-    assert rig.judge(with_faults=True) == []
+    rig.end(with_faults=is_thread)
+    assert [crashes_of(rig, id_) for id_ in HELD] == [[0, 1 if is_thread else 0]] * 3
 
 
 def lingering(rig: Rig) -> Process:
     """A daemon that runs a thread which doesn't end, and whose application waits at its own end."""
-    daemon = rig.spawn("d1", app="tests.endtoend.handlers:lingering")
-    daemon.wait_for("intake.started")
+    daemon = rig.start("d1", app="tests.endtoend.handlers:lingering")
     rig.publish([Job("a0", "a", type="thread", facts={"gate": str(rig.gate())}), Job("a1", "a")])
     rig.wait_for_start("a0")
     return daemon
@@ -236,10 +150,8 @@ def test_stop_keeps_what_can_not_be_stopped_until_its_own_end(make_rig: MakeRig)
     rig.wait_for_end("a0")
     rig.gate("closed").touch()
     assert daemon.wait() == Exit.FINE
-    rig.wait_for_all()
+    rig.end(with_faults=True)
     assert crashes_of(rig, "a0") == [0, 1]
-    rig.stop_all()
-    assert rig.judge(with_faults=True) == []
 
 
 def test_stop_with_a_thread_and_an_application_that_fails_to_end(make_rig: MakeRig) -> None:
@@ -251,19 +163,15 @@ def test_stop_with_a_thread_and_an_application_that_fails_to_end(make_rig: MakeR
     assert "the pool is broken on purpose" in daemon.tail()
     rig.gate().touch()
     rig.start("d2")
-    rig.wait_for_all()
+    rig.end(with_faults=True)
     assert crashes_of(rig, "a0") == [0, 1]
-    rig.stop_all()
-    assert rig.judge(with_faults=True) == []
 
 
 def test_second_signal_leaves_at_once(make_rig: MakeRig) -> None:
-    """Whoever asks twice doesn't wait for anybody; the tasks are resumed by name."""
+    """A daemon that is told twice doesn't wait for anybody; the tasks are resumed by name."""
     rig = make_rig(workers=LONG)
     daemon = rig.start("d1")
-    rig.publish(held_first(rig, type_="stubborn"))
-    for id_ in ("a0", "b0", "p0"):
-        rig.wait_for_start(id_)
+    publish_held(rig, type_="stubborn")
     daemon.send(signal.SIGTERM)
     daemon.wait_for("daemon.stopping")
     echo = time.monotonic() + ECHO
@@ -271,18 +179,14 @@ def test_second_signal_leaves_at_once(make_rig: MakeRig) -> None:
     daemon.send(signal.SIGINT)
     assert daemon.wait() == 128 + signal.SIGINT
     rig.start("d1")
-    rig.wait_for_all()
-    rig.stop_all()
-    assert rig.judge(with_faults=True) == []
+    rig.end(with_faults=True)
 
 
 def test_two_daemons_of_one_name(make_rig: MakeRig) -> None:
     """The later one has the name and the tasks; the earlier one leaves with 78, and says why."""
     rig = make_rig(workers={"lease": short_lease(2.0)})
     older = rig.start("d1")
-    rig.publish(held_first(rig))
-    for id_ in ("a0", "b0", "p0"):
-        rig.wait_for_start(id_)
+    publish_held(rig)
     newer = rig.start("d1")
     assert older.wait() == Exit.CONFIG
     assert "--name" in older.tail()

@@ -4,25 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
-from typing import Any
 
-import orjson
-
-from groupflow.cli.exits import Exit
 from tests.endtoend.conftest import MakeRig
-from tests.endtoend.rig import Job, Rig
+from tests.endtoend.rig import Job
 
 REPLACED = 9  # tasks of a burst but for the last
-
-
-def said(rig: Rig, *arguments: str) -> str:
-    done = rig.call(*arguments, "--config", str(rig.config))
-    assert done.returncode == Exit.FINE, done.stderr.decode()
-    return done.stdout.decode()
-
-
-def told(rig: Rig, *arguments: str) -> Any:
-    return orjson.loads(said(rig, *arguments, "--json"))
 
 
 def burst(name: str, entity: str = "contact") -> list[Job]:
@@ -45,17 +31,17 @@ def test_a_burst_runs_once(make_rig: MakeRig) -> None:
         assert (change["setting"], change["needs_restart"]) == ("groups.groups[0].debounce", False)
     rig.publish([*burst("a"), *burst("b", "else")])
     rig.until(lambda: rig.count("superseded") == 2 * REPLACED, "the bursts to come in")
-    assert told(rig, "status")["superseded_total"] == 2 * REPLACED
-    assert f"superseded {2 * REPLACED}" in said(rig, "status")
+    assert rig.ask("status")["superseded_total"] == 2 * REPLACED
+    assert f"superseded {2 * REPLACED}" in rig.say("status")
     waits = r"waits for quiet until \d\d:\d\d:\d\d, at \d\d:\d\d:\d\d at the latest"
-    why = told(rig, "why", "contact:42")
+    why = rig.ask("why", "contact:42")
     assert (why["state"], why["head"]) == ("delayed", f"a{REPLACED}")
     assert re.fullmatch(waits, why["reason"])
-    assert re.fullmatch(waits, told(rig, "task", f"a{REPLACED}")["reason"])
-    found = told(rig, "task", "a0")
+    assert re.fullmatch(waits, rig.ask("task", f"a{REPLACED}")["reason"])
+    found = rig.ask("task", "a0")
     assert (found["state"], found["superseded_by"]) == ("superseded", "a1")
-    assert "superseded by a1" in said(rig, "task", "a0")
-    rows = told(rig, "tasks", "superseded")
+    assert "superseded by a1" in rig.say("task", "a0")
+    rows = rig.ask("tasks", "superseded")
     assert {row["id"] for row in rows} == {f"{x}{n}" for x in "ab" for n in range(REPLACED)}
     rig.publish(burst("a")[:1])  # once more: it is known
 
@@ -64,8 +50,8 @@ def test_a_burst_runs_once(make_rig: MakeRig) -> None:
         daemon.send(signal.SIGHUP)
         daemon.wait_for("config.reloaded", 2)
     rig.publish([Job("last", "contact", n=99)])
-    said(rig, "task", "run-now", f"b{REPLACED}")
-    rig.wait_for_all(tasks=len(rig.jobs))
+    rig.say("task", "run-now", f"b{REPLACED}")
+    rig.wait_for_all()
     ran = [event.id for event in rig.events("start")]
     assert ran[: REPLACED + 1] == [f"old{n}" for n in range(REPLACED + 1)]
     assert sorted(ran[REPLACED + 1 :]) == [f"b{REPLACED}", "last"]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.endtoend.conftest import MakeRig
+from tests.endtoend.process import Process
 from tests.endtoend.rig import Job, Rig
 
-HEARD = 0.1  # seconds, within which each daemon hears of it
 HOLDS = {
     "pause": ("pause", "e:42"),
     "pause all": ("pause", "--all"),
@@ -22,47 +20,51 @@ RELEASES = {
 }
 
 
-def act(rig: Rig, *words: str) -> None:
-    said = rig.call(*words, "--config", str(rig.config))
-    assert said.returncode == 0, said.stderr
-
-
 def starts(rig: Rig) -> list[str]:
     return [event.id for event in rig.events("start")]
 
 
-def let_go(rig: Rig) -> None:
-    """Let the running task end, once each daemon has heard of what came meanwhile."""
-    time.sleep(HEARD)
+def let_go(rig: Rig, daemon: Process) -> None:
+    """Let the running task end, once the daemon has heard of what came meanwhile.
+
+    It hears in order: so once it has heard of another limit, which its log tells.
+    """
+    for words, event in (
+        (("--rate", "1/h", "--for", "1h"), "limit.began"),
+        (("--off",), "limit.ended"),
+    ):
+        rig.say("limit", "tenant", "another", *words)
+        rig.until(
+            lambda event=event: any("another" in each.values() for each in daemon.events(event)),  # type: ignore[misc]
+            event,
+        )
     rig.gate().touch()
 
 
 @pytest.mark.parametrize("hold", HOLDS)
 def test_no_more_of_a_run_begins(make_rig: MakeRig, hold: str) -> None:
     rig = make_rig(rule={"run": 8})
-    rig.start("d1")
+    daemon = rig.start("d1")
     jobs = [Job(f"t{n}", "e", facts={} if n else {"gate": str(rig.gate())}) for n in range(8)]
     rig.publish(jobs)
     rig.wait_for_start("t0")
-    act(rig, *HOLDS[hold])
-    let_go(rig)
+    rig.say(*HOLDS[hold])
+    let_go(rig, daemon)
     rig.until(lambda: rig.count("running_grouped") == 0, "the end of what runs")
     assert starts(rig) == (["t0", "t1"] if hold == "limit" else ["t0"])
-    act(rig, *RELEASES[hold])
-    rig.wait_for_all()
-    rig.stop_all()
-    assert rig.judge(with_faults=False) == []
+    rig.say(*RELEASES[hold])
+    rig.end(with_faults=False)
 
 
 def test_an_older_task_that_is_redriven_goes_before_the_rest(make_rig: MakeRig) -> None:
     rig = make_rig(rule={"run": 8})
-    rig.start("d1")
+    daemon = rig.start("d1")
     rig.publish([Job("old", "e", type="fail")])
     rig.until(lambda: rig.dead() == ["old"], "a letter")
     rig.publish(Job(f"t{n}", "e", facts={} if n else {"gate": str(rig.gate())}) for n in range(8))
     rig.wait_for_start("t0")
-    act(rig, "dead", "redrive", "old")
-    let_go(rig)
+    rig.say("dead", "redrive", "old")
+    let_go(rig, daemon)
     rig.until(lambda: rig.count("done") == 8, "the end of the others")
     assert starts(rig) == ["old", "t0", "old", *(f"t{n}" for n in range(1, 8))]
     rig.stop_all()

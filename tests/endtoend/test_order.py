@@ -32,9 +32,7 @@ def test_three_daemons(rig: Rig) -> None:
     rig.publish(jobs[:400])
     rig.publish(jobs[300:400])
     rig.publish([*jobs[350:450], *jobs[450:]])
-    rig.wait_for_all()
-    rig.stop_all()
-    assert rig.judge(with_faults=False) == []
+    rig.end(with_faults=False)
     runs = Counter(event.pid for event in rig.events("start"))
     assert set(runs) == {daemon.pid for daemon in daemons}, "some daemon had nothing to do"
     assert rig.left_in_queue() == 0
@@ -71,19 +69,4 @@ def test_a_daemon_alone_is_not_told_of_what_it_took_in(make_rig: MakeRig) -> Non
             heard.append(channel.get_message(timeout=deadline())["data"])
     assert heard == [1, b"that was all"]  # 1: subscribed
     rig.stop_all()
-    assert rig.judge(with_faults=False) == []
-
-
-def test_tasks_of_busy_groups_hold_nobody_up(rig: Rig) -> None:
-    """While groups stand in their handlers, others' tasks and plain ones run."""
-    rig.start()
-    gate = rig.gate()
-    held = {"gate": str(gate)}
-    rig.publish([Job(f"h{n}-{m}", f"held{n}", facts=held) for n in range(4) for m in range(10)])
-    rig.publish([Job(f"f{n}", f"free{n % 5}", n=n) for n in range(50)])
-    rig.publish([Job(f"p{n}", n=n) for n in range(20)])
-    rig.wait_for_all(tasks=70)
-    assert not [event for event in rig.events("end") if event.id.startswith("h")]
-    gate.touch()
-    rig.wait_for_all()
     assert rig.judge(with_faults=False) == []

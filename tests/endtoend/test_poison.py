@@ -48,6 +48,7 @@ def test_a_poison_task_dies_alone(make_rig: MakeRig, group: str | None) -> None:
     rig.publish(jobs)
     deaths = keep_running(rig, [rig.spawn("d1"), rig.spawn("d2")])
     assert rig.dead() == [POISON]
+    assert rig.ask("task", POISON)["reason"].startswith("3 daemons died")
     assert [event.crashes for event in rig.events("start", POISON)] == [0, 1, 2]
     assert deaths == 3
     # Who ran beside it was not in quarantine.

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer
-from tests.endtoend.rig import Job, Rig, run
+from tests.endtoend.conftest import rigs
+from tests.endtoend.rig import Job, run
 from tests.servers.replicated import command, until
 
 
@@ -40,8 +41,8 @@ def test_intake_stands_without_a_replica_and_workers_go_on(
     tmp_path: Path, rabbitmq_server: RabbitmqServer, pair: tuple[RedisServer, RedisServer]
 ) -> None:
     primary, replica = pair
-    rig = Rig(tmp_path, rabbitmq_server, primary, redis={"replicas": 1})
-    try:
+    with rigs(tmp_path, rabbitmq_server, primary, redis={"replicas": 1}) as make_rig:
+        rig = make_rig()
         daemon = rig.start()
         gate = {"gate": str(rig.gate())}
         rig.publish([Job("a0", "a", facts=gate), Job("a1", "a"), Job("p0")])
@@ -55,17 +56,9 @@ def test_intake_stands_without_a_replica_and_workers_go_on(
         rig.gate().touch()
         for id_ in ("a0", "a1", "b0"):
             rig.wait_for_end(id_)
-        rig.until(lambda: b"redis.replicas" in rig.call("status", *_config(rig)).stdout, "status")
+        rig.until(lambda: "redis.replicas" in rig.say("status"), "status")
         run(replica.resume())
         rig.publish([Job("c0", "c")])
-        rig.wait_for_all()
+        rig.end(with_faults=False)
         assert rig.count("duplicates") == 0, "what waits for its replica is not written again"
-        rig.stop_all()
         assert rig.left_in_queue() == 0
-        assert rig.judge(with_faults=False) == []
-    finally:
-        rig.close()
-
-
-def _config(rig: Rig) -> tuple[str, str]:
-    return "--config", str(rig.config)

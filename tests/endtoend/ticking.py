@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-import orjson
-
+from tests.endtoend.configuration import lines_of
 from tests.endtoend.rig import Rig
 from tests.history.auditor import audit
 
@@ -29,29 +28,19 @@ def with_schedules(rig: Rig, *rules: dict[str, Any]) -> None:
 
 def _toml(rule: dict[str, Any]) -> str:
     facts = {"type": "work", **rule}
-    body = facts.pop("body", {})
-    lines = ["[[schedules]]", *(f"{name} = {_value(value)}" for name, value in facts.items())]
-    inner = ", ".join(f"{name} = {_value(value)}" for name, value in body.items())
-    return "\n".join([*lines, f"body = {{{inner}}}", ""])
-
-
-def _value(value: Any) -> str:
-    return orjson.dumps(value).decode()
+    body = ", ".join(lines_of(facts.pop("body", {})))
+    return "\n".join(["[[schedules]]", *lines_of(facts), f"body = {{{body}}}", ""])
 
 
 def shown(rig: Rig, name: str) -> dict[str, Any]:
     """A schedule as `groupflow schedules --json` shows it."""
-    found = rig.call("schedules", "--json", "--config", str(rig.config))
-    assert found.returncode == 0, found.stderr
-    (schedule,) = [each for each in orjson.loads(found.stdout) if each["name"] == name]
+    (schedule,) = [each for each in rig.ask("schedules") if each["name"] == name]
     return dict(schedule)
 
 
 def verb(rig: Rig, *words: str) -> dict[str, Any]:
     """What `groupflow schedules` says to that."""
-    found = rig.call("schedules", *words, "--json", "--config", str(rig.config))
-    assert found.returncode == 0, found.stderr
-    return dict(orjson.loads(found.stdout))
+    return dict(rig.ask("schedules", *words))
 
 
 def ticks_of(rig: Rig, name: str) -> list[str]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from groupflow.servers import RabbitmqServer
 from groupflow.store.partitions import partition_of
 from tests.deadlines import short_lease
-from tests.endtoend.conftest import MakeRig
-from tests.endtoend.rig import Rig, run
+from tests.endtoend.conftest import MakeRig, rigs
+from tests.endtoend.rig import run
 from tests.endtoend.test_order import mixed
 from tests.endtoend.ticking import judge_ticks, shown, ticks_of, verb, with_schedules
 from tests.servers.replicated import RedisCluster, until
@@ -34,23 +33,9 @@ def make_rig(
     tmp_path: Path, rabbitmq_server: RabbitmqServer, cluster: RedisCluster
 ) -> Iterator[MakeRig]:
     """Make a rig on the cluster, which is whole again afterwards."""
-    rigs: list[Rig] = []
-
-    def make(**sections: Any) -> Rig:
-        redis = {"partitions": 6, **sections.pop("redis", {})}
-        workers = {
-            "lease": short_lease(4.0),
-            "grouped": 8,
-            "plain": 4,
-            **sections.pop("workers", {}),
-        }
-        rig = Rig(tmp_path, rabbitmq_server, cluster, redis=redis, workers=workers, **sections)
-        rigs.append(rig)
-        return rig
-
-    yield make
-    for rig in rigs:
-        rig.close()
+    usual = {"redis": {"partitions": 6}, "workers": {"lease": short_lease(4.0)}}
+    with rigs(tmp_path, rabbitmq_server, cluster, **usual) as make:
+        yield make
     run(_heal(cluster))
 
 
@@ -58,15 +43,6 @@ async def _heal(cluster: RedisCluster) -> None:
     for node in cluster.nodes:
         await node.start()
     await until(cluster.is_whole, "it did not heal")
-
-
-def test_partitions_on_three_nodes(make_rig: MakeRig) -> None:
-    rig = make_rig(workers={"lease": 60.0})
-    rig.start_all("d1", "d2", "d3")
-    rig.publish(mixed(400, seed=21))
-    rig.wait_for_all()
-    rig.stop_all()
-    assert rig.judge(with_faults=False) == []
 
 
 def test_a_node_is_killed(make_rig: MakeRig, cluster: RedisCluster) -> None:
@@ -105,9 +81,7 @@ def test_partitions_that_are_away_hold_no_others_up(
     rig.until(lambda: len(rig.events("end")) >= len(there), "the end of all that can be done")
     rig.publish([each for each in jobs if each not in there])
     run(_heal(cluster))
-    rig.wait_for_all()
-    rig.stop_all()
-    assert rig.judge(with_faults=True) == []
+    rig.end(with_faults=True)
 
 
 def test_ticks_go_on_where_their_node_is_killed(make_rig: MakeRig, cluster: RedisCluster) -> None:

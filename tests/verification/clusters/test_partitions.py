@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of, partition_of
 from groupflow.store.scripts import Scripts, Verb
@@ -18,17 +16,14 @@ from tests.endtoend.rig import Job
 from tests.endtoend.test_order import mixed
 
 
-@pytest.mark.parametrize("order", ["oldest", "fair"])
-def test_all_that_holds_for_one_holds_for_four(make_rig: MakeRig, order: str) -> None:
+def test_all_that_holds_for_one_holds_for_four(make_rig: MakeRig) -> None:
     """Order, no overlap, nothing lost, nothing twice; each task where its group's hash says."""
-    rig = make_rig(redis={"partitions": 4}, workers={"order": order})
+    rig = make_rig(redis={"partitions": 4}, workers={"order": "fair"})
     daemons = rig.start_all("d1", "d2", "d3")
     jobs = mixed(600, seed=14)
     rig.publish(jobs[:400])
     rig.publish(jobs[300:])
-    rig.wait_for_all()
-    rig.stop_all()
-    assert rig.judge(with_faults=False) == []
+    rig.end(with_faults=False)
     runs = Counter(event.pid for event in rig.events("start"))
     assert set(runs) == {daemon.pid for daemon in daemons}
     assert rig.count("duplicates") == 100
@@ -73,19 +68,7 @@ def test_a_daemon_that_is_killed_leaves_nothing_in_any_partition(make_rig: MakeR
     rig.kill(first)
     gate.touch()
     rig.publish(mixed(200, seed=15))
-    rig.wait_for_all()
-    rig.stop_all()
-    assert rig.judge(with_faults=True) == []
-
-
-def test_another_number_is_refused(make_rig: MakeRig) -> None:
-    rig = make_rig(redis={"partitions": 4})
-    rig.start("d1")
-    rig.stop_all()
-    rig.configure(redis={"partitions": 8})
-    refused = rig.spawn("d2")
-    assert refused.wait() == 78
-    assert "has 4: set it to 4" in refused.tail()
+    rig.end(with_faults=True)
 
 
 def test_who_sleeps_while_a_namespace_is_moved_writes_nothing(make_rig: MakeRig) -> None:
@@ -109,17 +92,20 @@ def test_who_sleeps_while_a_namespace_is_moved_writes_nothing(make_rig: MakeRig)
     rig.configure(redis={"partitions": 1}, workers={"lease": short_lease(2.0)})
     rig.partitions = keys_of(rig.keys.namespace, 1)
     rig.start("d2")
-    rig.wait_for_all()
-    rig.stop_all()
-    assert rig.judge(with_faults=True) == []
+    rig.end(with_faults=True)
     assert rig.raw.exists(*(keys(kind) for keys in old for kind in ("tasks", "daemons"))) == 0
 
 
 def test_the_node_that_knows_the_number_is_needed_once(make_rig: MakeRig) -> None:
-    """From then on each partition tells; without a note nobody guesses."""
+    """From then on each partition tells; another number is refused."""
     rig = make_rig(redis={"partitions": 2})
     rig.start("d1")
     rig.stop_all()
+    rig.configure(redis={"partitions": 8})
+    refused = rig.spawn("d2")
+    assert refused.wait() == 78
+    assert "has 2: set it to 2" in refused.tail()
+    rig.configure(redis={"partitions": 2})
     common = Keys(rig.keys.namespace)("partitions")
     rig.raw.delete(common)
     rig.start("d2")

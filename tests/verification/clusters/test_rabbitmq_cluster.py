@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
 
 import orjson
 import pytest
 
 from groupflow.servers import RedisServer
 from tests.deadlines import short_lease
+from tests.endtoend.conftest import MakeRig, rigs
 from tests.endtoend.process import Process
 from tests.endtoend.rig import Job, Rig, run
+from tests.endtoend.streams import streaming
 from tests.servers.rabbitmq_cluster import RabbitmqCluster
 
-MakeRig: TypeAlias = Callable[..., Rig]
-
 PARTITIONS = 6
-PAUSE = 0.1  # seconds between two batches: what is tested is who takes them in, not how many
 
 
 @pytest.fixture
@@ -29,67 +24,18 @@ def make_rig(
     tmp_path: Path, rabbitmq_cluster: RabbitmqCluster, redis_server: RedisServer
 ) -> Iterator[MakeRig]:
     """Make a rig on a cluster, all of whose nodes run again afterwards."""
-    rigs: list[Rig] = []
-
-    def make(partitions: int = PARTITIONS, **workers: float) -> Rig:
-        sections = {
-            "rabbitmq": {"url": rabbitmq_cluster.urls, "partitions": partitions},
-            "workers": {"lease": short_lease(2.0), **workers},
-        }
-        rig = Rig(tmp_path, rabbitmq_cluster, redis_server, **sections)
-        rigs.append(rig)
-        return rig
-
-    yield make
-    for rig in rigs:
-        rig.close()
+    usual = {
+        "rabbitmq": {"url": rabbitmq_cluster.urls, "partitions": PARTITIONS},
+        "workers": {"lease": short_lease(2.0)},
+    }
+    with rigs(tmp_path, rabbitmq_cluster, redis_server, **usual) as make:
+        yield make
     run(rabbitmq_cluster.start())
 
 
-class Stream:
-    """Publishes some hundred tasks a second in many groups, until it is told to end."""
-
-    def __init__(self, rig: Rig) -> None:
-        self._rig = rig
-        self._ends = threading.Event()
-        self.published = 0
-
-    def run(self) -> None:
-        while not self._ends.is_set():
-            first = self.published
-            self._rig.publish(
-                [
-                    Job(f"t{n}", f"g{n % 40}" if n % 8 else None, n=n)
-                    for n in range(first, first + 40)
-                ]
-            )
-            self.published += 40
-            self._ends.wait(PAUSE)
-
-    def end(self) -> None:
-        self._ends.set()
-
-
-@contextmanager
-def streaming(rig: Rig) -> Iterator[Stream]:
-    """Have tasks come in for as long as the block takes."""
-    stream = Stream(rig)
-    failures: list[BaseException] = []
-
-    def publish() -> None:
-        try:
-            stream.run()
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=publish)
-    thread.start()
-    try:
-        yield stream
-    finally:
-        stream.end()
-        thread.join()
-    assert failures == []
+def job(n: int) -> Job:
+    """Tasks of many groups, and plain ones."""
+    return Job(f"t{n}", f"g{n % 40}" if n % 8 else None, n=n)
 
 
 def active_of(rig: Rig) -> dict[str, int]:
@@ -119,23 +65,20 @@ def wait_until_spread(rig: Rig, daemons: int) -> None:
 
 def leave(process: Process) -> None:
     """Have a daemon end as it is told."""
-    process.send(signal.SIGTERM)
-    assert process.wait() == 0, process.tail()
+    assert process.stop() == 0, process.tail()
 
 
 def end(rig: Rig) -> None:
     """All is done, in order, and the daemons leave well."""
-    rig.wait_for_all()
-    rig.stop_all()
+    rig.end(with_faults=True)
     assert rig.dead() == []
-    assert rig.judge(with_faults=True) == []
 
 
 def test_queues_spread_over_daemons_that_come_and_go(make_rig: MakeRig) -> None:
     """The first has all of them, until others come; one dies, one leaves, and both come again."""
     rig = make_rig()
     first = rig.start("d0")
-    with streaming(rig):
+    with streaming(rig, job):
         wait_until_spread(rig, 1)
         daemons: dict[str, Process] = {"d0": first}
         for name in ("d1", "d2"):
@@ -153,15 +96,15 @@ def test_the_leader_of_a_queue_dies_under_load(
     make_rig: MakeRig, rabbitmq_cluster: RabbitmqCluster
 ) -> None:
     """kill -9 of each node in turn, each time of one that leads; another one leads from then on."""
-    rig = make_rig(partitions=3)
+    rig = make_rig(rabbitmq={"partitions": 3})
     rig.start_all("d0", "d1")
-    with streaming(rig) as stream:
+    with streaming(rig, job):
         rig.until(lambda: rig.is_over(200), "200 tasks")
         for queue in rig.queues:
             leader = run(rabbitmq_cluster.leader_of(queue))
             run(leader.kill())
-            confirmed = stream.published
-            rig.until(lambda: stream.published > confirmed + 200, "confirms without the leader")  # noqa: B023
+            confirmed = len(rig.jobs)
+            rig.until(lambda: len(rig.jobs) > confirmed + 200, "confirms without the leader")  # noqa: B023
             run(leader.start())
     end(rig)
 
@@ -171,7 +114,7 @@ def test_a_node_that_is_dead_from_the_start(
 ) -> None:
     """Daemons and publishers find another one."""
     run(rabbitmq_cluster.nodes[1].kill())
-    rig = make_rig(partitions=2)
+    rig = make_rig(rabbitmq={"partitions": 2})
     rig.start_all("d0", "d1")
-    rig.publish([Job(f"t{n}", f"g{n % 7}", n=n) for n in range(200)])
+    rig.publish([job(n) for n in range(200)])
     end(rig)

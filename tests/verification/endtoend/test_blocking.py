@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 import pytest
 
 from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.process import Process
 from tests.endtoend.rig import Job, Rig
+from tests.endtoend.test_slow_daemons import counted
 
 LEASES = 3  # for so many a block lasts that is borne
 
@@ -21,19 +21,12 @@ def lease_end(rig: Rig, daemon: str) -> float:
     return float(found or 0) / 1e6
 
 
-def counted(rig: Rig, id_: str) -> tuple[int, int]:
-    """Crashes and lost leases of a task, as an operator sees them."""
-    told = orjson.loads(rig.call("task", id_, "--json", "--config", str(rig.config)).stdout)
-    return told["crashes"], told["lost_leases"]
-
-
 def blocked(rig: Rig, **facts: Any) -> Process:
     """A daemon whose loop is blocked by `a0`, with others of its tasks beside that."""
     daemon = rig.start("d1")
     beside = {"gate": str(rig.gate("beside"))}
     rig.publish([Job("b0", "b", facts=beside), Job("p0", facts=beside)])
-    rig.wait_for_start("b0")
-    rig.wait_for_start("p0")
+    rig.wait_for_starts("b0", "p0")
     rig.publish([Job("a0", "a", type="block", facts={"gate": str(rig.gate()), **facts})])
     rig.wait_for_start("a0")
     return daemon

@@ -9,6 +9,7 @@ import base64
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import orjson
@@ -23,6 +24,7 @@ from groupflow.settings.load import load_settings
 from groupflow.store.client import StoreClient
 from tests.conftest import _running
 from tests.deadlines import deadline
+from tests.endtoend.conftest import rigs
 from tests.endtoend.process import Process
 from tests.endtoend.raw import Properties, RawMessage, send_raw
 from tests.endtoend.rig import Job, Rig, run
@@ -43,31 +45,24 @@ def store(tmp_path: Path) -> Iterator[RedisServer]:
 
 @pytest.fixture
 def rig(tmp_path: Path, rabbitmq_server: RabbitmqServer, store: RedisServer) -> Iterator[Rig]:
-    folder = tmp_path / tmp_path.name
-    folder.mkdir()
-    rig = Rig(
-        folder,
-        rabbitmq_server,
-        store,
-        redis={"max_memory": LIMIT},
-        fields={"delay": "delay_s"},
-        http={"listen": "127.0.0.1:0", "token": TOKEN},
-    )
-    yield rig
-    rig.close()
+    settings: dict[str, Any] = {
+        "redis": {"max_memory": LIMIT},
+        "fields": {"delay": "delay_s"},
+        "http": {"listen": "127.0.0.1:0", "token": TOKEN},
+    }
+    with rigs(tmp_path, rabbitmq_server, store, **settings) as make:
+        yield make()
 
 
-def send(rig: Rig, bodies: dict[str, bytes]) -> None:
+def send(rig: Rig, bodies: dict[str, bytes], type_: str = "work") -> None:
     for id_, body in bodies.items():
-        properties = Properties(message_id=id_, message_type="work")
+        properties = Properties(message_id=id_, message_type=type_)
         send_raw(rig.rabbitmq.url, rig.queue, [RawMessage(body, properties)])
 
 
 def shown(rig: Rig, id_: str) -> bytes:
     """The body of a dead letter, as `dead show --json` tells it."""
-    answer = rig.call("dead", "show", id_, "--json", "--config", str(rig.config))
-    assert answer.returncode == Exit.FINE, answer.stderr.decode()
-    letter = orjson.loads(answer.stdout)
+    letter = rig.ask("dead", "show", id_)
     if "body" in letter:
         return str(letter["body"]).encode()
     return base64.b64decode(letter["body_base64"])
@@ -135,18 +130,16 @@ def test_delays_of_a_year_stop_nobody(rig: Rig) -> None:
     assert {shown(rig, id_) == bodies[id_] for id_ in rig.dead()} == {True}
 
     # Room is made by hand, and what had none gets the rest of its delay.
-    config = ("--config", str(rig.config))
     (unlucky, *_) = rig.dead()
-    refused = rig.call("dead", "redrive", unlucky, *config)
+    refused = rig.call("dead", "redrive", unlucky, "--config", str(rig.config))
     assert refused.returncode == Exit.FAILED
     assert b"redis.delayed_memory" in refused.stderr
     late = sorted(bodies.keys() - set(rig.dead()))
-    assert rig.call("task", "drop", *late, *config).returncode == Exit.FINE
+    rig.say("task", "drop", *late)
     (first, *_) = rig.dead()
-    assert rig.call("dead", "redrive", first, *config).returncode == Exit.FINE
-    told = orjson.loads(rig.call("task", first, "--json", *config).stdout)
-    assert told["state"] == "delayed"
-    assert rig.call("task", "run-now", first, *config).returncode == Exit.FINE
+    rig.say("dead", "redrive", first)
+    assert rig.ask("task", first)["state"] == "delayed"
+    rig.say("task", "run-now", first)
     rig.wait_for_end(first)
     rig.stop_all()
     assert audit(rig.raw, rig.keys) == []
@@ -158,14 +151,13 @@ def test_archived_bodies_come_back_to_their_handlers(rig: Rig) -> None:
     daemon = rig.start("d1")
     facts = {"app_name": "plain", "n": 1}
     body = orjson.dumps(facts).ljust(MIB, b" ")
-    properties = Properties(message_id="big", message_type="fail")
-    send_raw(rig.rabbitmq.url, rig.queue, [RawMessage(body, properties)])
+    send(rig, {"big": body}, "fail")
     daemon.wait_for("dead.archived")
     assert shown(rig, "big") == body
-    assert rig.call("dead", "redrive", "big", "--config", str(rig.config)).returncode == Exit.FINE
+    rig.say("dead", "redrive", "big")
     daemon.wait_for("dead.archived", 2)
     assert len(rig.events("start", "big")) == 2
     assert shown(rig, "big") == body
-    assert rig.call("dead", "drop", "big", "--config", str(rig.config)).returncode == Exit.FINE
+    rig.say("dead", "drop", "big")
     rig.stop_all()
     assert audit(rig.raw, rig.keys) == []

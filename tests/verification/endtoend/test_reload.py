@@ -8,8 +8,6 @@ import signal
 import subprocess
 from typing import Any
 
-import orjson
-
 from groupflow.cli.exits import Exit
 from tests.deadlines import deadline
 from tests.endtoend.conftest import MakeRig
@@ -25,16 +23,9 @@ def hang_up(daemon: Process, event: str = "config.reloaded", times: int = 1) -> 
     return daemon.wait_for(event, times)
 
 
-def reload(rig: Rig, *arguments: str) -> tuple[int, Any]:
-    """`groupflow reload --json`: its exit code, its answers."""
-    done = rig.call("reload", "--config", str(rig.config), "--json", *arguments)
-    return done.returncode, orjson.loads(done.stdout) if done.stdout else done.stderr.decode()
-
-
-def ask(rig: Rig, *arguments: str) -> Any:
-    done = rig.call(*arguments, "--config", str(rig.config), "--json")
-    assert done.returncode == Exit.FINE, done.stderr.decode()
-    return orjson.loads(done.stdout)
+def reload(rig: Rig, *arguments: str, code: int = Exit.FINE) -> Any:
+    """What `groupflow reload --json` answers."""
+    return rig.ask("reload", *arguments, code=code)
 
 
 def change_key(rig: Rig, key: str) -> None:
@@ -43,40 +34,18 @@ def change_key(rig: Rig, key: str) -> None:
     rig.config.write_text(text.replace("{entity}:{tenant_id}", key))
 
 
-def test_worker_counts_under_load(make_rig: MakeRig) -> None:
-    """More and fewer workers while tasks flow: order kept, nothing cut short, nothing twice."""
-    rig = make_rig(workers={"plain": 1, "grouped": 2})
-    daemon = rig.start(DAEMON)
-    counts = [(3, 8), (0, 1), (2, 0), (1, 3), (5, 5)]
-    for round_, (plain, grouped) in enumerate(counts):
-        jobs = range(round_ * 100, round_ * 100 + 100)
-        rig.publish(
-            Job(f"t{n}", f"g{n % 7}" if n % 4 else None, n=n, facts={"ms": n % 3}) for n in jobs
-        )
-        rig.configure(workers={"plain": plain, "grouped": grouped})
-        hang_up(daemon, times=round_ + 1)
-        rig.until(
-            lambda wanted=plain + grouped: ask(rig, "status")["daemons"][0]["workers"] == wanted,  # type: ignore[misc]
-            "its workers to be told",
-        )
-    rig.wait_for_all()
-    rig.stop_all()
-    assert rig.judge(with_faults=False) == []
-    assert {event.how for event in rig.events("end")} == {"done"}
-
-
-def test_surplus_workers_finish_their_task(make_rig: MakeRig) -> None:
+def test_more_and_fewer_workers(make_rig: MakeRig) -> None:
+    """Those that are too many end their tasks first."""
     rig = make_rig(workers={"plain": 1, "grouped": 4})
     daemon = rig.start(DAEMON)
     first, second = rig.gate("first"), rig.gate("second")
     rig.publish(Job(f"a{n}", f"a{n}", facts={"gate": str(first)}) for n in range(4))
-    for n in range(4):
-        rig.wait_for_start(f"a{n}")
+    rig.wait_for_starts(*(f"a{n}" for n in range(4)))
     rig.configure(workers={"plain": 1, "grouped": 1})
     hang_up(daemon)
     assert rig.events("end") == []
     first.touch()
-    rig.wait_for_all(tasks=4)
+    rig.wait_for_all()
     rig.publish(Job(f"b{n}", f"b{n}", facts={"gate": str(second)}) for n in range(2))
     rig.wait_for_start("b0")
     rig.publish([Job("plain")])
@@ -85,10 +54,10 @@ def test_surplus_workers_finish_their_task(make_rig: MakeRig) -> None:
     rig.configure(workers={"plain": 1, "grouped": 2})
     hang_up(daemon, times=2)
     rig.wait_for_start("b1")
+    rig.until(lambda: rig.ask("status")["daemons"][0]["workers"] == 3, "its workers to be told")
     second.touch()
-    rig.wait_for_all()
-    rig.stop_all()
-    assert rig.judge(with_faults=False) == []
+    rig.end(with_faults=False)
+    assert {event.how for event in rig.events("end")} == {"done"}
 
 
 def test_a_stop_settles_what_surplus_workers_finished(make_rig: MakeRig) -> None:
@@ -118,7 +87,7 @@ def test_a_changed_key_holds_for_what_comes(rig: Rig) -> None:
     assert (change["setting"], change["new"]) == ("groups.groups[0].key", "new:{entity}")
     rig.publish([Job("new-1", "a")])
     assert rig.wait_for_end("new-1").group == "new:a"
-    assert ask(rig, "task", "old-2")["group"] == "a:42"
+    assert rig.ask("task", "old-2")["group"] == "a:42"
     assert rig.events("start", "old-2") == []
     rig.gate().touch()
     rig.wait_for_all()
@@ -131,15 +100,15 @@ def test_policies_and_handlers_follow(rig: Rig) -> None:
     rig.configure(retry={"max_attempts": 3, "interval": -0.01})
     with rig.config.open("a") as file:
         file.write('[handlers."say"]\nexec = ["true"]\n')
-    code, (answer,) = reload(rig)
-    assert (code, answer["daemon"], answer["verdict"]) == (Exit.FINE, DAEMON, "changed")
+    (answer,) = reload(rig)
+    assert (answer["daemon"], answer["verdict"]) == (DAEMON, "changed")
     changed = {change["setting"] for change in answer["changes"]}
     assert {"retry.max_attempts", "retry.interval", 'handlers."say".exec'} <= changed
     rig.publish([Job("f", "a", type="fail"), Job("s", type="say")])
     rig.wait_for_all()
     assert len(rig.events("start", "f")) == 3
     assert rig.dead() == ["f"]
-    assert reload(rig, DAEMON)[1][0]["verdict"] == "unchanged"
+    assert reload(rig, DAEMON)[0]["verdict"] == "unchanged"
 
 
 def test_a_broken_file_keeps_the_old(rig: Rig) -> None:
@@ -148,9 +117,9 @@ def test_a_broken_file_keeps_the_old(rig: Rig) -> None:
     rig.config.write_text(good.replace("{entity}:{tenant_id}", "{entity"))
     refused = hang_up(daemon, "config.refused")
     assert any("groups[0].key" in problem for problem in refused["problems"])
-    code, said = reload(rig)
-    assert code == Exit.CONFIG
-    assert "groups[0].key" in said
+    done = rig.call("reload", "--config", str(rig.config))
+    assert done.returncode == Exit.CONFIG
+    assert b"groups[0].key" in done.stderr
     rig.config.write_text("[rabbitmq\n")
     hang_up(daemon, "config.refused", times=2)
     rig.config.unlink()
@@ -165,7 +134,6 @@ def test_a_broken_file_keeps_the_old(rig: Rig) -> None:
 def test_what_needs_a_restart_refuses_the_whole_file(rig: Rig) -> None:
     daemon = rig.start(DAEMON)
     rig.configure(redis={"timeout": 4.0, "url": rig.store.url.replace("redis://", "redis://:pw@")})
-    rig.config.write_text(rig.config.read_text())
     change_key(rig, "new:{entity}")
     refused = hang_up(daemon, "config.refused")
     named = {problem.partition(":")[0] for problem in refused["problems"]}
@@ -176,8 +144,8 @@ def test_what_needs_a_restart_refuses_the_whole_file(rig: Rig) -> None:
 
     rig.configure(redis={"timeout": 4.0})
     change_key(rig, "new:{entity}")
-    code, (answer,) = reload(rig)
-    assert (code, answer["verdict"]) == (Exit.FAILED, "refused")
+    (answer,) = reload(rig, code=Exit.FAILED)
+    assert answer["verdict"] == "refused"
     assert answer["problems"] == [f"redis.timeout: {rig.store_timeout} → 4.0 needs a restart"]
     rig.publish([Job("b", "a")])
     assert rig.wait_for_end("b").group == "a:42"
@@ -195,29 +163,22 @@ def test_a_type_with_two_handlers_is_refused(rig: Rig) -> None:
     assert rig.wait_for_end("a").group == "a:42"
 
 
-def test_reload_without_daemons(rig: Rig) -> None:
-    assert reload(rig) == (Exit.FAILED, [])
-    code, said = reload(rig, "nobody")
-    assert code == Exit.USAGE
-    assert "nobody" in said
-
-
-def test_a_daemon_that_is_no_more_is_not_signalled(rig: Rig) -> None:
-    """Its lease runs still, and its pid may be anybody's."""
-    daemon = rig.start(DAEMON)
-    daemon.kill()
-    code, (answer,) = reload(rig)
-    assert (code, answer["verdict"]) == (Exit.FAILED, "no answer")
-    assert str(daemon.pid) in answer["problems"][0]
-
-
-def test_a_frozen_daemon_gives_no_answer(rig: Rig) -> None:
+def test_what_does_not_answer_is_said(rig: Rig) -> None:
+    """No daemon, one without its name, a frozen one, and a dead one: its pid may be anybody's."""
+    assert reload(rig, code=Exit.FAILED) == []
+    done = rig.call("reload", "nobody", "--config", str(rig.config))
+    assert done.returncode == Exit.USAGE
+    assert b"nobody" in done.stderr
     daemon = rig.start(DAEMON)
     daemon.send(signal.SIGSTOP)
-    code, (answer,) = reload(rig, "--timeout", "0.3")
-    assert (code, answer["verdict"]) == (Exit.FAILED, "no answer")
+    (answer,) = reload(rig, "--timeout", "0.3", code=Exit.FAILED)
+    assert answer["verdict"] == "no answer"
     daemon.send(signal.SIGCONT)
     daemon.wait_for("config.unchanged")
+    daemon.kill()  # its lease runs still
+    (answer,) = reload(rig, code=Exit.FAILED)
+    assert answer["verdict"] == "no answer"
+    assert str(daemon.pid) in answer["problems"][0]
 
 
 def test_a_terminal_that_is_closed_ends_its_daemon(rig: Rig) -> None:
@@ -256,7 +217,7 @@ def test_what_would_change(rig: Rig) -> None:
         file.write(handler.format("two"))
 
     def differences(target: str) -> dict[str, bool]:
-        found = ask(rig, "check-config", "--diff", target)["changes"]
+        found = rig.ask("check-config", "--diff", target)["changes"]
         return {
             change["setting"]: change["needs_restart"]
             for change in found
@@ -267,7 +228,6 @@ def test_what_would_change(rig: Rig) -> None:
     assert differences(str(old)) == wanted
     rig.until(lambda: bool(rig.raw.hexists(rig.keys("daemon", DAEMON), "settings")), "its word")
     assert differences(DAEMON) == wanted
-    done = rig.call("check-config", "--config", str(rig.config), "--diff", str(old))
-    assert "workers.lease: 60.0 → 9.0, needs a restart" in done.stdout.decode()
-    done = rig.call("check-config", "--config", str(rig.config), "--diff", "nobody")
-    assert done.returncode == Exit.USAGE
+    said = rig.say("check-config", "--diff", str(old))
+    assert "workers.lease: 60.0 → 9.0, needs a restart" in said
+    rig.say("check-config", "--diff", "nobody", code=Exit.USAGE)

@@ -6,11 +6,6 @@ import io
 import subprocess
 import sys
 import tarfile
-import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from itertools import cycle
 from pathlib import Path
 from random import Random
 
@@ -21,6 +16,7 @@ from tests.deadlines import deadline, short_lease
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.process import REPOSITORY, Process
 from tests.endtoend.rig import Job, Rig
+from tests.endtoend.streams import streaming
 
 # The code that is upgraded from: the last complete state whose keys have this format. It moves on
 # with each version.
@@ -55,37 +51,6 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
         tar.extractall(folder, filter="data")
     return folder
-
-
-class Load:
-    """Publishes without end, in bursts."""
-
-    def __init__(self, rig: Rig) -> None:
-        self._rig = rig
-        self._enough = threading.Event()
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Publish beside what is done in here."""
-        with ThreadPoolExecutor(max_workers=1) as thread:
-            publishing = thread.submit(self._publish)
-            try:
-                yield
-            finally:
-                self._enough.set()
-            publishing.result()
-
-    def _publish(self) -> None:
-        for size in cycle(BURSTS):
-            if self._enough.is_set():
-                return
-            first = len(self._rig.jobs)
-            self._rig.publish([_job(n) for n in range(first, first + size)])
-            self._rig.until(lambda: self._enough.is_set() or self._waiting < min(BURSTS), "room")
-
-    @property
-    def _waiting(self) -> int:
-        return len(self._rig.jobs) - self._rig.count("done") - len(self._rig.dead())
 
 
 def _job(n: int) -> Job:
@@ -133,7 +98,7 @@ def test_a_rolling_restart_and_a_rollback(make_rig: MakeRig, previous: Path) -> 
     rig = make_rig(**SETTINGS)
     names = ("d1", "d2")
     daemons = {name: rig.spawn(name, tree=previous) for name in names}
-    with Load(rig).running():
+    with streaming(rig, _job, BURSTS, most=min(BURSTS)):
         _wait_for_work(rig, *daemons.values())
         for tree in (REPOSITORY, previous):
             for name in names:
@@ -158,8 +123,7 @@ def test_each_takes_over_what_a_killed_one_of_the_other_held(
     held = {"gate": str(rig.gate()), "gate_once": True}
     first = [Job("a0", "a", facts=held), Job("b0", "b", facts=held), Job("p0", facts=held)]
     rig.publish([*first, *(Job(f"{group}{n}", group, n=n) for n in (1, 2) for group in "ab")])
-    for job in first:
-        rig.wait_for_start(job.id)
+    rig.wait_for_starts(*(job.id for job in first))
     rig.kill(killed)
     heir = rig.spawn(successor, tree=after)
     rig.wait_for_all()

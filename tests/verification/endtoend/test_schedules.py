@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
 
-import orjson
 import pytest
 
 from groupflow.crashpoints import VARIABLE
 from groupflow.servers import RedisServer
 from tests.deadlines import short_lease
+from tests.endtoend.conftest import MakeRig, rigs
 from tests.endtoend.rig import Rig
 from tests.endtoend.ticking import (
     NO_BROKER,
@@ -26,22 +25,14 @@ from tests.endtoend.ticking import (
 )
 from tests.verification.ticks import try_clocks
 
-MakeRig: TypeAlias = Callable[..., Rig]
 EVERY = {"name": "often", "every": 0.25, "missed": "all"}
 
 
 @pytest.fixture
 def make_rig(tmp_path: Path, redis_server: RedisServer) -> Iterator[MakeRig]:
     """Make a rig without RabbitMQ."""
-    rigs: list[Rig] = []
-
-    def make(**sections: Any) -> Rig:
-        rigs.append(Rig(tmp_path, NO_BROKER, redis_server, **sections))
-        return rigs[-1]
-
-    yield make
-    for rig in rigs:
-        rig.close()
+    with rigs(tmp_path, NO_BROKER, redis_server) as make:
+        yield make
 
 
 def end(rig: Rig) -> None:
@@ -102,22 +93,18 @@ def test_a_tick_that_fails_for_good_is_a_dead_letter(make_rig: MakeRig) -> None:
     rig = make_rig()
     with_schedules(rig, {"name": "yearly", "cron": "0 0 1 1 *", "type": "fail"})
     rig.start("d1", *WORKERS)
-    rig.until(lambda: b'"yearly"' in rig.call(*listing(rig)).stdout, "the schedule")
+    rig.until(lambda: '"yearly"' in rig.say("schedules", "--json"), "the schedule")
     task = verb(rig, "run", "yearly")["task"]
     rig.until(lambda: rig.dead() == [task], "its death")
     found = shown(rig, "yearly")
     assert (found["last_task"], found["last_outcome"]) == (task, "dead")
-    letters = orjson.loads(rig.call("dead", "list", "--json", "--config", str(rig.config)).stdout)
-    assert letters[0]["id"].startswith("schedule:yearly:")
+    assert rig.ask("dead", "list")[0]["id"].startswith("schedule:yearly:")
     assert found["next_at"] > found["last_at"]
     rig.stop_all()
 
 
-def listing(rig: Rig) -> tuple[str, ...]:
-    return ("schedules", "--json", "--config", str(rig.config))
-
-
-def test_two_definitions_and_what_doctor_says_of_them(make_rig: MakeRig) -> None:
+def test_of_two_definitions_the_newer_one_holds(make_rig: MakeRig) -> None:
+    """The daemon that has the older one says so; so does the doctor (tests/doctor)."""
     rig = make_rig()
     with_schedules(rig, {"name": "yearly", "cron": "0 0 1 1 *", "body": {"n": 1}})
     old = rig.start("old", *WORKERS)
@@ -126,19 +113,14 @@ def test_two_definitions_and_what_doctor_says_of_them(make_rig: MakeRig) -> None
     new = rig.start("new", *WORKERS)
     new.wait_for("schedule.changed")
     old.wait_for("schedule.outdone")
-    said = rig.call("doctor", "--json", "--config", str(rig.config)).stdout
-    (check,) = [c for c in orjson.loads(said)["checks"] if c["name"] == "schedules.yearly"]
-    assert check["verdict"] == "warn"
-    assert "daemon old has another definition of it than new" in check["found"]
     rig.stop_all()
 
 
 def test_what_is_not_there_is_said(make_rig: MakeRig) -> None:
     rig = make_rig()
-    found = rig.call("schedules", "run", "x", "--config", str(rig.config))
-    assert found.returncode == 1
-    assert b"no schedule has the name 'x'" in found.stderr
-    assert rig.call("schedules", "--config", str(rig.config)).stdout == b"no schedules\n"
-    found = rig.call("schedules", "--config", str(rig.config), "run", "x")
-    assert found.returncode == 2
-    assert b"Put options behind the verb" in found.stderr
+    config = ("--config", str(rig.config))
+    assert b"no schedule has the name 'x'" in rig.call("schedules", "run", "x", *config).stderr
+    assert rig.say("schedules") == "no schedules\n"
+    assert b"Put options behind the verb" in rig.call("schedules", *config, "run", "x").stderr
+    rig.say("schedules", "run", "x", code=1)
+    assert rig.call("schedules", *config, "run", "x").returncode == 2

@@ -1,0 +1,55 @@
+"""Publishing beside what a test does: a number of jobs, or jobs until it has seen enough."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count, cycle
+
+from tests.endtoend.rig import Job, Rig
+
+PAUSE = 0.1  # seconds between two batches: what is tested is not how many there are
+
+
+@contextmanager
+def publishing(rig: Rig, jobs: Sequence[Job]) -> Iterator[None]:
+    """Publish beside the block; at its end everything is confirmed."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        work = thread.submit(rig.publish, jobs)
+        yield
+        work.result()
+
+
+@contextmanager
+def streaming(
+    rig: Rig, job_of: Callable[[int], Job], sizes: Sequence[int] = (40,), *, most: int | None = None
+) -> Iterator[None]:
+    """Publish batches of these sizes for as long as the block takes.
+
+    With `most` the next one comes when no more tasks than that are left; without, soon.
+    """
+    is_over = threading.Event()
+
+    def left() -> int:
+        return len(rig.jobs) - rig.count("done") - len(rig.dead())
+
+    def publish() -> None:
+        numbers = count()
+        for size in cycle(sizes):
+            rig.publish([job_of(next(numbers)) for _ in range(size)])
+            if most is None:
+                is_over.wait(PAUSE)
+            else:
+                rig.until(lambda: is_over.is_set() or left() < most, "room")
+            if is_over.is_set():
+                return
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        work = thread.submit(publish)
+        try:
+            yield
+        finally:
+            is_over.set()
+        work.result()
