@@ -146,7 +146,7 @@ def test_the_package_shows_its_names() -> None:
 def test_the_reference_leaves_no_setting_out() -> None:
     text = of("docs/configuration.md").read_text()
     sections = dict(re.findall(r"^## `(.+?)`\n(.*?)(?=^## |\Z)", text, re.S | re.M))
-    named = {
+    named: dict[str, Any] = {
         "[[groups]]": GroupRule,
         '[handlers."TYPE"]': HandlerRule,
         "[[schedules]]": ScheduleRule,
@@ -155,7 +155,7 @@ def test_the_reference_leaves_no_setting_out() -> None:
     }
     for name, field in Settings.model_fields.items():
         if name not in {"groups", "handlers", "schedules", "pools"}:
-            named[f"[{name}]"] = field.annotation  # type: ignore[assignment]
+            named[f"[{name}]"] = field.annotation
     assert sections.keys() == named.keys()
     for title, model in named.items():
         for setting in model.model_fields.keys() - {"named"}:
