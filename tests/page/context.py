@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
+
+import httpx
 
 from groupflow.operate.namespace import Namespace
 from groupflow.ops.health.answers import DaemonHealth
 from groupflow.ops.metrics import StoreMetrics
 from groupflow.ops.page.facts import Facts, PageContext
+from groupflow.ops.page.site import Site
 from groupflow.settings.model import Settings
+
+TOKEN = "a-token-of-the-tests"
+
+
+def configured(listen: str = "127.0.0.1:9464") -> dict[str, Any]:
+    """A page with a token."""
+    return {"http": {"listen": listen, "token": TOKEN}}
 
 
 def context_of(namespace: Namespace, configured: Mapping[str, Any]) -> PageContext:
@@ -17,3 +28,17 @@ def context_of(namespace: Namespace, configured: Mapping[str, Any]) -> PageConte
     settings = Settings.model_validate(configured)
     health = DaemonHealth(lambda: True, list, namespace, StoreMetrics(namespace).render)
     return PageContext(Facts("page", settings, {}), namespace, health)
+
+
+@asynccontextmanager
+async def client_of(
+    namespace: Namespace, sections: Mapping[str, Any] | None = None
+) -> AsyncIterator[httpx.AsyncClient]:
+    """The API in this process, for whoever has the token."""
+    transport = httpx.ASGITransport(Site(context_of(namespace, sections or configured())).app)
+    async with httpx.AsyncClient(
+        transport=transport,
+        base_url="http://localhost:9464/api",
+        headers={"Authorization": f"Bearer {TOKEN}"},
+    ) as client:
+        yield client

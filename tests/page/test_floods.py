@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
-import orjson
 import pytest
 import uvicorn
 from uvicorn.server import ServerState
@@ -42,76 +41,58 @@ def _sent_until_closed(sock: socket.socket, piece: bytes) -> int:
     return sent
 
 
-class TestBodiesThatNobodyReads:
-    @pytest.mark.parametrize("token", ["", TOKEN])
-    def test_chunks(self, world: World, token: str) -> None:
-        """A byte a chunk, without end: answered by the head alone, and cut off."""
-        head = _head(
-            world,
-            f"Authorization: Bearer {token}" if token else "X-None: 1",
-            "Content-Type: application/json",
-            "Transfer-Encoding: chunked",
-        )
-        with connected(world.url) as sock:
-            sock.sendall(head + b"1\r\nx\r\n" * 100)
-            assert answer_of(sock).status == 411
-            assert _sent_until_closed(sock, b"1\r\nx\r\n" * 10_000) < THROWN_AWAY + BUFFERED
-
-    def test_chunks_by_both_names(self, world: World) -> None:
-        """A length beside the chunks makes them no less chunks."""
-        head = _head(world, "Transfer-Encoding: identity, chunked", "Content-Length: 5")
-        with connected(world.url) as sock:
-            sock.sendall(head + b"1\r\nx\r\n" * 100)
-            assert answer_of(sock).status in (400, 411, 501)
-            assert _sent_until_closed(sock, b"1\r\nx\r\n" * 10_000) < THROWN_AWAY + BUFFERED
-
-    @pytest.mark.parametrize(
-        ("authorization", "status"),
-        [("X-None: 1", 401), (f"Authorization: Bearer {TOKEN}", 413)],
-    )
-    def test_a_body_of_a_gigabyte(self, world: World, authorization: str, status: int) -> None:
-        head = _head(
-            world, authorization, "Content-Type: application/json", "Content-Length: 1000000000"
-        )
-        with connected(world.url) as sock:
-            sock.sendall(head)
-            assert answer_of(sock).status == status
-            assert _sent_until_closed(sock, b"x" * 65_536) < THROWN_AWAY + BUFFERED
-
-    def test_the_answer_arrives_though_all_was_sent(self, world: World) -> None:
-        """Closing does not tear the answer away from a client that sends first and then reads."""
-        for _ in range(10):
-            headers = [(b"Content-Type", b"application/json"), (b"Content-Length", b"200000")]
-            answer = exchange(world.url, b"POST /api/pause HTTP/1.1", headers, b"x" * 200_000)
-            assert answer.status == 401
+CHUNKS, CHUNK = "Transfer-Encoding: chunked", b"1\r\nx\r\n"
+JSON, BEARER = "Content-Type: application/json", f"Authorization: Bearer {TOKEN}"
 
 
-class TestSilence:
-    @pytest.fixture
-    def silent(self, world: World) -> Iterator[list[socket.socket]]:
-        """Many connections that say nothing."""
-        with ExitStack() as stack:
-            yield [stack.enter_context(connected(world.url)) for _ in range(SILENT)]
+@pytest.mark.parametrize(
+    ("lines", "sent", "piece", "statuses"),
+    [
+        ([JSON, CHUNKS], CHUNK * 100, CHUNK * 10_000, {411}),
+        ([BEARER, JSON, CHUNKS], CHUNK * 100, CHUNK * 10_000, {411}),
+        # A length beside the chunks makes them no less chunks.
+        (
+            ["Transfer-Encoding: identity, chunked", "Content-Length: 5"],
+            CHUNK * 100,
+            CHUNK * 10_000,
+            {400, 411, 501},
+        ),
+        ([JSON, "Content-Length: 1000000000"], b"", b"x" * 65_536, {401}),
+        ([BEARER, JSON, "Content-Length: 1000000000"], b"", b"x" * 65_536, {413}),
+    ],
+)
+def test_a_body_without_end_is_answered_by_its_head_and_cut_off(
+    world: World, lines: list[str], sent: bytes, piece: bytes, statuses: set[int]
+) -> None:
+    with connected(world.url) as sock:
+        sock.sendall(_head(world, *lines) + sent)
+        assert answer_of(sock).status in statuses
+        assert _sent_until_closed(sock, piece) < THROWN_AWAY + BUFFERED
 
-    def test_nobody_is_kept_out(self, world: World, silent: list[socket.socket]) -> None:
+
+def test_the_answer_arrives_though_all_was_sent(world: World) -> None:
+    """Closing does not tear the answer away from a client that sends first and then reads."""
+    for _ in range(10):
+        headers = [(b"Content-Type", b"application/json"), (b"Content-Length", b"200000")]
+        answer = exchange(world.url, b"POST /api/pause HTTP/1.1", headers, b"x" * 200_000)
+        assert answer.status == 401
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /livez HTTP/1.1\r\n"])
+def test_silent_connections_keep_nobody_out(world: World, sent: bytes) -> None:
+    """The daemon has none of them: its files are for tasks. In time they are ended."""
+    before = _sockets(world.daemon.pid)
+    with ExitStack() as stack:
+        silent = [stack.enter_context(connected(world.url)) for _ in range(SILENT)]
+        for sock in silent:
+            with suppress(OSError):  # the oldest have made way by then
+                sock.sendall(sent)
         for path in (*PROBES, "/", "/api/overview"):
             answer = httpx.get(world.url + path, timeout=deadline(), trust_env=False)
             assert answer.status_code == 200, path
-
-    def test_the_daemon_holds_none_of_them(self, world: World) -> None:
-        """Its files are for tasks: those of strangers' connections are another process's."""
-        before = _sockets(world.daemon.pid)
-        with ExitStack() as stack:
-            for _ in range(200):
-                sock = stack.enter_context(connected(world.url))
-                sock.sendall(b"GET /livez HTTP/1.1\r\n")
-            answer = httpx.get(f"{world.url}/livez", timeout=deadline(), trust_env=False)
-            assert answer.status_code == 200
-            assert abs(_sockets(world.daemon.pid) - before) < 20
-
-    def test_they_are_ended(self, world: World) -> None:
-        with connected(world.url) as sock:
-            assert sock.recv(1) == b""  # or the socket's own timeout ends the test
+        assert abs(_sockets(world.daemon.pid) - before) < 20
+        with suppress(ConnectionError):
+            assert silent[-1].recv(1) == b""  # or the socket's own timeout ends the test
 
 
 def _sockets(pid: int) -> int:
@@ -251,31 +232,3 @@ class TestConnections:
             while len(served.connections):
                 await asyncio.sleep(0.01)
             writer.close()
-
-
-class TestJson:
-    """Bodies whose every name or value would cost far more than its bytes."""
-
-    def test_many_values(self, world: World) -> None:
-        names = {f"n{number}": 1 for number in range(150_000)}
-        answer = world.http.post("/api/route", json=names)
-        assert answer.status_code == 400
-        assert "over 10000 JSON values" in answer.json()["detail"]
-
-    def test_many_unknown_names(self, world: World) -> None:
-        """The first five are told, and no more than that is made of the others."""
-        names = {f"n{number:04}" + "x" * 100: 1 for number in range(5_000)}
-        answer = world.http.post("/api/route", json=names)
-        assert answer.status_code == 400
-        detail = answer.json()["detail"]
-        assert "'n0004xxx" in detail
-        assert detail.endswith("and 4995 more.")
-        assert len(detail) < 600
-
-    @pytest.mark.parametrize("body", [[], "text", 1, None])
-    def test_no_object(self, world: World, body: object) -> None:
-        content = orjson.dumps(body)
-        headers = {"Content-Type": "application/json"}
-        answer = world.http.post("/api/route", content=content, headers=headers)
-        assert answer.status_code == 400
-        assert answer.json()["detail"] == "Send a JSON object."

@@ -1,4 +1,4 @@
-"""The page over several partitions: one whole, and what it says while one of them is away."""
+"""The page over partitions: one whole, one of them away, and an id that two tenants have."""
 
 from __future__ import annotations
 
@@ -8,50 +8,43 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import async_playwright, expect
+from playwright.async_api import Page, async_playwright, expect
 
+from groupflow.core.scope import scope_of
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.totals import read_totals
 from groupflow.ops.page.server import serve_page
-from groupflow.ops.page.site import Site
 from groupflow.servers import RedisServer
 from groupflow.servers.ports import free_ports
+from groupflow.settings.model import Settings
 from tests.deadlines import deadline
+from tests.operate.namesakes import ID, OWNERS, die, states, wait
 from tests.operate.spread import Spread
 from tests.page.chromium import OPTIONS, PROGRAM
-from tests.page.context import context_of
+from tests.page.context import TOKEN, client_of, configured, context_of
 from tests.store.bench import arrival, bury
 
-TOKEN = "a-token-of-the-tests"
+BOTH, FIRST, SECOND = [True, True], [True, False], [False, True]
 
 
 @pytest.fixture
 async def spread(redis_server: RedisServer) -> AsyncIterator[Spread]:
-    """Some groups with a task each, and some dead letters, in each of four partitions."""
+    """Four partitions with a router, sound at the end."""
     spread = Spread(redis_server.url, 4)
+    spread.namespace = Namespace(spread.namespace.clients, Settings().router)
     try:
-        await spread.enqueue(*(arrival(f"t{n}", f"g{n:02}") for n in range(40)))
-        for daemon in await spread.daemons():
-            for claim in await daemon.claim("grouped", "w1", "w2", "w3"):
-                await daemon.settle(bury(claim))
         yield spread
         assert spread.judge() == []
     finally:
         await spread.close()
 
 
-def _configured(listen: str = "127.0.0.1:9464") -> dict[str, Any]:
-    return {"http": {"listen": listen, "token": TOKEN}}
-
-
-@asynccontextmanager
-async def client_of(namespace: Namespace) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(Site(context_of(namespace, _configured())).app)
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    async with httpx.AsyncClient(
-        transport=transport, base_url="http://localhost:9464/api", headers=headers
-    ) as client:
-        yield client
+async def fill(spread: Spread) -> None:
+    """Some groups with a task each, and some dead letters, in each partition."""
+    await spread.enqueue(*(arrival(f"t{n}", f"g{n:02}") for n in range(40)))
+    for daemon in await spread.daemons():
+        for claim in await daemon.claim("grouped", "w1", "w2", "w3"):
+            await daemon.settle(bury(claim))
 
 
 async def pages(client: httpx.AsyncClient, path: str, name: str, **query: Any) -> list[Any]:
@@ -68,37 +61,32 @@ async def pages(client: httpx.AsyncClient, path: str, name: str, **query: Any) -
 
 
 async def test_the_whole_is_shown_as_one(spread: Spread) -> None:
+    await fill(spread)
     async with client_of(spread.namespace) as client:
         overview = (await client.get("/overview")).json()
         assert (overview["queued_grouped"], overview["dead"], overview["away"]) == (28, 12, [])
         groups = await pages(client, "/groups", "cursor", state="ready", limit=5)
-        assert len(groups) == 28
-        assert [each["enqueued_at"] for each in groups] == sorted(
-            each["enqueued_at"] for each in groups
-        )
+        since = [each["enqueued_at"] for each in groups]
+        assert (len(groups), since) == (28, sorted(since))
         dead = await pages(client, "/dead", "passed", limit=5)
         died = [each["died_at"] for each in dead]
         assert (len(dead), died) == (12, sorted(died, reverse=True))
         letter = (await client.get("/letter", params={"id": dead[0]["id"]})).json()
         assert letter["body"] == f'{{"id":"{dead[0]["id"]}"}}'
         ids = [each["id"] for each in dead]
-        acted = (await client.post("/dead/redrive", json={"ids": ids[:6]})).json()
-        assert (acted["done"], acted["stayed"]) == (ids[:6], [])
-        acted = (await client.post("/dead/drop", json={"ids": ids[6:]})).json()
-        assert acted["done"] == ids[6:]
+        acted = (await client.post("/dead/drop", json={"ids": ids})).json()
+        assert (acted["done"], acted["stayed"]) == (ids, [])
         for wrong in ("1-2", "1-2-3-4-5", "x", "-1", "1--", "99999999999999999999999"):
             assert (await client.get("/groups", params={"cursor": wrong})).status_code == 400
             assert (await client.get("/dead", params={"passed": wrong})).status_code == 400
 
 
 async def test_who_is_away_is_named_in_every_answer(spread: Spread) -> None:
+    await fill(spread)
     async with client_of(spread.without(2)) as client:
-        overview = (await client.get("/overview")).json()
-        assert [each["partition"] for each in overview["away"]] == [2]
-        assert "does not answer" in overview["away"][0]["why"]
-        for path in ("/groups", "/dead", "/tops"):
-            page = (await client.get(path)).json()
-            assert [each["partition"] for each in page["away"]] == [2], path
+        for path in ("/overview", "/groups", "/dead", "/tops"):
+            (away,) = (await client.get(path)).json()["away"]
+            assert (away["partition"], "does not answer" in away["why"]) == (2, True), path
         there = [n for n in range(40) if spread.place_of(f"g{n:02}") != 2]
         assert len(await pages(client, "/groups", "cursor", limit=5)) == len(there) - 3 * 3
         gone = await client.get("/group", params={"key": spread.group_in(2)})
@@ -111,25 +99,106 @@ async def test_who_is_away_is_named_in_every_answer(spread: Spread) -> None:
         assert acted["done"] == [dead[0]["id"]]
         (stayed,) = acted["stayed"]
         assert stayed["reason"].startswith("partition 2 is away: ")
-        held = await client.post("/pause", json={"everything": True})
-        assert held.status_code == 503
+        assert (await client.post("/pause", json={"everything": True})).status_code == 503
         assert (await read_totals(spread.namespace)).everything_paused, "the rest of it"
         await client.post("/resume", json={"everything": True})
 
 
-async def test_a_browser_shows_who_is_away(spread: Spread) -> None:
+async def refused(api: httpx.AsyncClient, spread: Spread, state: str, *verbs: str) -> None:
+    """Looks at the id, and these verbs, are refused: both tasks are named, and neither changes."""
+    answers = [await api.get(path, params={"id": ID}) for path in ("/task", "/body", "/letter")]
+    answers += [await api.post(verb, json={"ids": [ID]}) for verb in verbs]
+    for answer in answers:
+        assert answer.status_code == 409, answer.text
+        for n, (app, tenant) in enumerate(OWNERS):
+            told = f"type t, group {spread.group_in(n)}, application {app}, tenant {tenant}"
+            assert f"partition {n}: {state}, {told}" in answer.json()["detail"]
+        assert "by its tenant" in answer.json()["detail"]
+    assert states(spread, "tasks") == BOTH
+    assert states(spread, "dead") == [state == "dead"] * 2
+
+
+async def test_waiting_tasks_of_one_id_are_refused_until_one_is_chosen(spread: Spread) -> None:
+    await wait(spread, delay=600.0)
+    async with client_of(spread.namespace) as api:
+        await refused(api, spread, "delayed", "/task/drop", "/task/run-now", "/dead/drop")
+        task = (await api.get("/task", params={"id": ID, "tenant": "666"})).json()
+        assert task["scope"] == scope_of("crm", "666")
+        body = (await api.get("/body", params={"id": ID, "partition": "0"})).json()
+        assert '"tenant_id":"1"' in body["body"]
+        for path, query, status in (
+            ("/letter", {"tenant": "1"}, 404),
+            ("/task", {"tenant": ""}, 404),
+            ("/task", {"partition": "x"}, 400),
+        ):
+            assert (await api.get(path, params={"id": ID, **query})).status_code == status
+        due = await api.post("/task/run-now", json={"delayed": spread.group_in(1)})
+        assert due.json() == {"done": [ID], "stayed": []}
+        dropped = await api.post("/task/drop", json={"ids": [ID], "tenant": "1"})
+        assert dropped.json() == {"done": [ID], "stayed": []}
+        assert states(spread, "tasks") == SECOND
+
+
+async def test_dead_letters_of_one_id_are_refused_until_one_is_chosen(spread: Spread) -> None:
+    """What is named beside such an id is acted on."""
+    await die(spread)
+    await spread.enqueue(arrival("other", dead="no type"))
+    async with client_of(spread.namespace) as api:
+        await refused(api, spread, "dead", "/dead/redrive", "/dead/drop")
+        beside = (await api.post("/dead/drop", json={"ids": [ID, "other"]})).json()
+        assert beside["done"] == ["other"]
+        [stayed] = beside["stayed"]
+        assert (stayed["id"], "2 tasks have the id" in stayed["reason"]) == (ID, True)
+        assert states(spread, "dead") == BOTH
+        letter = await api.get("/letter", params={"id": ID, "tenant": "666"})
+        assert letter.json()["tenant"] == "666"
+        redriven = await api.post("/dead/redrive", json={"ids": [ID], "tenant": "1"})
+        assert (redriven.json()["done"], states(spread, "dead")) == ([ID], SECOND)
+        dropped = await api.post("/dead/drop", json={"ids": [ID], "partition": 1})
+        assert (dropped.json()["done"], states(spread, "tasks")) == ([ID], FIRST)
+
+
+@asynccontextmanager
+async def browsed(namespace: Namespace) -> AsyncIterator[Page]:
+    """A page over these partitions, in a browser that has the token."""
     (port,) = free_ports(1)
-    context = context_of(spread.without(2), _configured(f"127.0.0.1:{port}"))
+    context = context_of(namespace, configured(f"127.0.0.1:{port}"))
     async with serve_page(context), async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=PROGRAM, args=[*OPTIONS])
         try:
-            page = await browser.new_page()
-            await page.goto(f"http://127.0.0.1:{port}/")
+            page = await browser.new_page(base_url=f"http://127.0.0.1:{port}")
             expect.set_options(timeout=1000 * deadline())
-            notice = page.locator("#page-away")
-            await expect(notice).to_contain_text("Partition 2 is away: Redis at")
-            await page.evaluate("() => { location.hash = '#/groups' }")
-            await expect(page.locator("h1")).to_have_text("Groups")
-            await expect(notice).to_be_visible()
+            page.set_default_timeout(1000 * deadline())
+            await page.add_init_script(f"sessionStorage.setItem('groupflow.token', '{TOKEN}')")
+            yield page
         finally:
             await browser.close()
+
+
+async def act(page: Page, verb: str, toast: str) -> None:
+    """Press a button, mean it, and see what came of it."""
+    await page.get_by_role("button", name=verb).click()
+    await page.get_by_role("dialog").get_by_role("button", name=verb).click()
+    await expect(page.get_by_text(toast)).to_be_visible()
+
+
+async def test_an_operator_browses_partitions(spread: Spread) -> None:
+    """Who is away is named in every view; a letter is acted on, and no other tenant's of its id."""
+    await die(spread)
+    async with browsed(spread.without(2)) as page:
+        await page.goto("/")
+        notice = page.locator("#page-away")
+        await expect(notice).to_contain_text("Partition 2 is away: Redis at")
+        await page.goto("/#/groups")
+        await expect(page.locator("h1")).to_have_text("Groups")
+        await expect(notice).to_be_visible()
+    async with browsed(spread.namespace) as page:
+        await page.goto("/#/dead?tenant=666")
+        await page.locator("a[data-key^=open]").click()
+        await expect(page.get_by_text(spread.group_in(1))).to_be_visible()
+        await act(page, "Redrive", "1 redriven")
+        assert states(spread, "dead") == FIRST
+        await page.goto("/#/dead")
+        await page.get_by_label(f"Choose {ID}").check()
+        await act(page, "Drop", "1 dropped")
+        assert states(spread, "tasks") == SECOND

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import httpx
+import pytest
 from starlette.requests import Request
 
 from groupflow.ops.page.endpoints import Caller
@@ -14,65 +15,54 @@ from tests.deadlines import deadline
 from tests.page.world import TOKEN, World
 
 
-def _request(peer: str) -> Request:
-    return Request({"type": "http", "client": (peer, 1)})
+def _caller(peer: str, holder: TokenHolder | None = None) -> Caller:
+    request = Request({"type": "http", "client": (peer, 1)})
+    return Caller(request, holder, sees_contents=holder is not None)
 
 
-def _anybody(peer: str) -> Caller:
-    return Caller(_request(peer), holder=None, sees_contents=False)
+OF_ALL = [_caller(f"192.0.2.{n}", TokenHolder(OPERATOR, ALL_RIGHTS)) for n in range(MOST)]
 
 
-def _operator(peer: str) -> Caller:
-    return Caller(_request(peer), holder=TokenHolder(OPERATOR, ALL_RIGHTS), sees_contents=True)
-
-
-def test_the_oldest_of_an_address_makes_way() -> None:
+@pytest.mark.parametrize(
+    ("callers", "ended"),
+    [
+        ([_caller("192.0.2.1"), *[_caller("192.0.2.2")] * (MOST_OF_ONE + 3)], [1, 2, 3]),
+        ([_caller(str(number)) for number in range(MOST + 1)], [0]),
+        ([*OF_ALL, OF_ALL[0]], [0]),
+    ],
+)
+def test_the_oldest_makes_way(callers: list[Caller], ended: list[int]) -> None:
+    """That of the same address, or of all; one with the token for another with the token."""
     streams = Streams()
-    other = streams.admit(_anybody("192.0.2.1"))
-    mine = [streams.admit(_anybody("192.0.2.2")) for _ in range(MOST_OF_ONE + 3)]
-    assert [stream is not None and stream.ended.is_set() for stream in mine] == (
-        [True] * 3 + [False] * MOST_OF_ONE
-    )
-    assert other is not None
-    assert not other.ended.is_set()
+    admitted = [streams.admit(caller) for caller in callers]
+    assert [n for n, each in enumerate(admitted) if each and each.ended.is_set()] == ended
+    assert None not in admitted
+    assert len(streams) == len(callers) - len(ended) <= MOST
 
 
-def test_the_oldest_of_all_makes_way() -> None:
+def test_one_without_the_token_drives_none_out_that_has_it() -> None:
     streams = Streams()
-    all_ = [streams.admit(_anybody(str(number))) for number in range(MOST + 1)]
-    assert all_[0] is not None
-    assert all_[0].ended.is_set()
-    assert len(streams) == MOST
-
-
-def test_those_with_the_token_stay_and_come_in() -> None:
-    streams = Streams()
-    operators = [streams.admit(_operator(str(number))) for number in range(MOST)]
-    assert streams.admit(_anybody("192.0.2.1")) is None
-    late = streams.admit(_operator("192.0.2.1"))
-    assert late is not None
-    ended = [number for number, each in enumerate(operators) if each and each.ended.is_set()]
-    assert ended == [0]
-    assert len(streams) == MOST
+    operators = [streams.admit(each) for each in OF_ALL]
+    assert streams.admit(_caller("192.0.2.250")) is None
+    assert not any(each is None or each.ended.is_set() for each in operators)
 
 
 def test_more_than_there_may_be(world: World) -> None:
-    """Over the wire: the operator's stream is opened behind them all, and goes on."""
-    client = httpx.Client(
-        base_url=world.url,
-        timeout=deadline(),
-        trust_env=False,
-        limits=httpx.Limits(max_connections=None),
-    )
-    with client, ExitStack() as stack:
-        operators = {"Authorization": f"Bearer {TOKEN}"}
-        mine = stack.enter_context(client.stream("GET", "/api/events", headers=operators))
-        crowd = [
-            stack.enter_context(client.stream("GET", "/api/events")) for _ in range(2 * MOST_OF_ONE)
+    """Over the wire: the operator's stream, opened before a crowd's, goes on."""
+    limits = httpx.Limits(max_connections=None)
+    with (
+        httpx.Client(
+            base_url=world.url, timeout=deadline(), trust_env=False, limits=limits
+        ) as client,
+        ExitStack() as stack,
+    ):
+        headers = [{"Authorization": f"Bearer {TOKEN}"}, *[{}] * (2 * MOST_OF_ONE)]
+        answers = [
+            stack.enter_context(client.stream("GET", "/api/events", headers=each))
+            for each in headers
         ]
-        assert {answer.status_code for answer in (mine, *crowd)} == {200}
-        lines = mine.iter_lines()
-        seen = [next(line for line in lines if line.startswith("data: ")) for _ in range(3)]
-        assert len(seen) == 3
-        first = crowd[0].iter_lines()
-        assert sum(line.startswith("data: ") for line in first) >= 1  # and then it ends
+        assert {answer.status_code for answer in answers} == {200}
+        told = [line for line in answers[1].iter_lines() if line.startswith("data: ")]
+        assert told, "something, and then it ended"
+        mine = (line for line in answers[0].iter_lines() if line.startswith("data: "))
+        assert [next(mine)[:6] for _ in range(3)] == ["data: "] * 3

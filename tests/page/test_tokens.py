@@ -1,10 +1,9 @@
-"""Tokens with names: what each lets its holder do, and how one replaces another."""
+"""Tokens with names: how one replaces another, and what can't be one."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
 import pytest
 from pydantic import ValidationError
 from starlette.datastructures import Headers
@@ -14,87 +13,67 @@ from groupflow.core.errors import ConfigError
 from groupflow.ops.page import tokens
 from groupflow.ops.page.tokens import Tokens
 from groupflow.settings.model import Http
-from tests.page.world import LOOKER, PUBLISHER, TOKEN, World
+from tests.page.world import TOKEN
 
-OLD = "the-old-token-of-the-courier"
-NEW = "the-new-token-of-the-courier"
+OLD, NEW = "the-old-token-of-the-courier", "the-new-token-of-the-courier"
 
 
 @pytest.fixture
-def looked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are looked at each time."""
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The couriers', which is looked at each time."""
     monkeypatch.setattr(tokens, "LOOK", 0.0)
+    (tmp_path / "couriers").write_text(OLD)
+    return tmp_path / "couriers"
 
 
-def _bearer(token: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {token}"}
-
-
-def _name(found: Tokens, token: str) -> str | None:
-    holder = found.holder(Headers(_bearer(token)))
-    return holder.name if holder else None
-
-
-def _couriers(file: Path) -> Http:
+def _couriers(file: Path) -> Tokens:
     named = {"couriers": {"token_file": str(file), "rights": ["publish"]}}
-    return Http.model_validate({"token": TOKEN, "tokens": named})
+    return Tokens(Http.model_validate({"token": TOKEN, "tokens": named}))
 
 
-def _asked(world: World, method: str, path: str, token: str, body: object = None) -> httpx.Response:
-    return world.http.request(method, path, json=body, headers=_bearer(token))
+def _names(found: Tokens, *given: str) -> list[str | None]:
+    holders = [found.holder(Headers({"authorization": f"Bearer {each}"})) for each in given]
+    return [holder.name if holder else None for holder in holders]
+
+
+def test_one_replaces_the_other(file: Path) -> None:
+    found = _couriers(file)
+    assert _names(found, OLD, NEW) == ["couriers", None]
+    file.write_text(f"{OLD}\n{NEW}\n")
+    assert _names(found, OLD, NEW) == ["couriers", "couriers"]
+    file.write_text(NEW)
+    assert _names(found, OLD, NEW, TOKEN) == [None, "couriers", "operator"]
 
 
 @pytest.mark.parametrize(
-    ("token", "may_act", "sees", "may_publish"),
-    [(TOKEN, 200, True, 200), (LOOKER, 403, True, 403), (PUBLISHER, 403, False, 200)],
+    ("content", "words"),
+    [
+        ("", "token"),
+        ("short", "at least 16"),
+        (f"{OLD} {NEW} {TOKEN}x", "token"),
+        (TOKEN, "token"),
+        (None, "can't be read"),
+    ],
 )
-def test_rights(world: World, token: str, may_act: int, sees: bool, may_publish: int) -> None:
-    resume = _asked(world, "POST", "/api/resume", token, {"group": "nobody:1"})
-    assert resume.status_code == may_act
-    letter = _asked(world, "GET", "/api/letter?id=dead-0", token).json()
-    assert letter["is_withheld"] is not sees
-    body = {"app_name": "crm", "tenant_id": 1, "id": "x"}
-    published = _asked(world, "POST", "/api/tasks", token, {"body": body, "type": 5})
-    assert (published.status_code == 403) is (may_publish == 403)
-    assert _asked(world, "GET", "/api/access", token).json()["may_act"] is (may_act == 200)
-
-
-def test_a_refusal_names_the_right_and_not_the_token(world: World) -> None:
-    refused = _asked(world, "POST", "/api/resume", LOOKER, {"everything": True})
-    assert refused.json()["detail"] == 'The token of looker hasn\'t the right "act".'
-    assert LOOKER not in world.daemon.log.read_text()
-
-
-def test_one_replaces_the_other(tmp_path: Path, looked: None) -> None:
-    file = tmp_path / "couriers"
-    file.write_text(OLD)
-    found = Tokens(_couriers(file))
-    assert [_name(found, each) for each in (OLD, NEW)] == ["couriers", None]
-    file.write_text(f"{OLD}\n{NEW}\n")
-    assert [_name(found, each) for each in (OLD, NEW)] == ["couriers", "couriers"]
-    file.write_text(NEW)
-    assert [_name(found, each) for each in (OLD, NEW, TOKEN)] == [None, "couriers", "operator"]
-
-
-@pytest.mark.parametrize("content", ["", "short", f"{OLD} {NEW} {TOKEN}x", TOKEN, None])
 def test_a_file_that_cannot_be_used_changes_nothing(
-    tmp_path: Path, looked: None, content: str | None
+    file: Path, content: str | None, words: str
 ) -> None:
-    file = tmp_path / "couriers"
-    file.write_text(OLD)
-    found = Tokens(_couriers(file))
-    if content is None:
-        file.unlink()
-    else:
+    """A daemon that begins with it is refused, as is one whose own token comes from such a file."""
+    found = _couriers(file)
+    file.unlink()
+    if content is not None:
         file.write_text(content)
     with capture_logs() as lines:
-        assert _name(found, OLD) == "couriers"
+        assert _names(found, OLD) == ["couriers"]
     (line,) = lines
     assert line["event"] == "http.tokens_kept"
     assert OLD not in str(line)
     assert TOKEN not in str(line)
-    with pytest.raises(ConfigError):
-        Tokens(_couriers(file))
+    with pytest.raises(ConfigError, match=words):
+        _couriers(file)
+    if content in ("short", None):
+        with pytest.raises(ConfigError, match=words):
+            Http(token_file=str(file)).read_holders()
 
 
 @pytest.mark.parametrize(
@@ -107,6 +86,6 @@ def test_a_file_that_cannot_be_used_changes_nothing(
         {"token": "short", "rights": ["look"]},
     ],
 )
-def test_bad_tables(table: dict[str, object]) -> None:
+def test_a_table_that_is_none(table: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Http.model_validate({"tokens": {"couriers": table}})

@@ -164,7 +164,8 @@ def _looks(marked: Marked) -> list[tuple[str, dict[str, str]]]:
     return found
 
 
-def test_no_look_shows_it_without_the_token(marked: Marked) -> None:
+def test_nothing_shows_it_without_the_token(marked: Marked) -> None:
+    """No look, no event, and no look that finds it by its words: else they could be guessed."""
     looks = _looks(marked)
     assert len(looks) > 20
     for path, query in looks:
@@ -172,14 +173,14 @@ def test_no_look_shows_it_without_the_token(marked: Marked) -> None:
         refused = 401 if path.startswith("/api/pools/") else 200
         assert answer.status_code in (200, 404, refused), (path, query)
         assert MARKER not in answer.text, (path, query)
-
-
-def test_no_event_shows_it_without_the_token(marked: Marked) -> None:
     with marked.http.stream("GET", "/api/events") as stream:
         lines = stream.iter_lines()
         event = [next(lines) for _ in range(5)]
     assert MARKER not in str(event)
     assert any(line.startswith("data: ") for line in event)
+    assert marked.get("/api/dead", reason=MARKER).json()["letters"] == []
+    found = marked.get("/api/dead", reason="Exit").json()["letters"]
+    assert {each["id"] for each in found} == {"stderr", "parks"}
 
 
 def test_the_token_shows_it(marked: Marked) -> None:
@@ -189,16 +190,30 @@ def test_the_token_shows_it(marked: Marked) -> None:
             assert MARKER in marked.get(path, TOKEN, id=id_).json()["reason"], (path, id_)
     for key in ("parks:42", "later:42"):
         assert MARKER in marked.get("/api/group", TOKEN, key=key).json()["why"]["reason"]
-    assert MARKER in marked.get("/api/dead", TOKEN).text
+    letters = marked.get("/api/dead", TOKEN, reason=MARKER).json()["letters"]
+    assert len(letters) == len(KINDS) - 1
+    assert not any("errors" in letter for letter in letters), "a list has none for anybody"
+    letter = marked.get("/api/letter", TOKEN, id="raises").json()
+    assert not letter["is_withheld"]
+    assert MARKER in letter["body"]
+    assert MARKER in letter["errors"][0]["message"]
 
 
-def test_a_reasons_kind_is_shown(marked: Marked) -> None:
+def test_what_is_shown_without_the_token(marked: Marked) -> None:
+    """The kind of a reason, and how large a body is; of the rest that there is something."""
     letters = marked.get("/api/dead").json()["letters"]
     assert {each["id"]: each["reason"] for each in letters} == KINDS
     for id_, kind in KINDS.items():
         assert marked.get("/api/letter", id=id_).json()["reason"] == kind
         assert marked.get("/api/task", id=id_).json()["reason"] == kind
     assert "ExitCode" in marked.get("/api/group", key="later:42").json()["why"]["reason"]
+    letter = marked.get("/api/letter", id="raises").json()
+    assert letter["is_withheld"]
+    assert (letter["body"], letter["body_base64"], letter["headers"]) == (None, None, {})
+    assert letter["body_bytes"] > 0
+    assert {error["message"] for error in letter["errors"]} == {"(shown with the token)"}
+    assert "(shown with the token)" in marked.get("/api/task", id="raises").text
+    assert "(shown with the token)" not in marked.get("/api/task", TOKEN, id="raises").text
 
 
 def test_what_is_withheld_is_not_read(marked: Marked) -> None:
@@ -213,11 +228,3 @@ def test_what_is_withheld_is_not_read(marked: Marked) -> None:
     assert between - before < LARGE
     assert marked.get("/api/letter", TOKEN, id="large").json()["is_cut"]
     assert sent() - between > LARGE
-
-
-def test_a_part_of_it_finds_nothing(marked: Marked) -> None:
-    """Else words could be guessed, a letter at a time."""
-    assert len(marked.get("/api/dead", TOKEN, reason=MARKER).json()["letters"]) == len(KINDS) - 1
-    assert marked.get("/api/dead", reason=MARKER).json()["letters"] == []
-    found = marked.get("/api/dead", reason="Exit").json()["letters"]
-    assert {each["id"] for each in found} == {"stderr", "parks"}

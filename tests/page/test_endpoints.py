@@ -1,0 +1,207 @@
+"""Each endpoint by one table: who asks what, and the status and words of the answer.
+
+Every answer has the kind and the shape that the API's description promises, and nothing that is
+refused is taken in.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+import jsonschema
+import orjson
+import pytest
+from openapi_spec_validator import validate
+
+from tests.endtoend.rig import Job
+from tests.page.world import HOSTILE, HOSTILE_ID, LOOKER, PUBLISHER, TOKEN, World
+
+Row: TypeAlias = tuple[str, str, Any, int, str]  # right, request, body, status, words
+TOKENS = {"": "", "all": TOKEN, "look": LOOKER, "publish": PUBLISHER}
+
+
+def _body(id_: str) -> Any:
+    return orjson.loads(Job(id_).body)
+
+
+def _nested(deep: int, innermost: Any = 1) -> Any:
+    return innermost if deep == 0 else {"a": _nested(deep - 1, innermost)}
+
+
+def _headers(**headers: Any) -> dict[str, Any]:
+    return {"type": "work", "body": {"app_name": "other", "tenant_id": 1}, "headers": headers}
+
+
+SHOWN = [
+    "access", "overview", "samples", "tops", "limits", "scans", "partitions", "schedules",
+    *(f"groups?state={s}" for s in ("ready", "running", "delayed", "parked", "paused")),
+    "groups?text=ready-01&tenant=7&limit=3", "tenants?limit=5", "tenants?name=7",
+    "group?key=contact/1:42", f"group?key={quote(HOSTILE)}", "group?key=nobody's",
+    *(f"tasks?state={s}" for s in ("queued", "running", "delayed", "done")),
+    "tasks?id=ready-00&type=wor*&tenant=7&group=ready&older=0.001", "body?id=run-0",
+    "task?id=run-0", f"task?id={quote(HOSTILE_ID)}", "task?id=plain-0",
+    *(f"types?hours={hours}" for hours in (1, 6, 24)), "dead/reasons", "dead/reasons?type=fail",
+    "dead", "dead?reason=on+purpose&limit=3", "letter?id=dead-0", "letter?id=<b>no type</b>",
+    "configuration",
+]  # fmt: skip
+LOOKS: list[tuple[str, int, str]] = [
+    ("groups?state=sleeping", 400, "state"),
+    ("groups?limit=100000", 400, "limit"),
+    ("groups?cursor=1;+DROP", 400, "cursor"),
+    ("groups?state=parked&cursor=" + "9" * 20, 400, "cursor"),
+    ("groups?cursor=" + "9" * 5000, 400, "cursor"),
+    ("groups?cursor=\N{ARABIC-INDIC DIGIT ONE}", 400, "cursor"),
+    ("groups?text=" + "x" * 2000, 400, "text"),
+    ("tenants?cursor=1", 400, "cursor"),
+    ("tenants?cursor=3-7", 400, "begin with 0"),
+    (f"tenants?cursor={10**19}-0", 400, "cursor"),
+    ("group", 400, "key"),
+    ("group?key=x&colour=red", 400, "colour"),
+    ("task?id=nobody", 404, "no such thing"),
+    ("task?id=%ff%00", 404, ""),
+    ("letter?id=run-0", 404, "no such thing"),
+]
+ACTS: list[tuple[str, Any, int, str]] = [
+    ("route", {"body": '{"type": "work", "app_name": "plain"}'}, 200, '"plain"'),
+    ("route", {"body": "no json"}, 200, "dead letter"),
+    ("route", {"body": "[]", "headers": {"x": "y"}}, 200, "JSON object"),
+    ("route", {"body": 3}, 400, "body"),
+    ("route", {"body": "x" * 3_000_000}, 413, ""),
+    *(("route", body, 400, "Send a JSON object.") for body in ([], "text", 1, b"null")),
+    ("route", {f"n{n}": 1 for n in range(150_000)}, 400, "over 10000 JSON values"),
+    ("dead/redrive", {"ids": []}, 400, "ids"),
+    ("dead/redrive", {"ids": ["nobody"]}, 200, "nobody"),
+    ("dead/drop", {"ids": ["nobody"]}, 200, "nobody"),
+    ("dead/drop", {"ids": ["a"] * 501}, 400, "ids"),
+    ("dead/drop", {"ids": ["a"], "by": "a\nb"}, 400, "by"),
+    ("task/drop", {}, 400, "ids"),
+    ("task/drop", {"ids": ["a"], "delayed": "g"}, 400, "delayed"),
+    ("task/drop", {"ids": ["nobody"]}, 200, "nobody"),
+    ("task/run-now", {"delayed": "nobody"}, 200, "[]"),
+    ("pause", {}, 400, "everything"),
+    ("pause", {"group": "a", "everything": True}, 400, "everything"),
+    ("resume", {"group": "never paused"}, 200, "false"),
+    ("limit", {"group": "a", "tenant": "b", "rate": "1/s"}, 400, "tenant"),
+    ("limit", {"rate": "1/s"}, 400, "tenant"),
+    ("limit", {"group": "a", "concurrency": 0}, 400, "concurrency"),
+    ("limit", {"tenant": "a", "rate": "fast"}, 400, "rate"),
+    ("limit", {"tenant": "a", "rate": "1/s", "seconds": 0}, 400, "seconds"),
+    ("limit", {"tenant": "a", "rate": "1/s", "seconds": 1e9}, 400, "seconds"),
+    ("limit/end", {"tenant": "never limited"}, 200, "false"),
+    ("limit/end", {}, 400, "tenant"),
+]
+RIGHTS: list[Row] = [
+    ("all", "POST resume", {"group": "nobody:1"}, 200, ""),
+    ("look", "POST resume", {"group": "nobody:1"}, 403, "The token of looker hasn't the right"),
+    ("publish", "POST resume", {"group": "nobody:1"}, 403, "hasn't the right"),
+    ("all", "GET letter?id=dead-0", None, 200, '"is_withheld":false'),
+    ("look", "GET letter?id=dead-0", None, 200, '"is_withheld":false'),
+    ("publish", "GET letter?id=dead-0", None, 200, '"is_withheld":true'),
+    ("all", "GET access", None, 200, '"may_act":true'),
+    ("look", "GET access", None, 200, '"may_act":false'),
+    ("publish", "GET access", None, 200, '"may_act":false'),
+    ("all", "POST tasks", {"body": {}, "type": 5}, 400, "type"),
+    ("look", "POST tasks", {"body": {}, "type": "t"}, 403, "hasn't the right"),
+]
+PUBLISHED: list[tuple[Any, int, str]] = [
+    ({"body": {"tenant_id": 1}}, 422, "type"),
+    ({"type": "work", "body": {"app_name": "crm", "tenant_id": 1}}, 422, "entity"),
+    ({"type": "work", "body": {}, "id": "a\u0000b"}, 422, "control"),
+    ({"type": "a\nb", "body": {}}, 422, "control"),
+    ({"type": "work", "body": {"n": "x" * 200_000}}, 422, "max_body"),
+    ({"type": "work", "body": _nested(300, {})}, 422, "JSON"),
+    (_headers(a=_nested(480)), 422, "16 deep"),
+    (_headers(a=_nested(17)), 422, "16 deep"),
+    (_headers(a="x" * 100_000), 422, "max_headers"),
+    (_headers(a="x" * 200_000), 422, "max_headers"),
+    (_headers(a=[0] * 2000), 422, "over 1024 values"),
+    (_headers(a=1e39), 422, "AMQP can't carry"),
+    (_headers(a=2**63), 422, "AMQP can't carry"),
+    (_headers(**{"a" * 300: 1}), 422, "128 bytes"),
+    (_headers(CC=["groupflow.other"]), 422, "CC"),
+    (_headers(BCC="x"), 422, "BCC"),
+    *((task, 400, "") for task in ({}, {"body": []}, {"body": {}, "delay": -1})),
+    *((task, 400, "") for task in ({"body": {}, "what": 1}, {"body": "x"})),
+    (b'{"body": {"n": 1e400}}', 400, ""),
+    (b'{"body": {"n": %s}}' % (b"1" * 4000), 400, ""),
+    (b'{"body": {"n": "\\ud800"}}', 400, ""),
+    (b'{"body": {}, "delay": 1e400}', 400, ""),
+    (b'{"body": {}, "priority": NaN}', 400, ""),
+    (b'{"body": {}, "headers": {"a": 1e400}}', 400, ""),
+    (b'{"body": {}, "headers": {"\\udfff": 1}}', 400, ""),
+]
+TABLE: list[Row] = [
+    *(("", f"GET {path}", None, 200, "") for path in SHOWN),
+    *(("", f"GET {path}", None, status, words) for path, status, words in LOOKS),
+    *(("all", f"POST {path}", *more) for path, *more in ACTS),
+    *RIGHTS,
+    *(("publish", "POST tasks", *row) for row in PUBLISHED),
+]
+
+
+@pytest.fixture(scope="module")
+def description(world: World) -> dict[str, Any]:
+    found: dict[str, Any] = world.get("openapi.json")
+    return found
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row[0]} {row[1]} {row[3]}"[:70])
+def test_an_answer_is_as_described(description: dict[str, Any], world: World, row: Row) -> None:
+    right, (method, path), body, status, words = row[0], row[1].split(" ", 1), *row[2:]
+    headers = {"content-type": "application/json"} if method == "POST" else {}
+    if right:
+        headers["authorization"] = f"Bearer {TOKENS[right]}"
+    content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    taken = world.rig.count("taken")
+    answer = world.http.request(method, f"/api/{path}", content=content, headers=headers)
+    assert answer.status_code == status, answer.text
+    assert words in (answer.text if status == 200 else answer.json()["detail"])
+    if status >= 400:
+        assert answer.json()["detail"]
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert world.rig.count("taken") == taken
+    described = description["paths"][f"/api/{path.partition('?')[0]}"][method.lower()]["responses"]
+    ((kind, shape),) = described[str(status)]["content"].items()
+    assert answer.headers["content-type"].partition(";")[0] == kind
+    if "schema" in shape:
+        schema = {**shape["schema"], "components": description["components"]}
+        jsonschema.validate(answer.json(), schema, jsonschema.Draft202012Validator)
+
+
+def test_the_description_is_openapi_and_complete(description: dict[str, Any], world: World) -> None:
+    """Each path with another method answers 405, a path that isn't there 404."""
+    validate(description)
+    for path, methods in description["paths"].items():
+        answer = world.http.request("PATCH", path)
+        assert answer.status_code == 405, path
+        assert {each.upper() for each in methods} <= set(answer.headers["allow"].split(", "))
+    assert world.http.get("/api/nothing").status_code == 404
+    assert LOOKER not in world.daemon.log.read_text()
+
+
+def test_a_refusal_tells_the_first_of_many_unknown_names(world: World) -> None:
+    """And no more than that is made of the others."""
+    names = {f"n{number:04}" + "x" * 100: 1 for number in range(5_000)}
+    detail = world.http.post("/api/route", json=names).json()["detail"]
+    assert "'n0004xxx" in detail
+    assert detail.endswith("and 4995 more.")
+    assert len(detail) < 600
+
+
+def test_what_is_published_is_run_once(world: World) -> None:
+    """Sent again it is the same task."""
+
+    def publish(**task: Any) -> Any:
+        headers = {"authorization": f"Bearer {PUBLISHER}"}
+        answer = world.http.post("/api/tasks", json={"type": "work", **task}, headers=headers)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    taken = world.rig.count("taken")
+    for _ in range(3):
+        assert publish(id="by-http", body=_body("by-http")) == {"id": "by-http"}
+    world.rig.wait_for_start("by-http")
+    world.rig.wait_for_start(publish(body=_body("fresh"))["id"])
+    assert world.rig.count("taken") == taken + 2
