@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from re import Pattern
 from urllib.parse import urlencode
 
 from playwright.sync_api import ConsoleMessage, Page, expect
@@ -32,9 +34,34 @@ def at(page: Page, view: str, **params: str) -> None:
     page.evaluate("hash => { location.hash = hash }", f"#/{view}{query}")
 
 
+def press(page: Page, name: str, sure: str = "") -> None:
+    """Press a button, and the one of the dialog that asks whether it is meant."""
+    page.get_by_role("button", name=name).click()
+    if sure:
+        page.get_by_role("dialog").get_by_role("button", name=sure).click()
+
+
+def follow(page: Page, name: str | Pattern[str]) -> None:
+    """Follow a link, the first of that name."""
+    page.get_by_role("link", name=name, exact=isinstance(name, str)).first.click()
+
+
+def fill(page: Page, fields: Mapping[str, str], name: str) -> None:
+    """Fill in a form, and send it by its button."""
+    for label, text in fields.items():
+        page.get_by_label(label, exact=True).fill(text)
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def shows(page: Page, *texts: str | Pattern[str]) -> None:
+    """Wait until each of these can be seen."""
+    for text in texts:
+        expect(page.get_by_text(text).first).to_be_visible()
+
+
 def allow(page: Page, name: str = "the browser") -> None:
     """Enter the token."""
-    page.get_by_role("button", name="Read-only").click()
+    press(page, "Read-only")
     enter_token(page, name)
 
 

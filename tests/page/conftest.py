@@ -52,11 +52,16 @@ def profile(browser: Browser, world: World) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def page(profile: BrowserContext) -> Iterator[Page]:
-    """A fresh tab on the overview; whatever the test did, nothing was wrong."""
+    """A fresh tab on the overview; whatever the test did, nothing was wrong.
+
+    It is live by then: the bar's last words move its buttons, and a press that they move under
+    the pointer is none.
+    """
     page = profile.new_page()
     said: list[str] = []
     watch(page, said)
     page.goto("/")
+    expect(page.locator("#live")).to_contain_text("Live")
     yield page
     page.close()
     assert said == []
