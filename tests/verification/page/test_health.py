@@ -64,15 +64,6 @@ def _checks(daemon: Process) -> dict[str, str]:
     return {check["name"]: check["verdict"] for check in answer["checks"]}
 
 
-def test_a_healthy_daemon(make_rig: MakeRig) -> None:
-    rig = make_rig("127.0.0.1:0")
-    daemon = rig.start()
-    for path in ("/livez", "/startupz", "/readyz"):
-        assert _get(daemon, path).status_code == 200
-    assert _checks(daemon) == {"redis.answers": "ok", "lease": "ok", "intake": "ok"}
-    rig.stop_all()
-
-
 def test_without_redis(make_rig: MakeRig, store: RedisServer) -> None:
     """Ready is over, alive is not; a start waits for Redis and is alive meanwhile."""
     rig = make_rig("127.0.0.1:0", store, redis={"timeout": 1.0})
@@ -112,6 +103,9 @@ def test_without_rabbitmq(make_rig: MakeRig) -> None:
 def test_a_stopping_daemon_is_not_ready(make_rig: MakeRig) -> None:
     rig = make_rig("127.0.0.1:0")
     daemon = rig.start()
+    for path in ("/livez", "/startupz", "/readyz"):
+        assert _get(daemon, path).status_code == 200
+    assert _checks(daemon) == {"redis.answers": "ok", "lease": "ok", "intake": "ok"}
     rig.publish([Job("t", "g", facts={"gate": str(rig.gate())})])
     rig.wait_for_start("t")
     daemon.send(signal.SIGTERM)
@@ -120,33 +114,6 @@ def test_a_stopping_daemon_is_not_ready(make_rig: MakeRig) -> None:
     assert _get(daemon, "/livez").status_code == 200
     rig.gate().touch()
     assert daemon.wait() == 0
-
-
-def test_a_port_that_is_taken(make_rig: MakeRig) -> None:
-    """The second daemon on a machine says so once, and works without a page."""
-    (port,) = free_ports(1)
-    rig = make_rig(f"127.0.0.1:{port}")
-    first = rig.start("d1")
-    first.wait_for("http.listening")
-    second = rig.start("d2", "--only", "workers")
-    said = second.wait_for("http.not_listening")
-    assert said["listen"] == f"127.0.0.1:{port}"
-    assert "in use" in said["error"]
-    first.send(signal.SIGTERM)
-    assert first.wait() == 0
-    intake = rig.spawn("d3", "--only", "intake", app=None)
-    intake.wait_for("intake.started")
-    rig.publish(Job(f"t{n}", "g", n=n) for n in range(5))
-    rig.wait_for_all()
-
-
-def test_nothing_listens(make_rig: MakeRig) -> None:
-    rig = make_rig("")
-    daemon = rig.start()
-    rig.publish([Job("t")])
-    rig.wait_for_all()
-    assert daemon.events("http.listening") == []
-    rig.stop_all()
 
 
 def test_beyond_this_machine(make_rig: MakeRig) -> None:

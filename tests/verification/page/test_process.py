@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,16 @@ MakeRig = Callable[..., Rig]
 def make_rig(
     tmp_path: Path, rabbitmq_server: RabbitmqServer, redis_server: RedisServer
 ) -> Iterator[MakeRig]:
-    """A rig whose daemons have a page on a free port."""
+    """A rig whose daemons have a page on a free port, and these variables in their environment."""
     rigs: list[Rig] = []
 
-    def make(**http: Any) -> Rig:
+    def make(variables: Mapping[str, str] | None = None, /, **http: Any) -> Rig:
         folder = tmp_path / tmp_path.name
         folder.mkdir()
         settings = {"listen": "127.0.0.1:0", "token": TOKEN, **http}
         rig = Rig(folder, rabbitmq_server, redis_server, http=settings)
+        surroundings = {**rig.environment(), **(variables or {})}
+        rig.environment = lambda: surroundings  # type: ignore[method-assign]
         rigs.append(rig)
         return rig
 
@@ -49,9 +52,8 @@ def make_rig(
         rig.close()
 
 
-def _pages(daemon: Process) -> list[int]:
-    """The processes of a daemon's page."""
-    found = []
+def _page(daemon: Process) -> int:
+    """The process of a daemon's page; 0 where it has none."""
     for entry in Path("/proc").iterdir():
         try:
             stat = (entry / "stat").read_text() if entry.name.isdigit() else ""
@@ -59,63 +61,66 @@ def _pages(daemon: Process) -> list[int]:
         except OSError:
             continue
         if stat and int(stat.rpartition(") ")[2].split()[1]) == daemon.pid and b"page" in words:
-            found.append(int(entry.name))
-    return found
+            return int(entry.name)
+    return 0
 
 
-def _url(daemon: Process, times: int = 1) -> str:
-    return str(daemon.wait_for("http.listening", times)["url"]).rstrip("/")
+def _url(daemon: Process, event: str = "http", times: int = 1) -> str:
+    return str(daemon.wait_for(f"{event}.listening", times)["url"]).rstrip("/")
 
 
-def _get(url: str, path: str) -> httpx.Response:
-    return httpx.get(url + path, timeout=deadline(), trust_env=False)
+def _ask(url: str, path: str, method: str = "GET", **more: Any) -> httpx.Response:
+    return httpx.request(method, url + path, timeout=deadline(), trust_env=False, **more)
 
 
 def _status(url: str, path: str) -> int:
-    return _get(url, path).status_code
+    return _ask(url, path).status_code
 
 
-def test_it_comes_back(make_rig: MakeRig) -> None:
-    rig = make_rig()
+def test_a_page_s_life(make_rig: MakeRig) -> None:
+    """It shows no secret, heeds the daemon alone, tells how it is, comes back, and ends with it."""
+    rig = make_rig({"MY_DB_PASSWORD": "of-the-handlers-alone"})
     daemon = rig.start()
-    _url(daemon)
-    (page,) = _pages(daemon)
-    os.kill(page, signal.SIGKILL)
-    assert daemon.wait_for("page.ended")["how"] == "signal 9"
-    assert _status(_url(daemon, 2), "/readyz") == 200
-    rig.publish([Job("t")])
-    rig.wait_for_all()
-    rig.stop_all()
-
-
-def test_it_ends_with_its_daemon(make_rig: MakeRig) -> None:
-    """Also when nobody is left to tell it."""
-    rig = make_rig()
-    daemon = rig.start()
-    _url(daemon)
-    (page,) = _pages(daemon)
-    daemon.kill()
-    until(lambda: not Path(f"/proc/{page}").exists(), lambda: "the page outlives its daemon")
-
-
-def test_it_ends_before_its_daemon_has(make_rig: MakeRig) -> None:
-    daemon = make_rig().start()
-    _url(daemon)
-    (page,) = _pages(daemon)
-    assert daemon.stop() == 0
-    assert not Path(f"/proc/{page}").exists()
-    assert daemon.events("page.ended") == []
-
-
-def test_signals_for_all_are_the_daemons(make_rig: MakeRig) -> None:
-    """A terminal, or a supervisor, sends them to every process of a group."""
-    daemon = make_rig().start()
-    url = _url(daemon)
-    (page,) = _pages(daemon)
+    url, page = _url(daemon), _page(daemon)
+    seen = Path(f"/proc/{page}/cmdline").read_bytes() + Path(f"/proc/{page}/environ").read_bytes()
+    for secret in (TOKEN.encode(), b"GROUPFLOW_", b"of-the-handlers-alone"):
+        assert secret not in seen
+    assert b"PATH=" in seen
+    # A terminal, or a supervisor, sends signals to every process of a group.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         os.kill(page, number)
     assert _status(url, "/livez") == 200
-    assert _pages(daemon) == [page]
+    assert _page(daemon) == page
+    rig.configure(
+        http={"listen": "127.0.0.1:0", "token": TOKEN}, workers={"plain": 3}, log={"level": "debug"}
+    )
+    daemon.send(signal.SIGHUP)
+
+    def workers() -> int:
+        return int(_ask(url, "/api/configuration").json()["settings"]["workers"]["plain"])
+
+    rig.until(lambda: workers() == 3, "the page's new configuration")
+    # Of a daemon that stands still it says so, instead of what the daemon said before.
+    for sent, status in ((signal.SIGSTOP, 503), (signal.SIGCONT, 200)):
+        daemon.send(sent)
+        rig.until(lambda status=status: _status(url, "/livez") == status, f"livez is {status}")
+    os.kill(page, signal.SIGKILL)
+    assert daemon.wait_for("page.ended")["how"] == "signal 9"
+    assert _status(_url(daemon, times=2), "/readyz") == 200
+    rig.publish([Job("t")])
+    rig.wait_for_all()
+    page = _page(daemon)
+    rig.stop_all()
+    assert not Path(f"/proc/{page}").exists()
+    assert len(daemon.events("page.ended")) == 1
+
+
+def test_it_ends_with_a_daemon_that_can_not_tell_it(make_rig: MakeRig) -> None:
+    daemon = make_rig().start()
+    _url(daemon)
+    page = _page(daemon)
+    daemon.kill()
+    until(lambda: not Path(f"/proc/{page}").exists(), lambda: "the page outlives its daemon")
 
 
 def test_handlers_are_not_imported_there(make_rig: MakeRig, tmp_path: Path) -> None:
@@ -127,172 +132,100 @@ def test_handlers_are_not_imported_there(make_rig: MakeRig, tmp_path: Path) -> N
         f"with pathlib.Path({str(imports)!r}).open('a') as file:\n"
         "    print(os.getpid(), file=file)\n"
     )
-    rig = make_rig()
-    path = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
-    surroundings = {**rig.environment(), "PYTHONPATH": path}
-    rig.environment = lambda: surroundings  # type: ignore[method-assign]
+    rig = make_rig({"PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)])})
     daemon = rig.spawn("d1", app="counted:app")
-    answer = _get(_url(daemon), "/api/configuration")
-    assert answer.json()["handlers"] == ["work"]
+    assert _ask(_url(daemon), "/api/configuration").json()["handlers"] == ["work"]
     assert imports.read_text().split() == [str(daemon.pid)]
 
 
-def test_its_command_line_and_environment_hold_no_secret(make_rig: MakeRig) -> None:
-    rig = make_rig()
-    surroundings = {**rig.environment(), "GROUPFLOW_RABBITMQ__URL": rig.rabbitmq.url}
-    surroundings["MY_DB_PASSWORD"] = "of-the-handlers-alone"
-    rig.environment = lambda: surroundings  # type: ignore[method-assign]
-    daemon = rig.start()
+def test_the_daemon_s_own_health_address(make_rig: MakeRig) -> None:
+    """`[http] health`: it answers though the page stands still."""
+    daemon = make_rig(health="127.0.0.1:0").start()
+    own = _url(daemon, "health")
     _url(daemon)
-    (page,) = _pages(daemon)
-    seen = Path(f"/proc/{page}/cmdline").read_bytes() + Path(f"/proc/{page}/environ").read_bytes()
-    assert TOKEN.encode() not in seen
-    assert b"GROUPFLOW_" not in seen
-    assert b"of-the-handlers-alone" not in seen
-    assert b"PATH=" in seen
+    page = _page(daemon)
+    os.kill(page, signal.SIGSTOP)
+    for path in ("/livez", "/startupz", "/readyz", "/metrics"):
+        assert _status(own, path) == 200, path
+    assert b"groupflow_workers" in _ask(own, "/metrics").content
+    os.kill(page, signal.SIGCONT)
 
 
-def test_a_reload_reaches_it(make_rig: MakeRig) -> None:
-    rig = make_rig()
-    daemon = rig.start()
-    url = _url(daemon)
-    rig.configure(
-        http={"listen": "127.0.0.1:0", "token": TOKEN}, workers={"plain": 3}, log={"level": "debug"}
-    )
-    daemon.send(signal.SIGHUP)
-
-    def workers() -> int:
-        answer = _get(url, "/api/configuration").json()
-        return int(answer["settings"]["workers"]["plain"])
-
-    rig.until(lambda: workers() == 3, "the page's new configuration")
-
-
-def test_a_daemon_that_stands_still(make_rig: MakeRig) -> None:
-    """The page says so, instead of saying what the daemon said before."""
-    daemon = make_rig().start()
-    url = _url(daemon)
-    assert _status(url, "/livez") == 200
-    daemon.send(signal.SIGSTOP)
-    until(lambda: _status(url, "/livez") == 503, lambda: "the page says that all is well")
-    daemon.send(signal.SIGCONT)
-    until(lambda: _status(url, "/livez") == 200, lambda: "the page says that nothing is well")
+def test_a_health_address_without_a_page(make_rig: MakeRig) -> None:
+    """It answers nothing else, and silence keeps no probe out."""
+    daemon = make_rig(listen="", health="127.0.0.1:0").start()
+    own = _url(daemon, "health")
+    assert [_status(own, path) for path in ("/", "/api/overview")] == [404, 404]
+    assert _ask(own, "/livez", "POST").status_code == 405
+    head = _ask(own, "/livez", "HEAD")
+    assert (head.status_code, head.content) == (200, b"")
+    assert exchange(own, b"GET /readyz?x=1 HTTP/1.0", []).status == 200
+    assert _page(daemon) == 0
+    assert daemon.events("http.listening") == []
+    with ExitStack() as stack:
+        silent = [stack.enter_context(connected(own)) for _ in range(MOST + 9)]
+        assert _status(own, "/livez") == 200
+        with suppress(ConnectionError):  # cut off, while it still sends
+            silent[-1].sendall(b"GET /livez HTTP/1.1\r\nX: " + b"x" * 5000)
+            assert silent[-1].recv(1) == b""
 
 
-class TestOwnAddress:
-    """`[http] health`: the daemon itself."""
-
-    def test_it_answers_though_the_page_stands_still(self, make_rig: MakeRig) -> None:
-        daemon = make_rig(health="127.0.0.1:0").start()
-        own = str(daemon.wait_for("health.listening")["url"]).rstrip("/")
-        _url(daemon)
-        (page,) = _pages(daemon)
-        os.kill(page, signal.SIGSTOP)
-        for path in ("/livez", "/startupz", "/readyz", "/metrics"):
-            assert _status(own, path) == 200, path
-        assert b"groupflow_workers" in _get(own, "/metrics").content
-        os.kill(page, signal.SIGCONT)
-
-    def test_it_answers_nothing_else(self, make_rig: MakeRig) -> None:
-        daemon = make_rig(listen="", health="127.0.0.1:0").start()
-        own = str(daemon.wait_for("health.listening")["url"]).rstrip("/")
-        assert _status(own, "/") == 404
-        assert _status(own, "/api/overview") == 404
-        assert httpx.post(f"{own}/livez", trust_env=False, timeout=deadline()).status_code == 405
-        head = httpx.head(f"{own}/livez", trust_env=False, timeout=deadline())
-        assert (head.status_code, head.content) == (200, b"")
-        assert exchange(own, b"GET /readyz?x=1 HTTP/1.0", []).status == 200
-        assert _pages(daemon) == []
-
-    def test_silence_keeps_no_probe_out(self, make_rig: MakeRig) -> None:
-        daemon = make_rig(listen="", health="127.0.0.1:0").start()
-        own = str(daemon.wait_for("health.listening")["url"]).rstrip("/")
-        silent = [connected(own) for _ in range(MOST + 8)]
-        try:
-            assert _status(own, "/livez") == 200
-            long = connected(own)
-            silent.append(long)
-            long.sendall(b"GET /livez HTTP/1.1\r\nX: " + b"x" * 5000)
-            assert _ended(long)
-        finally:
-            for sock in silent:
-                sock.close()
-
-
-def _ended(sock: Any) -> bool:
-    try:
-        return bool(sock.recv(1) == b"")
-    except ConnectionError:
-        return True
-
-
-class TestAlone:
+def test_a_page_alone(make_rig: MakeRig) -> None:
     """`groupflow page`: the whole cluster's, on a machine that runs no tasks."""
+    rig = make_rig()
+    rig.start("d1")
+    rig.publish([Job("dies", type="fail"), Job("lives")])
+    rig.wait_for_all()
+    command = rig.command("page", "--config", str(rig.config))
+    page = Process("page", command, rig.environment(), rig.folder / "page.log")
+    with closing(page):
+        url = _url(page)
+        for path in ("/livez", "/readyz", "/startupz", "/", "/api/overview"):
+            assert _status(url, path) == 200, path
+        access = _ask(url, "/api/access").json()
+        assert (access["daemon"], access["has_actions"]) == ("page", True)
+        metrics = _ask(url, "/metrics").text
+        assert "groupflow_cluster_dead_letters 1.0" in metrics
+        assert "groupflow_workers" not in metrics
+        given = {"json": {"ids": ["dies"]}, "headers": {"Authorization": f"Bearer {TOKEN}"}}
+        assert _ask(url, "/api/dead/drop", "POST", **given).json()["done"] == ["dies"]
+        rig.configure(http={"listen": "127.0.0.1:0"}, retry={"max_attempts": 7})
+        page.send(signal.SIGHUP)
+        page.wait_for("page.reloaded")
+        found = _ask(url, "/api/configuration").json()["settings"]
+        assert found["retry"]["max_attempts"] == 7
+        assert found["http"]["token"]  # the token of the start is still asked for
+        whole = rig.config.read_text()
+        rig.config.write_text("[retry]\nmax_attempts = 'many'\n")
+        page.send(signal.SIGHUP)
+        page.wait_for("page.not_reloaded")
+        assert _status(url, "/livez") == 200
+        rig.config.write_text(whole)
+        assert page.stop() == 0
 
-    def test_it_shows_and_acts(self, make_rig: MakeRig) -> None:
-        rig = make_rig()
-        rig.start("d1")
-        rig.publish([Job("dies", type="fail"), Job("lives")])
-        rig.wait_for_all()
-        command = rig.command("page", "--config", str(rig.config))
-        page = Process("page", command, rig.environment(), rig.folder / "page.log")
-        try:
-            url = _url(page)
-            for path in ("/livez", "/readyz", "/startupz", "/", "/api/overview"):
-                assert _status(url, path) == 200, path
-            access = _get(url, "/api/access").json()
-            assert (access["daemon"], access["has_actions"]) == ("page", True)
-            metrics = _get(url, "/metrics").text
-            assert "groupflow_cluster_dead_letters 1.0" in metrics
-            assert "groupflow_workers" not in metrics
-            answer = httpx.post(
-                f"{url}/api/dead/drop",
-                json={"ids": ["dies"]},
-                headers={"Authorization": f"Bearer {TOKEN}"},
-                trust_env=False,
-                timeout=deadline(),
-            )
-            assert answer.json()["done"] == ["dies"]
-            assert page.stop() == 0
-        finally:
-            page.close()
 
-    def test_a_reload(self, make_rig: MakeRig) -> None:
-        rig = make_rig()
-        command = rig.command("page", "--config", str(rig.config))
-        page = Process("page", command, rig.environment(), rig.folder / "page.log")
-        try:
-            url = _url(page)
-            rig.configure(http={"listen": "127.0.0.1:0"}, retry={"max_attempts": 7})
-            page.send(signal.SIGHUP)
-            page.wait_for("page.reloaded")
-            found = _get(url, "/api/configuration").json()["settings"]
-            assert found["retry"]["max_attempts"] == 7
-            assert found["http"]["token"]  # the token of the start is still asked for
-            rig.config.write_text("[retry]\nmax_attempts = 'many'\n")
-            page.send(signal.SIGHUP)
-            page.wait_for("page.not_reloaded")
-            assert _status(url, "/livez") == 200
-        finally:
-            page.close()
-
-    def test_it_needs_an_address(self, make_rig: MakeRig) -> None:
-        rig = make_rig(listen="")
-        done = rig.call("page", "--config", str(rig.config))
-        assert done.returncode == 78
-        assert b"http.listen" in done.stderr
+def test_a_page_alone_needs_an_address(make_rig: MakeRig) -> None:
+    rig = make_rig(listen="")
+    done = rig.call("page", "--config", str(rig.config))
+    assert (done.returncode, b"http.listen" in done.stderr) == (78, True)
 
 
 def test_a_port_is_taken_over(make_rig: MakeRig) -> None:
-    """The second daemon's page appears when the first daemon has ended."""
+    """The second daemon says so once, and works without a page until the first one has ended."""
     (port,) = free_ports(1)
     rig = make_rig(listen=f"127.0.0.1:{port}")
     first = rig.start("d1")
     first.wait_for("http.listening")
     second = rig.start("d2", "--only", "workers")
-    second.wait_for("http.not_listening")
+    said = second.wait_for("http.not_listening")
+    assert said["listen"] == f"127.0.0.1:{port}"
+    assert "in use" in said["error"]
     assert first.stop() == 0
-    assert _get(_url(second), "/api/access").json()["daemon"] == "d2"
+    assert _ask(_url(second), "/api/access").json()["daemon"] == "d2"
+    intake = rig.spawn("d3", "--only", "intake", app=None)
+    intake.wait_for("intake.started")
+    rig.publish(Job(f"t{n}", "g", n=n) for n in range(5))
+    rig.wait_for_all()
 
 
 @pytest.mark.parametrize("name", ["groupflow.toml", "tenants.toml"])
