@@ -119,14 +119,3 @@ async def test_one_tenant_s_own_two(spread: Spread, groupflow: Verbs) -> None:
         assert "2 tasks have" in both.err
         assert (await groupflow("task", "drop", ID, "--partition", "2")).out == "dropped 1\n"
         assert (await groupflow("task", ID, "--json")).json["state"] == "queued"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "task drop --delayed g1 --tenant 1", "task run-now --delayed g1 --partition 1",
-        "dead drop --all --partition 1", "dead redrive x5 --type t --tenant 1",
-    ],
-)  # fmt: skip
-async def test_a_choice_is_among_tasks_of_an_id(groupflow: Verbs, words: str) -> None:
-    assert (await groupflow(*words.split())).exit == Exit.USAGE

@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from groupflow.cli import app
-from groupflow.cli.exits import Exit
 from groupflow.core.errors import StoreUnavailable
 from groupflow.core.limits import HandLimit
 from groupflow.operate.limits import LimitsByHand
@@ -68,22 +67,3 @@ async def test_without_a_partition(spread: Spread) -> None:
     here = next(name for name in "abcdefgh" if spread.namespace.place_of(name) != 1)
     await lost.begin(HandLimit("group", here, 2), "ada", 60.0)
     assert {each.name for each in (await lost.every()).limits} == {"42", here}
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["group", "a"], "a concurrency, a rate"),
-        (["group", "a", "--concurrency", "0"], "concurrency of 1"),
-        (["tenant", "a", "--concurrency", "-1"], "concurrency of 0"),
-        (["tenant", "a", "--rate", "fast"], "Write a rate"),
-        (["tenant", "a", "--rate", "1/s", "--for", "soon"], "is no time"),
-        (["tenant", "a", "--rate", "1/s", "--for", "31d"], "30 days"),
-        (["tenant", "a", "--rate", "1/s", "--off"], "nothing beside"),
-        (["--json", "group", "a", "--rate", "1/s"], "behind the verb"),
-    ],
-)
-def test_what_is_refused(words: list[str], said: str) -> None:
-    told = CliRunner().invoke(app, ["limit", *words])
-    assert told.exit_code == Exit.USAGE
-    assert said in " ".join(told.stderr.replace("│", " ").split())
