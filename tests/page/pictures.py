@@ -106,7 +106,7 @@ _HIDE = """([from, to]) => {
 class Shown(World):
     """A daemon with work whose names can be shown."""
 
-    APP, SECTIONS = "tests.page.shown:app", SECTIONS
+    app, sections = "tests.page.shown:app", SECTIONS
 
     def _fill(self) -> None:
         rig = self.rig

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import httpx
 import orjson
 
 from tests.endtoend.rig import Job
@@ -110,3 +113,31 @@ def test_pause_and_resume(world: World) -> None:
     assert changed("pause", everything=True, by="me")
     world.wait(lambda: world.get("overview")["everything_paused"] is not None)
     assert changed("resume", everything=True)
+
+
+def test_what_a_person_does_to_a_schedule(world: World) -> None:
+    def does(verb: str, name: str = "yearly") -> httpx.Response:
+        return world.act(f"schedules/{verb}", {"name": name, "by": "Ada"})
+
+    def shown() -> dict[str, Any]:
+        (found,) = world.get("schedules")["schedules"]
+        return dict(found)
+
+    name = {"name": "yearly"}
+    assert world.http.post("/api/schedules/run", json=name).status_code == 401
+    assert world.act("pause", {"everything": True}).status_code == 200  # so that its task waits
+    for verb, changed in (("pause", True), ("pause", False), ("resume", True), ("pause", True)):
+        assert does(verb).json() == {"changed": changed}
+    world.wait(lambda: shown()["paused"])  # what the page keeps for a second
+    assert shown()["paused_by"] == "Ada"
+    assert does("resume").json() == {"changed": True}
+    task = does("run").json()["task"]
+    assert task.startswith("schedule:yearly:")
+    refused = does("run")
+    assert (refused.status_code, task in refused.json()["detail"]) == (400, True)
+    assert [does(verb, "nobody").status_code for verb in ("run", "pause", "resume")] == [404] * 3
+    world.wait(lambda: shown()["last_task"] == task)
+    assert (shown()["last_outcome"], shown()["runs"][0]["kind"]) == ("queued", "now")
+    done = world.rig.count("done")
+    assert world.act("resume", {"everything": True}).status_code == 200
+    world.wait(lambda: world.rig.count("done") == done + 1)

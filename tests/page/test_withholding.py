@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 from urllib.parse import urlencode
@@ -13,9 +12,8 @@ import httpx
 import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer
-from tests.deadlines import deadline
-from tests.endtoend.rig import Job, Rig
-from tests.page.world import TOKEN
+from tests.endtoend.rig import Job
+from tests.page.served import TOKEN, Served, as_
 
 MARKER = "m4rk3r-of-a-tenant"
 LARGE = 1_000_000  # bytes of a body
@@ -54,20 +52,30 @@ def echo() -> Iterator[str]:
     server.server_close()
 
 
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """A daemon's page, with markers behind it.
+SECTIONS = """
+[[groups]]
+app = "parking"
+key = "{{entity}}:{{tenant_id}}"
+on_dead = "park"
+shares = true
+[handlers.stderr]
+exec = ["/bin/sh", "-c", "cat >&2; exit 1"]
+[handlers.later]
+exec = ["/bin/sh", "-c", "cat >&2; exit 1"]
+max_attempts = 3
+interval = -3600
+[handlers.answer]
+http = "{echo}"
+[pools.posts]
+types = ["post"]
+"""
 
-    Attributes:
-        http: a client without the token.
-        rig: what it stands on.
-    """
 
-    http: httpx.Client
-    rig: Rig
+class Marked(Served):
+    """A daemon's page with markers behind it: all deaths, a parked group, and one that waits."""
 
     def get(self, path: str, token: str = "", /, **query: Any) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers = as_(token) if token else {}
         return self.http.get(f"{path}?{urlencode(query)}", headers=headers)
 
 
@@ -78,51 +86,29 @@ def marked(
     redis_server: RedisServer,
     echo: str,
 ) -> Iterator[Marked]:
-    """Deaths of every kind, a parked group and one that waits for its next attempt."""
-    rig = Rig(
-        tmp_path_factory.mktemp("marked"),
-        rabbitmq_server,
-        redis_server,
-        http={"listen": "127.0.0.1:0", "token": TOKEN},
-        fields={"priority": "urgency"},
-    )
-    with rig.config.open("a") as file:
-        file.write(
-            '[[groups]]\napp = "parking"\nkey = "{entity}:{tenant_id}"\non_dead = "park"\n'
-            "shares = true\n"
-            '[handlers.stderr]\nexec = ["/bin/sh", "-c", "cat >&2; exit 1"]\n'
-            '[handlers.later]\nexec = ["/bin/sh", "-c", "cat >&2; exit 1"]\n'
-            "max_attempts = 3\ninterval = -3600\n"
-            f'[handlers.answer]\nhttp = "{echo}"\n'
-            '[pools.posts]\ntypes = ["post"]\n'
-        )
+    folder, fields = tmp_path_factory.mktemp("marked"), {"priority": "urgency"}
+    sections = SECTIONS.format(echo=echo)
+    made = Marked(folder, rabbitmq_server, redis_server, sections, fields=fields)
     try:
-        daemon = rig.start()
-        note = {"note": MARKER}
+        note, rig = {"note": MARKER}, made.rig
+        kinds = ("stderr", None), ("answer", None), ("later", "later"), ("post", "held")
+        rig.publish(Job(type_, entity, type=type_, facts=note) for type_, entity in kinds)
         rig.publish(
             [
-                Job("stderr", None, type="stderr", facts=note),
-                Job("answer", None, type="answer", facts=note),
                 Job("raises", None, type="quote", facts=note),
                 Job("large", None, type="fail", facts={"note": MARKER + "x" * LARGE}),
                 Job("door", None, facts={"urgency": MARKER}),
                 Job("parks", "parks", type="stderr", facts={**note, "app_name": "parking"}),
-                Job("later", "later", type="later", facts=note),
                 Job("behind", "later", type="later", facts=note),
-                Job("held", "held", type="post", facts=note),
             ]
         )
         rig.until(lambda: len(rig.dead()) == len(KINDS), "the deaths")
         rig.until(lambda: rig.raw.zcard(rig.keys("held")) == 1, "the delayed group")
-        url = daemon.wait_for("http.listening")["url"]
-        with httpx.Client(base_url=url, timeout=deadline(), trust_env=False) as http:
-            wanted = {"limit": 5, "wait": 30}
-            token = {"Authorization": f"Bearer {TOKEN}"}
-            held = http.post("/api/pools/posts/workers/anna/claims", json=wanted, headers=token)
-            assert MARKER in held.text
-            yield Marked(http, rig)
+        path, wanted = "/api/pools/posts/workers/anna/claims", {"limit": 5, "wait": 30}
+        assert MARKER in made.http.post(path, json=wanted, headers=as_(TOKEN)).text
+        yield made
     finally:
-        rig.close()
+        made.close()
 
 
 _ASKED = {

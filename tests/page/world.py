@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import httpx
-from redis import Redis
 
 from groupflow.operate.groups import Groups
 from groupflow.operate.namespace import Namespace
 from groupflow.servers import RabbitmqServer, RedisServer
-from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
-from tests.deadlines import deadline
-from tests.endtoend.process import Process
-from tests.endtoend.rig import APP, Job, Rig, run
+from tests.endtoend.rig import Job, run
+from tests.page.served import TOKEN, Served, as_
 
-TOKEN = "a-token-of-the-tests-0123456789"
 LOOKER, PUBLISHER = "a-token-that-only-looks", "a-token-that-only-publishes"
 SECRET = "T0KEN-of-a-handler"
 HANDLERS = f"""
@@ -30,6 +25,7 @@ exec = ["/bin/true", "--password={SECRET}"]
 name = "yearly"
 cron = "0 0 1 1 *"
 type = "work"
+overlap = "skip"
 """
 TOKENS = f"""
 [http.tokens.looker]
@@ -43,27 +39,21 @@ HOSTILE = '<script>document.title="owned"</script>/../"\'&?#%2F \N{SNOWMAN}'
 HOSTILE_ID = "<img src=x onerror=alert(1)>/\"'&?#%2F"
 
 
-class World:
+class World(Served):
     """One daemon with its page, and what waits, runs, is held and is dead in its store."""
 
-    APP, SECTIONS = APP, HANDLERS + TOKENS
+    sections = HANDLERS + TOKENS
 
     def __init__(self, folder: Path, rabbitmq: RabbitmqServer, redis: RedisServer) -> None:
-        self.rig = Rig(
+        super().__init__(
             folder,
             rabbitmq,
             redis,
-            http={"listen": "127.0.0.1:0", "token": TOKEN},
+            self.sections,
             rabbitmq={"max_body": 100_000},
             workers={"plain": 2, "grouped": 2},
             fields={"delay": "delay_s"},
         )
-        with self.rig.config.open("a") as file:
-            file.write(self.SECTIONS)
-        self.daemon: Process = self.rig.start("d1", app=self.APP)
-        self.url: str = self.daemon.wait_for("http.listening")["url"].rstrip("/")
-        self.http = httpx.Client(base_url=self.url, timeout=deadline(), trust_env=False)
-        self.raw: Redis = self.rig.raw
         self._fill()
 
     def _fill(self) -> None:
@@ -99,27 +89,18 @@ class World:
 
     def get(self, path: str, token: str = "", /, **query: Any) -> Any:
         """A GET's answer, with a token or without."""
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        answer = self.http.get(f"/api/{path}", params=query, headers=headers)
+        answer = self.http.get(f"/api/{path}", params=query, headers=as_(token) if token else {})
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     def act(self, path: str, body: Any, **headers: str) -> httpx.Response:
         """An action, with the token."""
-        return self.http.post(
-            f"/api/{path}", json=body, headers={"Authorization": f"Bearer {TOKEN}", **headers}
-        )
+        return self.http.post(f"/api/{path}", json=body, headers={**as_(TOKEN), **headers})
 
     def close(self) -> None:
         """Let everything run to its end, and stop."""
         self.rig.gate().touch()
-        self.http.close()
-        self.rig.close()
+        super().close()
 
 
-def without_times(text: str) -> str:
-    """A text in which no figure changes by itself."""
-    return re.sub(r"[0-9.]+ (ms|s|min|h)\b", "T", text)
-
-
-__all__ = ["HOSTILE", "HOSTILE_ID", "SECRET", "TOKEN", "Settings", "World", "without_times"]
+__all__ = ["HOSTILE", "HOSTILE_ID", "SECRET", "TOKEN", "World"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 import pytest
@@ -27,13 +29,22 @@ class Shop:
         return self.spread.namespace
 
 
-@pytest.fixture(params=[1, 3])
-async def shop(redis_server: RedisServer, request: pytest.FixtureRequest) -> AsyncIterator[Shop]:
+@asynccontextmanager
+async def shop_of(redis: RedisServer, partitions: int, **sections: Any) -> AsyncIterator[Shop]:
     """Sound at the end, whatever a test has done."""
-    spread = Spread(redis_server.url, request.param)
+    spread = Spread(redis.url, partitions)
     try:
-        async with api_of(spread.namespace) as api, api_of(spread.namespace) as other:
+        async with (
+            api_of(spread.namespace, **sections) as api,
+            api_of(spread.namespace, **sections) as other,
+        ):
             yield Shop(spread, api, other)
         assert [wrong for bench in spread.benches for wrong in bench.audit()] == []
     finally:
         await spread.close()
+
+
+@pytest.fixture(params=[1, 3])
+async def shop(redis_server: RedisServer, request: pytest.FixtureRequest) -> AsyncIterator[Shop]:
+    async with shop_of(redis_server, request.param) as shop:
+        yield shop

@@ -13,6 +13,7 @@ from groupflow.operate.namespace import Namespace
 from groupflow.ops.page.site import Site
 from groupflow.pools.calls import Pools
 from tests.page.context import context_of
+from tests.page.served import as_
 
 TOKEN, COURIER, OTHER, LOOKER = (
     "a-token-of-the-tests", "a-token-of-couriers", "a-token-of-others", "a-token-to-look-by"
@@ -49,10 +50,6 @@ async def api_of(namespace: Namespace, **sections: Any) -> AsyncIterator[httpx.A
             yield client
         finally:
             await site.close()
-
-
-def as_(token: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {token}"}
 
 
 class Worker:
@@ -95,3 +92,6 @@ def ids(tasks: Iterable[dict[str, Any]]) -> list[str]:
 def lines(*rows: dict[str, Any]) -> bytes:
     """JSON Lines."""
     return b"".join(orjson.dumps(row) + b"\n" for row in rows)
+
+
+__all__ = ["Worker", "api_of", "as_", "ids", "lines", "said"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
@@ -12,9 +11,8 @@ import pytest
 
 from groupflow.servers import RedisServer
 from tests.deadlines import deadline
-from tests.operate.spread import Spread
-from tests.pools.conftest import Shop
-from tests.pools.shop import LEASE, SETTINGS, TOKEN, Worker, api_of, as_, ids
+from tests.pools.conftest import Shop, shop_of
+from tests.pools.shop import LEASE, SETTINGS, TOKEN, Worker, as_, ids
 from tests.pools.test_claims import expire
 from tests.store.test_pools import pooled
 
@@ -24,20 +22,11 @@ ZOE = "/couriers/workers/zoe"
 
 @pytest.fixture(params=[1, 3])
 async def small(redis_server: RedisServer, request: pytest.FixtureRequest) -> AsyncIterator[Shop]:
-    """Two processes, and a pool of few workers; sound at the end."""
-    spread = Spread(redis_server.url, request.param)
+    """A pool of few workers."""
     couriers = {**SETTINGS["pools"]["couriers"], "max_workers": MOST}
     pools = {**SETTINGS["pools"], "couriers": couriers}
-    try:
-        async with AsyncExitStack() as stack:
-            apis = [
-                await stack.enter_async_context(api_of(spread.namespace, pools=pools))
-                for _ in range(2)
-            ]
-            yield Shop(spread, *apis)
-        assert [wrong for bench in spread.benches for wrong in bench.audit()] == []
-    finally:
-        await spread.close()
+    async with shop_of(redis_server, request.param, pools=pools) as shop:
+        yield shop
 
 
 async def ask(api: httpx.AsyncClient, name: str, **more: Any) -> httpx.Response:

@@ -25,7 +25,7 @@ from tests.deadlines import deadline
 from tests.endtoend.process import REPOSITORY, Process, until
 from tests.endtoend.rig import Job, Rig
 from tests.page.raw import connected, exchange
-from tests.page.world import TOKEN
+from tests.page.served import TOKEN, page_of
 
 MakeRig = Callable[..., Rig]
 
@@ -52,19 +52,6 @@ def make_rig(
         rig.close()
 
 
-def _page(daemon: Process) -> int:
-    """The process of a daemon's page; 0 where it has none."""
-    for entry in Path("/proc").iterdir():
-        try:
-            stat = (entry / "stat").read_text() if entry.name.isdigit() else ""
-            words = (entry / "cmdline").read_bytes().split(b"\0") if stat else []
-        except OSError:
-            continue
-        if stat and int(stat.rpartition(") ")[2].split()[1]) == daemon.pid and b"page" in words:
-            return int(entry.name)
-    return 0
-
-
 def _url(daemon: Process, event: str = "http", times: int = 1) -> str:
     return str(daemon.wait_for(f"{event}.listening", times)["url"]).rstrip("/")
 
@@ -81,7 +68,7 @@ def test_a_page_s_life(make_rig: MakeRig) -> None:
     """It shows no secret, heeds the daemon alone, tells how it is, comes back, and ends with it."""
     rig = make_rig({"MY_DB_PASSWORD": "of-the-handlers-alone"})
     daemon = rig.start()
-    url, page = _url(daemon), _page(daemon)
+    url, page = _url(daemon), page_of(daemon)
     seen = Path(f"/proc/{page}/cmdline").read_bytes() + Path(f"/proc/{page}/environ").read_bytes()
     for secret in (TOKEN.encode(), b"GROUPFLOW_", b"of-the-handlers-alone"):
         assert secret not in seen
@@ -90,7 +77,7 @@ def test_a_page_s_life(make_rig: MakeRig) -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         os.kill(page, number)
     assert _status(url, "/livez") == 200
-    assert _page(daemon) == page
+    assert page_of(daemon) == page
     rig.configure(
         http={"listen": "127.0.0.1:0", "token": TOKEN}, workers={"plain": 3}, log={"level": "debug"}
     )
@@ -109,7 +96,7 @@ def test_a_page_s_life(make_rig: MakeRig) -> None:
     assert _status(_url(daemon, times=2), "/readyz") == 200
     rig.publish([Job("t")])
     rig.wait_for_all()
-    page = _page(daemon)
+    page = page_of(daemon)
     rig.stop_all()
     assert not Path(f"/proc/{page}").exists()
     assert len(daemon.events("page.ended")) == 1
@@ -118,7 +105,7 @@ def test_a_page_s_life(make_rig: MakeRig) -> None:
 def test_it_ends_with_a_daemon_that_can_not_tell_it(make_rig: MakeRig) -> None:
     daemon = make_rig().start()
     _url(daemon)
-    page = _page(daemon)
+    page = page_of(daemon)
     daemon.kill()
     until(lambda: not Path(f"/proc/{page}").exists(), lambda: "the page outlives its daemon")
 
@@ -143,7 +130,7 @@ def test_the_daemon_s_own_health_address(make_rig: MakeRig) -> None:
     daemon = make_rig(health="127.0.0.1:0").start()
     own = _url(daemon, "health")
     _url(daemon)
-    page = _page(daemon)
+    page = page_of(daemon)
     os.kill(page, signal.SIGSTOP)
     for path in ("/livez", "/startupz", "/readyz", "/metrics"):
         assert _status(own, path) == 200, path
@@ -160,7 +147,7 @@ def test_a_health_address_without_a_page(make_rig: MakeRig) -> None:
     head = _ask(own, "/livez", "HEAD")
     assert (head.status_code, head.content) == (200, b"")
     assert exchange(own, b"GET /readyz?x=1 HTTP/1.0", []).status == 200
-    assert _page(daemon) == 0
+    assert page_of(daemon) == 0
     assert daemon.events("http.listening") == []
     with ExitStack() as stack:
         silent = [stack.enter_context(connected(own)) for _ in range(MOST + 9)]
