@@ -8,14 +8,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import closing, contextmanager
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import httpx
 import orjson
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -28,11 +26,12 @@ from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
 from tests.deadlines import deadline, short_lease
 from tests.endtoend.process import REPOSITORY, Process
-from tests.endtoend.rig import Job, Rig, run
+from tests.endtoend.rig import Job, run
 from tests.page.browsing import allow, watch
 from tests.page.chromium import launch
-from tests.page.world import TOKEN
-from tests.pools.shop import COURIER
+from tests.page.raw import connected
+from tests.page.served import TOKEN, Served, as_
+from tests.pools.shop import COURIER, lines, said
 
 LEASE = short_lease(2.0)
 POOLS = f"""
@@ -47,22 +46,8 @@ rights = ["pull"]
 """
 
 
-class World:
+class World(Served):
     """A daemon, its page, and a pool."""
-
-    def __init__(self, folder: Path, rabbitmq: RabbitmqServer, redis: RedisServer) -> None:
-        (port,) = free_ports(1)
-        http = {"listen": f"127.0.0.1:{port}", "token": TOKEN}
-        retry = {"max_attempts": 3, "interval": -0.1}
-        self.rig = Rig(folder, rabbitmq, redis, http=http, retry=retry)
-        with self.rig.config.open("a") as file:
-            file.write(POOLS)
-        self.folder = folder
-        self.start()
-
-    def start(self) -> None:
-        self.daemon = self.rig.start("d1")
-        self.url = self.daemon.wait_for("http.listening")["url"].rstrip("/")
 
     def publish(self, *ids: str, entity: str | None = None, type: str = "deliver") -> None:
         self.rig.publish(Job(id_, entity, type=type) for id_ in ids)
@@ -70,20 +55,23 @@ class World:
     @contextmanager
     def program(self, pool: str, command: str) -> Iterator[Process]:
         """A `groupflow work`, which must end well."""
-        token = self.folder / "token"
+        token = self.rig.folder / "token"
         token.write_text(TOKEN)
         arguments = ("--url", self.url, "--token-file", str(token), "--pool", pool)
         words = self.rig.command("work", *arguments, "--exec", command)
-        log = self.folder / f"work-{pool}.log"
-        program = Process("work", words, self.rig.environment(), log, REPOSITORY)
-        try:
+        log = self.rig.folder / f"work-{pool}.log"
+        with closing(Process("work", words, self.rig.environment(), log, REPOSITORY)) as program:
             yield program
             assert program.stop() == 0, program.tail()
-        finally:
-            program.close()
 
     def wait_for(self, done: int) -> None:
         self.rig.until(lambda: self.rig.count("done") == done, f"{done} tasks are done")
+
+    def seen(self) -> dict[str, int]:
+        """What the page tells of the pool."""
+        answer = self.http.get("/api/pools/couriers", headers=as_(TOKEN))
+        found: dict[str, int] = answer.json()
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -92,73 +80,52 @@ def world(
     rabbitmq_server: RabbitmqServer,
     redis_server: RedisServer,
 ) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("pools"), rabbitmq_server, redis_server)
+    (port,) = free_ports(1)  # the same one again for whoever comes after the first daemon
+    folder, http = tmp_path_factory.mktemp("pools"), {"listen": f"127.0.0.1:{port}"}
+    retry = {"max_attempts": 3, "interval": -0.1}
+    made = World(folder, rabbitmq_server, redis_server, POOLS, http=http, retry=retry)
     try:
         yield made
     finally:
-        made.rig.close()
+        made.close()
 
 
 def test_published_tasks_are_pulled_and_settled(world: World) -> None:
-    """From RabbitMQ to a worker's stages and retries, a group in order."""
-    ran: list[str] = []
+    """From RabbitMQ to a worker's stages and retries, a group in order.
+
+    A stage that is refused is a failed attempt; a wrong token ends a worker.
+    """
+    ran: list[tuple[str, int]] = []
     before = world.rig.count("done")
 
-    async def work() -> None:
-        async def deliver(task: Task) -> Outcome | None:
-            ran.append(task.id)
-            if task.id == "staged" and task.stage is None:
-                return Advance("two", {"n": 1})
-            if task.id == "again" and task.attempt == 1:
-                return Retry(after=0.0)
-            if task.id == "raises" and task.attempt == 1:
-                raise ValueError("no")
-            if len(ran) >= 9:
-                worker.stop()
-            return None
+    async def deliver(task: Task) -> Outcome | None:
+        ran.append((task.id, task.attempt))
+        if task.id == "staged" and task.stage is None:
+            return Advance("two", {"n": 1})
+        if task.id == "again" and task.attempt == 1:
+            return Retry(after=0.0)
+        if task.id == "raises" and task.attempt == 1:
+            raise ValueError("no")
+        if task.id == "bad-stage" and task.attempt == 1:
+            return Advance("a\0b")
+        if len(ran) >= 11:
+            worker.stop()
+        return None
 
-        worker = Worker(world.url, "couriers", deliver, token=COURIER, concurrency=4)
+    async def work() -> None:
         async with asyncio.timeout(deadline()):
             await worker.run()
 
-    world.publish("staged", "again", "raises")
+    world.publish("staged", "again", "raises", "bad-stage")
     world.publish("g0", "g1", "g2", entity="contact/7")
+    worker = Worker(world.url, "couriers", deliver, token=COURIER, concurrency=4)
     run(work())
-    world.wait_for(before + 6)
-    assert [id_ for id_ in ran if id_.startswith("g")] == ["g0", "g1", "g2"]
-    assert sorted(ran) == sorted(["staged", "again", "raises"] * 2 + ["g0", "g1", "g2"])
-
-
-def test_a_stage_that_is_refused_is_a_failed_attempt(world: World) -> None:
-    """The worker goes on, and what it says of others is heard."""
-    attempts: list[tuple[str, int]] = []
-    before = world.rig.count("done")
-
-    async def work() -> None:
-        async def deliver(task: Task) -> Outcome | None:
-            attempts.append((task.id, task.attempt))
-            if task.id == "bad-stage" and task.attempt == 1:
-                return Advance("a\0b")
-            if len(attempts) == 3:
-                worker.stop()
-            return None
-
-        worker = Worker(world.url, "couriers", deliver, token=COURIER, concurrency=2)
-        async with asyncio.timeout(deadline()):
-            await worker.run()
-
-    world.publish("bad-stage", "good-stage")
-    run(work())
-    world.wait_for(before + 2)
-    assert sorted(attempts) == [("bad-stage", 1), ("bad-stage", 2), ("good-stage", 1)]
-
-
-def test_a_wrong_token_ends_a_worker(world: World) -> None:
-    async def work() -> None:
-        async def nothing(task: Task) -> None: ...
-
-        await Worker(world.url, "couriers", nothing, token="wrong").run()
-
+    world.wait_for(before + 7)
+    groups = [("g0", 1), ("g1", 1), ("g2", 1)]
+    assert [each for each in ran if each[0].startswith("g")] == groups
+    twice = [(id_, attempt) for id_ in ("again", "raises", "bad-stage") for attempt in (1, 2)]
+    assert sorted(ran) == sorted([("staged", 1), ("staged", 1), *twice, *groups])
+    worker = Worker(world.url, "couriers", deliver, token="wrong")
     with pytest.raises(Refused, match="401"):
         run(work())
 
@@ -166,9 +133,8 @@ def test_a_wrong_token_ends_a_worker(world: World) -> None:
 def test_the_verbs(world: World) -> None:
     """A list is sent, a program runs a command for each of it, and drains on SIGTERM."""
     before = world.rig.count("done")
-    rows = [{"id": f"row{n}", "priority": n, "body": {"n": n}} for n in range(5)]
-    sent = world.folder / "list.jsonl"
-    sent.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    sent = world.rig.folder / "list.jsonl"
+    sent.write_bytes(lines(*({"id": f"row{n}", "priority": n, "body": {}} for n in range(5))))
     config = ["--config", str(world.rig.config)]
     done = world.rig.call("pool", "sync", "couriers", str(sent), *config)
     assert (done.returncode, done.stdout.split(b",")[0]) == (0, b"5 added"), done.stderr
@@ -177,28 +143,20 @@ def test_the_verbs(world: World) -> None:
     assert pools["couriers"]["claimable"] == 5
     with world.program("couriers", "cat"):
         world.wait_for(before + 5)
-    headers = {"authorization": f"Bearer {TOKEN}"}
-    seen_then = httpx.get(
-        f"{world.url}/api/pools/couriers", headers=headers, trust_env=False, timeout=deadline()
-    )
-    assert seen_then.json()["held"] == 0
+    assert world.seen()["held"] == 0
 
 
 def test_a_list_that_breaks_off_changes_nothing(world: World) -> None:
     """Its first half is not the list: nothing is added, and nothing that waits goes."""
-    api = httpx.URL(world.url)
     head = "PUT /api/pools/couriers/tasks HTTP/1.1\r\nhost: localhost"
     half = b'{"id": "half"}\n{"id": "other"'
-    with socket.create_connection((api.host, api.port), timeout=deadline()) as connection:
+    with connected(world.url) as connection:
         more = f"authorization: Bearer {TOKEN}\r\ncontent-length: {2 * len(half)}\r\n\r\n"
         connection.sendall(f"{head}\r\n{more}".encode() + half)
         connection.shutdown(socket.SHUT_WR)
         connection.makefile("rb").read()
-    headers = {"authorization": f"Bearer {TOKEN}"}
-    seen = httpx.get(
-        f"{world.url}/api/pools/couriers", headers=headers, trust_env=False, timeout=deadline()
-    )
-    assert (seen.json()["plain"], seen.json()["held"]) == (0, 0)
+    seen = world.seen()
+    assert (seen["plain"], seen["held"]) == (0, 0)
 
 
 class Slow:
@@ -255,6 +213,7 @@ def test_a_program_outlives_the_server(world: World, slow: Slow) -> None:
     with world.program("couriers", str(slow)) as program:
         world.publish("meanwhile")
         world.rig.until(lambda: bool(slow.starts()), "the start of the command")
+        world.http.close()
         world.rig.kill(world.daemon)
         slow.let_go()
         program.wait_for("remote.no_answer")
@@ -278,7 +237,7 @@ def test_the_examples_run_as_written(world: World, language: str) -> None:
     """Each example of docs/pools.md claims a task and settles it."""
     docs = REPOSITORY / "docs"
     name, program = EXAMPLES[language]
-    file = world.folder / name
+    file = world.rig.folder / name
     page = (docs / "pools.md").read_text()
     shown = page.partition(f"```{language}\n")[2].partition("```")[0]
     file.write_text(shown or (docs / "examples" / "pools" / "gopher.go").read_text())
@@ -286,13 +245,13 @@ def test_the_examples_run_as_written(world: World, language: str) -> None:
     world.publish(f"by-{language}")
     environment = {
         "PATH": os.environ["PATH"],
-        "HOME": str(world.folder),
+        "HOME": str(world.rig.folder),
         "GROUPFLOW_URL": world.url,
         "GROUPFLOW_TOKEN": COURIER,
     }
     done = subprocess.run(
         [*program, str(file)],
-        cwd=world.folder,
+        cwd=world.rig.folder,
         env=environment,
         capture_output=True,
         check=False,
@@ -308,9 +267,7 @@ def test_a_generated_client_settles_a_task(
 ) -> None:
     """One that is made of what the server says of its API; it fills the pool, claims, settles."""
     description, config = tmp_path / "openapi.json", tmp_path / "config.yaml"
-    description.write_bytes(
-        httpx.get(f"{world.url}/api/openapi.json", trust_env=False, timeout=deadline()).content
-    )
+    description.write_bytes(world.http.get("/api/openapi.json").content)
     config.write_text("content_type_overrides: {application/x-ndjson: application/octet-stream}")
     making = [sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none"]
     files = {"--path": description, "--config": config, "--output-path": tmp_path / "couriers"}
@@ -339,25 +296,29 @@ def test_a_generated_client_settles_a_task(
     assert (verdict.id, verdict.verdict) == ("listed", "accepted")
 
 
-def test_the_page_shows_who_pulls(world: World, tmp_path: Path) -> None:
+def test_looking_at_who_pulls(world: World, tmp_path: Path) -> None:
     """What waits, who holds how much since when; with the token, what one of them holds."""
     world.publish("shown", entity="street/1")
-    headers = {"authorization": f"Bearer {COURIER}"}
-    api = httpx.Client(
-        base_url=f"{world.url}/api/pools/couriers",
-        headers=headers,
-        trust_env=False,
-        timeout=deadline(),
-    )
-    with api, sync_playwright() as playwright, launch(playwright) as browser:
+    workers, mine = "/api/pools/couriers/workers", as_(COURIER)
+
+    def claim() -> dict[str, Any]:
         wanted = {"limit": 5, "wait": 30}
-        [given] = api.post("/workers/ida/claims", json=wanted, timeout=deadline()).json()["tasks"]
-        world.publish("waits")
-        looked = partial(api.get, f"{world.url}/api/pools/couriers")
-        world.rig.until(lambda: looked().json()["plain"] == 1, "a task that waits")
-        page, said = browser.new_page(base_url=world.url), list[str]()
-        watch(page, said)
+        answer = world.http.post(f"{workers}/ida/claims", json=wanted, headers=mine)
+        [task] = answer.json()["tasks"]
+        return dict(task)
+
+    def done(task: dict[str, Any]) -> str:
+        answer = world.http.post(f"{workers}/ida/settlements", json=[said(task)], headers=mine)
+        return str(answer.json()[0]["verdict"])
+
+    given = claim()
+    world.publish("waits")
+    world.rig.until(lambda: world.seen()["plain"] == 1, "a task that waits")
+    with sync_playwright() as playwright, launch(playwright) as browser:
+        page, heard = browser.new_page(base_url=world.url), list[str]()
+        watch(page, heard)
         page.goto("/#/pools")
+        expect(page.locator("#live")).to_contain_text("Live")
         expect(page.locator("main")).to_contain_text("1 could be claimed")
         row = page.get_by_role("table", name="Workers of couriers").get_by_role("row", name="ida")
         expect(row).to_contain_text("heard")
@@ -370,10 +331,7 @@ def test_the_page_shows_who_pulls(world: World, tmp_path: Path) -> None:
         held.get_by_role("link", name="street/1:42").click()
         expect(page.locator("main")).to_contain_text("held by ida")
         assert Axe().run(page).response["violations"] == []
-        assert said == []
-        told = [{"id": "shown", "fence": given["fence"], "outcome": "done"}]
-        assert api.post("/workers/ida/settlements", json=told).json()[0]["verdict"] == "accepted"
-        api.delete("/workers/ida")
-        [task] = api.post("/workers/ida/claims", json=wanted).json()["tasks"]
-        told = [{"id": "waits", "fence": task["fence"], "outcome": "done"}]
-        assert api.post("/workers/ida/settlements", json=told).json()[0]["verdict"] == "accepted"
+        assert heard == []
+    assert done(given) == "accepted"
+    world.http.delete(f"{workers}/ida", headers=mine)
+    assert done(claim()) == "accepted"
