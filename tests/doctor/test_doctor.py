@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import aiormq
 import orjson
 import pytest
 from redis import Redis
@@ -84,7 +83,7 @@ class Doctor:
     def declare(self, count: int = 1, url: str = "") -> None:
         """As a daemon does."""
 
-        async def act(connection: aiormq.abc.AbstractConnection) -> None:
+        async def act(connection: Any) -> None:
             await partitions.declare(connection, self.queue, count)
 
         self.work(act, url)
@@ -150,7 +149,12 @@ def queue(*, durable: bool = True, **arguments: Any) -> Scene:
 
 
 def declared(count: int) -> Scene:
-    return lambda doctor: nullcontext(doctor.declare(count))
+    @contextmanager
+    def scene(doctor: Doctor) -> Iterator[None]:
+        doctor.declare(count)
+        yield
+
+    return scene
 
 
 @contextmanager

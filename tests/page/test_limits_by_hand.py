@@ -54,8 +54,8 @@ def test_limiting_a_tenant_and_a_group(page: Page, world: World) -> None:
     at(page, "limits")
     expect(table).to_contain_text("Ada")
     press(page, "Change the limits of tenant 8")
-    field = page.get_by_role("dialog").get_by_label(re.compile("^At once"))
-    expect(field).to_have_value("2")
+    at_once = page.get_by_role("dialog").get_by_label(re.compile("^At once"))
+    expect(at_once).to_have_value("2")
     _fill(page, title, At_once="", Starts="none")
     expect(table).to_contain_text("any rate")
     assert _limited(world) == [("tenant", "8", None, "", "Ada")]

@@ -16,6 +16,8 @@ ONE = {"limit": 1}
 CLAIM, SETTLE = "POST couriers/workers/anna/claims", "POST couriers/workers/anna/settlements"
 LIST = "PUT couriers/tasks"
 UNKNOWN = {"id": "x", "fence": 1}
+NO_CLAIMS: list[Any] = [{"limit": 0}, {"limit": 10**6}, {}, [1], b"{"]
+NO_SETTLEMENTS: list[Any] = [{}, [], b"no", [UNKNOWN]]
 MANY = b"[" + b",".join([b"{}"] * 330_000) + b"]"
 
 
@@ -46,9 +48,9 @@ WRONG: list[tuple[str, Any, int, str]] = [
     ("DELETE nobody/workers/anna", None, 404, ""),
     ("PUT nobody/tasks", b"", 404, ""),
     ("POST couriers/workers/an na/claims", ONE, 400, ""),
-    *((CLAIM, body, 400, "") for body in ({"limit": 0}, {"limit": 10**6}, {}, [1], b"{")),
+    *((CLAIM, body, 400, "") for body in NO_CLAIMS),
     (CLAIM, {"limit": 1, "wait": 1e9}, 400, "wait"),
-    *((SETTLE, body, 400, "") for body in ({}, [], b"no", [UNKNOWN])),
+    *((SETTLE, body, 400, "") for body in NO_SETTLEMENTS),
     (SETTLE, [{**UNKNOWN, "outcome": "?"}], 400, "outcome"),
     (SETTLE, [{**UNKNOWN, "outcome": "done"}, {**UNKNOWN, "outcome": "done"}], 400, ""),
     (SETTLE, [{**UNKNOWN, "outcome": "advance"}], 400, "stage"),

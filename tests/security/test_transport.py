@@ -124,9 +124,9 @@ class TestSettings:
         ]
 
 
-async def _ping(found: Settings, seconds: float = 5.0) -> None:
+async def _ping(found: Settings, seconds: float | None = None) -> None:
     keys = Keys("tls")
-    client = StoreClient(found.redis_url(), keys, timeout=seconds)
+    client = StoreClient(found.redis_url(), keys, timeout=seconds or deadline())
     try:
         await client.ping()
     finally:
@@ -145,16 +145,14 @@ def test_what_is_signed_here_passes_the_strictest_verification(authority: Author
 
 
 class TestRedis:
-    async def test_the_right_ca(self, tls_redis: TlsRedis, authority: Authority) -> None:
+    async def test_another_ca(
+        self, tls_redis: TlsRedis, authority: Authority, stranger: Authority
+    ) -> None:
+        """The one that is named is right, another and the system's, by default, are not."""
         await _ping(settings("redis", url=tls_redis.tls_url, ca_file=authority.ca))
-
-    async def test_a_wrong_ca(self, tls_redis: TlsRedis, stranger: Authority) -> None:
-        with pytest.raises(StoreUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
-            await _ping(settings("redis", url=tls_redis.tls_url, ca_file=stranger.ca))
-
-    async def test_the_system_s_cas_by_default(self, tls_redis: TlsRedis) -> None:
-        with pytest.raises(StoreUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
-            await _ping(settings("redis", url=tls_redis.tls_url))
+        for files in ({"ca_file": stranger.ca}, {}):
+            with pytest.raises(StoreUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+                await _ping(settings("redis", url=tls_redis.tls_url, **files))
 
     async def test_another_host_s_certificate(self, tmp_path: Path, authority: Authority) -> None:
         other = TlsRedis(tmp_path / "r", authority, "elsewhere", clients=False)

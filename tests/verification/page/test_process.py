@@ -88,9 +88,10 @@ def test_a_page_s_life(make_rig: MakeRig) -> None:
 
     rig.until(lambda: workers() == 3, "the page's new configuration")
     # Of a daemon that stands still it says so, instead of what the daemon said before.
-    for sent, status in ((signal.SIGSTOP, 503), (signal.SIGCONT, 200)):
-        daemon.send(sent)
-        rig.until(lambda status=status: _status(url, "/livez") == status, f"livez is {status}")
+    daemon.send(signal.SIGSTOP)
+    rig.until(lambda: _status(url, "/livez") == 503, "the page's word that the daemon stands")
+    daemon.send(signal.SIGCONT)
+    rig.until(lambda: _status(url, "/livez") == 200, "the page's word that it goes on")
     os.kill(page, signal.SIGKILL)
     assert daemon.wait_for("page.ended")["how"] == "signal 9"
     assert _status(_url(daemon, times=2), "/readyz") == 200

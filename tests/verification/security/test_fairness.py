@@ -23,13 +23,12 @@ import httpx
 import orjson
 import pytest
 
-from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.servers import RabbitmqServer
 from tests.endtoend.rig import Job
-from tests.page.world import TOKEN
-from tests.pools.shop import COURIER, as_
-from tests.security.conftest import running
-from tests.verification.security.test_lists import MIB
-from tests.verification.security.test_pullers import Pulled
+from tests.page.served import TOKEN, Served, as_, page_of, peak
+from tests.pools.shop import COURIER
+from tests.verification.security.slow import MIB, served
+from tests.verification.security.test_pullers import POOLS
 
 pytestmark = pytest.mark.timeout(600)
 LATEST = 0.25  # seconds for an answer
@@ -104,21 +103,17 @@ ATTACKS = {
 @pytest.fixture(scope="module")
 def world(
     tmp_path_factory: pytest.TempPathFactory, rabbitmq_server: RabbitmqServer
-) -> Iterator[Pulled]:
-    with running(RedisServer(tmp_path_factory.mktemp("redis-of-fairness"))) as redis:
-        made = Pulled(tmp_path_factory.mktemp("fairness"), rabbitmq_server, redis)
-        try:
-            yield made
-        finally:
-            made.http.close()
-            made.rig.close()
+) -> Iterator[Served]:
+    folder, limits = tmp_path_factory.mktemp("fairness"), {"max_memory": 256 * MIB}
+    with served(folder, rabbitmq_server, POOLS, redis=limits) as made:
+        yield made
 
 
 class Waits:
     """How long answers take, without the time for which a process waits for a core."""
 
-    def __init__(self, world: Pulled) -> None:
-        pids = world.daemon.pid, int(world.page.name), get_native_id()
+    def __init__(self, world: Served) -> None:
+        pids = world.daemon.pid, page_of(world.daemon), get_native_id()
         self.threads = [Path(f"/proc/{pid}/schedstat") for pid in pids]
         self.seconds: list[float] = []
 
@@ -137,12 +132,12 @@ class Waits:
         return sorted(self.seconds)[-1 - int(SPARED * len(self.seconds))]
 
 
-def renew(world: Pulled) -> httpx.Response:
+def renew(world: Served) -> httpx.Response:
     path = "/api/pools/others/workers/olga/renewal"
     return world.http.post(path, json={}, headers=as_(TOKEN))
 
 
-def attacked(world: Pulled, command: list[str]) -> tuple[dict[int, int], Waits, Waits]:
+def attacked(world: Served, command: list[str]) -> tuple[dict[int, int], Waits, Waits]:
     """Attack once: how often each status was answered, and what health and renewals waited."""
     health, renewals = Waits(world), Waits(world)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as attack:
@@ -157,7 +152,7 @@ def attacked(world: Pulled, command: list[str]) -> tuple[dict[int, int], Waits, 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_others_are_answered_at_once(
-    world: Pulled, tmp_path: Path, name: str, record_property: Any
+    world: Served, tmp_path: Path, name: str, record_property: Any
 ) -> None:
     """In the best of up to three attacks; what is answered and memory are judged in each."""
     sent, connections, expected = ATTACKS[name]
@@ -180,12 +175,12 @@ def test_others_are_answered_at_once(
             "health, s": round(health.judged(), 3),
             "renewals, s": round(renewals.judged(), 3),
             "asked": len(health.seconds),
-            "page, MiB": world.resident() // MIB,
+            "page, MiB": peak(page_of(world.daemon)) // MIB,
         }
         attempts.append(figures)
         print(name, figures)
         assert answers.keys() <= expected, figures
-        assert world.resident() < MOST_MEMORY, figures
+        assert peak(page_of(world.daemon)) < MOST_MEMORY, figures
         if max(health.judged(), renewals.judged()) < LATEST:
             return
     pytest.fail(f"each attack delayed the others: {attempts}")

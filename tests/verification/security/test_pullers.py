@@ -12,24 +12,23 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.servers import RabbitmqServer
 from tests.endtoend.rig import Job
-from tests.page.world import TOKEN
-from tests.pools.shop import COURIER, as_
-from tests.security.conftest import running
+from tests.page.served import TOKEN, Served, as_, page_of, peak
+from tests.pools.shop import COURIER
 from tests.store.test_pullers import crowd
-from tests.verification.security.test_lists import MIB, World, watched
+from tests.verification.security.slow import MIB, SlowLog, served, watched
 
 MOST = 1000  # workers of the pool that is attacked
 LEFT = 100_000  # sessions
 LONGEST = 0.005  # seconds of a script
 AT_MOST = 4  # times as long as the longest of some scripts of 2 ms: a busy machine stretches all
 SPARED = 3  # the so-manieth of the longest scripts is judged: a busy machine halts some midway
-KEPT = 20_000  # entries of the slow log
 ATTACK = 12.0  # seconds
 POOLS = f"""
 [pools.couriers]
@@ -78,41 +77,32 @@ asyncio.run(main())
 """
 
 
-class Pulled(World):
-    """The same with pools of its own."""
-
-    POOLS = POOLS
-
-    def sessions(self, pool: str = "couriers") -> int:
-        return int(self.raw.zcard(self.rig.keys("pool_pullers", pool)))
-
-    def longest(self, command: bytes) -> list[float]:
-        """How long calls took (s) since the log was reset: the longest ones, longest first."""
-        found: Any = self.raw.slowlog_get(KEPT)
-        mine = [each for each in found if each["command"].startswith(command + b" ")]
-        return sorted((each["duration"] / 1e6 for each in mine), reverse=True) + [0.0] * SPARED
-
-
 @pytest.fixture
 def world(
     tmp_path_factory: pytest.TempPathFactory, rabbitmq_server: RabbitmqServer
-) -> Iterator[Pulled]:
-    with running(RedisServer(tmp_path_factory.mktemp("redis-of-pullers"))) as redis:
-        made = Pulled(tmp_path_factory.mktemp("pullers"), rabbitmq_server, redis)
-        made.raw.config_set("slowlog-log-slower-than", 1000)
-        made.raw.config_set("slowlog-max-len", KEPT)
-        made.raw.slowlog_reset()
-        try:
-            yield made
-        finally:
-            made.http.close()
-            made.rig.close()
+) -> Iterator[Served]:
+    folder, limits = tmp_path_factory.mktemp("pullers"), {"max_memory": 256 * MIB}
+    with served(folder, rabbitmq_server, POOLS, redis=limits) as made:
+        yield made
+
+
+@pytest.fixture
+def log(world: Served) -> SlowLog:
+    return SlowLog(world.raw)
+
+
+def sessions(world: Served) -> int:
+    return int(world.raw.zcard(world.rig.keys("pool_pullers", "couriers")))
+
+
+def used(world: Served) -> int:
+    return int(world.raw.info("memory")["used_memory"])
 
 
 class Controlled:
     """Runs the control beside a test, some times a second."""
 
-    def __init__(self, world: Pulled) -> None:
+    def __init__(self, world: Served) -> None:
         self.world, self.over = world, threading.Event()
         self.thread = threading.Thread(target=self.run)
 
@@ -128,16 +118,16 @@ class Controlled:
         self.thread.join()
 
 
-def judge(world: Pulled, figures: dict[str, float], record_property: Any) -> None:
-    scripts, control = world.longest(b"EVALSHA"), world.longest(b"EVAL")
-    figures["longest script, ms"] = scripts[0] * 1000
-    figures["one of the longest, ms"] = scripts[SPARED - 1] * 1000
-    figures["longest of the control, ms"] = control[0] * 1000
-    figures["Redis, MiB"] = world.used() / MIB
-    figures["page, MiB"] = world.resident() / MIB
+def judge(world: Served, log: SlowLog, figures: dict[str, float], record_property: Any) -> None:
+    judged, control = log.longest("EVALSHA", SPARED), log.longest("EVAL")
+    figures["longest script, ms"] = log.longest("EVALSHA") * 1000
+    figures["one of the longest, ms"] = judged * 1000
+    figures["longest of the control, ms"] = control * 1000
+    figures["Redis, MiB"] = used(world) / MIB
+    figures["page, MiB"] = peak(page_of(world.daemon)) / MIB
     record_property("figures", figures)
     print({name: round(value, 1) for name, value in figures.items()})
-    assert scripts[SPARED - 1] < max(LONGEST, AT_MOST * control[0]), figures
+    assert judged < max(LONGEST, AT_MOST * control), figures
 
 
 def answers_of(figures: dict[str, float], seconds: list[float]) -> None:
@@ -145,9 +135,9 @@ def answers_of(figures: dict[str, float], seconds: list[float]) -> None:
     figures["others' answers, longest, ms"] = max(seconds) * 1000
 
 
-def test_invented_names(world: Pulled, record_property: Any) -> None:
+def test_invented_names(world: Served, log: SlowLog, record_property: Any) -> None:
     """As fast as it can: so many sessions at a time, none of which outlives its lease for long."""
-    before, most = world.used(), list[int]()
+    before, most = used(world), list[int]()
     port = world.url.rpartition(":")[2]
     figures: dict[str, float] = {}
     with Controlled(world), watched(world) as seconds:
@@ -157,33 +147,35 @@ def test_invented_names(world: Pulled, record_property: Any) -> None:
             text=True,
         )
         while attack.poll() is None:
-            most.append(world.sessions())
+            most.append(sessions(world))
             assert world.http.get("/api/pools", headers=as_(TOKEN)).status_code == 200
             time.sleep(0.2)
         world.rig.publish([Job("innocent", None)])
         world.rig.wait_for_start("innocent")
-        at_its_end = world.used()
+        at_its_end = used(world)
     opened, refused, asked = map(int, attack.communicate()[0].split())
     answers_of(figures, seconds)
     figures |= {"let in": opened, "refused": refused, "most sessions": max(most)}
     figures["Redis took, MiB"] = (at_its_end - before) / MIB
-    world.rig.until(lambda: world.sessions() == 0, "all of them are gone")
-    judge(world, figures, record_property)
+    world.rig.until(lambda: sessions(world) == 0, "all of them are gone")
+    judge(world, log, figures, record_property)
     assert (attack.returncode, opened + refused) == (0, asked)
     assert max(most) <= MOST < asked
     assert opened > MOST, "leases ran out, and made room"
     assert at_its_end - before < 8 * MIB
 
 
-def test_what_is_left_of_a_crowd(world: Pulled, record_property: Any) -> None:
+def test_what_is_left_of_a_crowd(world: Served, log: SlowLog, record_property: Any) -> None:
     """100,000 sessions of a higher bound: looks cost what they always do, and others are served."""
     rig, figures = world.rig, dict[str, float]()
     rig.publish([Job("x", None, type="else")])
     now: Any = world.raw.time()
     ends = (now[0] + 30) * 1_000_000
     crowd(rig, (f"invented{n}" for n in range(LEFT)), ends, of="couriers")
-    rig.until(lambda: bool(world.claims("late").json()["tasks"]), "late has a task")
-    world.raw.slowlog_reset()
+    path = "/api/pools/others/workers/late/claims"
+    late = partial(world.http.post, path, json={"limit": 1}, headers=as_(TOKEN))
+    rig.until(lambda: bool(late().json()["tasks"]), "late has a task")
+    log.reset()
     began = time.monotonic()
     with Controlled(world), watched(world) as seconds:
         for path in ("/api/pools", "/api/pools/couriers", "/metrics", "/api/tops", "/api/pools"):
@@ -197,12 +189,12 @@ def test_what_is_left_of_a_crowd(world: Pulled, record_property: Any) -> None:
         assert refused.status_code == 429
         rig.until(lambda: "x" in held(world, "olga"), "what was held by one that fell silent")
         figures["handed over after, s"] = time.monotonic() - began
-        rig.until(lambda: world.sessions() == 0, "all are gone")
+        rig.until(lambda: sessions(world) == 0, "all are gone")
         figures["all gone after, s"] = time.monotonic() - began
     answers_of(figures, seconds)
-    judge(world, figures, record_property)
+    judge(world, log, figures, record_property)
 
 
-def held(world: Pulled, worker: str) -> list[str]:
+def held(world: Served, worker: str) -> list[str]:
     answer = world.http.get(f"/api/pools/others/workers/{worker}", headers=as_(TOKEN))
     return [each["id"] for each in answer.json()["tasks"]]

@@ -8,22 +8,21 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import httpx
 import orjson
 import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer
-from tests.deadlines import deadline
 from tests.endtoend.raw import Properties, RawMessage, send_raw
-from tests.endtoend.rig import Rig
-from tests.page.world import TOKEN
-from tests.pools.shop import COURIER, lines
+from tests.page.served import Served, as_
+from tests.pools.shop import COURIER, lines, said
 from tests.security.conftest import running
 
 STRANGER, TENANT = 666, 1
+POOL = "/api/pools/couriers"
 NAMES = [f"d{n}" for n in range(200)]
 POOLS = f"""
 [pools.couriers]
@@ -35,21 +34,10 @@ pools = ["couriers"]
 """
 
 
-class World:
+class World(Served):
     """A daemon over two partitions, its page, and a stranger who may publish."""
 
-    def __init__(self, folder: Path, rabbitmq: RabbitmqServer, redis: RedisServer) -> None:
-        http = {"listen": "127.0.0.1:0", "token": TOKEN}
-        self.rig = Rig(folder, rabbitmq, redis, http=http, redis={"partitions": 2})
-        with self.rig.config.open("a") as file:
-            file.write(POOLS)
-        url = self.rig.start("d1").wait_for("http.listening")["url"].rstrip("/")
-        headers = {"authorization": f"Bearer {COURIER}"}
-        base = f"{url}/api/pools/couriers"
-        self.http = httpx.Client(
-            base_url=base, headers=headers, timeout=deadline(), trust_env=False
-        )
-        self.sent, self.filled = 0, 0  # messages, and tasks that came by lists
+    sent, filled = 0, 0  # messages, and tasks that came by lists
 
     def attack(self, seed: int) -> None:
         """Each id once more: plain or grouped, of the pool or of daemons, delayed or malformed."""
@@ -68,7 +56,7 @@ class World:
     def fill(self) -> dict[str, int]:
         """Send the list: what it answers, but for what is 0."""
         rows = lines(*({"id": id_, "body": {"tenant_id": TENANT, "n": id_}} for id_ in NAMES))
-        answer = self.http.put("/tasks", content=rows)
+        answer = self.http.put(f"{POOL}/tasks", content=rows, headers=as_(COURIER))
         assert answer.status_code == 200, answer.text
         counts: dict[str, int] = answer.json()
         self.filled += counts["added"]
@@ -76,14 +64,17 @@ class World:
 
     def pull(self) -> list[dict[str, Any]]:
         """Some tasks, which are done at once."""
-        answer = self.http.post("/workers/anna/claims", json={"limit": 20})
-        assert answer.status_code == 200, answer.text
-        tasks: list[dict[str, Any]] = answer.json()["tasks"]
+        tasks: list[dict[str, Any]] = self.call("claims", {"limit": 20})["tasks"]
         for task in tasks:
-            told = [{"id": task["id"], "fence": task["fence"], "outcome": "done"}]
-            settled = self.http.post("/workers/anna/settlements", json=told)
-            assert settled.json() == [{"id": task["id"], "verdict": "accepted"}]
+            settled = self.call("settlements", [said(task)])
+            assert settled == [{"id": task["id"], "verdict": "accepted"}]
         return tasks
+
+    def call(self, name: str, body: Any) -> Any:
+        path = f"{POOL}/workers/anna/{name}"
+        answer = self.http.post(path, json=body, headers=as_(COURIER))
+        assert answer.status_code == 200, answer.text
+        return answer.json()
 
 
 def _message(rng: random.Random, name: str) -> RawMessage:
@@ -101,12 +92,8 @@ def world(tmp_path: Path, rabbitmq_server: RabbitmqServer) -> Iterator[World]:
     with running(RedisServer(tmp_path / "redis")) as redis:
         folder = tmp_path / "rig"
         folder.mkdir()
-        made = World(folder, rabbitmq_server, redis)
-        try:
+        with closing(World(folder, rabbitmq_server, redis, POOLS, redis={"partitions": 2})) as made:
             yield made
-        finally:
-            made.http.close()
-            made.rig.close()
 
 
 def test_each_task_of_a_list_is_handed_out_once(world: World, record_property: Any) -> None:
