@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from random import Random
 from typing import Any
 
 import pytest
@@ -15,8 +13,7 @@ from groupflow.core.outcome import Outcome
 from groupflow.operate.dead import DeadLetters
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
-from tests.deadlines import deadline
-from tests.flow.hot import crew
+from tests.flow.crew import Gate, crew
 from tests.store.bench import Bench, arrival
 
 
@@ -57,36 +54,6 @@ async def test_as_many_as_the_rule_and_the_handler_say(bench: Bench) -> None:
         await made.stop()
     assert [len(call) for call in calls] == [8, 8, 8, 1]
     assert [id_ for call in calls for id_ in call] == [f"t{n}" for n in range(25)]
-
-
-@pytest.mark.parametrize("count", [1, 4])
-async def test_groups_side_by_side_each_in_order(bench: Bench, count: int) -> None:
-    """Replies are lost at random, and some tasks fail once: none is lost, none out of order."""
-    chance = Random(count)
-    calls, ran = list[list[str]](), dict[str, list[int]]()
-    app = App()
-
-    @app.batch_handler("t")
-    async def handle(tasks: Sequence[Task]) -> list[Outcome]:
-        assert len({task.group for task in tasks}) == 1
-        await asyncio.sleep(chance.choice((0, 0.002)))
-        calls.append([task.id for task in tasks])
-        told: list[Outcome] = []
-        for task in tasks:
-            fails = task.attempt == 1 and chance.random() < 0.05
-            told.append(Retry(after=0) if fails else Done())
-            if fails:
-                break
-            ran.setdefault(task.group or "", []).append(int(task.id[1:]))
-        return told + [Done()] * (len(tasks) - len(told))
-
-    await bench.enqueue(*(arrival(f"t{n}", f"g{n % 5}") for n in range(400)))
-    async with crew(bench, app, count=count, batch=20) as made:
-        made.claims.lose_exchanges = {n for n in range(1, 400) if chance.random() < 0.2}
-        await made.until_done(400)
-        await made.stop()
-    assert len(calls) < 150
-    assert ran == {f"g{n}": list(range(n, 400, 5)) for n in range(5)}
 
 
 @pytest.mark.parametrize(
@@ -183,20 +150,17 @@ async def test_other_types_are_not_of_it(bench: Bench) -> None:
 
 
 async def test_a_stop_hands_back_all_of_it(bench: Bench) -> None:
-    begun = asyncio.Event()
-    app = App()
+    app, gate = App(), Gate()
 
     @app.batch_handler("t")
     async def handle(tasks: Sequence[Task]) -> None:
-        begun.set()
-        await asyncio.Event().wait()
+        await gate.passed()
 
     await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(4)))
     async with crew(bench, app, batch=10) as made:
-        await asyncio.wait_for(begun.wait(), deadline())
+        await gate.until_reached()
         made.dispatcher.stop_claiming()
-        for worker in made.workers:
-            worker.hand_back()
+        made.workers[0].hand_back()
         await made.stop()
         await made.until(lambda: bench.count("running_grouped") == 0)
     assert bench.lane("hot") == ["t0", "t1", "t2", "t3"]

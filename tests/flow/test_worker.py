@@ -1,386 +1,434 @@
-"""A worker's attempt: its time limit, handlers that won't be stopped, and what is settled then."""
+"""A worker's attempts: what ends them, what is settled, logged and traced of each."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
 import threading
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from time import time
+from typing import Any, cast
 
-import orjson
 import pytest
+from structlog.testing import capture_logs
 
-from groupflow import App, Done, Task
+from groupflow import App, Dead, Done, Task
 from groupflow.core.outcome import Outcome
+from groupflow.core.tracing import Attempt
+from groupflow.flow import handling as module
 from groupflow.flow.dispatcher import Dispatcher
-from groupflow.flow.exchange import Exchanger
-from groupflow.flow.handling import Failed
-from groupflow.flow.python_handlers import PythonRunner, PythonRunners
-from groupflow.flow.worker import LocalWorker, Rules
-from groupflow.settings.model import RetryDefaults, Settings
-from groupflow.settings.rules import GroupRule
-from groupflow.store import settlements
-from groupflow.store.claims import Claims, ExchangeReply
+from groupflow.flow.handling import LATE, STUCK_LOOK, AttemptTimeout, Failed
+from groupflow.flow.python_handlers import PythonRunner
 from groupflow.store.enqueue import Arrival
-from groupflow.store.envelope import Envelope, Pool
-from groupflow.store.settlements import Bury, Complete, Release, Settlement
+from groupflow.store.envelope import Envelope
+from groupflow.store.settlements import Bury, Complete, Release, Retry
 from tests.deadlines import deadline
-from tests.store.bench import Bench, Daemon
+from tests.flow.crew import Crew, Gate, crew, noting
+from tests.flow.tasks import task as any_task
+from tests.store.bench import Bench, arrival
 
 
-class WatchedClaims(Claims):
-    """The store's own claims; what it accepted as settled is kept in passing."""
-
-    def __init__(self, daemon: Daemon, pool: Pool) -> None:
-        super().__init__(daemon.bench.client, daemon.session, pool)
-        self.settled: list[Settlement] = []
-        self.changed = asyncio.Condition()
-
-    async def exchange(
-        self, settlements: Sequence[Settlement], slots: Sequence[str]
-    ) -> ExchangeReply:
-        answer = await super().exchange(settlements, slots)
-        async with self.changed:
-            self.settled += [each for each in settlements if each not in answer.refused]
-            self.changed.notify_all()
-        return answer
-
-    async def until_settled(self, *ids: str) -> list[Settlement]:
-        """Wait until these tasks, and no others, are settled."""
-        async with asyncio.timeout(deadline()), self.changed:
-            await self.changed.wait_for(lambda: len(self.settled) >= len(ids))
-        assert sorted(each.claim.task.id for each in self.settled) == sorted(ids)
-        return self.settled
-
-
-@dataclass
-class Running:
-    """Workers at their work."""
-
-    daemon: Daemon
-    claims: WatchedClaims
-    workers: list[LocalWorker]
-
-
-@asynccontextmanager
-async def working(
-    bench: Bench,
-    app: App,
-    *tasks: Arrival,
-    count: int = 1,
-    max_attempts: int = 3,
-    max_crashes: int = 3,
-    parks: bool = False,
-    holds: Callable[[], bool] = lambda: True,
-) -> AsyncIterator[Running]:
-    """Workers on these tasks, ended when the block is."""
-    await bench.enqueue(*tasks)
-    daemon = await bench.daemon()
-    rule = GroupRule(name="crm", key="{k}", on_dead="park" if parks else "skip")
-    settings = Settings(retry=RetryDefaults(max_attempts=max_attempts, interval=-1), groups=(rule,))
-    claims = WatchedClaims(daemon, "grouped" if tasks[0].envelope.group else "plain")
-    with ThreadPoolExecutor(count) as threads:
-        dispatcher = Dispatcher()
-        exchanger = Exchanger(dispatcher, claims, holds)
-        rules = Rules(PythonRunners(app, threads), settings.policies(), max_crashes)
-        workers = [LocalWorker(f"w-{n}", dispatcher, rules) for n in range(count)]
-        running = [asyncio.create_task(each.run()) for each in workers]
-        serving = asyncio.create_task(exchanger.run())
-        try:
-            yield Running(daemon, claims, workers)
-        finally:
-            for each in (*running, serving):
-                each.cancel()
-            await asyncio.wait([*running, serving])
-
-
-def named(id_: str, type_: str = "t", group: str | None = None) -> Arrival:
-    rule = "crm" if group else None
-    return Arrival(id_, Envelope(type_, group, "42", rule, {}, orjson.dumps({"id": id_})))
-
-
-class Gate:
-    """Says that a handler has come this far, and holds it there."""
+class Traced:
+    """Tracing that notes how attempts ended."""
 
     def __init__(self) -> None:
-        self.reached = asyncio.Event()
-        self.opened = asyncio.Event()
+        self.ends: list[tuple[str, str]] = []
+
+    @contextmanager
+    def processing(self, task: Task) -> Iterator[Attempt]:
+        yield self
+
+    def ended(self, outcome: str, error: str = "") -> None:
+        self.ends.append((outcome, error))
 
 
-async def within(event: asyncio.Event) -> None:
-    async with asyncio.timeout(deadline()):
-        await event.wait()
+def named(id_: str, type_: str = "t") -> Arrival:
+    return Arrival(id_, Envelope(type_, None, "42", None, {}, b"{}"))
 
 
-def only(settled: Sequence[Settlement], id_: str) -> Settlement:
-    [found] = [each for each in settled if each.claim.task.id == id_]
-    return found
+def kinds(made: Crew) -> list[type[Any]]:
+    return [type(each) for each in made.claims.accepted]
 
 
-async def test_an_attempt_is_not_begun_without_the_lease(bench: Bench) -> None:
-    """It ended between the claim and the beginning, as where another handler blocked the loop."""
-    app, ran, lease = App(), list[str](), {"holds": True}
+async def until_settled(made: Crew, number: int) -> None:
+    await made.until(lambda: len(made.claims.accepted) >= number)
+
+
+async def test_one_after_another_and_idle_in_between(bench: Bench) -> None:
+    app, seen = App(), list[Any]()
+
+    @app.handler("t")
+    async def handle(task: Task) -> None:
+        current = asyncio.current_task()
+        assert current is not None
+        seen.append((worker.is_busy, worker.names_of(current)["task"], worker.source))
+        assert worker.names_of(made.running[0]) == {}
+
+    async with crew(bench, app, pool="plain") as made:
+        [worker] = made.workers
+        worker.hand_back()  # it runs none: there is nothing to hand back
+        await bench.enqueue(named("a"), named("b"))
+        made.exchanger.wake()
+        await until_settled(made, 2)
+        worker.hand_back()
+        worker.lose()
+        assert (worker.is_busy, worker.source) == (False, None)
+        assert worker._attempt is not None
+        assert worker.names_of(worker._attempt) == {}
+        await bench.enqueue(named("c"))
+        made.exchanger.wake()
+        await until_settled(made, 3)
+        await made.stop()
+    assert seen == [(True, id_, made.exchanger) for id_ in "abc"]
+    assert kinds(made) == [Complete] * 3
+
+
+async def test_an_attempt_handed_back_before_its_first_step_is_still_handed_in(
+    bench: Bench,
+) -> None:
+    """A worker cancelled then would lose its slot."""
+    app, ran = App(), list[str]()
 
     @app.handler("t")
     async def handle(task: Task) -> None:
         ran.append(task.id)
-        lease["holds"] = False
+        if len(ran) == 1:
+            # Two turns on, the next attempt of the run is made, and has not begun.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, made.workers[0].hand_back)
 
-    tasks = [named(f"t{n}", group=f"g{n}") for n in range(4)]
-    async with (
-        working(bench, app, *tasks, count=4, holds=lambda: lease["holds"]) as pool,
-        asyncio.timeout(deadline()),
-        pool.claims.changed,
-    ):
-        await pool.claims.changed.wait_for(
-            lambda: {type(each) for each in pool.claims.settled} == {Complete, Release}
-        )
-    assert len(ran) == 1
-
-
-async def test_each_claim_is_settled_once_and_the_worker_goes_on(bench: Bench) -> None:
-    app = App()
-
-    @app.handler("t")
-    async def handle(task: Task) -> None:
-        if task.id == "b":
-            raise ValueError("no such row")
-
-    async with working(bench, app, named("a"), named("b"), named("c")) as pool:
-        settled = await pool.claims.until_settled("a", "b", "c")
-    assert [type(each) for each in settled] == [Complete, settlements.Retry, Complete]
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(2)))
+    async with crew(bench, app, run=8) as made:
+        await made.until_done(2)
+        await made.stop()
+    assert kinds(made) == [Complete, Release, Complete]
+    assert ran == ["t0", "t1"]
 
 
-async def test_a_runner_that_raises_ends_its_attempt_and_nothing_else(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It promises not to; what a library raises through it must not end the daemon."""
-    app, handle = App(), PythonRunner.handle
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_a_handler_that_is_cut_off(bench: Bench, is_lost: bool) -> None:
+    """Its task runs again; where the claim was lost, nothing is written, and it is one crash on.
 
-    @app.handler("t")
-    async def nothing(task: Task) -> None:
-        pass
-
-    async def handle_or_raise(runner: PythonRunner, task: Task) -> Outcome | Failed:
-        if task.id == "b":
-            raise ssl.SSLError(1, "alert certificate required")
-        return await handle(runner, task)
-
-    monkeypatch.setattr(PythonRunner, "handle", handle_or_raise)
-    async with working(bench, app, named("a"), named("b"), named("c")) as pool:
-        settled = await pool.claims.until_settled("a", "b", "c")
-    retry = only(settled, "b")
-    assert isinstance(retry, settlements.Retry)
-    assert retry.errors[-1]["error"] == "SSLError"
-    assert {type(only(settled, id_)) for id_ in ("a", "c")} == {Complete}
-
-
-async def test_past_its_time_a_handler_is_cancelled_and_the_attempt_has_failed(
-    bench: Bench,
-) -> None:
-    app, cut = App(), asyncio.Event()
-
-    @app.handler("t", timeout=0.01)
-    async def handle(task: Task) -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cut.set()
-
-    async with working(bench, app, named("a")) as pool:
-        [retry] = await pool.claims.until_settled("a")
-    assert cut.is_set()
-    assert isinstance(retry, settlements.Retry)
-    assert (retry.after, retry.errors[-1]["error"]) == (1, "TimeoutError")
-    assert retry.errors[-1]["message"] == "it ran over its 0.01 s"
-
-
-async def test_a_time_that_another_handler_blocked_is_not_counted(bench: Bench) -> None:
-    """The loop stood past the limit: the attempt beside has as much time more."""
-    app, waits, turns = App(), asyncio.Event(), asyncio.Event()
-
-    @app.handler("t", timeout=0.3)
-    async def wait(task: Task) -> None:
-        waits.set()
-        await turns.wait()
-        await asyncio.sleep(0.01)
-
-    @app.handler("block")
-    async def block(task: Task) -> None:
-        await waits.wait()
-        time.sleep(0.8)  # noqa: ASYNC251
-        turns.set()
-
-    async with working(bench, app, named("a"), named("b", "block"), count=2) as pool:
-        settled = await pool.claims.until_settled("a", "b")
-    assert isinstance(only(settled, "a"), Complete)
-
-
-async def test_the_last_attempt_over_its_time_is_a_dead_letter(bench: Bench) -> None:
-    app = App()
-
-    @app.handler("t", timeout=0.01)
-    async def handle(task: Task) -> None:
-        await asyncio.Event().wait()
-
-    last = named("a", group="contact:42")
-    async with working(bench, app, last, max_attempts=1, parks=True) as pool:
-        [bury] = await pool.claims.until_settled("a")
-    assert isinstance(bury, Bury)
-    assert bury.reason == "TimeoutError: it ran over its 0.01 s"
-    assert bury.park
-
-
-async def test_a_handler_that_ignores_cancellation_keeps_its_claim_while_others_go_on(
-    bench: Bench,
-) -> None:
-    app, gate = App(), Gate()
-
-    @app.handler("stubborn", timeout=0.01)
-    async def stubborn(task: Task) -> Done:
-        while not gate.opened.is_set():
-            try:
-                await gate.opened.wait()
-            except asyncio.CancelledError:
-                gate.reached.set()
-        return Done()
-
-    @app.handler("t")
-    async def handle(task: Task) -> None: ...
-
-    others = [named(f"o-{n}") for n in range(20)]
-    async with working(bench, app, named("s", "stubborn"), *others, count=2) as pool:
-        await within(gate.reached)
-        settled = await pool.claims.until_settled(*(each.id for each in others))
-        assert all(isinstance(each, Complete) for each in settled)
-        assert [worker.is_busy for worker in pool.workers].count(True) == 1
-        gate.opened.set()
-        settled = await pool.claims.until_settled("s", *(each.id for each in others))
-        # It ended by itself after all, and says how.
-        assert isinstance(only(settled, "s"), Complete)
-
-
-async def test_a_thread_that_hangs_keeps_its_claim_while_others_go_on(bench: Bench) -> None:
-    app, may_end, has_begun = App(), threading.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    @app.handler("hangs", timeout=0.01)
-    def hangs(task: Task) -> None:
-        loop.call_soon_threadsafe(has_begun.set)
-        assert may_end.wait(deadline())
-        raise ValueError("woke up")
-
-    @app.handler("t")
-    def handle(task: Task) -> None: ...
-
-    others = [named(f"o-{n}") for n in range(20)]
-    async with working(bench, app, named("h", "hangs"), *others, count=2) as pool:
-        try:
-            await within(has_begun)
-            await pool.claims.until_settled(*(each.id for each in others))
-        finally:
-            may_end.set()
-        settled = await pool.claims.until_settled("h", *(each.id for each in others))
-    retry = only(settled, "h")
-    assert isinstance(retry, settlements.Retry)
-    assert retry.errors[-1]["error"] == "ValueError"
-
-
-async def test_a_handler_handed_back_goes_back_unfinished(bench: Bench) -> None:
-    app, gate = App(), Gate()
-
-    @app.handler("t")
-    async def handle(task: Task) -> None:
-        gate.reached.set()
-        await gate.opened.wait()
-
-    async with working(bench, app, named("a")) as pool:
-        await within(gate.reached)
-        pool.workers[0].hand_back()
-        [release] = await pool.claims.until_settled("a")
-    assert isinstance(release, Release)
-
-
-async def test_nothing_is_written_for_a_claim_that_is_lost(bench: Bench) -> None:
-    """Its attempt ends, and the task runs again under another fence, one crash richer."""
-    app, gate, ran = App(), Gate(), []
+    It says nothing of how long handlers take.
+    """
+    app, gate, ran, traced = App(), Gate(), list[tuple[str, int]](), Traced()
 
     @app.handler("t")
     async def handle(task: Task) -> None:
         ran.append((task.id, task.crashes))
-        gate.reached.set()
-        await gate.opened.wait()
+        if len(ran) == 1:
+            await gate.passed()
 
-    async with working(bench, app, named("a"), named("b")) as pool:
-        await within(gate.reached)
-        await pool.daemon.register()  # a new session: what was held under the old one is handed on
-        gate.opened.set()  # the attempt could end well now, were it not lost
-        pool.workers[0].lose()
-        settled = await pool.claims.until_settled("a", "b")
-    assert [type(each) for each in settled] == [Complete, Complete]
-    assert ran == [("a", 0), ("a", 1), ("b", 0)]
+    await bench.enqueue(named("a"), named("b"))
+    async with crew(bench, app, pool="plain", tracing=traced) as made:
+        await gate.until_reached()
+        if is_lost:
+            await made.daemon.register()  # a new session: what the old one held is handed over
+            gate.opened.set()  # the attempt could end well now
+            made.workers[0].lose()
+            assert made.prefetch._attempts == 0
+        else:
+            made.workers[0].hand_back()
+        await until_settled(made, 2 + (not is_lost))
+        await made.stop()
+    assert kinds(made) == [*([] if is_lost else [Release]), Complete, Complete]
+    assert traced.ends[0] == (("lost", "ClaimLost") if is_lost else ("release", ""))
+    assert ran == [("a", 0), ("a", int(is_lost)), ("b", 0)]
 
 
-async def test_a_task_without_a_handler_or_that_kills_all_daemons_is_a_dead_letter(
-    bench: Bench,
+async def test_how_attempts_end_is_settled_traced_and_logged(bench: Bench) -> None:
+    """Each failed one with where it failed, how long it took, and as whose attempt."""
+    app, traced = App(), Traced()
+    answers = {"dies": Dead("over"), "done": Done()}
+
+    @app.handler("t", max_attempts=2)
+    async def handle(task: Task) -> Outcome:
+        return answers[task.id]
+
+    @app.handler("late", timeout=0.001)
+    async def late(_: Task) -> None:
+        await asyncio.Event().wait()
+
+    ids = ["done", "dies", "raises"]
+    await bench.enqueue(*map(named, ids), named("alien", "u"), named("slow", "late"))
+    with capture_logs() as logs:
+        async with crew(bench, app, pool="plain", tracing=traced) as made:
+            await until_settled(made, 5)
+            await made.stop()
+    assert kinds(made) == [Complete, Bury, Retry, Bury, Retry]
+    assert traced.ends == [
+        ("complete", ""),
+        ("bury", "Dead"),
+        ("retry", "KeyError"),
+        ("bury", "Dead"),
+        ("retry", "TimeoutError"),
+    ]
+    lines = [each for each in logs if each["event"] in ("task.settled", "task.buried")]
+    assert [(each["task"], each.get("reason", each.get("message"))) for each in lines] == [
+        ("done", None),
+        ("dies", "over"),
+        ("raises", "'raises'"),
+        ("alien", "no handler for type 'u'"),
+        ("slow", "it ran over its 0.001 s"),
+    ]
+    assert [each.get("attempt") for each in lines] == [None, 1, 1, 1, 1]
+    assert "in handle" in lines[2]["exception"]
+    assert "in late" in lines[4]["exception"]
+    noted = cast(Retry, made.claims.accepted[2]).errors[-1]
+    assert noted["daemon"] == "d1"
+    assert noted["seconds"] >= 0
+    assert abs(noted["at"] - time()) < deadline()
+    assert sum(made.dispatcher.measures.types.of("t").handling.counts) == 4  # no alien
+
+
+@pytest.mark.parametrize(
+    ("crashes", "lost", "reason"),
+    [
+        (3, 0, "3 daemons died while they ran it"),
+        (2, 0, None),
+        (22, 19, "3 daemons died while they ran it"),
+        (21, 19, None),
+        (20, 20, "20 leases were lost while it ran, by daemons that aren't known to have died"),
+        (19, 19, None),
+    ],
+)
+async def test_lost_leases_bury_apart_from_deaths(
+    bench: Bench, crashes: int, lost: int, reason: str | None
 ) -> None:
-    app, ran = App(), []
+    async with crew(bench) as made:
+        of = any_task(crashes=crashes, lost_leases=lost)
+        assert made.workers[0]._reason_to_bury(of) == reason
 
-    @app.handler("t")
-    async def handle(task: Task) -> None:
-        ran.append(task.id)
 
+async def test_a_task_that_kills_all_daemons_is_a_dead_letter_and_not_run(bench: Bench) -> None:
     await bench.enqueue(named("b"))
     crasher = await bench.daemon("crasher")
     bench.with_faults = True
     for _ in range(2):
         await crasher.claim_one("plain")
         await crasher.register()
-    tasks = [named("a", "unknown"), named("c"), named("d", "")]
-    async with working(bench, app, *tasks, max_crashes=2) as pool:
-        settled = await pool.claims.until_settled("a", "b", "c", "d")
-    reasons = {each.claim.task.id: each.reason for each in settled if isinstance(each, Bury)}
-    assert reasons == {
-        "a": "no handler for type 'unknown'",
-        "b": "2 daemons died while they ran it",
-        "d": "no handler for type ''",
-    }
+    ran: list[str] = []
+    await bench.enqueue(named("c"))
+    async with crew(bench, noting(ran), pool="plain", max_crashes=2) as made:
+        await until_settled(made, 2)
+        await made.stop()
+    assert kinds(made) == [Bury, Complete]
     assert ran == ["c"]
 
 
-def misbehaving() -> list[Callable[[Task], Any]]:
-    def exits(task: Task) -> None:
-        raise SystemExit
+async def test_an_attempt_is_not_begun_without_the_lease(bench: Bench) -> None:
+    """It ended between the claim and the beginning, as where another handler blocked the loop."""
+    app, ran = App(), list[str]()
 
-    def answers_nonsense(task: Task) -> Any:
-        return 42
+    @app.handler("t")
+    async def handle(task: Task) -> None:
+        ran.append(task.id)
+        made.holds_lease = False
 
-    def names_a_file(task: Task) -> None:
-        raise FileNotFoundError(2, "No such file", b"\xff".decode("utf-8", "surrogateescape"))
-
-    def cancels_itself(task: Task) -> None:
-        raise asyncio.CancelledError
-
-    return [exits, answers_nonsense, names_a_file, cancels_itself]
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(4)))
+    async with crew(bench, app, count=4) as made:
+        await made.until(lambda: {*kinds(made)} == {Complete, Release})
+    assert len(ran) == 1
 
 
-async def test_no_handler_ends_its_worker(bench: Bench) -> None:
-    app, tasks = App(), []
-    for n, function in enumerate(misbehaving()):
+async def test_a_runner_that_raises_ends_its_attempt_and_nothing_else(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It promises not to; what a library raises through it must not end the daemon."""
+    sound = PythonRunner.handle
 
-        async def coroutine(task: Task, function: Callable[[Task], Any] = function) -> Any:
-            return function(task)
+    async def handle_or_raise(runner: PythonRunner, task: Task) -> Outcome | Failed:
+        if task.id == "a":
+            raise ssl.SSLError(1, "alert certificate required")
+        return await sound(runner, task)
 
-        app.handler(f"plain-{n}")(function)
-        app.handler(f"async-{n}")(coroutine)
-        tasks += [named(f"p-{n}", f"plain-{n}"), named(f"a-{n}", f"async-{n}")]
-    app.handler("t")(lambda _task: None)
-    async with working(bench, app, *tasks, named("last")) as pool:
-        settled = await pool.claims.until_settled("last", *(each.id for each in tasks))
-        assert isinstance(settled[-1], Complete)
-        assert len([each for each in settled if isinstance(each, (Bury, settlements.Retry))]) == 8
+    monkeypatch.setattr(PythonRunner, "handle", handle_or_raise)
+    await bench.enqueue(named("a"), named("b"))
+    async with crew(bench, noting([]), pool="plain") as made:
+        await until_settled(made, 2)
+        await made.stop()
+    assert kinds(made) == [Retry, Complete]
+    assert cast(Retry, made.claims.accepted[0]).errors[-1]["error"] == "SSLError"
+
+
+async def test_an_unforeseen_error_ends_the_worker_and_is_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it waits, hands in, or attends: the daemon must hear of it."""
+
+    async def breaks(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    await bench.enqueue(named("a"))
+    async with crew(bench, pool="plain", by_hand=False) as made:
+        with monkeypatch.context() as broken:
+            broken.setattr(made.workers[0], "_attempt_one", breaks)
+            with pytest.raises(ZeroDivisionError):
+                await made.running[0]
+        monkeypatch.setattr(Dispatcher, "next", breaks)
+        with pytest.raises(ZeroDivisionError):
+            await made.workers[0].run()
+
+
+async def test_the_daemons_end_cuts_a_handler_off_and_settles_nothing(bench: Bench) -> None:
+    """The next daemon hands over what is left."""
+    app, gate, cut = App(), Gate(), asyncio.Event()
+
+    @app.handler("t")
+    async def handle(_: Task) -> None:
+        with suppress(asyncio.CancelledError):
+            await gate.passed()
+        cut.set()
+
+    await bench.enqueue(named("a"))
+    async with crew(bench, app, pool="plain") as made:
+        await gate.until_reached()
+        made.running[0].cancel()
+        async with asyncio.timeout(deadline()):
+            await cut.wait()
+            await asyncio.wait(made.running)
+    assert made.running[0].cancelled()
+    assert made.claims.accepted == []
+    assert bench.count("running_plain") == 1
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_handler_that_ignores_its_limit_keeps_its_claim_while_others_go_on(
+    bench: Bench, is_async: bool
+) -> None:
+    """It ended by itself after all, and its answer counts."""
+    app, gate, may_end = App(), Gate(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    async def stubborn(_: Task) -> None:
+        while not gate.opened.is_set():
+            with suppress(asyncio.CancelledError):
+                await gate.passed()
+
+    def hangs(_: Task) -> None:
+        loop.call_soon_threadsafe(gate.reached.set)
+        assert may_end.wait(deadline())
+
+    app.handler("s", timeout=0.01)(stubborn if is_async else hangs)
+    app.handler("t")(lambda _: None)
+    await bench.enqueue(named("s", "s"), *(named(f"o-{n}") for n in range(20)))
+    async with crew(bench, app, count=2, pool="plain") as made:
+        try:
+            await gate.until_reached()
+            with capture_logs():
+                await until_settled(made, 20)
+            assert "s" not in {each.claim.task.id for each in made.claims.accepted}
+            assert [worker.is_busy for worker in made.workers].count(True) == 1
+        finally:
+            gate.opened.set()
+            may_end.set()
+        await until_settled(made, 21)
+        await made.stop()
+    assert kinds(made) == [Complete] * 21
+
+
+class Timers:
+    """The loop's timers and the clock, both moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.set: list[tuple[float, Callable[[], Any]]] = []
+        self.cancelled = 0
+
+    def call_later(self, seconds: float, callback: Callable[[], Any]) -> asyncio.TimerHandle:
+        self.set.append((seconds, callback))
+        return cast(asyncio.TimerHandle, self)
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+    def ring(self, late: float) -> None:
+        """The only one that was set, so much after its time."""
+        [(seconds, callback)] = self.set
+        self.set, self.now = [], self.now + seconds + late
+        callback()
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_limit_that_is_found_over_late_is_put_off_once(
+    monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    """The loop stood meanwhile. An attempt that ignores its end is reported again and again."""
+    timers, may_end, cut = Timers(), asyncio.Event(), list[bool]()
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", timers.call_later)
+    monkeypatch.setattr(module, "monotonic", lambda: timers.now)
+
+    async def attempt() -> None:
+        limit = AttemptTimeout(any_task(), 30.0)
+        while not may_end.is_set():
+            try:
+                await may_end.wait()
+            except asyncio.CancelledError:
+                cut.append(limit.is_over)
+        limit.lift()
+
+    running = asyncio.create_task(attempt())
+    await asyncio.sleep(0)
+    assert [seconds for seconds, _ in timers.set] == [30.0]
+    if is_late:
+        timers.ring(late=5.0)
+        await asyncio.sleep(0)
+        assert (cut, [seconds for seconds, _ in timers.set]) == ([], [5.0])
+    timers.ring(late=LATE)
+    await asyncio.sleep(0)
+    assert cut == [True]
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert [seconds for seconds, _ in timers.set] == [STUCK_LOOK]
+            timers.ring(late=0.0)
+    assert [each["ignored_for"] for each in logs] == [STUCK_LOOK, 2 * STUCK_LOOK, 3 * STUCK_LOOK]
+    may_end.set()
+    await running
+    assert (cut, timers.cancelled) == ([True], 1)
+
+
+# Each attempt has an asyncio task of its own: what handlers leave behind in it stays there.
+seen: ContextVar[str] = ContextVar("seen", default="")
+
+
+async def sets_a_variable(task: Task, _: set[asyncio.Task[Any]]) -> None:
+    assert seen.get() == ""
+    seen.set(task.id)
+    await asyncio.sleep(0)
+
+
+async def cancels_itself_with_its_last_breath(_: Task, tasks: set[asyncio.Task[Any]]) -> None:
+    await asyncio.sleep(0)
+    cast(asyncio.Task[Any], asyncio.current_task()).cancel()
+
+
+async def cancels_those_before_it(_: Task, tasks: set[asyncio.Task[Any]]) -> None:
+    for each in tasks:
+        each.cancel()
+    tasks.add(cast(asyncio.Task[Any], asyncio.current_task()))
+    await asyncio.sleep(0)
+
+
+HABITS = [sets_a_variable, cancels_itself_with_its_last_breath, cancels_those_before_it]
+
+
+@pytest.mark.parametrize("run", [1, 8])
+@pytest.mark.parametrize("habit", HABITS)
+async def test_what_a_handler_leaves_behind_is_its_attempts_alone(
+    bench: Bench, habit: Callable[..., Any], run: int
+) -> None:
+    app, ran, tasks = App(), list[str](), set[asyncio.Task[Any]]()
+
+    @app.handler("t")
+    async def handle(task: Task) -> None:
+        ran.append(task.id)
+        await habit(task, tasks)
+
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
+    async with crew(bench, app, count=2, run=run) as made:
+        await made.until_done(8)
+        await made.stop()
+    assert ran == [f"t{n}" for n in range(8)]
+    assert {*kinds(made)} == {Complete}

@@ -1,0 +1,264 @@
+"""Workers on claims of the real store, and how a test follows, holds and loses their calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from groupflow import App, Task
+from groupflow.core.errors import StoreUnavailable
+from groupflow.flow.dispatcher import Dispatcher
+from groupflow.flow.exchange import Exchanger
+from groupflow.flow.python_handlers import PythonRunners
+from groupflow.flow.slots import Slot
+from groupflow.flow.worker import LocalWorker, Rules
+from groupflow.settings.model import RetryDefaults, Settings
+from groupflow.settings.rules import GroupRule
+from groupflow.store.claims import Claims, ExchangeReply
+from groupflow.store.envelope import Pool
+from groupflow.store.given import Claim
+from groupflow.store.settlements import Complete, Proceed, Settlement, one_by_one
+from tests.deadlines import deadline
+from tests.store.bench import Bench, Daemon
+
+TURNS = 8  # of the loop, in which a reply comes through to handlers
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """An exchange: what it settled, the slots that it asked for, and those that got claims."""
+
+    settled: list[Settlement]
+    asked: list[str]
+    came: list[str]
+
+
+class NotedClaims(Claims):
+    """The store's own claims, each call noted; the reply of some is held, or lost behind it.
+
+    Attributes:
+        exchanges: all of them.
+        hops: how often a slot tried to go on in its group.
+        behind: how many tasks a run had in hand, each time that it was told of.
+        accepted: what was settled, as far as the daemon heard of it; of runs task by task.
+        lose: the calls, exchanges and hops counted together from 0, whose reply is lost.
+        fits: how many claims a reply may have; with more it is lost.
+        meanwhile: done behind each call, before its reply comes.
+        may_answer: no reply comes before this is set.
+    """
+
+    def __init__(self, daemon: Daemon, pool: Pool = "grouped") -> None:
+        super().__init__(daemon.bench.client, daemon.session, pool)
+        self.exchanges: list[Noted] = []
+        self.hops = 0
+        self.behind: list[int] = []
+        self.accepted: list[Settlement] = []
+        self.lose: set[int] = set()
+        self.fits = 10**6
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.news = asyncio.Event()
+        self._calls = 0
+
+    async def _answer(self, number: int, came: int) -> None:
+        self._calls += 1
+        self.news.set()
+        await self.may_answer.wait()
+        self.meanwhile()
+        self._tell(TURNS)
+        if number in self.lose or came > self.fits:
+            raise StoreUnavailable("the reply is lost")
+
+    def _tell(self, turns: int) -> None:
+        """Have whoever waits for news look in each turn in which a reply may have its effect."""
+        self.news.set()
+        if turns:
+            asyncio.get_running_loop().call_soon(self._tell, turns - 1)
+
+    async def exchange(
+        self, settlements: Sequence[Settlement], slots: Sequence[str]
+    ) -> ExchangeReply:
+        number = self._calls
+        answer = await super().exchange(settlements, slots)
+        came = [claim.slot for claim in answer.claims]
+        self.exchanges.append(Noted(list(settlements), list(slots), came))
+        self.behind += [
+            each.behind + len(answer.further.get(each.following.slot, ()))
+            for each in settlements
+            if isinstance(each, Proceed) and each.following
+        ]
+        await self._answer(number, len(came))
+        self.accepted += one_by_one([each for each in settlements if each not in answer.refused])
+        return answer
+
+    async def hop(self, settlement: Complete) -> Claim | None:
+        self.hops += 1
+        number = self._calls
+        claim = await super().hop(settlement)
+        await self._answer(number, 0)
+        self.accepted += [settlement] if claim else []
+        return claim
+
+
+class Crew:
+    """Workers, and what serves them; by hand, a test makes each exchange and is each worker."""
+
+    def __init__(
+        self, bench: Bench, daemon: Daemon, app: App, count: int, pool: Pool, **facts: Any
+    ) -> None:
+        limits = {name: facts.pop(name) for name in ("max_attempts",) if name in facts}
+        words = {name: facts.pop(name) for name in ("max_crashes",) if name in facts}
+        tracing = facts.pop("tracing", None)
+        rule = GroupRule.model_validate({"name": "rule", "key": "{k}", **facts})
+        settings = Settings(
+            retry=RetryDefaults(**{"max_attempts": 3, "interval": -1, **limits}), groups=(rule,)
+        )
+        self.bench, self.daemon = bench, daemon
+        self.claims = NotedClaims(daemon, pool)
+        self.dispatcher = Dispatcher()
+        self.holds_lease = True
+        self.exchanger = Exchanger(self.dispatcher, self.claims, lambda: self.holds_lease)
+        self.exchanger.adopt(settings.policies().runs)
+        self.prefetch = self.exchanger.prefetch
+        self.threads = ThreadPoolExecutor(max(1, count))
+        rules = Rules(
+            PythonRunners(app, self.threads),
+            settings.policies(),
+            **{"max_crashes": 3, **words},
+            daemon="d1",
+        )
+        self.workers = [
+            LocalWorker(f"w-{n}", self.dispatcher, rules, tracing) for n in range(count)
+        ]
+        self.running: list[asyncio.Task[None]] = []
+
+    @property
+    def lost(self) -> int:
+        """How many claims were reported as lost."""
+        return self.dispatcher.measures.lost
+
+    def asked(self) -> list[int]:
+        """How many claims each exchange asked for."""
+        return [len(each.asked) for each in self.claims.exchanges]
+
+    def came(self) -> list[int]:
+        """How many claims each exchange brought."""
+        return [len(each.came) for each in self.claims.exchanges]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so, as a call to the store may have made it."""
+        async with asyncio.timeout(deadline()):
+            while not condition():
+                self.claims.news.clear()
+                await self.claims.news.wait()
+
+    async def until_done(self, number: int) -> None:
+        """Wait until so many tasks are done, as the store counts them."""
+        await self.until(lambda: self.bench.count("done") >= number)
+
+    async def stop(self) -> None:
+        """End as a daemon does: claim no more, and let what runs end."""
+        self.dispatcher.stop_claiming()
+        async with asyncio.timeout(deadline()):
+            await asyncio.gather(*self.running)
+
+    async def waiting(
+        self, name: str, slot: Slot | None = None, settlement: Settlement | None = None
+    ) -> asyncio.Task[Slot | None]:
+        """A worker of the test's, that has come to wait for its next claim."""
+        waits = asyncio.create_task(self.dispatcher.next(name, slot, settlement))
+        await asyncio.sleep(0)
+        return waits
+
+    async def next(
+        self, name: str, slot: Slot | None = None, settlement: Settlement | None = None
+    ) -> Slot:
+        """The same, served by one exchange."""
+        waits = await self.waiting(name, slot, settlement)
+        if not waits.done():
+            await self.exchanger.run_once()
+        found = await waits
+        assert found is not None
+        return found
+
+
+@asynccontextmanager
+async def crew(
+    bench: Bench,
+    app: App | None = None,
+    *,
+    count: int = 1,
+    daemon: Daemon | None = None,
+    pool: Pool = "grouped",
+    by_hand: bool = False,
+    **facts: Any,
+) -> AsyncIterator[Crew]:
+    """Workers, ended when the block is; `facts` are the rule's of all tasks, and limits."""
+    daemon = daemon or await bench.daemon()
+    made = Crew(bench, daemon, app or App(), 0 if by_hand else count, pool, **facts)
+    made.running = [asyncio.create_task(each.run()) for each in made.workers]
+    serving = [] if by_hand else [asyncio.create_task(made.exchanger.run())]
+    try:
+        yield made
+    finally:
+        for each in (*made.running, *serving):
+            each.cancel()
+        await asyncio.gather(*made.running, *serving, return_exceptions=True)
+        made.threads.shutdown()
+
+
+def noting(ran: list[str]) -> App:
+    """An application whose tasks of type ``t`` are done at once, and noted."""
+    app = App()
+
+    @app.handler("t")
+    async def handle(task: Task) -> None:
+        ran.append(task.id)
+
+    return app
+
+
+class Gate:
+    """Handlers that begin, say so, and end when they may."""
+
+    def __init__(self) -> None:
+        self.running, self.most = 0, 0
+        self.reached, self.opened = asyncio.Event(), asyncio.Event()
+
+    async def passed(self) -> None:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        self.reached.set()
+        await self.opened.wait()
+        self.running -= 1
+
+    async def until_reached(self) -> None:
+        async with asyncio.timeout(deadline()):
+            await self.reached.wait()
+
+
+def quick(number: int, gate: Gate) -> App:
+    """An application of which so many attempts are quick; all others wait at the gate."""
+    app, begun = App(), [0]
+
+    @app.handler("t")
+    async def handle(_: Task) -> None:
+        begun[0] += 1
+        if begun[0] > number:
+            await gate.passed()
+
+    return app
+
+
+def in_order(ran: Sequence[str], groups: int, of: int) -> bool:
+    """Whether all tasks ran once, those of each group (a number modulo `groups`) in order."""
+    numbers = [int(id_[1:]) for id_ in ran]
+    return sorted(numbers) == list(range(of)) and all(
+        (found := [n for n in numbers if n % groups == group]) == sorted(found)
+        for group in range(groups)
+    )
