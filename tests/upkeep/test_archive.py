@@ -27,8 +27,8 @@ def body(id_: str) -> LetterBody:
 class World:
     """Redis with these bodies over the bound, RabbitMQ, and an archiver between them."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *ids: str) -> None:
-        self.bodies = [body(id_) for id_ in ids]
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bodies = list[LetterBody]()
         self.asked: list[tuple[int, int]] = []
         self.written: list[list[bytes]] = []
         self.archived: list[str] = []
@@ -77,8 +77,13 @@ class World:
         return [None] * len(bodies)
 
 
-async def test_what_is_over_the_bound_goes_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, "a", "b")
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+async def test_what_is_over_the_bound_goes_as_one(world: World) -> None:
+    world.bodies = [*map(body, "ab")]
     with capture_logs() as logs:
         assert await world.archiver.run_once() == 0.0  # there may be more
     assert world.written == [[b"a" * 10, b"b" * 10]]
@@ -88,10 +93,7 @@ async def test_what_is_over_the_bound_goes_as_one(monkeypatch: pytest.MonkeyPatc
     assert (logs[0]["letters"], logs[0]["bytes"]) == (2, 20)
 
 
-async def test_the_bound_is_none_while_intake_stands_for_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = World(monkeypatch)
+async def test_the_bound_is_none_while_intake_stands_for_memory(world: World) -> None:
     world.is_pressed = True
     assert await world.archiver.run_once() == PAUSE
     assert world.asked == [(0, AT_ONCE)]
@@ -99,11 +101,9 @@ async def test_the_bound_is_none_while_intake_stands_for_memory(
 
 
 @pytest.mark.parametrize("refused", ["a", "c", "e"])
-async def test_the_one_that_is_refused_stays_and_all_others_go(
-    monkeypatch: pytest.MonkeyPatch, refused: str
-) -> None:
+async def test_the_one_that_is_refused_stays_and_all_others_go(world: World, refused: str) -> None:
     """It is found by halves, and RabbitMQ asked whether it takes others at all."""
-    world = World(monkeypatch, *"abcde")
+    world.bodies = [*map(body, "abcde")]
     world.refuses = {refused.encode() * 10}
     with capture_logs() as logs:
         await world.archiver.run_once()
@@ -115,18 +115,16 @@ async def test_the_one_that_is_refused_stays_and_all_others_go(
     assert said == [("archive.body_stays", refused), ("dead.archived", None)]
 
 
-async def test_one_that_is_gone_meanwhile_is_not_said_to_stay(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = World(monkeypatch, "a")
+async def test_one_that_is_gone_meanwhile_is_not_said_to_stay(world: World) -> None:
+    world.bodies = [body("a")]
     world.refuses, world.is_there = {b"a" * 10}, False
     with capture_logs() as logs:
         await world.archiver.run_once()
     assert [each["event"] for each in logs] == ["dead.archived"]
 
 
-async def test_where_none_is_taken_none_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, "a")
+async def test_where_none_is_taken_none_is_marked(world: World) -> None:
+    world.bodies = [body("a")]
     world.refuses = {b"a" * 10, b""}
     with pytest.raises(BodyRefused):
         await world.archiver.archive()
@@ -135,10 +133,10 @@ async def test_where_none_is_taken_none_is_marked(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("store_error", [None, StoreUnavailable("away")])
 async def test_after_an_error_another_daemon_may_try(
-    monkeypatch: pytest.MonkeyPatch, store_error: Exception | None
+    world: World, store_error: Exception | None
 ) -> None:
     """The turn is given up, where Redis can be asked; the error is RabbitMQ's all the same."""
-    world = World(monkeypatch, "a")
+    world.bodies = [body("a")]
     world.error, world.store_error = BrokerUnavailable("away"), store_error
     with pytest.raises(BrokerUnavailable):
         await world.archiver.archive()
@@ -156,10 +154,10 @@ async def test_after_an_error_another_daemon_may_try(
     ],
 )
 async def test_trouble_is_said_once_until_it_is_over(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, event: str, pause: float
+    world: World, error: Exception, event: str, pause: float
 ) -> None:
     """What won't pass by itself is tried again less often."""
-    world = World(monkeypatch, "a")
+    world.bodies = [body("a")]
     with capture_logs() as logs:
         assert [world.archiver.failed(error) for _ in range(2)] == [pause, pause]
         await world.archiver.run_once()
@@ -170,8 +168,7 @@ async def test_trouble_is_said_once_until_it_is_over(
     assert said[0].get("kind") == ("ZeroDivisionError" if "odd" in str(error) else None)
 
 
-async def test_trouble_that_changes_is_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch)
+async def test_trouble_that_changes_is_said_again(world: World) -> None:
     with capture_logs() as logs:
         for error in (BrokerUnavailable("away"), ArchiveRefused("no"), BrokerUnavailable("away")):
             world.archiver.failed(error)

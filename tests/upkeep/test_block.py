@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 import pytest
@@ -47,6 +48,13 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
+async def test_a_loop_that_has_not_begun_is_none_that_stands(world: World) -> None:
+    world.turned = inf
+    assert [world.watch.look() for _ in range(2)] == [True, True]
+    assert world.watch.is_within
+    assert world.measures.loop_blocks == 0
+
+
 async def test_a_block_is_one_from_a_lease_on(world: World) -> None:
     assert world.look(LEASE - 0.001) == (True, [])
     assert world.look(LEASE) == (True, ["loop.blocked"])
@@ -85,23 +93,30 @@ async def test_who_made_it_give_up_is_known(
 
 
 async def test_it_is_sure_only_at_the_second_look(world: World) -> None:
+    """A process that was frozen: we look before its loop has had time to turn."""
     world.turned += 100.0
+    assert world.look(MOST) == (False, [])
+    world.turned += MOST
+    assert world.look(0.0) == (True, [])
+    world.turned += 1.0
     assert world.look(MOST) == (False, [])
     assert world.look(MOST) == (False, ["loop.blocked", "loop.given_up"])
 
 
-async def test_a_block_names_what_blocks(world: World) -> None:
+async def test_a_block_names_what_blocks_and_what_to_do(world: World) -> None:
     """The handler's own lines, and how long it has stood."""
-    world.now += 9.0
+    world.now += MOST
     with capture_logs() as logs:
         world.watch.look()
-    assert logs[0]["task"] == "a"
-    assert logs[0]["blocked_for"] == 9.0
-    assert logs[0]["max_block"] == MOST
-    world.now, world.turned = world.now + 1.0, world.turned + 9.5
-    with capture_logs() as logs:
+        world.now, world.turned = world.now + 1.0, world.turned + MOST + 0.5
         world.watch.look()
-    assert logs[0]["blocked_for"] == 9.5
+    blocked, given_up, unblocked = logs
+    assert (blocked["log_level"], given_up["log_level"]) == ("warning", "error")
+    assert (blocked["task"], blocked["max_block"], blocked["blocked_for"]) == ("a", MOST, MOST)
+    assert blocked["at"]
+    assert "make what blocks a plain function" in blocked["remedy"]
+    assert "others take its tasks over" in given_up["remedy"]
+    assert unblocked["blocked_for"] == MOST + 0.5
 
 
 def test_where_a_thread_stands_is_told_from_the_inside() -> None:
