@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -28,10 +29,11 @@ from groupflow.settings.rules import GroupRule
 from groupflow.settings.types import SecretUrl
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import Arrival, Enqueuer
+from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 from groupflow.store.keys import Keys
 from groupflow.store.sessions import Session, Sessions
 from groupflow.store.settlements import Complete
+from tests.deadlines import deadline
 
 SETTINGS = Settings(groups=(GroupRule(key="g"),))
 
@@ -44,18 +46,48 @@ async def client(redis_server: Any) -> AsyncIterator[StoreClient]:
     await client.close()
 
 
-def intake_of(
-    client: StoreClient, url: str, queue: str, *, max_in_flight: int, backpressure: Backpressure
-) -> Intake:
+class Told(Enqueuer):
+    """Tells of each batch that is written."""
+
+    def __init__(self, client: StoreClient) -> None:
+        super().__init__(client)
+        self.written, self.news = 0, asyncio.Event()
+
+    async def enqueue(self, arrivals: Sequence[Arrival], delayed_memory: int = 10**9) -> Enqueued:
+        found = await super().enqueue(arrivals, delayed_memory)
+        self.written += len(arrivals)
+        self.news.set()
+        return found
+
+    async def until(self, number: int) -> None:
+        async with asyncio.timeout(deadline()):
+            while self.written < number:
+                self.news.clear()
+                await self.news.wait()
+
+
+@asynccontextmanager
+async def taking_in(
+    client: StoreClient,
+    url: str,
+    queue: str,
+    *,
+    max_in_flight: int = 10**9,
+    max_waiting: int = 10**6,
+) -> AsyncIterator[Told]:
+    """An intake of this queue, that is stopped at the end."""
     admission = Admission(SETTINGS.router(), max_body=10**8, step_aside=frozenset())
     section = RabbitMQ(url=SecretUrl(url), queue=queue, max_in_flight=max_in_flight)
-    entrance = Entrance([PartitionEntrance(Enqueuer(client), backpressure)])
-    return Intake(Settings(rabbitmq=section), "test", admission, entrance)
-
-
-async def until_taken(client: StoreClient, number: int) -> None:
-    while (await read_totals(Namespace([client]))).queued_grouped < number:
-        await asyncio.sleep(0.02)
+    backpressure = Backpressure(client, max_waiting=max_waiting, max_memory=0)
+    enqueuer = Told(client)
+    entrance = Entrance([PartitionEntrance(enqueuer, backpressure)])
+    intake = Intake(Settings(rabbitmq=section), "test", admission, entrance)
+    running = asyncio.create_task(intake.run())
+    try:
+        yield enqueuer
+    finally:
+        intake.stop()
+        await running
 
 
 async def order_of(client: StoreClient, number: int) -> list[int]:
@@ -73,26 +105,28 @@ async def order_of(client: StoreClient, number: int) -> list[int]:
     return order
 
 
-async def publish(url: str, queue: str, number: int, size: int) -> None:
-    bodies = [orjson.dumps({"n": n, "type": "t", "x": "y" * size}) for n in range(number)]
+async def publish(url: str, messages: Iterable[Outgoing]) -> str:
+    """A queue with these messages."""
+    queue, sent = f"intake-{uuid4().hex}", list(messages)
     async with publishing(url, queue) as publisher:
-        assert await publisher.publish_all(Outgoing(body) for body in bodies) == number
+        assert await publisher.publish_all(sent) == len(sent)
+    return queue
+
+
+def numbered(*sizes: int) -> Iterable[Outgoing]:
+    """Messages with a number and so many bytes."""
+    for n, size in enumerate(sizes):
+        yield Outgoing(orjson.dumps({"n": n, "type": "t", "x": "y" * size}))
 
 
 async def test_bodies_in_flight_are_bounded_and_none_is_lost_or_moved(
     client: StoreClient, rabbitmq_server: Any
 ) -> None:
-    queue = f"intake-{uuid4().hex}"
-    await publish(rabbitmq_server.url, queue, 60, 50_000)
-    backpressure = Backpressure(client, max_waiting=10**6, max_memory=0)
-    intake = intake_of(
-        client, rabbitmq_server.url, queue, max_in_flight=200_000, backpressure=backpressure
-    )
+    url = rabbitmq_server.url
+    queue = await publish(url, numbered(*[50_000] * 60))
     with capture_logs() as logs:
-        running = asyncio.create_task(intake.run())
-        await until_taken(client, 60)
-        intake.stop()
-        await running
+        async with taking_in(client, url, queue, max_in_flight=200_000) as enqueuer:
+            await enqueuer.until(60)
     prefetches = [log["prefetch"] for log in logs if log["event"] == "intake.started"]
     assert prefetches[0] == 500
     assert prefetches[-1] < 500, "it never had to take fewer at once: the test proves nothing"
@@ -103,35 +137,27 @@ async def test_a_flood_of_headers_leaves_the_loop_to_others(
     client: StoreClient, rabbitmq_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """500 messages with 64 KiB of two bytes that aren't UTF-8 stopped everything else for 5 s."""
-    queue, number, size = f"intake-{uuid4().hex}", 150, 60_000
+    url, number, size = rabbitmq_server.url, 150, 60_000
     headers = {"x": bytearray(b"\xff\xc3" * (size // 2))}
-    async with publishing(rabbitmq_server.url, queue) as publisher:
-        flood = (Outgoing(b'{"type": "t"}', headers=headers) for _ in range(number))
-        assert await publisher.publish_all(flood) == number
-    turn, admitted = 0, Counter[int]()
-    admit = Admission.admit
+    queue = await publish(url, [Outgoing(b'{"type": "t"}', headers=headers)] * number)
+    turn, admitted, admit = 0, Counter[int](), Admission.admit
+    loop = asyncio.get_running_loop()
 
     def spy(admission: Admission, delivery: Delivery) -> Arrival:
         admitted[turn] += delivery.weight
         return admit(admission, delivery)
 
-    async def count_turns() -> None:
+    def count_turns() -> None:
         nonlocal turn
-        while True:
-            turn += 1
-            await asyncio.sleep(0)
+        turn += 1
+        if turn > 0:
+            loop.call_soon(count_turns)
 
     monkeypatch.setattr(Admission, "admit", spy)
-    backpressure = Backpressure(client, max_waiting=10**6, max_memory=0)
-    intake = intake_of(
-        client, rabbitmq_server.url, queue, max_in_flight=10**9, backpressure=backpressure
-    )
-    turning = asyncio.create_task(count_turns())
-    running = asyncio.create_task(intake.run())
-    await until_taken(client, number)
-    intake.stop()
-    await running
-    turning.cancel()
+    count_turns()
+    async with taking_in(client, url, queue) as enqueuer:
+        await enqueuer.until(number)
+    turn = -2
     assert sum(admitted.values()) >= number * size, "headers aren't counted"
     assert max(admitted.values()) < TURN_BYTES + 2 * size, "the loop didn't turn"
 
@@ -141,15 +167,11 @@ async def test_large_bodies_are_parsed_off_the_loop_and_stay_in_order(
 ) -> None:
     """Also where handlers hold every thread that the loop has for its guests."""
     freed, loop = threading.Event(), asyncio.get_running_loop()
-    guests = ThreadPoolExecutor(1)
-    loop.set_default_executor(guests)
+    loop.set_default_executor(ThreadPoolExecutor(1))
     held = asyncio.create_task(asyncio.to_thread(freed.wait))
-    queue, sizes = f"intake-{uuid4().hex}", [10, LARGE_BODY + 1, 10, LARGE_BODY * 2, 10]
-    async with publishing(rabbitmq_server.url, queue) as publisher:
-        bodies = [orjson.dumps({"n": n, "type": "t", "x": "y" * s}) for n, s in enumerate(sizes)]
-        await publisher.publish_all(Outgoing(body) for body in bodies)
-    on_loop: dict[int, bool] = {}
-    admit = Admission.admit
+    url, sizes = rabbitmq_server.url, [10, LARGE_BODY + 1, 10, LARGE_BODY * 2, 10]
+    queue = await publish(url, numbered(*sizes))
+    on_loop, admit = dict[int, bool](), Admission.admit
 
     def spy(admission: Admission, delivery: Delivery) -> Arrival:
         is_main = threading.current_thread() is threading.main_thread()
@@ -157,18 +179,12 @@ async def test_large_bodies_are_parsed_off_the_loop_and_stay_in_order(
         return admit(admission, delivery)
 
     monkeypatch.setattr(Admission, "admit", spy)
-    backpressure = Backpressure(client, max_waiting=10**6, max_memory=0)
-    intake = intake_of(
-        client, rabbitmq_server.url, queue, max_in_flight=10**9, backpressure=backpressure
-    )
-    running = asyncio.create_task(intake.run())
-    try:
-        await until_taken(client, len(sizes))
-    finally:
-        freed.set()
+    async with taking_in(client, url, queue) as enqueuer:
+        try:
+            await enqueuer.until(len(sizes))
+        finally:
+            freed.set()
     await held
-    intake.stop()
-    await running
     assert on_loop == {0: True, 1: False, 2: True, 3: False, 4: True}
     assert await order_of(client, len(sizes)) == list(range(len(sizes)))
 
@@ -177,20 +193,13 @@ async def test_a_message_whose_id_is_anothers_is_a_task_and_said_so(
     client: StoreClient, rabbitmq_server: Any
 ) -> None:
     """Garbage came under its id before; both come again, as after a lost connection."""
-    queue = f"intake-{uuid4().hex}"
+    url = rabbitmq_server.url
     real = orjson.dumps({"n": 7, "type": "t", "app_name": "crm", "tenant_id": 42})
     sent = [Outgoing(b"\xff", message_id="order-1"), Outgoing(real, message_id="order-1")]
-    async with publishing(rabbitmq_server.url, queue) as publisher:
-        assert await publisher.publish_all([*sent, *sent, Outgoing(real)]) == 5
-    backpressure = Backpressure(client, max_waiting=10**6, max_memory=0)
-    intake = intake_of(
-        client, rabbitmq_server.url, queue, max_in_flight=10**6, backpressure=backpressure
-    )
+    queue = await publish(url, [*sent, *sent, Outgoing(real)])
     with capture_logs() as logs:
-        running = asyncio.create_task(intake.run())
-        await until_taken(client, 2)
-        intake.stop()
-        await running
+        async with taking_in(client, url, queue) as enqueuer:
+            await enqueuer.until(5)
     (said,) = [log for log in logs if log["event"] == "message.renamed"]
     assert said["message"] == "order-1"
     assert said["task"].startswith("order-1~")
@@ -204,33 +213,17 @@ async def test_a_message_whose_id_is_anothers_is_a_task_and_said_so(
 async def test_intake_pauses_at_a_backlog_and_goes_on_below_it(
     client: StoreClient, rabbitmq_server: Any
 ) -> None:
-    queue = f"intake-{uuid4().hex}"
-    backpressure = Backpressure(client, max_waiting=10, max_memory=0)
-    intake = intake_of(
-        client, rabbitmq_server.url, queue, max_in_flight=10**9, backpressure=backpressure
-    )
-    await publish(rabbitmq_server.url, queue, 1200, 10)
+    url = rabbitmq_server.url
+    queue = await publish(url, numbered(*[10] * 1200))
     with capture_logs() as logs:
-        running = asyncio.create_task(intake.run())
-        await until_taken(client, 10)
-        while not any(log["event"] == "intake.paused" for log in logs):
-            await asyncio.sleep(0.01)
-        held = (await read_totals(Namespace([client]))).queued_grouped
-        assert held < 1200, "it took everything in spite of the limit"
-        order = await order_of(client, held)
-        await until_taken(client, 1)
-        intake.stop()
-        await running
+        async with taking_in(client, url, queue, max_waiting=10) as enqueuer:
+            await enqueuer.until(10)
+            while not any(log["event"] == "intake.paused" for log in logs):
+                enqueuer.news.clear()
+                await enqueuer.news.wait()
+            held = (await read_totals(Namespace([client]))).queued_grouped
+            assert held < 1200, "it took everything in spite of the limit"
+            order = await order_of(client, held)
+            await enqueuer.until(held + 1)
     assert order == list(range(held))
     assert any(log["event"] == "intake.resumed" for log in logs)
-
-
-async def test_memory_is_a_reason_until_it_is_well_below(client: StoreClient) -> None:
-    used = int((await client.info("memory"))["used_memory"])
-    tight = Backpressure(client, max_waiting=10, max_memory=used // 2)
-    assert "redis.max_memory" in await tight.reason(0)
-    roomy = Backpressure(client, max_waiting=10, max_memory=used * 10)
-    assert await roomy.reason(9) == ""
-    assert "redis.max_waiting" in await roomy.reason(10)
-    assert await roomy.reason(9) != "", "a pause ended right where it began"
-    assert await roomy.reason(8) == ""

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from groupflow.broker import partitions, topology
-from groupflow.broker.connection import connect
+from groupflow.broker.connection import Connection, connect
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import ConfigError
 from groupflow.core.measures import IntakeMeasures
@@ -25,6 +25,7 @@ from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.store.enqueue import Arrival, Enqueued
 from tests.deadlines import deadline
+from tests.flow.commands import until
 
 GROUPS = 24
 RULES = (GroupRule(key="{g}"),)
@@ -37,8 +38,7 @@ class Store(Entrance):
         super().__init__([])
         self.taken: list[tuple[str, int]] = []
         self.held: str | None = None
-        self.is_waiting = asyncio.Event()
-        self.may_go = asyncio.Event()
+        self.is_waiting, self.may_go, self.news = (asyncio.Event() for _ in range(3))
 
     def batch(self, arrivals: Sequence[Arrival]) -> Batch:
         return cast(Batch, _Batch(self, arrivals))
@@ -52,7 +52,8 @@ class Store(Entrance):
     async def until(self, count: int) -> None:
         async with asyncio.timeout(deadline()):
             while len(self.taken) < count:
-                await asyncio.sleep(0.01)
+                self.news.clear()
+                await self.news.wait()
 
 
 class _Batch:
@@ -66,6 +67,7 @@ class _Batch:
             store.is_waiting.set()
             await store.may_go.wait()
         store.taken += [(body["g"], body["n"]) for body in self._bodies]
+        store.news.set()
         return Enqueued(0, [True] * len(self._bodies))
 
 
@@ -121,20 +123,19 @@ class World:
         intakes = self.intakes()
         task = asyncio.create_task(intakes.run())
         try:
-            async with asyncio.timeout(deadline()):
-                while not intakes.consumes:
-                    await asyncio.sleep(0.01)
+            await until(lambda: intakes.consumes)
             yield intakes
         finally:
             intakes.stop()
             async with asyncio.timeout(deadline()):
                 await task
 
+    async def connect(self) -> Connection:
+        return await connect(self.url, heartbeat=10, timeout=deadline(), name="t")
+
     async def left(self) -> int:
         """Messages that are ready in the queues."""
-        async with await connect(
-            self.url, heartbeat=10, timeout=deadline(), name="t"
-        ) as connection:
+        async with await self.connect() as connection:
             total = 0
             for name in partitions.names_of(self.queue, self.count):
                 channel = await connection.channel()
@@ -186,13 +187,9 @@ async def test_what_another_number_of_partitions_left_is_taken_in(
         async with world.running() as intakes:
             await world.publish(2)
             await world.store.until(4 * GROUPS)
-            async with await connect(
-                world.url, heartbeat=10, timeout=deadline(), name="t"
-            ) as connection:
+            async with await world.connect() as connection:
                 await topology.delete(connection, world.queue)
-                async with asyncio.timeout(deadline()):
-                    while not any(each["event"] == "intake.queue_over" for each in logs):
-                        await asyncio.sleep(0.01)
+                await until(lambda: any(each["event"] == "intake.queue_over" for each in logs))
                 missing = await topology.presence_of(connection, world.queue)
             assert missing is topology.Presence.MISSING
             await world.publish(1)
@@ -219,13 +216,9 @@ async def test_a_queue_that_is_deleted_is_declared_with_all_that_leads_there(
     world = World(rabbitmq_server, 3)
     with capture_logs() as logs:
         async with world.running():
-            async with await connect(
-                world.url, heartbeat=10, timeout=deadline(), name="t"
-            ) as connection:
+            async with await world.connect() as connection:
                 await topology.delete(connection, f"{world.queue}.1")
-            async with asyncio.timeout(deadline()):
-                while sum(each["event"] == "intake.started" for each in logs) < 4:
-                    await asyncio.sleep(0.01)
+            await until(lambda: sum(each["event"] == "intake.started" for each in logs) == 4)
             await world.publish(2)
             await world.store.until(2 * GROUPS)
     (gone,) = [each for each in logs if each["event"] == "intake.queue_gone"]
@@ -245,7 +238,7 @@ async def test_a_stop_before_rabbitmq_has_answered(rabbitmq_server: RabbitmqServ
 
 async def test_an_exchange_of_another_kind_ends_it(rabbitmq_server: RabbitmqServer) -> None:
     world = World(rabbitmq_server, 2)
-    async with await connect(world.url, heartbeat=10, timeout=deadline(), name="t") as connection:
+    async with await world.connect() as connection:
         channel = await connection.channel()
         await channel.declare_exchange(world.queue, "fanout", durable=True)
     with pytest.raises(ConfigError, match="another kind"):
