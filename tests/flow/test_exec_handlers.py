@@ -68,36 +68,10 @@ async def test_the_facts_of_the_task_are_in_the_environment(tmp_path: Path) -> N
 
 
 @on_uvloop
-async def test_facts_that_a_task_doesnt_have_are_left_out(tmp_path: Path) -> None:
-    found = await variables(task(), tmp_path)
-    assert not found.keys() & {
-        "GROUPFLOW_GROUP",
-        "GROUPFLOW_TENANT",
-        "GROUPFLOW_STAGE",
-        "GROUPFLOW_CONTEXT",
-    }
-
-
-@on_uvloop
-async def test_a_strangers_text_is_data_to_the_shell(tmp_path: Path) -> None:
-    evil = f"$(touch {tmp_path}/owned); `id` \n'\""
-    assert (await variables(task(group=evil), tmp_path))["GROUPFLOW_GROUP"] == evil
-    assert not (tmp_path / "owned").exists()
-
-
-@on_uvloop
-async def test_the_daemons_own_environment_is_there(
+async def test_what_a_task_has_not_or_is_the_daemons_alone_is_not_in_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DATABASE", "db1")
-    assert await shell('test "$DATABASE" = db1').handle(task()) == Done()
-
-
-@on_uvloop
-async def test_what_is_meant_for_the_daemon_alone_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its passwords, where they lie, and what its service manager lets it say."""
+    """Of the daemon: its passwords, where they lie, and what its service manager lets it say."""
     names = [
         *("GROUPFLOW_REDIS__URL", "groupflow_rabbitmq__url", "GROUPFLOW_SECRETS_DIR"),
         *("CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"),
@@ -105,7 +79,15 @@ async def test_what_is_meant_for_the_daemon_alone_is_not(
     ]
     for name in names:
         monkeypatch.setenv(name, "secret")
-    assert not (await variables(task(), tmp_path)).keys() & set(names)
+    monkeypatch.setenv("DATABASE", "db1")
+    # A stranger's text is data to the shell.
+    evil = f"$(touch {tmp_path}/owned); `id` \n'\""
+    found = await variables(task(group=evil), tmp_path)
+    assert (found["DATABASE"], found["GROUPFLOW_GROUP"]) == ("db1", evil)
+    assert not (tmp_path / "owned").exists()
+    left_out = {*names, "GROUPFLOW_TENANT", "GROUPFLOW_STAGE", "GROUPFLOW_CONTEXT"}
+    assert not found.keys() & left_out
+    assert "GROUPFLOW_GROUP" not in await variables(task(), tmp_path)
 
 
 @on_uvloop
@@ -130,6 +112,9 @@ async def test_no_password_of_a_url_is_in_its_message() -> None:
     outcome = await runner("/no/T0KEN/import", "--password=T0KEN").handle(task())
     assert isinstance(outcome, Failed)
     assert outcome.message == "import can't be started: No such file or directory"
+
+
+NO_STAGE = "its answer can't be used: the stage is no text: "
 
 
 @pytest.mark.parametrize(
@@ -165,6 +150,11 @@ async def test_no_password_of_a_url_is_in_its_message() -> None:
             'echo \'{"stage": "two"}\'; exit 75',
             Retry(reason='{"stage": "two"}'),
         ),
+        ('echo \'{"stage": ""}\'', Failed("ValueError", f"{NO_STAGE}''", is_final=True)),
+        (
+            "echo '{\"stage\": [7]}'",
+            Failed("ValueError", f"{NO_STAGE}a list of 1", is_final=True),
+        ),
     ],
 )
 @on_uvloop
@@ -186,16 +176,6 @@ async def test_the_last_lines_of_a_command_are_kept_beside_its_message() -> None
     assert outcome.traceback.startswith("…\n")
     assert outcome.traceback.endswith("\n99999\n100000")
     assert KEPT_BYTES - 10 < len(outcome.traceback.encode()) <= KEPT_BYTES
-
-
-@pytest.mark.parametrize("stage", ["", 7, None, ["two"]])
-@on_uvloop
-async def test_a_stage_that_is_no_name_has_failed_for_good(stage: Any) -> None:
-    line = orjson.dumps({"stage": stage}).decode()
-    outcome = await shell(f"echo '{line}'").handle(task())
-    assert isinstance(outcome, Failed)
-    assert outcome.is_final
-    assert "stage" in outcome.message
 
 
 @on_uvloop

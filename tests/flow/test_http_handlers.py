@@ -116,6 +116,9 @@ async def running(url: str, connections: int = 4, **words: Any) -> AsyncIterator
             await runners.close()
 
 
+NO_STAGE = "its answer can't be used: the stage is no text: "
+
+
 async def answer(server: Server, raw: bytes) -> Outcome | Failed:
     """The outcome of one task to which the server answers so."""
     server.answer = raw
@@ -155,24 +158,17 @@ async def answer(server: Server, raw: bytes) -> Outcome | Failed:
         (as_json({"stage": "two"}, content_type="text/plain"), Done()),
         (response("200 OK", b'{"stage": ', Content_Type="application/json"), Done()),
         (as_json({"stage": "two"}, "500 Oops"), Failed("HTTPStatus", 'HTTP 500: {"stage":"two"}')),
+        *(
+            (as_json({"stage": stage}), Failed("ValueError", f"{NO_STAGE}{stage!r}", is_final=True))
+            for stage in ("", 7, None)
+        ),
+        (response("400 Bad Request", b"x" * 100_000), Dead("HTTP 400: " + "x" * SHOWN_CHARS)),
     ],
 )
 async def test_the_status_is_the_outcome(
     server: Server, raw: bytes, outcome: Outcome | Failed
 ) -> None:
     assert await answer(server, raw) == outcome
-
-
-@pytest.mark.parametrize("stage", ["", 7, None])
-async def test_a_stage_that_is_no_name_has_failed_for_good(server: Server, stage: Any) -> None:
-    outcome = await answer(server, as_json({"stage": stage}))
-    assert isinstance(outcome, Failed)
-    assert outcome.is_final
-
-
-async def test_a_refusals_text_is_capped(server: Server) -> None:
-    outcome = await answer(server, response("400 Bad Request", b"x" * 100_000))
-    assert outcome == Dead("HTTP 400: " + "x" * SHOWN_CHARS)
 
 
 async def test_an_answer_without_an_end_is_cut_off(server: Server) -> None:
@@ -230,28 +226,37 @@ async def test_a_packed_answer_that_may_name_a_stage_is_not_taken_for_done(
     assert await answer(server, named) == Advance("two", None)
 
 
-@pytest.mark.parametrize("body", [b'{"name": "Ada"}', b"", b"\x00\xff", b"x" * 3_000_000])
-async def test_the_body_is_posted_byte_for_byte(server: Server, body: bytes) -> None:
-    server.answer = response("200 OK")
-    async with running(server.url) as runner:
-        await runner.handle(task(body=body))
-    [request] = server.requests
-    assert request.line == "POST /import HTTP/1.1"
-    assert request.body == body
-    assert request.headers["content-type"] == "application/json"
-
-
 def facts_in(request: Request) -> dict[str, str]:
     return {n: unquote(v) for n, v in request.headers.items() if n.startswith("groupflow-")}
+
+
+async def test_bodies_are_posted_byte_for_byte_over_one_connection(server: Server) -> None:
+    """Connections are kept and shared; one task's cookies are not sent with another's."""
+    server.answer = response("200 OK", Set_Cookie="tenant=42; Path=/")
+    bodies = [b'{"name": "Ada"}', b"", b"\x00\xff", b"x" * 3_000_000]
+    async with running(server.url) as runner:
+        for body in bodies:
+            assert await runner.handle(task(body=body)) == Done()
+    assert [request.body for request in server.requests] == bodies
+    assert server.connections == 1
+    for request in server.requests:
+        assert request.line == "POST /import HTTP/1.1"
+        assert request.headers["content-type"] == "application/json"
+        assert "cookie" not in request.headers
+        # Facts that a task doesn't have are left out.
+        left = {"groupflow-group", "groupflow-stage", "groupflow-context"}
+        assert not facts_in(request).keys() & left
 
 
 async def test_the_facts_of_the_task_are_headers(server: Server) -> None:
     server.answer = response("200 OK")
     strange = "ä:4 2\r\nx-evil: 1%\U0001f600"
+    ids = ["t-1", " leading", "trailing ", "\ttab", " "]
     async with running(server.url) as runner:
-        await runner.handle(replace(TASK, group=strange, context={"ä": [1]}))
-    [request] = server.requests
-    facts = facts_in(request)
+        for id_ in ids:
+            await runner.handle(replace(TASK, id=id_, group=strange, context={"ä": [1]}))
+    assert [facts_in(request)["groupflow-id"] for request in server.requests] == ids
+    facts = facts_in(server.requests[0])
     assert orjson.loads(facts.pop("groupflow-context")) == {"ä": [1]}
     assert facts == {
         "groupflow-id": "t-1",
@@ -265,39 +270,7 @@ async def test_the_facts_of_the_task_are_headers(server: Server) -> None:
         "groupflow-fence": "7",
         "groupflow-enqueued-at": "1700000000.5",
     }
-    assert "x-evil" not in request.headers
-
-
-@pytest.mark.parametrize("id_", [" leading", "trailing ", "\ttab", " "])
-async def test_blanks_at_the_ends_of_a_strangers_text_are_carried(server: Server, id_: str) -> None:
-    server.answer = response("200 OK")
-    async with running(server.url) as runner:
-        assert await runner.handle(task(id=id_)) == Done()
-    assert facts_in(server.requests[0])["groupflow-id"] == id_
-
-
-async def test_facts_that_a_task_doesnt_have_are_left_out(server: Server) -> None:
-    server.answer = response("200 OK")
-    async with running(server.url) as runner:
-        await runner.handle(task())
-    left = facts_in(server.requests[0])
-    assert not left.keys() & {"groupflow-group", "groupflow-stage", "groupflow-context"}
-
-
-async def test_connections_are_kept_and_shared(server: Server) -> None:
-    server.answer = response("200 OK")
-    async with running(server.url) as runner:
-        for _ in range(5):
-            assert await runner.handle(task()) == Done()
-    assert (len(server.requests), server.connections) == (5, 1)
-
-
-async def test_one_tasks_cookies_are_not_sent_with_anothers(server: Server) -> None:
-    server.answer = response("200 OK", Set_Cookie="tenant=42; Path=/")
-    async with running(server.url) as runner:
-        await runner.handle(task())
-        await runner.handle(task())
-    assert "cookie" not in server.requests[1].headers
+    assert "x-evil" not in server.requests[0].headers
 
 
 async def test_a_refused_connection_is_a_failed_attempt_without_the_password(

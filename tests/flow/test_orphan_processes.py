@@ -95,7 +95,7 @@ async def test_who_starts_ever_more_leaves_none(tmp_path: Path, is_cut_off: bool
     if is_cut_off:  # again and again: none of it may cut off the killing
         while not running.done():
             running.cancel()
-            await asyncio.sleep(0.001)
+            await asyncio.wait([running], timeout=0.001)
     async with asyncio.timeout(deadline()):
         await asyncio.wait([running])
     pids = [int(line) for line in log.read_text().split()]

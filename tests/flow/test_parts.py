@@ -15,6 +15,10 @@ async def _ends() -> None:
     return
 
 
+async def _stays() -> None:
+    await asyncio.Event().wait()
+
+
 async def _is_cancelled() -> None:
     raise asyncio.CancelledError
 
@@ -32,7 +36,7 @@ async def test_a_part_that_a_library_cancelled_is_an_error() -> None:
 
 
 async def test_a_part_that_its_daemon_cancelled_is_none() -> None:
-    part = asyncio.create_task(run_part("intake", asyncio.sleep(3600)))
+    part = asyncio.create_task(run_part("intake", _stays()))
     await asyncio.sleep(0)
     part.cancel()
     with suppress(asyncio.CancelledError):
@@ -41,7 +45,7 @@ async def test_a_part_that_its_daemon_cancelled_is_none() -> None:
 
 
 async def test_waiting_says_whether_some_did_not_end() -> None:
-    ended, stays = asyncio.create_task(_ends()), asyncio.create_task(asyncio.sleep(3600, None))
+    ended, stays = asyncio.create_task(_ends()), asyncio.create_task(_stays())
     assert not await wait_for([], 0.0)
     assert not await wait_for([ended], 20.0)
     assert await wait_for([ended, stays], 0.0)

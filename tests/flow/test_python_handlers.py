@@ -257,8 +257,7 @@ async def test_a_cancelled_thread_is_waited_for_and_its_answer_holds(runner_of: 
         await began.wait()
         for _ in range(3):
             running.cancel()
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            await asyncio.wait([running], timeout=0)
         assert not running.done()
         may_end.set()
         assert await running == Retry(reason="ended by itself")
@@ -315,16 +314,18 @@ async def test_a_function_for_which_no_thread_starts_is_never_called_later(
     runner_of: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The executor keeps it for the next free thread, though it said that there is none."""
-    gate, called = threading.Event(), list[str]()
+    gate, called, begun = threading.Event(), list[str](), asyncio.Event()
+    loop = asyncio.get_running_loop()
 
     def plain(task: Task) -> None:
         called.append(task.id)
+        loop.call_soon_threadsafe(begun.set)
         gate.wait(deadline())
 
     runner = runner_of(plain)
     first = asyncio.create_task(runner.handle(task(id="first")))
-    while not called:
-        await asyncio.sleep(0)
+    async with asyncio.timeout(deadline()):
+        await begun.wait()
     with monkeypatch.context() as short:
         short.setattr(threading.Thread, "start", raiser(RuntimeError("can't start new thread")))
         second = await runner.handle(task(id="second"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pytest
 
@@ -19,7 +19,7 @@ from groupflow.flow.settling import (
 )
 from groupflow.settings.types import YEAR
 from groupflow.store import settlements
-from groupflow.store.settlements import Bury, Complete, Settlement, calls_of
+from groupflow.store.settlements import Bury, Settlement, calls_of
 from tests.flow.tasks import claim, task
 
 Standing = Literal["hold", "step-aside"]
@@ -59,6 +59,7 @@ def shape(settlement: Settlement) -> tuple[Any, ...]:
             return (type(other).__name__,)
 
 
+ODD = ["x", 10**400, []]
 FAILED = Failed("KeyError", "'name'")
 CONTROLS = "the stage has control characters, or half a character: "
 FINAL = Failed("KeyError", "'name'", is_final=True)
@@ -86,6 +87,10 @@ FINAL = Failed("KeyError", "'name'", is_final=True)
         (Retry(after=2.5), policy(), 1, ("retry", 2.5, "hold")),
         (Retry(after=0), policy(on_retry="step-aside"), 1, ("retry", 0, "step-aside")),
         (Retry(after=-3), policy(), 1, ("retry", 0, "hold")),
+        # A delay is one that can be kept; where it is none at all, the policy's own holds.
+        (Retry(after=float("nan")), policy(), 1, ("retry", 0, "hold")),
+        (Retry(after=YEAR + 1.0), policy(), 1, ("retry", YEAR, "hold")),
+        *((Retry(after=cast(Any, odd)), policy(), 1, ("retry", 10, "hold")) for odd in ODD),
         (Retry(after=2.5, reason="busy"), policy(), 3, ("bury", "busy", "skip")),
         (Retry(), policy(), 3, ("bury", "Retry", "skip")),
         (Retry(after=3, scope="group"), policy(), 1, ("retry", 3, "hold", "group")),
@@ -156,25 +161,6 @@ def test_only_the_latest_failures_are_kept(outcome: Outcome | Failed) -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "expected"),
-    [
-        (-5.0, 0.0),
-        (0.5, 0.5),
-        (float("nan"), 0.0),
-        (YEAR + 1.0, YEAR),
-        ("x", 8.0),
-        (10**400, 8.0),
-        ([], 8.0),
-    ],
-)
-def test_a_handlers_delay_is_one_that_can_be_kept(after: Any, expected: float) -> None:
-    """Where it is none at all, the policy's own holds."""
-    settlement = settle(Retry(after=after), policy(interval=-8))
-    assert isinstance(settlement, settlements.Retry)
-    assert settlement.after == expected
-
-
-@pytest.mark.parametrize(
     ("context", "said"),
     [
         (object(), "no JSON"),
@@ -227,12 +213,6 @@ def test_each_outcome_has_a_settlement_that_can_be_sent(
             argument.encode()
         if isinstance(argument, int):
             assert abs(argument) < 2**53  # what a Lua number holds exactly
-
-
-def test_settling_is_pure() -> None:
-    first, second = (settle(FAILED, policy()) for _ in range(2))
-    assert shape(first) == shape(second)
-    assert isinstance(settle(Done(), policy()), Complete)
 
 
 @pytest.mark.parametrize(

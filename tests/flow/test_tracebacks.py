@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,73 +19,62 @@ def price_of(row: dict[str, Any]) -> Any:
     return row["price"]
 
 
-async def outcome_of(app: App) -> Failed:
+async def in_a_task_group() -> None:
+    async def part() -> None:
+        price_of({})
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(part())
+
+
+def with_a_cause() -> None:
+    try:
+        price_of({})
+    except KeyError as error:
+        raise ValueError("no price") from error
+
+
+@pytest.mark.parametrize(
+    ("work", "end"),
+    [
+        (lambda: price_of({}), "KeyError: 'price'"),
+        (with_a_cause, "ValueError: no price"),
+        (in_a_task_group, "+------------------------------------"),
+    ],
+)
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_it_begins_at_the_handler_and_ends_where_it_was_raised(
+    work: Callable[[], Any], end: str, is_async: bool
+) -> None:
+    """With what a task group gathered, and a cause."""
+    app = App()
+
+    async def handle(_: Task) -> None:
+        if asyncio.iscoroutine(found := work()):
+            await found
+
+    def plain(_: Task) -> None:
+        asyncio.run(work()) if work is in_a_task_group else work()
+
+    app.handler("t")(handle if is_async else plain)
     with ThreadPoolExecutor(1) as threads:
         runner = PythonRunners(app, threads).find("t")
         assert runner is not None
-        outcome = await runner.handle(task())
-    assert isinstance(outcome, Failed)
-    return outcome
-
-
-async def test_it_begins_at_the_handler_and_ends_where_it_was_raised() -> None:
-    app = App()
-
-    @app.handler("t")
-    async def handle(_: Task) -> None:
-        price_of({})
-
-    lines = (await outcome_of(app)).traceback.splitlines()
-    assert lines[0] == "Traceback (most recent call last):"
-    assert [line.rpartition(" in ")[2] for line in lines if line.startswith("  File")] == [
-        "handle",
-        "price_of",
+        found = await runner.handle(task())
+    assert isinstance(found, Failed)
+    assert "python_handlers.py" not in found.traceback.replace("test_python", "")
+    frames = [
+        line.rpartition(" in ")[2]
+        for line in found.traceback.splitlines()
+        if line.lstrip(" |").startswith("File")
     ]
-    assert lines[-1] == "KeyError: 'price'"
-
-
-async def test_a_plain_functions_too() -> None:
-    app = App()
-
-    @app.handler("t")
-    def handle(_: Task) -> None:
-        price_of({})
-
-    found = await outcome_of(app)
-    assert "python_handlers" not in found.traceback
-    assert found.traceback.endswith("KeyError: 'price'")
-    assert "in price_of" in found.traceback
-
-
-async def test_what_a_task_group_gathered_is_in_it() -> None:
-    app = App()
-
-    @app.handler("t")
-    async def handle(_: Task) -> None:
-        async def part() -> None:
-            price_of({})
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(part())
-
-    found = await outcome_of(app)
-    assert "in price_of" in found.traceback
+    assert "price_of" in frames
+    assert ("handle" if is_async else "plain") in frames
     assert "KeyError: 'price'" in found.traceback
-
-
-async def test_a_cause_is_in_it() -> None:
-    app = App()
-
-    @app.handler("t")
-    async def handle(_: Task) -> None:
-        try:
-            price_of({})
-        except KeyError as error:
-            raise ValueError("no price") from error
-
-    found = await outcome_of(app)
-    assert "KeyError: 'price'" in found.traceback
-    assert found.traceback.endswith("ValueError: no price")
+    assert found.traceback.endswith(end)
+    if end.startswith("KeyError"):
+        assert found.traceback.startswith("Traceback (most recent call last):\n")
+        assert frames == ["handle" if is_async else "plain", "<lambda>", "price_of"]
 
 
 def raised(error: BaseException, depth: int = 0) -> BaseException:

@@ -81,9 +81,17 @@ async def test_wakes_that_come_together_are_one_and_others_have_their_turn() -> 
         heard.append(told.is_due)
 
     listening = asyncio.create_task(wake.listen(cast(StoreClient, channel), hear))
-    while not channel.is_over.is_set():
-        await asyncio.sleep(0)
+    loop = asyncio.get_running_loop()
+
+    def count() -> None:
+        nonlocal turns
         turns += 1
+        if not channel.is_over.is_set():
+            loop.call_soon(count)
+
+    count()
+    async with asyncio.timeout(deadline()):
+        await channel.is_over.wait()
     listening.cancel()
     assert turns >= len(wakes) / wake.BURST
     assert len(heard) <= 2 * len(wakes) / wake.BURST
@@ -93,7 +101,7 @@ async def test_wakes_that_come_together_are_one_and_others_have_their_turn() -> 
 async def test_a_wake_behind_one_that_was_told_is_told_too() -> None:
     """None is taken for one that has been passed on already."""
     heard: list[bool] = []
-    more = asyncio.Event()
+    news, more = asyncio.Event(), asyncio.Event()
 
     class Late(Channel):
         async def _each(self, said: list[bytes | Exception]) -> AsyncIterator[bytes]:
@@ -104,13 +112,13 @@ async def test_a_wake_behind_one_that_was_told_is_told_too() -> None:
 
     def hear(told: wake.Heard) -> None:
         heard.append(told.is_due)
+        news.set()
 
     listening = asyncio.create_task(wake.listen(cast(StoreClient, Late([])), hear))
     async with asyncio.timeout(deadline()):
-        while not heard:
-            await asyncio.sleep(0)
+        await news.wait()
+        news.clear()
         more.set()
-        while len(heard) < 2:
-            await asyncio.sleep(0)
+        await news.wait()
     listening.cancel()
     assert heard == [False, True]
