@@ -19,7 +19,8 @@ from groupflow.flow.worker import LocalWorker, Rules
 from groupflow.settings.model import RetryDefaults, Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.store.claims import Claims, ExchangeReply
-from groupflow.store.envelope import Pool
+from groupflow.store.enqueue import Arrival
+from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Proceed, Settlement, one_by_one
 from tests.deadlines import deadline
@@ -157,6 +158,15 @@ class Crew:
                 self.claims.news.clear()
                 await self.claims.news.wait()
 
+    @property
+    def kinds(self) -> list[type[Settlement]]:
+        """What was accepted as settled, in order, by the ways to settle."""
+        return [type(each) for each in self.claims.accepted]
+
+    async def until_settled(self, number: int) -> None:
+        """Wait until so many tasks are settled, in any way."""
+        await self.until(lambda: len(self.claims.accepted) >= number)
+
     async def until_done(self, number: int) -> None:
         """Wait until so many tasks are done, as the store counts them."""
         await self.until(lambda: self.bench.count("done") >= number)
@@ -210,6 +220,11 @@ async def crew(
             each.cancel()
         await asyncio.gather(*made.running, *serving, return_exceptions=True)
         made.threads.shutdown()
+
+
+def named(id_: str, type_: str = "t") -> Arrival:
+    """A plain message of a type."""
+    return Arrival(id_, Envelope(type_, None, "42", None, {}, b"{}"))
 
 
 def noting(ran: list[str]) -> App:

@@ -15,7 +15,6 @@ from groupflow.core.errors import SessionLost, StoreUnavailable
 from groupflow.core.outcome import Advance
 from groupflow.core.policy import Policy
 from groupflow.core.retry import RetryPolicy
-from groupflow.flow import dispatcher as dispatcher_module
 from groupflow.flow import exchange as module
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.flow.workforce import Holding
@@ -24,7 +23,7 @@ from groupflow.store.claims import Claims
 from groupflow.store.settlements import Complete
 from tests.deadlines import deadline
 from tests.flow.crew import Crew, Gate, crew, in_order, noting, quick
-from tests.store.bench import LEASE, Bench, arrival
+from tests.store.bench import Bench, arrival
 from tests.store.task_state import Bounded, letter, pass_time
 
 
@@ -144,11 +143,8 @@ async def test_a_refusal_is_told_and_the_worker_goes_on(
     assert in_order(ran, 1, 20)
 
 
-async def test_a_session_that_is_lost_takes_all_claims_along(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_session_that_is_lost_takes_all_claims_along(bench: Bench) -> None:
     """Those that are ready, those in workers' hands, and those that are on their way."""
-    monkeypatch.setattr(dispatcher_module, "READY_FOR", LEASE)
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(400)))
     bench.with_faults = True
     gate = Gate()

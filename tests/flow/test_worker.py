@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from time import time
 from typing import Any, cast
 
@@ -17,15 +15,12 @@ from structlog.testing import capture_logs
 from groupflow import App, Dead, Done, Task
 from groupflow.core.outcome import Outcome
 from groupflow.core.tracing import Attempt
-from groupflow.flow import handling as module
 from groupflow.flow.dispatcher import Dispatcher
-from groupflow.flow.handling import LATE, STUCK_LOOK, AttemptTimeout, Failed
+from groupflow.flow.handling import Failed
 from groupflow.flow.python_handlers import PythonRunner
-from groupflow.store.enqueue import Arrival
-from groupflow.store.envelope import Envelope
 from groupflow.store.settlements import Bury, Complete, Release, Retry
 from tests.deadlines import deadline
-from tests.flow.crew import Crew, Gate, crew, noting
+from tests.flow.crew import Gate, crew, named, noting
 from tests.flow.tasks import task as any_task
 from tests.store.bench import Bench, arrival
 
@@ -44,18 +39,6 @@ class Traced:
         self.ends.append((outcome, error))
 
 
-def named(id_: str, type_: str = "t") -> Arrival:
-    return Arrival(id_, Envelope(type_, None, "42", None, {}, b"{}"))
-
-
-def kinds(made: Crew) -> list[type[Any]]:
-    return [type(each) for each in made.claims.accepted]
-
-
-async def until_settled(made: Crew, number: int) -> None:
-    await made.until(lambda: len(made.claims.accepted) >= number)
-
-
 async def test_one_after_another_and_idle_in_between(bench: Bench) -> None:
     app, seen = App(), list[Any]()
 
@@ -71,7 +54,7 @@ async def test_one_after_another_and_idle_in_between(bench: Bench) -> None:
         worker.hand_back()  # it runs none: there is nothing to hand back
         await bench.enqueue(named("a"), named("b"))
         made.exchanger.wake()
-        await until_settled(made, 2)
+        await made.until_settled(2)
         worker.hand_back()
         worker.lose()
         assert (worker.is_busy, worker.source) == (False, None)
@@ -79,10 +62,10 @@ async def test_one_after_another_and_idle_in_between(bench: Bench) -> None:
         assert worker.names_of(worker._attempt) == {}
         await bench.enqueue(named("c"))
         made.exchanger.wake()
-        await until_settled(made, 3)
+        await made.until_settled(3)
         await made.stop()
     assert seen == [(True, id_, made.exchanger) for id_ in "abc"]
-    assert kinds(made) == [Complete] * 3
+    assert made.kinds == [Complete] * 3
 
 
 async def test_an_attempt_handed_back_before_its_first_step_is_still_handed_in(
@@ -103,7 +86,7 @@ async def test_an_attempt_handed_back_before_its_first_step_is_still_handed_in(
     async with crew(bench, app, run=8) as made:
         await made.until_done(2)
         await made.stop()
-    assert kinds(made) == [Complete, Release, Complete]
+    assert made.kinds == [Complete, Release, Complete]
     assert ran == ["t0", "t1"]
 
 
@@ -131,9 +114,9 @@ async def test_a_handler_that_is_cut_off(bench: Bench, is_lost: bool) -> None:
             assert made.prefetch._attempts == 0
         else:
             made.workers[0].hand_back()
-        await until_settled(made, 2 + (not is_lost))
+        await made.until_settled(2 + (not is_lost))
         await made.stop()
-    assert kinds(made) == [*([] if is_lost else [Release]), Complete, Complete]
+    assert made.kinds == [*([] if is_lost else [Release]), Complete, Complete]
     assert traced.ends[0] == (("lost", "ClaimLost") if is_lost else ("release", ""))
     assert ran == [("a", 0), ("a", int(is_lost)), ("b", 0)]
 
@@ -155,9 +138,9 @@ async def test_how_attempts_end_is_settled_traced_and_logged(bench: Bench) -> No
     await bench.enqueue(*map(named, ids), named("alien", "u"), named("slow", "late"))
     with capture_logs() as logs:
         async with crew(bench, app, pool="plain", tracing=traced) as made:
-            await until_settled(made, 5)
+            await made.until_settled(5)
             await made.stop()
-    assert kinds(made) == [Complete, Bury, Retry, Bury, Retry]
+    assert made.kinds == [Complete, Bury, Retry, Bury, Retry]
     assert traced.ends == [
         ("complete", ""),
         ("bury", "Dead"),
@@ -212,9 +195,9 @@ async def test_a_task_that_kills_all_daemons_is_a_dead_letter_and_not_run(bench:
     ran: list[str] = []
     await bench.enqueue(named("c"))
     async with crew(bench, noting(ran), pool="plain", max_crashes=2) as made:
-        await until_settled(made, 2)
+        await made.until_settled(2)
         await made.stop()
-    assert kinds(made) == [Bury, Complete]
+    assert made.kinds == [Bury, Complete]
     assert ran == ["c"]
 
 
@@ -229,7 +212,7 @@ async def test_an_attempt_is_not_begun_without_the_lease(bench: Bench) -> None:
 
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(4)))
     async with crew(bench, app, count=4) as made:
-        await made.until(lambda: {*kinds(made)} == {Complete, Release})
+        await made.until(lambda: {*made.kinds} == {Complete, Release})
     assert len(ran) == 1
 
 
@@ -247,9 +230,9 @@ async def test_a_runner_that_raises_ends_its_attempt_and_nothing_else(
     monkeypatch.setattr(PythonRunner, "handle", handle_or_raise)
     await bench.enqueue(named("a"), named("b"))
     async with crew(bench, noting([]), pool="plain") as made:
-        await until_settled(made, 2)
+        await made.until_settled(2)
         await made.stop()
-    assert kinds(made) == [Retry, Complete]
+    assert made.kinds == [Retry, Complete]
     assert cast(Retry, made.claims.accepted[0]).errors[-1]["error"] == "SSLError"
 
 
@@ -292,143 +275,3 @@ async def test_the_daemons_end_cuts_a_handler_off_and_settles_nothing(bench: Ben
     assert made.running[0].cancelled()
     assert made.claims.accepted == []
     assert bench.count("running_plain") == 1
-
-
-@pytest.mark.parametrize("is_async", [True, False])
-async def test_a_handler_that_ignores_its_limit_keeps_its_claim_while_others_go_on(
-    bench: Bench, is_async: bool
-) -> None:
-    """It ended by itself after all, and its answer counts."""
-    app, gate, may_end = App(), Gate(), threading.Event()
-    loop = asyncio.get_running_loop()
-
-    async def stubborn(_: Task) -> None:
-        while not gate.opened.is_set():
-            with suppress(asyncio.CancelledError):
-                await gate.passed()
-
-    def hangs(_: Task) -> None:
-        loop.call_soon_threadsafe(gate.reached.set)
-        assert may_end.wait(deadline())
-
-    app.handler("s", timeout=0.01)(stubborn if is_async else hangs)
-    app.handler("t")(lambda _: None)
-    await bench.enqueue(named("s", "s"), *(named(f"o-{n}") for n in range(20)))
-    async with crew(bench, app, count=2, pool="plain") as made:
-        try:
-            await gate.until_reached()
-            with capture_logs():
-                await until_settled(made, 20)
-            assert "s" not in {each.claim.task.id for each in made.claims.accepted}
-            assert [worker.is_busy for worker in made.workers].count(True) == 1
-        finally:
-            gate.opened.set()
-            may_end.set()
-        await until_settled(made, 21)
-        await made.stop()
-    assert kinds(made) == [Complete] * 21
-
-
-class Timers:
-    """The loop's timers and the clock, both moved by hand."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.set: list[tuple[float, Callable[[], Any]]] = []
-        self.cancelled = 0
-
-    def call_later(self, seconds: float, callback: Callable[[], Any]) -> asyncio.TimerHandle:
-        self.set.append((seconds, callback))
-        return cast(asyncio.TimerHandle, self)
-
-    def cancel(self) -> None:
-        self.cancelled += 1
-
-    def ring(self, late: float) -> None:
-        """The only one that was set, so much after its time."""
-        [(seconds, callback)] = self.set
-        self.set, self.now = [], self.now + seconds + late
-        callback()
-
-
-@pytest.mark.parametrize("is_late", [False, True])
-async def test_a_limit_that_is_found_over_late_is_put_off_once(
-    monkeypatch: pytest.MonkeyPatch, is_late: bool
-) -> None:
-    """The loop stood meanwhile. An attempt that ignores its end is reported again and again."""
-    timers, may_end, cut = Timers(), asyncio.Event(), list[bool]()
-    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", timers.call_later)
-    monkeypatch.setattr(module, "monotonic", lambda: timers.now)
-
-    async def attempt() -> None:
-        limit = AttemptTimeout(any_task(), 30.0)
-        while not may_end.is_set():
-            try:
-                await may_end.wait()
-            except asyncio.CancelledError:
-                cut.append(limit.is_over)
-        limit.lift()
-
-    running = asyncio.create_task(attempt())
-    await asyncio.sleep(0)
-    assert [seconds for seconds, _ in timers.set] == [30.0]
-    if is_late:
-        timers.ring(late=5.0)
-        await asyncio.sleep(0)
-        assert (cut, [seconds for seconds, _ in timers.set]) == ([], [5.0])
-    timers.ring(late=LATE)
-    await asyncio.sleep(0)
-    assert cut == [True]
-    with capture_logs() as logs:
-        for _ in range(3):
-            assert [seconds for seconds, _ in timers.set] == [STUCK_LOOK]
-            timers.ring(late=0.0)
-    assert [each["ignored_for"] for each in logs] == [STUCK_LOOK, 2 * STUCK_LOOK, 3 * STUCK_LOOK]
-    may_end.set()
-    await running
-    assert (cut, timers.cancelled) == ([True], 1)
-
-
-# Each attempt has an asyncio task of its own: what handlers leave behind in it stays there.
-seen: ContextVar[str] = ContextVar("seen", default="")
-
-
-async def sets_a_variable(task: Task, _: set[asyncio.Task[Any]]) -> None:
-    assert seen.get() == ""
-    seen.set(task.id)
-    await asyncio.sleep(0)
-
-
-async def cancels_itself_with_its_last_breath(_: Task, tasks: set[asyncio.Task[Any]]) -> None:
-    await asyncio.sleep(0)
-    cast(asyncio.Task[Any], asyncio.current_task()).cancel()
-
-
-async def cancels_those_before_it(_: Task, tasks: set[asyncio.Task[Any]]) -> None:
-    for each in tasks:
-        each.cancel()
-    tasks.add(cast(asyncio.Task[Any], asyncio.current_task()))
-    await asyncio.sleep(0)
-
-
-HABITS = [sets_a_variable, cancels_itself_with_its_last_breath, cancels_those_before_it]
-
-
-@pytest.mark.parametrize("run", [1, 8])
-@pytest.mark.parametrize("habit", HABITS)
-async def test_what_a_handler_leaves_behind_is_its_attempts_alone(
-    bench: Bench, habit: Callable[..., Any], run: int
-) -> None:
-    app, ran, tasks = App(), list[str](), set[asyncio.Task[Any]]()
-
-    @app.handler("t")
-    async def handle(task: Task) -> None:
-        ran.append(task.id)
-        await habit(task, tasks)
-
-    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
-    async with crew(bench, app, count=2, run=run) as made:
-        await made.until_done(8)
-        await made.stop()
-    assert ran == [f"t{n}" for n in range(8)]
-    assert {*kinds(made)} == {Complete}
