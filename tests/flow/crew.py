@@ -48,6 +48,7 @@ class NotedClaims(Claims):
         accepted: what was settled, as far as the daemon heard of it; of runs task by task.
         lose: the calls, exchanges and hops counted together from 0, whose reply is lost.
         fits: how many claims a reply may have; with more it is lost.
+        calls: how many there were.
         meanwhile: done behind each call, before its reply comes.
         may_answer: no reply comes before this is set.
     """
@@ -64,10 +65,10 @@ class NotedClaims(Claims):
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.news = asyncio.Event()
-        self._calls = 0
+        self.calls = 0
 
     async def _answer(self, number: int, came: int) -> None:
-        self._calls += 1
+        self.calls += 1
         self.news.set()
         await self.may_answer.wait()
         self.meanwhile()
@@ -84,7 +85,7 @@ class NotedClaims(Claims):
     async def exchange(
         self, settlements: Sequence[Settlement], slots: Sequence[str]
     ) -> ExchangeReply:
-        number = self._calls
+        number = self.calls
         answer = await super().exchange(settlements, slots)
         came = [claim.slot for claim in answer.claims]
         self.exchanges.append(Noted(list(settlements), list(slots), came))
@@ -99,7 +100,7 @@ class NotedClaims(Claims):
 
     async def hop(self, settlement: Complete) -> Claim | None:
         self.hops += 1
-        number = self._calls
+        number = self.calls
         claim = await super().hop(settlement)
         await self._answer(number, 0)
         self.accepted += [settlement] if claim else []
@@ -169,7 +170,16 @@ class Crew:
 
     async def until_done(self, number: int) -> None:
         """Wait until so many tasks are done, as the store counts them."""
-        await self.until(lambda: self.bench.count("done") >= number)
+        looked = -1
+
+        def is_so() -> bool:
+            nonlocal looked
+            if looked == self.claims.calls:
+                return False  # nothing was asked of the store since the last look
+            looked = self.claims.calls
+            return self.bench.count("done") >= number
+
+        await self.until(is_so)
 
     async def stop(self) -> None:
         """End as a daemon does: claim no more, and let what runs end."""

@@ -200,7 +200,8 @@ async def test_nothing_is_claimed_ahead_beside_what_may_end_a_daemon(
     lane = "h{}".format if pool == "grouped" else lambda _: None
     runs = None if pool == "grouped" else await daemon.claim_one("grouped", "grouped-0")
     await bench.enqueue(*(arrival(f"u{n}", lane(n)) for n in range(300)))
-    app = noting(ran := [])
+    ran: list[str] = []
+    app = noting(ran)
     async with crew(bench, app, count=4, daemon=daemon, pool=pool) as made:  # type: ignore[arg-type]
         beside = 80 if runs is None else 300
         await made.until(lambda: len(ran) >= beside)

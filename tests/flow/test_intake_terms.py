@@ -20,10 +20,9 @@ from groupflow.core.errors import (
     StoreUnavailable,
     TooFewReplicas,
 )
-from groupflow.core.measures import IntakeMeasures
+from groupflow.core.measures import IntakeMeasures, Pause
 from groupflow.flow import intake as module
 from groupflow.flow.admission import Admission
-from groupflow.flow.backpressure import Kind
 from groupflow.flow.entrance import Batch, Entrance
 from groupflow.flow.intake import BATCH, BATCH_BYTES, PAUSE_LOOK, Intake, IntakeQueue
 from groupflow.settings.model import RabbitMQ, Settings
@@ -69,7 +68,7 @@ class World(Entrance):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__([])
-        self.kind: Kind = "waiting"
+        self.kind: Pause = "waiting"
         self.steps: list[str] = []
         self.errors: list[Exception] = []
         self.reasons: list[str] = []
@@ -103,7 +102,7 @@ class World(Entrance):
             self.step(f"enqueue {len(arrivals)}")
             return Enqueued(7, [True] * len(arrivals))
 
-        made = cast(Batch, Batch.__new__(Batch))
+        made = Batch.__new__(Batch)
         made.write = write  # type: ignore[method-assign]
         return made
 
@@ -300,7 +299,9 @@ async def test_what_is_declared(
         world.step("ensure")
 
     source = IntakeQueue(
-        "jobs", declare=topology.declare if declares else None, ensure=ensure if ensures else None
+        "jobs",
+        declare=cast(Any, topology.declare) if declares else None,
+        ensure=ensure if ensures else None,
     )
     world.intake, world.presence, world.terms = world.intake_of(source), presence, [[]]
     world.intake.state.set("", queue="others")

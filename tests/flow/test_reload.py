@@ -152,7 +152,12 @@ async def test_what_is_refused_changes_nothing(
 async def test_it_is_told_until_it_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Redis may be away; a session that is lost, or a refusal, is nothing to wait for."""
     pauses: list[Backoff] = []
-    monkeypatch.setattr(Backoff, "next", lambda self: pauses.append(self) or 0.0)
+
+    def pause(self: Backoff) -> float:
+        pauses.append(self)
+        return 0.0
+
+    monkeypatch.setattr(Backoff, "next", pause)
     daemon = Daemon()
     away = StoreUnavailable("away")
     daemon.errors = [away, away, SessionLost("reaped"), GroupflowError("no")]

@@ -53,10 +53,10 @@ class Backlog:
         if self.is_away:
             raise StoreUnavailable("away")
         for each in settlements:
-            at = each.claim.task.enqueued_at
-            self.running.remove(at % self.groups)
+            arrived = each.claim.task.enqueued_at
+            self.running.remove(arrived % self.groups)
             if isinstance(each, Release):
-                insort(self.arrivals, at)
+                insort(self.arrivals, arrived)
         found = list[Claim]()
         for slot in slots:
             free = (at for at in self.arrivals if at % self.groups not in self.running)

@@ -124,7 +124,7 @@ async def test_a_handler_that_is_cut_off(bench: Bench, is_lost: bool) -> None:
 async def test_how_attempts_end_is_settled_traced_and_logged(bench: Bench) -> None:
     """Each failed one with where it failed, how long it took, and as whose attempt."""
     app, traced = App(), Traced()
-    answers = {"dies": Dead("over"), "done": Done()}
+    answers: dict[str, Outcome] = {"dies": Dead("over"), "done": Done()}
 
     @app.handler("t", max_attempts=2)
     async def handle(task: Task) -> Outcome:

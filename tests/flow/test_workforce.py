@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, cast
 
 import pytest
@@ -150,14 +150,15 @@ async def test_a_wake_is_for_whom_it_concerns(
     woken: list[str] = []
     for name, each in world.exchangers.items():
         monkeypatch.setattr(each, "wake", lambda name=name: woken.append(name))
-    for tell, wakes in (
+    told: list[tuple[Callable[[], None], list[str]]] = [
         (world.holding.wake, ["plain", "grouped"]),
         (lambda: world.holding.wake({"grouped"}), ["grouped"]),
         (lambda: world.holding.wake(set()), []),
         (lambda: world.holding.claimable(0, 0), []),
         (lambda: world.holding.claimable(5, 0), ["plain"]),
         (lambda: world.holding.claimable(0, 1), ["grouped"]),
-    ):
+    ]
+    for tell, wakes in told:
         woken.clear()
         tell()
         assert woken == wakes
