@@ -94,7 +94,7 @@ sys.path.insert(0, str(door.parent))
 said = os.fdopen(os.dup(1), "w")
 def tell(fate):
     print(f"{fate.verdict}: {fate.mutant.change.partition(': ')[2]}", file=said)
-trials = Trials(python.mutants_of(door, Path.cwd()), python.watch, tell, 60.0, False)
+trials = Trials(python.mutants_of(door, Path.cwd()), python.watch, tell, 99, False)
 os.dup2(2, 1)
 pytest.main(["-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", ".", "."], [trials])
 print(*trials.left_out, file=said)
@@ -201,5 +201,5 @@ def test_too_many_that_live_are_said(alive: int, said: int) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("part", "number"), [("scripts", 20), ("code", 10)])
 def test_of_a_sample_of_the_product_enough_are_noticed(part: str, number: int) -> None:
-    asked = ["-m", "tests.verification.mutants", part, "--sample", str(number), "--budget", "10"]
+    asked = ["-m", "tests.verification.mutants", part, "--sample", str(number), "--most", "400"]
     assert f"| together | {number} |" in said_by(ROOT, *asked)

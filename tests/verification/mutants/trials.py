@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,6 @@ from redis.exceptions import RedisError
 
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.rabbitmq import HASH_EXCHANGE
-from tests.deadlines import deadline
 from tests.verification.mutants.children import try_out
 from tests.verification.mutants.mutant import Mutant
 
@@ -32,6 +32,7 @@ _REDIS_SERVERS = {"redis_server", "store_server"}
 _OTHER_SERVERS = {"valkey_server", "rabbitmq_cluster", "postgres", "mariadb"}
 # A script of a mutant may never end: others then hear so after two seconds (ms).
 _REDIS = ("--appendonly", "no", "--lua-time-limit", "2000")
+_QUICKEST = 10  # tests of a file, which are tried before the others of all files
 _CHANCES = 2  # of a test that noticed a mutant, to find nothing wrong with the sound product
 
 
@@ -64,8 +65,7 @@ class Trials:
         mutants: to be tried.
         watch: of their language: from now on, which of some marks this process comes to.
         tell: hears of each fate at once.
-        budget: seconds of tests for one mutant, as they take on the sound product when the machine
-            does nothing else.
+        most: so many tests are tried on a mutant.
         redis_only: only tests that use the shared Redis, and no RabbitMQ, may kill.
         fates: one a mutant, once the run is over.
         left_out: tests that may not kill, as they fail on the sound product.
@@ -74,7 +74,7 @@ class Trials:
     mutants: Sequence[Mutant]
     watch: Callable[[frozenset[str]], set[str]]
     tell: Callable[[Fate], None]
-    budget: float
+    most: int
     redis_only: bool
     fates: list[Fate] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -109,18 +109,17 @@ class Trials:
         return True
 
     def _try(self, mutant: Mutant) -> Fate:
-        """Run tests until one fails, file by file."""
-        left, verdict = deadline(self.budget), "unseen"
-        for path in sorted(self._files, key=lambda path: self._relation(mutant, path)):
-            tests = list[pytest.Item]()
-            for test in self._able(mutant, path) if left > 0 else ():
-                if left > 0:
-                    tests.append(self._items[test])
-                left -= self._seconds[test]
-            if not tests:
+        """Run tests until one fails: the quickest of each file, then the rest of each."""
+        left, verdict = self.most, "unseen"
+        files = sorted(self._files, key=lambda path: self._relation(mutant, path))
+        for part, path in product((slice(_QUICKEST), slice(_QUICKEST, None)), files):
+            able = self._able(mutant, path)[part][:left] if left else []
+            if not able:
                 continue
+            left -= len(able)
             verdict = "alive"
             _clear(self._redis)
+            tests = [self._items[test] for test in able]
             trial = try_out(tests, prepare=mutant.put_in, seconds=self._seconds)
             if not trial.is_begun:
                 return Fate(mutant, "invalid")
