@@ -75,17 +75,6 @@ async def test_a_body_larger_than_rabbitmq_takes_lies_in_parts(
     assert max(sizes) == PART
 
 
-async def test_two_write_at_once_and_each_finds_its_own(rabbitmq_server: Any, queue: str) -> None:
-    archives = [archive_of(rabbitmq_server.url, queue) for _ in range(3)]
-    bodies = [[f"{n}-{i}".encode() * 100 for i in range(50)] for n in range(3)]
-    written = await asyncio.gather(
-        *(archive.write(own) for archive, own in zip(archives, bodies, strict=True))
-    )
-    assert len({place.offset for places in written for place in places}) == 150
-    for places, own in zip(written, bodies, strict=True):
-        assert await archives[0].read(places[7]) == own[7]
-
-
 async def test_what_is_not_there_is_said_to_be_missing(rabbitmq_server: Any, queue: str) -> None:
     archive = archive_of(rabbitmq_server.url, queue, timeout=deadline(1.0))
     (place,) = await archive.write([b"x"])
