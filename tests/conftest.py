@@ -113,7 +113,9 @@ def _run(work: Coroutine[Any, Any, _Result]) -> _Result:
 
 @contextmanager
 def _running(server: _Server) -> Iterator[_Server]:
-    _run(server.start())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(server), "ready_within", deadline())
+        _run(server.start())
     try:
         yield server
     finally:
