@@ -195,14 +195,20 @@ def starts_under_holds(fleet: Fleet, holds: list[Hold]) -> Iterator[Violation]:
 def starts_of_dropped(
     fleet: Fleet, events: list[Event], states: dict[str, State], known: Known
 ) -> Iterator[Violation]:
-    """What somebody dropped is over, unless a server has forgotten that."""
+    """What somebody dropped is over, unless a server has forgotten that.
+
+    A puller that stood while its claim's answer came gives the tasks up in the moment it goes on.
+    """
+    given_up = {(each.id, each.fence, each.at) for each in events if each.how == "cut"}
     for id_, (at, lost) in known.dropped.items():
         if lost != fleet.calls_lost:
             continue
         if states.get(id_) != "dropped":
             yield Violation("P2", f"{id_} was dropped, and is {states.get(id_)}")
         for event in events:
-            if event.kind == "start" and event.at > at and event.id.partition("#")[0] == id_:
+            if event.kind != "start" or (event.id, event.fence, event.at) in given_up:
+                continue
+            if event.at > at and event.id.partition("#")[0] == id_:
                 yield Violation("P2", f"{id_} was dropped at {at:.3f}, and began at {event.at:.3f}")
 
 
