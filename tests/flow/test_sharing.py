@@ -170,7 +170,7 @@ async def test_room_that_one_can_not_fill_is_the_others() -> None:
 
 @pytest.mark.parametrize(
     ("workers", "seconds", "groups"),
-    [(1, 60.0, 3), (2, 1e-6, 1), (2, 60.0, 12), (64, 1e-6, 12), (64, 60.0, 1), (64, 1e-6, 3)],
+    [(1, 60.0, 3), (2, 1e-6, 1), (2, 60.0, 6), (64, 1e-6, 12), (64, 60.0, 1), (64, 1e-6, 3)],
 )
 async def test_all_is_drained_without_a_call(workers: int, seconds: float, groups: int) -> None:
     """No wake tells of what settling frees: the partition that frees it must not forget it."""
@@ -227,3 +227,30 @@ async def test_one_that_hangs_holds_no_other_up(hangs: int) -> None:
         await world.until(lambda: len(world.ran) == 2000)
         backlogs[hangs].may_answer.set()
         await world.until(lambda: len(world.ran) == 2400)
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+async def test_what_little_is_due_of_one_of_several_waits_for_its_exchange(is_busy: bool) -> None:
+    """In flight it takes more along; a partition that alone has work fills its exchanges itself."""
+    one, other = Backlog("a", range(100)), Backlog("b", range(100) if is_busy else ())
+    world = World("oldest", one, other)
+    waiting = [asyncio.create_task(world.dispatcher.next(f"w{n}")) for n in range(8)]
+    await asyncio.sleep(0)
+    for exchanger in [*world.exchangers] * 6:
+        await exchanger.run_once()
+    slots = [
+        slot for each in waiting if (slot := await each) and slot.source is world.exchangers[0]
+    ]
+    world.dispatcher.retire({f"w{n}" for n in range(4)})  # there is room for no more claims
+    one.may_answer.clear()
+    before, going = one.exchanges, list[asyncio.Task[None]]()
+    for slot, exchanges in zip(slots[:2], (1, 1 if is_busy else 2), strict=True):
+        world.exchangers[0].end(slot, Complete(slot.held))
+        going.append(asyncio.create_task(world.exchangers[0].run_once()))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert one.exchanges == before + exchanges
+    one.may_answer.set()
+    await asyncio.gather(*going)
+    await world.exchangers[0].run_once()
+    assert one.exchanges == before + 2
