@@ -28,7 +28,7 @@ class Task:
         lost_leases: how many of `crashes` are lost leases: no daemon is known to have died of them.
         stage: the stage that the last `Advance` named, ``None`` before the first.
         context: what the last `Advance` handed on.
-        fence: strictly rising over all claims of the store. Guard your own writes with it:
+        fence: strictly rising over all claims in its partition. Guard your own writes with it:
             ``UPDATE … SET fence = :fence WHERE id = :id AND fence < :fence``.
         enqueued_at: when the task became durable, Unix seconds by Redis's clock.
     """
