@@ -110,7 +110,7 @@ def test_a_stopping_daemon_is_not_ready(make_rig: MakeRig) -> None:
     rig.wait_for_start("t")
     daemon.send(signal.SIGTERM)
     daemon.wait_for("daemon.stopping")
-    assert _checks(daemon)["daemon"] == "fail"
+    rig.until(lambda: _checks(daemon).get("daemon") == "fail", "readiness ends")
     assert _get(daemon, "/livez").status_code == 200
     rig.gate().touch()
     assert daemon.wait() == 0
