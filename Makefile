@@ -15,7 +15,7 @@ ARGS ?=
 
 BIN := .venv/bin
 VERIFICATION := tests/verification
-QUICK := $(addprefix tests/,core settings store schedule flow upkeep operate)
+ON_REDIS := $(addprefix tests/,core settings store schedule flow upkeep operate)
 PYTEST = $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # Hundreds of processes start in the tests and wherever recovery is measured: twice as fast with
@@ -32,7 +32,7 @@ test: .venv/.ready servers analyzers spin browser languages ## Run what a contri
 	@$(PYTEST) $(or $(TESTS),tests --ignore=$(VERIFICATION)) $(ARGS)
 
 quick: .venv/.ready servers ## Run what one runs at each change: a part, on Redis alone (TESTS=…, ARGS=…)
-	@$(PYTEST) --quick $(or $(TESTS),$(QUICK)) $(ARGS)
+	@$(PYTEST) --quick $(or $(TESTS),$(ON_REDIS)) $(ARGS)
 
 clusters: .venv/.ready servers ## Run the tests on clusters of servers, which take minutes (TESTS=…, ARGS=…)
 	@$(PYTEST) $(or $(TESTS),$(VERIFICATION)/clusters) $(ARGS)

@@ -1,4 +1,4 @@
-"""What all tests share: servers, each started when first asked for; order, marks and times."""
+"""What all tests share: servers, each started when first asked for; order and times."""
 
 from __future__ import annotations
 

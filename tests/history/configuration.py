@@ -1,4 +1,4 @@
-"""What the daemons of a soak run with."""
+"""What the daemons of a soak run with, and as far as its rules go, those of a simulation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The verdict on a soak: each promise, how often it was put to the test, how often it was broken.
+"""The verdict on a soak or a simulated run: each promise, how often it was tried and broken.
 
-Most of it is `tests.history`'s: the checker of histories, the auditor of the store, the leftovers.
-What is added here is what only a soak can see: stages, zombies, and what it counted.
+It asks the checker of histories, the auditor of the store and the search for leftovers, and adds
+what they can't see: stages, zombies, and what was counted.
 
 A *stale start* is an attempt that begins although its claim was handed over and its group went on
 under a higher fence: its daemon was frozen between the claim's reply and the handler's first line.

@@ -1,4 +1,4 @@
-"""What a soak's judge lets pass where servers lost writes, and what it doesn't."""
+"""What the judge lets pass where servers lost writes, and what it doesn't."""
 
 from __future__ import annotations
 
