@@ -56,7 +56,6 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
             assert bench.judge() == []
         finally:
             await bench.close()
-            await replica.resume()  # a frozen one would have to be killed
 
 
 async def test_what_is_written_is_there_twice(pair: Pair) -> None:
