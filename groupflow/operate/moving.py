@@ -141,7 +141,7 @@ async def move_letter(source: StoreClient, target: StoreClient, id_: str) -> str
     if not rows:
         return None
     (there,) = await move_in(target, source, rows)
-    removed = await move_done(source, "dead", rows)
+    removed = await move_done(source, "letter", rows)
     await move_in(target, source, [], gone=[id_])
     if removed:
         return there

@@ -103,8 +103,10 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
     return found(state="queued")
 
 
-def _ended(id_: str, line: str) -> Found:
+def _ended(id_: str, line: str) -> Found | None:
     state, type_, group, attempt, died, *rest = orjson.loads(line[SEQUENCE_DIGITS:])
+    if state == "moved":  # as a dead letter, to the partition of its group
+        return None
     crashes, lost_leases = died if isinstance(died, list) else (died, 0)
     superseded_by = rest.pop(0) if state == "superseded" else None
     return Found(

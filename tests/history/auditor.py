@@ -364,7 +364,8 @@ def states_in(found: Snapshot) -> dict[str, State]:
     states: dict[str, State] = {}
     for id_, line in found.finished.items():
         how = orjson.loads(line[SEQUENCE_DIGITS:])[0]
-        states[id_] = how if how in ("done", "superseded") else "dropped"
+        if how != "moved":  # it is another partition's
+            states[id_] = how if how in ("done", "superseded") else "dropped"
     for id_ in found.names("dead"):
         states[id_] = "dead"
     for claim in found.checkpoints:

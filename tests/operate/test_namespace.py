@@ -218,8 +218,8 @@ async def test_a_letter_that_is_routed_anew_goes_to_its_group(spread: Spread) ->
     for number in range(24):
         id_ = f"door{number}"
         facts = orjson.dumps({**body, "entity": f"e{number}"})
-        envelope = Envelope("t", None, "7", None, {}, facts)
-        await spread.put(Arrival(id_, envelope, dead="no field entity"))
+        refused = Arrival(id_, Envelope("t", None, "7", None, {}, facts), dead="no field entity")
+        await spread.put(refused)
         letter = await letters.find(id_)
         assert letter is not None
         assert await Redriver(settings, spread.namespace).redrive(letter)
@@ -230,6 +230,8 @@ async def test_a_letter_that_is_routed_anew_goes_to_its_group(spread: Spread) ->
         assert (found.group, found.state) == (group, "queued")
         assert spread.benches[spread.place_of(group)].lane(group) == [id_]
         assert not await Redriver(settings, spread.namespace).redrive(letter), "it is gone"
+        await spread.put(refused)  # its ack was lost, and it is refused again
+        assert await letters.find(id_) is None
     assert [audit(bench.raw, bench.keys) for bench in spread.benches] == [[], [], [], []]
 
 

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- move_done: remove from the old partition what `move_in` has written elsewhere.
+-- move_done: remove from the old partition what `move_in` has written elsewhere. A letter that moves alone leaves a
+-- line in the history: its message may come again, and this partition is where it would come to.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the place, as `move_out` takes it · then two each: group · entry
@@ -16,7 +17,7 @@ local function take(group, entry)
   end
   if where == 'plain' then return call('LREM', K.plain, -1, entry) end
   if where == 'lane' then return call('LREM', K.lane .. group, -1, entry) end
-  if where == 'dead' then return call('ZREM', K.dead, id_of(entry)) end
+  if where == 'dead' or where == 'letter' then return call('ZREM', K.dead, id_of(entry)) end
   local pool = sub(where, 1, 5) == 'pool_' and call('HGET', K.task_state .. id_of(entry), 'pool') or ''
   return call('ZREM', key_in(where, pool), entry)
 end
@@ -26,7 +27,10 @@ local function end_here(group, entry)
   leave_burst(entry)
   remove_delay(id)
   remove_body(id)
-  if where == 'dead' then
+  if where == 'letter' then
+    call('HSET', K.history_new, id, digits(now) .. cjson.encode({ MOVED, '', cjson.null, 0, 0, scope_of(id) }))
+  end
+  if where == 'dead' or where == 'letter' then
     unpark(group, id)
   else
     call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', -1)

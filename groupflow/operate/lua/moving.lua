@@ -31,8 +31,25 @@ local function name_of(id, scope)
   return id
 end
 
+local HISTORY = { history_new = K.history_new, history_old = K.history_old }
+local MOVED = 'moved' -- how a line of the history begins whose letter went to another partition
+
+-- The scope at the end of a line of the history.
+local function scope_in(line) return string.match(line, '"(%x*)"%]$') end
+
+-- Removes the line that a letter of this id and scope has left here.
+local function forget_move(id, scope)
+  for _, kind in ipairs({ 'history_new', 'history_old' }) do
+    local line = call('HGET', HISTORY[kind], id)
+    if line and sub(line, 17, 25) == '["' .. MOVED .. '",' and scope_in(line) == scope then
+      call('HDEL', HISTORY[kind], id)
+    end
+  end
+end
+
 -- An id that is free here: the task's own, or one derived from it if another task has that.
 local function free_id(id, scope)
+  forget_move(id, scope)
   if not is_known(id) then return id end
   local number = tonumber(call('HGET', K.renamed, family(scope, id)) or nil) or 0
   local derived
@@ -43,8 +60,3 @@ local function free_id(id, scope)
   call('HSET', K.renamed, family(scope, id), plain_digits(number))
   return derived
 end
-
-local HISTORY = { history_new = K.history_new, history_old = K.history_old }
-
--- The scope at the end of a line of the history.
-local function scope_in(line) return string.match(line, '"(%x*)"%]$') end

@@ -14,7 +14,7 @@ import pytest
 from groupflow.core.errors import ConfigError, OtherLayout, StoreUnavailable
 from groupflow.core.limits import Debounce, Limits, TenantLimit
 from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.moving import DaemonsRun
+from groupflow.operate.moving import DaemonsRun, move_letter
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.repartition import Repartition, TasksLeft
 from groupflow.operate.scripts import OperatorVerb
@@ -248,6 +248,26 @@ async def test_what_comes_again_is_known_where_it_would_come_to(make_world: Make
     assert totals_of(world.read(4))["superseded"] == before + len(BURSTS)
     for bench in world.at(4):
         assert audit(bench.raw, bench.keys) == []
+
+
+async def test_a_letter_that_went_to_its_group_keeps_its_id(make_world: MakeWorld) -> None:
+    """It has left a line where its message would come to, and both may come to one place."""
+    world, ids = make_world(4), [f"door{n}" for n in range(24)]
+    await world.note()
+    refused = [Arrival(id_, Envelope("t", None, None, None, {}, b"{}"), dead="no") for id_ in ids]
+    await world.enqueue(*refused)
+    for id_, group in zip(ids, GROUPS, strict=True):
+        here, there = world.bench_of(None, id_), world.bench_of(group)
+        if here is not there:
+            assert await move_letter(here.client, there.client, id_) == id_
+    for count in (3, 4, 1, 4):
+        await world.move(count)
+        world.count = count
+        every = [id_ for each in world.read(count) for id_ in each.names("dead")]
+        assert sorted(every) == sorted(ids)
+    for each in refused:
+        enqueued = await world.bench_of(None, each.id).enqueuer.enqueue([each])
+        assert enqueued.taken == [False], each.id
 
 
 async def test_killed_at_any_step(make_world: MakeWorld) -> None:
