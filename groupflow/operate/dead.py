@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+from uuid import uuid4
 
 import orjson
 
@@ -290,6 +291,7 @@ class DeadLetters:
         place: Place | None = None,
         beside: Beside | None = None,
         delayed_memory: int = UNBOUNDED,
+        is_moved: bool = False,
     ) -> bool:
         """Make a dead letter a task again, at its original place in its group.
 
@@ -301,6 +303,7 @@ class DeadLetters:
             place: where `envelope` was read, if not in Redis.
             beside: what lay there with it.
             delayed_memory: bytes of tasks that may wait for delays.
+            is_moved: it came from another partition, which keeps its id known.
 
         Returns:
             Whether it was still there.
@@ -320,7 +323,8 @@ class DeadLetters:
             back = (beside.errors, beside.context)
         lay_at = place.message_id if place else ""
         routed = (letter.id, group or "", packed, order, *facts)
-        arguments = (*routed, delayed_memory, lay_at, *back, pool)
+        salt = "" if priority is None or is_moved else uuid4().hex
+        arguments = (*routed, delayed_memory, lay_at, *back, pool, salt)
         verdict = await self._run(letter.partition, OperatorVerb.REDRIVE, *arguments)
         if verdict == NO_ROOM:
             raise NoRoomForDelay(

@@ -118,7 +118,7 @@ async def move_in(
 async def move_done(source: StoreClient, where: MovedList, rows: Sequence[Movable]) -> int:
     """Remove rows that were written elsewhere; how many were still there."""
     pairs = [part for row in rows for part in (row.group, row.entry)]
-    return int(await source.run(OperatorVerb.MOVE_DONE, where, *pairs))
+    return int(await source.run(OperatorVerb.MOVE_DONE, where, uuid4().hex, *pairs))
 
 
 def _unless_daemons_run(reply: Sequence[Any]) -> Sequence[Any]:

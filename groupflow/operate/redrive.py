@@ -148,5 +148,10 @@ class Redriver:
                 return False
             letter = replace(letter, id=id_, partition=there)
         return await self._letters.redrive(
-            letter, envelope, route.priority, place=whole.place, beside=whole.beside
+            letter,
+            envelope,
+            route.priority,
+            place=whole.place,
+            beside=whole.beside,
+            is_moved=there != here,
         )

@@ -21,7 +21,8 @@ _INDEXES = (*PRELUDE, "operate/indexes")
 _NAMING = ("operate/naming",)
 _LETTERS = (*PRELUDE, *_NAMING, "operate/letters")
 _BURIAL = (*FACTS, "operate/burial")
-_MOVING = (*FACTS, "store/ids", DEBOUNCING, "operate/moving")
+_DERIVED = ("store/ids", "operate/derived")
+_MOVING = (*FACTS, *_DERIVED, DEBOUNCING, "operate/moving")
 _WALKING = (*SESSIONS, "operate/indexes", "operate/walking")
 
 
@@ -58,7 +59,7 @@ class OperatorVerb(AnyVerb):
     BODIES = "bodies"
     ARCHIVE = "archive"
     STAY = "stay"
-    REDRIVE = "redrive", (*_BURIAL, "store/delaying", LAYOUT)
+    REDRIVE = "redrive", (*_BURIAL, *_DERIVED, "store/delaying", LAYOUT)
     DROP = "drop", _BURIAL
     SWEEP = "sweep", _BURIAL
     SCHEDULES = "schedules", (*ROWS, *_NAMING)

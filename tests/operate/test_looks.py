@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from groupflow.core.scope import scope_of
 from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.dead import DeadLetters, Filter
 from groupflow.operate.groups import Groups
@@ -182,6 +184,22 @@ async def test_what_died_at_the_door_is_routed_once(bench: Bench) -> None:
     assert (dead.died_at_the_door, dead.type, dead.tenant) == (False, "other", "43")
     assert dead.attempts == 1
     bench.events.clear()  # it ran by another route than it was published with
+
+
+async def test_a_message_stays_known_though_its_letter_is_routed_into_another_scope(
+    bench: Bench,
+) -> None:
+    """Its ack was lost: it comes again, and is refused again."""
+    refused = arrival("a0", dead="its headers are too large")
+    await bench.enqueue(refused)
+    route = Envelope("other", "a", "43", "crm", {}, b"{}", scope_of("crm", "43"))
+    letters = DeadLetters(bench.namespace)
+    assert await letters.redrive(await letter(bench, "a0"), route, priority=0.0)
+    for again in (refused, replace(refused, envelope=route, dead="")):
+        assert (await bench.enqueuer.enqueue([again])).taken == [False]
+    assert (await letters.page(Filter())).letters == []
+    assert (await found(bench, "a0")).group == "a"
+    bench.events.clear()  # it runs by another route than it was published with
 
 
 async def test_a_letter_that_is_none_has_neither_story_nor_body(bench: Bench) -> None:

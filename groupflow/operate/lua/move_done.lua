@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- move_done: remove from the old partition what `move_in` has written elsewhere. A letter that moves alone leaves a
--- line in the history: its message may come again, and this partition is where it would come to.
+-- move_done: remove from the old partition what `move_in` has written elsewhere.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 the place, as `move_out` takes it · then two each: group · entry
+-- ARGV     1 the place, as `move_out` takes it · 2 random text, for a salt if there is none yet
+--          then two each: group · entry
 -- returns  how many were still there
 local now, where, groups, removed = clock(), ARGV[1], {}, 0
 
@@ -27,9 +27,7 @@ local function end_here(group, entry)
   leave_burst(entry)
   remove_delay(id)
   remove_body(id)
-  if where == 'letter' then
-    call('HSET', K.history_new, id, digits(now) .. cjson.encode({ MOVED, '', cjson.null, 0, 0, scope_of(id) }))
-  end
+  if where == 'letter' then stay_known(id, now, ARGV[2]) end
   if where == 'dead' or where == 'letter' then
     unpark(group, id)
   else
@@ -41,7 +39,7 @@ local function end_here(group, entry)
 end
 
 local is_of_tasks = where ~= 'paused' and where ~= 'schedules' and where ~= 'by_hand' and not HISTORY[where]
-for i = 2, #ARGV, 2 do
+for i = 3, #ARGV, 2 do
   local group, entry = ARGV[i], ARGV[i + 1]
   if group ~= '' and (is_of_tasks or where == 'paused') then groups[group] = true end
   if take(group, entry) == 1 then

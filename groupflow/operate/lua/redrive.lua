@@ -9,7 +9,8 @@
 --          · 6 its tenant ('' = none) · 7 its scope
 --          · 8 bytes that may wait for delays · 9 the message id under which what is given lay in
 --          RabbitMQ, '' if it lay here · 10 its errors · 11 its context (both JSON) if they lay there
---          · 12 its pool, if it was routed again and comes to one, else ''
+--          · 12 its pool, if it was routed again and comes to one, else '' · 13 random text, for a salt if there is
+--          none yet, where its id is to stay known in the scope that it had, else ''
 -- returns  1; 0 if there is no such dead letter; -1 if its body lies in RabbitMQ, and was not given;
 --          -2 if it would wait for the rest of a delay, and there is no room for that
 local refusal = other_layout()
@@ -26,6 +27,7 @@ local bytes = ARGV[3] ~= '' and #ARGV[3] or call('HSTRLEN', K.tasks, id)
 if due and due > now and has_no_room(bytes, tonumber(ARGV[8])) then return -2 end
 call('ZREM', K.dead, id)
 remove_body(id)
+if ARGV[13] ~= '' and scope_of(id) ~= ARGV[7] then stay_known(id, now, ARGV[13]) end
 local entry = (call('HGET', task_state, 'sequence') or digits(now)) .. '+' .. id
 if ARGV[3] ~= '' then
   call('HSET', K.tasks, id, ARGV[3])
