@@ -19,6 +19,7 @@ FIRST = ("App", "Task", "Done", "Retry", "Advance", "Dead", "Publisher", "Messag
 # What groupflow itself calls, and an application doesn't.
 INSIDE = {
     "App.find", "App.names", "App.running", "App.scans", "App.takes_several", "Message.checked",
+    "Publisher.from_settings",
     "Scan.bind", "Scan.check", "Scan.finds", "Scan.keeps_place", "Scan.key_of", "Scan.place_of",
     "Scan.rows", "Scan.rows_of", "Scan.running", "Scan.work", "Scan.working",
 }  # fmt: skip
