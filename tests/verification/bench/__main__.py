@@ -19,16 +19,14 @@ import traceback
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from time import monotonic
 
 from rich.console import Console
 
-from tests.verification.bench import chart, machine, results, tables
+from tests.verification.bench import machine, results, tables
 from tests.verification.bench.bench import Bench
 from tests.verification.bench.daemons import REPOSITORY
 from tests.verification.bench.families import (
     attacks,
-    beside,
     claims,
     cold,
     databases,
@@ -36,7 +34,6 @@ from tests.verification.bench.families import (
     intake,
     latency,
     pools,
-    schedules,
 )
 from tests.verification.bench.records import cost_of_a_record
 from tests.verification.bench.results import Mixed, Results
@@ -51,10 +48,10 @@ FAMILIES: dict[str, Callable[[Bench], AsyncIterator[Row]]] = {
     "backlog": claims.backlog,
     "tenants": claims.tenants,
     "cold": cold.run,
-    "beside": beside.run,
+    "beside": drains.beside,
     "attacks": attacks.run,
     "partitions": drains.partitions,
-    "schedules": schedules.run,
+    "schedules": latency.schedules,
 }
 # Of interest for who changes something, or of another kind; no rows of the table.
 ON_REQUEST = {
@@ -63,6 +60,7 @@ ON_REQUEST = {
     "scans": databases.scans,
     "pools": pools.run,
 }
+ALL = {**FAMILIES, **ON_REQUEST}
 COMMITTED = REPOSITORY / "docs" / "benchmarks" / "results.json"
 CHART = COMMITTED.with_name("chart.svg")
 DOCUMENT = REPOSITORY / "docs" / "performance.md"
@@ -76,9 +74,8 @@ def main() -> int:
     quick = bool(os.environ.get("QUICK"))
     rounds = int(os.environ.get("ROUNDS") or 0) or None
     chosen = [name for name in os.environ.get("ROWS", "").split(",") if name] or list(FAMILIES)
-    known = {**FAMILIES, **ON_REQUEST}
-    if unknown := [name for name in chosen if name.partition(".")[0] not in known]:
-        _console.print(f"ROWS: no {', '.join(unknown)}; there are {', '.join(known)}")
+    if unknown := [name for name in chosen if name.partition(".")[0] not in ALL]:
+        _console.print(f"ROWS: no {', '.join(unknown)}; there are {', '.join(ALL)}")
         return 2
     # Ended from outside, the servers still go down in order.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -88,7 +85,9 @@ def main() -> int:
         found = asyncio.run(_measure(bench, chosen))
     tables.print_table(found)
     found.write(LATEST)
-    _compare(found)
+    older = results.read(COMMITTED)
+    for line in found.fallen_below(older) if older else []:
+        _console.print(f"fell: {line}", markup=False)
     if not quick:
         _publish(found)
     for problem in found.problems:
@@ -97,7 +96,7 @@ def main() -> int:
 
 
 async def _measure(bench: Bench, chosen: list[str]) -> Results:
-    began, at = monotonic(), f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     found = Results(Source.here(), bench.quick, at, machine.describe(), cost_of_a_record())
     families = list(dict.fromkeys(name.partition(".")[0] for name in chosen))
     try:
@@ -107,14 +106,13 @@ async def _measure(bench: Bench, chosen: list[str]) -> Results:
         await bench.close()
     found.families = [name for name in families if name in chosen and name in FAMILIES]
     found.problems = bench.problems
-    found.seconds = monotonic() - began
     return found
 
 
 async def _family(bench: Bench, name: str, found: Results) -> None:
     """Measure a family; what goes wrong in it must not cost the others."""
     try:
-        async for row in {**FAMILIES, **ON_REQUEST}[name](bench):
+        async for row in ALL[name](bench):
             if not row.of(OURS):
                 bench.problems.append(f"{row.key}: not measured")
                 continue
@@ -123,14 +121,7 @@ async def _family(bench: Bench, name: str, found: Results) -> None:
             _console.print(tables.line(row))
     except Exception as error:
         bench.problems.append(f"{name}: {type(error).__name__}: {error}")
-        if os.environ.get("DEBUG"):
-            traceback.print_exc()
-
-
-def _compare(found: Results) -> None:
-    older = results.read(COMMITTED)
-    for line in found.fallen_below(older) if older else []:
-        _console.print(f"fell: {line}", markup=False)
+        traceback.print_exc()
 
 
 def _publish(found: Results) -> None:
@@ -153,7 +144,7 @@ def _publish(found: Results) -> None:
         return
     whole.write(COMMITTED)
     written = results.read(COMMITTED) or whole  # its figures are rounded
-    CHART.write_text(chart.svg(written))
+    CHART.write_text(tables.svg(written))
     tables.write_into(DOCUMENT, written)
 
 

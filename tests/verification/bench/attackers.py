@@ -95,8 +95,9 @@ class _Sink(asyncio.Protocol):
 
 
 async def sink(port: int) -> None:
-    """Take what comes, for ever."""
+    """Take what comes, for ever; says on which port."""
     server = await asyncio.get_running_loop().create_server(_Sink, HOST, port, backlog=1024)
+    print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 

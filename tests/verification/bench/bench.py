@@ -1,38 +1,85 @@
-"""What all families share in one run: sizes, folders, the one RabbitMQ, what went wrong."""
+"""What all families share in one run: sizes, servers, turns, and what went wrong."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from groupflow.servers.rabbitmq import HASH_EXCHANGE, RabbitmqServer
 from groupflow.servers.redis import RedisServer
-from tests.servers.replicated import RedisCluster
 from tests.verification.bench.daemons import Daemon, Setting, running
 from tests.verification.bench.filling import forget_queue
 from tests.verification.bench.load import Load
+from tests.verification.bench.machine import processor_ticks
+from tests.verification.bench.peers.running import PeerFailed
 from tests.verification.bench.records import Records
-from tests.verification.bench.rows import OURS, Row
+from tests.verification.bench.rows import OURS, Round, Row
 
 ROUNDS, PAIRS = 5, 7
+SHORT = 50  # ticks, half a second of one core: too few to tell a share
 
 
 @dataclass(frozen=True, slots=True)
 class Corner:
     """Servers' corners of one run: where they are, and its folder, whose name its queue has."""
 
-    redis: str
+    server: RedisServer
     rabbitmq: str
     folder: Path
 
-    def daemon(self, load: Load, **facts: Any) -> AbstractAsyncContextManager[Daemon]:
+    @property
+    def redis(self) -> str:
+        """Where Redis is."""
+        return self.server.url
+
+    @property
+    def queue(self) -> str:
+        """The queue that its daemons consume."""
+        return self.folder.name
+
+    def daemon(
+        self, load: Load, name: str = "d1", code: Path | None = None, **facts: Any
+    ) -> AbstractAsyncContextManager[Daemon]:
         """A running daemon; `facts` are of its `Setting`."""
-        setting = Setting(self.redis, self.rabbitmq, self.folder.name, **facts)
-        return running(setting, load, self.folder)
+        setting = Setting(self.redis, self.rabbitmq, self.queue, **facts)
+        return running(setting, load, self.folder, name, code=code, redis=self.server.pid)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one turn found.
+
+    Attributes:
+        figures: row key → figure.
+        beside: row key → who → figure that follows from this turn, such as an ideal.
+    """
+
+    figures: Mapping[str, float]
+    beside: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+Side = Callable[[], Awaitable[Turn]]
+"""One turn of one side."""
+
+
+class Stopwatch:
+    """What a round has to say of its time."""
+
+    def __init__(self) -> None:
+        self._at = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
+        self._began, self._ticks = monotonic(), processor_ticks()
+
+    def round(self, figures: dict[str, float]) -> Round:
+        """A round that began when this did, and ends now."""
+        stolen, every = (b - a for a, b in zip(self._ticks, processor_ticks(), strict=True))
+        share = stolen / every if every > SHORT else 0.0
+        return Round(figures, self._at, monotonic() - self._began, share)
 
 
 class Bench:
@@ -40,8 +87,8 @@ class Bench:
 
     Attributes:
         quick: smaller numbers.
-        rounds: how many each row has.
-        pairs: how many there are where code is set beside older code.
+        rounds: how many each row has: 5, quick 1, or as asked.
+        pairs: how many there are where code is set beside older code: 7, or as asked.
         base: that older code: a commit.
         problems: what could not be measured or broke its promise, in words.
     """
@@ -55,15 +102,7 @@ class Bench:
         base: str = "HEAD",
         chosen: Sequence[str] = (),
     ) -> None:
-        """Nothing is started.
-
-        Args:
-            folder: an empty one.
-            quick: smaller numbers.
-            rounds: how many each row has, in place of 5, quick 1, and of 7 for pairs of code.
-            base: a commit to set the code of now beside.
-            chosen: families, or beginnings of rows' keys; nothing: all rows.
-        """
+        """Nothing is started. `chosen` are families, or beginnings of rows' keys."""
         self.quick = quick
         self.rounds = rounds or (1 if quick else ROUNDS)
         self.pairs = rounds or PAIRS
@@ -81,8 +120,7 @@ class Bench:
 
     def wants(self, key: str) -> bool:
         """Whether a row is to be measured."""
-        begun = [f"{key}.".startswith(f"{each}.") for each in self._chosen]
-        return any(begun) or not self._chosen
+        return any(f"{key}.".startswith(f"{each}.") for each in self._chosen)
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
@@ -102,15 +140,8 @@ class Bench:
         """A fresh Redis, an empty folder and a queue for one run of daemons."""
         rabbitmq = await self.rabbitmq()
         async with self.redis() as (server, folder):
-            yield Corner(server.url, rabbitmq, folder)
+            yield Corner(server, rabbitmq, folder)
             await forget_queue(rabbitmq, folder.name)
-
-    @asynccontextmanager
-    async def cluster(self, primaries: int) -> AsyncIterator[tuple[RedisCluster, Path]]:
-        """The same of a cluster, of so many processes."""
-        with self.folder() as folder:
-            async with RedisCluster(folder / "redis", primaries, replicas=0) as cluster:
-                yield cluster, folder
 
     async def rabbitmq(self) -> str:
         """Where RabbitMQ is; started when first asked for, since that takes some seconds."""
@@ -122,17 +153,39 @@ class Bench:
         await self._rabbitmq.stop()
 
     def judge(
-        self, row: Row, who: str, records: Records, load: Load, *, is_whole: bool = True
+        self, row: Row, records: Records, load: Load, *, who: str = OURS, is_whole: bool = True
     ) -> None:
         """Check a run and note in its row what it broke; where it was ours, it is a problem."""
-        verdict = records.check(load, is_whole=is_whole)
-        if not verdict.is_clean:
-            row.verdicts[who] = str(verdict)
-        if who == OURS:
-            self.check(row.key, records, load, is_whole=is_whole)
+        if broken := records.check(load, is_whole=is_whole):
+            row.verdicts[who] = broken
+            if who == OURS:
+                self.problems.append(f"{row.key}: groupflow broke its promise: {broken}")
 
-    def check(self, key: str, records: Records, load: Load, *, is_whole: bool = True) -> None:
-        """Check a run of ours; what it broke is a problem."""
-        verdict = records.check(load, is_whole=is_whole)
-        if not verdict.is_clean:
-            self.problems.append(f"{key}: groupflow broke its promise: {verdict}")
+    async def take_turns(
+        self, rows: Sequence[Row], sides: Mapping[str, Side], *, rounds: int | None = None
+    ) -> None:
+        """Add rounds to some rows: in each, every side has one turn; who is first goes round.
+
+        A peer that can't be measured is a problem of the run, and has no figure in that round.
+        """
+        names = list(sides)
+        for number in range(rounds or self.rounds):
+            watch, turns = Stopwatch(), dict[str, Turn]()
+            for who in names if number % 2 == 0 else names[::-1]:
+                try:
+                    turns[who] = await sides[who]()
+                except PeerFailed as error:
+                    self.problems.append(f"{rows[0].key}: {who}: {error}")
+            for row in rows:
+                row.rounds.append(watch.round(_figures(row.key, turns)))
+
+
+def _figures(key: str, turns: Mapping[str, Turn]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for who, turn in turns.items():
+        if key in turn.figures:
+            found[who] = turn.figures[key]
+        for other, figure in turn.beside.get(key, {}).items():
+            # Several turns may each bound what can be reached: the lowest bound holds.
+            found[other] = min(figure, found.get(other, figure))
+    return found

@@ -7,23 +7,25 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from time import clock_gettime
 from typing import Literal
 
 import orjson
+from redis.asyncio import Redis
 
-from tests.verification.bench.clocks import clock_of
+from groupflow.store.partitions import keys_of
 from tests.verification.bench.filling import NAMESPACE, RULE
 from tests.verification.bench.load import Load
+from tests.verification.bench.records import Records, cpu_of
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 LOOK = 0.01  # seconds
-END_WITHIN = 60.0  # seconds for a daemon to drain and leave
-START_WITHIN = 60.0
+START_WITHIN = 60.0  # seconds; to drain and leave, too
+WITHIN = 300.0  # seconds for a run; one that takes longer is broken
+LOOK_AT_TOTALS = 0.1  # seconds between two looks at a total
 
 
 class RunFailed(Exception):
@@ -39,7 +41,6 @@ class Setting:
         rabbitmq: its broker; without one, only its workers run.
         queue: the queue that it consumes.
         grouped: workers for grouped tasks.
-        plain: workers for plain ones.
         order: `workers.order`.
         only: half a daemon, or all of it.
         http: what its section `[http]` says; the page is on, as by default, on a port that is free.
@@ -52,7 +53,6 @@ class Setting:
     rabbitmq: str = "amqp://guest:guest@127.0.0.1:1/"
     queue: str = "bench"
     grouped: int = 16
-    plain: int = 8
     order: Literal["oldest", "fair"] = "oldest"
     only: Literal["", "intake", "workers"] = ""
     http: str = 'listen = "127.0.0.1:0"'
@@ -74,7 +74,7 @@ url = "{self.redis}"
 namespace = "{NAMESPACE}"
 {partitions}
 [workers]
-plain = {self.plain}
+plain = 8
 grouped = {self.grouped}
 order = "{self.order}"
 [http]
@@ -95,10 +95,10 @@ class Daemon:
 
     process: subprocess.Popen[bytes]
     log: Path
-    records: Path
+    file: Path
     config: Path
     code: Path
-    ended: bool = field(default=False)
+    ended: bool = False
 
     @property
     def pid(self) -> int:
@@ -112,17 +112,35 @@ class Daemon:
         return sum(cpu_of(pid) for pid in (self.pid, *map(int, children.read_text().split())))
 
     @property
-    def has_reached(self) -> bool:
-        """Whether it has ended as many tasks as the load has."""
-        return self.records.with_suffix(".reached").exists()
+    def records(self) -> Records:
+        """What it did, once it has ended."""
+        return Records.read([self.file])
 
-    async def until(self, seconds: float, *, what: str = "its tasks") -> None:
-        """Wait until it has ended all tasks.
+    async def until(self, seconds: float, what: str = "its tasks") -> None:
+        """Wait until it has ended as many tasks as the load has.
 
         Raises:
             RunFailed: it died, or took longer.
         """
-        await wait_for(lambda: self.has_reached, self, seconds, what)
+
+        async def has_reached() -> bool:
+            return self.file.with_suffix(".reached").exists()
+
+        await wait_for(has_reached, self, seconds, what)
+
+    async def until_total(self, redis: Redis, name: str, wanted: int, partitions: int = 1) -> None:
+        """Wait until a total of the store is as much.
+
+        Raises:
+            RunFailed: it died, or took longer.
+        """
+        keys = [each("count") for each in keys_of(NAMESPACE, partitions)]
+
+        async def is_so() -> bool:
+            found = [await redis.hget(key, name) for key in keys]  # one after another: politely
+            return sum(int(each or 0) for each in found) >= wanted
+
+        await wait_for(is_so, self, WITHIN, f"{wanted} {name}", LOOK_AT_TOTALS)
 
     async def stop(self) -> None:
         """End it in order; its records are written then.
@@ -135,7 +153,7 @@ class Daemon:
         self.ended = True
         self.process.send_signal(signal.SIGTERM)
         try:
-            code = await asyncio.to_thread(self.process.wait, END_WITHIN)
+            code = await asyncio.to_thread(self.process.wait, START_WITHIN)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise RunFailed(f"a daemon did not end:\n{self.tail()}") from None
@@ -148,13 +166,15 @@ class Daemon:
         Raises:
             RunFailed: it doesn't.
         """
+        said: list[bytes] = []
 
-        def said() -> bytes:
+        async def is_there() -> bool:
             lines = self.log.read_bytes().splitlines()
-            return next((line for line in lines if b'"http.listening"' in line), b"")
+            said.extend(line for line in lines if b'"http.listening"' in line)
+            return bool(said)
 
-        await wait_for(lambda: bool(said()), self, START_WITHIN, "its page")
-        return int(str(orjson.loads(said())["url"]).rstrip("/").rpartition(":")[2])
+        await wait_for(is_there, self, START_WITHIN, "its page")
+        return int(str(orjson.loads(said[0])["url"]).rstrip("/").rpartition(":")[2])
 
     async def ask(self, *words: str) -> None:
         """Run a verb of its own version with its configuration; politely, beside what is measured.
@@ -178,16 +198,12 @@ class Daemon:
         return self.log.read_text(errors="replace")[-2000:]
 
 
-def cpu_of(pid: int) -> float:
-    """Seconds of processor time that a process has used so far, all threads; 0 where it is gone."""
-    try:
-        return clock_gettime(clock_of(pid))
-    except OSError:
-        return 0.0
-
-
 async def wait_for(
-    condition: Callable[[], bool], daemon: Daemon, seconds: float, what: str
+    condition: Callable[[], Awaitable[bool]],
+    daemon: Daemon,
+    seconds: float,
+    what: str,
+    look: float = LOOK,
 ) -> None:
     """Wait until a condition holds while a daemon lives.
 
@@ -196,10 +212,10 @@ async def wait_for(
     """
     try:
         async with asyncio.timeout(seconds):
-            while not condition():
+            while not await condition():
                 if daemon.process.poll() is not None:
                     raise RunFailed(f"a daemon died:\n{daemon.tail()}")
-                await asyncio.sleep(LOOK)
+                await asyncio.sleep(look)
     except TimeoutError:
         raise RunFailed(f"waited {seconds:g} s for {what}:\n{daemon.tail()}") from None
 
@@ -209,10 +225,10 @@ async def running(
     setting: Setting,
     load: Load,
     folder: Path,
-    name: str = "d1",
+    name: str,
     *,
-    code: Path = REPOSITORY,
-    redis: Sequence[int] = (0,),
+    code: Path | None,
+    redis: int,
 ) -> AsyncIterator[Daemon]:
     """Start a daemon, wait until it works, and stop it at the end.
 
@@ -221,9 +237,10 @@ async def running(
         load: what its handlers have to know.
         folder: of this run.
         name: its name.
-        code: where the package is that it runs.
-        redis: the processes of its Redis, whose processor time it shall note too.
+        code: where the package is that it runs, if not here.
+        redis: the process of its Redis, whose processor time it shall note too.
     """
+    code = code or REPOSITORY
     config, log = folder / f"{name}.toml", folder / f"{name}.log"
     setting.write(config)
     records = folder / f"{name}.records"
@@ -232,7 +249,7 @@ async def running(
         "BENCH_RECORDS": str(records),
         "BENCH_TASKS": str(load.tasks),
         "BENCH_HANDLER_MS": str(load.handler_ms),
-        "BENCH_REDIS_PID": ",".join(map(str, redis)),
+        "BENCH_REDIS_PID": str(redis),
     }
     only = ["--only", setting.only] if setting.only else []
     command = [sys.executable, "-m", "groupflow", "run", "--config", str(config), "--name", name]
@@ -243,7 +260,11 @@ async def running(
         )
     daemon = Daemon(process, log, records, config, code)
     try:
-        await wait_for(lambda: b"daemon.started" in log.read_bytes(), daemon, START_WITHIN, "start")
+
+        async def has_started() -> bool:
+            return b"daemon.started" in log.read_bytes()
+
+        await wait_for(has_started, daemon, START_WITHIN, "start")
         yield daemon
         await daemon.stop()
     finally:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 
 import aio_pika
 
@@ -20,41 +21,37 @@ RULE = "bench"
 BATCH = 500
 
 
-def store_client(url: str, order: Order = "oldest") -> StoreClient:
+@asynccontextmanager
+async def store_client(url: str, order: Order = "oldest") -> AsyncIterator[StoreClient]:
     """A client of the namespace that the measured daemons use."""
-    keys = Keys(NAMESPACE)
-    return StoreClient(url, keys, order, timeout=60.0)
-
-
-def arrival(number: int, group: str | None, body: bytes) -> Arrival:
-    """A task as intake hands it to the store."""
-    envelope = Envelope("bench", group, "1", RULE if group else None, {}, body)
-    return Arrival(f"{number:032d}", envelope)
-
-
-def arrivals_of(load: Load, *, plain: bool = False, first: int = 0) -> Iterable[Arrival]:
-    """All tasks of a load, numbered from `first`."""
-    for number, group, _ in load:
-        yield arrival(first + number, None if plain else f"g{group}", load.body_of(first + number))
-
-
-async def fill_store(
-    url: str,
-    load: Load,
-    *,
-    plain: bool = False,
-    order: Order = "oldest",
-    first: int = 0,
-) -> None:
-    """Enqueue a load, batch by batch."""
-    client = store_client(url, order)
-    enqueuer = Enqueuer(client)
-    waiting = iter(arrivals_of(load, plain=plain, first=first))
+    client = StoreClient(url, Keys(NAMESPACE), order, timeout=60.0)
     try:
-        while batch := list(itertools.islice(waiting, BATCH)):
-            await enqueuer.enqueue(batch)
+        yield client
     finally:
         await client.close()
+
+
+def arrival(number: int, group: str, body: bytes, tenant: str = "1", scope: str = "") -> Arrival:
+    """A task as intake hands it to the store."""
+    return Arrival(f"{number:032d}", Envelope("bench", group, tenant, RULE, {}, body, scope))
+
+
+def arrivals_of(load: Load) -> Iterable[Arrival]:
+    """All tasks of a load."""
+    return (arrival(number, f"g{group}", body) for number, group, body in load)
+
+
+async def enqueue_all(client: StoreClient, arrivals: Iterable[Arrival], batch: int = BATCH) -> None:
+    """Enqueue tasks, batch by batch."""
+    enqueuer, waiting = Enqueuer(client), iter(arrivals)
+    while some := list(itertools.islice(waiting, batch)):
+        await enqueuer.enqueue(some)
+
+
+async def fill_store(url: str, load: Load, order: Order = "oldest") -> None:
+    """Enqueue a load."""
+    async with store_client(url, order) as client:
+        await enqueue_all(client, arrivals_of(load))
 
 
 async def fill_queue(url: str, queue: str, load: Load, first: int = 0) -> None:

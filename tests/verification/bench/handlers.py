@@ -13,9 +13,8 @@ from pathlib import Path
 from time import monotonic_ns
 
 from groupflow import App, Task
-from tests.verification.bench.clocks import looks
 from tests.verification.bench.load import number_in
-from tests.verification.bench.records import Recorder
+from tests.verification.bench.records import Recorder, looks
 
 app = App()
 
@@ -25,9 +24,9 @@ _records = Path(os.environ["BENCH_RECORDS"])
 _reached = _records.with_suffix(".reached")
 _tasks = int(os.environ["BENCH_TASKS"])
 _seconds = float(os.environ["BENCH_HANDLER_MS"]) / 1000
-_redis = [int(pid) for pid in os.environ["BENCH_REDIS_PID"].split(",") if int(pid)]
-_looks = looks(_tasks, _redis, _records.with_suffix(".clocks")) if _redis else {}
-_looks = {**_looks, _tasks: _reached.touch}  # so that nobody has to ask Redis whether this is over
+_redis = int(os.environ["BENCH_REDIS_PID"])
+# So that nobody has to ask Redis whether this is over.
+_looks = {**looks(_tasks, _redis, _records.with_suffix(".clocks")), _tasks: _reached.touch}
 
 
 @app.lifespan
@@ -51,19 +50,10 @@ async def tick(task: Task) -> None:
     _note(round(due * 10), start)
 
 
-if _seconds:
-
-    @app.handler("bench")
-    async def sleep(task: Task) -> None:
-        """Sleep for the load's time."""
-        start = monotonic_ns()
+@app.handler("bench")
+async def work(task: Task) -> None:
+    """Sleep for the load's time, or do nothing."""
+    start = monotonic_ns()
+    if _seconds:
         await asyncio.sleep(_seconds)
-        _note(number_in(task.body), start)
-
-else:
-
-    @app.handler("bench")
-    async def nothing(task: Task) -> None:
-        """Do nothing."""
-        start = monotonic_ns()
-        _note(number_in(task.body), start)
+    _note(number_in(task.body), start)

@@ -17,8 +17,6 @@ from tests.verification.bench.peers.running import NODE
 
 _PACKAGES = ("groupflow", "uvloop", "redis", "hiredis", "aio-pika", "aiormq", "procrastinate")
 
-SHORT = 50  # ticks, half a second of one core: too few to tell a share
-
 
 def describe() -> dict[str, str]:
     """Machine and versions, by name."""
@@ -43,39 +41,20 @@ def describe() -> dict[str, str]:
     return {name: value or "unknown" for name, value in facts.items()}
 
 
-class Stolen:
-    """Processor time that a virtual machine was due and its host gave to others.
+def processor_ticks() -> tuple[int, int]:
+    """Processor time that a virtual machine was due and its host gave to others, and all time.
 
     The kernel's own count (proc(5), the first line of /proc/stat). A figure from minutes in which a
     tenth was stolen is a figure about the host.
     """
-
-    def __init__(self) -> None:
-        self._stolen, self._all = self._ticks()
-        self._share = 0.0
-
-    def share(self) -> float:
-        """The stolen share of all processor time, idle time included, since the last look.
-
-        Figures that come together were measured together: they have the same share.
-        """
-        stolen, everything = self._ticks()
-        if everything - self._all > SHORT:
-            self._share = (stolen - self._stolen) / (everything - self._all)
-            self._stolen, self._all = stolen, everything
-        return self._share
-
-    @staticmethod
-    def _ticks() -> tuple[int, int]:
-        ticks = [int(n) for n in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
-        return ticks[7], sum(ticks)
+    ticks = [int(n) for n in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
+    return ticks[7], sum(ticks)
 
 
 def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
 
 
 def _said(program: str, *arguments: str) -> str:

@@ -3,18 +3,26 @@
 A record is three 64-bit integers: the task's number, and CLOCK_MONOTONIC in nanoseconds when its
 handler began and ended. They are kept in memory and written when the run is over, by every process
 in the same format, so that one reader and one checker serve all.
+
+Processor time of ours and of Redis is noted by the daemon that is measured while it drains, between
+two of its own tasks, so that no start, no end and no waiting is in it. The kernel's clock of a
+process has nanoseconds, where /proc has hundredths of a second.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from time import monotonic_ns, perf_counter
+from time import clock_gettime, monotonic_ns, perf_counter, process_time
 
 from tests.verification.bench.load import Load
+
+WARM = 0.1
+"""The share of a load after which the clocks are looked at first; the last look is as much before
+the end."""
 
 
 class Recorder:
@@ -48,37 +56,6 @@ def cost_of_a_record() -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """How a run kept what is promised of groups.
-
-    Attributes:
-        disorder: tasks that started after one behind them in their group had.
-        overlaps: tasks that started while another of their group ran.
-        missing: tasks that never ran.
-        doubles: runs of a task beyond its first.
-    """
-
-    disorder: int = 0
-    overlaps: int = 0
-    missing: int = 0
-    doubles: int = 0
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether it kept all of it."""
-        return not (self.disorder or self.overlaps or self.missing or self.doubles)
-
-    def __str__(self) -> str:
-        counts = {
-            "out of order": self.disorder,
-            "overlapping": self.overlaps,
-            "missing": self.missing,
-            "run twice": self.doubles,
-        }
-        return ", ".join(f"{n:,} {what}" for what, n in counts.items() if n) or "kept"
-
-
-@dataclass(frozen=True, slots=True)
 class Records:
     """All records of a run.
 
@@ -86,7 +63,6 @@ class Records:
         rows: number, start and end of each task, in the order of their starts.
         cpu: microseconds of processor time that its process took a task; 0 where nobody looked.
         redis_cpu: the same of its Redis.
-        redis_calls: round trips to Redis a task.
         intake_cpu: microseconds of processor time a message, before: from RabbitMQ into Redis.
         enqueue_cpu: the same of its Redis.
     """
@@ -94,7 +70,6 @@ class Records:
     rows: list[tuple[int, int, int]] = field(default_factory=list)
     cpu: float = 0.0
     redis_cpu: float = 0.0
-    redis_calls: float = 0.0
     intake_cpu: float = 0.0
     enqueue_cpu: float = 0.0
 
@@ -133,28 +108,64 @@ class Records:
 
     def starts(self) -> dict[int, int]:
         """When each task first started, in nanoseconds."""
-        found: dict[int, int] = {}
-        for number, start, _ in self.rows:
-            found.setdefault(number, start)
-        return found
+        return {number: start for number, start, _ in reversed(self.rows)}
 
-    def check(self, load: Load, *, is_whole: bool = True) -> Verdict:
-        """Whether each group ran in order, one at a time, and each task once.
+    def check(self, load: Load, *, is_whole: bool = True) -> str:
+        """How often a group ran out of order or beside itself, or a task not once; "" for never.
 
         Args:
             load: what the run had to do.
             is_whole: whether it had the time to do all of it.
         """
-        disorder = overlaps = doubles = 0
+        found = dict.fromkeys(("out of order", "overlapping", "missing", "run twice"), 0)
         last: dict[int, tuple[int, int]] = {}  # group → highest number started, latest end
         seen: set[int] = set()
         for number, start, end in self.rows:
             group = load.group_of(number)
             highest, latest = last.get(group, (-1, 0))
-            doubles += number in seen
-            disorder += number < highest
-            overlaps += start < latest
+            found["run twice"] += number in seen
+            found["out of order"] += number < highest
+            found["overlapping"] += start < latest
             seen.add(number)
             last[group] = (max(highest, number), max(latest, end))
-        missing = load.tasks - len(seen) if is_whole else 0
-        return Verdict(disorder, overlaps, missing, doubles)
+        found["missing"] = load.tasks - len(seen) if is_whole else 0
+        return ", ".join(f"{n:,} {what}" for what, n in found.items() if n)
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of processor time that a process has used so far, all threads; 0 where it is gone."""
+    try:
+        return clock_gettime((~pid << 3) | 2)  # its clock, as clock_getcpuclockid(3) has it
+    except OSError:
+        return 0.0
+
+
+def marks(tasks: int) -> tuple[int, int]:
+    """After how many tasks the clocks are looked at."""
+    warm = int(tasks * WARM)
+    return max(1, warm), tasks - warm
+
+
+def looks(tasks: int, redis: int, path: Path) -> Mapping[int, Callable[[], None]]:
+    """What to call after so many tasks: notes both clocks, and writes them at the last."""
+    noted = array("d")
+    first, last = marks(tasks)
+
+    def begin() -> None:
+        noted.extend((process_time(), cpu_of(redis)))
+
+    def end() -> None:
+        begin()
+        path.write_bytes(noted.tobytes())
+
+    return {first: begin, last: end}
+
+
+def read_clocks(path: Path, tasks: int) -> tuple[float, float]:
+    """Microseconds a task, of the daemon and of its Redis."""
+    noted = array("d")
+    noted.frombytes(path.read_bytes())
+    own, redis, own_then, redis_then = noted
+    first, last = marks(tasks)
+    each = 1e6 / (last - first)
+    return (own_then - own) * each, (redis_then - redis) * each

@@ -1,15 +1,11 @@
 """A run as a file: written, read again, added to, compared.
 
-The schema is that of `Row`, under ``rows``; each also has what follows from its rounds: ``ours``
-and ``ratio`` (median, low, high), ``peers`` (medians), ``details`` (medians) and ``is_met``. Beside
-it ``commit``, ``is_dirty``, ``quick``, ``at`` (UTC), ``seconds``, ``machine`` (name → version or
-fact), ``record_us`` (what recording a task costs), ``families`` (those measured whole) and
-``problems``.
+The schema is that of `Results` and `Row`, with the facts of `source` beside the others.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +15,6 @@ from tests.verification.bench.rows import Goal, Round, Row
 from tests.verification.bench.source import Source
 
 FELL = 0.8  # below so much of what it was, a figure has fallen
-_FOLLOWS = ("ours", "ratio", "peers", "details", "is_met")  # from a row's rounds
 
 
 class Mixed(Exception):
@@ -28,14 +23,24 @@ class Mixed(Exception):
 
 @dataclass(slots=True)
 class Results:
-    """What was measured of one commit, in one run or several."""
+    """What was measured of one commit, in one run or several.
+
+    Attributes:
+        source: of what code it is.
+        quick: whether with smaller numbers.
+        at: when, UTC.
+        machine: name → version or fact.
+        record_us: what recording a task costs.
+        families: those measured whole.
+        rows: the figures.
+        problems: what could not be measured, or broke its promise.
+    """
 
     source: Source
     quick: bool
     at: str
     machine: dict[str, str]
     record_us: float
-    seconds: float = 0.0
     families: list[str] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -43,9 +48,9 @@ class Results:
     def write(self, path: Path) -> None:
         """Write it as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
         facts = asdict(self)
-        facts = {**facts.pop("source"), **facts, "rows": [_facts(row) for row in self.rows]}
+        facts = {**facts.pop("source"), **facts}
+        options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
         path.write_bytes(orjson.dumps(_rounded(facts), option=options))
 
     def joined_to(self, older: Results) -> Results:
@@ -64,16 +69,18 @@ class Results:
             raise Mixed("of two machines, or of other versions of what was measured")
         rows = {row.key: row for row in older.rows}
         for row in self.rows:
-            if row.key in rows:
-                row.rounds = [*rows[row.key].rounds, *row.rounds]
-                row.once = {**row.once, **rows[row.key].once}
-                row.verdicts = {**rows[row.key].verdicts, **row.verdicts}
+            if before := rows.get(row.key):
+                row.rounds = [*before.rounds, *row.rounds]
+                row.once = {**row.once, **before.once}
+                row.verdicts = {**before.verdicts, **row.verdicts}
             rows[row.key] = row
-        return Results(
-            self.source, self.quick, f"{older.at} to {self.at}", self.machine, self.record_us,
-            older.seconds + self.seconds, list(dict.fromkeys([*older.families, *self.families])),
-            list(rows.values()), [*older.problems, *self.problems],
-        )  # fmt: skip
+        return replace(
+            self,
+            at=f"{older.at} to {self.at}",
+            families=list(dict.fromkeys([*older.families, *self.families])),
+            rows=list(rows.values()),
+            problems=[*older.problems, *self.problems],
+        )
 
     def refuse_unless_whole_cloth(self) -> None:
         """Let only rows of one commit pass.
@@ -88,10 +95,10 @@ class Results:
 
     def fallen_below(self, older: Results) -> list[str]:
         """What is worse by more than a fifth, and than each of the older rounds; in words."""
-        before = {row.key: row for row in older.rows}
+        before = {row.key: row.judged for row in older.rows}
         found = []
         for row in self.rows:
-            then, now = before[row.key].judged if row.key in before else None, row.judged
+            then, now = before.get(row.key), row.judged
             if not then or not now or not then.median or not now.median:
                 continue
             change = now.median / then.median
@@ -107,26 +114,10 @@ def read(path: Path) -> Results | None:
         return None
     facts = orjson.loads(path.read_bytes())
     source = Source(facts.pop("commit"), facts.pop("is_dirty"))
-    return Results(source, **facts | {"rows": [_row(each) for each in facts["rows"]]})
-
-
-def _row(facts: dict[str, Any]) -> Row:
-    known = {name: value for name, value in facts.items() if name not in _FOLLOWS}
-    goal = known.pop("goal")
-    rounds = [Round(**each) for each in known.pop("rounds")]
-    return Row(**known, goal=Goal(**goal) if goal else None, rounds=rounds)
-
-
-def _facts(row: Row) -> dict[str, Any]:
-    ratio = row.ratio
-    follows = {
-        "ours": asdict(row.ours),
-        "ratio": asdict(ratio) if ratio else None,
-        "peers": row.peers,
-        "details": row.details,
-        "is_met": row.is_met,
-    }
-    return {**asdict(row), **follows}
+    for row in facts["rows"]:
+        row["goal"] = Goal(**row["goal"]) if row["goal"] else None
+        row["rounds"] = [Round(**each) for each in row["rounds"]]
+    return Results(source, **facts | {"rows": [Row(**row) for row in facts["rows"]]})
 
 
 def _rounded(value: Any) -> Any:

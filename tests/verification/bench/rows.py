@@ -7,7 +7,7 @@ from statistics import median
 from typing import Literal
 
 OURS = "groupflow"
-Unit = Literal["tasks/s", "msg/s", "ms", "%", "bytes", "calls/s", "µs", "rows/s", "queries"]
+Unit = Literal["tasks/s", "msg/s", "ms", "%", "bytes", "calls/s", "µs", "rows/s"]
 MUCH_STOLEN = 0.05
 """Beyond this share of processor time that the host took, a round is marked as disturbed."""
 MINUTE = 60.0  # seconds within which all turns of a round have to come
@@ -54,20 +54,14 @@ class Round:
 
     Attributes:
         figures: who → figure; ours under `OURS`.
-        details: what else was measured in our turn.
-        first: whose turn came first.
         at: when it began, UTC.
         seconds: how long it took.
-        load: the load average of the minute before it.
         stolen: the share of processor time that a virtual machine's host took meanwhile.
     """
 
     figures: dict[str, float]
-    details: dict[str, float] = field(default_factory=dict)
-    first: str = OURS
     at: str = ""
     seconds: float = 0.0
-    load: float = 0.0
     stolen: float = 0.0
 
     @property
@@ -127,15 +121,6 @@ class Row:
         both = [one.figures for one in self.rounds if {OURS, self.beside} <= one.figures.keys()]
         ratios = [each[OURS] / each[self.beside] for each in both if each[self.beside]]
         return Span.of(ratios) if ratios else None
-
-    @property
-    def details(self) -> dict[str, float]:
-        """The median of each detail."""
-        names = dict.fromkeys(name for each in self.rounds for name in each.details)
-        return {
-            name: median(each.details[name] for each in self.rounds if name in each.details)
-            for name in names
-        }
 
     @property
     def disturbed(self) -> int:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tests.verification.bench.daemons import REPOSITORY
 
-UNKNOWN = "unknown"
 MEASURED = "groupflow"  # the package that daemons run
 # What both sides of a pair are measured by.
 MEASURING = ("tests/__init__.py", "tests/verification/__init__.py", "tests/verification/bench")
@@ -26,7 +25,7 @@ class Source:
     """Some state of the code.
 
     Attributes:
-        commit: its full hash; `UNKNOWN` without git.
+        commit: its full hash; "unknown" without git.
         is_dirty: whether files outside docs/ differ from it, or are not in it. (The benchmark
             itself writes into docs/.)
     """
@@ -41,7 +40,7 @@ class Source:
             changed = _git("status", "--porcelain", "--", ".", ":!docs").strip()
             return cls(resolve("HEAD"), bool(changed))
         except NoSuchCommit:
-            return cls(UNKNOWN, is_dirty=True)
+            return cls("unknown", is_dirty=True)
 
 
 def resolve(name: str) -> str:
@@ -53,26 +52,20 @@ def resolve(name: str) -> str:
     return _git("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").decode().strip()
 
 
-def take_from_history(commit: str, folder: Path) -> Path:
-    """Lay an older package into an empty folder, with the benchmark of now to measure it by."""
-    with tarfile.open(fileobj=io.BytesIO(_git("archive", commit, MEASURED))) as archive:
-        archive.extractall(folder, filter="data")
-    return _with_measuring(folder)
+def take(folder: Path, commit: str = "") -> Path:
+    """Lay a commit's package, or that of the working tree, into a folder that is made.
 
-
-def take_from_here(folder: Path) -> Path:
-    """Lay the package of the working tree into an empty folder, as `take_from_history` does."""
+    It gets the benchmark of now to be measured by.
+    """
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(REPOSITORY / MEASURED, folder / MEASURED, ignore=ignored)
-    return _with_measuring(folder)
-
-
-def _with_measuring(folder: Path) -> Path:
-    for name in MEASURING:
+    if commit:
+        with tarfile.open(fileobj=io.BytesIO(_git("archive", commit, MEASURED))) as archive:
+            archive.extractall(folder, filter="data")
+    for name in MEASURING if commit else (MEASURED, *MEASURING):
         source, target = REPOSITORY / name, folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, target, ignore=ignored)
         else:
             shutil.copy(source, target)
     return folder

@@ -1,20 +1,35 @@
-"""The table, on a terminal and in `docs/performance.md`."""
+"""The table, on a terminal and in `docs/performance.md`, and its chart, an SVG."""
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from tests.verification.bench.results import Results
-from tests.verification.bench.rows import Row, Span
+from tests.verification.bench.rows import OURS, Row, Span
 
 BEGIN, END = "<!-- table: written by make bench -->", "<!-- end of the table -->"
 _HEAD = (
     *("row", "groupflow", "beside it", "ratio", "rounds"),
     *("goal", "met", "order and overlap", "not as by default"),
 )
+
+WIDTH, LEFT, RIGHT = 860, 150, 110
+BAR, GAP, HEAD = 18, 6, 34  # pixels
+
+_STYLE = """
+  text { font: 13px system-ui, sans-serif; fill: #24292f }
+  .title { font-weight: 600 }
+  .value { font-variant-numeric: tabular-nums }
+  .ours { fill: #0969da } .peer { fill: #afb8c1 } .limit { fill: #d4a72c }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6edf3 } .ours { fill: #58a6ff } .peer { fill: #6e7681 } .limit { fill: #bb8009 }
+  }
+"""
+_LIMITS = ("bare aio-pika", "the ideal", "alone", "one daemon")
 
 
 def print_table(results: Results) -> None:
@@ -91,3 +106,37 @@ def _span(span: Span, digits: int | None = None) -> str:
 def figure(value: float) -> str:
     """A number with as many digits as mean something."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def svg(results: Results) -> str:
+    """The chart of all rows whose figure is a rate with something beside it."""
+    rows = [row for row in results.rows if row.peers and row.more_is_better]
+    parts: list[str] = []
+    y = 8
+    for row in rows:
+        y = _draw(parts, row, y)
+    body = "\n".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y}" role="img" '
+        f'aria-label="groupflow beside its peers">\n<style>{_STYLE}</style>\n{body}\n</svg>\n'
+    )
+
+
+def _draw(parts: list[str], row: Row, y: int) -> int:
+    """Draw a row; where the next one begins."""
+    parts.append(f'<text class="title" x="0" y="{y + 18}">{escape(row.title)}</text>')
+    y += HEAD - GAP
+    bars = {OURS: row.ours.median, **row.peers, **row.once}
+    longest = max(bars.values()) or 1.0
+    for name, value in bars.items():
+        kind = "ours" if name == OURS else "limit" if name in _LIMITS else "peer"
+        width = max(1.0, value / longest * (WIDTH - LEFT - RIGHT))
+        middle = y + BAR - 5
+        parts += [
+            f'<text x="{LEFT - 8}" y="{middle}" text-anchor="end">{escape(name)}</text>',
+            f'<rect class="{kind}" x="{LEFT}" y="{y}" width="{width:.1f}" height="{BAR}" rx="3"/>',
+            f'<text class="value" x="{LEFT + width + 6:.1f}" y="{middle}">'
+            f"{figure(value)} {escape(row.unit)}</text>",
+        ]
+        y += BAR + GAP
+    return y + 12

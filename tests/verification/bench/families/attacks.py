@@ -19,20 +19,18 @@ from time import monotonic
 
 from redis.asyncio import Redis
 
-from groupflow.servers.ports import free_ports
-from groupflow.store.enqueue import Arrival, Enqueuer
+from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
-from tests.verification.bench.bench import Bench
+from tests.verification.bench.bench import Bench, Turn
 from tests.verification.bench.daemons import REPOSITORY
 from tests.verification.bench.filling import (
     BATCH,
     NAMESPACE,
     arrivals_of,
+    enqueue_all,
     store_client,
 )
 from tests.verification.bench.load import Load
-from tests.verification.bench.records import Records
-from tests.verification.bench.rounds import Turn, take_turns
 from tests.verification.bench.rows import OURS, Goal, Row
 
 TITLES = {
@@ -83,10 +81,10 @@ async def _row(bench: Bench, kind: str) -> Row:
                 OURS: partial(attacked, page, seconds),
                 SINK: partial(attacked, inert, min(seconds, SINK_SECONDS)),
             }
-            await take_turns(bench, [row], sides)
-        records = Records.read([daemon.records])
+            await bench.take_turns([row], sides)
+        records = daemon.records
         ended = sum(daemon.log.read_bytes().count(each) for each in ENDED)
-    bench.check(key, records, load, is_whole=False)
+    bench.judge(row, records, load, is_whole=False)
     if ended:
         bench.problems.append(f"{key}: {ended} leases ended")
     return row
@@ -112,7 +110,7 @@ async def _attackers(
     command = [sys.executable, "-m", "tests.verification.bench.attackers", kind, str(port)]
     with (folder / "attackers.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
-            *command, cwd=REPOSITORY, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            *command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL
         )
     try:
         yield process
@@ -127,19 +125,9 @@ async def _attackers(
 @asynccontextmanager
 async def _sink(folder: Path) -> AsyncIterator[int]:
     """Somebody to attack in vain; the port."""
-    (port,) = free_ports(1)
-    async with _attackers(folder, "sink", port) as process:
-        while True:
-            if process.returncode is not None:  # somebody else may have taken the port meanwhile
-                raise RuntimeError(f"no sink: {(folder / 'attackers.log').read_text()}")
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
-                await asyncio.sleep(LOOK)
-                continue
-            writer.close()
-            break
-        yield port
+    async with _attackers(folder, "sink", 0) as process:
+        assert process.stdout is not None
+        yield int(await process.stdout.readline())
 
 
 @asynccontextmanager
@@ -147,18 +135,14 @@ async def _feeding(url: str, load: Load) -> AsyncIterator[None]:
     """Keep some tasks waiting, and no more, for as long as the block lasts."""
 
     async def feed() -> None:
-        client = store_client(url)
-        enqueuer, waiting, fed = Enqueuer(client), iter(arrivals_of(load)), 0
-        try:
-            async with Redis.from_url(url) as redis:
-                while True:
-                    done = await _done(redis)
-                    while fed - done < AHEAD:
-                        await enqueuer.enqueue(list(itertools.islice(waiting, BATCH)))
-                        fed += BATCH
-                    await asyncio.sleep(LOOK)
-        finally:
-            await client.close()
+        waiting, fed = iter(arrivals_of(load)), 0
+        async with store_client(url) as client, Redis.from_url(url) as redis:
+            while True:
+                done = await _done(redis)
+                while fed - done < AHEAD:
+                    await enqueue_all(client, itertools.islice(waiting, BATCH))
+                    fed += BATCH
+                await asyncio.sleep(LOOK)
 
     task = asyncio.create_task(feed())
     try:
@@ -172,20 +156,9 @@ async def _feeding(url: str, load: Load) -> AsyncIterator[None]:
 
 async def _fill_what_is_read(url: str) -> None:
     """Dead letters with large headers, and one very large task that isn't due."""
-    client = store_client(url)
-    enqueuer = Enqueuer(client)
-    headers = {"x": "h" * HEADER}
-    try:
-        for first in range(0, LETTERS, 50):
-            await enqueuer.enqueue(
-                [
-                    Arrival(
-                        f"letter-{n}", Envelope("bench", None, "1", None, headers, b"{}"), dead="no"
-                    )
-                    for n in range(first, first + 50)
-                ]
-            )
-        large = Envelope("bench", None, "1", None, {}, b"x" * LARGE)
-        await enqueuer.enqueue([Arrival("large", large, delay=86_400.0)])
-    finally:
-        await client.close()
+    letter = Envelope("bench", None, "1", None, {"x": "h" * HEADER}, b"{}")
+    large = Envelope("bench", None, "1", None, {}, b"x" * LARGE)
+    letters = (Arrival(f"letter-{n}", letter, dead="no") for n in range(LETTERS))
+    async with store_client(url) as client:
+        await enqueue_all(client, letters, 50)
+        await enqueue_all(client, [Arrival("large", large, delay=86_400.0)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,16 +12,13 @@ from time import perf_counter
 from groupflow.core.limits import Limits, TenantLimit
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import Arrival, Enqueuer
-from groupflow.store.envelope import Envelope
+from groupflow.store.enqueue import Arrival
 from groupflow.store.limits import pack
-from groupflow.store.scripts import Order
 from groupflow.store.sessions import Session, Sessions, start
 from groupflow.store.settlements import Complete, Settlement
-from tests.verification.bench.bench import Bench
-from tests.verification.bench.filling import BATCH, RULE, arrivals_of, store_client
+from tests.verification.bench.bench import Bench, Stopwatch, Turn
+from tests.verification.bench.filling import arrival, arrivals_of, enqueue_all, store_client
 from tests.verification.bench.load import Load
-from tests.verification.bench.rounds import Stopwatch, Turn, take_turns
 from tests.verification.bench.rows import OURS, Goal, Row
 
 SMALL, LARGE, QUICK_LARGE = 1_000, 1_000_000, 100_000
@@ -57,7 +53,7 @@ class Store:
         """Let all tasks wait, and nothing else; each capped tenant runs one."""
         await self.client.erase_namespace()
         holder = await self._claims("holder")
-        await self._enqueue(self.arrivals())
+        await enqueue_all(self.client, self.arrivals())
         held = 0
         while held < self.capped:
             most = min(AT_ONCE, 2 * (self.capped - held))
@@ -81,19 +77,16 @@ class Store:
 
     async def overhead(self, body: int) -> float:
         """Bytes of Redis memory a waiting task, above its body, of a store that is filled now."""
-        await self._enqueue(arrivals_of(Load(500, 10)))  # a fresh server pays for its first memory
+        await enqueue_all(
+            self.client, arrivals_of(Load(500, 10))
+        )  # a fresh server pays for its first memory
         await self.client.erase_namespace()
         before = await self._memory()
-        await self._enqueue(self.arrivals())
+        await enqueue_all(self.client, self.arrivals())
         return (await self._memory() - before) / self.tasks - body
 
     async def _memory(self) -> int:
         return int((await self.client.info("memory"))["used_memory"])
-
-    async def _enqueue(self, arrivals: Iterable[Arrival]) -> None:
-        waiting = iter(arrivals)
-        while batch := list(itertools.islice(waiting, BATCH)):
-            await Enqueuer(self.client).enqueue(batch)
 
     async def _claims(self, name: str) -> Claims:
         """Those of a new process, which replaces the last one of its name."""
@@ -120,7 +113,7 @@ class Store:
 @asynccontextmanager
 async def _even(bench: Bench, load: Load) -> AsyncIterator[Store]:
     """A load waits, whose hot group is of no use to many workers."""
-    async with _opened(bench, "oldest") as client:
+    async with bench.redis() as (server, _), store_client(server.url) as client:
         yield Store(client, load.tasks, partial(arrivals_of, load), 1 - load.hot)
 
 
@@ -131,21 +124,10 @@ async def _market(bench: Bench, tasks: int, tenants: int) -> AsyncIterator[Store
     def arrivals() -> Iterator[Arrival]:
         for number, group, body in Load(tasks, tenants * GROUPS):
             of = group % tenants
-            envelope = Envelope("bench", f"g{group}", f"{of}", RULE, {}, body, f"{of:08x}")
-            yield Arrival(f"{number:032d}", envelope)
+            yield arrival(number, f"g{group}", body, f"{of}", f"{of:08x}")
 
-    async with _opened(bench, "tenants") as client:
+    async with bench.redis() as (server, _), store_client(server.url, "tenants") as client:
         yield Store(client, tasks, arrivals, 0.5, tenants // 2)
-
-
-@asynccontextmanager
-async def _opened(bench: Bench, order: Order) -> AsyncIterator[StoreClient]:
-    async with bench.redis() as (server, _):
-        client = store_client(server.url, order)
-        try:
-            yield client
-        finally:
-            await client.close()
 
 
 async def backlog(bench: Bench) -> AsyncIterator[Row]:
@@ -193,5 +175,5 @@ async def _claim(bench: Bench, key: str, title: str, many: Store, few: Store) ->
 
     for store in (many, few):
         await store.fill()
-    await take_turns(bench, [row], {OURS: partial(one, many), FEW: partial(one, few)})
+    await bench.take_turns([row], {OURS: partial(one, many), FEW: partial(one, few)})
     return row

@@ -1,6 +1,9 @@
 """latency: from the publish to the start of the handler; and what a daemon costs that has no work.
 
-Publisher and daemon are two processes on one machine: CLOCK_MONOTONIC is the same for both.
+schedules: how long after its time a tick's handler starts.
+
+Publisher, daemon and Redis are processes on one machine: wall time and CLOCK_MONOTONIC are the same
+for all.
 """
 
 from __future__ import annotations
@@ -10,18 +13,17 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from statistics import quantiles
-from time import monotonic, monotonic_ns
+from time import monotonic, monotonic_ns, time_ns
 from typing import Any
 
 from redis.asyncio import Redis
 
 from groupflow.broker.publisher import Outgoing, TermPublisher, publishing
-from tests.verification.bench.bench import Bench
+from tests.verification.bench.bench import Bench, Stopwatch, Turn
 from tests.verification.bench.daemons import Daemon
 from tests.verification.bench.load import Load
-from tests.verification.bench.peers.running import begun, run_python
+from tests.verification.bench.peers.running import begun, run_peer
 from tests.verification.bench.records import Records
-from tests.verification.bench.rounds import Stopwatch, Turn, take_turns
 from tests.verification.bench.rows import OURS, Goal, Row, Unit
 
 RATE = 300  # messages a second
@@ -30,6 +32,11 @@ IDLE, QUICK_IDLE = 60, 10  # seconds
 SILENCE = 5.0  # seconds between one's first message and the next one's
 WARM = 100  # messages before those that count
 BARE = "bare aio-pika"
+
+EVERY = 0.2  # seconds
+TICKS, QUICK_TICKS = 100, 25
+WARM_TICKS = 5  # before those that count
+SCHEDULE = f'[[schedules]]\nname = "often"\nevery = {EVERY}\ntype = "tick"\n'
 
 
 async def run(bench: Bench) -> AsyncIterator[Row]:
@@ -46,67 +53,52 @@ async def _steady(bench: Bench) -> list[Row]:
     """The way of messages at a steady rate, and the same through RabbitMQ alone."""
     load = Load(RATE * bench.pick(SECONDS, QUICK_SECONDS), 1_000)
     rows = {
-        percent: Row(
+        percent: _at_most(
             f"latency.p{percent}",
             f"publish → handler at {RATE} msg/s, p{percent}",
             "ms",
-            Goal(f"≤ {most:g} ms", most, least=False, is_of_ratio=False),
-            BARE,
+            most,
+            is_checked=True,
         )
-        for percent, most in ((50, 3.0), (99, 15.0))
+        for percent, most in ((50, 3), (99, 15))
     }
 
-    def turn(waits: list[float]) -> Turn:
+    def turn(published: list[int], records: Records) -> Turn:
+        starts = records.starts()
+        waits = [(starts[n] - published[n]) / 1e6 for n in range(WARM, len(published))]
         hundredths = quantiles(waits, n=100)
         return Turn({row.key: hundredths[percent - 1] for percent, row in rows.items()})
 
     async def ours() -> Turn:
-        waits, records = await _through_ours(bench, load)
+        async with bench.corner() as corner:
+            async with (
+                publishing(corner.rabbitmq, corner.queue) as publisher,
+                corner.daemon(load) as daemon,
+            ):
+                await daemon.page()
+                published = await _publish(publisher, load)
+                await daemon.until(60.0)
+            records = daemon.records
         for row in rows.values():
-            bench.judge(row, OURS, records, load)
-        return turn(waits)
+            bench.judge(row, records, load)
+        return turn(published, records)
 
     async def bare() -> Turn:
-        return turn(await _bare(bench, load))
+        url, seconds = await bench.rabbitmq(), load.tasks / RATE + 30.0
+        with bench.folder() as folder:
+            queue = folder.name
+            async with publishing(url, queue) as publisher:
+                peer = asyncio.create_task(
+                    run_peer("bare", load, folder, url, workers=1, seconds=seconds, queue=queue)
+                )
+                while not (peer.done() or begun(folder)):
+                    await asyncio.sleep(0.05)
+                return turn(await _publish(publisher, load), await peer)
 
-    await take_turns(bench, list(rows.values()), {OURS: ours, BARE: bare})
+    for row in rows.values():
+        row.beside = BARE
+    await bench.take_turns(list(rows.values()), {OURS: ours, BARE: bare})
     return list(rows.values())
-
-
-async def _bare(bench: Bench, load: Load) -> list[float]:
-    """The same messages to a consumer that does nothing: the way through RabbitMQ alone."""
-    rabbitmq = await bench.rabbitmq()
-    with bench.folder() as folder:
-        async with publishing(rabbitmq, folder.name) as publisher:
-            facts = {"url": rabbitmq, "queue": folder.name}
-            seconds = load.tasks / RATE + 30.0
-            peer = asyncio.create_task(
-                run_python("bare_consumer", load, folder, workers=1, seconds=seconds, facts=facts)
-            )
-            while not (peer.done() or begun(folder)):
-                await asyncio.sleep(0.05)
-            published = await _publish(publisher, load)
-            return _waits(published, await peer)
-
-
-def _waits(published: list[int], records: Records) -> list[float]:
-    """Milliseconds from each publish to its handler, but for the first ones."""
-    starts = records.starts()
-    return [(starts[n] - published[n]) / 1e6 for n in range(WARM, len(published))]
-
-
-async def _through_ours(bench: Bench, load: Load) -> tuple[list[float], Records]:
-    """Milliseconds that messages waited, and what was recorded."""
-    async with bench.corner() as corner:
-        async with (
-            publishing(corner.rabbitmq, corner.folder.name) as publisher,
-            corner.daemon(load) as daemon,
-        ):
-            await daemon.page()
-            published = await _publish(publisher, load)
-            await daemon.until(60.0)
-        records = Records.read([daemon.records])
-    return _waits(published, records), records
 
 
 async def _publish(publisher: TermPublisher, load: Load) -> list[int]:
@@ -140,7 +132,7 @@ async def _idle_daemon(bench: Bench, load: Load) -> AsyncIterator[_Idle]:
     async with (
         bench.corner() as corner,
         Redis.from_url(corner.redis) as redis,
-        publishing(corner.rabbitmq, corner.folder.name) as publisher,
+        publishing(corner.rabbitmq, corner.queue) as publisher,
         corner.daemon(load) as daemon,
     ):
         await daemon.page()
@@ -154,11 +146,11 @@ async def _idle(bench: Bench) -> list[Row]:
     load = Load(2, 2)
     what = f"idle for {seconds} s"
     rows = [
-        _at_most("first", f"first message after {seconds} s of idleness", "ms", 5, "≤ 5 ms"),
+        _at_most("latency.first", f"first message after {seconds} s of idleness", "ms", 5),
         _at_most(
-            "idle_cpu", f"{what}: share of a core, the page's process included", "%", 1, "≤ 1 %"
+            "latency.idle_cpu", f"{what}: share of a core, the page's process included", "%", 1
         ),
-        _at_most("idle_calls", f"{what}: Redis calls", "calls/s", 5, "≤ 5 calls/s"),
+        _at_most("latency.idle_calls", f"{what}: Redis calls", "calls/s", 5),
     ]
     watch, published = Stopwatch(), list[int]()
     async with AsyncExitStack() as stack:
@@ -181,7 +173,7 @@ async def _idle(bench: Bench) -> list[Row]:
         starts = []
         for each in idle:
             await each.daemon.stop()  # it writes its records then
-            starts.append(Records.read([each.daemon.records]).starts()[1])
+            starts.append(each.daemon.records.starts()[1])
     waits = [(start - at) / 1e6 for start, at in zip(starts, published, strict=True)]
     cores = [each / elapsed * 100 for each in used]
     rates = [each / elapsed for each in called]
@@ -190,8 +182,9 @@ async def _idle(bench: Bench) -> list[Row]:
     return rows
 
 
-def _at_most(name: str, title: str, unit: Unit, most: float, words: str) -> Row:
-    return Row(f"latency.{name}", title, unit, Goal(words, most, least=False), is_checked=False)
+def _at_most(key: str, title: str, unit: Unit, most: float, *, is_checked: bool = False) -> Row:
+    goal = Goal(f"≤ {most:g} {unit}", most, least=False, is_of_ratio=False)
+    return Row(key, title, unit, goal, is_checked=is_checked)
 
 
 async def _commands(idle: list[_Idle]) -> list[int]:
@@ -203,3 +196,24 @@ async def _commands(idle: list[_Idle]) -> list[int]:
         counts = (stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in from_clients)
         found.append(sum(int(count) for count in counts))
     return found
+
+
+async def schedules(bench: Bench) -> AsyncIterator[Row]:
+    """Measure the row of ticks."""
+    row = _at_most("schedules.lateness", "tick → handler starts, p50", "ms", 20, is_checked=True)
+    ticks = bench.pick(TICKS, QUICK_TICKS)
+
+    async def ours() -> Turn:
+        ahead = time_ns() - monotonic_ns()
+        async with bench.corner() as corner:
+            async with corner.daemon(Load(WARM_TICKS + ticks, 1), schedules=SCHEDULE) as daemon:
+                await daemon.page()
+                await daemon.until(WARM_TICKS + ticks * EVERY * 3 + 30.0, "its ticks")
+            starts = daemon.records.starts()
+        # Each is numbered by its time, in tenths of a second.
+        waits = [(starts[due] + ahead - due * 10**8) / 1e6 for due in sorted(starts)[WARM_TICKS:]]
+        return Turn({row.key: quantiles(waits, n=100)[49]})
+
+    if bench.wants(row.key):
+        await bench.take_turns([row], {OURS: ours})
+        yield row

@@ -3,14 +3,14 @@
 Fifty workers claim up to twenty tasks and settle them, again and again, on a connection each, as
 fast as they are answered: how many tasks a second that is, and how many a second of the answering
 process's time. How long a claim takes where they ask for half of it. What two thousand workers
-cost that wait where nothing comes. And a list: how fast it is taken, how much memory that takes.
+cost that wait where nothing comes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -21,17 +21,16 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from tests.verification.bench.bench import Bench
-from tests.verification.bench.daemons import REPOSITORY, cpu_of
-from tests.verification.bench.rounds import Turn, take_turns
-from tests.verification.bench.rows import OURS, Goal, Row
+from tests.verification.bench.bench import Bench, Turn
+from tests.verification.bench.daemons import REPOSITORY
+from tests.verification.bench.records import cpu_of
+from tests.verification.bench.rows import OURS, Goal, Row, Unit
 
 WORKERS, LIMIT = 50, 20
 TASKS, QUICK_TASKS = 60_000, 20_000
 PACED = 2_500  # tasks a second while latency is measured
 WAITING, QUICK_WAITING = 2_000, 500  # workers
 WATCHED = 20.0  # seconds for which they wait
-LINES, QUICK_LINES = 1_000_000, 50_000
 TOKEN = "a-token-of-the-bench"
 CONFIG = """\
 [redis]
@@ -47,37 +46,24 @@ types = ["deliver"]
 """
 
 
-def _goal(words: str, at: float, *, least: bool = True) -> Goal:
-    return Goal(words, at, least, is_of_ratio=False)
+def _row(key: str, title: str, unit: Unit, words: str, at: float, *, least: bool = True) -> Row:
+    return Row(f"pools.{key}", title, unit, Goal(words, at, least, is_of_ratio=False))
 
 
 async def run(bench: Bench) -> AsyncIterator[Row]:
     """Measure the rows."""
     waiting = bench.pick(WAITING, QUICK_WAITING)
-    lines = bench.pick(LINES, QUICK_LINES)
-    many, most = _goal("≥ 5,000", 5000.0), _goal("≤ 20 ms", 20.0, least=False)
-    few = _goal("≤ 5 %", 5.0, least=False)
-    table: list[tuple[str, Callable[[], Awaitable[Turn]], int | None, list[Row]]] = [
-        (
-            *("pools.work", partial(_work, bench), None),
-            [
-                Row("pools.work.rate", "tasks, 50 workers by HTTP", "tasks/s", many),
-                Row("pools.work.core", "the same, a second of its core", "tasks/s", many),
-                Row("pools.work.claim", f"claim at {PACED:,} tasks/s, p99", "ms", most),
-            ],
-        ),
-        (
-            *("pools.wait", partial(_wait, bench, waiting), None),
-            [Row("pools.wait", f"of a core, {waiting:,} workers that wait", "%", few)],
-        ),
-        (
-            *("pools.list", partial(_list, bench, lines), 1),
-            [Row("pools.list", f"a list of {lines:,} lines", "rows/s")],
-        ),
+    work = [
+        _row("work.rate", "tasks, 50 workers by HTTP", "tasks/s", "≥ 5,000", 5000.0),
+        _row("work.core", "the same, a second of its core", "tasks/s", "≥ 5,000", 5000.0),
+        _row("work.claim", f"claim at {PACED:,} tasks/s, p99", "ms", "≤ 20 ms", 20.0, least=False),
     ]
-    for key, turn, rounds, rows in table:
+    title = f"of a core, {waiting:,} workers that wait"
+    wait = [_row("wait", title, "%", "≤ 5 %", 5.0, least=False)]
+    sides = {"pools.work": partial(_work, bench), "pools.wait": partial(_wait, bench, waiting)}
+    for (key, turn), rows in zip(sides.items(), (work, wait), strict=True):
         if bench.wants(key):
-            await take_turns(bench, rows, {OURS: turn}, rounds=rounds)
+            await bench.take_turns(rows, {OURS: turn})
             for row in rows:
                 yield row
 
@@ -97,7 +83,7 @@ async def _work(bench: Bench) -> Turn:
         "pools.work.core": done / core,
         "pools.work.claim": quantiles(waits, n=100)[98] * 1000,
     }
-    return Turn(figures, {"core": core / seconds, "claim_p50": quantiles(waits, n=2)[0] * 1000})
+    return Turn(figures)
 
 
 async def _wait(bench: Bench, number: int) -> Turn:
@@ -119,31 +105,6 @@ async def _wait(bench: Bench, number: int) -> Turn:
             connection.close()
         await asyncio.gather(*waiting, return_exceptions=True)
     return Turn({"pools.wait": share})
-
-
-async def _list(bench: Bench, number: int) -> Turn:
-    """Half of it is sent first, and hung up on; then all of it; then once more, as it is."""
-    async with bench.redis() as (server, folder), _page(server.url, folder) as (port, pid):
-        before = _memory_of(pid)
-        async with _connected(port) as half:
-            half.send("PUT", "/tasks", _lines(number), cut=number // 2)
-        began = monotonic()
-        answer = await _ask(port, "PUT", "/tasks", _lines(number))
-        seconds = monotonic() - began
-        assert answer["added"] == number, answer
-        began = monotonic()
-        answer = await _ask(port, "PUT", "/tasks", _lines(number))
-        again = monotonic() - began
-        assert answer["kept"] == number, answer
-        memory = _memory_of(pid)
-    figures = {"pools.list": number / seconds}
-    return Turn(figures, {"again_per_second": number / again, "mib": memory, "mib_before": before})
-
-
-def _memory_of(pid: int) -> float:
-    """The most memory that a process has had, in MiB."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 @asynccontextmanager
@@ -182,19 +143,12 @@ class _Connection:
         return cls(*await asyncio.open_connection("127.0.0.1", port, limit=2**24))
 
     async def call(self, method: str, path: str, body: bytes) -> Any:
-        self.send(method, path, body)
-        return await self.answer()
-
-    def send(self, method: str, path: str, body: bytes, cut: int | None = None) -> None:
-        """Send a request, or as much of its body as is wanted."""
         head = (
             f"{method} /api/pools/couriers{path} HTTP/1.1\r\nhost: localhost\r\n"
             f"authorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\n\r\n"
         )
-        self._writer.write(head.encode() + body[:cut])
-
-    async def answer(self) -> Any:
+        self._writer.write(head.encode() + body)
         answered = await self._reader.readuntil(b"\r\n\r\n")
         length = int(answered.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
         answer = await self._reader.readexactly(length)

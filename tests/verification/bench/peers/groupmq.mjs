@@ -71,7 +71,6 @@ async function handler(job) {
 async function main() {
   await fill();
   const redis = connect();
-  const before = process.cpuUsage();
   const worker = new Worker({
     queue: queueOn(redis),
     concurrency: spec.workers,
@@ -83,8 +82,6 @@ async function main() {
   if (spec.cold) await addColdOnes(spec.cold);
   else await finish;
   clearTimeout(deadline);
-  const { user, system } = process.cpuUsage(before);
-  writeFileSync(`${spec.records}.cpu`, String((user + system) / 1e6));
   write();
   process.exit(0);
 }

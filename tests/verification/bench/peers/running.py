@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,12 @@ from tests.verification.bench.records import Records
 
 NODE = REPOSITORY / ".bench" / "node"
 GRACE = 60.0  # seconds above the time that it may work, for filling its queue and ending
-
-
 RECORDS = "peer.records"
+GROUPMQ = "GroupMQ"
+_COMMANDS = {
+    GROUPMQ: ("node", str(Path(__file__).with_name("groupmq.mjs"))),
+    "": (sys.executable, "-m", "tests.verification.bench.peers.python"),
+}
 
 
 class PeerFailed(Exception):
@@ -29,38 +32,43 @@ class PeerFailed(Exception):
 
 
 async def run_peer(
-    command: Sequence[str],
+    name: str,
     load: Load,
     folder: Path,
+    url: str,
     *,
     workers: int,
-    seconds: float,
-    facts: Mapping[str, Any],
+    seconds: float = 60.0,
+    **facts: Any,
 ) -> Records:
     """Run a peer over a load.
 
     Args:
-        command: the program; it gets its one argument from here.
+        name: GroupMQ, on an empty Redis, or a function of `peers.python`.
         load: what it has to do.
         folder: of this run, empty.
+        url: its server's.
         workers: how many it may use.
         seconds: after which it stops, done or not.
-        facts: what else it must know, such as its server's URL.
+        facts: what else it must know.
 
     Raises:
         PeerFailed: it ended with an error, or did not end.
     """
     records = folder / RECORDS
     spec = {
+        "peer": name,
         "load": asdict(load),
+        "url": url,
         "workers": workers,
         "seconds": seconds,
         "records": str(records),
         "until": load.tasks,
+        "node": str(NODE),
         **facts,
     }
     process = await asyncio.create_subprocess_exec(
-        *command,
+        *_COMMANDS.get(name, _COMMANDS[""]),
         json.dumps(spec),
         cwd=REPOSITORY,
         stdout=asyncio.subprocess.PIPE,
@@ -70,19 +78,24 @@ async def run_peer(
         async with asyncio.timeout(seconds + GRACE):
             said, _ = await process.communicate()
     except TimeoutError:
-        raise PeerFailed(f"{command[-1]} did not end within {seconds + GRACE:g} s") from None
+        raise PeerFailed(f"{name} did not end within {seconds + GRACE:g} s") from None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode or not records.exists():
         words = said.decode(errors="replace").strip()[-1000:] or "(nothing)"
-        raise PeerFailed(f"{command[-1]} ended with {process.returncode} and said: {words}")
-    return _read(records, load.tasks)
+        raise PeerFailed(f"{name} ended with {process.returncode} and said: {words}")
+    return Records.read([records])
+
+
+def begun(folder: Path) -> bool:
+    """Whether the peer that runs in this folder is ready for work."""
+    return (folder / f"{RECORDS}.begun").exists()
 
 
 @asynccontextmanager
-async def private_postgres(kind: type[Postgres] = Postgres) -> AsyncIterator[Postgres]:
+async def private_postgres() -> AsyncIterator[Postgres]:
     """A PostgreSQL that is gone afterwards.
 
     Commits wait for no fsync, so that a power cut may lose as much as with the `everysec` of the
@@ -92,8 +105,8 @@ async def private_postgres(kind: type[Postgres] = Postgres) -> AsyncIterator[Pos
         PeerFailed: it is not installed, or refuses root where its user is missing.
     """
     try:
-        kind.binary()
-        server = kind()
+        Postgres.binary()
+        server = Postgres()
     except (KeyError, MissingServer) as error:
         raise PeerFailed(f"PostgreSQL: {error}") from None
     try:
@@ -101,39 +114,3 @@ async def private_postgres(kind: type[Postgres] = Postgres) -> AsyncIterator[Pos
             yield server
     finally:
         server.remove()
-
-
-def begun(folder: Path) -> bool:
-    """Whether the peer that runs in this folder is ready for work."""
-    return (folder / f"{RECORDS}.begun").exists()
-
-
-def _read(records: Path, tasks: int) -> Records:
-    found = Records.read([records])
-    cpu = Path(f"{records}.cpu")
-    return replace(found, cpu=float(cpu.read_text()) / tasks * 1e6) if cpu.exists() else found
-
-
-async def run_python(
-    name: str, load: Load, folder: Path, *, workers: int, seconds: float, facts: Mapping[str, Any]
-) -> Records:
-    """A peer that is a module here, over a load."""
-    command = [sys.executable, "-m", f"tests.verification.bench.peers.{name}"]
-    return await run_peer(command, load, folder, workers=workers, seconds=seconds, facts=facts)
-
-
-async def run_groupmq(
-    url: str,
-    load: Load,
-    folder: Path,
-    *,
-    workers: int,
-    seconds: float = 60.0,
-    facts: Mapping[str, Any] | None = None,
-) -> Records:
-    """GroupMQ over a load, on an empty Redis."""
-    script = str(Path(__file__).with_name("groupmq.mjs"))
-    more = {"url": url, "node": str(NODE), **(facts or {})}
-    return await run_peer(
-        ["node", script], load, folder, workers=workers, seconds=seconds, facts=more
-    )
