@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from groupflow.broker import topology
 from groupflow.broker.connection import connect, open_channel
 from tests.history.configuration import QUEUE
@@ -30,12 +28,34 @@ from tests.history.judge import (
     resumed_in,
     tracebacks,
 )
-from tests.verification.soak.faults import CLUSTER_FAULTS, FAULTS
-from tests.verification.soak.invariants import INVARIANTS
-from tests.verification.soak.leaders import Leaders
-from tests.verification.soak.nemesis import Nemesis, plan, wait_until_drained, watch
-from tests.verification.soak.world import World, world
+from tests.verification.soak.nemesis import (
+    CLUSTER_FAULTS,
+    FAULTS,
+    Leaders,
+    Nemesis,
+    plan,
+    wait_until_drained,
+    watch,
+)
+from tests.verification.soak.world import World, amqp, world
 
+INVARIANTS = {
+    "S1": "every confirmed publish, or what replaced it, ends done or dead",
+    "S2": "acked only once the store has it",
+    "S3": "one accepted settle a claim, fences rise",
+    "S4": "order within a group, one at a time",
+    "S5": "no run without a reason",
+    "S6": "one message id, one task",
+    "S7": "the totals add up",
+    "S8": "no group waits for nobody",
+    "S9": "nothing runs as somebody else's",
+    "S12": "superseded only by what came after it",
+    "L2": "nothing is stuck",
+    "L5": "a stop ends in time",
+    "L6": "no daemon ends by itself",
+    "L7": "nothing is left behind",
+}
+DAEMONS = 3
 DRAINED_WITHIN = 60.0  # seconds after the last fault, or after the last task that ended
 
 
@@ -65,8 +85,6 @@ async def soak(
     *,
     seed: int,
     faults: int,
-    seconds: float | None = None,
-    daemons: int = 3,
     rate: float = 80.0,
     slow: bool = True,
     clustered: bool = False,
@@ -76,38 +94,33 @@ async def soak(
     Args:
         folder: where everything is written.
         seed: of faults and workload.
-        faults: how many, unless `seconds` are over first.
-        seconds: for the faults; the drain and the verdict come on top.
-        daemons: how many.
+        faults: how many.
         rate: messages a second.
         slow: whether RabbitMQ may be restarted.
         clustered: whether there are a Redis Cluster of six nodes and a RabbitMQ of three.
     """
     began = time.monotonic()
     kinds = CLUSTER_FAULTS if clustered else FAULTS
-    going = world(folder, seed=seed, daemons=daemons, rate=rate, clustered=clustered)
+    going = world(folder, seed=seed, daemons=DAEMONS, rate=rate, clustered=clustered)
     async with going as whole:
         nemesis = Nemesis(whole, folder / "faults.jsonl")
         publishing = asyncio.create_task(whole.workload.run())
         leaders = Leaders(whole)
         watching = asyncio.gather(watch(whole), leaders.watch())
         await asyncio.sleep(1.0)
-        await nemesis.run(plan(seed, faults, daemons, slow=slow, kinds=kinds), seconds)
+        await nemesis.run(plan(seed, faults, DAEMONS, slow=slow, kinds=kinds))
         verdict = await _end(whole, publishing, watching)
     verdict.figures["changes of who leads a partition"] = leaders.changes
-    verdict.checked.update({"L5": _stops(nemesis) + daemons, "L6": len(nemesis.done)})
+    stops = nemesis.done.count("SIGTERM")
+    verdict.checked.update({"L5": stops + DAEMONS, "L6": len(nemesis.done)})
     return Result(
         verdict,
         Counter(nemesis.done),
         Counter(nemesis.skipped),
         time.monotonic() - began,
         folder,
-        lost_by_rabbitmq([node.log for node in whole.rabbitmq.nodes]) if verdict.violations else "",
+        lost_by_rabbitmq([node.log for node in whole.nodes]) if verdict.violations else "",
     )
-
-
-def _stops(nemesis: Nemesis) -> int:
-    return sum(name == "SIGTERM" for name in nemesis.done)
 
 
 async def _end(
@@ -140,15 +153,15 @@ async def _end(
 
 def _judge(whole: World, left_in_queue: int) -> Verdict:
     """Judge a drained store, whose daemons have left, and the history that led to it."""
-    store, resumed = whole.store, resumed_in([slot.log for slot in whole.slots])
-    with closing(store.client()) as raw:
+    resumed = resumed_in([slot.log for slot in whole.slots])
+    with closing(whole.client()) as raw:
         return judge_events(
-            *(whole.journal.read(), raw, store.partitions, left_in_queue), resumed=resumed
+            *(whole.journal.read(), raw, whole.partitions, left_in_queue), resumed=resumed
         )
 
 
 async def _left_in_queue(whole: World) -> int:
-    connection = await connect(whole.rabbitmq_url, heartbeat=10, timeout=5.0, name="judge")
+    connection = await connect(amqp(whole.nodes), heartbeat=10, timeout=5.0, name="judge")
     async with connection:
         if await topology.presence_of(connection, QUEUE) is topology.Presence.MISSING:
             return 0
@@ -180,21 +193,6 @@ def show(result: Result, command: str) -> str:
     return "\n".join(lines)
 
 
-def report(result: Result, arguments: dict[str, object]) -> dict[str, object]:
-    """The same as JSON, to be summed up."""
-    return {
-        **arguments,
-        "faults_done": dict(result.faults),
-        "total_faults": result.faults.total(),
-        "skipped": dict(result.skipped),
-        "checked": dict(result.verdict.checked),
-        "violations": [str(violation) for violation in result.verdict.violations],
-        "figures": result.verdict.figures,
-        "seconds": round(result.seconds, 1),
-        "void": result.void,
-    }
-
-
 async def _until_told(work: Coroutine[Any, Any, Result]) -> Result:
     """Run a soak; on SIGTERM leave no servers, daemons and mounts behind."""
     task = asyncio.create_task(work)
@@ -206,11 +204,7 @@ def main() -> None:
     """Parse, run, report."""
     parser = argparse.ArgumentParser(prog="python -m tests.verification.soak", description=__doc__)
     parser.add_argument("--seed", type=int, default=None, help="of all chance (default: the clock)")
-    parser.add_argument("--faults", type=int, default=None, help="how many (default 100)")
-    parser.add_argument(
-        "--seconds", type=float, default=None, help="how long, in place of --faults"
-    )
-    parser.add_argument("--daemons", type=int, default=3)
+    parser.add_argument("--faults", type=int, default=100, help="how many")
     parser.add_argument("--rate", type=float, default=80.0, help="messages a second")
     parser.add_argument(
         "--clustered", action="store_true", help="on clusters of both servers, whose nodes may die"
@@ -218,24 +212,19 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=None, help="where all is written, and kept")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else int(time.time()) % 1_000_000
-    faults = options.faults or (int(options.seconds * 2) if options.seconds else 100)
     folder = options.folder or Path(tempfile.mkdtemp(prefix=f"groupflow-soak-{seed}-"))
     folder.mkdir(parents=True, exist_ok=True)
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # broken connections are the point
-    arguments = {"seed": seed, "faults": faults, "daemons": options.daemons, "rate": options.rate}
-    clustered = options.clustered
     print(f"seed {seed}, folder {folder}", flush=True)
+    one = soak(
+        folder, seed=seed, faults=options.faults, rate=options.rate, clustered=options.clustered
+    )
     try:
-        result = asyncio.run(
-            _until_told(soak(folder, **arguments, seconds=options.seconds, clustered=clustered))
-        )
+        result = asyncio.run(_until_told(one))
     except asyncio.CancelledError:
         sys.exit(128 + signal.SIGTERM)
-    command = "python -m tests.verification.soak " + " ".join(
-        f"--{k} {v}" for k, v in arguments.items()
-    )
-    command += " --clustered" if clustered else ""
-    (folder / "report.json").write_bytes(orjson.dumps(report(result, arguments)))
+    command = f"python -m tests.verification.soak --seed {seed} --faults {options.faults}"
+    command += f" --rate {options.rate}{' --clustered' * options.clustered}"
     print(show(result, command), flush=True)
     if not result.verdict.violations and options.folder is None:
         shutil.rmtree(folder, ignore_errors=True)

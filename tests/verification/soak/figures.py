@@ -29,8 +29,8 @@ from tests.endtoend.streams import streaming
 from tests.servers.proxy import Proxy
 from tests.servers.rabbitmq_cluster import RabbitmqCluster
 from tests.servers.replicated import ClusterNode, RedisCluster
-from tests.verification.soak.brokers import amqp
-from tests.verification.soak.gaps import Groups, frozen_leader, killed_leader, killed_primary
+from tests.verification.soak.gaps import Groups, killed_leader, killed_primary
+from tests.verification.soak.world import amqp
 
 LEASE = 8.0  # the default
 BACKLOG = 2000  # tasks that wait while daemons are restarted
@@ -114,7 +114,7 @@ def dead_peer(rig: Rig, chance: Random) -> list[float]:
             daemons = []
             for number, wire in enumerate(wires):
                 await wire.start()
-                rig.configure(**_settings(rabbitmq={"url": amqp([wire.port])}))
+                rig.configure(**_settings(rabbitmq={"url": amqp([wire])}))
                 start = partial(rig.start, f"d{number}", "--only", "intake")
                 daemons.append(await asyncio.to_thread(start))
             return list(await asyncio.gather(*map(noticed, range(10))))
@@ -169,7 +169,6 @@ FIGURES = (
     Figure("rolling restart of three daemons", "", rolling_restart),
     Figure("a partition without work when its primary is killed", "3", killed_primary, "redis"),
     Figure("a group without a start when the leader is killed", "", killed_leader, "rabbitmq"),
-    Figure("a group without a start when the leader is frozen", "", frozen_leader, "rabbitmq"),
 )
 
 

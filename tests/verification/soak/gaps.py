@@ -1,7 +1,7 @@
 """How long nothing moves when a node of a cluster dies: groups that publish, and the gaps they see.
 
 Groups publish one message after another, each as soon as the one before it is confirmed. A node
-that leads is killed or frozen, and is back once another one leads.
+that leads is killed, and is back once another one leads.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 from random import Random
-from typing import Any, Self
+from typing import Self
 
 from groupflow import Publisher
 from groupflow.core.errors import GroupflowError
 from tests.endtoend.rig import Job, Rig, run
 from tests.history.events import published
-from tests.servers.rabbitmq_cluster import ClusterNode
 from tests.servers.replicated import RedisCluster, until
 
 GROUPS = 24
@@ -97,42 +96,17 @@ def killed_primary(rig: Rig, chance: Random) -> list[float]:
 
 def killed_leader(rig: Rig, _: Random) -> list[float]:
     """The longest that a group has no start when the node is killed that leads the most queues."""
-
-    def lose(node: ClusterNode) -> None:
-        run(node.kill())
-        run(node.start())  # takes longer than the others need
-
-    return [_without_a_start(rig, lose)]
-
-
-def frozen_leader(rig: Rig, _: Random) -> list[float]:
-    """The same of one that hangs, until tasks have gone on without it."""
-
-    def lose(node: ClusterNode) -> None:
-        run(node.pause())
-        try:
-            _wait_for_more(rig)
-        finally:
-            run(node.resume())
-
-    return [_without_a_start(rig, lose)]
-
-
-def _wait_for_more(rig: Rig) -> None:
-    over = len(rig.jobs)
-    rig.until(lambda: rig.is_over(over + 200), "200 tasks more")
-
-
-def _without_a_start(rig: Rig, lose: Callable[[ClusterNode], Any]) -> float:
     rig.until(_works_on(rig, time.monotonic()), "work before it")
     leaders = run(rig.rabbitmq.leaders())
     node = Counter(leaders[queue] for queue in rig.queues).most_common(1)[0][0]
     began = time.monotonic()
-    lose(node)
-    _wait_for_more(rig)
+    run(node.kill())
+    run(node.start())  # takes longer than the others need
+    over = len(rig.jobs)
+    rig.until(lambda: rig.is_over(over + 200), "200 tasks more")
     ended = time.monotonic()
     starts: dict[str, list[float]] = defaultdict(list)
     for event in rig.events("start"):
         if began - CALM <= event.at <= ended:
             starts[event.group or ""].append(event.at)
-    return max(b - a for at in starts.values() for a, b in pairwise(sorted(at)))
+    return [max(b - a for at in starts.values() for a, b in pairwise(sorted(at)))]

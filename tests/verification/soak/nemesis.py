@@ -1,8 +1,9 @@
-"""The nemesis: plans faults from a seed, and lets them happen, several at a time."""
+"""The nemesis: plans faults from a seed, and lets them happen, several at a time; who watches."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,11 +15,31 @@ from random import Random
 import orjson
 
 from groupflow.servers import ServerFailed
-from tests.verification.soak.faults import FAULTS, SLOW, Fault, Skipped
+from tests.history.events import lossy
+from tests.servers.replicated import RedisCluster, command
+from tests.verification.soak.faults import cluster, daemons, messages, servers
+from tests.verification.soak.faults.fault import Fault, Skipped
 from tests.verification.soak.world import World
 
+_OF_DAEMONS: tuple[type[Fault], ...] = (
+    daemons.KillSame, daemons.KillOther, daemons.Zombie, daemons.Nap, daemons.Terminate,
+    daemons.WrongClock, daemons.Usurper, daemons.BlockLoop, daemons.BlockLoopPast,
+    messages.DeleteQueue, messages.Duplicates, messages.HeaderFlood, messages.Poison,
+    daemons.HttpFlood, *servers.OF_THE_WIRE,
+)  # fmt: skip
+FAULTS: tuple[type[Fault], ...] = (*_OF_DAEMONS, *servers.OF_ONE_REDIS, *servers.OF_ONE_RABBITMQ)
+CLUSTER_FAULTS: tuple[type[Fault], ...] = (
+    *_OF_DAEMONS, *servers.OF_A_LEADER,
+    cluster.KillPrimary, cluster.FreezePrimary, cluster.KillReplica, cluster.MovePartition,
+    cluster.PartitionPrimary, cluster.PartitionReplica, cluster.PartitionClients,
+    cluster.fail_over("by hand"), cluster.fail_over("by force", " FORCE"),
+    cluster.fail_over("without a vote", " TAKEOVER"),
+)  # fmt: skip
 PACE = (0.7, 1.5)  # seconds between two faults
 AT_ONCE = 6  # faults under way, those that wait for their turn too
+LOOK = 0.25  # seconds
+UNSEEN = 3.0  # seconds for which one that is replaced may go on, and be seen, beside the other
+_ID = re.compile(r"master_replid:([0-9a-f]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +53,7 @@ class Planned:
 def plan(
     seed: int,
     count: int,
-    daemons: int,
+    among: int,
     *,
     slow: bool = True,
     kinds: Sequence[type[Fault]] = FAULTS,
@@ -42,15 +63,15 @@ def plan(
     Args:
         seed: decides everything.
         count: how many.
-        daemons: how many there are to choose from.
+        among: how many daemons there are to choose from.
         slow: whether RabbitMQ may be restarted, which takes some eight seconds.
         kinds: of faults.
     """
     chance = Random(seed)
-    kinds = [kind for kind in kinds if slow or kind not in SLOW]
+    kinds = [kind for kind in kinds if slow or kind not in servers.SLOW]
     weights = [kind.weight for kind in kinds]
     return [
-        Planned(chance.uniform(*PACE), chance.choices(kinds, weights)[0](chance, daemons))
+        Planned(chance.uniform(*PACE), chance.choices(kinds, weights)[0](chance, among))
         for _ in range(count)
     ]
 
@@ -71,14 +92,11 @@ class Nemesis:
         self._held: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._at_once = asyncio.Semaphore(AT_ONCE)
 
-    async def run(self, planned: list[Planned], seconds: float | None = None) -> None:
-        """Let faults happen until all have, or the time is over; at the end all is mended."""
-        until = time.monotonic() + seconds if seconds else float("inf")
+    async def run(self, planned: list[Planned]) -> None:
+        """Let faults happen until all have; at the end all is mended."""
         async with asyncio.TaskGroup() as group:
             for each in planned:
                 await asyncio.sleep(each.after)
-                if time.monotonic() > until:
-                    break
                 await self._at_once.acquire()
                 group.create_task(self._strike(each.fault))
 
@@ -126,6 +144,47 @@ async def watch(world: World) -> None:
                 )
                 await slot.start()
         await asyncio.sleep(0.3)
+
+
+class Leaders:
+    """Notes each change of who leads a partition.
+
+    Nodes of a cluster replace each other unasked, too: where the machine is short of time, they are
+    silent for longer than their timeout. The judge must know what is lost then.
+
+    Attributes:
+        changes: how many there were.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.changes = 0
+        self._world = world
+        self._seen: dict[int, tuple[str, float]] = {}
+
+    async def watch(self) -> None:
+        """Look for ever."""
+        while self._world.cluster is not None:
+            for number in range(len(self._world.partitions)):
+                await self._look(self._world.cluster[0], number)
+            await asyncio.sleep(LOOK)
+
+    async def _look(self, nodes: RedisCluster, number: int) -> None:
+        key = self._world.partitions[number]("count")
+        try:
+            async with asyncio.timeout(LOOK):  # one that hangs isn't waited for
+                leader = await nodes.leader_of(key)
+                said = _ID.search(await command(leader, "INFO replication"))
+        except (ServerFailed, OSError):
+            return
+        if said is None:
+            return
+        now = time.monotonic()
+        last, at = self._seen.get(number, (said[1], now))
+        if last != said[1]:
+            self.changes += 1
+            self._world.journal.write(lossy("began", number, at - UNSEEN))
+            self._world.journal.write(lossy("ended", number, now))
+        self._seen[number] = said[1], now
 
 
 async def wait_until_drained(world: World, within: float) -> str:

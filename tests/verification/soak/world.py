@@ -5,61 +5,79 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import redis
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.cluster import ClusterNode
+from redis.cluster import RedisCluster as ClusterClient
+from redis.exceptions import RedisClusterException, RedisError
 
-from groupflow.servers import RedisServer, ServerFailed
-from tests.history.configuration import LEASE, write_config
+from groupflow.servers import RabbitmqServer, RedisServer, ServerFailed
+from groupflow.store.keys import Keys
+from groupflow.store.partitions import keys_of
+from tests.history.configuration import NAMESPACE, QUEUE, write_config
 from tests.history.events import Journal
 from tests.servers.proxy import Proxy
+from tests.servers.rabbitmq_cluster import RabbitmqCluster
 from tests.servers.replicated import RedisCluster
-from tests.verification.soak.brokers import Brokers, ManyRabbitmqs, OneRabbitmq, Wires, amqp
 from tests.verification.soak.daemons import Slot
 from tests.verification.soak.links import Links
-from tests.verification.soak.stores import PARTITIONS, Clustered, OneRedis, Store, counts_of
 from tests.verification.soak.workload import Workload
 
 DISK = 192  # MB of the file system that Redis has for itself
+PARTITIONS = 6  # of a cluster
+TIMEOUT = 2.0  # seconds
+
+
+class SlowStopRabbitmq(RabbitmqServer):
+    """A RabbitMQ that may take its time to stop: a kill halfway is a fault of its own."""
+
+    stop_within: ClassVar[float] = 60.0
+
+
+def amqp(nodes: Sequence[Proxy | RabbitmqServer]) -> str:
+    """A URL of nodes, or of the ways to them."""
+    return f"amqp://guest:guest@{','.join(f'127.0.0.1:{node.port}' for node in nodes)}/"
 
 
 @dataclass(slots=True)
 class World:
-    """A running world.
+    """A running world: on one Redis and one RabbitMQ, or on a cluster of each.
 
     Attributes:
         folder: where all of it is written.
-        store: what daemons store in.
-        rabbitmq: its nodes; daemons and publisher reach them through `rabbitmq_wire`.
+        partitions: of the daemons' namespace.
+        nodes: of RabbitMQ.
+        rabbitmq_wires: the way of daemons and publisher to each of these.
         slots: the daemons.
         workload: the publisher.
         journal: the events.
         disk: Redis's own small file system, ``None`` where none could be mounted.
         one: where there is a single Redis: it, and the proxy that daemons reach it through.
-        cluster: where there is a cluster.
-        links: the network among its nodes, and before them.
-        lease: of the daemons, seconds.
+        cluster: where there is one of Redis: it, and the network among its nodes, and before them.
+        rabbitmq_cluster: where RabbitMQ is one.
         broken: what no fault explains, as it was noticed.
     """
 
     folder: Path
-    store: Store
-    rabbitmq: Brokers
-    rabbitmq_wire: Wires
+    partitions: list[Keys]
+    nodes: Sequence[RabbitmqServer]
+    rabbitmq_wires: list[Proxy]
     slots: list[Slot]
     workload: Workload
     journal: Journal
     disk: Path | None
     one: tuple[RedisServer, Proxy] | None = None
-    cluster: RedisCluster | None = None
-    links: Links | None = None
-    lease: float = LEASE
+    cluster: tuple[RedisCluster, Links] | None = None
+    rabbitmq_cluster: RabbitmqCluster | None = None
     broken: list[str] = field(default_factory=list)
 
     @property
@@ -68,25 +86,31 @@ class World:
         assert self.one is not None
         return self.one[0]
 
-    @property
-    def redis_wire(self) -> Proxy:
-        """The way to it."""
-        assert self.one is not None
-        return self.one[1]
-
     def ask(self) -> Redis:
         """A client of the single Redis that passes the proxy by."""
+        never = Retry(NoBackoff(), 0)
         return Redis.from_url(
-            self.redis.url,
-            socket_timeout=2.0,
-            socket_connect_timeout=2.0,
-            retry=Retry(NoBackoff(), 0),
+            self.redis.url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, retry=never
         )
 
-    @property
-    def rabbitmq_url(self) -> str:
-        """All nodes of RabbitMQ, past the proxies."""
-        return amqp([node.port for node in self.rabbitmq.nodes])
+    def client(self) -> Any:
+        """A plain client, past all proxies; made anew each time: nodes have come and gone."""
+        within = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
+        if self.cluster is None:
+            return redis.Redis.from_url(self.redis.url, **within)
+        nodes: list[Any] = [
+            ClusterNode("127.0.0.1", node.port)  # type: ignore[no-untyped-call]
+            for node in self.cluster[0].nodes
+            if node.running
+        ]
+        return ClusterClient(startup_nodes=nodes, **within)  # type: ignore[arg-type]
+
+    async def queue_leader(self) -> RabbitmqServer:
+        """The node of RabbitMQ that leads the queue, or any where nobody says."""
+        with suppress(ServerFailed):  # somebody has just deleted it
+            if self.rabbitmq_cluster is not None:
+                return await self.rabbitmq_cluster.leader_of(QUEUE)
+        return self.nodes[0]
 
     async def serves(self) -> bool:
         """Whether each partition has a node that leads it; a single Redis is always waited for."""
@@ -94,15 +118,25 @@ class World:
             return True
         try:
             async with asyncio.timeout(1.0):
-                for partition in self.store.partitions:
-                    await self.cluster.leader_of(partition("count"))
+                for partition in self.partitions:
+                    await self.cluster[0].leader_of(partition("count"))
         except (ServerFailed, OSError):
             return False
         return True
 
     async def counts(self) -> dict[str, int] | None:
-        """The store's own totals, ``None`` while it doesn't answer."""
-        return await asyncio.to_thread(counts_of, self.store)
+        """The store's own totals, ``None`` while a partition doesn't answer."""
+        return await asyncio.to_thread(self._counts)
+
+    def _counts(self) -> dict[str, int] | None:
+        totals: Counter[str] = Counter()
+        with suppress(RedisError, RedisClusterException, OSError):
+            with closing(self.client()) as client:
+                for keys in self.partitions:
+                    found: Any = client.hgetall(keys("count"))
+                    totals.update({name.decode(): int(total) for name, total in found.items()})
+            return dict(totals)
+        return None
 
 
 @asynccontextmanager
@@ -112,78 +146,81 @@ async def world(
     """Start servers, proxies and daemons; the workload is the caller's to run."""
     async with AsyncExitStack() as stack:
         disk = await _small_disk(stack)
-        rabbitmq: Brokers = (ManyRabbitmqs if clustered else OneRabbitmq)(folder / "rabbitmq")
+        many = RabbitmqCluster(folder / "rabbitmq") if clustered else None
+        nodes: Sequence[RabbitmqServer]
+        nodes = many.nodes if many else [SlowStopRabbitmq(folder / "rabbitmq")]
+        rabbitmq = many or nodes[0]
         stack.push_async_callback(rabbitmq.stop)
-        one, cluster, links = None, None, None
+        one, cluster = None, None
+        settings: dict[str, Any]
         async with asyncio.TaskGroup() as starts:
             starts.create_task(rabbitmq.start())
             if clustered:
-                links = Links()
-                cluster = RedisCluster((disk or folder) / "cluster", make=links.make)
-                await links.start()
-                stack.push_async_callback(links.stop)
-                stack.push_async_callback(cluster.stop)
-                starts.create_task(cluster.start())
+                cluster = await _cluster(disk or folder, stack)
+                starts.create_task(cluster[0].start())
+                # A message is acked once a replica has it too: no node that dies takes one along.
+                settings = {"url": cluster[0].url, "partitions": PARTITIONS, "replicas": 1}
             else:
                 # On a slow disk `everysec` may put off a write for as long as the last fsync takes,
                 # and a kill -9 then loses what was answered already: that is Redis's promise, not
                 # ours. On a file system in memory an fsync takes no time; elsewhere Redis has to be
                 # stricter.
                 strict = () if disk else ("--appendfsync", "always")
-                redis = RedisServer((disk or folder) / "redis", extra=strict)
-                stack.push_async_callback(redis.stop)
-                starts.create_task(redis.start())
-        rabbitmq_wire = Wires(rabbitmq.nodes)
-        await rabbitmq_wire.start()
-        stack.push_async_callback(rabbitmq_wire.stop)
-        store: Store
-        settings: dict[str, Any]
-        if cluster is not None:
-            store = Clustered(cluster)
-            # A message is acked once a replica has it too: so no node that dies takes one along.
-            settings = {"url": cluster.url, "partitions": PARTITIONS, "replicas": 1}
-        else:
-            wire = Proxy(redis.port)
-            await wire.start()
-            stack.push_async_callback(wire.stop)
-            one, store = (redis, wire), OneRedis(redis)
-            settings = {"url": f"redis://127.0.0.1:{wire.port}/0"}
+                single = RedisServer((disk or folder) / "redis", extra=strict)
+                stack.push_async_callback(single.stop)
+                starts.create_task(single.start())
+        if cluster is None:
+            one = single, await _wire(single.port, stack)
+            settings = {"url": f"redis://127.0.0.1:{one[1].port}/0"}
+        wires = [await _wire(node.port, stack) for node in nodes]
         file = folder / "groupflow.toml"
-        config = write_config(file, rabbitmq=rabbitmq_wire.url, redis=settings)
+        config = write_config(file, rabbitmq=amqp(wires), redis=settings)
         slots = [Slot(number, folder, config) for number in range(daemons)]
         journal = Journal(folder / "history.jsonl")
-        workload = Workload(rabbitmq_wire.url, journal, seed, rate=rate)
+        workload = Workload(amqp(wires), journal, seed, rate=rate)
         for slot in slots:
             stack.push_async_callback(slot.kill)
             await slot.start()
+        partitions = keys_of(NAMESPACE, settings.get("partitions", 1))
         yield World(
-            *(folder, store, rabbitmq, rabbitmq_wire, slots, workload, journal, disk),
-            one=one,
-            cluster=cluster,
-            links=links,
+            *(folder, partitions, nodes, wires, slots, workload, journal, disk, one, cluster, many)
         )
+
+
+async def _wire(port: int, stack: AsyncExitStack) -> Proxy:
+    wire = Proxy(port)
+    await wire.start()
+    stack.push_async_callback(wire.stop)
+    return wire
+
+
+async def _cluster(folder: Path, stack: AsyncExitStack) -> tuple[RedisCluster, Links]:
+    """A cluster that is still to be started, and its network."""
+    links = Links()
+    cluster = RedisCluster(folder / "cluster", make=links.make)
+    await links.start()
+    stack.push_async_callback(links.stop)
+    stack.push_async_callback(cluster.stop)
+    return cluster, links
 
 
 async def _small_disk(stack: AsyncExitStack) -> Path | None:
     """A file system of its own for Redis, or ``None`` where nobody lets us mount one."""
     folder = Path(tempfile.mkdtemp(prefix="groupflow-soak-disk-"))
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}m", "none", str(folder)]
     try:
-        await asyncio.to_thread(subprocess.run, mount, check=True, capture_output=True, timeout=60)
+        await _run("mount", "-t", "tmpfs", "-o", f"size={DISK}m", "none", str(folder))
     except (OSError, subprocess.CalledProcessError):
         await asyncio.to_thread(folder.rmdir)
         return None
 
     async def unmount() -> None:
-        done = await asyncio.to_thread(
-            subprocess.run,
-            ["umount", "-l", str(folder)],
-            check=False,
-            capture_output=True,
-            timeout=60,
-        )
-        if done.returncode == 0:
+        with suppress(subprocess.CalledProcessError):
+            await _run("umount", "-l", str(folder))
             await asyncio.to_thread(folder.rmdir)
 
     stack.push_async_callback(unmount)
     return folder
+
+
+async def _run(*command: str) -> None:
+    await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True, timeout=60)

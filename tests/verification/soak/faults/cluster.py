@@ -6,6 +6,7 @@ One at a time: where a primary and its only replica are gone, so is what they he
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import suppress
 from random import Random
 from typing import ClassVar
@@ -14,10 +15,9 @@ from groupflow.servers import ServerFailed
 from tests.clusters import move
 from tests.history.events import lossy
 from tests.servers.replicated import ClusterNode, RedisCluster, command, until
-from tests.verification.soak.faults.base import Fault, Skipped
+from tests.verification.soak.faults.fault import Fault, Skipped
 from tests.verification.soak.links import CLIENTS, LinkedNode, Links
-from tests.verification.soak.stores import PARTITIONS
-from tests.verification.soak.world import World
+from tests.verification.soak.world import PARTITIONS, World
 
 LEADS_WITHIN = 8.0  # seconds for a fail-over by hand: Redis gives it up after five
 REPLACED_WITHIN = 6.0  # seconds for which a node stays away, at most: its replica leads by then
@@ -31,32 +31,26 @@ class ClusterFault(Fault):
 
     def __init__(self, chance: Random, daemons: int) -> None:
         self.partition = chance.randrange(PARTITIONS)
+        assert self.lasting is not None
         self.lasts = chance.uniform(*self.lasting)
-        self._node: ClusterNode | None = None
+        self._node: LinkedNode | None = None
         self._may_lose: list[int] = []
 
     def key(self, world: World) -> str:
         """One of the partition's keys."""
-        return world.store.partitions[self.partition]("count")
+        return world.partitions[self.partition]("count")
 
-    async def leader(self, world: World) -> ClusterNode:
+    async def leader(self, world: World) -> LinkedNode:
         """The node that has the partition."""
-        try:
-            return await cluster_of(world).leader_of(self.key(world))
-        except ServerFailed as error:
-            raise Skipped(str(error)) from None
+        return await _found(cluster_of(world).leader_of(self.key(world)))
 
-    async def follower(self, world: World) -> ClusterNode:
+    async def follower(self, world: World) -> LinkedNode:
         """A node that follows that one."""
-        leader = await self.leader(world)
-        try:
-            return await cluster_of(world).replica_of(leader)
-        except ServerFailed as error:
-            raise Skipped(str(error)) from None
+        return await _found(cluster_of(world).replica_of(await self.leader(world)))
 
     async def may_lose(self, world: World, node: ClusterNode) -> None:
         """Note which partitions' last writes may be lost from here on: all of a node."""
-        for number, keys in enumerate(world.store.partitions):
+        for number, keys in enumerate(world.partitions):
             if await command(node, f"EXISTS {keys('count')}") in ("0", "1"):
                 self._may_lose.append(number)
                 world.journal.write(lossy("began", number))
@@ -143,8 +137,7 @@ class PartitionPrimary(LinkFault):
         leader = await self.leader(world)
         await self.may_lose(world, leader)
         links = links_of(world)
-        others = [each.number for each in links.nodes if each is not leader]
-        links.cut(number_of(leader), *others)
+        links.cut(leader.number, *(each.number for each in links.nodes if each is not leader))
 
 
 class PartitionReplica(LinkFault):
@@ -157,7 +150,7 @@ class PartitionReplica(LinkFault):
     async def apply(self, world: World) -> None:
         leader, replica = await self.leader(world), await self.follower(world)
         await self.may_lose(world, leader)
-        links_of(world).cut(number_of(leader), number_of(replica))
+        links_of(world).cut(leader.number, replica.number)
 
 
 class PartitionClients(LinkFault):
@@ -168,11 +161,14 @@ class PartitionClients(LinkFault):
     lasting = 0.2, 4.0
 
     async def apply(self, world: World) -> None:
-        links_of(world).cut(CLIENTS, number_of(await self.leader(world)))
+        links_of(world).cut(CLIENTS, (await self.leader(world)).number)
 
 
 class FailOver(ClusterFault):
-    """A replica is told to lead, with the primary's help, without it, or without anybody's."""
+    """A replica is told to lead.
+
+    The primary waits until it has everything, or isn't asked, or nobody is.
+    """
 
     what: ClassVar[str] = ""
     weight = 5.0
@@ -197,24 +193,9 @@ class FailOver(ClusterFault):
         raise Skipped("it gave up")
 
 
-class FailOverWhole(FailOver):
-    """The primary waits until its replica has everything."""
-
-    name = "failed over by hand"
-
-
-class FailOverForced(FailOver):
-    """The primary isn't asked."""
-
-    name = "failed over by force"
-    what = " FORCE"
-
-
-class TakeOver(FailOver):
-    """Nobody is asked."""
-
-    name = "failed over without a vote"
-    what = " TAKEOVER"
+def fail_over(name: str, what: str = "") -> type[Fault]:
+    """A fail-over by that argument of the command."""
+    return type(FailOver.__name__, (FailOver,), {"name": f"failed over {name}", "what": what})
 
 
 class MovePartition(ClusterFault):
@@ -238,16 +219,19 @@ class MovePartition(ClusterFault):
 def cluster_of(world: World) -> RedisCluster:
     """The cluster."""
     assert world.cluster is not None
-    return world.cluster
+    return world.cluster[0]
 
 
 def links_of(world: World) -> Links:
     """The network around its nodes."""
-    assert world.links is not None
-    return world.links
+    assert world.cluster is not None
+    return world.cluster[1]
 
 
-def number_of(node: ClusterNode) -> int:
-    """A node's number in the network."""
+async def _found(asked: Awaitable[ClusterNode]) -> LinkedNode:
+    try:
+        node = await asked
+    except ServerFailed as error:
+        raise Skipped(str(error)) from None
     assert isinstance(node, LinkedNode)
-    return node.number
+    return node

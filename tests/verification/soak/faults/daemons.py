@@ -1,22 +1,30 @@
-"""What goes wrong with a daemon: killed, stopped, told to leave, its clock, its name, its loop."""
+"""What goes wrong with a daemon: killed, told to leave, its clock, its name, its loop, its page."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 from random import Random
 from typing import ClassVar
 
+import orjson
+
 from groupflow.servers.process import ServerProcess
 from tests.history.configuration import BLOCKED_PAST, BLOCKED_WITHIN, DRAIN
-from tests.verification.soak.faults.base import Fault, Skipped
+from tests.verification.bench.attackers import ATTACKERS
+from tests.verification.soak.daemons import ROOT
+from tests.verification.soak.faults.fault import Fault, Skipped
 from tests.verification.soak.world import World
 
 # Seconds for a stop, drain and all, whatever else is broken; a loop that stands hears of it late.
 LEAVES_WITHIN = DRAIN + 12.0 + BLOCKED_PAST
 # Seconds of a store that serves in which a replaced daemon must notice, whatever else is broken.
 GOES_WITHIN = 30.0
+PAGE_WITHIN = 20.0  # seconds for a page to listen, whatever else is broken
 
 
 class DaemonFault(Fault):
@@ -25,7 +33,7 @@ class DaemonFault(Fault):
     def __init__(self, chance: Random, daemons: int) -> None:
         self.index = chance.randrange(daemons)
         self.holds = frozenset({f"daemon {self.index}"})
-        self.lasts = chance.uniform(0.0, 1.0)
+        self.last(chance, 0.0, 1.0)
 
 
 class KillSame(DaemonFault):
@@ -41,18 +49,14 @@ class KillSame(DaemonFault):
         await world.slots[self.index].start()
 
 
-class KillOther(DaemonFault):
+class KillOther(KillSame):
     """kill -9, and a new process under another name: its lease has to run out."""
 
     name = "kill-9, another name"
-    weight = 6.0
-
-    async def apply(self, world: World) -> None:
-        await world.slots[self.index].kill()
 
     async def undo(self, world: World) -> None:
         world.slots[self.index].rename()
-        await world.slots[self.index].start()
+        await super().undo(world)
 
 
 class Zombie(DaemonFault):
@@ -60,10 +64,7 @@ class Zombie(DaemonFault):
 
     name = "stopped past the lease"
     weight = 6.0
-
-    def __init__(self, chance: Random, daemons: int) -> None:
-        super().__init__(chance, daemons)
-        self.lasts = 2.0 * chance.uniform(1.1, 1.7)
+    lasting = 2.2, 3.4
 
     async def apply(self, world: World) -> None:
         world.slots[self.index].pause()
@@ -83,7 +84,7 @@ class Nap(Zombie):
         self.lasts = chance.uniform(0.3, 1.2)
 
 
-class Terminate(DaemonFault):
+class Terminate(KillSame):
     """SIGTERM, and a new process when it has left."""
 
     name = "SIGTERM"
@@ -95,15 +96,11 @@ class Terminate(DaemonFault):
         if took > LEAVES_WITHIN:
             world.broken.append(f"L5: {slot.name} took {took:.1f} s to leave after SIGTERM")
 
-    async def undo(self, world: World) -> None:
-        await world.slots[self.index].start()
-
 
 class WrongClock(DaemonFault):
     """The wall clock of a daemon that runs jumps by up to a day, and stays wrong."""
 
     name = "clock shifted"
-    weight = 3.0
 
     def __init__(self, chance: Random, daemons: int) -> None:
         super().__init__(chance, daemons)
@@ -125,11 +122,8 @@ class Usurper(DaemonFault):
 
     name = "name taken over"
     weight = 2.0
-
-    def __init__(self, chance: Random, daemons: int) -> None:
-        super().__init__(chance, daemons)
-        self.lasts = chance.uniform(1.0, 2.0)
-        self._first: ServerProcess | None = None
+    lasting = 1.0, 2.0
+    _first: ServerProcess
 
     async def apply(self, world: World) -> None:
         slot = world.slots[self.index]
@@ -138,7 +132,6 @@ class Usurper(DaemonFault):
         self._first = await slot.usurp()
 
     async def undo(self, world: World) -> None:
-        assert self._first is not None
         slot = world.slots[self.index]
         self._first.signal_group(signal.SIGCONT)
         served = 0.0  # seconds in which somebody could have told it
@@ -178,3 +171,46 @@ class BlockLoopPast(BlockLoop):
     weight = 2.0
     kind = "block-past"
     lasts = BLOCKED_PAST
+
+
+class HttpFlood(Fault):
+    """Chunks, silence, looks at everything, or event streams, without a token, at its page."""
+
+    name = "HTTP flood"
+    _attackers: asyncio.subprocess.Process
+
+    def __init__(self, chance: Random, daemons: int) -> None:
+        self.index = chance.randrange(daemons)
+        self.kind = chance.choice(sorted(ATTACKERS))
+        self.holds = frozenset({f"page {self.index}"})
+        self.last(chance, 2.0, 6.0)
+
+    async def apply(self, world: World) -> None:
+        port = await _port_of_page(world.slots[self.index].log)
+        command = [sys.executable, "-m", "tests.verification.bench.attackers", self.kind, str(port)]
+        with (world.folder / "attackers.log").open("ab") as log:
+            self._attackers = await asyncio.create_subprocess_exec(
+                *command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    async def undo(self, world: World) -> None:
+        if self._attackers.returncode is not None:
+            world.broken.append(f"the attackers ended by themselves: {self.kind}")
+            return
+        self._attackers.kill()
+        await self._attackers.wait()
+
+
+async def _port_of_page(log: Path) -> int:
+    """The port that a daemon's page named last.
+
+    Raises:
+        Skipped: it has named none for long: a page comes behind its daemon's work.
+    """
+    until = time.monotonic() + PAGE_WITHIN
+    while time.monotonic() < until:
+        said = await asyncio.to_thread(log.read_bytes)
+        if lines := [line for line in said.splitlines() if b'"http.listening"' in line]:
+            return int(str(orjson.loads(lines[-1])["url"]).rstrip("/").rpartition(":")[2])
+        await asyncio.sleep(0.1)
+    raise Skipped("its page is not there yet")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from random import Random
+from typing import ClassVar
 
 from groupflow.broker import topology
 from groupflow.broker.connection import connect
 from groupflow.core.errors import GroupflowError
 from tests.history.configuration import QUEUE
-from tests.verification.soak.faults.base import Fault, Skipped
-from tests.verification.soak.world import World
+from tests.verification.soak.faults.fault import Fault, Skipped
+from tests.verification.soak.world import World, amqp
 
 
 class DeleteQueue(Fault):
@@ -26,9 +27,7 @@ class DeleteQueue(Fault):
             if not await world.workload.pause(within=8.0):
                 raise Skipped("not everything was confirmed in time")
             await self._all_taken(world)
-            connection = await connect(
-                world.rabbitmq_url, heartbeat=10, timeout=5.0, name="nemesis"
-            )
+            connection = await connect(amqp(world.nodes), heartbeat=10, timeout=5.0, name="nemesis")
             async with connection:
                 await topology.delete(connection, QUEUE)
             # RabbitMQ confirms what reaches a queue that is just going, and drops it with it.
@@ -49,40 +48,41 @@ class DeleteQueue(Fault):
         raise Skipped("not everything was taken in in time")
 
 
-class Duplicates(Fault):
+class Injected(Fault):
+    """Messages beside the steady stream, between so many and so many."""
+
+    weight = 2.0
+    number: ClassVar[tuple[int, int]]
+
+    def __init__(self, chance: Random, daemons: int) -> None:
+        self.count = chance.randrange(*self.number)
+
+
+class Duplicates(Injected):
     """The latest messages are published once more."""
 
     name = "duplicates"
-    weight = 2.0
-
-    def __init__(self, chance: Random, daemons: int) -> None:
-        self._count = chance.randrange(8, 80)
+    number = 8, 80
 
     async def apply(self, world: World) -> None:
-        world.workload.inject_duplicates(self._count)
+        world.workload.inject_duplicates(self.count)
 
 
-class HeaderFlood(Fault):
+class HeaderFlood(Injected):
     """Messages with large headers that aren't UTF-8: half of them tasks, half too large for one."""
 
     name = "header flood"
-    weight = 2.0
-
-    def __init__(self, chance: Random, daemons: int) -> None:
-        self._count = chance.randrange(40, 160)
+    number = 40, 160
 
     async def apply(self, world: World) -> None:
-        world.workload.inject_headers(self._count)
+        world.workload.inject_headers(self.count)
 
 
-class Poison(Fault):
+class Poison(Injected):
     """Messages that nobody can work on."""
 
     name = "poison"
-    weight = 2.0
-
-    def __init__(self, chance: Random, daemons: int) -> None:
-        self._count = chance.randrange(4, 30)
+    number = 4, 30
 
     async def apply(self, world: World) -> None:
-        world.workload.inject_poison(self._count)
+        world.workload.inject_poison(self.count)

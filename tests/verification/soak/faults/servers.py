@@ -1,18 +1,41 @@
-"""What goes wrong with a server: restarted, killed, frozen, full."""
+"""What goes wrong with a server, or with the network before it."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from redis.exceptions import RedisError
 
 from groupflow.servers.server import PrivateServer
-from tests.verification.soak.faults.base import Aimed, Skipped
+from tests.servers.proxy import Proxy, Way
+from tests.verification.soak.faults.fault import Fault, Skipped
 from tests.verification.soak.world import World
+
+Server: TypeAlias = Literal["redis", "rabbitmq"]
+
+
+class Aimed(Fault):
+    """A fault of one of the two servers, or of the wire to it: `aimed` says of which.
+
+    Attributes:
+        what: happens, whichever of the two it happens to.
+        server: which it is.
+    """
+
+    what: ClassVar[str]
+    server: ClassVar[Server]
+
+
+def aimed(kind: type[Aimed], server: Server, weight: float = 3.0, **facts: Any) -> type[Fault]:
+    """That kind of fault at one of them, chosen so often; `facts` differ from the kind's."""
+    what = facts.get("what", kind.what)
+    named = {"name": f"{server} {what}", "server": server, "weight": weight, **facts}
+    return type(f"{kind.__name__}{server.title()}", (kind,), named)
 
 
 class ServerFault(Aimed):
@@ -20,12 +43,15 @@ class ServerFault(Aimed):
 
     def __init__(self, chance: Random, daemons: int) -> None:
         self.holds = frozenset({self.server})
-        self.lasts = chance.uniform(0.0, 1.0)
+        self.last(chance, 0.0, 1.0)
 
     async def find(self, world: World) -> PrivateServer:
         """The server to break: where RabbitMQ has several nodes, the one that leads the queue."""
-        self.broken = world.redis if self.server == "redis" else await world.rabbitmq.leader()
+        self.broken = world.redis if self.server == "redis" else await world.queue_leader()
         return self.broken
+
+    async def undo(self, world: World) -> None:
+        await self.broken.start()
 
 
 class Restart(ServerFault):
@@ -36,9 +62,6 @@ class Restart(ServerFault):
     async def apply(self, world: World) -> None:
         await (await self.find(world)).stop()
 
-    async def undo(self, world: World) -> None:
-        await self.broken.start()
-
 
 class Kill(ServerFault):
     """It is killed and started again."""
@@ -48,19 +71,12 @@ class Kill(ServerFault):
     async def apply(self, world: World) -> None:
         await (await self.find(world)).kill()
 
-    async def undo(self, world: World) -> None:
-        await self.broken.start()
-
 
 class Freeze(ServerFault):
     """It hangs."""
 
     what = "frozen"
-    longest: ClassVar[float] = 3.0
-
-    def __init__(self, chance: Random, daemons: int) -> None:
-        super().__init__(chance, daemons)
-        self.lasts = chance.uniform(0.5, self.longest)
+    lasting = 0.5, 3.0
 
     async def apply(self, world: World) -> None:
         await (await self.find(world)).pause()
@@ -73,10 +89,7 @@ class FullMemory(ServerFault):
     """Redis has no memory left for new tasks."""
 
     what = "out of memory"
-
-    def __init__(self, chance: Random, daemons: int) -> None:
-        super().__init__(chance, daemons)
-        self.lasts = chance.uniform(0.5, 2.0)
+    lasting = 0.5, 2.0
 
     async def apply(self, world: World) -> None:
         async with world.ask() as redis:
@@ -92,10 +105,7 @@ class FullDisk(ServerFault):
     """Redis's disk is full: it refuses what writes."""
 
     what = "disk full"
-
-    def __init__(self, chance: Random, daemons: int) -> None:
-        super().__init__(chance, daemons)
-        self.lasts = chance.uniform(1.0, 2.5)
+    lasting = 1.0, 2.5
 
     async def apply(self, world: World) -> None:
         if world.disk is None:
@@ -116,9 +126,109 @@ class FullDisk(ServerFault):
 
 
 def _fill(ballast: Path) -> None:
-    with ballast.open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(bytes(1024 * 1024))
-    with ballast.open("ab", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(bytes(256))
+    for size in (1024 * 1024, 256):
+        with ballast.open("ab", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(size))
+
+
+class WireFault(Aimed):
+    """A fault of the network before one server, or before all nodes of RabbitMQ."""
+
+    ways: ClassVar[tuple[Way, ...]] = ()
+
+    def __init__(self, chance: Random, daemons: int) -> None:
+        self.holds = frozenset({f"wire to {self.server}"})
+        self.last(chance, 0.5, 2.0)
+
+    def wires(self, world: World) -> Sequence[Proxy]:
+        """All that it happens to."""
+        if self.server == "rabbitmq":
+            return world.rabbitmq_wires
+        assert world.one is not None
+        return [world.one[1]]
+
+    async def apply(self, world: World) -> None:
+        for wire in self.wires(world):
+            wire.hold(*self.ways)
+
+    async def undo(self, world: World) -> None:
+        for wire in self.wires(world):
+            wire.heal()
+
+
+class Cut(WireFault):
+    """All connections are reset, the publisher's too, again and again for a moment."""
+
+    what = "connections cut"
+
+    def __init__(self, chance: Random, daemons: int) -> None:
+        super().__init__(chance, daemons)
+        self.lasts = chance.choice((0.0, 0.0, 0.5, 1.0))
+
+    async def apply(self, world: World) -> None:
+        for wire in self.wires(world):
+            wire.refuse(refuse=self.lasts > 0)
+            wire.cut()
+
+
+class HoldReplies(WireFault):
+    """Replies, deliveries, confirms are held and then lost: what they answered has happened."""
+
+    what = "replies lost"
+    ways: ClassVar[tuple[Way, ...]] = ("down",)
+
+    async def undo(self, world: World) -> None:
+        for wire in self.wires(world):
+            wire.cut()
+        # Those that waited to be carried on find their connections gone.
+        await asyncio.sleep(0.05)
+        await super().undo(world)
+
+
+class HoldRequests(HoldReplies):
+    """Requests, acks, publishes are held and then lost."""
+
+    what = "requests lost"
+    ways = ("up",)
+
+
+class Late(WireFault):
+    """Both ways are held, and then everything arrives late."""
+
+    what = "late"
+    ways = ("up", "down")
+
+
+class HalfOpen(WireFault):
+    """The daemons' side is reset, and the server isn't told: it believes in who is gone."""
+
+    what = "half-open"
+
+    async def apply(self, world: World) -> None:
+        for wire in self.wires(world):
+            wire.half_open()
+
+
+# How often each is chosen, at Redis and at RabbitMQ.
+SERVERS: dict[type[Aimed], tuple[float, float]] = {
+    Restart: (3.0, 0.6), Kill: (3.0, 0.4), Freeze: (3.0, 2.0)
+}  # fmt: skip
+WIRES: dict[type[Aimed], tuple[float, float]] = {
+    Cut: (3.0, 3.0), HoldReplies: (5.0, 3.0), HoldRequests: (3.0, 3.0), Late: (3.0, 2.0),
+    HalfOpen: (2.0, 2.0),
+}  # fmt: skip
+OF_THE_WIRE = [aimed(kind, "rabbitmq", weight) for kind, (_, weight) in WIRES.items()]
+OF_ONE_REDIS = [
+    *(aimed(kind, "redis", weight) for kind, (weight, _) in {**SERVERS, **WIRES}.items()),
+    aimed(FullMemory, "redis"),
+    aimed(FullDisk, "redis", 2.0),
+]
+OF_ONE_RABBITMQ = [aimed(kind, "rabbitmq", weight) for kind, (_, weight) in SERVERS.items()]
+# Others have the queue meanwhile; a leader that wakes leads no more, or still does.
+OF_A_LEADER = [
+    aimed(Restart, "rabbitmq", 2.0, what="leader restarted"),
+    aimed(Kill, "rabbitmq", 6.0, what="leader kill-9"),
+    aimed(Freeze, "rabbitmq", 6.0, what="leader frozen", lasting=(0.5, 12.0)),
+]
+SLOW = frozenset(each for each in OF_ONE_RABBITMQ if not issubclass(each, Freeze))
