@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import faulthandler
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import uvloop
 
@@ -71,7 +70,6 @@ def _live(settings: Settings, life: Life, folder: Path) -> NoReturn:
     log = os.open(folder / "daemons.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(log, 2)
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115  for this whole process
-    faulthandler.register(signal.SIGUSR2)
     configure_logging("info", "json")
     crashpoints.arm(str(life.crash or ""))
     code = FAILED
@@ -139,11 +137,4 @@ async def _serve(settings: Settings, life: Life, journal: Journal) -> None:
 def _tell_where() -> None:
     """Write into the log where every task waits: asked of a daemon that doesn't end."""
     for task in asyncio.all_tasks():
-        print(task.get_name(), end=":", file=sys.stderr)
-        inner: Any = task.get_coro()
-        while inner is not None:
-            frame = getattr(inner, "cr_frame", None) or getattr(inner, "ag_frame", None)
-            if frame is not None:
-                print(f" {frame.f_code.co_qualname}:{frame.f_lineno}", end="", file=sys.stderr)
-            inner = getattr(inner, "cr_await", None) or getattr(inner, "ag_await", None)
-        print(file=sys.stderr)
+        task.print_stack(file=sys.stderr)

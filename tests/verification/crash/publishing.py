@@ -41,10 +41,6 @@ class Broker:
         self._file = ours.makefile("rwb")
         self._socket = ours
 
-    def declare(self, queue: str) -> None:
-        """Make the queue."""
-        self._ask("declare", queue=queue)
-
     def publish(self, queue: str, messages: list[Message], journal: Path) -> None:
         """Begin to publish; `answer` tells the end. Each confirm is journalled as it comes."""
         self._tell("publish", queue=queue, messages=messages, journal=str(journal))
@@ -56,22 +52,15 @@ class Broker:
             raise RuntimeError(reply["error"])
         return reply["answer"]
 
-    def left_in(self, queue: str) -> int:
-        """How many messages the queue would hand out."""
-        return int(self._ask("count", queue=queue))
-
-    def delete(self, queue: str) -> None:
-        """Remove the queue and what is in it."""
-        self._ask("delete", queue=queue)
-
     def close(self) -> None:
         """End the process."""
         self._file.close()
         self._socket.close()
         os.waitpid(self._pid, 0)
 
-    def _ask(self, do: str, **what: Any) -> Any:
-        self._tell(do, **what)
+    def ask(self, do: str, queue: str) -> Any:
+        """Declare, count or delete a queue: what `_do` knows."""
+        self._tell(do, queue=queue)
         return self.answer()
 
     def _tell(self, do: str, **what: Any) -> None:

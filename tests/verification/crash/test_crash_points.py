@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from groupflow import crashpoints
-from groupflow.crashpoints import arm, crash_point
+from groupflow.crashpoints import arm
 from groupflow.servers import RabbitmqServer, RedisServer
 from tests.deadlines import deadline
+from tests.verification.crash.__main__ import rows_in
 from tests.verification.crash.plans import POINTS
 
 ROOT = Path(__file__).parents[3]
@@ -36,13 +36,8 @@ def rows(
     environment = os.environ | {
         "SEED": SEED, "TRIALS": str(count), "JOBS": "4", "FOLDER": str(folder), "FIRST": "0"
     }  # fmt: skip
-    command = [
-        sys.executable,
-        "-m",
-        "tests.verification.crash.forks",
-        redis_server.url,
-        rabbitmq_server.url,
-    ]
+    urls = redis_server.url, rabbitmq_server.url
+    command = [sys.executable, "-m", "tests.verification.crash", *urls]
     ran = subprocess.run(
         command,
         cwd=ROOT,
@@ -52,9 +47,7 @@ def rows(
         check=False,
         timeout=5 * deadline(),
     )
-    assert (folder / "rows.jsonl").exists(), ran.stdout + ran.stderr
-    found = map(orjson.loads, (folder / "rows.jsonl").read_bytes().splitlines())
-    by_number = {row["trial"]: row for row in found}
+    by_number = {row["trial"]: row for row in rows_in(folder / "rows.jsonl")}
     assert len(by_number) == count, ran.stdout + ran.stderr
     return by_number
 
@@ -71,11 +64,6 @@ def test_daemons_may_die_twice(rows: Mapping[int, dict[str, Any]]) -> None:
     pairs = [rows[len(POINTS) + number] for number in range(PAIRS)]
     assert [row["violations"] for row in pairs] == [[]] * PAIRS
     assert sum(len(row["delivered"]) >= 2 for row in pairs) > PAIRS / 2
-
-
-def test_a_point_that_is_not_armed_does_nothing() -> None:
-    for name in POINTS:
-        crash_point(name)
 
 
 @pytest.mark.parametrize("where", ["nowhere:1", "before_ack", "before_ack:0", "before_ack:x"])

@@ -48,7 +48,6 @@ class Result:
     delivered: list[str] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
-    seconds: float = 0.0
 
 
 class Trials:
@@ -74,22 +73,20 @@ class Trials:
 
     def run(self, plan: Plan, name: str) -> Result:
         """Run one trial; `name` is its own."""
-        began = time.monotonic()
         folder = self._folder / name
         folder.mkdir(parents=True)
         keys = Keys(name)
         settings = settings_of(plan, self._redis, self._rabbitmq, name)
         result = Result(plan.label)
-        self._broker.declare(name)
+        self._broker.ask("declare", name)
         self._broker.publish(name, plan.messages, folder / "journal.jsonl")
         self._limit_by_hand(plan, keys, HOUR)
         self._live(plan, settings, folder, result)
         self._limit_by_hand(plan, keys, "")
         self._broker.answer()
-        left = self._broker.left_in(name)
+        left = int(self._broker.ask("count", name))
         result.violations += self._judge(plan, keys, folder, result, left)
-        result.seconds = time.monotonic() - began
-        self._broker.delete(name)
+        self._broker.ask("delete", name)
         if result.violations:
             self._keep(plan, keys, folder, result)
         else:
@@ -136,7 +133,6 @@ class Trials:
             Its status, and what was wrong where it had to be killed.
         """
         began = time.monotonic()
-        until = began + LIFE_WITHIN
         # Passes that come with time are given the time for two of them.
         is_clocked = life.crash is not None and life.crash.point in CLOCKED
         earliest = began + (2.5 * LEASE if is_clocked else 0.0)
@@ -145,10 +141,9 @@ class Trials:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 return status, ""
-            if time.monotonic() > until:
-                for ask in (signal.SIGUSR2, signal.SIGUSR1):  # it logs where it stands
-                    os.kill(pid, ask)
-                    time.sleep(0.5)
+            if time.monotonic() > began + LIFE_WITHIN:
+                os.kill(pid, signal.SIGUSR1)  # it logs where it stands
+                time.sleep(0.5)
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
                 return 0, "did not stop" if was_told else "did not get done"
@@ -218,8 +213,7 @@ class Trials:
     def _archived(self, settings: Settings) -> list[Violation]:
         """Every dead letter's body lies in the stream, and is readable there."""
         found: list[Violation] = []
-        keys = Keys(settings.redis.namespace)
-        archive = archive_of(settings)
+        keys, archive = Keys(settings.redis.namespace), archive_of(settings)
         ids: Any = self._raw.zrange(keys("dead"), 0, -1)
         for id_ in [each.decode() for each in ids]:
             place: Any = self._raw.hmget(keys("task_state", id_), "offset", "archived_as")
