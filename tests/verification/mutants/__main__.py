@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         by = f"  [{fate.killer}]" if fate.killer else ""
         print(f"{next(number)}/{len(mutants)} {fate.verdict}: {fate.mutant}{by}", flush=True)
 
-    trials = Trials(mutants, language.watch, tell, asked.most, language.REDIS_ONLY)
+    trials = Trials(mutants, language.watch, tell, language.REDIS_ONLY)
     os.chdir(ROOT)
     pytest.main([*language.TESTS, *_OPTIONS.split(), "--hypothesis-seed=0"], plugins=[trials])
     if len(trials.fates) < len(mutants):
@@ -68,7 +68,6 @@ def _asked(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="show the mutants, try none")
     parser.add_argument("--sample", type=int, default=0, help="so many, of each file its share")
     parser.add_argument("--seed", type=int, default=1, help="draws the sample")
-    parser.add_argument("--most", type=int, default=9999, help="tests that are tried on a mutant")
     return parser.parse_args(arguments)
 
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
-from redis import Redis
 
-from groupflow.servers import RedisServer
-from groupflow.store.keys import spelled
 from tests.deadlines import deadline
-from tests.verification.mutants import lua, python
-from tests.verification.mutants.__main__ import chosen, wanting
-from tests.verification.mutants.lua_tokens import NotLua
+from tests.verification.mutants import lua
+from tests.verification.mutants.__main__ import wanting
 from tests.verification.mutants.mutant import ROOT, Mutant
 from tests.verification.mutants.trials import Fate
 
@@ -94,7 +89,7 @@ sys.path.insert(0, str(door.parent))
 said = os.fdopen(os.dup(1), "w")
 def tell(fate):
     print(f"{fate.verdict}: {fate.mutant.change.partition(': ')[2]}", file=said)
-trials = Trials(python.mutants_of(door, Path.cwd()), python.watch, tell, 99, False)
+trials = Trials(python.mutants_of(door, Path.cwd()), python.watch, tell, False)
 os.dup2(2, 1)
 pytest.main(["-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", ".", "."], [trials])
 print(*trials.left_out, file=said)
@@ -162,32 +157,6 @@ def test_what_is_changed_in_lua(texts: str) -> None:
     script, *becomes = texts.split("; ")
     found = [" ".join(text.split()) for text in lua.changed(script)]
     assert sorted(found) == sorted(" ".join(text.split()) for text in becomes)
-
-
-def test_what_is_no_lua_is_refused() -> None:
-    with pytest.raises(NotLua):
-        lua.changed("local x = 'open")
-
-
-def test_the_mutants_of_scripts_are_scripts(redis_server: RedisServer) -> None:
-    """Nearly each file has some, and Redis can compile them."""
-    mutants, files = lua.mutants(), list((ROOT / "groupflow").glob("*/lua/*.lua"))
-    assert len({each.path for each in mutants}) > 0.95 * len(files)
-    with Redis.from_url(redis_server.url) as redis:
-        for each in chosen(mutants, [], 500, seed=1):
-            assert isinstance(each.put_in, partial)
-            redis.script_load(spelled(each.put_in.args[1]))
-
-
-def test_a_sample_is_spread_over_the_files() -> None:
-    """The same seed draws the same one; words choose before."""
-    mutants = python.mutants()
-    sample = chosen(mutants, [], 300, seed=1)
-    assert sample == chosen(mutants, [], 300, seed=1) != chosen(mutants, [], 300, seed=2)
-    assert len(sample) == 300
-    assert len({each.path for each in sample}) > 50
-    some = chosen(mutants, ["store/claims", " -> "], 0, seed=1)
-    assert {each.path for each in some} == {"groupflow/store/claims.py"}
 
 
 @pytest.mark.parametrize(("alive", "said"), [(2, 0), (3, 1), (10, 1)])

@@ -65,7 +65,6 @@ class Trials:
         mutants: to be tried.
         watch: of their language: from now on, which of some marks this process comes to.
         tell: hears of each fate at once.
-        most: so many tests are tried on a mutant.
         redis_only: only tests that use the shared Redis, and no RabbitMQ, may kill.
         fates: one a mutant, once the run is over.
         left_out: tests that may not kill, as they fail on the sound product.
@@ -74,7 +73,6 @@ class Trials:
     mutants: Sequence[Mutant]
     watch: Callable[[frozenset[str]], set[str]]
     tell: Callable[[Fate], None]
-    most: int
     redis_only: bool
     fates: list[Fate] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -110,13 +108,12 @@ class Trials:
 
     def _try(self, mutant: Mutant) -> Fate:
         """Run tests until one fails: the quickest of each file, then the rest of each."""
-        left, verdict = self.most, "unseen"
+        verdict = "unseen"
         files = sorted(self._files, key=lambda path: self._relation(mutant, path))
         for part, path in product((slice(_QUICKEST), slice(_QUICKEST, None)), files):
-            able = self._able(mutant, path)[part][:left] if left else []
+            able = self._able(mutant, path)[part]
             if not able:
                 continue
-            left -= len(able)
             verdict = "alive"
             _clear(self._redis)
             tests = [self._items[test] for test in able]
