@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
-from tests.model.machine import (
-    SCOPES,
-    TENANTS,
-    Machine,
-    groups,
-    numbers,
-    scopes,
-)
+from tests.model.machine import SCOPES, TENANTS, Machine, groups, numbers, scopes
+
+
+def arrival(id_: str, group: str, scope: str, pool: str, type_: str = "t", **facts: Any) -> Arrival:
+    """A task as intake hands it to the store."""
+    envelope = Envelope(type_, group or None, TENANTS[scope], group or None, {}, b"{}", scope)
+    return Arrival(id_, replace(envelope, named_pool=pool or None), **facts)
 
 
 class Arrivals(Machine):
@@ -61,19 +63,8 @@ class Arrivals(Machine):
         pool: str = "",
     ) -> None:
         """Take new tasks in, and check which are new."""
-        arrivals = [
-            Arrival(
-                id_,
-                Envelope(
-                    *("t", group or None, TENANTS[scope], group or None, {}, b"{}", scope),
-                    pool or None,
-                ),
-                priority=priority,
-                delay=delay,
-                steps_aside=aside,
-            )
-            for id_ in ids
-        ]
+        facts: dict[str, Any] = {"priority": priority, "delay": delay, "steps_aside": aside}
+        arrivals = [arrival(id_, group, scope, pool, **facts) for id_ in ids]
         expected = [not self.promise.knows(id_, scope) for id_ in ids]
         answer = self.run(self.enqueuer.enqueue(arrivals))
         assert answer.taken == expected

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from groupflow.core.limits import Debounce
 from groupflow.operate.tasks import find_task
-from groupflow.store.enqueue import Arrival
-from groupflow.store.envelope import Envelope
-from tests.model.arrivals import Arrivals
+from tests.model.arrivals import Arrivals, arrival
 from tests.model.claims import ClaimsAndSettles
 from tests.model.machine import (
     POOL,
     SCOPES,
-    TENANTS,
     WORKERS,
     Daemon,
     daemons,
@@ -50,18 +49,11 @@ class Bursts(Arrivals, ClaimsAndSettles, TimeAndPeople):
         again: bool,
     ) -> None:
         """Tasks of a rule that debounces: of those that wait the newest replaces the others."""
+        pool = POOL if pooled else ""
+        facts: dict[str, Any] = {"delay": 3600.0 if delayed else 0.0, "steps_aside": aside}
+        facts |= {"debounce": Debounce(60.0, 3600.0)}
         arrivals = [
-            Arrival(
-                f"t{next(self.ids)}",
-                Envelope(
-                    *(type_, group, TENANTS[scope], group, {}, b"{}", scope),
-                    POOL if pooled else None,
-                ),
-                delay=3600.0 if delayed else 0.0,
-                steps_aside=aside,
-                debounce=Debounce(60.0, 3600.0),
-            )
-            for _ in range(number)
+            arrival(f"t{next(self.ids)}", group, scope, pool, type_, **facts) for _ in range(number)
         ]
         for _ in range(1 + again):
             self.run(self.enqueuer.enqueue(arrivals))
@@ -69,7 +61,7 @@ class Bursts(Arrivals, ClaimsAndSettles, TimeAndPeople):
             task = self.promise.enqueue(
                 each.id, each.id, scope, group, due=not delayed, aside=aside
             )
-            task.type, task.pool = type_, POOL if pooled else ""
+            task.type, task.pool = type_, pool
             replaced = self.promise.debounce(task, delayed=delayed)
             if aside and not task.is_due:
                 task.state = "aside"

@@ -56,13 +56,15 @@ class ClaimsAndSettles(Machine):
         one.claims["grouped"].adopt(dict.fromkeys(NAMED, 4) if runs else {})
         self._exchange(one, pool, ended, idle, again=again)
 
-    def _end(self, one: Daemon, slot: str, how: str) -> settlements.Settlement:
+    def _end(
+        self, one: Daemon, slot: str, how: str, *, option: bool = False
+    ) -> settlements.Settlement:
         """A worker's task has ended, as the promise has it; the store is still to hear of it."""
         claim = one.held.pop(slot)
         if claim is one.quarantined:
             one.quarantined = None
         one.stale.append(claim)
-        return self.settle_both(how, claim, self.promise.tasks[claim.task.id], option=False)
+        return self.settle_both(how, claim, self.promise.tasks[claim.task.id], option=option)
 
     def _exchange(
         self,
@@ -120,17 +122,12 @@ class ClaimsAndSettles(Machine):
         if not one.held:
             return
         worker = sorted(one.held)[pick % len(one.held)]
-        claim = one.held.pop(worker)
-        if claim is one.quarantined:
-            one.quarantined = None
-        task = self.promise.tasks[claim.task.id]
-        settlement = self.settle_both(how, claim, task, option=option)
-        self.promise.runs_of.pop(task.group, None)
+        settlement = self._end(one, worker, how, option=option)
+        self.promise.runs_of.pop(settlement.claim.task.group or "", None)
         if one.runs.pop(worker, None) is not None and isinstance(settlement, settlements.Complete):
             settlement = settlements.Proceed([settlement], None)
         answer = self.twice(lambda: one.claims["plain"].exchange([settlement], []), again=again)
         assert answer.refused == []
-        one.stale.append(claim)
 
     def settle_both(
         self, how: str, claim: given.Claim, task: ModelTask, *, option: bool

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from groupflow.core.errors import SessionLost
-from groupflow.store.envelope import Pool
 from groupflow.store.epochs import Epoch
 from groupflow.store.given import Claim
-from tests.model.machine import DAEMONS, LEASE, Daemon, Machine
+from tests.model.machine import DAEMONS, LEASE, POOLS, Daemon, Machine
 from tests.model.promise import Promise
-
-POOLS: tuple[Pool, Pool] = ("plain", "grouped")
 
 
 def _name(number: int) -> str:
@@ -23,31 +20,32 @@ def _name(number: int) -> str:
     return f"{number:040x}"
 
 
-@dataclass
-class Kept:
+class Member(NamedTuple):
+    """A daemon that was up: its process, its session, and what it held."""
+
+    process: str
+    number: str
+    held: dict[str, Claim]
+    quarantined: Claim | None
+    runs: dict[str, list[Claim]]
+
+
+class Kept(NamedTuple):
     """A state that a server may fall back to.
 
     Attributes:
         epoch: in which it was, by number.
         dump: all keys.
         promise: what was promised then.
-        processes: of the daemons that were up.
-        numbers: of their sessions.
-        held: what they held.
-        runs: what was left of their runs.
-        quarantined_tasks: which of that was a quarantined task.
+        members: the daemons that were up.
         pulled: what workers held that pull.
     """
 
-    epoch: int = 0
-    dump: dict[bytes, bytes] = field(default_factory=dict)
-    promise: Promise = field(default_factory=Promise)
-    processes: dict[str, str] = field(default_factory=dict)
-    numbers: dict[str, str] = field(default_factory=dict)
-    held: dict[str, dict[str, Claim]] = field(default_factory=dict)
-    quarantined_tasks: dict[str, Claim | None] = field(default_factory=dict)
-    runs: dict[str, dict[str, list[Claim]]] = field(default_factory=dict)
-    pulled: dict[str, list[Claim]] = field(default_factory=dict)
+    epoch: int
+    dump: dict[bytes, bytes]
+    promise: Promise
+    members: dict[str, Member]
+    pulled: dict[str, list[Claim]]
 
 
 class Losses(Machine):
@@ -61,18 +59,18 @@ class Losses(Machine):
     @rule()
     def keep(self) -> None:
         """A replica, or a disk, has all up to here."""
-        up = {name: one for name, one in self.daemons.items() if one.is_up}
         self.kept = Kept(
             self.epoch,
             {key: self.raw.dump(key) for key in self.raw.keys("*")},
             deepcopy(self.promise),
-            {name: one.session.process for name, one in up.items()},
-            {name: one.session.number for name, one in up.items()},
-            {name: dict(one.held) for name, one in up.items()},
-            {name: one.quarantined for name, one in up.items()},
-            {name: deepcopy(one.runs) for name, one in up.items()},
+            {name: self._member(one) for name, one in self.daemons.items() if one.is_up},
             {name: list(one.held.values()) for name, one in self.pullers.items()},
         )
+
+    def _member(self, one: Daemon) -> Member:
+        session = one.session
+        runs = deepcopy(one.runs)
+        return Member(session.process, session.number, dict(one.held), one.quarantined, runs)
 
     @rule(order=st.permutations(DAEMONS))
     def lose(self, order: list[str]) -> None:
@@ -95,7 +93,7 @@ class Losses(Machine):
                     proofs.add(name)
                 self._claim_beside(missing, order)
         self.run(self.daemons[order[0]].sessions.reap())  # enters it, if nobody has
-        is_whole = bool(kept.processes) and kept.processes.keys() <= proofs
+        is_whole = bool(kept.members) and kept.members.keys() <= proofs
         assert self.raw.exists(self.keys("recovering")) == (was_led and not is_whole)
         self._end_recovery(kept)
         if was_led:
@@ -128,7 +126,7 @@ class Losses(Machine):
             self.raw.restore(key, 0, value, replace=True)
         if self.raw.exists(self.keys("epoch")):
             self.raw.hset(self.keys("epoch"), "id", _name(kept.epoch))
-        for name in kept.processes:
+        for name in kept.members:
             self.raw.hset(self.keys("daemon", name), "epoch", _name(kept.epoch))
         for one in self.daemons.values():
             if real and one.session.epoch.id == real:
@@ -138,26 +136,26 @@ class Losses(Machine):
     def _come(self, one: Daemon, kept: Kept, found: int) -> bool:
         """A daemon renews; if it can't go on it drops all, and begins anew. Whether it proves."""
         name, session = one.session.daemon, one.session
-        is_same = kept.processes.get(name) == session.process
+        was = kept.members.get(name, Member("", "", {}, None, {}))
+        is_same = was.process == session.process
         is_next = session.epoch.id == _name(kept.epoch)
-        is_known = is_same and kept.numbers[name] == session.number  # else it has come back since
+        is_known = is_same and was.number == session.number  # else it has come back since
         goes_on = is_known and is_next and session.seen.fence <= found
-        before = kept.held.get(name, {})
         try:
             self.run(one.sessions.renew())
         except SessionLost:
             assert not goes_on
         else:
             assert goes_on
-            one.stale += [claim for slot, claim in one.held.items() if before.get(slot) != claim]
-            one.held, one.quarantined = dict(before), kept.quarantined_tasks[name]
-            one.runs = deepcopy(kept.runs[name])
+            one.stale += [claim for slot, claim in one.held.items() if was.held.get(slot) != claim]
+            one.held, one.quarantined = dict(was.held), was.quarantined
+            one.runs = deepcopy(was.runs)
             return True
         one.forget()
         handed = self.run(one.sessions.register({"lease": LEASE}))
         self.promise.show(name, session.process)
-        assert {each.id for each in handed} == {claim.task.id for claim in before.values()}
-        for claim in before.values():
+        assert {each.id for each in handed} == {claim.task.id for claim in was.held.values()}
+        for claim in was.held.values():
             self._put_back(claim, crashed=not is_same)
         return is_same and is_next
 
@@ -197,12 +195,11 @@ class Losses(Machine):
         if self.raw.exists(self.keys("recovering")):
             self.raw.set(self.keys("recovering"), 1)
         self.run(reaper.reap())
-        gone = [name for name in kept.processes if not self.daemons[name].is_up]
+        gone = {n: was for n, was in kept.members.items() if not self.daemons[n].is_up}
         for name in gone:
             self.raw.zadd(self.keys("daemons"), {name: 1})
-        expected = {claim.task.id for name in gone for claim in kept.held[name].values()}
-        assert {each.id for each in self.run(reaper.reap())[1]} == expected
-        for name in gone:
-            lost = [claim.task.id for claim in kept.held[name].values()]
-            self.promise.lose(name, kept.processes[name], lost)
+        lost = {n: [claim.task.id for claim in was.held.values()] for n, was in gone.items()}
+        assert {each.id for each in self.run(reaper.reap())[1]} == set().union(*lost.values())
+        for name, ids in lost.items():
+            self.promise.lose(name, gone[name].process, ids)
         assert not self.raw.exists(self.keys("recovering"))

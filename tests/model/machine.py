@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Coroutine
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 from uuid import uuid4
 
 from hypothesis import strategies as st
@@ -52,7 +52,8 @@ groups = st.sampled_from(GROUPS)
 named_groups = st.sampled_from(NAMED)
 scopes = st.sampled_from(SCOPES)
 daemons = st.sampled_from(DAEMONS)
-pools = st.sampled_from(("plain", "grouped"))
+POOLS: tuple[Pool, Pool] = ("plain", "grouped")
+pools = st.sampled_from(POOLS)
 numbers = st.integers(0, 50)
 
 _births = itertools.count(1)
@@ -60,15 +61,23 @@ POOL = "couriers"
 PULLERS = ("anna", "carl")
 
 
-class PullingWorker:
-    """A worker that pulls: what it believes to hold."""
+_Quarantined = TypeVar("_Quarantined", int, given.Claim)
+_Place = TypeVar("_Place", int, str)
 
-    def __init__(self, client: StoreClient, name: str) -> None:
-        self.puller = Puller(POOL, name, LEASE)
-        self.store = Pulling(client, LEASE, CARRYING)
-        self.held: dict[int, given.Claim] = {}  # by fence
+
+class Holder(Generic[_Place, _Quarantined]):
+    """What somebody believes to hold.
+
+    Attributes:
+        held: its claims: by slot those of a daemon, by fence those of a worker that pulls.
+        stale: those that are gone.
+        quarantined: a claim, or its fence, beside which it may have no other that is in quarantine.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[_Place, given.Claim] = {}
         self.stale: list[given.Claim] = []
-        self.quarantined: int | None = None  # the fence of its claim
+        self.quarantined: _Quarantined | None = None
 
     def forget(self) -> list[given.Claim]:
         """Its claims are gone."""
@@ -79,21 +88,27 @@ class PullingWorker:
         return gone
 
 
-class Daemon:
-    """A daemon's side: what it believes to hold."""
+class PullingWorker(Holder[int, int]):
+    """A worker that pulls."""
+
+    def __init__(self, client: StoreClient, name: str) -> None:
+        super().__init__()
+        self.puller = Puller(POOL, name, LEASE)
+        self.store = Pulling(client, LEASE, CARRYING)
+
+
+class Daemon(Holder[str, given.Claim]):
+    """A daemon's side."""
 
     def __init__(self, client: StoreClient, name: str, limits: Limits) -> None:
+        super().__init__()
         self.name = name
         self.session = Session(name)
         self.sessions = Sessions(client, self.session, LEASE, limits=lambda: pack(limits))
         self.claims: dict[Pool, Claims] = {
-            "plain": Claims(client, self.session, "plain", carrying=CARRYING),
-            "grouped": Claims(client, self.session, "grouped", carrying=CARRYING),
+            pool: Claims(client, self.session, pool, carrying=CARRYING) for pool in POOLS
         }
-        self.held: dict[str, given.Claim] = {}
-        self.stale: list[given.Claim] = []
         self.runs: dict[str, list[given.Claim]] = {}  # what is left of them, by slot
-        self.quarantined: given.Claim | None = None  # beside which it may run no other
         self.is_up = False
 
     def begin(self) -> None:
@@ -107,13 +122,8 @@ class Daemon:
         return [name for name in names if name not in self.held]
 
     def forget(self) -> list[given.Claim]:
-        """Its claims are gone."""
-        gone = list(self.held.values())
-        self.stale += gone
-        self.held.clear()
         self.runs.clear()
-        self.quarantined = None
-        return gone
+        return super().forget()
 
 
 class Machine(RuleBasedStateMachine):

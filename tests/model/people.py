@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from groupflow.core.limits import HandLimit
+from groupflow.core.limits import HandLimit, Limited
 from groupflow.operate.groups import ALL
 from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.namespace import Namespace
@@ -76,31 +76,28 @@ class TimeAndPeople(Machine):
     @rule(group=named_groups, most=st.integers(0, 3), again=st.booleans())
     def limit_group(self, group: str, most: int, again: bool) -> None:
         """Somebody lets other than its configured number of a group run at once, or ends that."""
+        self._limit("group", group, most or None, self.promise.hands.pop(group, None), again=again)
         if most:
-            limit = HandLimit("group", group, most)
-            self.twice(
-                lambda: LimitsByHand(Namespace([self.client])).begin(limit, "me", HOUR), again=again
-            )
             self.promise.hands[group] = most
-        else:
-            ended = self.run(LimitsByHand(Namespace([self.client])).end("group", group, "me"))
-            assert ended == (self.promise.hands.pop(group, None) is not None)
 
     @rule(most=st.integers(-1, 5), again=st.booleans())
     def limit_tenant(self, most: int, again: bool) -> None:
         """The same of a tenant, all of which may be lifted."""
         if not self.limited:  # what is ready would come under it as claims meet it
             return
-        if most >= 0:
-            limit = HandLimit("tenant", "few", most)
-            self.twice(
-                lambda: LimitsByHand(Namespace([self.client])).begin(limit, "me", HOUR), again=again
-            )
-            self.promise.few_by_hand = most
-        else:
-            ended = self.run(LimitsByHand(Namespace([self.client])).end("tenant", "few", "me"))
-            assert ended == (self.promise.few_by_hand is not None)
-            self.promise.few_by_hand = None
+        now = most if most >= 0 else None
+        self._limit("tenant", "few", now, self.promise.few_by_hand, again=again)
+        self.promise.few_by_hand = now
+
+    def _limit(
+        self, kind: Limited, whose: str, most: int | None, before: int | None, *, again: bool
+    ) -> None:
+        by_hand = LimitsByHand(Namespace([self.client]))
+        if most is None:
+            assert self.run(by_hand.end(kind, whose, "me")) == (before is not None)
+            return
+        limit = HandLimit(kind, whose, most)
+        self.twice(lambda: by_hand.begin(limit, "me", HOUR), again=again)
 
     @rule(on=st.booleans())
     def pause_all(self, on: bool) -> None:

@@ -126,11 +126,9 @@ class Promise:
 
     def newest(self, task: ModelTask) -> ModelTask | None:
         """Which waiting task of its kind is replaced by what is newer."""
-        for each in self.tasks.values():
-            is_alike = each.kind == task.kind
-            if each.is_newest and is_alike and each.state in ("waiting", "aside"):
-                return each
-        return None
+        alike = (each for each in self.tasks.values() if each.kind == task.kind)
+        waiting = (each for each in alike if each.state in ("waiting", "aside"))
+        return next((each for each in waiting if each.is_newest), None)
 
     def debounce(self, task: ModelTask, *, delayed: bool) -> ModelTask | None:
         """It has just come, and waits for quiet; what it replaces."""
@@ -244,9 +242,7 @@ class Promise:
         [first] = [t for t in self.tasks.values() if (t.group, t.state) == (group, "running")]
         assert [id_ for id_, _ in rest] == [task.id for task in lane[: len(rest)]]
         for id_, fence in rest:
-            task = self.tasks[id_]
-            assert task.is_due, f"{id_} is in a run before its time"
-            assert not task.crashes, f"{id_} is in quarantine, and in a run"
+            task = self._in_a_run(id_)
             assert not (self.is_limited and task.scope == SLOW), f"{id_} would pass its rate"
             assert task.scope not in self.closed_tenants, f"the tenant of {id_} is closed"
             is_few = self.is_limited and task.scope == FEW
@@ -269,10 +265,14 @@ class Promise:
         assert not self.is_limited, f"the run of {group} has more, past limits"
         assert fences == sorted(set(fences))
         for id_ in ids:
-            task = self.tasks[id_]
-            assert task.is_due, f"{id_} is in a run before its time"
-            assert not task.crashes, f"{id_} is in quarantine, and in a run"
+            self._in_a_run(id_)
         own += ids
+
+    def _in_a_run(self, id_: str) -> ModelTask:
+        task = self.tasks[id_]
+        assert task.is_due, f"{id_} is in a run before its time"
+        assert not task.crashes, f"{id_} is in quarantine, and in a run"
+        return task
 
     def go_on(self, group: str, fence: int) -> None:
         """A group's run goes on with its next task, whatever has come meanwhile."""

@@ -64,7 +64,7 @@ ALL = {**FAMILIES, **ON_REQUEST}
 COMMITTED = REPOSITORY / "docs" / "benchmarks" / "results.json"
 CHART = COMMITTED.with_name("chart.svg")
 DOCUMENT = REPOSITORY / "docs" / "performance.md"
-LATEST = REPOSITORY / ".bench" / "latest.json"
+GATHERED = REPOSITORY / ".bench"
 
 _console = Console(stderr=True, soft_wrap=True, highlight=False)
 
@@ -84,7 +84,6 @@ def main() -> int:
         bench = Bench(Path(folder), quick=quick, rounds=rounds, base=base, chosen=chosen)
         found = asyncio.run(_measure(bench, chosen))
     tables.print_table(found)
-    found.write(LATEST)
     older = results.read(COMMITTED)
     for line in found.fallen_below(older) if older else []:
         _console.print(f"fell: {line}", markup=False)
@@ -129,7 +128,7 @@ def _publish(found: Results) -> None:
     found.rows = [row for row in found.rows if row.key.partition(".")[0] in FAMILIES]
     if not found.rows:
         return
-    file = LATEST.with_name(f"{found.source.commit}.json")
+    file = GATHERED / f"{found.source.commit}.json"
     try:
         older = results.read(file)
         whole = found.joined_to(older) if older else found

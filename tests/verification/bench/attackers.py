@@ -11,7 +11,11 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
 
 HOST = "127.0.0.1"
 CHUNKS = b"1\r\nx\r\n" * 5_000
@@ -20,6 +24,12 @@ REFUSED = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\
 SILENT_FOR = 5.0  # seconds that the sink bears a silent connection
 
 Attacker = Callable[[int], Coroutine[Any, Any, None]]
+
+
+def port_in(log: Path) -> int | None:
+    """The port that a page named last in its log, or its daemon's."""
+    said = [line for line in log.read_bytes().splitlines() if b'"http.listening"' in line]
+    return urlsplit(orjson.loads(said[-1])["url"]).port if said else None
 
 
 async def chunks(port: int) -> None:

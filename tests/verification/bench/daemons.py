@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import orjson
 from redis.asyncio import Redis
 
 from groupflow.store.partitions import keys_of
+from tests.verification.bench.attackers import port_in
 from tests.verification.bench.filling import NAMESPACE, RULE
 from tests.verification.bench.load import Load
 from tests.verification.bench.records import Records, cpu_of
@@ -166,15 +166,12 @@ class Daemon:
         Raises:
             RunFailed: it doesn't.
         """
-        said: list[bytes] = []
 
         async def is_there() -> bool:
-            lines = self.log.read_bytes().splitlines()
-            said.extend(line for line in lines if b'"http.listening"' in line)
-            return bool(said)
+            return port_in(self.log) is not None
 
         await wait_for(is_there, self, START_WITHIN, "its page")
-        return int(str(orjson.loads(said[0])["url"]).rstrip("/").rpartition(":")[2])
+        return port_in(self.log) or 0
 
     async def ask(self, *words: str) -> None:
         """Run a verb of its own version with its configuration; politely, beside what is measured.

@@ -31,8 +31,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 def settings_of(plan: Plan, redis: str, rabbitmq: str, name: str) -> Settings:
     """A trial's settings; `name` is its namespace and its queue."""
     rule = {"app": "grouped", "key": "{group}", "name": "grouped"}
-    options: tuple[str, ...] = ("run", "debounce", "batch", "batch_wait")
-    options += () if plan.by_hand else ("concurrency", "rate")
+    options = ("run", "debounce", "batch", "batch_wait", "concurrency", "rate")
     workers = {"plain": 2, "grouped": 3, "lease": LEASE, "drain": 0.05, "max_crashes": 99}
     return Settings.model_validate(
         {

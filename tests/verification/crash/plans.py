@@ -35,7 +35,6 @@ RULES = os.environ.get("RULES", "")
 """``run``, ``batches``, ``limits`` or ``debounce`` where all trials are to have that."""
 
 _BY_TENANTS = 0.3  # of all trials
-_BY_HAND = 0.5  # of those with limits
 _MOST_OF_A_PAIR = 4  # so that enough is left for the second
 PAIRS = list(itertools.product(POINTS, POINTS))
 
@@ -89,7 +88,6 @@ class Plan:
     run: int = 1  # of the groups' rule, as are these
     concurrency: int = 1
     rate: str = ""
-    by_hand: bool = False  # these two were set by hand, of each group, and are in no configuration
     debounce: float = 0.0
     batch: int = 1
     batch_wait: float = 0.0
@@ -123,13 +121,10 @@ def _under_some_rule(seed: str, plan: Plan) -> Plan:
 
     By draws of their own: what else a seed stands for is as it was.
     """
-    by_hand = Random(f"{seed}:hand").random() < _BY_HAND
-    # At once: fewer than there are workers, and as many.
-    limits = {"concurrency": 2 if by_hand else 3, "rate": "200/s burst 5", "by_hand": by_hand}
     options: dict[str, dict[str, Any]] = {
         "": {},
         "run": {"run": 8},
-        "limits": limits,
+        "limits": {"concurrency": 3, "rate": "200/s burst 5"},  # at once: as many as workers
         "batches": {"batch": 5, "batch_wait": 0.02},
         "debounce": {"debounce": 0.05},
     }

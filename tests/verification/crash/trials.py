@@ -16,13 +16,10 @@ from typing import Any
 import orjson
 from redis import Redis
 
-from groupflow.core.limits import Rate
 from groupflow.core.places import Place
 from groupflow.operate.redrive import archive_of
-from groupflow.operate.scripts import OperatorVerb
 from groupflow.settings.model import Settings
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import Scripts
 from tests.history.auditor import audit, leftovers, states_of, superseded_in, totals_of
 from tests.history.events import Event, History, Journal
 from tests.history.invariants import Violation, check
@@ -32,7 +29,6 @@ from tests.verification.crash.publishing import BALLAST, Broker
 
 LIFE_WITHIN = 60.0  # seconds; a healthy life takes about one, but a machine may be busy
 _LOOK = 0.01
-HOUR = 3_600_000_000  # µs
 
 
 @dataclass(slots=True)
@@ -80,9 +76,7 @@ class Trials:
         result = Result(plan.label)
         self._broker.ask("declare", name)
         self._broker.publish(name, plan.messages, folder / "journal.jsonl")
-        self._limit_by_hand(plan, keys, HOUR)
         self._live(plan, settings, folder, result)
-        self._limit_by_hand(plan, keys, "")
         self._broker.answer()
         left = int(self._broker.ask("count", name))
         result.violations += self._judge(plan, keys, folder, result, left)
@@ -94,20 +88,6 @@ class Trials:
         if names := list(self._raw.scan_iter(f"{{{name}}}:*", count=1000)):
             self._raw.unlink(*names)
         return result
-
-    def _limit_by_hand(self, plan: Plan, keys: Keys, span: int | str) -> None:
-        """Give each group its limits for so many µs, where the plan says so; or end them."""
-        if not plan.by_hand:
-            return
-        rate = Rate.parse(plan.rate)
-        assert rate is not None
-        pace = round(rate.interval * 1e6), round(rate.tolerance * 1e6), rate.text
-        script = Scripts(plan.order)[OperatorVerb.LIMIT]
-        for group in {message.group for message in plan.messages if message.group}:
-            said = ("g" + group, span, "the trial", plan.concurrency, *pace, 1000)
-            self._raw.eval(script.text, 1, keys.front, *said)
-        if not span:
-            self._raw.delete(keys("by_hand_news"))
 
     def _live(self, plan: Plan, settings: Settings, folder: Path, result: Result) -> None:
         """All lives, until one has come to its end with everything done."""

@@ -54,12 +54,6 @@ MICROSECONDS = {
     "intake": "daemon and page, RabbitMQ to Redis",
     "enqueue": "Redis, enqueue",
 }
-COSTS = {  # key: title, workers, groups, share of one hot group
-    "64": ("64 workers", 64, 1_000, 0.0),
-    "16": ("16 workers", 16, 1_000, 0.0),
-    "hot": ("half in one hot group, 16 workers", 16, 1_000, 0.5),
-    "10": ("10 groups, 16 workers", 16, 10, 0.0),
-}
 
 
 async def _ours(bench: Bench, row: Row, load: Load, **how: Any) -> Turn:
@@ -188,12 +182,13 @@ async def cost(bench: Bench) -> AsyncIterator[Row]:
     base = source.resolve(bench.base)
     with bench.folder() as folder:
         here, there = source.take(folder / "here"), source.take(folder / "there", base)
-        for name, (title, workers, groups, hot) in COSTS.items():
-            if bench.wants(f"cost.{name}"):
-                codes = {OURS: here, f"at {base[:10]}": there}
+        codes = {OURS: here, f"at {base[:10]}": there}
+        for shape, title, workers, groups, hot, _, run in SHAPES:
+            key = shape.replace("drain", "cost")
+            if bench.wants(key) and run == 1:
                 sides = {who: {"grouped": workers, "code": code} for who, code in codes.items()}
-                load, key = Load(30_000, groups, hot), f"cost.{name}"
-                for row in await _compared(bench, key, title, load, sides, rounds=bench.pairs):
+                what, load = title.removeprefix("drain, "), Load(30_000, groups, hot)
+                for row in await _compared(bench, key, what, load, sides, rounds=bench.pairs):
                     yield row
 
 

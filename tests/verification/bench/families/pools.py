@@ -17,10 +17,10 @@ from pathlib import Path
 from statistics import quantiles
 from time import monotonic
 from typing import Any
-from urllib.parse import urlsplit
 
 import orjson
 
+from tests.verification.bench.attackers import port_in
 from tests.verification.bench.bench import Bench, Turn
 from tests.verification.bench.daemons import REPOSITORY
 from tests.verification.bench.records import cpu_of
@@ -119,14 +119,10 @@ async def _page(redis: str, folder: Path) -> AsyncIterator[tuple[int, int]]:
             stderr=file,
         )
 
-    def url() -> str | None:
-        lines = [orjson.loads(line) for line in log.read_bytes().splitlines() if line[:1] == b"{"]
-        return next((line["url"] for line in lines if line["event"] == "http.listening"), None)
-
     try:
-        while (found := url()) is None:
+        while (port := port_in(log)) is None:
             await asyncio.sleep(0.05)
-        yield urlsplit(found).port or 0, process.pid
+        yield port, process.pid
     finally:
         process.terminate()
         await process.wait()

@@ -11,11 +11,9 @@ from pathlib import Path
 from random import Random
 from typing import ClassVar
 
-import orjson
-
 from groupflow.servers.process import ServerProcess
 from tests.history.configuration import BLOCKED_PAST, BLOCKED_WITHIN, DRAIN
-from tests.verification.bench.attackers import ATTACKERS
+from tests.verification.bench.attackers import ATTACKERS, port_in
 from tests.verification.soak.daemons import ROOT
 from tests.verification.soak.faults.fault import Fault, Skipped
 from tests.verification.soak.world import World
@@ -209,8 +207,7 @@ async def _port_of_page(log: Path) -> int:
     """
     until = time.monotonic() + PAGE_WITHIN
     while time.monotonic() < until:
-        said = await asyncio.to_thread(log.read_bytes)
-        if lines := [line for line in said.splitlines() if b'"http.listening"' in line]:
-            return int(str(orjson.loads(lines[-1])["url"]).rstrip("/").rpartition(":")[2])
+        if port := await asyncio.to_thread(port_in, log):
+            return port
         await asyncio.sleep(0.1)
     raise Skipped("its page is not there yet")
