@@ -83,7 +83,7 @@ def main() -> int:
         base = os.environ.get("BASE") or "HEAD"
         bench = Bench(Path(folder), quick=quick, rounds=rounds, base=base, chosen=chosen)
         found = asyncio.run(_measure(bench, chosen))
-    tables.print_table(found)
+    print(tables.markdown(found))
     older = results.read(COMMITTED)
     for line in found.fallen_below(older) if older else []:
         _console.print(f"fell: {line}", markup=False)

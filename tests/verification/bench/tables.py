@@ -5,9 +5,6 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from tests.verification.bench.results import Results
 from tests.verification.bench.rows import OURS, Row, Span
 
@@ -30,14 +27,6 @@ _STYLE = """
   }
 """
 _LIMITS = ("bare aio-pika", "the ideal", "alone", "one daemon")
-
-
-def print_table(results: Results) -> None:
-    """Print all rows."""
-    table = Table(*_HEAD)
-    for row in results.rows:
-        table.add_row(*_cells(row))
-    Console(width=220).print(table)
 
 
 def write_into(document: Path, results: Results) -> None:
