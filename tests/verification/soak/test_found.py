@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from aiormq.connection import FrameReceiver
 
-from groupflow import App, Task
 from groupflow.broker.connection import connect
 from groupflow.core.errors import BrokerUnavailable
-from groupflow.flow.dispatcher import Dispatcher
-from groupflow.flow.exchange import Exchanger
-from groupflow.flow.python_handlers import PythonRunners
-from groupflow.flow.worker import LocalWorker, Rules
-from groupflow.settings.model import Settings
-from groupflow.store.claims import Claims, ExchangeReply
-from groupflow.store.settlements import Settlement
-from tests.deadlines import deadline
-from tests.store.bench import Bench, Daemon, arrival
+from groupflow.store.settlements import Release
+from tests.flow.crew import crew
+from tests.store.bench import Bench, arrival
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -53,76 +44,24 @@ async def test_a_server_that_hangs_up_at_once_is_only_unavailable(
             await connect(f"amqp://127.0.0.1:{port}/", heartbeat=10, timeout=5.0, name="test")
 
 
-class _SleepsOverReply(Claims):
-    """Claims whose reply is read only when the lease has long been over."""
-
-    def __init__(self, daemon: Daemon) -> None:
-        super().__init__(daemon.bench.client, daemon.session, "grouped")
-        self.holds_lease = True
-        self.was_settled = asyncio.Event()
-
-    async def exchange(
-        self, settlements: Sequence[Settlement], slots: Sequence[str]
-    ) -> ExchangeReply:
-        answer = await super().exchange(settlements, slots)
-        if answer.claims and not self.was_settled.is_set():
-            self.holds_lease = False
-        if settlements:
-            self.was_settled.set()
-        return answer
-
-
 async def test_a_claim_that_was_slept_over_is_not_begun(bench: Bench) -> None:
     """A zombie began whatever claims had come while it was frozen, beside who had taken over.
 
     Found by seed 1001: a handler ran for 20 ms, until the renewal cancelled it, while its group had
-    gone on elsewhere.
+    gone on elsewhere. Seed 6002 found the same of an attempt (tests/flow/test_worker.py).
     """
     await bench.enqueue(arrival("a1", "a"))
-    claims = _SleepsOverReply(await bench.daemon())
-    dispatcher = Dispatcher()
-    exchanger = Exchanger(dispatcher, claims, lambda: claims.holds_lease)
-    serving = asyncio.create_task(exchanger.run())
-    claiming = asyncio.create_task(dispatcher.next("w-0"))
-    async with asyncio.timeout(deadline()):
-        await claims.was_settled.wait()
-    assert not claiming.done()
-    assert bench.lane("a") == ["a1"]  # released, at its place
-    claims.holds_lease = True
-    dispatcher.wake()
-    async with asyncio.timeout(deadline()):
-        slot = await claiming
-    assert slot is not None
-    assert slot.held.task.crashes == 0
-    for each in (serving, claiming):
-        each.cancel()
-
-
-async def test_an_attempt_that_was_slept_over_is_not_begun(bench: Bench) -> None:
-    """The same, where a handler blocks the loop between another's claim and its beginning.
-
-    Found by seed 6002: of four claims that came at once, the first blocked its daemon.
-    """
-    app, began = App(), list[str]()
-    lease = {"holds": True}
-
-    @app.handler("t")
-    async def block(task: Task) -> None:
-        began.append(task.id)
-        lease["holds"] = False
-
-    await bench.enqueue(arrival("a1", "a"), arrival("b1", "b"))
-    claims = Claims(bench.client, (await bench.daemon()).session, "grouped")
-    dispatcher = Dispatcher()
-    exchanger = Exchanger(dispatcher, claims, lambda: lease["holds"])
-    with ThreadPoolExecutor(1) as threads:
-        rules = Rules(PythonRunners(app, threads), Settings().policies(), 3)
-        work = [LocalWorker(f"w-{n}", dispatcher, rules).run() for n in range(2)]
-        running = [asyncio.create_task(each) for each in (*work, exchanger.run())]
-        async with asyncio.timeout(deadline()):
-            while not began or bench.lane("b") != ["b1"]:
-                await asyncio.sleep(0.01)
-        for each in running:
-            each.cancel()
-        await asyncio.wait(running)
-    assert began == ["a1"]
+    async with crew(bench, by_hand=True) as made:
+        made.claims.meanwhile = lambda: setattr(made, "holds_lease", False)
+        waits = await made.waiting("w-0")
+        await made.exchanger.run_once()
+        await made.exchanger.run_once()
+        assert not waits.done()
+        assert made.kinds == [Release]
+        assert bench.lane("a") == ["a1"]  # at its place
+        made.claims.meanwhile = lambda: None
+        made.holds_lease = True
+        await made.exchanger.run_once()
+        slot = await waits
+        assert slot is not None
+        assert slot.held.task.crashes == 0
