@@ -32,6 +32,7 @@ from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.tasks import Tasks
+from groupflow.store.scripts import Verb
 from tests.deadlines import deadline
 from tests.store import task_state
 from tests.store.actors import PULLERS, Actors
@@ -44,12 +45,18 @@ _ERRORS: dict[str, type[Exception]] = {
 }
 
 
-def named(text: str) -> dict[str, str]:
-    """Stories by their names, each of which ends with ``::`` in front of its steps."""
+def named(text: str, **choices: Sequence[str]) -> dict[str, str]:
+    """Stories by their names, each of which ends with ``::`` in front of its steps.
+
+    One that has ``{way}`` in its name is there for each `way`.
+    """
     found: dict[str, str] = {}
-    for name, steps in re.findall(r"^    (\S.*?)::((?:.*\n(?!    \S))*.*)", text, re.MULTILINE):
-        assert name not in found, f"there are two of {name!r}"
-        found[name] = steps
+    for told in re.findall(r"^    (\S.*?)::((?:.*\n(?!    \S))*.*)", text, re.MULTILINE):
+        used = [key for key in choices if f"{{{key}}}" in told[0]]
+        for values in itertools.product(*(choices[key] for key in used)):
+            name, steps = (part.format(**dict(zip(used, values, strict=True))) for part in told)
+            assert name not in found, f"there are two of {name!r}"
+            found[name] = steps
     return found
 
 
@@ -141,6 +148,12 @@ class Story(Actors):
         """The time of waiting tasks has come."""
         await task_state.pass_time(self.shop, *named)
 
+    async def next(self, seconds: str) -> None:
+        """A pass of `promote` says when the next one is needed; -1: never."""
+        _, wait = await self.shop.client.run(Verb.PROMOTE, 200)
+        assert int(seconds) - 5 < wait / 1_000_000 <= int(seconds) if wait > 0 else wait == -1
+        assert (wait > 0) == (int(seconds) > 0)
+
     async def promote(self, number: str = "") -> None:
         """One pass of it; how many tasks and groups it finds due."""
         found = await task_state.promote(self.shop)
@@ -171,9 +184,11 @@ class Story(Actors):
             since = int(value[:16]) - int(seconds) * 1_000_000
             self.shop.raw.hset(key, name, b"%016d" % since + value[16:])
 
-    async def pause(self, group: str) -> None:
-        """A group is paused, or all are."""
-        await self._groups.pause(ALL if group == "all" else group, "ops")
+    async def pause(self, group: str, seconds: str = "") -> None:
+        """A group is paused, or all are; for so long."""
+        await self._groups.pause(
+            ALL if group == "all" else group, "ops", float(seconds) if seconds else None
+        )
 
     async def resume(self, group: str) -> None:
         """The same, back."""
@@ -250,6 +265,16 @@ class Story(Actors):
         """The same process opens another session."""
         facts = {"pid": 1, "host": "h", "workers": 2, "lease": LEASE}
         await (await self.daemon(name)).sessions.register(facts)
+
+    async def crashed(self, *words: str) -> None:
+        """Tasks come, and a daemon dies with all of them, where none is in quarantine yet."""
+        await self.go_on(
+            f"take {' '.join(words)} | victim: claim {' '.join(words)} | victim: leave"
+        )
+
+    async def silent(self, name: str = "d1") -> None:
+        """Ten leases have passed since a daemon lost its own."""
+        self.shop.raw.zadd(self.shop.keys("losing"), {name: 1}, xx=True)
 
     async def leave(self) -> None:
         """The daemon or the worker ends in order."""

@@ -8,30 +8,23 @@ from groupflow.core.errors import StoreFull
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.scripts import AnyVerb, Verb
-from groupflow.store.settlements import Complete, Release
-from tests.store.bench import Bench, arrival, bury, ids, with_fence
-from tests.store.story import play, stories
-from tests.store.task_state import HOUR, dead_ids, fill, letter
+from groupflow.store.settlements import Release
+from tests.store.bench import Bench, arrival, bury, ids
+from tests.store.story import named, play, stories
+from tests.store.task_state import HOUR, dead_ids, letter
 
 STRANGERS = [
-    "a|||b",
-    "{a}:{b}",
-    "}{",
-    "{{ns}}:lock:a",
-    "'; redis.call('FLUSHALL') --",
-    '"quoted" \\ back\\slash',
-    "[]?*",
-    "%d%s%%",
-    "with space and\ttab",
-    "line\nfeed",
-    "nul\x00inside",
-    "Grüße 租户 🐘",
-    "line\u2028separator",
-    "right\u202eto left",
-    "*",
-    "-1",
-    "0",
-    "lock:a",
+    *(
+        "a|||b",
+        "{a}:{b}",
+        "}{",
+        "{{ns}}:lock:a",
+        "lock:a",
+        "'; redis.call('FLUSHALL') --",
+        "%d%s%%",
+    ),
+    *('"quoted" \\ back\\slash', "[]?*", "*", "-1", "0", "with space and\ttab", "line\nfeed"),
+    *("nul\x00inside", "Grüße 租户 🐘", "line\u2028separator", "right\u202eto left"),
     "é" * 127 + "x",  # 255 bytes
 ]
 LONG_KEY = "ключ" * 64  # 512 bytes, the longest group key
@@ -43,15 +36,15 @@ async def test_strangers_text_is_only_text(bench: Bench, text: str) -> None:
     neighbours = ["a", "b", f"{text}x", f"x{text}"]
     await bench.enqueue(arrival(f"{text}1", text), arrival(f"{text}2", text), arrival(text))
     await bench.enqueue(*(arrival(f"n{n}", group) for n, group in enumerate(neighbours)))
-    daemon = await bench.daemon()
-    claims = await daemon.claim("grouped", *(f"w{n}" for n in range(9)))
+    daemon = await bench.daemon("my {host}:1 %s")
+    claims = await daemon.claim("grouped", *(f"grouped {n}" for n in range(9)))
     assert ids(claims) == [f"{text}1", "n0", "n1", "n2", "n3"]
     assert [claim.task.group for claim in claims] == [text, *neighbours]
-    plain = await daemon.claim_one("plain", "p1")
+    plain = await daemon.claim_one("plain", "plain:0")
     assert plain.task.id == text
     assert bench.judge() == []
     await daemon.settle(Release(claims[0]))
-    claims[0] = await daemon.claim_one(worker="w0")
+    claims[0] = await daemon.claim_one(worker="grouped 0")
     bench.with_faults = True
     await daemon.register()
     for claim in claims:  # quarantined tasks all of them, which come one by one
@@ -66,81 +59,31 @@ async def test_strangers_text_is_only_text(bench: Bench, text: str) -> None:
     assert bench.judge_drained() == []
 
 
-async def test_groups_that_look_alike_are_not_one(bench: Bench) -> None:
-    """No two group keys share a lane, a lock or a place in `ready`, however alike they are."""
-    groups = [
-        "a",
-        "a ",
-        " a",
-        "A",
-        "a:",
-        ":a",
-        "a\x00",
-        "a|||",
-        "á",
-        "a\u0301",
-        "0",
-        "00",
-        "1",
-        "1.0",
-    ]
-    await bench.enqueue(*(arrival(f"t{n}", group) for n, group in enumerate(groups)))
-    daemon = await bench.daemon()
-    claims = await daemon.claim("grouped", *(f"w{n}" for n in range(20)))
-    assert [claim.task.group for claim in claims] == groups
-
-
 # Idempotency: what is called twice has happened once
 
-WAYS = ("done", "release", "bury", "park", "retry", "retry aside", "advance", "advance aside")
-TWICE: dict[str, str] = {}
-for id_ in ("a0", "p0"):
-    pool = "a0 a1 b0 b1" if id_ == "a0" else "p0 p1 p2"
-    for way in WAYS:
-        verb, *aside = way.split()
-        settle = f"{verb} {id_} {' '.join(aside)}"
-        TWICE |= {
-            f"{way} of {id_}, also behind the next claims": f"""
-                take {pool} | claim {id_} | {settle} | unchanged {settle} | some
-                unchanged {settle.replace(id_, id_ + "'")}
-            """,
-            f"a stale {way} of {id_}": f"""
-                take {pool} | claim {id_} | crash | claim {id_}
-                refused unchanged {settle.replace(id_, id_ + "'")}
-            """,
-        }
-TWICE |= {
-    "enqueue": """
+TWICE = named(
+    """
+    {way} of {id}, also behind the next claims::
+        take {id} a1 b0 b1 p1 p2 | claim {id} | {way} {id} | unchanged {way} {id} | some
+        unchanged {way} {id}'
+    a stale {way} of {id}::
+        take {id} a1 b0 p1 | claim {id} | crash | claim {id} | refused unchanged {way} {id}'
+    enqueue::
         take p0 p1+5 p2@ p3! z0 z1+5 z2@ z3! | duplicates p0 p1+5 p2@ p3! z0 z1+5 z2@ z3!
         status queued_plain=3 queued_grouped=3 dead=2
+    leave:: take a0 p0 | claim a0 p0 | leave | unchanged leave
+    reap:: take a0 p0 | claim a0 p0 | lose d1 a0 p0 | d2: unchanged reap
+    a second registration:: open d1 | crash | crash | renew | status limited_groups=0
     """,
-    "leave": "take a0 p0 | claim a0 p0 | leave | unchanged leave",
-    "reap": "take a0 p0 | claim a0 p0 | lose d1 a0 p0 | d2: unchanged reap",
-    "a second registration": "open d1 | crash | crash | renew | status limited_groups=0",
-}
+    way=("done", "release", "bury", "park", "retry", "retry aside", "advance", "advance aside"),
+    id=("a0", "p0"),
+)
 
 
 @stories(TWICE)
 async def test_twice_is_once(shop: Bench, story: str) -> None:
     """A settle that is sent again, alone or behind its slot's next claim, changes nothing."""
     await play(shop, story)
-
-
-@pytest.mark.parametrize("wrong", [-1, 1])
-async def test_a_claim_is_settled_under_its_own_fence_by_its_own_daemon(
-    shop: Bench, wrong: int
-) -> None:
-    daemon, other = await fill(shop, "a0", "a1", "p0"), await shop.daemon("d2")
-    for claim in (await daemon.claim_one(), await daemon.claim_one("plain", "w2")):
-        before = shop.dump()
-        bad = with_fence(claim, claim.fence + wrong)
-        for settlement in (Complete(bad), Release(bad), bury(bad)):
-            assert await daemon.settle(settlement) == [settlement]
-        for settlement in (Complete(claim), Release(claim), bury(claim)):
-            assert await other.settle(settlement) == [settlement]
-        claim.slot = "w9"
-        assert await daemon.settle(Complete(claim)) == [Complete(claim)]
-        assert shop.dump() == before
 
 
 async def test_every_other_verb_may_be_repeated(shop: Bench) -> None:

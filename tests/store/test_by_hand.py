@@ -13,7 +13,7 @@ from groupflow.store.scripts import Verb
 from tests.store.bench import Bench, arrival
 from tests.store.story import named, play, stories
 
-GROUPS = named(
+STORIES = named(
     """
     one without a limit gets one::
         take a0 a1 a2 a3 b0 b1 | open d1 | hand group a 3 | all a0 a1 a2 b0
@@ -31,21 +31,10 @@ GROUPS = named(
         tell a0 > a1 ends | none | tell a1 > | all a2 a3 | done a2 a3 | hour | claim a4>a5
     a hot group's slot goes on no more::
         take a0 a1 a2 a3 | claim a0 | hand group a 1/h | hop a0 - | swap a0 a1 | swap a1
-    """
-)
-GROUPS |= {
-    f"what its rule says holds again, when it is {how}": f"""
-        limits 3 | take a0 a1 a2 a3 | open d1 | hand group a 1 1/h | all a0 | {what} | sound
+    what its rule says holds again: {over}::
+        limits 3 | take a0 a1 a2 a3 | open d1 | hand group a 1 1/h | all a0 | {over} | sound
         all a1 a2 | done a0 | all a3
-    """
-    for how, what in {
-        "over": "hour",
-        "ended": "unhand group a",
-        "replaced": "hand group a any",
-    }.items()
-}
-TENANTS = named(
-    """
+    its end is waited for:: take a0 | hand group a 2 | next 3600 | hour | next -1
     a cap counts who runs already, grouped and plain::
         take a0 b0 c0 d0 p0 p1 | claim a0 b0 c0 p0 | hand tenant 42 2 | size charges=4 | none
         done a0 b0 | none | why d delayed: tenant 42 runs its 2 of 2; 1 groups wait
@@ -56,25 +45,21 @@ TENANTS = named(
     what was counted ends by an exchange, and counts and hops as others then::
         take a0 a1 a2 | claim a0 | hand tenant 42 1 | size charges=1 | unhand tenant 42
         hop a0 - | swap a0 a1 | size charges=0 | hop a1 a2
-    """
-)
-TENANTS |= {
-    f"a tenant goes on as configured, when it is {how}": f"""
-        take a0 b0 c0 p0 p1 | open d1 | hand tenant 42 1/h | claim a0 | none | {what} | sound
+    a tenant goes on as configured: {ended}::
+        take a0 b0 c0 p0 p1 | open d1 | hand tenant 42 1/h | claim a0 | none | {ended} | sound
         drain b0 c0 p0 p1 | done a0
-    """
-    for how, what in {"over": "hour", "ended": "unhand tenant 42"}.items()
-}
+    a tenant's is lifted for a while::
+        tenants 1 | take a0 b0 c0 d0 | all a0 | hand tenant 42 0 | claim b0 c0 | hour | done a0
+        none | done b0 c0 | all d0
+    """,
+    over=("hour", "unhand group a", "hand group a any"),
+    ended=("hour", "unhand tenant 42"),
+)
 
 
-@stories(GROUPS | TENANTS)
+@stories(STORIES)
 async def test_limits_by_hand(shop: Bench, story: str) -> None:
     await play(shop, story)
-
-
-async def test_a_tenants_limit_is_lifted_for_a_while(shop: Bench) -> None:
-    told = await play(shop, "tenants 1 | take a0 b0 c0 d0 | all a0 | hand tenant 42 0")
-    await told.go_on("claim b0 c0 | hour | done a0 | none | done b0 c0 | all d0")
 
 
 async def test_a_tenants_limit_is_its_in_every_application(shop: Bench) -> None:
@@ -95,15 +80,6 @@ async def test_no_batch_waits_to_be_full(shop: Bench) -> None:
         "take a0 a1 | open d1 | none | hand group a 2 | all a0 a1 | done a0 a1 | unhand group a"
         "| take a2 | none",
     )
-
-
-async def test_the_nearest_end_is_waited_for(shop: Bench) -> None:
-    told = await play(shop, "take a0 | hand group a 2")
-    await LimitsByHand(shop.namespace).begin(HandLimit("tenant", "42", 2), "ada", 60.0)
-    _, wait = await shop.client.run(Verb.PROMOTE, 10)
-    assert 0 < wait <= 60_000_000
-    await told.go_on("hour")
-    assert await shop.client.run(Verb.PROMOTE, 10) == [0, -1]
 
 
 async def test_they_are_listed_the_first_to_end_first(shop: Bench) -> None:

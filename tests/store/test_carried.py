@@ -14,7 +14,7 @@ from groupflow.store.pulling import PLACES
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance, Bury, Retry, calls_of
 from tests.store.bench import Bench, Daemon
-from tests.store.story import Story, stories
+from tests.store.story import Story, named, stories
 from tests.store.task_state import FAILURE, HOUR, POOLS, Bounded, found, letter
 from tests.store.worker import POOL, Worker, pooled
 
@@ -62,63 +62,49 @@ class Carried(Story):
         assert self.shop.count("carried_bytes") == sum(told.values())
 
 
-COUNTED = {
-    "stages, contexts and errors": f"""
+STORIES = named(
+    f"""
+    stages, contexts and errors count::
         take a0 p0 | claim a0 p0 | retry a0 | carried 42={ERRORS} | carry p0
         carried 42={ERRORS + CARRIED} | time | claim a0 | carry a0
         carried 42={ERRORS + 2 * CARRIED} | claim p0 | advance p0
         carried 42={ERRORS + CARRIED + 14}
-    """,
-    "each tenant's apart": f"""
+    each tenant's count apart::
         take 1/a0 2/b0 2/c0 | claim a0 b0 c0 | carry a0 b0 c0
         carried 1={CARRIED} 2={2 * CARRIED} | claim a0 b0 c0 | done b0 c0 | carried 1={CARRIED}
-    """,
-    "what a crash hands over is carried on": f"""
+    what a crash hands over is carried on::
         take a0 p0 | claim a0 p0 | carry a0 p0 | claim a0 p0 | lose | carried 42={2 * CARRIED}
-    """,
-}
-COUNTED |= {
-    f"what ends by {how} is taken off once": f"""
-        take a0 b0 | claim a0 b0 | carry a0 b0 | carried 42={2 * CARRIED} | claim a0 b0 | {how}
+    what ends by {{how}} is taken off once::
+        take a0 b0 | claim a0 b0 | carry a0 b0 | carried 42={2 * CARRIED} | claim a0 b0 | {{how}}
         carried 42={CARRIED}
-    """
-    for how in (
-        *("done a0 | done a0", "tell a0 > | tell a0 >", "bury a0 | bury a0", "retry a0 | drop a0"),
-        *("take a1 | hop a0 a1", "carry a0 | delete a0"),
-    )
-}
-ROOM = {
-    "beyond it an advance is a failed attempt": f"""
+    beyond the room an advance is a failed attempt::
         room {2 * CARRIED} | take a0 b0 c0 | claim a0 b0 c0 | carry a0 b0 c0
         count advanced=2 retried=1 running_grouped=0 | task c0 delayed attempt=2 stage=None
-    """,
-    "behind the last attempt it is a dead letter, and its group goes on": f"""
+    behind the last attempt it is a dead letter, and its group goes on::
         room {CARRIED - 1} | take a0 a1 | claim a0 | carry a0 last | task a0 dead | claim a1
-    """,
-    "one tenant leaves room for others": f"""
+    one tenant leaves room for others::
         room {4 * CARRIED} {CARRIED} | take 6/a0 6/b0 6/c0 1/d0 | claim a0 b0 c0 d0
         carry a0 b0 c0 d0 | count advanced=2 retried=2
-    """,
-    "what carries no more than before always has room": f"""
+    what carries no more than before always has room::
         take a0 p0 | claim a0 p0 | carry a0 p0 | claim a0 p0 | room 1 | carry a0 p0
         count advanced=4 | carried 42={2 * CARRIED}
-    """,
-    "nothing else is refused; nor what has no other way, as a shard": """
+    nothing else is refused; nor what has no other way, as a shard::
         take a0 b0 c0 d0 | claim a0 b0 c0 d0 | carry a0 b0 c0 | claim a0 b0 c0 | room 0 | retry a0
         bury b0 | done c0 | advance d0 | count retried=1 buried=1 done=1 advanced=4
+    said again it is what it was, {{which}}::
+        room {CARRIED} | take a0 p0 | claim a0 p0 | carry a0 {{which}} | carry p0 {{which}}
+        room 0 | unchanged carry a0 {{which}} | room {10 * CARRIED}
+        unchanged carry p0 {{which}} | count advanced=1
     """,
-}
-ROOM |= {
-    f"said again it is what it was{last}": f"""
-        room {CARRIED} | take a0 p0 | claim a0 p0 | carry a0{last} | carry p0{last}
-        room 0 | unchanged carry a0{last} | room {10 * CARRIED} | unchanged carry p0{last}
-        count advanced=1
-    """
-    for last in ("", " last")
-}
+    how=(
+        *("done a0 | done a0", "tell a0 > | tell a0 >", "bury a0 | bury a0", "retry a0 | drop a0"),
+        *("take a1 | hop a0 a1", "carry a0 | delete a0"),
+    ),
+    which=("", "last"),
+)
 
 
-@stories(COUNTED | ROOM)
+@stories(STORIES)
 async def test_what_is_carried(shop: Bench, story: str) -> None:
     await Carried(shop).go_on(story)
 

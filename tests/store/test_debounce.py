@@ -70,15 +70,10 @@ STORIES = named(
     a redriven one replaces nothing::
         take c1^ | time | claim c1 | bury c1 | take c2^ | redrive c1 | lane c1 c2 | claim c1
         done c1 | task c1 done | take c3^ | superseded c2=c3
-    a redriven one that asks for a retry gives way::
-        take c1^ | time | claim c1 | bury c1 | take c2^ | redrive c1 | claim c1 | retry c1
-        superseded c1=c2 | take c3^ | superseded c2=c3
     with the newest its burst is dropped::
         take c1^ c2^ | drop c2 | gone debouncing | take c3^ | count superseded=1 | superseded c1=c2
     a drop of another one leaves the burst alone::
         take c1^ | time | claim c1 | release c1 | take c2^ | drop c1 | take c3^ | superseded c2=c3
-    a group that is paused stays so::
-        take c1^ | pause c | take c2^ c7 c3^ | superseded c1=c2 c2=c3 | none | resume c | drain c7
     a dead letter from the door replaces nothing::
         take c1^ | take c2^! | count superseded=0 | lane c1
     a pool's tasks debounce too::

@@ -6,11 +6,11 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
-from groupflow.operate.dead import PAGE, DeadLetters, Filter, remove_expired
+from groupflow.operate.dead import DeadLetters, remove_expired
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import split_entry
 from groupflow.store.settlements import Advance, Bury, Retry
-from tests.store.bench import Bench, arrival, bury
+from tests.store.bench import Bench, arrival
 from tests.store.story import named, play, stories
 from tests.store.task_state import FAILURE, HOUR, fill, found, letter, pass_time, promote, redrive
 
@@ -52,7 +52,6 @@ STAGES = named(
     one that steps aside lines up again::
         take a0 a1 a2 | claim a0 | advance a0 aside | take a3 | lane a1 a2 a0 a3
         claim a1#None | done a1 | claim a2#None | done a2 | claim a0#two | done a0 | claim a3#None
-    a plain one gives the others a turn:: take p0 p1 | claim p0 | advance p0 | claim p1#None p0#two
     it starts at attempt 1::
         take a0 | claim a0 | retry a0 | time | claim a0/2#None | advance a0 | claim a0/1#two
     stages and retries are counted::
@@ -71,14 +70,8 @@ DEATHS = named(
     only its own death lifts a park::
         take a0 a1 a2 a3 | claim a0 | bury a0 | claim a1 | bury a1 | claim a2 | park a2
         redrive a0 | drop a1 | why a parked | none | redrive a2 | drain a0 a2 a3
-    a plain task parks nothing:: take p0 p1 | claim p0 | park p0 | gone parked | drain p1
     one redriven while its group runs is the next::
         take a0 a1 a2 | claim a0 | bury a0 | claim a1 | redrive a0 | none | done a1 | drain a0 a2
-    one redriven into a waiting group goes before the head::
-        take a0 a1 a2 | claim a0 | bury a0 | claim a1 | retry a1 | redrive a0 | drain a0
-        why a delayed | time | drain a1 a2
-    a plain one is redriven at its place::
-        take p0 p1 p2 | claim p0 p1 | bury p0 p1 | redrive p1 p0 | drain p0 p1 p2
     """
 )
 DEATHS |= {
@@ -157,19 +150,6 @@ async def test_attempts_are_counted_beyond_the_errors_that_are_kept(shop: Bench)
     assert (await letter(shop, "a0")).attempts == 25
 
 
-async def test_a_message_that_died_at_the_door_is_redriven_with_its_route(shop: Bench) -> None:
-    """It came before what is there now, so that is its place."""
-    rejected = Envelope("t", None, None, None, {}, b"{}")
-    await shop.enqueue(replace(arrival("a0"), envelope=rejected, dead="no tenant"))
-    daemon = await fill(shop, "a1")
-    dead = await letter(shop, "a0")
-    assert (dead.died_at_the_door, dead.attempts) == (True, 0)
-    routed = Envelope("t", "a", "42", "crm", {}, b"{}")
-    assert await DeadLetters(shop.namespace).redrive(dead, routed)
-    claim = await daemon.claim_one()
-    assert (claim.task.id, claim.task.group, claim.task.tenant) == ("a0", "a", "42")
-
-
 async def test_only_a_death_can_be_redriven_or_dropped_and_only_once(shop: Bench) -> None:
     await play(shop, "take a0 a1 | claim a0 | bury a0")
     letters, dead = DeadLetters(shop.namespace), await letter(shop, "a0")
@@ -179,21 +159,6 @@ async def test_only_a_death_can_be_redriven_or_dropped_and_only_once(shop: Bench
     for act in (letters.redrive, letters.drop):
         assert not await act(dead)
     assert shop.lane("a") == ["a0", "a1"]
-
-
-async def test_dead_letters_are_listed_by_page_and_filter(shop: Bench) -> None:
-    count = PAGE + 5
-    daemon = await fill(shop, *(f"{'ab'[n % 2]}{n}" for n in range(count)))
-    for n in range(count):
-        await daemon.settle(bury(await daemon.claim_one(), f"reason {n % 3}"))
-    letters = DeadLetters(shop.namespace)
-    everything = [each async for each in letters.each()]
-    assert len({each.id for each in everything}) == len(everything) == count
-    died = [each.died_at for each in everything]
-    assert died == sorted(died, reverse=True)
-    some = [each async for each in letters.each(Filter(group="a", reason="reason 1"))]
-    assert {(each.group, each.reason) for each in some} == {("a", "reason 1")}
-    assert [each async for each in letters.each(Filter(type="other"))] == []
 
 
 async def test_a_sweep_takes_only_what_is_past_its_retention(shop: Bench) -> None:

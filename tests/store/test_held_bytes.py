@@ -55,19 +55,16 @@ STORIES = named(
     what comes behind a delay waits for it too::
         take a0 a1@ | take a2 a3 b0 | late 3 | all a0 b0 | done a0 b0 | drop a1
         drain a2 a3 | late 0
-    """
+    until it is over, or an operator ends it: {id}{aside}::
+        take {id}0@{aside} {id}1@{aside} {id}2@{aside} | duplicates {id}0@{aside} | late 3
+        drop {id}1 | late 2 | run_now {id}0 | run_now {id}2 | late 0
+    one that an operator ends delays no task::
+        take a0 | claim a0 | take a1@ a2 | take a3@1800 | drop a1 | late 2 | take a4
+        late 3 | sound | drop a3 | take a5 | late 2 | done a0 | drain a2 a4 a5 | late 0
+    """,
+    id=("a", "q"),
+    aside=("", "~"),
 )
-for id_ in ("a", "q"):
-    for aside in ("", "~"):
-        STORIES[f"until it is over, or an operator ends it: {id_}{aside}"] = f"""
-            take {id_}0@{aside} {id_}1@{aside} {id_}2@{aside} | duplicates {id_}0@{aside} | late 3
-            drop {id_}1 | late 2 | run_now {id_}0 | run_now {id_}2 | late 0
-        """
-for verb, rest in (("drop", "a2 a4 a5"), ("run_now", "a1 a2 a3 a4 a5")):
-    STORIES[f"one that {verb} ends delays no task"] = f"""
-        take a0 | claim a0 | take a1@ a2 | take a3@1800 | {verb} a1 | late 2 | take a4
-        late 3 | sound | {verb} a3 | take a5 | late 2 | done a0 | drain {rest} | late 0
-    """
 
 
 @stories(STORIES)
@@ -111,17 +108,6 @@ async def test_promoted_and_claimed_ones_count_no_more(shop: Bench, group: str |
     while shop.count("delayed_bytes"):
         await shop.client.run(Verb.PROMOTE, 100)
     assert sorted(await (await shop.daemon()).work_off()) == ["t", "u", "v"]
-
-
-async def test_each_waits_for_the_longest_delay_that_holds_it(shop: Bench) -> None:
-    """Its own, or that of one in front of it; only its own where it stands aside."""
-    delays = {"late": YEAR / 2, "shorter": YEAR / 4, "longer": YEAR, "behind": 0.0}
-    await shop.enqueue(*(large(id_, "g", delay=delay) for id_, delay in delays.items()))
-    await shop.enqueue(large("aside", "g", delay=YEAR / 4, steps_aside=True))
-    rows: Any = shop.raw.zrange(shop.keys("late"), 0, -1, withscores=True)
-    last = {id_.decode(): until for id_, until in rows}
-    assert last["shorter"] == last["late"] < last["longer"] == last["behind"]
-    assert last["aside"] < last["late"]
 
 
 async def test_a_letter_from_the_door_waits_for_no_delay(shop: Bench) -> None:

@@ -24,22 +24,6 @@ async def _run_one(bench: Bench, id_: str) -> None:
     assert await daemon.work_off() == [id_]
 
 
-async def test_first_roll_begins_the_segment(bench: Bench) -> None:
-    """Nothing is rolled before there is something to roll."""
-    assert not await rotate_history(bench.client, keep=HOUR, size=10)
-    assert bench.raw.hexists(bench.keys("segments"), "begun")
-    assert not await rotate_history(bench.client, keep=HOUR, size=10)
-
-
-async def test_young_history_stays(bench: Bench) -> None:
-    """Neither full nor aged: nothing happens."""
-    await _run_one(bench, "p0")
-    await rotate_history(bench.client, keep=HOUR, size=10)
-    _age(bench, HOUR / 2)
-    assert not await rotate_history(bench.client, keep=HOUR, size=10)
-    assert await bench.enqueue(arrival("p0")) == [False]
-
-
 async def test_id_is_known_for_the_whole_window(bench: Bench) -> None:
     """Over one roll an id is still a duplicate, over the second it is forgotten."""
     await rotate_history(bench.client, keep=HOUR, size=10)
@@ -69,28 +53,6 @@ async def test_full_segment_rolls_early_but_never_forgets_early(bench: Bench) ->
     assert await bench.enqueue(arrival("p0"), arrival("q0")) == [False, False]
     assert bench.raw.hlen(bench.keys("history_old")) == 2
     assert bench.raw.hlen(bench.keys("history_new")) == 2
-
-
-async def test_at_most_two_segments_and_none_when_idle(bench: Bench) -> None:
-    """An idle store ends up with no history at all."""
-    await rotate_history(bench.client, keep=HOUR, size=10)
-    await _run_one(bench, "p0")
-    for _ in range(4):
-        _age(bench, 2 * HOUR)
-        await rotate_history(bench.client, keep=HOUR, size=10)
-    assert not bench.raw.exists(bench.keys("history_new"), bench.keys("history_old"))
-    bench.events.clear()  # what was forgotten can't be accounted for
-
-
-async def test_rolling_twice_is_rolling_once(bench: Bench) -> None:
-    """Any number of daemons may roll: the second one finds nothing to do."""
-    await rotate_history(bench.client, keep=HOUR, size=10)
-    await _run_one(bench, "p0")
-    _age(bench, HOUR)
-    assert await rotate_history(bench.client, keep=HOUR, size=10)
-    before = bench.dump()
-    assert not await rotate_history(bench.client, keep=HOUR, size=10)
-    assert bench.dump() == before
 
 
 async def test_an_empty_segment_that_has_aged_begins_again(bench: Bench) -> None:

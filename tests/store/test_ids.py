@@ -12,9 +12,9 @@ from groupflow.store.enqueue import READ_WHOLE, Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.history import rotate_history, sweep_renamed
 from groupflow.store.keys import Keys
-from tests.store.bench import Bench, arrival
+from tests.store.bench import Bench
 from tests.store.story import play
-from tests.store.task_state import found, letter
+from tests.store.task_state import letter
 
 OURS, THEIRS, NOBODYS = "0a0a0a0a", "1b1b1b1b", ""
 
@@ -167,16 +167,6 @@ async def test_a_body_can_not_say_whose_its_id_is(shop: Bench) -> None:
     await derived(shop, of(OURS))
 
 
-async def test_a_repeat_is_one_after_the_loss_of_what_renamed_knew(shop: Bench) -> None:
-    """It is kept as long as needed; should it be gone, the derived id itself is still known."""
-    await shop.enqueue(of(OURS))
-    second = await derived(shop, of(THEIRS))
-    for story in ("", f"drain order-1 {second}"):
-        await play(shop, story)
-        shop.raw.delete(shop.keys("renamed"))
-        assert await taken(shop, of(THEIRS)) == [None]
-
-
 async def test_an_id_that_dies_for_ever_is_taken_each_time(shop: Bench) -> None:
     """With any number of letters of it, and any of them dropped."""
     names: list[str] = []
@@ -215,14 +205,6 @@ async def test_a_derived_id_can_not_be_named_beforehand(shop: Bench) -> None:
     assert shop.raw.hget(shop.keys("segments"), "salt") == salt, "the first one stays"
     await derived(shop, of(NOBODYS, theirs))
     assert await taken(shop, of(THEIRS)) == [None]
-
-
-async def test_where_nothing_clashes_nothing_is_kept(shop: Bench) -> None:
-    for _ in range(2):
-        await shop.enqueue(*(of(OURS, f"a{n}") for n in range(5)), arrival("b"))
-    assert await sweep_renamed(shop.client) == 0
-    await play(shop, "gone renamed segments")
-    assert (await found(shop, "a4")).state == "queued"
 
 
 async def test_a_sweep_goes_on_where_the_last_one_ended(shop: Bench) -> None:

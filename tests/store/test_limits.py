@@ -17,23 +17,16 @@ CONCURRENCY = named(
     """
     so many of a group run, in order, on all daemons::
         limits 3 | take a0 a1 a2 a3 a4 | open d2 | claim a0 a1 | d2: all a2 | done a2 | d2: all a3
-    the oldest group goes first with all that it may::
-        limits 2 | take a0 b0 a1 b1 a2 | all a0 b0 a1 b1
     a group without a limit beside them stays serial::
         limits 3 | take c0%other c1%other a0 a1 | all c0 a0 a1
     a crash gives back exactly what it held::
         limits 3 | take a0 a1 a2 a3 | open d2 | claim a0 a1 | d2: all a2 | lose d1 a0 a1
         size sharing=1 | d2: all a0*1 | d2: none
-    a stale settle gives back nothing::
-        limits 2 | take a0 a1 a2 | all a0 a1 | lose | crash | d2: claim a0 | refused done a0'
-        size sharing=1
     the end of one is not that of another::
         limits 3 | take a0 a1 a2 | all a0 a1 a2 | done a2 | sound | done a0
     a status counts groups, once each::
         limits 2 | take a0 a1 a2 b0 | all a0 a1 b0 | status running_grouped=3 groups=2 ready=0
         take b1 c0 | status running_grouped=3 groups=3 ready=2
-    a failed head that waits holds further starts::
-        limits 2 | take a0 a1 a2 | all a0 a1 | retry a0 | none | done a1 | none | why a delayed
     paused and parked while several run::
         limits 2 | take a0 a1 a2 b0 b1 b2 | all a0 a1 b0 b1 | pause a | park b0
         why a running running=2 | why b running running=1 | done a0 a1 b1 | none

@@ -73,24 +73,6 @@ def appended(folder: Path) -> dict[Path, bytes]:
 
 
 class TestRestart:
-    async def test_one_that_loses_nothing_costs_nothing(
-        self, bench: tuple[RedisServer, Bench]
-    ) -> None:
-        """Each session goes on, and what runs with it; claims do, once all have come."""
-        server, store = bench
-        await store.enqueue(arrival("a0", "a"), arrival("b0", "b"), arrival("c0", "c"))
-        first, second = await begin(store, "d1", "d2")
-        held = [await first.claim_one(), await second.claim_one()]
-        numbers = first.session.number, second.session.number
-        await server.kill()
-        await server.start()
-        await renew(first)
-        assert await claim(first, "w2") == []
-        await renew(second)
-        assert await claim(first, "w2") == ["c0"]
-        assert (first.session.number, second.session.number) == numbers
-        assert await first.complete(held[0]) == []
-        assert await second.complete(held[1]) == []
 
     async def test_one_that_loses_its_last_second_gives_no_task_to_two(
         self, bench: tuple[RedisServer, Bench], tmp_path: Path
@@ -152,21 +134,6 @@ async def fail_over(servers: WatchedRedis) -> None:
 
 
 class TestFailOver:
-    async def test_one_that_loses_nothing_costs_no_lease(
-        self, watched: tuple[WatchedRedis, Bench]
-    ) -> None:
-        servers, store = watched
-        writer = Enqueuer(store.client, replica_wait=ReplicaWait(1, deadline(5.0)))
-        await writer.enqueue([arrival("a0", "a"), arrival("b0", "b")])
-        first, second = await begin(store, "d1", "d2")
-        held = await first.claim_one()
-        await writer.enqueue([arrival("c0", "c")])  # the replica has all that came before
-        await fail_over(servers)
-        await renew(first)
-        assert await claim(first, "w2") == []
-        await renew(second)
-        assert await claim(second, "w1", "w2") == ["b0", "c0"]
-        assert await persist(partial(first.complete, held)) == []
 
     async def test_lost_writes_start_nothing_twice_and_lose_nothing_acked(
         self, watched: tuple[WatchedRedis, Bench]

@@ -12,7 +12,7 @@ from groupflow.operate.totals import read_totals
 from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer
-from groupflow.store.keys import Keys, spelled
+from groupflow.store.keys import Keys
 from groupflow.store.layout import FORMAT
 from groupflow.store.partitions import agree, keys_of, partition_of
 from groupflow.store.sessions import Session, Sessions
@@ -142,7 +142,3 @@ async def test_redis_has_one_set_of_scripts_for_all_partitions(store_server: Red
     assert len(set(kept)) == 1, kept
 
 
-def test_a_script_speaks_of_no_key_that_is_none() -> None:
-    assert spelled("call('GET', K.lane .. group)") == "call('GET', TAG .. 'lane:' .. group)"
-    with pytest.raises(KeyError, match="lanes"):
-        spelled("call('GET', K.lanes .. group)")

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from groupflow.core.errors import OtherLayout
 from groupflow.operate.pools import pools_in
-from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import CARRIED, READ_WHOLE, Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.history import rotate_history
@@ -170,16 +166,3 @@ async def test_a_list_is_told_of(shop: Bench) -> None:
     assert (await found(shop, "a")).state == "queued"
 
 
-async def test_nothing_in_a_namespace_of_another_layout(shop: Bench) -> None:
-    """Neither a list nor a session: an operator has moved it meanwhile."""
-    shop.raw.hset(shop.keys("partitions"), "number", 4)
-    other = StoreClient(shop.url, shop.keys, partitions=3)
-    store = Pulling(other, 8.0)
-    try:
-        with pytest.raises(OtherLayout):
-            await store.begin_list(POOL)
-        with pytest.raises(OtherLayout):
-            await store.poll(Worker(shop).puller, 1)
-    finally:
-        await other.close()
-        shop.raw.delete(shop.keys("partitions"))

@@ -25,40 +25,19 @@ STORIES = named(
     daemons and pools claim apart::
         take p1 a1 p2= b1= p3=others | drain p1 a1 | anna: all b1 p2 | anna: holds b1 p2
         carl: none | done b1 p2
-    a group is serial across workers::
-        take a0= a1= a2= | anna: all a0 | carl: none | done a0 | carl: all a1 | why a running
     a head decides who may claim::
         take a0 a1= a2 | anna: none | claim a0 | done a0 | none | why a ready: pool couriers
         anna: all a1 | done a1 | drain a2
-    less than held hands the newest back, without a crash::
-        take p0= p1= p2= p3= | anna: claim p0 p1 p2 p3 | anna: keep 1 | anna: holds p0
-        carl: all p1*0 p2*0 p3*0
-    leaving gives all back::
-        take p0= a0= | anna: all a0 p0 | anna: leave | anna: holds | carl: all a0 p0
-    a delay and a pause hold it back::
-        take p0=@ a0=@ | anna: none | time | pause all | anna: none | resume all | pause a
-        anna: all p0 | resume a | anna: all a0
     limits hold for pullers::
         limits 2 60/min burst 3 | take a0= a1= a2= a3= a4= | open d1 | anna: claim a0 | carl: all a1
         anna: none | done a0 | anna: all a2 | done a1 | carl: none | done a2
-    more may run beside what one runs, from a reload on::
-        take a0= a1= a2= a3= | anna: claim a0 | limits 3 | open d1 | carl: claim a1 | carl: all a2
-        done a0 | done a1 a2 | carl: all a3
-    one that waits can be dropped, in quarantine too::
-        take p0= p1= | anna: claim p0 | lose anna p0 | drop p0 | drop p1 | anna: none
-    what a lost lease gives back comes one by one, a crash richer::
-        take p0= a0= a1= | anna: all a0 p0 | lose anna a0 p0 | carl: claim p0*1 | done p0
-        carl: claim a0*1 | done a0 | carl: claim a1*0
-    """
+    {id} comes back to its pool each time::
+        take {id}= | anna: all {id} | retry {id} | anna: none | time | anna: all {id}/2
+        advance {id} | anna: all {id}/1#two | release {id} | anna: all {id} | bury {id}
+        anna: none | redrive {id} | anna: all {id} | done {id} | count done=1
+    """,
+    id=("p0", "a0"),
 )
-STORIES |= {
-    f"{id_} comes back to its pool each time": f"""
-        take {id_}= | anna: all {id_} | retry {id_} | anna: none | time | anna: all {id_}/2
-        advance {id_} | anna: all {id_}/1#two | release {id_} | anna: all {id_} | bury {id_}
-        anna: none | redrive {id_} | anna: all {id_} | done {id_} | count done=1
-    """
-    for id_ in ("p0", "a0")
-}
 
 
 @stories(STORIES)

@@ -123,27 +123,6 @@ async def test_what_is_held_is_counted_through_all_its_ends(bench: Bench) -> Non
     assert bench.raw.exists(bench.keys("pool_holders", POOL)) == 0
 
 
-async def _commands(bench: Bench) -> int:
-    bench.raw.config_resetstat()
-    await pools_in(bench.client, [POOL], workers=0)
-    stats: Any = bench.raw.info("commandstats")
-    return sum(each["calls"] for each in stats.values())
-
-
-async def test_a_look_at_pools_costs_the_same_for_any_number(bench: Bench) -> None:
-    """Its figures are counts."""
-    await Worker(bench).poll()
-    await pool(bench)  # Redis has the scripts from here on
-    few = await _commands(bench)
-    now = bench.server_time()
-    crowd(bench, (f"s{n}" for n in range(1000)), now + int(0.3 * LEASE * 1e6))
-    crowd(bench, (f"gone{n}" for n in range(500)))
-    assert await _commands(bench) == few
-    seen = await pool(bench)
-    assert (seen.known, seen.silent) == (1001, 1000)
-    assert len((await pools_in(bench.client, [POOL], workers=150))[0].workers) == 150
-
-
 async def test_workers_are_told_by_pages_and_none_is_passed_over(bench: Bench) -> None:
     """Who is heard of between two pages is told again; the most silent come first."""
     for name in "abcdef":
@@ -200,19 +179,6 @@ async def test_a_crowd_keeps_no_puller_waiting(bench: Bench) -> None:
     assert sessions(bench) == 0
 
 
-async def test_more_pools_than_a_script_takes_from_have_their_turns(bench: Bench) -> None:
-    for n in range(TAKEN + 20):
-        crowd(bench, [f"gone{m}" for m in range(3)], of=f"pool{n}")
-    reaper = await bench.daemon()
-    wait: float | None = 0.0
-    while wait == 0:
-        before = sum(sessions(bench, f"pool{n}") for n in range(TAKEN + 20))
-        wait, _ = await reaper.sessions.reap()
-        left = sum(sessions(bench, f"pool{n}") for n in range(TAKEN + 20))
-        assert before - TAKEN <= left <= before
-    assert left == 0
-
-
 @pytest.mark.parametrize("by", ["reaper", "worker", "page"])
 async def test_much_that_a_silent_worker_held_goes_back_in_pieces(bench: Bench, by: str) -> None:
     """All of it, once, in its order; what is left of it meanwhile is still the worker's own."""
@@ -250,30 +216,6 @@ async def test_much_that_a_silent_worker_held_goes_back_in_pieces(bench: Bench, 
     assert again[0][0].task.crashes == 1
     assert bench.count("queued_plain") == len(names) - 1
     assert bench.count("crashed") == len(names)
-
-
-@pytest.mark.parametrize(
-    ("holding", "left"),
-    [([60, 60, 60], [0, 21, 60]), ([99, 20], [0, 20])],
-    ids=["in the midst", "between two"],
-)
-async def test_a_pass_ends_after_a_hundred_steps(
-    bench: Bench, holding: list[int], left: list[int]
-) -> None:
-    """A session is one, and so is each of its tasks; where they end, others wait."""
-    await bench.enqueue(*(pooled(f"p{n:03d}") for n in range(sum(holding))))
-    workers = [Worker(bench, f"w{n}") for n in range(len(holding))]
-    for one, number in zip(workers, holding, strict=True):
-        assert len(await one.claim(number)) == number
-        one.expire()
-    reaper = await bench.daemon()
-    wait, rows = await reaper.sessions.reap()
-    assert wait == 0
-    assert [len(await one.held()) for one in workers] == left
-    assert len(rows) == 99
-    while wait == 0:
-        wait, _ = await reaper.sessions.reap()
-    assert (await pool(bench)).held == 0
 
 
 async def test_tasks_of_daemons_go_back_by_the_hundred(bench: Bench) -> None:

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from groupflow.operate.busy import read_busy, read_tops
-from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.listing import list_groups, list_tasks
 from groupflow.operate.statistics import find_longest
 from groupflow.store.clock import MICROSECONDS
 from groupflow.store.envelope import Pool
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance
-from tests.store.bench import LEASE, Bench, Daemon, ids
+from tests.store.bench import LEASE, Bench, Daemon
 from tests.store.story import Story, named, play, stories
 from tests.store.task_state import fill, found
 
@@ -32,118 +31,89 @@ def _with_faults(shop: Bench) -> None:
     shop.with_faults = True
 
 
-def crashed(*named: str) -> str:
-    """A daemon dies with all of these, where none is in quarantine yet."""
-    return f"take {' '.join(named)} | victim: claim {' '.join(named)} | victim: leave"
-
-
-QUARANTINE = {
-    "one of both pools at a time": f"""
-        {crashed("p0", "p1", "a0", "b0")} | claim p0*1 | none | done p0 | claim a0*1 | none
-        done a0 | drain p1 b0
-    """,
-    "each daemon runs one of its own": f"""
-        {crashed("p0", "a0", "b0")} | open d2 | claim a0 | d2: claim p0 | none | d2: none | done p0
-        d2: claim b0
-    """,
-    "the end of another task changes nothing": f"""
-        {crashed("a0", "b0")} | take c0 d0 p0 | claim a0 | claim c0 d0 | done c0 | bury d0
+QUARANTINE = named(
+    """
+    one of both pools at a time::
+        crashed p0 p1 a0 b0 | claim p0*1 | none | done p0 | claim a0*1 | none | done a0
+        drain p1 b0
+    the best goes first, and alone::
+        crashed a0 b0 | take c0 d0 | all a0*1 | all c0 d0 | none | done a0 | all b0
+    so does a plain one::
+        crashed p0 p1 | take p5 p6 | all p0*1 | all p5 p6 | none | done p0 | all p1
+    it stays one through each settlement: {one}::
+        crashed {one} b0 | claim {one} | release {one} | claim {one} | advance {one} | sound
+        claim b0 | retry b0 | time | sound | claim b0*1 | none
+    one that waits can be dropped: {one}:: crashed {one} b0 | drop {one} | sound | all b0
+    its end lets the next one run, which all hear: {end}::
+        crashed a0 p0 | claim a0 | hears {end} a0 | claim p0 | none
+    the end of another task changes nothing::
+        crashed a0 b0 | take c0 d0 p0 | claim a0 | claim c0 d0 | done c0 | bury d0
         all p0 | done a0 | claim b0 | done a0 | count done=2 | none
-    """,
-    "a new session runs one again": f"""
-        {crashed("a0", "b0")} | open d1 d2 | claim a0*1 | crash | claim a0*2 | lose | time
-        d2: claim a0*3
-    """,
-    "a younger lease clears nothing": f"{crashed('a0', 'b0')} | claim a0 | renew groups=0 | none",
-    "an older task in front of it": f"""
-        take a0 | claim a0 | bury a0 | {crashed("a1")} | redrive a0 | sound | all a0*0 | done a0
+    a new session runs one again::
+        crashed a0 b0 | open d1 d2 | claim a0*1 | crash | claim a0*2 | lose | time | d2: claim a0*3
+    a younger lease clears nothing:: crashed a0 b0 | claim a0 | renew groups=0 | none
+    an older task in front of it::
+        take a0 | claim a0 | bury a0 | crashed a1 | redrive a0 | sound | all a0*0 | done a0
         claim a1*1
-    """,
-    "it comes back in front of a group that is ready": f"""
-        {crashed("a0")} | take a1 | claim a0 | retry a0 aside | why a ready head=a1 | time | sound
+    it comes back in front of a group that is ready::
+        crashed a0 | take a1 | claim a0 | retry a0 aside | why a ready head=a1 | time | sound
         claim a0
-    """,
-    "a pause holds it": f"{crashed('a0')} | pause a | none | sound | resume a | claim a0",
-    "a redrive makes it a task like any other": f"""
-        {crashed("a0", "b0")} | claim a0 | bury a0 | redrive a0 | claim b0 | all a0*0
-    """,
-    "what only it waits for is seen": f"""
-        {crashed("c0", "p0")} | status queued_plain=1 queued_grouped=1 ready=1
-    """,
-    "nothing is left of it": f"""
-        {crashed("a0", "p0", "p1")} | drain a0 p0 p1 | gone quarantined_plain quarantined_groups
-    """,
-    "why it waits": f"""
-        {crashed("a0", "b0")} | take c0
+    a pause holds it:: crashed a0 | pause a | none | sound | resume a | claim a0
+    a redrive makes it a task like any other::
+        crashed a0 b0 | claim a0 | bury a0 | redrive a0 | claim b0 | all a0*0
+    why it waits::
+        crashed a0 b0 | take c0
         why b ready: its head is in quarantine, since 1 of its claims ended in a crash; it
         why b ready: it may be claimed: all workers are busy, or none is running | claim a0
         why b ready: in a crash: a daemon runs one such task at a time; that run another: d1
         why c ready: workers
     """,
-}
-QUARANTINE |= {
-    f"its end by {way} lets the next one run, which all hear": f"""
-        {crashed("a0", "p0")}
-        claim a0 | hears {told} {way} a0
-        claim p0 | none
-    """
-    for way, told in {
-        "done": "ready",
-        "release": "ready,grouped",
-        "retry": "ready,due",
-        "advance": "ready,grouped",
-        "bury": "ready",
-    }.items()
-}
-for one, two, new in (("a0", "b0", "c0 d0"), ("p0", "p1", "p5 p6")):
-    QUARANTINE |= {
-        f"the best goes first, and alone: {one}": f"""
-            {crashed(one, two)} | take {new} | all {one}*1 | all {new} | none | done {one}
-            all {two}
-        """,
-        f"it stays one through each settlement: {one}": f"""
-            {crashed(one, two)} | claim {one} | release {one} | claim {one} | advance {one} | sound
-            claim {two} | retry {two} | time | sound | claim {two}*1 | none
-        """,
-        f"one that waits can be dropped: {one}": f"""
-            {crashed(one, two)} | drop {one} | sound | all {two}
-        """,
-    }
+    one=("a0", "p0"),
+    end=(
+        "ready done",
+        "ready,grouped release",
+        "ready,due retry",
+        "ready,grouped advance",
+        "ready bury",
+    ),
+)
 LOST = named(
     """
     a goodbye is a sign of life::
         take a0 | open d2 | claim a0 | lose d1 a0 | leave | gone losing lost:d1 | crash
         task a0 queued crashes=0 lost_leases=1
-    a crash without doubt is one at once::
-        take a0 | claim a0 | crash d1 a0 | task a0 queued crashes=1 lost_leases=0 | gone losing
     a redrive begins with none::
         take a0 | claim a0 | lose | d2: claim a0 | bury a0 | redrive a0
         task a0 queued crashes=0 lost_leases=0 | d2: claim a0*0
     what ended meanwhile stays ended::
         take a0 b0 c0 d0 | claim a0 b0 c0 d0 | lose | d2: claim a0 | done a0 | d2: claim b0
-        bury b0
-        d2: claim c0 | bury c0 | redrive c0 | crash | task a0 done crashes=0 lost_leases=1
-        gone task_state:a0 | task b0 dead crashes=1 lost_leases=0
-        task c0 queued crashes=0 lost_leases=0 | task d0 queued crashes=1 lost_leases=0
+        bury b0 | d2: claim c0 | bury c0 | redrive c0 | crash
+        task a0 done crashes=0 lost_leases=1 | gone task_state:a0
+        task b0 dead crashes=1 lost_leases=0 | task c0 queued crashes=0 lost_leases=0
+        task d0 queued crashes=1 lost_leases=0
     why tells both apart::
         take a0 a1 | claim a0 | crash | claim a0 | lose
-        why a delayed crashes=1 lost_leases=1 : since 1 of its claims ended in a crash
-        time
+        why a delayed crashes=1 lost_leases=1 : since 1 of its claims ended in a crash | time
         why a ready: and 1 lease was lost while it ran; it may be claimed
         crash | why a ready crashes=2 lost_leases=0 : 2 of its claims ended in a crash
-    """
+    it is no crash, costs no time, and is a quarantined task: {one}::
+        take {one} | claim {one} | lose d1 {one} | task {one} queued crashes=0 lost_leases=1
+        d2: claim {one}*1
+    another process comes under the name: {one}::
+        take {one} | claim {one} | lose d1 {one} | d2: claim {one} | crash | gone losing lost:d1
+        task {one} running crashes=1 lost_leases=0 | back | done {one}
+    the same process comes back, as often as it likes, after any time: {one}::
+        take {one} | open d1 d2 | claim {one} | lose | back | gone losing lost:d1 | silent
+        d2: reap | task {one} queued crashes=0 lost_leases=1 | claim {one} | lose | back
+        gone losing lost:d1 | silent | d2: reap | task {one} delayed crashes=0 lost_leases=2
+    nothing comes of it for ten leases::
+        take a0 p0 | open d2 | claim a0 p0 | lose | d2: reap
+        task a0 queued crashes=0 lost_leases=1 | silent | d2: reap
+        task a0 queued crashes=1 lost_leases=0 | task p0 queued crashes=1 | d2: reap
+        task a0 queued crashes=1 | gone losing lost:d1
+    """,
+    one=("a0", "p0"),
 )
-for id_ in ("a0", "p0"):
-    LOST |= {
-        f"{id_}: it is no crash, costs no time, and is a quarantined task": f"""
-            take {id_} | claim {id_} | lose d1 {id_} | task {id_} queued crashes=0 lost_leases=1
-            d2: claim {id_}*1
-        """,
-        f"{id_}: another process comes under the name": f"""
-            take {id_} | claim {id_} | lose d1 {id_} | d2: claim {id_} | crash | gone losing lost:d1
-            task {id_} running crashes=1 lost_leases=0 | back | done {id_}
-        """,
-    }
 
 
 @stories(QUARANTINE | LOST)
@@ -170,7 +140,7 @@ async def grow_old(told: Story, id_: str) -> None:
 
 async def test_it_is_none_any_more_when_it_has_run_for_a_lease(shop: Bench) -> None:
     """Then a renewal, which happens anyway, lets the next one run beside it."""
-    told = await play(shop, f"{crashed('a0', 'b0', 'p0')} | claim a0 | renew plain=0 groups=0")
+    told = await play(shop, "crashed a0 b0 p0 | claim a0 | renew plain=0 groups=0")
     await grow_old(told, "a0")
     await told.go_on("renew plain=1 groups=1 | claim p0 | none | done a0 | none")
     assert _mark(shop) is not None
@@ -179,7 +149,7 @@ async def test_it_is_none_any_more_when_it_has_run_for_a_lease(shop: Bench) -> N
 async def test_who_crashed_twice_stays_one_to_its_end(shop: Bench) -> None:
     """However long it runs: a third of its crashes may be its last, and takes no other along."""
     told = await play(
-        shop, f"{crashed('a0', 'b0')} | victim: crash victim | victim: claim a0 | victim: leave"
+        shop, "crashed a0 b0 | victim: crash victim | victim: claim a0 | victim: leave"
     )
     await told.go_on("claim a0*2")
     await grow_old(told, "a0")
@@ -189,7 +159,7 @@ async def test_who_crashed_twice_stays_one_to_its_end(shop: Bench) -> None:
 @BOTH_POOLS
 async def test_one_whose_envelope_is_gone_is_passed_over(shop: Bench, pool: Pool) -> None:
     first, second = ("a0", "b0") if pool == "grouped" else ("p0", "p1")
-    told = await play(shop, crashed(first, second))
+    told = await play(shop, f"crashed {first} {second}")
     shop.raw.hdel(shop.keys("tasks"), first)
     shop.raw.delete(shop.keys("task_state", first))
     assert await (await told.daemon()).claim(pool, "w1") == []
@@ -200,7 +170,7 @@ async def test_one_whose_envelope_is_gone_is_passed_over(shop: Bench, pool: Pool
 
 async def test_views_show_it_waiting_like_the_rest(shop: Bench) -> None:
     """It is counted and listed with all that is ready, and goes first."""
-    await play(shop, f"{crashed('c0', 'd0', 'p0', 'p1')} | take a0 b0 p5 | take p6+5")
+    await play(shop, "crashed c0 d0 p0 p1 | take a0 b0 p5 | take p6+5")
     status = await shop.status()
     assert (status.queued_plain, status.queued_grouped, status.ready) == (4, 4, 4)
     assert min(status.waited_plain, status.waited_grouped) > 0
@@ -234,58 +204,15 @@ async def test_a_claim_tells_whether_the_daemon_runs_one(shop: Bench, pool: Pool
         await daemon.register()
 
 
-@BOTH_POOLS
-async def test_where_no_slot_is_idle_none_is_taken(shop: Bench, pool: Pool) -> None:
-    """All hold claims already, or all is paused, or the lease is over."""
-    first, second = ("a0", "b0") if pool == "grouped" else ("p0", "p1")
-    daemon, groups = await fill(shop, first), Groups(shop.namespace)
-    held = await daemon.claim_one(pool)
-    await play(shop, crashed(second))
-    assert ids(await daemon.claim(pool, "w1")) == [first]
-    await groups.pause(ALL, "me")
-    assert ids(await daemon.claim(pool, "w1", "w2")) == [first]
-    await groups.resume(ALL)
-    shop.expire("d1")
-    assert ids(await daemon.claim(pool, "w1", "w2")) == [first]
-    await daemon.sessions.renew()
-    assert ids(await daemon.claim(pool, "w2")) == [second]
-    assert await daemon.complete(held) == []
-
-
 # Lost leases
 
 
-def fall_silent(shop: Bench) -> None:
-    """Let ten leases have passed since the loss."""
-    shop.raw.zadd(shop.keys("losing"), {"d1": 1}, xx=True)
-
-
-@pytest.mark.parametrize("id_", ["a0", "p0"])
-async def test_the_same_process_comes_back(shop: Bench, id_: str) -> None:
-    """As often as it likes: that is no crash, after any time."""
-    told = await play(shop, f"take {id_} | open d1 d2")
-    for lost in range(1, 6):
-        await told.go_on(f"time | claim {id_} | lose | back | gone losing lost:d1")
-        fall_silent(shop)
-        await (await told.daemon("d2")).sessions.reap()
-        task = await found(shop, id_)
-        assert (task.crashes, task.lost_leases) == (0, lost)
-
-
-async def test_nothing_comes_of_it_for_ten_leases(shop: Bench) -> None:
-    told = await play(shop, "take a0 p0 | open d2 | claim a0 p0")
+async def test_silence_counts_from_ten_leases_on(shop: Bench) -> None:
+    told = await play(shop, "take a0 | open d2 | claim a0")
     before = shop.server_time()
     await told.go_on("lose")
     due: Any = shop.raw.zscore(shop.keys("losing"), "d1")
     assert 0 <= due - (before + SILENT_LEASES * LEASE * MICROSECONDS) < 60 * MICROSECONDS
-    reaper = (await told.daemon("d2")).sessions
-    await reaper.reap()
-    await told.go_on("task a0 queued crashes=0 lost_leases=1")
-    fall_silent(shop)
-    for _ in range(2):
-        await reaper.reap()
-        await told.go_on("task a0 queued crashes=1 lost_leases=0 | task p0 queued crashes=1")
-    await told.go_on("gone losing lost:d1")
 
 
 async def test_an_earlier_process_under_the_name_proves_nothing(shop: Bench) -> None:

@@ -58,12 +58,6 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
             await bench.close()
 
 
-async def test_what_is_written_is_there_twice(pair: Pair) -> None:
-    enqueued = await pair.enqueuer(ReplicaWait(1, 30.0)).enqueue([arrival("p0"), arrival("p1")])
-    assert enqueued.taken == [True, True]
-    assert await pair.queued() == "2"
-
-
 async def test_a_batch_waits_for_its_replica_and_is_written_once(pair: Pair) -> None:
     enqueuer, batch = pair.enqueuer(), [arrival("p0"), arrival("p1")]
     await pair.replica.pause()
@@ -137,12 +131,6 @@ async def test_claims_go_on_meanwhile_and_find_what_waits(pair: Pair) -> None:
     finally:
         await other.client.close()
         other.raw.close()
-
-
-async def test_without_messages_no_replica_is_waited_for(pair: Pair) -> None:
-    """That only asks what waits."""
-    await pair.replica.pause()
-    assert (await pair.enqueuer(ReplicaWait(1, 30.0)).enqueue([])).queued == 0
 
 
 async def test_the_highest_arrival_is_noted(pair: Pair) -> None:

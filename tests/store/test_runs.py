@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import pytest
 
 from groupflow.core.limits import Limit, Limits, TenantLimit
-from groupflow.flow.run import GroupRun
-from groupflow.store import given
 from groupflow.store.envelope import Envelope
 from groupflow.store.given import NO_REST, Claim, Rest
 from groupflow.store.settlements import Complete, Proceed, Release, Retry
@@ -17,30 +14,18 @@ from tests.store.bench import Bench, Daemon, arrival, ids
 from tests.store.story import named, play, stories
 from tests.store.words import of
 
-HOPS = named(
+STORIES = named(
     """
-    a pause of another group stops none:: take a0 a1 | claim a0 | pause b | hop a0 a1
-    an older group goes first:: take a0 a1 | claim a0 | take b2 | hop a0 -
-    its own next one may be younger:: take a0 a1 | claim a0 | take a2 | hop a0 a1
-    a stale fence hops nowhere:: take a0 a1 | claim a0 | crash | hop a0 -
+    no hop in front of an older group:: take a0 a1 | claim a0 | take b2 | hop a0 -
     what was hopped from is a duplicate::
         take a0 a1 | claim a0 | hop a0 a1 | count done=1 | duplicates a0
-    """
+    no hop after {what}:: take a0 a1 a2 a3 | claim a0 | bury a0 | claim a1 | {what} | hop a1 -
+    """,
+    what=(
+        *("pause a", "pause all", "drop a2 | drop a3", "expire", "redrive a0"),
+        "crashed z0",
+    ),
 )
-OTHERS_FIRST = named(
-    """
-    its own group is paused:: pause a
-    all is paused:: pause all
-    nothing is left:: drop a2 | drop a3
-    the lease is over:: expire
-    a task in quarantine goes first:: take z0 | d2: claim z0 | d2: leave
-    an older one was put in front:: redrive a0
-    """
-)
-HOPS |= {
-    f"not where {why}": f"take a0 a1 a2 a3 | claim a0 | bury a0 | claim a1 | {what} | hop a1 -"
-    for why, what in OTHERS_FIRST.items()
-}
 RUNS = named(
     """
     it is settled piece by piece::
@@ -53,14 +38,9 @@ RUNS = named(
         count done=3 | tell a0 a1 a2 a3 > | unchanged tell a0 a1 a2 a3 > | count done=4
     a failure is settled before anything else begins::
         claim a0>a1>a2>a3 | tell a0 > a1 | retry a1 | lane a1 a2 a3 a4 | none | gone runs
-    what is cut off goes back to its place::
-        claim a0>a1>a2>a3 | tell a0 a1 > a2 | release a2 | lane a2 a3 a4 | drain a2 a3 a4
     a crash puts all back that is not settled::
         claim a0>a1>a2>a3 | d2: runs 4 | lose d1 a0 | lane a0 a1 a2 a3 a4 | gone runs
         d2: claim a0*1
-    a crash puts all back behind what is settled::
-        claim a0>a1>a2>a3 | tell a0 a1 > a2 | d2: runs 4 | lose d1 a2 | lane a2 a3 a4 | gone runs
-        d2: claim a2*1
     a zombie settles nothing of it::
         claim a0>a1>a2>a3 | crash | refused unchanged tell a0 a1 > a2
         refused unchanged tell a0 a1 a2 a3 > | drain a0 a1 a2 a3 a4
@@ -72,11 +52,7 @@ RUNS = named(
         redrive a0 | tell a1 > a2 ends | lane a0 a3 a4 | tell a2 > | drain a0 a3 a4
     a pause of its group ends it::
         claim a0>a1>a2>a3 | pause a | tell a0 > a1 ends | tell a1 > | none
-    a pause of everything ends it::
-        claim a0>a1>a2>a3 | pause all | tell a0 > a1 ends | tell a1 > | none
     what has more known of it ends it:: take a5+1 a6 | runs 9 | claim a0>a1>a2>a3>a4
-    another rule has none:: runs 4 other | claim a0 | gone runs
-    a run of one is none:: runs 1 | claim a0 | gone runs
     """
 )
 REACH = named(
@@ -85,35 +61,19 @@ REACH = named(
         claim a0>a1>a2>a3 | tell a0 a1 > a2 +3 a4 a5 a6 | lane a3 a4 a5 a6 a7 a8 a9
         count running_grouped=1 queued_grouped=7 | sound | tell a2 a3 a4 a5 > a6 +2 a7 a8 | sound
         tell a6 a7 a8 > | count done=9 | drain a9
-    at its last task too:: claim a0>a1>a2>a3 | tell a0 a1 a2 > a3 +4 a4 a5 a6 a7
-    none is asked for:: claim a0>a1>a2>a3 | tell a0 a1 > a2 | drop a4
     a group that is ready waits:: claim a0>a1>a2>a3 | take b0 | tell a0 a1 > a2 +4
-    something is paused:: claim a0>a1>a2>a3 | pause b | tell a0 a1 > a2 +4
-    a task is in quarantine::
-        claim a0>a1>a2>a3 | take b0 | d2: claim b0 | d2: leave | tell a0 a1 > a2 +4
-    its group is paused:: claim a0>a1>a2>a3 | pause a | tell a0 a1 > a2 +4 ends
-    all is paused:: claim a0>a1>a2>a3 | pause all | tell a0 a1 > a2 +4 ends
-    it is lost:: claim a0>a1>a2>a3 | crash | refused unchanged tell a0 > a1 +2
     nobody drops what it reaches::
         claim a0>a1>a2>a3 | tell a0 a1 > a2 +2 a4 a5 | drop a4 running | drop a5 running | drop a6
-    a crash takes nothing along::
-        claim a0>a1>a2>a3 | tell a0 a1 > a2 +4 a4 a5 a6 a7 | lose
-        d2: drain a2 a3 a4 a5 a6 a7 a8 a9
-    a failure ends it::
-        claim a0>a1>a2>a3 | tell a0 a1 > a2 +4 a4 a5 a6 a7 | tell a2 a3 a4 > a5 | retry a5
-        gone runs | lane a5 a6 a7 a8 a9
     """
 )
+STORIES |= {name: f"take a0 a1 a2 a3 a4 | runs 4 | {story}" for name, story in RUNS.items()}
+STORIES |= {
+    f"reach: {name}": f"take a0 a1 a2 a3 a4 a5 a6 a7 a8 a9 | runs 4 | {story}"
+    for name, story in REACH.items()
+}
 
 
-@stories(
-    HOPS
-    | {name: f"take a0 a1 a2 a3 a4 | runs 4 | {story}" for name, story in RUNS.items()}
-    | {
-        f"reach: {name}": f"take a0 a1 a2 a3 a4 a5 a6 a7 a8 a9 | runs 4 | {story}"
-        for name, story in REACH.items()
-    }
-)
+@stories(STORIES)
 async def test_a_slot_goes_on(shop: Bench, story: str) -> None:
     await play(shop, story)
 
@@ -200,26 +160,6 @@ async def test_an_end_by_something_else_is_answered_again_as_it_was(shop: Bench,
     assert shop.dump() == before, "a call that comes late lets an ended run reach nowhere"
     stale = proceed(run[1:2], run[2])
     assert await daemon.exchange("grouped", [stale], []) == ([stale], [])
-
-
-async def test_what_is_told_again_takes_a_fence_and_nothing_else(shop: Bench) -> None:
-    daemon, run = await run_of(shop)
-    told = [proceed(run[:3], run[3])]
-    assert await daemon.exchange("grouped", told, []) == ([], [])
-    before, fence = shop.dump(), shop.keys("fence").encode()
-    assert await daemon.exchange("grouped", told, []) == ([], [])
-    after = shop.dump()
-    assert before.pop(fence) != after.pop(fence)
-    assert before == after
-
-
-async def test_an_end_is_told_again_behind_the_slots_next_claim(shop: Bench) -> None:
-    daemon, run = await run_of(shop, number=6)
-    first = await daemon.exchange("grouped", [proceed(run)], ["w1"])
-    again = await daemon.exchange("grouped", [proceed(run)], ["w1"])
-    assert first[0] == again[0] == []
-    assert ids(first[1]) == ids(again[1]) == ["a4"]
-    assert shop.count("done") == 4
 
 
 async def test_a_claim_told_again_has_no_run(shop: Bench) -> None:
@@ -357,37 +297,15 @@ def rest_of(number: int) -> Rest:
     return Rest("w1", "g", 7, told, 2_000_000)
 
 
-def test_a_rest_is_a_list_of_claims_each_of_which_is_read_when_it_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    reads: list[str] = []
-    claim_of = given.claim_of
-
-    def read(*facts: Any) -> Claim:
-        claim = claim_of(*facts)
-        reads.append(claim.task.id)
-        return claim
-
-    monkeypatch.setattr(given, "claim_of", read)
+def test_a_rest_is_a_list_of_claims_each_of_which_is_read_when_it_is_asked_for() -> None:
     rest = rest_of(4)
     assert (len(rest), rest.last_fence) == (4, 10)
     assert list(rest.waits()) == [1.0, 0.5, 0.0, 0.0]  # a clock that was set back is no wait
     assert rest.bytes == 4 * len(Envelope("t", "g", None, "rule", {}, b"0").pack())
-    assert reads == []
     assert (rest[-1].task.body, rest[-1].slot, rest[-1].task.group) == (b"3", "w1", "g")
     assert [claim.fence for claim in rest] == [7, 8, 9, 10]
     assert [claim.waited for claim in rest] == list(rest.waits())
     assert ids(rest[1:]) == ["t1", "t2", "t3"]
     with pytest.raises(IndexError):
         rest[4]
-    reads.clear()
-    [before], run = rest_of(1), GroupRun(rest_of(5), 60.0)
-    claim = run.next(before)
-    for _ in range(2):
-        run.tell(claim)
-        run.told(arrived=True)
-    assert reads == ["t0", "t0", "t1"], "it reads the next one where it tells of it"
-    while run.goes_on:
-        claim = run.next(claim)
-    assert reads[1:] == ["t0", "t1", "t2", "t3", "t4"]
     assert (list(NO_REST), NO_REST.last_fence, NO_REST.bytes) == ([], 0, 0)

@@ -31,15 +31,8 @@ STORIES = named(
     a restart takes up at once, one by one::
         take a0 b0 a1 b1 p0 p1 | claim a0 b0 p0 | crash d1 a0 b0 p0 | lane a0 a1 | all a0*1 p1
         done a0 p1 | all b0*1 | done b0 | claim p0*1 | done p0 | drain a1 b1
-    crashes add up:: take a0 | claim a0*0 | crash | claim a0*1 | crash | claim a0*2 | done a0
     a renewal tells what waits::
         open d1 | take a0 a1 p0 p1 | renew plain=2 groups=1 | claim a0 | renew plain=2 groups=0
-    who renews isn't reaped:: take a0 | open d2 | claim a0 | expire | renew | d2: reap | done a0
-    what a lost lease hands on goes first, for anybody::
-        take a0 a1 a2 p0 p1 | open d2 | claim a0 p0 | lose d1 a0 p0 | lane a0 a1 a2 | d2: claim a0*1
-        done a0 | d2: claim p0*1
-    the living are left alone::
-        take a0 b0 | claim a0 | d2: claim b0 | lose d1 a0 | done b0 | SessionLost done a0
     a zombie is refused everywhere, and its claims are stale for ever::
         take a0 a1 | claim a0 | lose d1 a0 | d2: claim a0 | SessionLost done a0'
         SessionLost release a0' | SessionLost bury a0' | SessionLost retry a0'
@@ -49,7 +42,6 @@ STORIES = named(
     of two with a name the later has it, the earlier one is told::
         take a0 a1 | claim a0 | open d1' | SessionReplaced renew | SessionReplaced claim a1
         SessionReplaced done a0 | unchanged leave | d1': claim a0*1
-    a goodbye hands over what is left:: take a0 a1 | claim a0 | leave | d2: claim a0
     without a session nothing is claimed::
         take a0 p0 | open d1 | leave | SessionLost claim a0 | SessionLost claim p0
         status queued_plain=1 queued_grouped=1 daemons=[]
@@ -73,27 +65,6 @@ async def refused(error: type[Exception], *calls: Callable[[], Awaitable[Any]], 
     for each in (*own, *calls):
         with pytest.raises(error):
             await each()
-
-
-async def test_register_shows_in_the_status(bench: Bench) -> None:
-    """A daemon is there from its registration on, and gone with its leave."""
-    daemon = await bench.daemon("d1")
-    shown = (await bench.status()).daemons
-    assert [(each.name, each.pid, each.host, each.workers) for each in shown] == [("d1", 1, "h", 2)]
-    assert 0 <= shown[0].heartbeat_age < LEASE
-    assert await daemon.sessions.leave() == []
-    assert (await bench.status()).daemons == []
-    assert await daemon.sessions.reap() == (None, []), "there is nothing to wait for"
-    assert bench.judge_drained() == []
-
-
-async def test_what_is_handed_over_is_told(bench: Bench) -> None:
-    told = await play(bench, "take a0 p0 | claim a0 p0")
-    taken = await (await told.daemon()).register()
-    claims = [told.claim_of(id_)[1] for id_ in ("a0", "p0")]
-    assert sorted((each.id, each.group, each.fence) for each in taken) == [
-        (claim.task.id, claim.task.group, claim.fence) for claim in claims
-    ]
 
 
 async def test_reap_is_bounded_and_goes_on(bench: Bench) -> None:
@@ -210,18 +181,6 @@ async def test_who_came_since_redis_lost_a_session_has_the_name(bench: Bench) ->
     await newer.sessions.renew()
 
 
-async def test_odd_daemon_names(bench: Bench) -> None:
-    """Spaces, braces and colons in a daemon's name change nothing."""
-    await bench.enqueue(arrival("a0", "a"), arrival("p0"))
-    daemon = await bench.daemon("my {host}:1 %s")
-    await daemon.claim_one(worker="grouped 0")
-    await daemon.claim_one("plain", "plain:0")
-    assert len(await daemon.register()) == 2
-    assert sorted(await daemon.work_off()) == ["a0", "p0"]
-    await daemon.sessions.leave()
-    assert bench.judge_drained() == []
-
-
 async def test_a_process_that_lost_its_session_does_not_take_the_name_back(bench: Bench) -> None:
     """A process that came under the name since keeps it; without one, it is taken again."""
     info = {"pid": 1, "host": "h"}
@@ -236,16 +195,6 @@ async def test_a_process_that_lost_its_session_does_not_take_the_name_back(bench
     await newcomer.sessions.renew()
     assert await newcomer.sessions.leave() == []
     assert bench.judge_drained() == []
-
-
-async def test_a_new_session_takes_the_next_number(bench: Bench) -> None:
-    """Fences are of one counter with them, and none is left out where Redis lost nothing."""
-    daemon = await bench.daemon("d1")
-    for _ in range(3):
-        await daemon.sessions.leave()
-        last: Any = bench.raw.get(bench.keys("fence"))
-        await daemon.register()
-        assert int(daemon.session.number) == int(last) + 1
 
 
 async def test_of_two_with_one_name_the_later_has_it_everywhere(bench: Bench) -> None:

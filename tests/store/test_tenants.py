@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from groupflow.core.limits import Limit, Limits, Rate, TenantLimit
+from groupflow.core.limits import Limits, Rate, TenantLimit
 from groupflow.operate.groups import Groups
 from groupflow.store.settlements import Complete
-from tests.store.bench import Bench, arrival, ids
+from tests.store.bench import Bench, arrival
 from tests.store.story import hears, named, play, stories
 from tests.store.task_state import promote
 from tests.store.words import of
@@ -97,16 +97,6 @@ async def test_whose_tasks_are_no_tenants_and_whose_are_anothers(shop: Bench) ->
 
 
 @ORDERS
-async def test_both_limits_hold(shop: Bench) -> None:
-    """That of the group, and that of its tenant."""
-    await shop.enqueue(*(of("1", f"{g}{n}", g) for g in "abc" for n in range(3)))
-    shop.limits = Limits({"rule": Limit(2)}, TenantLimit(3))
-    claims = await (await shop.daemon()).claim("grouped", *SLOTS)
-    assert len(claims) == 3
-    assert max(Counter(claim.task.group for claim in claims).values()) <= 2
-
-
-@ORDERS
 async def test_an_end_in_one_pool_is_heard_in_the_other(shop: Bench) -> None:
     told = await play(shop, "tenants 1 | take 1/p0 | claim p0 | take 1/a0 | none")
     daemon, (_, claim) = await told.daemon(), told.claim_of("p0")
@@ -134,17 +124,6 @@ async def test_why_it_waits(shop: Bench) -> None:
 
 
 # Shares
-
-
-@SHARED
-async def test_a_newcomer_waits_for_one_turn(shop: Bench) -> None:
-    """However much another one has waiting."""
-    batch = [of("1", f"a{n}", f"a{n % 100}") for n in range(1000)]
-    await shop.enqueuer.enqueue([*batch, *(of("1", f"p{n}") for n in range(1000))])
-    told = await play(shop, "claim a0 p0 | take 2/b0 2/q0 | done a0 p0")
-    daemon = await told.daemon()
-    claims = [*await daemon.claim("grouped", "1", "2"), *await daemon.claim("plain", "3", "4")]
-    assert {"b0", "q0"} <= {*ids(claims)}
 
 
 async def share(shop: Bench, pool: Any, slots: int, turns: int) -> Counter[str | None]:

@@ -2,78 +2,58 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
-
 import pytest
 
 from groupflow.store.enqueue import Enqueuer, pools_of
-from groupflow.store.scripts import Verb
-from groupflow.store.settlements import Complete, Retry
+from groupflow.store.settlements import Complete
 from tests.store.bench import Bench, arrival
-from tests.store.story import hears, play, stories
-from tests.store.task_state import HOUR, fill
+from tests.store.story import hears, named, play, stories
+from tests.store.task_state import fill
 
-ENDS = {  # of a group that goes on, and of one that has nothing more, or a plain task
-    "done": ("grouped", "-"),
-    "release": ("grouped", ""),
-    "bury": ("grouped", "-"),
-    "park": ("-", "-"),
-    "retry": ("due", "due"),
-    "retry aside": ("due,grouped", "due"),
-    "advance": ("grouped", ""),
-}
-TOLD = {
-    f"a group that goes on behind {way}": f"take a0 a1 | claim a0 | hears {goes_on} {way} a0"
-    for way, (goes_on, _) in ENDS.items()
-}
-TOLD |= {
-    f"{id_}, alone, behind {way}": f"take {id_} | claim {id_} | hears {ends} {way} {id_}"
-    for way, (_, ends) in ENDS.items()
-    if ends
-    for id_ in ("a0", "p0")
-}
-TOLD |= {
-    "many groups that go on, once": """
+STORIES = named(
+    """
+    {goes_on}: a group that goes on:: take a0 a1 | claim a0 | hears {goes_on} a0
+    {ends}: {id} that ends alone:: take {id} | claim {id} | hears {ends} {id}
+    {how} hands {id} over::
+        open d2 | hears - {how} | crash | take {id} | claim {id} | hears ready {how}
+    many groups that go on, once::
         take a0 b0 c0 a1 b1 c1 | claim a0 b0 c0 | hears grouped done a0 b0 c0
-    """,
-    "a next task with more known of it; not of a paused group": """
+    a next task with more known of it; not of a paused group::
         take a0 a1+1 a2 | claim a0 | hears grouped done a0 | claim a1 | pause a | hears - done a1
-    """,
-    "stale settles tell nothing": """
+    stale settles tell nothing::
         take a0 a1 p0 | claim a0 p0 | release a0 p0 | hears - release a0 p0
-    """,
-    "a slot that has its own next task leaves nothing to others": """
+    a slot that has its own next task leaves nothing to others::
         take a0 a1 | claim a0 | hears - swap a0 a1
-    """,
-    "a task, or a group, that is promoted": """
+    a run that ends counts as one that is settled::
+        take a0 a1 a2 | runs 2 | claim a0>a1 | hears grouped tell a0 a1 >
+    a task, or a group, that is promoted::
         hears due take p0@ a0@ | hears - promote 0 | hears plain time p0 | hears grouped time a0
         hears - promote 0 | drain p0 a0
-    """,
-    "claims and renewals tell nothing": """
+    claims and renewals tell nothing::
         take a0 a1 p0 | hears - all a0 p0 | hears - none | hears - renew
-    """,
-    "nor does the end of the only quarantined task": """
+    nor does the end of the only quarantined task::
         take p0 | claim p0 | crash | claim p0*1 | hears - done p0
-    """,
-    "what may not be claimed is not ready": """
+    what may not be claimed is not ready; of due times the nearest is told::
         hears - take a0! p0! | hears due take a1@60 | hears due take b1@50~ | hears due take p1@40
-    """,
-    "what comes behind others tells nothing": """
+        hears - take p2@45
+    what comes behind others tells nothing::
         take a0 | hears - take a1 | claim a0 | hears - take a2 | hears - duplicates a0
         hears grouped take b0 | hears plain take p0+1
+    whoever promotes is told until when there is nothing to do::
+        next -1 | take p0@14400 a0@10800 | next 10800 | take b0 c0 | claim b0 | retry b0 | next 3600
+        drop b0 | next 10800 | claim c0 | retry c0 aside | next 3600
     """,
-}
-TOLD |= {
-    f"{id_} that is handed over by {how}": f"""
-        open d2 | hears - {how} | crash | take {id_} | claim {id_} | hears ready {how}
-    """
-    for id_ in ("a0", "p0")
-    for how in ("crash", "lose", "leave")
-}
+    goes_on=(
+        *("grouped done", "grouped release", "grouped bury", "- park", "due retry"),
+        *("due,grouped retry aside", "grouped advance"),
+    ),
+    ends=("- done", "- bury", "- park", "due retry", "due retry aside"),
+    how=("crash", "lose", "leave"),
+    id=("a0", "p0"),
+)
 
 
-@stories(TOLD)
+@stories(STORIES)
 async def test_what_is_told(shop: Bench, story: str) -> None:
     await play(shop, story)
 
@@ -95,43 +75,6 @@ async def test_a_slot_that_holds_a_claim_is_not_idle(shop: Bench) -> None:
     done, _ = await daemon.claim("grouped", "w1", "w2")
     told = await hears(shop, lambda: daemon.exchange("grouped", [Complete(done)], ["w2"]))
     assert told == ["grouped"]
-
-
-async def test_a_run_that_ends_counts_as_one_that_is_settled(shop: Bench) -> None:
-    await play(shop, "take a0 a1 a2 | runs 2 | claim a0>a1 | hears grouped tell a0 a1 >")
-
-
-@pytest.mark.parametrize("pool", ["grouped", "plain"])
-async def test_of_due_times_the_nearest_is_told(shop: Bench, pool: Any) -> None:
-    """Who promotes sleeps until then, and looks for the others itself."""
-    daemon = await fill(shop, *("abcd" if pool == "grouped" else ("p0", "p1", "p2", "p3")))
-    claims = await daemon.claim(pool, "w1", "w2", "w3", "w4")
-    told = [
-        await hears(shop, partial(daemon.settle, Retry(claim, pause, [])))
-        for claim, pause in zip(claims, (HOUR, 2 * HOUR, HOUR / 2, HOUR), strict=True)
-    ]
-    assert told == [["due"], [], ["due"], []]
-
-
-async def test_promote_tells_how_long_until_the_next(shop: Bench) -> None:
-    """Be that a task, a group, or the end of a delay; and none where what is due was too much."""
-
-    async def hours(most: int = 10) -> float:
-        _, wait = await shop.client.run(Verb.PROMOTE, most)
-        return float(wait) if wait <= 0 else round(wait / 1e6 / HOUR, 1)
-
-    assert await hours() == -1
-    daemon = await shop.daemon()
-    await play(shop, "take p0@14400 a0@10800")
-    assert await hours() == 3
-    await play(shop, "take b0 c0 d0")
-    for after, standing in ((5.0, "hold"), (2.0, "hold"), (1.0, "step-aside")):
-        await daemon.settle(Retry(await daemon.claim_one(), after * HOUR, [], standing))  # type: ignore[arg-type]
-        assert await hours() == min(after, 3)
-    await play(shop, "take p1 p2")
-    for claim in await daemon.claim("plain", "w1", "w2"):
-        await daemon.settle(Retry(claim, 0.0, []))
-    assert [await hours(1), await hours(1)] == [0, 1]
 
 
 async def test_a_task_that_is_passed_over_is_told(shop: Bench) -> None:

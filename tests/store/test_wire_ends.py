@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 from redis.exceptions import AuthenticationError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from groupflow.servers import RedisServer
 from groupflow.store.wire import Wire, Wires, pack
@@ -61,22 +60,6 @@ async def test_replies_are_those_of_the_calls_in_their_order() -> None:
     assert wire.is_open
 
 
-async def test_an_answered_call_leaves_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
-    call_later = loop.call_later
-
-    def noted(*arguments: Any) -> asyncio.TimerHandle:
-        timers.append(call_later(*arguments))
-        return timers[-1]
-
-    monkeypatch.setattr(loop, "call_later", noted)
-    wire, _ = _wire()
-    call = await _called(wire, "A")
-    wire.data_received(b":1\r\n")
-    assert await call == [1]
-    assert [timer.cancelled() for timer in timers] == [True]
-
-
 async def test_who_is_cancelled_leaves_the_replies_of_others_alone() -> None:
     wire, _ = _wire()
     first, second = await _called(wire, "A"), await _called(wire, "B")
@@ -120,16 +103,6 @@ async def test_a_connection_that_broke_says_why() -> None:
         wire.connection_lost(error)
         with pytest.raises(RedisConnectionError, match=words):
             await call
-
-
-async def test_one_that_waits_in_vain_gives_it_up_for_all() -> None:
-    wire, transport = _wire()
-    call = await _called(wire, "A")
-    with pytest.raises(RedisTimeoutError):
-        await wire.call([pack("B")], 0.01)
-    with pytest.raises(RedisTimeoutError):
-        await call
-    assert transport.is_aborted
 
 
 @pytest.fixture
