@@ -95,6 +95,12 @@ class Bench:
         self.concurrency: dict[str, int] = {}
         self.enqueuer = Enqueuer(self.client)
 
+    async def __aenter__(self) -> Bench:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def close(self) -> None:
         """Close the connections and remove the namespace."""
         await self.client.close()

@@ -14,12 +14,9 @@ from tests.store.task_state import Order
 @pytest.fixture
 async def bench(store_server: RedisServer) -> AsyncIterator[Bench]:
     """A store; after each test its structure and its history are sound."""
-    bench = Bench(store_server.url)
-    try:
+    async with Bench(store_server.url) as bench:
         yield bench
         assert bench.judge() == []
-    finally:
-        await bench.close()
 
 
 @pytest.fixture
@@ -35,9 +32,6 @@ async def shop(store_server: RedisServer, order: Order) -> AsyncIterator[Bench]:
 
     Not its history: who steps aside does so by leaving the order of arrival.
     """
-    bench = Bench(store_server.url, order=order)
-    try:
+    async with Bench(store_server.url, order=order) as bench:
         yield bench
         assert bench.audit() == []
-    finally:
-        await bench.close()

@@ -98,6 +98,7 @@ class Story(Actors):
 
     def __init__(self, shop: Bench) -> None:
         super().__init__(shop)
+        self.kept: dict[bytes, Any] = {}
         self._groups, self._by_hand = Groups(shop.namespace), LimitsByHand(shop.namespace)
 
     async def go_on(self, story: str) -> None:
@@ -242,13 +243,11 @@ class Story(Actors):
 
     async def crash(self, name: str = "", *handed: str) -> None:
         """Another process comes under a daemon's name; what it takes up."""
-        self.shop.with_faults = True
         found = await (await self.daemon(name)).register()
         assert not handed or sorted(each.id for each in found) == sorted(handed)
 
     async def lose(self, name: str = "d1", *handed: str) -> None:
         """A lease runs out, and another daemon, d2, takes over."""
-        self.shop.with_faults = True
         await self.open("d2")
         if name in PULLERS:
             self._workers[name].expire()
@@ -261,10 +260,21 @@ class Story(Actors):
         _, found = await (await self.daemon()).sessions.reap()
         assert sorted(each.id for each in found) == sorted(handed)
 
-    async def back(self, name: str = "") -> None:
-        """The same process opens another session."""
-        facts = {"pid": 1, "host": "h", "workers": 2, "lease": LEASE}
-        await (await self.daemon(name)).sessions.register(facts)
+    async def back(self, name: str = "", *handed: str) -> None:
+        """The same process opens another session, and what it takes up."""
+        daemon = await self.daemon(name)
+        before, facts = daemon.session.number, {"pid": 1, "host": "h", "workers": 2, "lease": LEASE}
+        found = await daemon.sessions.register(facts)
+        assert daemon.session.number > before
+        assert not handed or sorted(each.id for each in found) == sorted(handed)
+
+    async def save(self) -> None:
+        """A replica, or a disk, has all up to here."""
+        self.kept = self.shop.dump()
+
+    async def restore(self) -> None:
+        """All since is lost."""
+        self.shop.restore(self.kept)
 
     async def crashed(self, *words: str) -> None:
         """Tasks come, and a daemon dies with all of them, where none is in quarantine yet."""

@@ -7,7 +7,6 @@ last arrival: both are exact, where sleeping would only be likely.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 from groupflow.operate.dead import DeadLetters, DeadStory
@@ -17,8 +16,8 @@ from groupflow.store.carrying import CarriedLimits, Carrying
 from groupflow.store.envelope import Pool
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
-from groupflow.store.settlements import Advance, Retry, Settlement
-from tests.store.bench import Bench, Daemon, arrival, bury
+from groupflow.store.settlements import Advance, Retry
+from tests.store.bench import Bench, Daemon, arrival
 
 Order = Literal["oldest", "fair"]
 Standing = Literal["hold", "step-aside"]
@@ -99,24 +98,6 @@ async def redrive(shop: Bench, *named: str) -> None:
         assert await DeadLetters(shop.namespace).redrive(await letter(shop, id_))
 
 
-async def kill(shop: Bench, daemon: Daemon, *, park: bool = False) -> str:
-    """Claim the next grouped task and bury it; its id."""
-    claim = await daemon.claim_one()
-    assert await daemon.settle(bury(claim, park=park)) == []
-    return claim.task.id
-
-
 async def dead_ids(shop: Bench) -> list[str]:
     """The ids of all dead letters, newest death first."""
     return [each.id async for each in DeadLetters(shop.namespace).each()]
-
-
-# The ways to settle, without `Complete` and `Release`, by name.
-SETTLEMENTS: dict[str, Callable[[Claim], Settlement]] = {
-    "retry, hold": retry,
-    "retry, aside": lambda claim: retry(claim, "step-aside"),
-    "advance, hold": advance,
-    "advance, aside": lambda claim: advance(claim, standing="step-aside"),
-    "bury": bury,
-    "bury, park": lambda claim: bury(claim, park=True),
-}

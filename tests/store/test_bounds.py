@@ -31,32 +31,32 @@ LONG_KEY = "ключ" * 64  # 512 bytes, the longest group key
 
 
 @pytest.mark.parametrize("text", [*STRANGERS, LONG_KEY], ids=ascii)
-async def test_strangers_text_is_only_text(bench: Bench, text: str) -> None:
+async def test_strangers_text_is_only_text(shop: Bench, text: str) -> None:
     """With any text in ids and groups, each is itself and reaches nothing else."""
     neighbours = ["a", "b", f"{text}x", f"x{text}"]
-    await bench.enqueue(arrival(f"{text}1", text), arrival(f"{text}2", text), arrival(text))
-    await bench.enqueue(*(arrival(f"n{n}", group) for n, group in enumerate(neighbours)))
-    daemon = await bench.daemon("my {host}:1 %s")
+    await shop.enqueue(arrival(f"{text}1", text), arrival(f"{text}2", text), arrival(text))
+    await shop.enqueue(*(arrival(f"n{n}", group) for n, group in enumerate(neighbours)))
+    daemon = await shop.daemon("my {host}:1 %s")
     claims = await daemon.claim("grouped", *(f"grouped {n}" for n in range(9)))
     assert ids(claims) == [f"{text}1", "n0", "n1", "n2", "n3"]
     assert [claim.task.group for claim in claims] == [text, *neighbours]
     plain = await daemon.claim_one("plain", "plain:0")
     assert plain.task.id == text
-    assert bench.judge() == []
+    assert shop.judge() == []
     await daemon.settle(Release(claims[0]))
     claims[0] = await daemon.claim_one(worker="grouped 0")
-    bench.with_faults = True
+    shop.with_faults = True
     await daemon.register()
     for claim in claims:  # quarantined tasks all of them, which come one by one
         again = await daemon.claim_one(worker=claim.slot)
         assert again.task.id in ids(claims)
         await daemon.settle(bury(again, text))
     assert sorted(await daemon.work_off()) == sorted([text, f"{text}2"])
-    letters = [letter async for letter in DeadLetters(bench.namespace).each()]
+    letters = [letter async for letter in DeadLetters(shop.namespace).each()]
     assert {(letter.id, letter.group, letter.reason) for letter in letters} == {
         (claim.task.id, claim.task.group, text) for claim in claims
     }
-    assert bench.judge_drained() == []
+    assert shop.judge_drained() == []
 
 
 # Idempotency: what is called twice has happened once

@@ -82,22 +82,6 @@ async def test_no_batch_waits_to_be_full(shop: Bench) -> None:
     )
 
 
-async def test_they_are_listed_the_first_to_end_first(shop: Bench) -> None:
-    by_hand = LimitsByHand(shop.namespace)
-    await by_hand.begin(HandLimit("tenant", "4 2", 8, ""), "ada\nbob", 120.0)
-    await by_hand.begin(HandLimit("group", "a\nb", rate="10/s burst 50"), "", 60.0)
-    found = (await by_hand.every()).limits
-    assert [(e.kind, e.name, e.concurrency, e.rate, e.by, e.words) for e in found] == [
-        ("group", "a\nb", None, "10/s burst 50", "", "10/s burst 50"),
-        ("tenant", "4 2", 8, "", "ada\nbob", "8 at once, any rate"),
-    ]
-    assert [round(each.until - each.since) for each in found] == [60, 120]
-    status = await shop.status()
-    assert (status.limited_groups, status.limited_tenants) == (1, 1)
-    assert [each.name for each in status.by_hand] == ["a\nb", "4 2"]
-    assert status.as_json()["limits"][1]["by"] == "ada\nbob"
-
-
 async def test_a_daemon_is_told_once_what_began_and_ended(shop: Bench) -> None:
     async def news() -> list[list[Any]]:
         """What a daemon's log is told: what, of whom, by whom."""

@@ -30,6 +30,6 @@ async def _commands(bench: Bench, slots: int) -> int:
 
 
 @pytest.mark.parametrize(("slots", "most"), [(1, 27), (16, 57)])
-async def test_who_has_no_limits_pays_for_none(bench: Bench, slots: int, most: int) -> None:
+async def test_who_has_no_limits_pays_for_none(shop: Bench, slots: int, most: int) -> None:
     """A command more in a claim or a settle is a decision, to be made here."""
-    assert await _commands(bench, slots) <= most
+    assert await _commands(shop, slots) <= most

@@ -105,17 +105,17 @@ async def test_debounce(shop: Bench, story: str) -> None:
     await play(shop, story)
 
 
-async def test_a_burst_runs_once_with_the_newest(bench: Bench) -> None:
+async def test_a_burst_runs_once_with_the_newest(shop: Bench) -> None:
     """After so much quiet; what it replaced is over, is counted, and is known."""
     told = await play(
-        bench,
+        shop,
         """take c1^ c2^ | take c3^ | superseded c1=c2 c2=c3 | task c1 superseded attempt=1 crashes=0
         lane c3 | waits c3 60 | status queued_grouped=1 delayed=1 superseded_total=2
         duplicates c1^ c2^ c3^ | lane c3 | none | time | drain c3 | duplicates c1^ c2^ c3^""",
     )
-    await rotate_history(bench.client, keep=HOUR, size=1)
+    await rotate_history(shop.client, keep=HOUR, size=1)
     await told.go_on("superseded c1=c2 | leave")
-    assert bench.judge_drained() == []
+    assert shop.judge_drained() == []
 
 
 async def test_it_is_said_what_is_waited_for(shop: Bench) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -26,7 +25,6 @@ class Epochs(Story):
     """A store whose server forgets what it was told last, and leads anew."""
 
     lease = LONG
-    kept: dict[bytes, Any]
 
     async def daemon(self, name: str = "") -> Daemon:
         """A daemon with a long lease."""
@@ -52,13 +50,9 @@ class Epochs(Story):
         found = {name for name, one in self._daemons.items() if one.session.is_witnessed}
         assert found == {*names}
 
-    async def keep(self, _: str = "") -> None:
-        """A replica, or a disk, has all up to here."""
-        self.kept = self.shop.dump()
-
     async def forget(self) -> None:
         """All since is lost, and the server leads anew."""
-        self.shop.restore(self.kept)
+        await self.restore()
         await self.restart()
 
     async def restart(self) -> None:
@@ -89,15 +83,10 @@ class Epochs(Story):
         self.shop.raw.set(self.shop.keys("fence"), FAR)
 
 
-@pytest.fixture(autouse=True)
-def _with_faults(shop: Bench) -> None:
-    shop.with_faults = True
-
-
 LOST = named(
     """
     a lost claim is given out again, once its daemon has dropped it::
-        take a0 | begin d1 d2 | keep | d2: claim a0 | forget | renew | none | SessionLost d2: renew
+        take a0 | begin d1 d2 | save | d2: claim a0 | forget | renew | none | SessionLost d2: renew
         none | d2: back | claim a0*0 | above a0 a0' | refused done a0'
     no plain task is given meanwhile::
         take p0 | begin d1 d2 | restart | renew | none | d2: renew | claim p0
@@ -105,26 +94,26 @@ LOST = named(
         take a0 b0 c0 | begin d1 d2 | claim a0 | d2: claim b0 | restart | StoreUnavailable none
         renew | none | done a0 | none | d2: renew | done b0 | claim c0
     a claim whose settle was lost goes back, under a higher fence than what came since::
-        take a0 a1 | begin d1 d2 | claim a0 | keep | done a0 | d2: claim a1 | forget
+        take a0 a1 | begin d1 d2 | claim a0 | save | done a0 | d2: claim a1 | forget
         renew | ask a0 - | SessionLost d2: renew | d2: back | ask a0 | above a0 a1
         refused done a0' | done a0 | drain a1
     claims of a group go back in their order::
-        limits 2 | take a0 a1 a2 p0 | begin d1 | claim a0 a1 p0 | keep | done a0 a1 p0 | forget
+        limits 2 | take a0 a1 a2 p0 | begin d1 | claim a0 a1 p0 | save | done a0 a1 p0 | forget
         renew | ask a0 a1 p0 | above a0 a0' a1' p0' | done a0 a1 p0 | drain a2
     whose lease was over drops its runs: a later task may have been begun::
-        take a0 a1 | begin d1 d2 | runs 2 | claim a0>a1 | expire | keep | lose | d2: claim a0
+        take a0 a1 | begin d1 d2 | runs 2 | claim a0>a1 | expire | save | lose | d2: claim a0
         forget | StoreUnavailable done a0' | SessionLost renew | back | none
     whose lease was over settles a single task::
         take a0 a1 | begin d1 d2 | claim a0 | expire | restart | renew | done a0 | none
     a lost registration costs a lease::
-        take a0 | begin d1 | keep | open d2 | renew | renew | d2: renew | witnessed d1 d2
+        take a0 | begin d1 | save | open d2 | renew | renew | d2: renew | witnessed d1 d2
         d2: claim a0 | forget | renew | renew | none | lease_passes | renew | claim a0
         above a0 a0' | SessionLost d2: renew
     so does the loss of the first of all, where there are tasks::
-        take a0 | keep | begin d1 | claim a0 | forget | open d2 | d2: renew
+        take a0 | save | begin d1 | claim a0 | forget | open d2 | d2: renew
         d2: none | lease_passes | d2: renew | d2: claim a0 | above a0 a0'
     what a daemon drops by itself is no crash::
-        take a0 b0 p0 | begin d1 | claim a0 p0 | keep | claim b0 | forget | SessionLost renew | back
+        take a0 b0 p0 | begin d1 | claim a0 p0 | save | claim b0 | forget | SessionLost renew | back
         lease_passes | renew | claim a0*0 b0*0 p0*0
     a new process of a known name proves nothing::
         take a0 | begin d1 d2 | restart | renew | crash d2 | renew | none | d2: none
@@ -141,10 +130,10 @@ LOST = named(
         take a0 | begin d1 d2 | d2: claim a0 | restart | d2: expire | reap | lease_passes
         reap a0 | SessionLost d2: renew
     no fence comes twice though all who saw it are gone::
-        take a0 b0 c0 d0 e0 f0 | begin d1 | keep | claim a0 b0 c0 d0 e0 f0 | forget | open d2
+        take a0 b0 c0 d0 e0 f0 | begin d1 | save | claim a0 b0 c0 d0 e0 f0 | forget | open d2
         lease_passes | crash | claim a0 | above a0 f0'
     nor though the clock has gone back::
-        take a0 b0 c0 d0 e0 f0 | begin d1 d2 | fences_are_far_ahead | keep
+        take a0 b0 c0 d0 e0 f0 | begin d1 d2 | fences_are_far_ahead | save
         d2: claim a0 b0 c0 d0 e0 f0 | forget | SessionLost d2: renew | d2: back | renew | claim a0
         above a0 f0'
     """
@@ -199,7 +188,7 @@ async def test_the_first_epoch_waits_for_no_daemon(shop: Bench) -> None:
 async def test_a_daemon_that_knows_a_lost_epoch_opens_a_new_session(shop: Bench) -> None:
     """Its claims are of another history."""
     told = Epochs(shop)
-    await told.go_on("take a0 | begin d1 d2 | keep | restart | renew | d2: renew | d2: claim a0")
+    await told.go_on("take a0 | begin d1 d2 | save | restart | renew | d2: renew | d2: claim a0")
     second = await told.daemon("d2")
     shop.restore(told.kept)
     shop.begin_epoch()

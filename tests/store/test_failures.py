@@ -103,7 +103,6 @@ async def test_what_a_stage_keeps(shop: Bench) -> None:
     assert before[0].errors == FAILURE
     assert before[0].task.enqueued_at == claim.task.enqueued_at
     assert not shop.raw.hexists(shop.keys("task_state", "p0"), "enqueued"), "it has no line"
-    shop.with_faults = True
     shop.expire("d1")
     await other.sessions.reap()
     for pool, old in zip(("grouped", "plain"), before, strict=True):

@@ -193,12 +193,9 @@ async def test_a_derived_id_can_not_be_named_beforehand(shop: Bench) -> None:
     """Each namespace has a secret of its own; and who has seen one gains nothing by it."""
     await shop.enqueue(of(OURS))
     theirs = await derived(shop, of(THEIRS))
-    other = Bench(shop.url, keys=Keys("another"))
-    try:
+    async with Bench(shop.url, keys=Keys("another")) as other:
         await other.enqueue(of(OURS))
         assert await derived(other, of(THEIRS)) != theirs
-    finally:
-        await other.close()
     salt: Any = shop.raw.hget(shop.keys("segments"), "salt")
     assert len(salt) == 32, "128 bits"
     await Enqueuer(shop.client).enqueue([of(NOBODYS)])

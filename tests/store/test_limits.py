@@ -97,12 +97,6 @@ async def test_limits(shop: Bench, story: str) -> None:
     await play(shop, story)
 
 
-async def test_a_daemon_without_a_say_changes_nothing(shop: Bench) -> None:
-    told = await play(shop, "limits 2 | take a0 a1 | open d1")
-    shop.limits = None
-    await told.go_on("d2: all a0 a1")
-
-
 async def test_a_claim_without_an_envelope_is_passed_over(shop: Bench) -> None:
     told = await play(shop, "limits 2 | take a0 a1 a2 | open d1")
     shop.raw.hdel(shop.keys("tasks"), "a0")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -12,7 +12,6 @@ import pytest
 
 from groupflow.core.errors import SessionLost, StoreUnavailable, TooFewReplicas
 from groupflow.servers import RedisServer
-from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
@@ -56,28 +55,13 @@ async def claim(daemon: Daemon, *workers: str) -> list[str]:
     return ids(await persist(partial(daemon.claim, "grouped", *workers)))
 
 
-@pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[tuple[RedisServer, Bench]]:
-    async with RedisServer(tmp_path) as server:
-        bench = Bench(server.url)
-        try:
-            yield server, bench
-            assert bench.judge() == []
-        finally:
-            await bench.close()
-
-
 def appended(folder: Path) -> dict[Path, bytes]:
     """What a server has in its append-only files."""
     return {file: file.read_bytes() for file in folder.rglob("*.aof")}
 
 
-class TestRestart:
-
-    async def test_one_that_loses_its_last_second_gives_no_task_to_two(
-        self, bench: tuple[RedisServer, Bench], tmp_path: Path
-    ) -> None:
-        server, store = bench
+async def test_a_restart_that_loses_its_last_second_gives_no_task_to_two(tmp_path: Path) -> None:
+    async with RedisServer(tmp_path) as server, Bench(server.url) as store:
         await store.enqueue(arrival("a0", "a"), arrival("b0", "b"))
         first, second = await begin(store, "d1", "d2")
         kept = appended(tmp_path)
@@ -95,60 +79,36 @@ class TestRestart:
         second.drop(lost)
         assert await second.sessions.register({}) == []
         assert await claim(first, "w1", "w2") == ["a0", "b0"]
-        fences = [event.fence for event in store.events if event.kind == "start"]
-        assert fences == sorted(set(fences))
+        assert store.judge() == []
 
 
-@pytest.fixture
-async def watched(tmp_path: Path) -> AsyncIterator[tuple[WatchedRedis, Bench]]:
+async def leads(server: RedisServer) -> bool:
+    try:
+        return "role:master" in await command(server, "INFO replication")
+    except ConnectionError:  # Sentinel cuts the connections of one that it promotes
+        return False
+
+
+async def test_a_fail_over_that_loses_writes_starts_nothing_twice_and_loses_nothing_acked(
+    tmp_path: Path,
+) -> None:
     async with WatchedRedis(tmp_path, replicas=1) as servers:
-        bench = Bench(servers.nodes[0].url, keys=Keys("watched"))
-        bench.client = StoreClient(servers.url, bench.keys, timeout=deadline(1.0))
-        try:
-            yield servers, bench
-        finally:
-            await bench.client.close()
-            bench.raw.close()
-
-
-async def cut_off(servers: WatchedRedis) -> None:
-    """The replica gets nothing more of the primary."""
-    primary, replica = servers.nodes
-    await replica.pause()
-    await command(primary, "CLIENT KILL TYPE replica")
-
-
-async def fail_over(servers: WatchedRedis) -> None:
-    """The primary dies, and its replica leads."""
-    primary, replica = servers.nodes
-    await primary.kill()
-    await replica.resume()
-
-    async def leads() -> bool:
-        try:
-            return "role:master" in await command(replica, "INFO replication")
-        except ConnectionError:  # Sentinel cuts the connections of one that it promotes
-            return False
-
-    await until(leads, "no replica was promoted")
-
-
-class TestFailOver:
-
-    async def test_lost_writes_start_nothing_twice_and_lose_nothing_acked(
-        self, watched: tuple[WatchedRedis, Bench]
-    ) -> None:
-        servers, store = watched
+        primary, replica = servers.nodes
+        store = Bench(primary.url, keys=Keys("watched"))
+        store.client = StoreClient(servers.url, store.keys, timeout=deadline(1.0))
         writer = Enqueuer(store.client, replica_wait=ReplicaWait(1, 0.3))
         await writer.enqueue([arrival("a0", "a"), arrival("b0", "b")])
         first, second = await begin(store, "d1", "d2")
         await writer.enqueue([arrival("c0", "c")])
-        await cut_off(servers)
+        await replica.pause()
+        await command(primary, "CLIENT KILL TYPE replica")
         batch = [arrival("d0", "d")]
         with pytest.raises(TooFewReplicas):
             await writer.enqueue(batch)
         (lost,) = await second.claim("grouped", "w1")
-        await fail_over(servers)
+        await primary.kill()
+        await replica.resume()
+        await until(partial(leads, replica), "no replica was promoted")
         await renew(first)
         assert await claim(first, "w1") == []
         with pytest.raises(SessionLost):
@@ -162,27 +122,9 @@ class TestFailOver:
         # What was not acked is taken in now; what was is there.
         assert (await persist(partial(Enqueuer(store.client).enqueue, batch))).taken == [True]
         assert sorted(await claim(first, "w2", "w3", "w4")) == ["b0", "c0", "d0"]
-
-    async def test_a_path_to_a_primary_that_was_replaced_is_left(
-        self, watched: tuple[WatchedRedis, Bench]
-    ) -> None:
-        """Frozen, it takes itself for the primary still; the session is of another by then."""
-        servers, store = watched
-        primary, _ = servers.nodes
-        (daemon,) = await begin(store, "d1")
-        await Enqueuer(store.client, replica_wait=ReplicaWait(1, deadline(5.0))).enqueue(
-            [arrival("a0", "a")]
-        )
-        path = StoreClient(servers.url, store.keys, timeout=deadline())
-        claims = Claims(path, daemon.session, "grouped")
-        try:
-            await Claims(path, daemon.session, "plain").exchange([], ["p1"])
-            await primary.pause()
-            await renew(daemon)
-            with pytest.raises(StoreUnavailable, match="another server leads"):
-                await claims.exchange([], ["w1"])
-            async with asyncio.timeout(deadline()):
-                assert ids((await claims.exchange([], ["w1"])).claims) == ["a0"]
-            await primary.resume()
-        finally:
-            await path.close()
+        stranger = StoreClient(servers.url.replace("mymaster", "other"), store.keys)
+        with pytest.raises(StoreUnavailable, match="no primary named 'other'"):
+            await stranger.ping()
+        for client in (store.client, stranger):
+            await client.close()
+        store.raw.close()

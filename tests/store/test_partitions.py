@@ -35,13 +35,10 @@ def test_where_a_task_lies_never_changes() -> None:
         assert partition_of(group, id_, 1) == 0
 
 
-def test_groups_spread_evenly() -> None:
+def test_groups_spread_evenly_and_a_name_that_is_no_text_lies_somewhere() -> None:
     found = Counter(partition_of(f"contact:{n}", "", 16) for n in range(16_000))
     assert set(found) == set(range(16))
     assert 900 < min(found.values()) <= max(found.values()) < 1100
-
-
-def test_a_name_that_is_no_text_lies_somewhere() -> None:
     assert 0 <= partition_of("\udcff", "", 16) < 16
 
 
@@ -50,26 +47,26 @@ def test_one_partition_has_the_keys_of_before() -> None:
     assert [keys.wake for keys in keys_of("ns", 2)] == ["{ns:0}:wake", "{ns:1}:wake"]
 
 
-async def test_the_first_daemon_says_how_many_there_are(bench: Bench) -> None:
-    keys = Keys(f"{bench.keys.namespace}-agreed")
-    client = StoreClient(bench.url, keys)
+async def test_the_first_daemon_says_how_many_there_are(shop: Bench) -> None:
+    keys = Keys(f"{shop.keys.namespace}-agreed")
+    client = StoreClient(shop.url, keys)
     try:
         await agree(client, 4)
         await agree(client, 4)
         with pytest.raises(ConfigError, match=r"redis\.partitions = 16: .* has 4: set it to 4"):
             await agree(client, 16)
-        bench.raw.hset(keys("partitions"), "moving_to", 16)
+        shop.raw.hset(keys("partitions"), "moving_to", 16)
         with pytest.raises(ConfigError, match="on its way from 4 to 16"):
             await agree(client, 4)
     finally:
-        bench.raw.delete(keys("partitions"))
+        shop.raw.delete(keys("partitions"))
         await client.close()
 
 
-async def test_a_partition_notes_whose_it_is(bench: Bench) -> None:
+async def test_a_partition_notes_whose_it_is(shop: Bench) -> None:
     """Asked of the namespace once; from then on the partition tells by itself."""
-    keys = Keys(bench.keys.namespace, 2)
-    common, client = StoreClient(bench.url, bench.keys), StoreClient(bench.url, keys, partitions=4)
+    keys = Keys(shop.keys.namespace, 2)
+    common, client = StoreClient(shop.url, shop.keys), StoreClient(shop.url, keys, partitions=4)
     asked: list[int] = []
 
     async def ask(count: int = 4) -> None:
@@ -82,34 +79,34 @@ async def test_a_partition_notes_whose_it_is(bench: Bench) -> None:
     try:
         with pytest.raises(StoreUnavailable, match="away"):
             await Sessions(client, Session("d1"), 8.0, away).register({})
-        assert bench.raw.exists(keys("daemons"), keys("partitions")) == 0
+        assert shop.raw.exists(keys("daemons"), keys("partitions")) == 0
         session = Session("d1")
         await Sessions(client, session, 8.0, ask).register({})
         await Sessions(client, session, 8.0, away).register({})
         assert asked == [4]
-        other = StoreClient(bench.url, keys, partitions=3)
+        other = StoreClient(shop.url, keys, partitions=3)
         with pytest.raises(OtherLayout, match=r"redis\.partitions = 3: .* has 4: set it to 4"):
             await Sessions(other, Session("d2"), 8.0, away).register({})
         await other.close()
     finally:
-        bench.raw.delete(*bench.raw.keys(keys("*")), bench.keys("partitions"))
+        shop.raw.delete(*shop.raw.keys(keys("*")), shop.keys("partitions"))
         await client.close()
         await common.close()
 
 
-async def test_who_would_tell_is_away(bench: Bench) -> None:
-    client = StoreClient("redis://127.0.0.1:1/0", bench.keys)
+async def test_who_would_tell_is_away(shop: Bench) -> None:
+    client = StoreClient("redis://127.0.0.1:1/0", shop.keys)
     with pytest.raises(StoreUnavailable, match=r"isn't noted in each of them yet.* is away"):
         await agree(client, 4)
     await client.close()
 
 
-async def test_a_namespace_of_another_format(bench: Bench) -> None:
+async def test_a_namespace_of_another_format(shop: Bench) -> None:
     """Neither daemons nor verbs touch it; they say which format it has."""
-    keys = Keys(bench.keys.namespace, 2)
-    common, client = StoreClient(bench.url, bench.keys), StoreClient(bench.url, keys, partitions=4)
-    for each in (bench.keys, keys):
-        bench.raw.hset(each("partitions"), mapping={"number": 4, "format": FORMAT + 1})
+    keys = Keys(shop.keys.namespace, 2)
+    common, client = StoreClient(shop.url, shop.keys), StoreClient(shop.url, keys, partitions=4)
+    for each in (shop.keys, keys):
+        shop.raw.hset(each("partitions"), mapping={"number": 4, "format": FORMAT + 1})
     refused = rf"redis\.namespace = .*format {FORMAT + 1}, and this groupflow has format {FORMAT}: "
     try:
         with pytest.raises(OtherLayout, match=refused):
@@ -118,9 +115,9 @@ async def test_a_namespace_of_another_format(bench: Bench) -> None:
             await Sessions(client, Session("d1"), 8.0).register({})
         with pytest.raises(OtherLayout, match=refused):
             await Enqueuer(client).enqueue([arrival("t1", "g")])
-        assert bench.raw.keys(keys("*")) == [keys("partitions").encode()]
+        assert shop.raw.keys(keys("*")) == [keys("partitions").encode()]
     finally:
-        bench.raw.delete(keys("partitions"), bench.keys("partitions"))
+        shop.raw.delete(keys("partitions"), shop.keys("partitions"))
         await client.close()
         await common.close()
 
@@ -129,16 +126,10 @@ async def test_redis_has_one_set_of_scripts_for_all_partitions(store_server: Red
     """However many there are: what Lua's collector walks through would grow with each."""
     kept = list[int]()
     for keys in keys_of("sharing", 5):
-        shop = Bench(store_server.url, keys=keys)
-        try:
+        async with Bench(store_server.url, keys=keys) as shop:
             await shop.enqueue(arrival("a", "g"))
             await (await shop.daemon()).work_off()
             await read_totals(shop.namespace)
             found: Any = shop.raw.info("memory")
             kept.append(found["number_of_cached_scripts"])
-            assert shop.judge() == []
-        finally:
-            await shop.close()
     assert len(set(kept)) == 1, kept
-
-

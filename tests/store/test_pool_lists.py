@@ -164,5 +164,3 @@ async def test_a_list_is_told_of(shop: Bench) -> None:
     assert await hears(shop, lambda: store.put(POOL, number, [listed("a")])) == ["pool"]
     assert [each.name for each in (await pools_in(shop.client))] == [POOL]
     assert (await found(shop, "a")).state == "queued"
-
-

@@ -52,26 +52,26 @@ def sessions(bench: Bench, of: str = POOL) -> int:
     return int(found)
 
 
-async def test_a_pool_has_no_more_workers_than_it_may(bench: Bench) -> None:
+async def test_a_pool_has_no_more_workers_than_it_may(shop: Bench) -> None:
     """One more is refused, however often it asks, and leaves nothing; all others go on."""
-    await bench.enqueue(*(pooled(f"p{n}") for n in range(3)), pooled("x", pool="others"))
-    anna, carl, zoe = (Worker(bench, name, most=2) for name in ("anna", "carl", "zoe"))
+    await shop.enqueue(*(pooled(f"p{n}") for n in range(3)), pooled("x", pool="others"))
+    anna, carl, zoe = (Worker(shop, name, most=2) for name in ("anna", "carl", "zoe"))
     [first] = await anna.claim(1)
     await carl.poll()
-    before = bench.dump()
+    before = shop.dump()
     for _ in range(2):
         with pytest.raises(PoolFull, match=r"'couriers' has 2 workers.*max_workers.*'zoe'"):
             await zoe.poll(5)
     assert (await zoe.poll(opens=False)).session is None
-    assert bench.dump() == before
+    assert shop.dump() == before
     assert ids(await anna.claim(2)) == ["p1"]
     assert await anna.complete(first) == []
-    assert ids(await Worker(bench, "zoe", "others", 2).claim(1)) == ["x"]
+    assert ids(await Worker(shop, "zoe", "others", 2).claim(1)) == ["x"]
 
 
 @pytest.mark.parametrize("way", ["leaves", "is reaped"])
-async def test_whose_session_ends_makes_room(bench: Bench, way: str) -> None:
-    anna, zoe = (Worker(bench, name, most=1) for name in ("anna", "zoe"))
+async def test_whose_session_ends_makes_room(shop: Bench, way: str) -> None:
+    anna, zoe = (Worker(shop, name, most=1) for name in ("anna", "zoe"))
     await anna.poll()
     if way == "leaves":
         await anna.store.leave(await anna.poll())
@@ -79,18 +79,18 @@ async def test_whose_session_ends_makes_room(bench: Bench, way: str) -> None:
         anna.expire()
         with pytest.raises(PoolFull):
             await zoe.poll()
-        await (await bench.daemon()).sessions.reap()
+        await (await shop.daemon()).sessions.reap()
     assert (await zoe.poll()).session
     with pytest.raises(PoolFull):
         await anna.poll()
 
 
-async def test_a_lower_bound_ends_no_session(bench: Bench) -> None:
+async def test_a_lower_bound_ends_no_session(shop: Bench) -> None:
     """Who has a session goes on under it; one that lost it isn't let in before there is room."""
     names = ("anna", "carl", "zoe")
     for name in names:
-        await Worker(bench, name, most=3).poll()
-    anna, carl, zoe = (Worker(bench, name, most=2) for name in names)
+        await Worker(shop, name, most=3).poll()
+    anna, carl, zoe = (Worker(shop, name, most=2) for name in names)
     for one in (anna, carl, zoe):
         assert (await one.poll()).session
     zoe.expire()
@@ -100,12 +100,12 @@ async def test_a_lower_bound_ends_no_session(bench: Bench) -> None:
     assert (await carl.poll()).session, "its own end made room"
 
 
-async def test_what_is_held_is_counted_through_all_its_ends(bench: Bench) -> None:
+async def test_what_is_held_is_counted_through_all_its_ends(shop: Bench) -> None:
     """The auditor compares each count with the checkpoints."""
-    await bench.enqueue(*(pooled(f"p{n}") for n in range(6)), *(pooled(f"g{n}", "g") for n in "01"))
-    anna, carl = Worker(bench), Worker(bench, "carl")
+    await shop.enqueue(*(pooled(f"p{n}") for n in range(6)), *(pooled(f"g{n}", "g") for n in "01"))
+    anna, carl = Worker(shop), Worker(shop, "carl")
     claims = await anna.claim(7)
-    assert (await pool(bench)).held == 7
+    assert (await pool(shop)).held == 7
     ways: list[Callable[[Claim], Settlement]] = [
         *(Complete, lambda claim: Retry(claim, 60.0, []), bury, Release),
         lambda claim: Advance(claim, "next", b"{}"),
@@ -113,123 +113,106 @@ async def test_what_is_held_is_counted_through_all_its_ends(bench: Bench) -> Non
     for n, (claim, way) in enumerate(zip(claims, ways, strict=False)):
         for _ in range(2):  # a repeat counts once
             await anna.settle(way(claim))
-        assert (await pool(bench)).held == 6 - n
-        assert bench.audit() == []
+        assert (await pool(shop)).held == 6 - n
+        assert shop.audit() == []
     anna.expire()
     await anna.poll()
-    assert (await pool(bench)).held == 0
+    assert (await pool(shop)).held == 0
     assert len(await carl.claim(1)) == 1
     await carl.store.leave(await carl.poll())
-    assert bench.raw.exists(bench.keys("pool_holders", POOL)) == 0
+    assert shop.raw.exists(shop.keys("pool_holders", POOL)) == 0
 
 
-async def test_workers_are_told_by_pages_and_none_is_passed_over(bench: Bench) -> None:
+async def test_workers_are_told_by_pages_and_none_is_passed_over(shop: Bench) -> None:
     """Who is heard of between two pages is told again; the most silent come first."""
     for name in "abcdef":
-        await Worker(bench, name).poll()
+        await Worker(shop, name).poll()
     told, last, ends = list[str](), "", ""
     for page in range(4):
-        reply = await bench.client.run(OperatorVerb.POOL_WORKERS, POOL, 2, last, ends)
+        reply = await shop.client.run(OperatorVerb.POOL_WORKERS, POOL, 2, last, ends)
         rows = [dict(zip(row[::2], row[1::2], strict=True)) for row in reply[1]]
         told += [row[b"name"].decode() for row in rows]
         if rows:
             last, ends = rows[-1][b"name"].decode(), rows[-1][b"ends"].decode()
         if page == 0:
-            await Worker(bench, "b").poll()  # the last one that was told
+            await Worker(shop, "b").poll()  # the last one that was told
         if page == 1:
-            await Worker(bench, "e").poll()  # the next one to be told
+            await Worker(shop, "e").poll()  # the next one to be told
     assert told == ["a", "b", "c", "d", "f", "b", "e"]
-    seen: PoolStatus = (await pools_in(bench.client, [POOL], workers=3))[0]
+    seen: PoolStatus = (await pools_in(shop.client, [POOL], workers=3))[0]
     assert [each.name for each in seen.workers] == ["a", "c", "d"]
 
 
-async def test_a_page_of_workers_looks_at_so_many_slots(bench: Bench) -> None:
+async def test_a_page_of_workers_looks_at_so_many_slots(shop: Bench) -> None:
     """Those that hold much come in more pages; all are told, and since when each holds."""
     for n in range(6):
-        await bench.enqueue(*(pooled(f"p{n}-{m}") for m in range(300)))
-        worker = Worker(bench, f"w{n}")
+        await shop.enqueue(*(pooled(f"p{n}-{m}") for m in range(300)))
+        worker = Worker(shop, f"w{n}")
         assert len(await worker.claim(300)) == 300
-    reply = await bench.client.run(OperatorVerb.POOL_WORKERS, POOL, 100, "", "")
+    reply = await shop.client.run(OperatorVerb.POOL_WORKERS, POOL, 100, "", "")
     assert len(reply[1]) == 4, "1000 slots, about"
-    workers = (await pool(bench)).workers
+    workers = (await pool(shop)).workers
     assert [(each.name, each.held) for each in workers] == [(f"w{n}", 300) for n in range(6)]
     assert all(each.since for each in workers)
 
 
-async def test_a_crowd_keeps_no_puller_waiting(bench: Bench) -> None:
+async def test_a_crowd_keeps_no_puller_waiting(shop: Bench) -> None:
     """One script takes a share of each pool, beside a daemon's tasks; and no more than so much."""
-    await bench.enqueue(pooled("x", pool="others"), arrival("a", "a"))
-    dead, olga = await bench.daemon("dead"), Worker(bench, "olga", "others")
+    await shop.enqueue(pooled("x", pool="others"), arrival("a", "a"))
+    dead, olga = await shop.daemon("dead"), Worker(shop, "olga", "others")
     await dead.claim_one()
     assert len(await olga.claim(1)) == 1
-    crowd(bench, (f"gone{n}" for n in range(2000)))
-    olga.bench.raw.zadd(bench.keys("pool_pullers", "others"), {olga.puller.daemon: 2})
-    bench.expire("dead")
-    bench.with_faults = True
-    reaper = await bench.daemon("d2")
+    crowd(shop, (f"gone{n}" for n in range(2000)))
+    olga.bench.raw.zadd(shop.keys("pool_pullers", "others"), {olga.puller.daemon: 2})
+    shop.expire("dead")
+    reaper = await shop.daemon("d2")
     wait, rows = await reaper.sessions.reap()
     assert {row.id for row in rows} == {"x", "a"}
     assert wait == 0, "there is more"
-    assert 2000 - TAKEN <= sessions(bench) <= 2000 - TAKEN // 2
+    assert 2000 - TAKEN <= sessions(shop) <= 2000 - TAKEN // 2
     passes = 1
     while wait == 0:
         wait, _ = await reaper.sessions.reap()
         passes += 1
     assert passes <= 2000 // TAKEN + 2
-    assert sessions(bench) == 0
+    assert sessions(shop) == 0
 
 
-@pytest.mark.parametrize("by", ["reaper", "worker", "page"])
-async def test_much_that_a_silent_worker_held_goes_back_in_pieces(bench: Bench, by: str) -> None:
+async def test_much_that_a_silent_worker_held_goes_back_in_pieces(shop: Bench) -> None:
     """All of it, once, in its order; what is left of it meanwhile is still the worker's own."""
     names = [f"p{n:03d}" for n in range(350)]
-    await bench.enqueue(*(pooled(name) for name in names))
-    anna, reaper = Worker(bench), await bench.daemon()
-    claims = await anna.claim(350)
+    await shop.enqueue(*(pooled(name) for name in names))
+    anna, reaper = Worker(shop), await shop.daemon()
+    claims = {claim.task.id: claim for claim in await anna.claim(350)}
     poll = await anna.poll()
     anna.expire()
-    taken = list[str]()
-    if by == "worker":
-        assert (await anna.poll(opens=False)).session is None
-    elif by == "page":
+    wait, rows = await reaper.sessions.reap()
+    taken = [row.id for row in rows]
+    assert len(taken) < TAKEN + 1
+    assert shop.audit() == []
+    assert (await pool(shop)).held == 350 - len(taken)
+    gone, kept = Complete(claims[taken[0]]), Complete(claims[names[0]])
+    assert await anna.store.settle(poll, [gone, kept]) == [gone]
+    while wait == 0:
+        wait, rows = await reaper.sessions.reap()
+        taken += [row.id for row in rows]
+    assert sorted(taken) == names[1:]
+    assert await anna.held() == []
+    [again] = await Worker(shop, "carl").claim(3)  # quarantined tasks come one at a time
+    assert (again.task.id, again.task.crashes) == (names[1], 1)
+    assert shop.count("crashed") == len(names) - 1
+
+
+@pytest.mark.parametrize("by", ["its own worker", "the page"])
+async def test_it_goes_back_when_anybody_looks(shop: Bench, by: str) -> None:
+    await shop.enqueue(*(pooled(f"p{n:03d}") for n in range(350)))
+    anna = Worker(shop)
+    assert len(await anna.claim(350)) == 350
+    anna.expire()
+    if by == "the page":
         while await anna.store.tend():
             pass
     else:
-        wait, rows = await reaper.sessions.reap()
-        assert len(rows) < TAKEN + 1
-        assert bench.audit() == []
-        assert (await pool(bench)).held == 350 - len(rows)
-        taken += [row.id for row in rows]
-        by_id = {claim.task.id: claim for claim in claims}
-        gone, kept = by_id[taken[0]], by_id[names[0]]
-        assert await anna.store.settle(poll, [Complete(gone)]) == [Complete(gone)]
-        assert await anna.store.settle(poll, [Complete(kept)]) == []
-        while wait == 0:
-            wait, rows = await reaper.sessions.reap()
-            taken += [row.id for row in rows]
-        assert sorted(taken) == names[1:]
-        names = names[1:]
+        assert (await anna.poll(opens=False)).session is None
     assert await anna.held() == []
-    carl = Worker(bench, "carl")
-    again = [await carl.claim(1) for _ in range(3)]  # quarantined tasks come one at a time
-    assert ids(again[0]) == names[:1]
-    assert again[0][0].task.crashes == 1
-    assert bench.count("queued_plain") == len(names) - 1
-    assert bench.count("crashed") == len(names)
-
-
-async def test_tasks_of_daemons_go_back_by_the_hundred(bench: Bench) -> None:
-    """A daemon's all at once; the next one's in the next pass."""
-    await bench.enqueue(*(arrival(f"p{n}") for n in range(150)))
-    names = ("d1", "d2", "d3")
-    for name in names:
-        one = await bench.daemon(name)
-        assert len(await one.claim("plain", *(f"w{n}" for n in range(50)))) == 50
-    bench.expire(*names)
-    bench.with_faults = True
-    reaper = await bench.daemon("reaper")
-    wait, rows = await reaper.sessions.reap()
-    assert (wait, len(rows)) == (0, 100)
-    wait, rows = await reaper.sessions.reap()
-    assert len(rows) == 50
-    assert wait != 0
+    assert shop.count("crashed") == 350

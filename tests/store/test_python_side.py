@@ -2,61 +2,32 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from groupflow.core.errors import SessionLost
 from groupflow.core.task import Task
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.schedule.table import ScheduleVerb
 from groupflow.store import enqueue, settlements
-from groupflow.store.claims import Claims
 from groupflow.store.enqueue import bound_of_delays
 from groupflow.store.envelope import Envelope
 from groupflow.store.given import Claim
-from groupflow.store.settlements import Complete, Settlement, calls_of
-from tests.store.bench import Bench, bury, with_fence
+from groupflow.store.keys import spelled
+from groupflow.store.scripts import AnyVerb, Scripts, Verb
+from groupflow.store.settlements import calls_of
+from tests.store.bench import Bench
 from tests.store.story import play
-from tests.store.task_state import promote
-
-
-async def test_each_answer_is_of_its_settlement_however_they_travel(shop: Bench) -> None:
-    """What was settled is told on; nothing is, where the session is lost."""
-    told = await play(shop, "take a0 b0 c0 d0 | claim a0 b0 c0 d0")
-    daemon, accepted = await told.daemon(), list[Settlement]()
-    claims = Claims(shop.client, daemon.session, "plain", accepted.extend)
-    a, b, c, d = (told.claim_of(id_)[1] for id_ in ("a0", "b0", "c0", "d0"))
-    stale = [with_fence(each, each.fence - 1) for each in (a, b, c, d)]
-    lost: list[Settlement] = [
-        settlements.Release(stale[0]),
-        Complete(stale[1]),
-        bury(stale[2]),
-        settlements.Proceed([Complete(stale[3])], None),
-    ]
-    refused = (await claims.exchange(lost, [])).refused
-    assert {*map(id, refused)} == {*map(id, lost)}
-    every: list[Settlement] = [settlements.Release(a), lost[1], bury(c), lost[3]]
-    refused = (await claims.exchange(every, [])).refused
-    assert {*map(id, refused)} == {id(lost[1]), id(lost[3])}
-    assert {*map(id, accepted)} == {id(every[0]), id(every[2])}
-    assert (await claims.exchange([], [])).claims == []
-    await told.go_on("lose")
-    with pytest.raises(SessionLost):
-        await claims.exchange([Complete(b), Complete(d)], ["w"])
-    assert len(accepted) == 2
 
 
 async def test_how_long_a_task_waited(shop: Bench) -> None:
     """Since it came, or was due; of a retry nothing is told, and no clock makes it negative."""
-    told = await play(shop, "take p0 | claim p0 | take p1@0.05")
-    while not await promote(shop):
-        pass
-    await told.go_on("claim p1")
-    first, late = (told.claim_of(id_)[1] for id_ in ("p0", "p1"))
-    assert 0.0 <= (first.waited or 0.0) < 60.0
-    since = shop.server_time() / 1e6 - late.task.enqueued_at
-    assert late.waited is not None
-    assert late.waited <= since - 0.05
-    await told.go_on("retry p0 | time | claim p0/2")
-    again = told.claim_of("p0")[1]
-    assert (again.waited, again.task.enqueued_at) == (None, first.task.enqueued_at)
+    told = await play(
+        shop, "take p0 p1@ | claim p0 | time p1 | claim p1 | retry p0 | time | claim p0"
+    )
+    assert 0.0 <= (told.claim_of("p0'")[1].waited or 0.0) < 60.0
+    assert (told.claim_of("p1")[1].waited or 0.0) > 60.0, "it was due in 1970"
+    assert told.claim_of("p0")[1].waited is None
     ahead = shop.server_time() + 3_600_000_000
     shop.raw.hset(shop.keys("count"), "sequence", f"{ahead:016d}")
     await told.go_on("take p2 | claim p2")
@@ -85,3 +56,17 @@ def test_an_envelope_comes_back_as_it_went_and_what_others_wrote_is_a_bare_body(
     for packed in (b"no json", b'{"type": "t"}\nbody', b'["t"]\nbody'):
         found = Envelope.unpack_any(packed, "g")
         assert (found.type, found.group, found.body, found.scope) == ("", "g", packed, "")
+
+
+@pytest.mark.parametrize("verb", [*Verb, *OperatorVerb, *ScheduleVerb])
+def test_a_script_has_no_function_that_it_does_not_use(verb: AnyVerb) -> None:
+    """Each is named where it is made, and by another; keys are spelled out."""
+    text = re.sub(r"--.*", "", Scripts("oldest")[verb].text)
+    for name in re.findall(r"^(?:local )?function (\w+)", text, re.MULTILINE):
+        assert len(re.findall(rf"\b{name}\b", text)) > 1, name
+    assert not re.search(r"\bK\.\w", text)
+
+
+def test_a_script_speaks_of_no_key_that_is_none() -> None:
+    with pytest.raises(KeyError):
+        spelled("call('GET', K.unheard_of)")

@@ -26,11 +26,6 @@ SILENT_LEASES = 10
 WAITS = [0.0, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]  # leases, behind each lost one in turn
 
 
-@pytest.fixture(autouse=True)
-def _with_faults(shop: Bench) -> None:
-    shop.with_faults = True
-
-
 QUARANTINE = named(
     """
     one of both pools at a time::

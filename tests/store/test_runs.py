@@ -94,25 +94,25 @@ def proceed(done: list[Claim], following: Claim | None = None) -> Proceed:
 # Hops
 
 
-async def test_a_hop_is_a_new_claim_under_the_same_lock(bench: Bench) -> None:
+async def test_a_hop_is_a_new_claim_under_the_same_lock(shop: Bench) -> None:
     """With a new fence; a lost reply costs nothing, and an exchange says the same."""
-    await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(3)))
-    daemon = await bench.daemon()
+    await shop.enqueue(*(arrival(f"a{n}", "a") for n in range(3)))
+    daemon = await shop.daemon()
     claim = await daemon.claim_one()
     first = await daemon.hop(claim)
     assert first is not None
     assert (first.task.id, first.task.body, first.task.group) == ("a1", b'{"id":"a1"}', "a")
     assert first.fence > claim.fence
-    assert bench.raw.get(bench.keys("lock", "a")) == f"{first.fence:016d} d1 w1".encode()
-    before = bench.dump()
+    assert shop.raw.get(shop.keys("lock", "a")) == f"{first.fence:016d} d1 w1".encode()
+    before = shop.dump()
     assert await daemon.hop(claim, is_first=False) is None
     refused, claims = await daemon.exchange("grouped", [Complete(claim)], ["w1"])
     assert (refused, ids(claims), claims[0].fence) == ([], ["a1"], first.fence)
-    assert bench.dump() == before
+    assert shop.dump() == before
     second = await daemon.hop(first)
     assert second is not None
     await daemon.complete(second)
-    assert bench.judge_drained() == []
+    assert shop.judge_drained() == []
 
 
 @pytest.mark.parametrize("what", ["a recovery", "another process", "a body that is gone"])
@@ -172,29 +172,6 @@ async def test_a_claim_told_again_has_no_run(shop: Bench) -> None:
 
 
 # Runs that reach further
-
-
-async def test_a_reach_whose_answer_was_lost_is_told_anew(shop: Bench) -> None:
-    """Also where more is done by then; what was told before is forgotten."""
-    daemon, run = await run_of(shop, 12)
-
-    async def further(run: list[Claim], done: int, more: int = 4) -> list[Claim]:
-        settled = [Complete(each) for each in run[:done]]
-        told = Proceed(settled, run[done], more, len(run) - done - 1, run[-1].entry)
-        answer = await daemon.claims("grouped").exchange([told], [])
-        assert answer.refused == []
-        return list(answer.further.get("w1", ()))
-
-    lost, again, later = [await further(run, done) for done in (2, 2, 3)]
-    assert ids(lost) == ids(again) == ids(later) == ["a4", "a5", "a6", "a7"]
-    fences = [run[-1].fence, *(each.fence for each in (*lost, *again, *later))]
-    assert fences == sorted(set(fences))
-    assert {(claim.slot, claim.task.group) for claim in later} == {("w1", "a")}
-    assert daemon.session.seen.fence >= fences[-1]
-    reach = b"%016d" % fences[-1] + later[-1].entry[:16]
-    assert shop.raw.hget(shop.keys("runs"), "a") == reach
-    assert await further([run[3], *later], 1, more=0) == []
-    assert shop.count("done") == 4
 
 
 async def test_no_run_reaches_further_where_anything_is_limited(shop: Bench) -> None:

@@ -17,7 +17,7 @@ from groupflow.store.keys import Keys
 from groupflow.store.topology import AskNode, HostAndPort, Nodes, most_say
 from tests.clusters import begin_move, end_move, move_keys
 from tests.deadlines import deadline
-from tests.servers.replicated import RedisCluster, WatchedRedis, command, until
+from tests.servers.replicated import RedisCluster, command
 from tests.store.bench import arrival
 
 HERE, THERE = ("here", 1), ("there", 1)
@@ -105,26 +105,6 @@ async def cluster(tmp_path: Path) -> AsyncIterator[RedisCluster]:
 
 
 class TestCluster:
-    async def test_a_dead_and_a_frozen_primary_are_followed_by_their_replicas(
-        self, cluster: RedisCluster
-    ) -> None:
-        keys = Keys("moved")
-        client = StoreClient(cluster.url, keys)
-        try:
-            await enqueue(client, "a")
-            first = await cluster.leader_of(keys("count"))
-            await first.kill()
-            await enqueue(client, "b")
-            second = await cluster.leader_of(keys("count"))
-            assert second is not first
-            await first.start()
-            await until(cluster.is_whole, "it did not heal")
-            await second.pause()
-            await enqueue(client, "c")
-            await second.resume()
-        finally:
-            await client.close()
-
     async def test_wakes_come_from_the_node_that_has_the_slot(self, cluster: RedisCluster) -> None:
         client, listening = (StoreClient(cluster.url, Keys("woken")) for _ in range(2))
         try:
@@ -162,21 +142,3 @@ class TestCluster:
             assert await command(target, f"LLEN {keys('plain')}") == "2"
         finally:
             await client.close()
-
-
-async def test_the_primary_behind_sentinel_is_followed(tmp_path: Path) -> None:
-    async with WatchedRedis(tmp_path) as servers:
-        client = StoreClient(servers.url, Keys("watched"))
-        try:
-            await enqueue(client, "a")
-            await servers.nodes[0].pause()
-            await enqueue(client, "b")
-            await servers.nodes[0].resume()
-        finally:
-            await client.close()
-        stranger = StoreClient(servers.url.replace("mymaster", "other"), Keys("watched"))
-        try:
-            with pytest.raises(StoreUnavailable, match="no primary named 'other'"):
-                await stranger.ping()
-        finally:
-            await stranger.close()
