@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from groupflow.store.carrying import CARRIED_SHARE, CarriedLimits, Carrying
-from groupflow.store.pulling import PLACES
 from groupflow.store.settlements import Advance, Bury, Retry
 from tests.store.bench import Bench, Daemon
 from tests.store.story import Story, named, stories
 from tests.store.task_state import FAILURE, HOUR, POOLS, Bounded, found, letter
-from tests.store.worker import POOL, Worker, pooled
+from tests.store.test_pools import put
+from tests.store.worker import Worker, pooled
 
 KILO = 1000
 CONTEXT = b'"' + b"x" * (KILO - 5) + b'"'
@@ -129,9 +129,7 @@ async def test_what_a_list_removes_from_a_pool_is_taken_off(shop: Bench) -> None
     [claim] = await anna.claim(1)
     await anna.settle(Advance(claim, "two", CONTEXT))
     assert shop.count("carried_bytes") == CARRIED
-    number = await anna.store.begin_list(POOL)
-    for place in PLACES:
-        await anna.store.prune(POOL, number, place, "0")
+    assert await put(shop) == ({}, 1)
     assert (shop.count("carried_bytes"), shop.count("dropped")) == (0, 1)
 
 

@@ -47,6 +47,19 @@ class Bytes(Story):
         each = DELAY_COSTS + len(made(one.id).envelope.pack())
         assert self.shop.count("delayed_bytes") == int(number) * each
 
+    async def crowd(self, room: str, out: str, *words: str) -> None:
+        """A batch comes where so many may wait for a delay; and which of it find no room."""
+        batch = [made(word) for word in words]
+        each = DELAY_COSTS + len(batch[0].envelope.pack())
+        done = await self.shop.enqueuer.enqueue(batch, int(room) * each)
+        assert (",".join(batch[n].id for n in sorted(done.crowded_out)) or "-") == out
+
+    async def passes(self, seconds: str) -> None:
+        """So much time, by the server's clock."""
+        over = self.shop.server_time() + float(seconds) * 1e6
+        while self.shop.server_time() < over:
+            pass
+
 
 STORIES = named(
     """
@@ -61,6 +74,14 @@ STORIES = named(
     one that an operator ends delays no task::
         take a0 | claim a0 | take a1@ a2 | take a3@1800 | drop a1 | late 2 | take a4
         late 3 | sound | drop a3 | take a5 | late 2 | done a0 | drain a2 a4 a5 | late 0
+    a letter from the door waits for no delay, and keeps its reason where there is no room::
+        crowd 1 - a0@ a1@! a2! | task a1 dead reason=no | task a2 dead reason=no
+    whose delay is over runs at once, and holds a group that is ready where it isn't::
+        crowd 0 a0,b0 a0@0.001 b0@ | take b1 | passes 0.002 | why b ready | redrive a0 | late 0
+        redrive b0 | why a ready | why b delayed head=b0
+    {id}: what is promoted or claimed counts no more, and delays nothing when it is due::
+        take {id}0@0.001 {id}1@0.001 | passes 0.002 | take {id}2 | late 2 | promote | promote
+        late 0 | drain {id}0 {id}1 {id}2
     """,
     id=("a", "q"),
     aside=("", "~"),
@@ -72,21 +93,15 @@ async def test_delays_count(shop: Bench, story: str) -> None:
     await Bytes(shop).go_on(story)
 
 
-async def let_pass(bench: Bench, seconds: float) -> None:
-    """So long by the server's clock."""
-    over = bench.server_time() + seconds * 1e6
-    while bench.server_time() < over:
-        pass
-
-
 @pytest.mark.parametrize("holds", ["claim g0", "pause g"])
 async def test_a_delay_that_is_over_delays_no_task(shop: Bench, holds: str) -> None:
     """Be its group busy or paused: it waits for that, and not for a delay any more."""
     await shop.enqueue(large("g0", "g"))
-    told = await play(shop, holds)
+    told = Bytes(shop)
+    await told.go_on(holds)
     await shop.enqueue(large("g1", "g", delay=0.05), large("g2", "g"))  # at one moment
     assert shop.count("delayed_bytes") == 2 * LATE
-    await let_pass(shop, 0.1)
+    await told.go_on("passes 0.1")
     done = await shop.enqueuer.enqueue([large(f"g{n}", "g") for n in (3, 4)], 0)
     assert not done.crowded_out
     assert shop.count("delayed_bytes") == 2 * LATE
@@ -96,27 +111,6 @@ async def test_a_delay_that_is_over_delays_no_task(shop: Bench, holds: str) -> N
     await told.go_on(
         "done g0 | drain g1 g2 g3 g4" if "claim" in holds else "resume g | drain g0 g1 g2 g3 g4"
     )
-
-
-@pytest.mark.parametrize("group", ["g", None])
-async def test_promoted_and_claimed_ones_count_no_more(shop: Bench, group: str | None) -> None:
-    """And one that is due already delays nothing behind it."""
-    await shop.enqueue(large("t", group, delay=0.001), large("u", group, delay=0.001))
-    await let_pass(shop, 0.002)
-    await shop.enqueue(large("v", group))
-    assert shop.count("delayed_bytes") == 2 * LATE
-    while shop.count("delayed_bytes"):
-        await shop.client.run(Verb.PROMOTE, 100)
-    assert sorted(await (await shop.daemon()).work_off()) == ["t", "u", "v"]
-
-
-async def test_a_letter_from_the_door_waits_for_no_delay(shop: Bench) -> None:
-    """It keeps its reason, where there is no room for it either."""
-    own = large("own", "g", delay=YEAR, dead="no type")
-    behind = large("behind", "g", dead="no type")
-    done = await shop.enqueuer.enqueue([large("late", "g", delay=YEAR), own, behind], LATE)
-    assert done.crowded_out == frozenset()
-    assert [(await letter(shop, id_)).reason for id_ in ("own", "behind")] == ["no type"] * 2
 
 
 @pytest.mark.parametrize("aside", [True, False])
@@ -174,15 +168,6 @@ async def test_what_is_crowded_out_is_known_without_its_body(shop: Bench, size: 
     assert (dead.type, dead.group, dead.tenant) == ("t", "g", "42")
     task_state: Any = shop.raw.hgetall(shop.keys("task_state", "behind"))
     assert {b"type": b"t", b"tenant": b"42"}.items() <= task_state.items()
-
-
-async def test_whose_delay_is_over_runs_at_once(shop: Bench) -> None:
-    """And holds a group that is ready, where it isn't."""
-    await shop.enqueuer.enqueue([large("t", "g", delay=0.001), large("u", "h", delay=YEAR)], 0)
-    await shop.enqueue(large("v", "h"))
-    await let_pass(shop, 0.002)
-    told = await play(shop, "why h ready | redrive t | count delayed_bytes=0 | redrive u")
-    await told.go_on("why g ready | why h delayed head=u")
 
 
 # Dead letters
@@ -254,20 +239,11 @@ async def test_a_body_leaves_once_and_comes_back_by_a_redrive(shop: Bench) -> No
     assert await letters.redrive(dead, back, place=place, beside=beside)
     await told.go_on("claim t")
     assert told.claim_of("t")[1].task.body == message.envelope.body
+    assert await archive(shop.client, [body], [Place(9, "m9")]) == 0, "of a death that is over"
     await told.go_on("bury t")
+    assert await archive(shop.client, [body], [Place(9, "m9")]) == 0, "nor of another death"
+    assert (await letters.envelope("t"))[1] is None
     assert shop.count("dead_bytes") == held_by(shop, "t") > KILO
-
-
-async def test_another_death_is_not_this_one(shop: Bench) -> None:
-    """What was read of a letter that was redriven since, and died again, removes nothing."""
-    await shop.enqueue(large("t", "g"))
-    told = await play(shop, "claim t | bury t")
-    bodies = await bodies_of(shop)
-    await told.go_on("redrive t")
-    assert await archive(shop.client, bodies, [Place(1, "m")]) == 0
-    await told.go_on("claim t | bury t")
-    assert await archive(shop.client, bodies, [Place(1, "m")]) == 0
-    assert (await DeadLetters(shop.namespace).envelope("t"))[1] is None
 
 
 async def test_an_archived_letter_is_dropped_and_swept_like_others(shop: Bench) -> None:

@@ -103,24 +103,6 @@ async def test_its_own_letters_stay_letters(shop: Bench) -> None:
     assert (await put(shop, mine[0]))[0] == {"a": "over"}, "it was done, whatever was dropped"
 
 
-async def test_large_lines_become_what_small_ones_do(shop: Bench) -> None:
-    """Each is laid in Redis in front of the script."""
-    lines = [listed(id_, size=CARRIED if id_ in "bde" else 0) for id_ in "abcde"]
-    assert (await put(shop, *lines))[0] == dict.fromkeys("abcde", "added")
-    assert await put(shop, *lines) == (dict.fromkeys("abcde", "kept"), 0)
-    anna = Worker(shop)
-    claims = await anna.claim(9)
-    assert ids(claims) == [*"abcde"], "in the order of the list"
-    assert (await put(shop, *lines))[0] == dict.fromkeys("abcde", "assigned")
-    for claim in claims:
-        assert not claim.apart or await claim.fetch()
-    sizes = {claim.task.id: len(claim.task.body) for claim in claims}
-    assert {id_ for id_, size in sizes.items() if size == CARRIED} == {*"bde"}
-    await anna.complete(*claims)
-    assert (await put(shop, *lines))[0] == dict.fromkeys("abcde", "over")
-    assert shop.raw.hlen(shop.keys("tasks")) == 0, "no envelope is left behind"
-
-
 async def test_a_large_line_leaves_others_bodies_alone(shop: Bench) -> None:
     """A task of another tenant keeps its own, and so does a dead letter of that id."""
     await shop.enqueue(of(THEIRS, "x", None))
@@ -137,21 +119,6 @@ async def test_a_large_line_leaves_others_bodies_alone(shop: Bench) -> None:
     before = shop.raw.hget(shop.keys("tasks"), claim.task.id)
     assert (await put(shop, listed("x", scope=OURS, size=CARRIED + 5)))[0] == {"x": "dead"}
     assert shop.raw.hget(shop.keys("tasks"), claim.task.id) == before
-
-
-async def test_numbers_and_arrivals_only_rise(shop: Bench) -> None:
-    """Also where the server's clock is set back: behind the last, in front of the next."""
-    ahead = f"{shop.server_time() + 3_600_000_000:016d}"
-    shop.raw.hset(shop.keys("count"), "sequence", ahead)
-    store = Pulling(shop.client, 8.0)
-    numbers = [await store.begin_list(POOL) for _ in range(3)]
-    assert numbers == sorted(set(numbers))
-    assert numbers[0] > ahead
-    told = await play(shop, "take p1=")
-    await store.put(POOL, numbers[-1], [listed("p2"), listed("p3")])
-    for id_ in ("p2", "p3"):
-        assert shop.raw.hget(shop.keys("task_state", id_), "list") == numbers[-1].encode()
-    await told.go_on("take p4= | anna: all p1 p2 p3 p4")
 
 
 async def test_a_list_is_told_of(shop: Bench) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
 
 import orjson
 import pytest
@@ -12,10 +12,9 @@ from groupflow.operate.pools import PoolStatus, pools_in
 from groupflow.store.clock import microseconds
 from groupflow.store.envelope import Envelope
 from groupflow.store.pulling import PLACES, Listed, Pulling
-from groupflow.store.settlements import Complete, Release, Retry
-from tests.store.bench import LEASE, Bench, bury, ids
-from tests.store.story import named, play, stories
-from tests.store.task_state import pass_time
+from groupflow.store.settlements import Complete
+from tests.store.bench import LEASE, Bench, ids
+from tests.store.story import Story, named, play, stories
 from tests.store.worker import POOL, Worker, pooled
 
 __all__ = ["POOL", "Worker", "pooled"]  # for others too
@@ -158,104 +157,93 @@ def listed(id_: str, priority: float = 0.0, scope: str = "", size: int = 0) -> L
     return Listed(id_, priority, envelope.pack(), envelope.pack_facts(), scope)
 
 
+async def prune(bench: Bench, number: str) -> int:
+    """Remove what a list, which has ended, doesn't name; how many went."""
+    removed = 0
+    for where in PLACES:
+        cursor = ""
+        while cursor != "0":
+            cursor, gone = await Pulling(bench.client, 8.0).prune(
+                POOL, number, where, cursor or "0"
+            )
+            removed += gone
+    return removed
+
+
 async def put(bench: Bench, *tasks: Listed) -> tuple[dict[str, str], int]:
     """Make the pool equal to a list: what became of each, and how many went."""
     store = Pulling(bench.client, 8.0)
     number = await store.begin_list(POOL)
     words = await store.put(POOL, number, tasks)
-    removed, cursor = 0, ""
-    for where in PLACES:
-        while cursor != "0":
-            cursor, gone = await store.prune(POOL, number, where, cursor or "0")
-            removed += gone
-        cursor = ""
-    return dict(zip([task.id for task in tasks], words, strict=True)), removed
+    became = dict(zip([task.id for task in tasks], words, strict=True))
+    return became, await prune(bench, number)
 
 
-async def test_a_pool_is_made_equal_to_a_list(shop: Bench) -> None:
-    """New ones come, others go, priorities change in place; what is held is left alone."""
-    anna = Worker(shop)
-    assert await put(shop, *map(listed, "abc")) == (dict.fromkeys("abc", "added"), 0)
-    [first] = await anna.claim(1)
-    assert first.task.id == "a"
-    words, removed = await put(shop, listed("b"), listed("d", 60.0), listed("e"))
-    assert (words, removed) == ({"b": "kept", "d": "added", "e": "added"}, 1)
-    assert await anna.held() == ["a"], "not in the list, and held: left alone"
-    again = [listed("e", 120.0), listed("a"), listed("b"), listed("d", 60.0)]
-    words = {"e": "kept", "a": "assigned", "b": "kept", "d": "kept"}
-    assert await put(shop, *again) == (words, 0)
-    assert await anna.complete(first) == []
-    assert ids(await anna.claim(3)) == ["e", "d", "b"]
-    words, _ = await put(shop, listed("a"), listed("c"))
-    assert words == {"a": "over", "c": "added"}, "done within the window; removed before"
+class Lists(Story):
+    """A store whose pool is made equal to lists."""
+
+    number = ""
+
+    async def begin(self) -> None:
+        """A list begins."""
+        self.number = await Pulling(self.shop.client, 8.0).begin_list(POOL)
+
+    async def put(self, *words: str) -> None:
+        """``p0+60=added``: what becomes of a line of it, and its priority."""
+        every = [re.split(r"\+|=", word) for word in words]
+        lines = [listed(id_, *map(float, priority)) for id_, *priority, _ in every]
+        found = await Pulling(self.shop.client, 8.0).put(POOL, self.number, lines)
+        assert found == [became for *_, became in every]
+
+    async def end(self, number: str) -> None:
+        """It ends, and so many are removed."""
+        assert await prune(self.shop, self.number) == int(number)
+
+    async def held(self, number: str) -> None:
+        """How many tasks workers of the pool hold."""
+        assert (await pool(self.shop)).held == int(number)
+
+    async def list(self, *words: str) -> None:
+        """All that, with the number at the end."""
+        await self.begin()
+        await self.put(*words[:-1])
+        await self.end(words[-1])
 
 
-async def test_a_list_leaves_others_and_newcomers_alone(shop: Bench) -> None:
-    """Tasks of other pools and daemons, grouped ones, delayed ones, and what came meanwhile."""
-    await play(
-        shop, "take p2= | anna: claim p2 | retry p2 | take p0 p1=others a0= q0@ | take b0= p4="
-    )
-    store = Pulling(shop.client, 8.0)
-    number = await store.begin_list(POOL)
-    await play(shop, "take p3=")
-    assert await store.put(POOL, number, [listed("p0"), listed("p1")]) == ["foreign"] * 2
-    assert await store.prune(POOL, number, "ordered", "0") == ("0", 1)
-    told = await play(shop, "task p1 queued | task q0 delayed | task p2 delayed | task p4 dropped")
-    assert await put(shop, listed("p3")) == ({"p3": "kept"}, 1)
-    await told.go_on("task p2 dropped type=t | task q0 delayed | task p1 queued")
-    assert sorted(ids(await Worker(shop).claim(9))) == ["a0", "b0", "p3"]
+LISTS = named(
+    """
+    what is held is counted through all its ends, and once each::
+        take a0= a1= p0= p1= p2= p3= p4= | anna: claim a0 p0 p1 p2 p3 p4 | held 6
+        done p0 | done p0 | held 5 | sound | retry p1 | retry p1 | held 4 | sound | bury p2
+        bury p2 | held 3 | sound | release p3 | release p3 | held 2 | sound | advance p4
+        advance p4 | held 1 | sound | lose anna | held 0 | carl: claim p3 | held 1 | carl: leave
+        gone pool_holders:couriers
+    new ones come, others go, priorities change in place, and what is held is left alone::
+        list p0=added p1=added p2=added 0 | anna: claim p0 | list p1=kept p3+60=added p4=added 1
+        anna: holds p0 | list p4+120=kept p0=assigned p1=kept p3+60=kept 0 | done p0
+        anna: all p4 p3 p1 | list p0=over p2=added 0
+    others are left alone, and what came meanwhile::
+        take p2= | anna: claim p2 | retry p2 | take p0 p1=others a0= q0@ | take b0= p4= | begin
+        take p3= | put p0=foreign p1=foreign | end 2 | task p4 dropped | task p2 dropped type=t
+        task q0 delayed | task p1 queued | task p0 queued | list p3=kept 0 | anna: every a0 b0 p3
+    one that is sent again is made whole::
+        list p0=added p1=added 0 | begin | put p2=added p1+5=kept | list p2=kept p1=kept p3=added 1
+        anna: all p1 p2 p3
+    it knows what waits anywhere, and what died::
+        list p0=added p1=added p2=added q0=added 0 | anna: claim p0 p1 p2 q0 | retry p0 | bury p1
+        list p1=dead p2=assigned q0=assigned 1 | lose anna | take g0= p5=@60
+        list p2=kept q0=kept g0=kept p5=kept 0
+    a priority is of what waits; what is held keeps its own::
+        list p0=added p1=added p2=added 0 | anna: claim p0
+        list p0+900=assigned p1=kept p2+60=kept 0 | release p0 | anna: claim p2 | release p2
+        anna: all p2 p0 p1
+    a turn that came by a retry stays::
+        list p0=added p1=added 0 | anna: claim p0 | retry p0 | time | list p0+-900=kept p1=kept 0
+        anna: all p0/2 p1
+    """
+)
 
 
-async def test_a_list_that_is_sent_again_is_made_whole(shop: Bench) -> None:
-    """What was written of it before its sender died is kept, and what was not removed yet goes."""
-    await put(shop, listed("old"), listed("b"))
-    store = Pulling(shop.client, 8.0)
-    number = await store.begin_list(POOL)
-    assert await store.put(POOL, number, [listed("a"), listed("b", 5.0)]) == ["added", "kept"]
-    words = {"a": "kept", "b": "kept", "c": "added"}
-    assert await put(shop, *map(listed, "abc")) == (words, 1)
-    assert ids(await Worker(shop).claim(5)) == ["b", "a", "c"]
-
-
-async def test_a_list_knows_what_waits_anywhere_and_what_died(shop: Bench) -> None:
-    """A retry, a quarantined, a delayed, a grouped task; a dead letter is not made again."""
-    await put(shop, *map(listed, "abcq"))
-    anna = Worker(shop)
-    a, b, *_ = await anna.claim(4)
-    await anna.settle(Retry(a, 60.0, []), bury(b))
-    assert await put(shop, listed("b"), listed("c"), listed("q")) == (
-        {"b": "dead", "c": "assigned", "q": "assigned"},
-        1,
-    )
-    anna.expire()
-    await anna.poll()
-    await play(shop, "take g0= p1=@60")
-    words, removed = await put(shop, *(listed(id_) for id_ in ("c", "q", "g0", "p1")))
-    assert (words, removed) == (dict.fromkeys(("c", "q", "g0", "p1"), "kept"), 0)
-
-
-async def test_a_priority_is_of_what_waits(shop: Bench) -> None:
-    """It holds from the next time on that a task is put in line; what is held keeps its own."""
-    await put(shop, *map(listed, "abc"))
-    anna = Worker(shop)
-    [held] = await anna.claim(1)
-    await put(shop, listed("a", 900.0), listed("b"), listed("c", 60.0))
-    await anna.settle(Release(held))
-    [first] = await anna.claim(1)
-    assert first.task.id == "c", "a was held: its priority is what it was"
-    await anna.settle(Release(first))
-    assert ids(await anna.claim(3)) == ["c", "a", "b"], "c goes first again"
-
-
-async def test_a_turn_that_came_by_a_retry_stays(shop: Bench) -> None:
-    await put(shop, listed("tried"), listed("new"))
-    anna = Worker(shop)
-    [claim] = await anna.claim(1)
-    await anna.settle(Retry(claim, 3600.0, []))
-    await pass_time(shop)
-    sequence: Any = shop.raw.hget(shop.keys("task_state", "tried"), "sequence")
-    index, entry = shop.keys("pool_ordered", POOL), f"{sequence.decode()}+tried"
-    before = shop.raw.zscore(index, entry)
-    assert before is not None
-    await put(shop, listed("tried", -900.0), listed("new"))
-    assert shop.raw.zscore(index, entry) == before
+@stories(LISTS)
+async def test_a_pool_is_made_equal_to_a_list(shop: Bench, story: str) -> None:
+    await Lists(shop).go_on(story)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import pytest
@@ -11,11 +11,10 @@ from redis import Redis
 from groupflow.core.errors import PoolFull
 from groupflow.operate.pools import PoolStatus, pools_in
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.store.given import Claim
 from groupflow.store.keys import Keys
 from groupflow.store.pulling import daemon_name
-from groupflow.store.settlements import Advance, Complete, Release, Retry, Settlement
-from tests.store.bench import LEASE, Bench, arrival, bury, ids
+from groupflow.store.settlements import Complete
+from tests.store.bench import LEASE, Bench, arrival, ids
 from tests.store.test_pools import pool
 from tests.store.worker import POOL, Worker, pooled
 
@@ -98,29 +97,6 @@ async def test_a_lower_bound_ends_no_session(shop: Bench) -> None:
         await zoe.poll()
     carl.expire()
     assert (await carl.poll()).session, "its own end made room"
-
-
-async def test_what_is_held_is_counted_through_all_its_ends(shop: Bench) -> None:
-    """The auditor compares each count with the checkpoints."""
-    await shop.enqueue(*(pooled(f"p{n}") for n in range(6)), *(pooled(f"g{n}", "g") for n in "01"))
-    anna, carl = Worker(shop), Worker(shop, "carl")
-    claims = await anna.claim(7)
-    assert (await pool(shop)).held == 7
-    ways: list[Callable[[Claim], Settlement]] = [
-        *(Complete, lambda claim: Retry(claim, 60.0, []), bury, Release),
-        lambda claim: Advance(claim, "next", b"{}"),
-    ]
-    for n, (claim, way) in enumerate(zip(claims, ways, strict=False)):
-        for _ in range(2):  # a repeat counts once
-            await anna.settle(way(claim))
-        assert (await pool(shop)).held == 6 - n
-        assert shop.audit() == []
-    anna.expire()
-    await anna.poll()
-    assert (await pool(shop)).held == 0
-    assert len(await carl.claim(1)) == 1
-    await carl.store.leave(await carl.poll())
-    assert shop.raw.exists(shop.keys("pool_holders", POOL)) == 0
 
 
 async def test_workers_are_told_by_pages_and_none_is_passed_over(shop: Bench) -> None:

@@ -18,16 +18,20 @@ from groupflow.store.scripts import AnyVerb, Scripts, Verb
 from groupflow.store.settlements import calls_of
 from tests.store.bench import Bench
 from tests.store.story import play
+from tests.store.task_state import promote
 
 
 async def test_how_long_a_task_waited(shop: Bench) -> None:
     """Since it came, or was due; of a retry nothing is told, and no clock makes it negative."""
-    told = await play(
-        shop, "take p0 p1@ | claim p0 | time p1 | claim p1 | retry p0 | time | claim p0"
-    )
-    assert 0.0 <= (told.claim_of("p0'")[1].waited or 0.0) < 60.0
-    assert (told.claim_of("p1")[1].waited or 0.0) > 60.0, "it was due in 1970"
-    assert told.claim_of("p0")[1].waited is None
+    told = await play(shop, "take p0 | claim p0 | take p1@0.05")
+    while not await promote(shop):
+        pass
+    await told.go_on("claim p1 | retry p0 | time | claim p0")
+    first, late, again = (told.claim_of(id_)[1] for id_ in ("p0'", "p1", "p0"))
+    assert 0.0 <= (first.waited or 0.0) < 60.0
+    assert late.waited is not None
+    assert late.waited <= shop.server_time() / 1e6 - late.task.enqueued_at - 0.05
+    assert (again.waited, again.task.enqueued_at) == (None, first.task.enqueued_at)
     ahead = shop.server_time() + 3_600_000_000
     shop.raw.hset(shop.keys("count"), "sequence", f"{ahead:016d}")
     await told.go_on("take p2 | claim p2")

@@ -62,6 +62,12 @@ QUARANTINE = named(
         why b ready: it may be claimed: all workers are busy, or none is running | claim a0
         why b ready: in a crash: a daemon runs one such task at a time; that run another: d1
         why c ready: workers
+    it is none any more when it has run for a lease, which a renewal notes::
+        crashed a0 b0 p0 | claim a0 | renew plain=0 groups=0 | old a0 | renew plain=1 groups=1
+        claim p0 | none | done a0 | none
+    one that crashed twice stays one to its end, however long it runs::
+        crashed a0 b0 | victim: crash victim | victim: claim a0 | victim: leave | claim a0*2
+        old a0 | renew groups=0 | none | done a0 | claim b0
     """,
     one=("a0", "p0"),
     end=(
@@ -106,49 +112,47 @@ LOST = named(
         task a0 queued crashes=0 lost_leases=1 | silent | d2: reap
         task a0 queued crashes=1 lost_leases=0 | task p0 queued crashes=1 | d2: reap
         task a0 queued crashes=1 | gone losing lost:d1
+    what blocked the loop crashed and nothing else, at once and for good::
+        take a0 p0 | open d2 | claim a0 p0 | blame a0 | lose
+        task a0 queued crashes=1 lost_leases=0 | task p0 queued crashes=0 lost_leases=1 | back
+        task a0 queued crashes=1 lost_leases=0 | task p0 queued crashes=0 lost_leases=1
+    where nothing tells what blocked it, all have::
+        take a0 p0 | open d2 | claim a0 p0 | blame | lose | gone losing | back
+        task a0 queued crashes=1 lost_leases=0 | task p0 queued crashes=1 lost_leases=0
+    a block that ended in time is forgotten::
+        take a0 | open d2 | claim a0 | blame | renew | lose | task a0 queued crashes=0 lost_leases=1
     """,
     one=("a0", "p0"),
 )
 
 
+class Crashing(Story):
+    """A store whose daemon may run one in quarantine, and may block."""
+
+    async def old(self, id_: str) -> None:
+        """A claim was made a lease ago."""
+        shop, (_, claim), since = self.shop, self.claim_of(id_), b"%016d" % 1
+        key, name = shop.keys("worker", "d1"), shop.keys("daemon", "d1")
+        checkpoint: Any = shop.raw.hget(key, claim.slot)
+        shop.raw.hset(key, claim.slot, checkpoint[:33] + since + checkpoint[49:])
+        mark = _mark(shop)
+        if mark is not None and len(mark) > 16:
+            shop.raw.hset(name, "quarantined", mark[:16] + since)
+
+    async def blame(self, id_: str = "") -> None:
+        """The loop stands, by a task, or nothing tells by which."""
+        blocks = (self.claim_of(id_)[1].fence, id_) if id_ else None
+        await (await self.daemon()).sessions.blame(blocks)
+
+
 @stories(QUARANTINE | LOST)
 async def test_crashes_and_lost_leases(shop: Bench, story: str) -> None:
-    await play(shop, story)
+    await Crashing(shop).go_on(story)
 
 
-def _mark(shop: Bench, daemon: str = "d1") -> bytes | None:
-    found: Any = shop.raw.hget(shop.keys("daemon", daemon), "quarantined")
+def _mark(shop: Bench) -> bytes | None:
+    found: Any = shop.raw.hget(shop.keys("daemon", "d1"), "quarantined")
     return found if found is None else bytes(found)
-
-
-async def grow_old(told: Story, id_: str) -> None:
-    """Let a claim have been made a lease ago."""
-    shop, (_, claim) = told.shop, told.claim_of(id_)
-    since = b"%016d" % 1
-    key, name = shop.keys("worker", "d1"), shop.keys("daemon", "d1")
-    checkpoint: Any = shop.raw.hget(key, claim.slot)
-    shop.raw.hset(key, claim.slot, checkpoint[:33] + since + checkpoint[49:])
-    mark = _mark(shop)
-    if mark is not None and len(mark) > 16:
-        shop.raw.hset(name, "quarantined", mark[:16] + since)
-
-
-async def test_it_is_none_any_more_when_it_has_run_for_a_lease(shop: Bench) -> None:
-    """Then a renewal, which happens anyway, lets the next one run beside it."""
-    told = await play(shop, "crashed a0 b0 p0 | claim a0 | renew plain=0 groups=0")
-    await grow_old(told, "a0")
-    await told.go_on("renew plain=1 groups=1 | claim p0 | none | done a0 | none")
-    assert _mark(shop) is not None
-
-
-async def test_who_crashed_twice_stays_one_to_its_end(shop: Bench) -> None:
-    """However long it runs: a third of its crashes may be its last, and takes no other along."""
-    told = await play(
-        shop, "crashed a0 b0 | victim: crash victim | victim: claim a0 | victim: leave"
-    )
-    await told.go_on("claim a0*2")
-    await grow_old(told, "a0")
-    await told.go_on("renew groups=0 | none | done a0 | claim b0")
 
 
 @BOTH_POOLS
@@ -243,24 +247,6 @@ async def test_each_further_one_waits_longer(shop: Bench, pool: Pool, deaths: in
         if wait:
             assert 0 <= (task.until or 0) - before - wait * LEASE < 60
             await told.go_on("d2: none | sound | time")
-
-
-@pytest.mark.parametrize("known", [True, False])
-async def test_what_blocked_the_loop_crashed_and_nothing_else(shop: Bench, known: bool) -> None:
-    """At once, though its process lives and comes back; where nothing tells it, all have."""
-    told = await play(shop, "take a0 p0 | open d2 | claim a0 p0")
-    blocks = told.claim_of("a0")[1]
-    await (await told.daemon()).sessions.blame((blocks.fence, "a0") if known else None)
-    await told.go_on("lose | gone losing" if not known else "lose")
-    beside = "crashes=0 lost_leases=1" if known else "crashes=1 lost_leases=0"
-    for _ in range(2):
-        await told.go_on(f"task a0 queued crashes=1 lost_leases=0 | task p0 queued {beside} | back")
-
-
-async def test_a_block_that_ended_in_time_is_forgotten(shop: Bench) -> None:
-    told = await play(shop, "take a0 | open d2 | claim a0")
-    await (await told.daemon()).sessions.blame(None)
-    await told.go_on("renew | lose | task a0 queued crashes=0 lost_leases=1")
 
 
 async def test_a_shard_that_went_well_has_none(shop: Bench) -> None:
