@@ -88,24 +88,20 @@ class Actors:
         self, words: Sequence[str], idle: Mapping[Pool, int], *, in_order: bool = True
     ) -> None:
         """Workers are idle, and get what is expected."""
+        holder: Daemon | Worker
         if self._actor in PULLERS:
-            worker = self._workers[self._actor]
-            limit = len(await worker.held()) + sum(idle.values())
-            found = await worker.claim(limit)
-            self._note(worker, found)
-            found = found if in_order else sorted(found, key=lambda each: each.task.id)
-            for pool in POOLS:
-                of_pool = [each for each in found if bool(each.task.group) == (pool == "grouped")]
-                compare(of_pool, [word for word in words if pool_of(word) == pool])
-            return
-        daemon = await self.daemon()
-        for pool, number in idle.items():
-            if number:
+            holder = self._workers[self._actor]
+            found = await holder.claim(len(await holder.held()) + sum(idle.values()))
+        else:
+            holder, found = await self.daemon(), list[Claim]()
+            for pool, number in idle.items():
                 slots = [f"w{next(self._slots)}" for _ in range(number)]
-                found = await daemon.claim(pool, *slots)
-                self._note(daemon, found)
-                found = found if in_order else sorted(found, key=lambda each: each.task.id)
-                compare(found, [word for word in words if pool_of(word) == pool])
+                found += await holder.claim(pool, *slots) if slots else []
+        self._note(holder, found)
+        found = found if in_order else sorted(found, key=lambda each: each.task.id)
+        for pool in POOLS:
+            of_pool = [each for each in found if bool(each.task.group) == (pool == "grouped")]
+            compare(of_pool, [word for word in words if pool_of(word) == pool])
 
     def _note(self, holder: Daemon | Worker, claims: Sequence[Claim]) -> None:
         for claim in claims:

@@ -6,12 +6,10 @@ import pytest
 
 from groupflow.core.errors import StoreFull
 from groupflow.operate.dead import DeadLetters
-from groupflow.operate.scripts import OperatorVerb
-from groupflow.store.scripts import AnyVerb, Verb
+from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Release
 from tests.store.bench import Bench, arrival, bury, ids
 from tests.store.story import named, play, stories
-from tests.store.task_state import HOUR, dead_ids, letter
 
 STRANGERS = [
     *(
@@ -73,10 +71,14 @@ TWICE = named(
         status queued_plain=3 queued_grouped=3 dead=2
     leave:: take a0 p0 | claim a0 p0 | leave | unchanged leave
     reap:: take a0 p0 | claim a0 p0 | lose d1 a0 p0 | d2: unchanged reap
+    {act}, by an operator or a duty::
+        take a0 b0 p0@ | claim a0 | park a0 | pause c | hand group d 2 | {act} | unchanged {act}
+    a drop of a dead letter:: take a0 | claim a0 | park a0 | drop a0 | unchanged drop a0 over
     a second registration:: open d1 | crash | crash | renew | status limited_groups=0
     """,
     way=("done", "release", "bury", "park", "retry", "retry aside", "advance", "advance aside"),
     id=("a0", "p0"),
+    act=("pause a", "pause all", "resume c", "resume all", "promote", "run_now p0"),
 )
 
 
@@ -84,31 +86,6 @@ TWICE = named(
 async def test_twice_is_once(shop: Bench, story: str) -> None:
     """A settle that is sent again, alone or behind its slot's next claim, changes nothing."""
     await play(shop, story)
-
-
-async def test_every_other_verb_may_be_repeated(shop: Bench) -> None:
-    await play(
-        shop,
-        """take a0 a1 b0 c0 | claim a0 | park a0 | claim b0 c0 | bury b0 | park c0 | take p0@ a9
-        hand group d 2""",
-    )
-    dead, old, _ = [await letter(shop, id_) for id_ in sorted(await dead_ids(shop))]
-    shop.raw.zadd(shop.keys("dead"), {old.id: 1})
-    calls: list[tuple[AnyVerb, list[str | int | bytes]]] = [
-        (OperatorVerb.PAUSE, ["a", "ops"]),
-        (OperatorVerb.PAUSE, ["", "ops"]),
-        (OperatorVerb.RESUME, ["a"]),
-        (OperatorVerb.RESUME, [""]),
-        (Verb.PROMOTE, [200]),
-        (OperatorVerb.DROP, [dead.id, '["dropped","t","a",1,0]']),
-        (OperatorVerb.SWEEP, [round(HOUR * 1e6), 100, '["expired","",null,0,0]']),
-        (Verb.ROTATE, [10**12, 10**6]),
-    ]
-    for verb, arguments in calls:
-        await shop.client.run(verb, *arguments)
-        before = shop.dump()
-        await shop.client.run(verb, *arguments)
-        assert shop.dump() == before, verb
 
 
 # Memory

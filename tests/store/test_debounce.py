@@ -55,6 +55,10 @@ STORIES = named(
         why c delayed head=c2
     without a group nothing is replaced:: take p1^ p2^ | drain p1 p2
     other rules are as ever:: take c7 c1^ c8@ | take c2^ | lane c7 c8 c2
+    nothing of another scope or tenant is replaced::
+        take 1/c1^ 2/c2^ c3^ | lane c1 c2 c3 | take 1/c4^ c6^ | superseded c1=c4 c3=c6
+        lane c2 c4 c6 | time | claim c2 | done c2 | time | claim c4 | done c4 | time | claim c6
+        done c6 | gone debouncing
     what runs is not replaced::
         take c1^ | time | claim c1 | take c2^ c3^ | superseded c2=c3 | done c1 | task c1 done
         time | drain c3
@@ -79,25 +83,21 @@ STORIES = named(
     a pool's tasks debounce too::
         take c1^= c2^= | superseded c1=c2 | anna: none | time | anna: all c2 | take c3^=
         retry c2 | superseded c2=c3 | time | anna: all c3
-    """
-)
-for aside in ("", "~"):
-    STORIES |= {
-        f"what is to run now is due, and so is what replaces it {aside}": f"""
-            take c1^{aside} | run_now c1 | waits c1 0 | take c2^{aside} | superseded c1=c2
-            drain c2 | take c3^{aside} | waits c3 60
-        """,
-        f"a retry is replaced by what comes after it, a burst of its own {aside}": f"""
-            take c1^ | time | claim c1 | crash | claim c1*1 | retry c1 {"aside" if aside else ""}
-            take c2^ | superseded c1=c2 | task c1 superseded attempt=2 crashes=1 | waits c2 60
-            time | claim c2/1*0 | done c2 | count retried=1
-        """,
-    }
-for ends in ("retry c1 | retry c2", "retry c2 | retry c1"):
-    STORIES[f"of two that asked for a retry the newer one stays: {ends}"] = f"""
+    what is to run now is due, and so is what replaces it {aside}::
+        take c1^{aside} | run_now c1 | waits c1 0 | take c2^{aside} | superseded c1=c2
+        drain c2 | take c3^{aside} | waits c3 60
+    a retry is replaced by what comes after it, a burst of its own {retry}::
+        take c1^ | time | claim c1 | crash | claim c1*1 | {retry} | take c2^ | superseded c1=c2
+        task c1 superseded attempt=2 crashes=1 | waits c2 60 | time | claim c2/1*0 | done c2
+        count retried=1
+    of two that asked for a retry the newer one stays: {ends}::
         limits 2 | open d1 | take c1^ | time | claim c1 | take c2^ | time | claim c2 | {ends}
         superseded c1=c2 | take c3^ | superseded c2=c3
-    """
+    """,
+    aside=("", "~"),
+    retry=("retry c1", "retry c1 aside"),
+    ends=("retry c1 | retry c2", "retry c2 | retry c1"),
+)
 
 
 @stories(STORIES)
@@ -141,25 +141,6 @@ async def test_groups_and_types_are_apart(shop: Bench) -> None:
         await shop.enqueue(*(changed(f"{letter}{n}", *kind) for n, kind in enumerate(kinds)))
         assert shop.count("superseded") == (0 if letter == "c" else len(kinds))
     await play(shop, " | ".join(f"superseded c{n}=d{n}" for n in range(len(kinds))))
-
-
-async def test_a_task_replaces_none_of_another_scope_or_tenant(shop: Bench) -> None:
-    """Where applications or tenants have a group in common."""
-
-    def of(id_: str, scope: str) -> Arrival:
-        each = changed(id_)
-        each.envelope.scope = scope
-        return each
-
-    await shop.enqueue(of("c1", "0a0a0a0a"), of("c2", "1b1b1b1b"), of("c3", ""))
-    assert shop.lane("g") == ["c1", "c2", "c3"]
-    await shop.enqueue(of("d1", "0a0a0a0a"), of("d3", ""))
-    told = await play(shop, "superseded c1=d1 c3=d3")
-    assert shop.lane("g") == ["c2", "d1", "d3"]
-    for _ in range(3):
-        await told.go_on("time")
-        assert len(await (await told.daemon()).work_off()) == 1
-    await told.go_on("gone debouncing")
 
 
 # Quiet is a delay, and delays are bounded in bytes: no task dies of one not its own

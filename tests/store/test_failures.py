@@ -12,7 +12,7 @@ from groupflow.store.keys import split_entry
 from groupflow.store.settlements import Advance, Bury, Retry
 from tests.store.bench import Bench, arrival
 from tests.store.story import named, play, stories
-from tests.store.task_state import FAILURE, HOUR, fill, found, letter, pass_time, promote, redrive
+from tests.store.task_state import FAILURE, HOUR, fill, found, letter, pass_time, redrive
 
 RETRIES = named(
     """
@@ -135,18 +135,6 @@ async def test_a_dead_letter_keeps_all_there_was(shop: Bench) -> None:
     await redrive(shop, "a0")
     again = await daemon.claim_one()
     assert (again.task.body, again.task.headers, again.errors) == (body, {"x-one": 1}, FAILURE * 2)
-
-
-async def test_attempts_are_counted_beyond_the_errors_that_are_kept(shop: Bench) -> None:
-    """A dead letter of 25 attempts says 25, though it keeps no more than 20 errors."""
-    daemon = await fill(shop, "a0")
-    claim = await daemon.claim_one()
-    claim.task = replace(claim.task, attempt=24)
-    kept = [{"attempt": n, "error": "E", "message": ""} for n in range(5, 26)]
-    await daemon.settle(Retry(claim, 0, kept[:-1]))
-    await promote(shop)
-    await daemon.settle(Bury(await daemon.claim_one(), "no", kept[1:]))
-    assert (await letter(shop, "a0")).attempts == 25
 
 
 async def test_only_a_death_can_be_redriven_or_dropped_and_only_once(shop: Bench) -> None:

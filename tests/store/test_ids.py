@@ -1,4 +1,4 @@
-"""Whose an id is: two scopes may share one, and a dead letter gives its own back in time."""
+"""How long an id is known, and whose: scopes may share one, a dead letter gives its own back."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from groupflow.store.envelope import Envelope
 from groupflow.store.history import rotate_history, sweep_renamed
 from groupflow.store.keys import Keys
 from tests.store.bench import Bench
-from tests.store.story import play
-from tests.store.task_state import letter
+from tests.store.story import Story, named, play, stories
+from tests.store.task_state import HOUR, letter
 
 OURS, THEIRS, NOBODYS = "0a0a0a0a", "1b1b1b1b", ""
 
@@ -220,3 +220,43 @@ async def test_a_sweep_goes_on_where_the_last_one_ended(shop: Bench) -> None:
     left: Any = shop.raw.hkeys(shop.keys("renamed"))
     assert sorted(name.decode() for name in left) == sorted(f"{OURS} {id_}" for id_ in known)
     shop.raw.delete(shop.keys("tasks"), shop.keys("renamed"))
+
+
+class Rotated(Story):
+    """A store whose history is kept for an hour."""
+
+    async def rotate(self, size: str, is_done: str) -> None:
+        """A rotation where so many are enough for a segment, and whether it does anything."""
+        done = await rotate_history(self.shop.client, keep=HOUR, size=int(size))
+        assert str(done).lower() == is_done
+
+    async def age(self, seconds: str) -> None:
+        """Segments are so much older."""
+        key = self.shop.keys("segments")
+        segments: Any = self.shop.raw.hgetall(key)
+        for name, at in segments.items():
+            self.shop.raw.hset(key, name, f"{int(at) - int(seconds) * 1_000_000:016d}")
+
+
+ROTATIONS = named(
+    """
+    an id is known for the whole window::
+        rotate 10 false | take p0 | drain p0 | age 1800 | rotate 10 false | age 1800
+        rotate 10 true | duplicates p0 | unchanged rotate 10 false | age 1800 | rotate 10 false
+        duplicates p0 | age 1800 | rotate 10 true | gone history_new history_old | take p0
+    a full segment closes early, and the one before stays for its window::
+        rotate 2 false | take p0 p1 | drain p0 p1 | rotate 2 true | take q0 q1 | drain q0 q1
+        rotate 2 false | duplicates p0 q0 | size history_old=2 history_new=2
+    an empty segment that has aged begins again: what ends next is not old::
+        rotate 10 false | unchanged rotate 10 false | age 7200 | rotate 10 false | take p0
+        drain p0 | rotate 10 false
+    where no older segment is kept a full one closes at once::
+        rotate 1 false | take p0 | drain p0 | rotate 1 true | age 3600 | rotate 1 true | take q0
+        drain q0 | rotate 1 true
+    """
+)
+
+
+@stories(ROTATIONS)
+async def test_rotation(shop: Bench, story: str) -> None:
+    await Rotated(shop).go_on(story)

@@ -1,4 +1,4 @@
-"""The wire, where its loop was blocked or its server is in trouble that passes."""
+"""The wire: whose a reply is, how long it waits for one, and how it ends for all that wait."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from typing import Any, cast
 import pytest
 import uvloop
 from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from groupflow.core.errors import StoreUnavailable
 from groupflow.servers import RedisServer
+from groupflow.store import wire as wire_module
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Verb
-from groupflow.store.wire import Wires, pack
+from groupflow.store.wire import Wire, Wires, pack
 from tests.deadlines import deadline
 
 
@@ -101,3 +104,185 @@ async def test_trouble_that_passes_ends_no_call(tmp_path: Path, config: dict[str
                 await client.run(Verb.PROMOTE, 1)
             finally:
                 await client.close()
+
+
+class Transport:
+    """Takes what is written, and nothing answers by itself."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.is_aborted = False
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def get_extra_info(self, _: str) -> None:
+        return None
+
+
+def _wire() -> tuple[Wire, Transport]:
+    wire, transport = Wire(), Transport()
+    wire.connection_made(cast(asyncio.Transport, transport))
+    return wire, transport
+
+
+async def _called(wire: Wire, *commands: str) -> asyncio.Task[list[Any]]:
+    call = asyncio.create_task(wire.call([pack(each) for each in commands], 600.0))
+    await asyncio.sleep(0)
+    return call
+
+
+async def test_replies_are_those_of_the_calls_in_their_order() -> None:
+    """However they are cut into packets; an error among them is a value."""
+    wire, transport = _wire()
+    first, second = await _called(wire, "A", "B"), await _called(wire, "C")
+    assert transport.written == [pack("A") + pack("B"), pack("C")]
+    wire.data_received(b":1\r\n:")
+    await asyncio.sleep(0)
+    assert not first.done()
+    wire.data_received(b"2\r\n-ERR no\r\n")
+    assert await first == [1, 2]
+    [error] = await second
+    assert isinstance(error, ResponseError)
+    assert wire.is_open
+
+
+async def test_who_is_cancelled_leaves_the_replies_of_others_alone() -> None:
+    wire, _ = _wire()
+    first, second = await _called(wire, "A"), await _called(wire, "B")
+    first.cancel()
+    await asyncio.sleep(0)
+    wire.data_received(b":1\r\n:2\r\n")
+    assert await second == [2]
+    assert wire.is_open
+
+
+@pytest.mark.parametrize("nonsense", [b"HTTP/1.1 400\r\n\r\n", b":1\r\n:2\r\n"])
+async def test_a_reply_without_a_call_ends_it(nonsense: bytes) -> None:
+    """The wire can't tell whose the next reply is."""
+    wire, transport = _wire()
+    call = await _called(wire, "A")
+    wire.data_received(nonsense)
+    await asyncio.wait([call])
+    assert not wire.is_open
+    assert transport.is_aborted
+
+
+async def test_the_first_reason_of_its_end_is_everybodys() -> None:
+    wire, transport = _wire()
+    calls = [await _called(wire, "A"), await _called(wire, "B")]
+    calls[0].cancel()
+    await asyncio.sleep(0)
+    wire.connection_lost(OSError("reset by peer"))
+    wire.close()
+    assert not wire.is_open
+    for call in (calls[1], await _called(wire, "C")):
+        with pytest.raises(RedisConnectionError, match="reset by peer"):
+            await call
+    assert len(transport.written) == 2
+
+
+async def _answer_of(wire: Wire, *command: str) -> str:
+    [told] = await wire.call([pack(*command)], 20.0)
+    wire.close()
+    return told if isinstance(told, str) else str(told.decode())
+
+
+async def test_it_logs_in_and_chooses_the_database_or_is_closed(tmp_path: Path) -> None:
+    """At a server with a password, and a socket besides."""
+    path = str(tmp_path / "redis.sock")
+    extra = ("--requirepass", "secret", "--unixsocket", path)
+    async with RedisServer(tmp_path / "data", extra=extra) as server:
+        at = f"127.0.0.1:{server.port}"
+        for url in (
+            *(f"redis://:secret@{at}/3", f"redis://default:secret@{at}/3"),
+            f"unix://:secret@{path}?db=3",
+        ):
+            assert " db=3 " in await _answer_of(await Wires(url).open(20.0), "CLIENT", "INFO")
+        refused: list[tuple[str, type[Exception], str]] = [
+            (f"redis://:wrong@{at}/0", AuthenticationError, "."),
+            (f"redis://{at}/1", ResponseError, "NOAUTH"),
+            (f"redis://:secret@{at}/99", ResponseError, "out of range"),
+        ]
+        for url, error, words in refused:
+            with pytest.raises(error, match=words):
+                await Wires(url).open(20.0)
+        text = await _answer_of(await Wires(f"redis://:secret@{at}").open(20.0), "CLIENT", "LIST")
+        assert len(text.splitlines()) == 1
+        assert " db=0 " in text
+
+
+async def test_dead_peers_are_seen_while_nothing_is_asked(redis_server: RedisServer) -> None:
+    wire = await Wires(redis_server.url).open(20.0)
+    assert wire._transport is not None
+    stream = wire._transport.get_extra_info("socket")
+    assert stream.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    wire.close()
+
+
+class SlowWire(Wire):
+    """Each time that a call's time is over, the next piece of the answer has just come, if any."""
+
+    far: socket.socket  # the other end
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        super().__init__()
+        self.pieces = pieces
+        self.now = 0.0  # of its clock
+
+    def close(self) -> None:
+        super().close()
+        self.far.close()
+
+    def _look(self, waiting: Any, timeout: float) -> None:
+        self.now += timeout
+        if self.pieces:
+            self.data_received(self.pieces.pop(0))
+            self.now += timeout / 2
+        super()._look(waiting, timeout)
+
+
+async def slow_wire(monkeypatch: pytest.MonkeyPatch, *pieces: bytes) -> SlowWire:
+    """A wire whose other end says nothing but these."""
+    wire = SlowWire(list(pieces))
+    monkeypatch.setattr(wire_module, "monotonic", lambda: wire.now, raising=False)
+    near, wire.far = socket.socketpair()
+    near.setblocking(False)
+    await asyncio.get_running_loop().create_connection(lambda: wire, sock=near)
+    return wire
+
+
+async def test_an_answer_may_take_longer_than_the_timeout_as_long_as_it_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A large body over a slow network: it was given up half-way, each time again."""
+    wire = await slow_wire(monkeypatch, b"$10\r\n", b"0123", b"4567", b"89\r\n$1", b"\r\n!\r\n")
+    try:
+        assert not wire.extended
+        calls = wire.call([pack("GET", "a")], 0.01), wire.call([pack("GET", "b")], 0.01)
+        first, second = await asyncio.gather(*calls)
+        assert first == [b"0123456789"]
+        assert second == [b"!"]
+        assert wire.is_open
+        assert wire.extended
+    finally:
+        wire.close()
+
+
+@pytest.mark.parametrize("pieces", [[], [b"$10\r\n", b"0123"]])
+async def test_an_answer_that_comes_no_further_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, pieces: list[bytes]
+) -> None:
+    wire = await slow_wire(monkeypatch, *pieces)
+    try:
+        calls = wire.call([pack("GET", "a")], 0.01), wire.call([pack("GET", "b")], 0.01)
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(each) for each in found] == [RedisTimeoutError] * 2
+        assert "no byte of an answer for 0.01 s" in str(found[0])
+        assert not wire.is_open
+        assert not wire.pieces
+    finally:
+        wire.close()
