@@ -72,13 +72,13 @@ TWICE = named(
     leave:: take a0 p0 | claim a0 p0 | leave | unchanged leave
     reap:: take a0 p0 | claim a0 p0 | lose d1 a0 p0 | d2: unchanged reap
     {act}, by an operator or a duty::
-        take a0 b0 p0@ | claim a0 | park a0 | pause c | hand group d 2 | {act} | unchanged {act}
+        take a0 b0 | claim a0 | park a0 | pause c | hand group d 2 | {act} | unchanged {act}
     a drop of a dead letter:: take a0 | claim a0 | park a0 | drop a0 | unchanged drop a0 over
     a second registration:: open d1 | crash | crash | renew | status limited_groups=0
     """,
     way=("done", "release", "bury", "park", "retry", "retry aside", "advance", "advance aside"),
     id=("a0", "p0"),
-    act=("pause a", "pause all", "resume c", "resume all", "promote", "run_now p0"),
+    act=("pause a", "pause all", "resume c", "resume all", "promote"),
 )
 
 

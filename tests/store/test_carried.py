@@ -69,8 +69,6 @@ STORIES = named(
     each tenant's count apart::
         take 1/a0 2/b0 2/c0 | claim a0 b0 c0 | carry a0 b0 c0
         carried 1={CARRIED} 2={2 * CARRIED} | claim a0 b0 c0 | done b0 c0 | carried 1={CARRIED}
-    what a crash hands over is carried on::
-        take a0 p0 | claim a0 p0 | carry a0 p0 | claim a0 p0 | lose | carried 42={2 * CARRIED}
     what ends by {{how}} is taken off once::
         take a0 b0 | claim a0 b0 | carry a0 b0 | carried 42={2 * CARRIED} | claim a0 b0 | {{how}}
         carried 42={CARRIED}

@@ -54,9 +54,6 @@ STAGES = named(
         claim a1#None | done a1 | claim a2#None | done a2 | claim a0#two | done a0 | claim a3#None
     it starts at attempt 1::
         take a0 | claim a0 | retry a0 | time | claim a0/2#None | advance a0 | claim a0/1#two
-    stages and retries are counted::
-        take a0 p0 | claim a0 p0 | advance a0 p0 | count advanced=2
-        claim a0 | retry a0 | count retried=1
     """
 )
 DEATHS = named(

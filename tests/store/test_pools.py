@@ -216,7 +216,7 @@ LISTS = named(
         take a0= a1= p0= p1= p2= p3= p4= | anna: claim a0 p0 p1 p2 p3 p4 | held 6
         done p0 | done p0 | held 5 | sound | retry p1 | retry p1 | held 4 | sound | bury p2
         bury p2 | held 3 | sound | release p3 | held 2 | sound | advance p4
-        advance p4 | held 1 | sound | lose anna | held 0 | carl: claim p3 | held 1 | carl: leave
+        advance p4 | held 1 | sound | lose anna | held 0 | carl: claim a0 | held 1 | carl: leave
         gone pool_holders:couriers
     new ones come, others go, priorities change in place, and what is held is left alone::
         list p0=added p1=added p2=added 0 | anna: claim p0 | list p1=kept p3+60=added p4=added 1
