@@ -201,7 +201,6 @@ ASKED: list[Callable[[StoreClient], Awaitable[Any]]] = [
     lambda client: client.info("memory"),
     lambda client: client.ping(),
     _enter_wakes,
-    lambda client: client.erase_namespace(),
 ]
 
 
@@ -216,6 +215,13 @@ async def test_a_server_that_says_nothing_or_is_not_there_is_away(
                 with pytest.raises(StoreUnavailable):
                     await ask(client)
             await client.close()
+
+
+async def test_a_namespace_is_not_erased_where_no_server_is() -> None:
+    client = StoreClient("redis://127.0.0.1:1/0", Keys("n"))
+    with pytest.raises(StoreUnavailable):
+        await client.erase_namespace()
+    await client.close()
 
 
 async def test_wakes_begin_with_one_and_end_with_the_subscription(client: StoreClient) -> None:
