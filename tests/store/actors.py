@@ -93,7 +93,8 @@ class Actors:
             holder = self._workers[self._actor]
             found = await holder.claim(len(await holder.held()) + sum(idle.values()))
         else:
-            holder, found = await self.daemon(), list[Claim]()
+            holder = await self.daemon()
+            found = []
             for pool, number in idle.items():
                 slots = [f"w{next(self._slots)}" for _ in range(number)]
                 found += await holder.claim(pool, *slots) if slots else []

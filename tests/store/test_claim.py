@@ -98,7 +98,12 @@ async def test_a_claim_has_all_facts_and_names_its_lock(shop: Bench) -> None:
     assert claim.fence > plain.fence > 0
     came = claim.task.enqueued_at
     assert before <= came
-    facts = {"tenant": "42", "body": b'{"id":"a0"}', "fence": claim.fence, "enqueued_at": came}
+    facts: dict[str, Any] = {
+        "tenant": "42",
+        "body": b'{"id":"a0"}',
+        "fence": claim.fence,
+        "enqueued_at": came,
+    }
     assert claim.task == Task("a0", "t", "a", **facts), "it is filled past its `__init__`"
     with pytest.raises(FrozenInstanceError):
         claim.task.id = "other"  # type: ignore[misc]

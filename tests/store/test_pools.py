@@ -175,7 +175,7 @@ async def put(bench: Bench, *tasks: Listed) -> tuple[dict[str, str], int]:
     store = Pulling(bench.client, 8.0)
     number = await store.begin_list(POOL)
     words = await store.put(POOL, number, tasks)
-    became = dict(zip([task.id for task in tasks], words, strict=True))
+    became: dict[str, str] = dict(zip([task.id for task in tasks], words, strict=True))
     return became, await prune(bench, number)
 
 
@@ -190,10 +190,10 @@ class Lists(Story):
 
     async def put(self, *words: str) -> None:
         """``p0+60=added``: what becomes of a line of it, and its priority."""
-        every = [re.split(r"\+|=", word) for word in words]
-        lines = [listed(id_, *map(float, priority)) for id_, *priority, _ in every]
+        every = [re.findall(r"^(\w+)\+?(-?\d*)=(\w+)$", word)[0] for word in words]
+        lines = [listed(id_, float(priority or 0)) for id_, priority, _ in every]
         found = await Pulling(self.shop.client, 8.0).put(POOL, self.number, lines)
-        assert found == [became for *_, became in every]
+        assert found == [became for _, _, became in every]
 
     async def end(self, number: str) -> None:
         """It ends, and so many are removed."""
