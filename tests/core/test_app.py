@@ -24,26 +24,19 @@ def found(app: App, type_: str = "t") -> Handler:
     return handler
 
 
-def test_registers_under_the_type_and_leaves_the_function_as_it_is() -> None:
-    app = App()
-
-    @app.handler("import.contacts")
-    async def import_contacts(task: Task) -> None: ...
-
-    assert found(app, "import.contacts").function is import_contacts
-    assert found(app, "import.contacts") == Handler("import.contacts", import_contacts, True)
-
-
-def test_keeps_what_the_decorator_says() -> None:
+def test_handlers_are_found_by_their_types_with_what_the_decorator_says() -> None:
     app, facts = App(), {"timeout": 1.5, "dead_on": (KeyError,), "model": Contact}
 
     @app.handler("t", max_attempts=2, interval=-3, jitter=0.5, **facts)  # type: ignore[arg-type]
     def handle(task: Task, contact: Contact) -> Done:
         return Done()
 
-    handler = found(app)
-    assert (handler.timeout, handler.dead_on, handler.model) == (1.5, (KeyError,), Contact)
-    assert handler.retry == RetryOverride(max_attempts=2, interval=-3, jitter=0.5)
+    override = RetryOverride(max_attempts=2, interval=-3, jitter=0.5)
+    assert found(app) == Handler("t", handle, False, retry=override, **facts)  # type: ignore[arg-type]
+    for type_ in ("b", "a", "c"):
+        assert app.handler(type_)(plain_function) is plain_function
+    assert app.types == ["a", "b", "c", "t"]
+    assert (app.find("B"), app.find("")) == (None, None)
 
 
 class AsyncCallable:
@@ -158,17 +151,10 @@ def test_refuses_a_second_handler_for_a_type() -> None:
     assert found(app).function is plain_function
 
 
-def test_lists_types_sorted_and_finds_nothing_for_strangers() -> None:
-    app = App()
-    for type_ in ("b", "a", "c"):
-        app.handler(type_)(plain_function)
-    assert app.types == ["a", "b", "c"]
-    assert app.find("B") is None
-    assert app.find("") is None
-
-
 async def test_the_lifespan_surrounds_the_work() -> None:
-    """One that guards its yield closes after an error too."""
+    """One that guards its yield closes after an error too; none does nothing."""
+    async with App().running() as nothing:
+        assert nothing is None
     app = App()
 
     @app.lifespan
@@ -186,8 +172,3 @@ async def test_the_lifespan_surrounds_the_work() -> None:
         async with app.running():
             raise RuntimeError("the daemon fell over")
     assert app.state["pool"] == "closed"
-
-
-async def test_without_a_lifespan_running_does_nothing() -> None:
-    async with App().running() as nothing:
-        assert nothing is None

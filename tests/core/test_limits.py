@@ -45,15 +45,15 @@ def test_no_rate(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["10", "/s", "10/d", "10/sec", "1.5/s", "1e3/s", "10/s burst", "10/s 5", "٣/s"],
+    ("text", "said"),
+    [
+        *((text, 'like "10/s"') for text in ("10", "/s", "10/d", "10/sec", "1.5/s", "1e3/s")),
+        *((text, 'like "10/s"') for text in ("10/s burst", "10/s 5", "٣/s")),
+        ("0/s", "at least"),
+        ("1/s burst 0", "1 to 1000000 starts"),
+        *((text, "100000 a second") for text in ("100001/s", "999999999/min")),
+    ],
 )
-def test_what_is_no_rate_says_how_one_is_written(text: str) -> None:
-    with pytest.raises(ValueError, match='like "10/s"'):
-        Rate.parse(text)
-
-
-@pytest.mark.parametrize("text", ["0/s", "100001/s", "999999999/min", "1/s burst 0"])
-def test_a_rate_has_bounds(text: str) -> None:
-    with pytest.raises(ValueError, match=r"at least|to 1000000"):
+def test_what_is_no_rate_says_how_one_is_written(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
         Rate.parse(text)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from groupflow.core.errors import ConfigError
 from groupflow.core.masking import mask_command, mask_parts, mask_place, mask_secrets, mask_url
-from groupflow.settings.load import load_settings
-from groupflow.settings.rules import HandlerRule
 
 NAMES = [
     *("token", "access_token", "refresh-token", "key", "api-key", "apikey", "X-Api-Key", "sig"),
@@ -92,29 +87,3 @@ def test_what_a_server_repeats() -> None:
     url = "https://me:pa%23ss@h/hooks/T0KEN?code=a%2Fbcd&n=1"
     said = f"Cannot POST /hooks/T0KEN?code=a%2Fbcd&n=1 by me with pa#ss: a/bcd, see {url}"
     assert mask_parts(said, url) == "Cannot POST *** by me with ***: ***, see https://h"
-
-
-@pytest.mark.parametrize(
-    "toml",
-    [
-        'exec = "curl -u me:T0KEN https://h/"',
-        'exec = ["x", "--password=T0KEN\\u0000"]',
-        'exec = [["T0KEN"]]',
-        'http = "hooks.h/T0KEN"',
-        'http = "http://h:0/T0KEN"',
-        'http = ["http://h/T0KEN"]',
-        'exec = ["x"]\nhttp = "http://h/T0KEN"',
-        'exec = ["x"]\nhttps = "T0KEN"',
-    ],
-)
-def test_wrong_handlers_are_refused_without_their_secrets(toml: str, tmp_path: Path) -> None:
-    file = tmp_path / "groupflow.toml"
-    file.write_text(f"[handlers.t]\n{toml}\n")
-    with pytest.raises(ConfigError) as caught:
-        load_settings(file)
-    assert "T0KEN" not in "".join(str(problem) for problem in caught.value.problems)
-
-
-def test_a_rule_is_equal_to_its_like() -> None:
-    assert HandlerRule(exec=("a", "b")) == HandlerRule(exec=("a", "b"))
-    assert HandlerRule(exec=("a", "b")) != HandlerRule(exec=("a", "c"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupflow.core.outages import EVERY, TOGETHER, Outage
+from groupflow.core.outages import TOGETHER, Outage
 
 
 class Clock:
@@ -45,6 +45,9 @@ def test_what_goes_together_is_one_outage_and_ends_with_the_last() -> None:
     outage.forget("b")
     assert outage.is_away
     assert outage.answered("c") == TOGETHER + 1
+    outage.failed()
+    outage.forget()
+    assert outage.failed() == {}, "the only one was forgotten: another outage"
 
 
 def test_a_late_failure_is_no_second_outage() -> None:
@@ -58,12 +61,3 @@ def test_a_late_failure_is_no_second_outage() -> None:
     assert outage.answered() is None
     clock.now += 0.2
     assert outage.answered() == 1.0
-
-
-def test_forgetting_the_only_one_ends_it_without_a_word() -> None:
-    outage = Outage(Clock())
-    outage.failed()
-    outage.forget()
-    assert not outage.is_away
-    assert outage.failed() == {}
-    assert EVERY > TOGETHER

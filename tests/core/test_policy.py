@@ -58,9 +58,3 @@ def test_the_rule_alone_says_how_its_group_stands() -> None:
     aside = rule(on_retry="step-aside", on_dead="park", stage_order="step-aside")
     policy = policies(aside).of("crm", None)
     assert policy == Policy(DEFAULT, "step-aside", parks=True, stage_order="step-aside")
-
-
-def test_a_rule_without_a_name_is_found_by_its_place() -> None:
-    unnamed = [GroupRule(key=key, max_attempts=n) for n, key in enumerate(("{a}", "{b}"), start=1)]
-    known = policies(*unnamed)
-    assert [known.of(f"groups[{n}]", None).retry.max_attempts for n in (0, 1)] == [1, 2]

@@ -7,8 +7,6 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from groupflow.core.errors import Unroutable
 from groupflow.core.routing import Route, Router
@@ -176,38 +174,3 @@ def test_fields_can_be_headers() -> None:
         }
     )
     assert route({}, router=settings.router(), headers={"x-tenant": 1}).group == "1"
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False)
-    | st.text(st.characters(exclude_categories=["Cs"])),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
-        ["type", "app_name", "tenant_id", "obj", "ledger", "id", "meta", "priority", "delay"]
-    ), inner, max_size=6),
-    max_leaves=20,
-)  # fmt: skip
-bodies = st.one_of(st.binary(), json_values.map(orjson.dumps))
-header_values = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(), st.decimals()
-)
-
-
-@given(
-    body=bodies,
-    headers=st.dictionaries(st.sampled_from(["x-priority", "x-delay"]), header_values),
-    task_type=st.none() | st.text(),
-    priority=st.none() | st.integers(0, 255),
-)
-def test_any_message_is_routed_or_refused(
-    body: bytes, headers: dict[str, Any], task_type: str | None, priority: int | None
-) -> None:
-    found, said = None, ""
-    try:
-        found = ROUTER.route(body, headers, type=task_type, priority=priority)
-    except Unroutable as error:
-        said = error.reason
-    if found:
-        assert (found.group is None) == (found.rule is None)
-    else:
-        assert said.isprintable()
-        assert 0 < len(said) < 400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -110,31 +111,15 @@ def test_separators_in_values_are_encoded() -> None:
     assert render("{a}|||{b}", {"a": "|", "b": "é"}) == "%7C|||é"
 
 
-texts = st.text(alphabet=st.sampled_from("ab:%2353A|é"), min_size=1, max_size=6)
-
-
-@given(
-    template=st.sampled_from(
-        ["{a}:{b}:{c}", "{a}ab{b}|{c}", "2{a}3{b}A{c}%", "{a}::{b}é{c}", "x{a}5{b}:{c}y"]
-    ),
-    one=st.tuples(texts, texts, texts),
-    other=st.tuples(texts, texts, texts),
+@pytest.mark.parametrize(
+    "template", ["{a}:{b}", "{a}2{b}", "{a}a:{b}", "5{a}5{b}%25", "x{a} - {b}y", "{a}::{b}"]
 )
-def test_rendering_is_injective(
-    template: str, one: tuple[str, str, str], other: tuple[str, str, str]
-) -> None:
-    keys = [render(template, dict(zip("abc", values, strict=True))) for values in (one, other)]
-    assert (keys[0] == keys[1]) == (one == other)
-
-
-def test_injective_exhaustively_over_small_values() -> None:
-    import itertools
-
+def test_no_two_messages_share_a_key(template: str) -> None:
+    """All values of up to four characters, of those that escapes are made of."""
     values = ["".join(v) for n in (1, 2, 3, 4) for v in itertools.product("a:%25", repeat=n)]
-    for template in ("{a}:{b}", "{a}2{b}", "{a}a:{b}", "5{a}5{b}%25"):
-        parsed = Template.parse(template)
-        keys = {parsed.render({"a": a, "b": b}, {}, "r") for a in values for b in values[:155]}
-        assert len(keys) == len(values) * 155
+    parsed = Template.parse(template)
+    keys = {parsed.render({"a": a, "b": b}, {}, "r") for a in values for b in values[:155]}
+    assert len(keys) == len(values) * 155
 
 
 def test_paths_find_or_miss() -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis.stateful import run_state_machine_as_test
 from redis import Redis
 from redis.exceptions import NoPermissionError
 
@@ -26,33 +27,22 @@ from groupflow.core.measures import Types
 from groupflow.doctor.rabbitmq import examine_rabbitmq
 from groupflow.doctor.redis import examine_redis
 from groupflow.doctor.rights import CLIENT_COMMANDS, script_commands, tried_commands
-from groupflow.operate.busy import read_busy, read_tops
-from groupflow.operate.daemons import read_configuration
-from groupflow.operate.dead import DeadLetters, remove_expired
-from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.listing import ListedGroups, ListedState, list_groups, list_tasks
-from groupflow.operate.namespace import Namespace
-from groupflow.operate.statistics import (
-    Latencies,
-    TypeCounter,
-    count_types,
-    find_longest,
-    read_samples,
-    read_types,
-    take_sample,
-)
-from groupflow.operate.tasks import Tasks, find_task
+from groupflow.operate.dead import remove_expired
+from groupflow.operate.statistics import Latencies, TypeCounter, count_types, take_sample
 from groupflow.servers import RedisServer
 from groupflow.settings.model import Settings
+from groupflow.store.client import StoreClient
 from groupflow.store.history import rotate_history
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import Verb
-from groupflow.store.settlements import Advance, Complete, Release, Retry
 from tests.deadlines import deadline
+from tests.model import machine
+from tests.model.test_model import StoreMachine
+from tests.page.context import client_of
+from tests.page.test_endpoints import SHOWN
 from tests.security.conftest import TlsRabbitmq, running
 from tests.security.strict import StrictBroker
 from tests.servers.valkey import ValkeyServer
-from tests.store.bench import Bench, arrival, bury
+from tests.store.bench import Bench, arrival
 from tests.store.test_large import large
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -68,17 +58,19 @@ def guarded(
     """Redis, then Valkey, with our ACL file, as it is but for a password."""
     folder = tmp_path_factory.mktemp("acl")
     file = folder / "users.acl"
-    file.write_text(f"user default on nopass ~* &* +@all\n{ACL.strip()} >pw\n")
+    ours = f"{ACL.strip()} >pw\n"
+    model = ours.replace("user groupflow", "user model").replace("{groupflow}", "{model}")
+    file.write_text(f"user default on nopass ~* &* +@all\n{ours}{model}")
     with running(request.param(folder / "server", extra=("--aclfile", str(file)))) as server:
         yield server
 
 
-def as_user(server: RedisServer) -> str:
-    return server.url.replace("redis://", "redis://groupflow:pw@")
+def as_user(url: str, name: str = "groupflow") -> str:
+    return url.replace("redis://", f"redis://{name}:pw@")
 
 
 def of_redis(url: str, replicas: int = 0) -> Settings:
-    return Settings.model_validate({"redis": {"url": url, "replicas": replicas}})
+    return Settings.model_validate({"redis": {"url": as_user(url), "replicas": replicas}})
 
 
 def of_rabbitmq(url: str, partitions: int = 1) -> Settings:
@@ -87,114 +79,51 @@ def of_rabbitmq(url: str, partitions: int = 1) -> Settings:
     return Settings.model_validate({"rabbitmq": rabbitmq, "history": history})
 
 
-async def _everything(bench: Bench) -> None:  # noqa: PLR0915  it is a list
-    """Each verb of the store, and each way through it."""
-    groups, letters = Groups(bench.namespace), DeadLetters(bench.namespace)
-    one, two = await bench.daemon("d1"), await bench.daemon("d2")
-    await bench.client.info("memory")
-    async with bench.client.wakes() as wakes:
-        assert await anext(wakes) == b"all"
-
-        async def hear() -> bytes:
-            return await anext(wakes)
-
-        heard = asyncio.create_task(hear())
-        await asyncio.sleep(0.05)
-        await bench.enqueue(
-            *(arrival(f"g{n}", "g") for n in range(4)),
-            *(arrival(f"h{n}", "h") for n in range(3)),
-            *(arrival(f"p{n}") for n in range(4)),
-            arrival("urgent", priority=5.0),
-            arrival("late", delay=0.001),
-            arrival("aside", "g", delay=0.001, steps_aside=True),
-            arrival("held", "i", delay=0.001),
-            arrival("rejected", dead="no tenant"),
-            *(arrival(f"year{n}", "y", delay=31_536_000.0) for n in range(2)),
-        )
-        await bench.enqueue(large("large", "l", priority=-9.0))
-        assert await asyncio.wait_for(heard, deadline()) in (b"plain", b"grouped", b"due")
-    held = {c.task.id: c for c in await one.claim("grouped", "w1", "w2")}
-    await one.sessions.renew()
-    await one.settle(Retry(held["g0"], 0.0, [{"message": "again"}]))
-    await one.settle(Advance(held["h0"], "next", b"{}", "step-aside"))
-    first, second = await one.claim("grouped", "w1", "w2")
-    await one.settle(bury(first, park=True))
-    await one.settle(Release(second))
-    plain = await one.claim("plain", "w3", "w4")
-    await one.settle(Advance(plain[0], "next", b"{}"), Complete(plain[1]))
-    await groups.pause(ALL, "me")
-    await groups.pause("h", "me")
-    await groups.why("h")
-    await groups.resume("h")
-    await groups.resume(ALL)
-    await one.claim("grouped", "w5")
-    await one.claim("plain", "w6")
-    await groups.why("h")
-    states: tuple[ListedState, ...] = ("queued", "running", "delayed", "done")
-    for state in states:
-        await list_tasks(bench.namespace, state, 10)
-    for id_ in ("g0", "p0", "rejected", "none"):
-        await find_task(bench.client, id_)
-    waiting = Tasks(bench.namespace)
-    assert sorted(await waiting.delayed_of("y")) == ["year0", "year1"]
-    assert [await waiting.drop(id_) for id_ in ("year0", "g3", "none")] == [None, None, "unknown"]
-    assert await waiting.run_now("year1") is None
-    await bench.status()
-    await one.sessions.tell({"workers": 1}, {"workers": {}})
-    assert await read_configuration(bench.namespace, "d1") == {"workers": {}}
-    await read_busy(bench.namespace)
-    await _what_the_page_reads(bench)
-    for letter in [each async for each in letters.each()]:
-        await letters.envelope(letter.id)
-        await letters.redrive(letter)
-    (third,) = await two.claim("plain", "w1")
-    await two.settle(bury(third))
-    letter_found = await letters.find(third.task.id)
-    assert letter_found is not None
-    await letters.drop(letter_found)
-    (fourth,) = await two.claim("plain", "w1")
-    await two.settle(bury(fourth))
-    await remove_expired(bench.client, -1.0, 10)
-    bench.raw.zadd(KEYS("daemons"), {"d1": 1}, xx=True)
-    await two.sessions.reap()
-    await bench.client.run(Verb.PROMOTE, 100)
-    for _ in range(3):
-        await rotate_history(bench.client, keep=0.0, size=1)
-    await two.work_off(["w1", "w2"])
-    await two.sessions.leave()
-
-
-async def _what_the_page_reads(bench: Bench) -> None:
-    await take_sample(bench.client, Latencies())
-    await find_longest(bench.client)
-    await read_samples(bench.namespace)
-    await read_tops(bench.namespace)
-    await count_types(bench.client, TypeCounter(Types(["t"]), 1))
-    await read_types(bench.client, 1.0)
-    for listed in get_args(ListedGroups):
-        await list_groups(Namespace([bench.client]), listed, text="g", tenant="42")
-    await Groups(bench.namespace).lane("g")
+@contextmanager
+def nothing_denied(server: RedisServer) -> Iterator[Redis]:
+    """Redis's own log of what users were denied stays empty; a client that may do everything."""
+    admin: Any = Redis.from_url(server.url)
+    admin.execute_command("ACL", "LOG", "RESET")
+    yield admin
+    assert admin.execute_command("ACL", "LOG") == []
 
 
 class TestRedis:
-    async def test_all_that_groupflow_does(self, guarded: RedisServer) -> None:
-        bench = Bench(as_user(guarded), keys=KEYS)
-        admin: Any = Redis.from_url(guarded.url)
-        bench.raw = admin
-        bench.with_faults = True
-        admin.execute_command("ACL", "LOG", "RESET")
-        try:
-            await _everything(bench)
-            denied = admin.execute_command("ACL", "LOG")
-            assert denied == []
-            assert bench.audit() == []
-        finally:
-            await bench.close()
+    def test_whatever_tasks_come_to(
+        self, guarded: RedisServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The model's histories: each verb of the store, by a user with the same rights."""
+        monkeypatch.setattr(
+            machine, "StoreClient", lambda url, *more: StoreClient(as_user(url, "model"), *more)
+        )
+        lived = type("Lived", (StoreMachine,), {"url": guarded.url})
+        with nothing_denied(guarded):
+            run_state_machine_as_test(lived, settings=hypothesis.settings(max_examples=10))
 
-    async def test_the_doctor_agrees(self, guarded: RedisServer) -> None:
-        checks = await examine_redis(of_redis(as_user(guarded)))
-        assert {c.name: c.verdict for c in checks}["redis.rights"] == "ok", checks
-        assert Redis.from_url(guarded.url).keys("*doctor*") == []
+    async def test_what_daemons_tell_and_the_page_reads(self, guarded: RedisServer) -> None:
+        bench = Bench(as_user(guarded.url), keys=KEYS)
+        with nothing_denied(guarded) as bench.raw:
+            daemon = await bench.daemon("d1")
+            async with bench.client.wakes() as wakes:
+                assert await anext(wakes) == b"all"
+            await bench.client.info("memory")
+            await bench.enqueue(arrival("run-0", "g"), arrival("plain-0"), arrival("y", dead="x"))
+            await bench.enqueue(large("large", "l", priority=-9.0))
+            await daemon.claim("grouped", "w1")
+            await daemon.complete(await daemon.claim_one("plain"))
+            await daemon.sessions.tell({"workers": 1}, {"workers": {}})
+            await take_sample(bench.client, Latencies())
+            await count_types(bench.client, TypeCounter(Types(["t"]), 1))
+            async with client_of(bench.namespace) as api:
+                for path in SHOWN:
+                    assert (await api.get(f"/{path}")).status_code in (200, 404), path
+            await remove_expired(bench.client, -1.0, 10)
+            await rotate_history(bench.client, keep=0.0, size=1)
+            await daemon.sessions.leave()
+            checks = await examine_redis(of_redis(guarded.url))
+            assert {c.name: c.verdict for c in checks}["redis.rights"] == "ok", checks
+            assert bench.raw.keys("*doctor*") == []
+        await bench.close()
 
     def test_no_right_is_spare(self) -> None:
         """The line says exactly what scripts call and what the client sends."""
@@ -205,7 +134,7 @@ class TestRedis:
         assert script_commands() <= tried_commands(), "the doctor can't try all of them"
 
     def test_what_it_may_not(self, guarded: RedisServer) -> None:
-        user: Any = Redis.from_url(as_user(guarded))
+        user: Any = Redis.from_url(as_user(guarded.url))
         for command in (
             ("GET", "{other}:task:1"),
             ("SET", "groupflow", "x"),
@@ -246,7 +175,7 @@ async def test_the_doctor_names_what_is_denied(
     admin: Any = Redis.from_url(store_server.url)
     admin.execute_command("ACL", "SETUSER", *ACL.split()[1:], ">pw", *change.split())
     try:
-        checks = await examine_redis(of_redis(as_user(store_server), replicas))
+        checks = await examine_redis(of_redis(store_server.url, replicas))
     finally:
         admin.execute_command("ACL", "DELUSER", "groupflow")
     found = {check.name: check for check in checks}
