@@ -28,7 +28,6 @@ from tests.endtoend.rig import Job
 from tests.page.served import TOKEN, Served, as_, page_of, peak
 from tests.pools.shop import COURIER
 from tests.verification.security.slow import MIB, served
-from tests.verification.security.test_pullers import POOLS
 
 pytestmark = pytest.mark.timeout(600)
 LATEST = 0.25  # seconds for an answer
@@ -36,6 +35,18 @@ SPARED = 0.01  # of the answers are not judged: what a core does is known to som
 SECONDS = 5.0  # of an attack
 ATTEMPTS = 3  # attacks, of which one must leave the others their answers
 CONNECTIONS = 48
+POOLS = f"""
+[pools.couriers]
+types = ["deliver"]
+lease = 2.0
+[pools.others]
+types = ["else"]
+lease = 2.0
+[http.tokens.couriers]
+token = "{COURIER}"
+rights = ["pull", "fill"]
+pools = ["couriers"]
+"""
 CUT = {503, 0}  # answers that bodies without room get; 0: none, as it was cut while it still sent
 OBJECTS = 330_000
 LARGEST = 16 * MIB  # bytes of a body
@@ -68,9 +79,9 @@ asyncio.run(main())
 """
 
 
-def request(call: str, body: bytes, **headers: str) -> bytes:
+def request(call: str, body: bytes) -> bytes:
     lines = [
-        f"POST /api/pools/couriers/workers/{call} HTTP/1.1",
+        f"{call} HTTP/1.1".replace(" ", " /api/pools/couriers/", 1),
         "host: localhost",
         f"authorization: Bearer {COURIER}",
         "content-type: application/json",
@@ -84,19 +95,23 @@ def settlement(context: bytes) -> bytes:
 
 
 ATTACKS = {
-    "objects": (request("anna/settlements", orjson.dumps(
+    "objects": (request("POST workers/anna/settlements", orjson.dumps(
         [{"id": "a", "fence": 1, "outcome": "done"}] * OBJECTS
     )), CONNECTIONS, {413, *CUT}),
-    "one object with all of them": (request("anna/settlements", settlement(
+    "one object with all of them": (request("POST workers/anna/settlements", settlement(
         orjson.dumps([{"n": n} for n in range(OBJECTS)])
     )), CONNECTIONS, {413, *CUT}),
-    "escapes": (request("anna/settlements", settlement(
+    "escapes": (request("POST workers/anna/settlements", settlement(
         b'"%b"' % (b'\\"' * (LARGEST // 2 - 100))
     )), CONNECTIONS, {200, *CUT}),
-    "quotes": (request("anna/settlements", b'["%b' % (b'"' * (LARGEST - 100))
+    "quotes": (request("POST workers/anna/settlements", b'["%b' % (b'"' * (LARGEST - 100))
     ), CONNECTIONS, {400, *CUT}),
-    "renewals": (request("anna/renewal", b""), 8 * CONNECTIONS, {200}),
-    "large tasks": (request("anna/claims", b'{"limit":100}'), CONNECTIONS, {200, *CUT}),
+    "renewals": (request("POST workers/anna/renewal", b""), 8 * CONNECTIONS, {200}),
+    "large tasks": (request("POST workers/anna/claims", b'{"limit":100}'
+    ), CONNECTIONS, {200, *CUT}),
+    "lists": (request("PUT tasks", b"".join(
+        b'{"id":"%d","body":{"x":"%b"}}\n' % (n, b"x" * 4 * MIB) for n in range(4)
+    )), CONNECTIONS, {200, 429, *CUT}),
 }  # fmt: skip
 
 

@@ -120,9 +120,9 @@ class TestRedis:
             await remove_expired(bench.client, -1.0, 10)
             await rotate_history(bench.client, keep=0.0, size=1)
             await daemon.sessions.leave()
-            checks = await examine_redis(of_redis(guarded.url))
-            assert {c.name: c.verdict for c in checks}["redis.rights"] == "ok", checks
-            assert bench.raw.keys("*doctor*") == []
+        checks = await examine_redis(of_redis(guarded.url))
+        assert {c.name: c.verdict for c in checks}["redis.rights"] == "ok", checks
+        assert bench.raw.keys("*doctor*") == []
         await bench.close()
 
     def test_no_right_is_spare(self) -> None:
