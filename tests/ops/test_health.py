@@ -122,3 +122,8 @@ async def test_answers_that_hang_make_way(monkeypatch: pytest.MonkeyPatch) -> No
         assert await probe(port) == b"HTTP/1.1 200 OK\r\n"
         for each in asked:
             each.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /livez HTTP/1.1\r\nX: " + b"x" * 5000)
+        with suppress(ConnectionError):  # a head without an end is cut off
+            assert await reader.read() == b""
+        writer.close()

@@ -6,9 +6,25 @@ from collections.abc import Mapping
 from re import Pattern
 from urllib.parse import urlencode
 
-from playwright.sync_api import ConsoleMessage, Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, expect
 
 from tests.page.world import TOKEN
+
+PROGRAM = "/usr/bin/chromium"
+OPTIONS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def launch(playwright: Playwright) -> Browser:
+    """Start it."""
+    return playwright.chromium.launch(executable_path=PROGRAM, args=[*OPTIONS])
 
 
 def watch(page: Page, said: list[str]) -> None:
@@ -73,6 +89,20 @@ def enter_token(page: Page, name: str) -> None:
     dialog.get_by_role("button", name="Use it").click()
     expect(page.get_by_role("button", name="May act")).to_be_visible()
 
+
+LISTS = (
+    *("overview", "groups", "tasks", "dead", "types", "schedules", "scans", "pools", "limits"),
+    *("partitions", "configuration"),
+)
+EVERYWHERE: dict[str, tuple[str, dict[str, str]]] = {
+    **{view: (view, {}) for view in LISTS},
+    "tenants": ("tenant", {}),
+    "tenant": ("tenant", {"name": "7"}),
+    "group": ("group", {"key": "contact/1:42"}),
+    "letter": ("letter", {"id": "dead-0"}),
+    "task": ("task", {"id": "run-0"}),
+}
+"""The views of a world, by the names of their pictures."""
 
 # The texts of a page that stand out from their ground by less than 4.5 to 1.
 CONTRAST = """() => {

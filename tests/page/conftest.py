@@ -12,8 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from groupflow.servers import RabbitmqServer, RedisServer
 from tests.deadlines import deadline
-from tests.page.browsing import watch
-from tests.page.chromium import launch
+from tests.page.browsing import launch, watch
 from tests.page.world import World
 
 

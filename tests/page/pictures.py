@@ -11,6 +11,7 @@ import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import orjson
 from playwright.sync_api import Page, expect, sync_playwright
@@ -21,79 +22,38 @@ from groupflow.operate.statistics import TYPES_INTERVAL as FIVE_MINUTES
 from groupflow.operate.statistics import TYPES_KEPT as A_DAY
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.rabbitmq import HASH_EXCHANGE
-from tests.deadlines import deadline
+from tests.endtoend.configuration import lines_of
 from tests.endtoend.rig import Job, run
-from tests.page.browsing import allow, at
-from tests.page.chromium import launch
-from tests.page.world import TOKEN, World
+from tests.page.browsing import EVERYWHERE, allow, at, launch
+from tests.page.world import World
 
 REPOSITORY = Path(__file__).parents[2]
 IMAGES = REPOSITORY / "docs" / "images"
 TYPES = {"import.contacts": 90, "import.orders": 40, "mail.send": 300}  # tasks, about
-GROUP = "contact 4711:42"
-VIEWS: dict[str, tuple[str, dict[str, str]]] = {
-    **{name: (name, {}) for name in ("overview", "groups", "tasks", "dead", "types")},
+PICTURES: dict[str, tuple[str, dict[str, str]]] = {
+    **EVERYWHERE,
     "schedules": ("schedules", {"name": "every-second"}),
-    **{name: (name, {}) for name in ("scans", "pools", "limits", "partitions", "configuration")},
-    "tenants": ("tenant", {}),
-    "group": ("group", {"key": GROUP}),
     "worker": ("pools", {"pool": "couriers", "worker": "anna@van-1"}),
-    "task": ("task", {"id": "import-000000"}),
-    "letter": ("letter", {"id": "refused-000003"}),
-    "tenant": ("tenant", {"name": "7"}),
 }
-
-
-SECTIONS = """
-[[groups]]
-name = "mail"
-app = "mail"
-key = "mail:{tenant_id}"
-rate = "10/s burst 50"
-shares = true
-[[groups]]
-name = "billing"
-app = "billing"
-key = "account:{account}"
-concurrency = 4
-shares = true
-[[schedules]]
-name = "nightly-import"
-cron = "30 2 * * *"
-timezone = "Europe/Berlin"
-type = "work"
-[[schedules]]
-name = "every-second"
-every = 1
-type = "work"
-[[schedules]]
-name = "monthly-report"
-cron = "0 6 1 * *"
-type = "work"
-[[groups]]
-name = "rows"
-app = "rows"
-key = "rows:{tenant_id}"
-batch = 100
-batch_wait = 2
-shares = true
-[[groups]]
-name = "edits"
-app = "edits"
-key = "contact:{contact_id}"
-debounce = 5
-shares = true
-[tenants]
-concurrency = 40
-[tenants.9]
-concurrency = 4
-rate = "20/min"
-weight = 3
-[pools.couriers]
-types = ["deliver"]
-[pools.printers]
-types = ["print"]
-"""
+RULES: dict[str, dict[str, Any]] = {
+    "mail": {"key": "mail:{tenant_id}", "rate": "10/s burst 50"},
+    "billing": {"key": "account:{account}", "concurrency": 4},
+    "rows": {"key": "rows:{tenant_id}", "batch": 100, "batch_wait": 2},
+    "edits": {"key": "contact:{contact_id}", "debounce": 5},
+}
+SCHEDULES: list[dict[str, Any]] = [
+    {"name": "nightly-import", "cron": "30 2 * * *", "timezone": "Europe/Berlin"},
+    {"name": "every-second", "every": 1},
+    {"name": "monthly-report", "cron": "0 6 1 * *"},
+]
+TABLES: list[tuple[str, dict[str, Any]]] = [
+    *(("[[groups]]", {"name": n, "app": n, "shares": True, **rule}) for n, rule in RULES.items()),
+    *(("[[schedules]]", {"type": "work", **each}) for each in SCHEDULES),
+    ("[tenants]", {"concurrency": 40}),
+    ("[tenants.9]", {"concurrency": 4, "rate": "20/min", "weight": 3}),
+    ("[pools.couriers]", {"types": ["deliver"]}),
+    ("[pools.printers]", {"types": ["print"]}),
+]
 _HIDE = """([from, to]) => {
     const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     while (walk.nextNode()) {
@@ -106,47 +66,21 @@ _HIDE = """([from, to]) => {
 class Shown(World):
     """A daemon with work whose names can be shown."""
 
-    app, sections = "tests.page.shown:app", SECTIONS
+    app = "tests.page.shown:app"
+    sections = "\n".join(line for name, table in TABLES for line in (name, *lines_of(table), ""))
+    group, id, note = "order 12", "import-900", "by hand"
 
     def _fill(self) -> None:
-        rig = self.rig
-        held = {"gate": str(rig.gate())}
-        rig.publish(Job(f"import-{n:06}", "contact 4711", n=n, facts=held) for n in range(70))
-        rig.publish([Job("import-000900", "order 12", n=1, facts=held)])
-        rig.wait_for_start("import-000000")
-        rig.wait_for_start("import-000900")
-        rig.publish(
-            Job(f"import-{1000 + n:06}", f"contact {5000 + n}", tenant=7 + n % 2)
-            for n in range(120)
-        )
-        rig.publish(Job(f"refused-{n:06}", None, type="fail") for n in range(12))
-        rig.publish(Job(f"plain-{n}", None) for n in range(5))
-        rig.publish([Job("no-type-000001", None, type="")])
-        self.wait(lambda: rig.count("done") >= 30 and len(rig.dead()) == 13)
-        self.store(lambda groups: groups.pause("contact 5001:8", "Ada"))
-        self._pull()
-        self._limit()
-
-    def _limit(self) -> None:
-        """A tenant that has more to do than it may for a while."""
-        token = {"Authorization": f"Bearer {TOKEN}"}
-        wanted = {"tenant": "8", "rate": "2/min", "seconds": 600, "by": "Ada"}
-        self.http.post("/api/limit", json=wanted, headers=token).raise_for_status()
-        self.rig.publish(
-            Job(f"import-{2000 + n:06}", f"contact {6000 + n}", tenant=8) for n in range(30)
-        )
-
-    def _pull(self) -> None:
-        """Some couriers, and more to deliver."""
-        self.rig.publish(
-            Job(f"parcel-{n:06}", f"street {n % 9}" if n % 3 else None, type="deliver")
-            for n in range(40)
-        )
+        """What waits and runs everywhere; couriers with more to deliver, and a limited tenant."""
+        super()._fill()
+        parcels = ((f"parcel-{n:06}", f"street {n % 9}" if n % 3 else None) for n in range(40))
+        self.rig.publish(Job(id_, street, type="deliver") for id_, street in parcels)
         for name, limit in (("anna@van-1", 4), ("bert@van-2", 6), ("cleo@bike", 1)):
-            path = f"/api/pools/couriers/workers/{name}/claims"
-            token = {"Authorization": f"Bearer {TOKEN}"}
-            wanted = {"limit": limit, "wait": 30}
-            self.http.post(path, json=wanted, headers=token, timeout=deadline()).raise_for_status()
+            path = f"pools/couriers/workers/{name}/claims"
+            self.act(path, {"limit": limit, "wait": 30}).raise_for_status()
+        wanted = {"tenant": "8", "rate": "2/min", "seconds": 600, "by": "Ada"}
+        self.act("limit", wanted).raise_for_status()
+        self.rig.publish(Job(f"late-{n}", f"contact {n}", tenant=8) for n in range(30))
 
     def make_up(self) -> None:
         """An hour of samples, and a day of figures by type."""
@@ -187,7 +121,7 @@ def draw(page: Page, name: str) -> None:
 def take_all(page: Page) -> None:
     """All of them; the page is on the overview, and allowed to act."""
     page.emulate_media(color_scheme="light")
-    for name, (view, params) in VIEWS.items():
+    for name, (view, params) in PICTURES.items():
         at(page, view, **params)
         draw(page, name)
     at(page, "dead")
@@ -199,7 +133,7 @@ def take_all(page: Page) -> None:
     page.keyboard.press("Escape")
     page.emulate_media(color_scheme="dark")
     for name in ("overview", "group"):
-        view, params = VIEWS[name]
+        view, params = PICTURES[name]
         at(page, view, **params)
         draw(page, f"{name}-dark")
     page.set_viewport_size({"width": 400, "height": 860})

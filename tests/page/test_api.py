@@ -1,35 +1,9 @@
-"""The API: what it tells of what is there, and what its actions do."""
+"""The API: what it tells of what is there, and what its actions do where nothing lower tells."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import httpx
-import orjson
-
 from tests.endtoend.rig import Job
-from tests.page.world import HOSTILE, HOSTILE_ID, SECRET, TOKEN, World
-
-
-def test_pages_go_on(world: World) -> None:
-    seen: list[str] = []
-    cursor = "0"
-    while cursor is not None:
-        page = world.get("groups", cursor=cursor, limit=50)
-        seen += [row["group"] for row in page["groups"]]
-        cursor = page["next"]
-    assert len(seen) == len(set(seen)) == page["total"] == 119
-
-
-def test_strange_names_are_found(world: World) -> None:
-    group = world.get("task", id=HOSTILE_ID)["group"]
-    assert group.startswith("<script>")
-    why = world.get("group", key=group)["why"]
-    assert (why["state"], why["head"]) == ("running", HOSTILE_ID)
-    assert world.get("letter", id="<b>no type</b>")["routed_first"]
-    letter = world.get("letter", TOKEN, id="dead-3")
-    assert orjson.loads(letter["body"])["note"] == HOSTILE
-    assert letter["body_bytes"] == len(letter["body"].encode())
+from tests.page.world import NO_TYPE, SECRET, TOKEN, World
 
 
 def test_samples_are_taken(world: World) -> None:
@@ -56,22 +30,12 @@ def test_no_secret_is_shown(world: World) -> None:
         assert SECRET not in shown
 
 
-def test_events(world: World) -> None:
-    """Two events a second apart, the totals in each."""
-    with world.http.stream("GET", "/api/events") as answer:
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        told = (line[6:] for line in answer.iter_lines() if line.startswith("data: "))
-        first, second = orjson.loads(next(told)), orjson.loads(next(told))
-    assert second["at"] > first["at"]
-    assert first["ready"] == 119
-
-
 def test_dead_letters_are_redriven_and_dropped(world: World) -> None:
-    answer = world.act("dead/redrive", {"ids": ["dead-7", "dead-7", "nobody"], "by": "me"})
-    assert answer.json()["done"] == ["dead-7"]
-    assert [stayed["id"] for stayed in answer.json()["stayed"]] == ["nobody"]
+    """In the log: what, by whom and from where."""
+    answer = world.act("dead/redrive", {"ids": ["dead-7", "dead-7", "nobody"], "by": "me"}).json()
+    assert (answer["done"], [each["id"] for each in answer["stayed"]]) == (["dead-7"], ["nobody"])
     world.wait(lambda: "dead-7" in world.rig.dead())  # it ran, and died again
-    unroutable = world.act("dead/redrive", {"ids": ["<b>no type</b>"]}).json()
+    unroutable = world.act("dead/redrive", {"ids": [NO_TYPE]}).json()
     assert "can't be routed" in unroutable["stayed"][0]["reason"]
     assert world.act("dead/drop", {"ids": ["dead-7"]}).json()["done"] == ["dead-7"]
     assert "dead-7" not in world.rig.dead()
@@ -99,45 +63,16 @@ def test_waiting_tasks_are_dropped_and_run_now(world: World) -> None:
     assert ("me", ["late-0"]) in [(event["by"], event["tasks"]) for event in events]
 
 
-def test_pause_and_resume(world: World) -> None:
-    def changed(verb: str, **what: object) -> bool:
-        answer = world.act(verb, what).json()
-        assert answer.keys() == {"changed"}
-        return bool(answer["changed"])
-
-    group = "ready-003:8"
-    assert [changed("pause", group=group, by="me"), changed("pause", group=group)] == [True, False]
-    why = world.get("group", key=group)["why"]
-    assert (why["state"], why["reason"]) == ("paused", "me paused the group")
-    assert changed("resume", group=group)
-    assert changed("pause", everything=True, by="me")
-    world.wait(lambda: world.get("overview")["everything_paused"] is not None)
-    assert changed("resume", everything=True)
-
-
-def test_what_a_person_does_to_a_schedule(world: World) -> None:
-    def does(verb: str, name: str = "yearly") -> httpx.Response:
-        return world.act(f"schedules/{verb}", {"name": name, "by": "Ada"})
-
-    def shown() -> dict[str, Any]:
-        (found,) = world.get("schedules")["schedules"]
-        return dict(found)
-
-    name = {"name": "yearly"}
-    assert world.http.post("/api/schedules/run", json=name).status_code == 401
+def test_a_schedule_runs_once_at_a_time(world: World) -> None:
+    """By hand too: where one is under way the next is refused, and its runs are told."""
     assert world.act("pause", {"everything": True}).status_code == 200  # so that its task waits
-    for verb, changed in (("pause", True), ("pause", False), ("resume", True), ("pause", True)):
-        assert does(verb).json() == {"changed": changed}
-    world.wait(lambda: shown()["paused"])  # what the page keeps for a second
-    assert shown()["paused_by"] == "Ada"
-    assert does("resume").json() == {"changed": True}
-    task = does("run").json()["task"]
+    task = world.act("schedules/run", {"name": "yearly", "by": "Ada"}).json()["task"]
     assert task.startswith("schedule:yearly:")
-    refused = does("run")
+    refused = world.act("schedules/run", {"name": "yearly"})
     assert (refused.status_code, task in refused.json()["detail"]) == (400, True)
-    assert [does(verb, "nobody").status_code for verb in ("run", "pause", "resume")] == [404] * 3
-    world.wait(lambda: shown()["last_task"] == task)
-    assert (shown()["last_outcome"], shown()["runs"][0]["kind"]) == ("queued", "now")
+    world.wait(lambda: world.get("schedules")["schedules"][0]["last_task"] == task)
+    (shown,) = world.get("schedules")["schedules"]
+    assert (shown["last_outcome"], shown["runs"][0]["kind"]) == ("queued", "now")
     done = world.rig.count("done")
     assert world.act("resume", {"everything": True}).status_code == 200
     world.wait(lambda: world.rig.count("done") == done + 1)

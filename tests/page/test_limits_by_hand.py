@@ -11,11 +11,6 @@ from tests.page.browsing import allow, at, follow, press, shows
 from tests.page.world import World
 
 
-def _limited(world: World) -> list[tuple[str, str, int | None, str | None, str]]:
-    rows = world.get("limits")["limits"]
-    return [(r["kind"], r["name"], r["concurrency"], r["rate"], r["by"]) for r in rows]
-
-
 def _fill(page: Page, title: str, **fields: str) -> None:
     """Fill in the dialog of that title, and send it."""
     dialog = page.get_by_role("dialog", name=title)
@@ -42,9 +37,8 @@ def test_limiting_a_tenant_and_a_group(page: Page, world: World) -> None:
         expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text(said)
     _fill(page, title, At_once="2", Starts="7/h burst 3", For="10m")
     shows(page, "tenant 8 is limited")
-    assert _limited(world) == [("tenant", "8", 2, "7/h burst 3", "Ada")]
     table = page.get_by_role("table", name="Limits by hand")
-    for text in ("2 at once, 7/h burst 3", "in 10 min"):
+    for text in ("2 at once, 7/h burst 3", "in 10 min", "Ada"):
         expect(table).to_contain_text(text)
     event = world.daemon.events("operator.limited")[-1]
     assert (event["by"], event["tenant"], event["seconds"]) == ("Ada", "8", 600)
@@ -52,18 +46,15 @@ def test_limiting_a_tenant_and_a_group(page: Page, world: World) -> None:
     at(page, "overview")
     shows(page, "1 limit is set by hand: tenant 8, 2 at once")
     at(page, "limits")
-    expect(table).to_contain_text("Ada")
     press(page, "Change the limits of tenant 8")
     at_once = page.get_by_role("dialog").get_by_label(re.compile("^At once"))
     expect(at_once).to_have_value("2")
     _fill(page, title, At_once="", Starts="none")
     expect(table).to_contain_text("any rate")
-    assert _limited(world) == [("tenant", "8", None, "", "Ada")]
     at(page, "tenant", name="8")
     expect(page.get_by_role("heading", level=1)).to_have_text("Tenant 8")
     press(page, "End the limits of tenant 8")
     shows(page, "Tenant 8 goes on as configured")
-    assert _limited(world) == []
     world.wait(lambda: [e["by"] for e in world.daemon.events("limit.ended")] == ["Ada"])
     at(page, "group", key="ready-020:7")
     page.get_by_role("button", name="Limit", exact=True).click()
@@ -76,8 +67,7 @@ def test_limiting_a_tenant_and_a_group(page: Page, world: World) -> None:
     at(page, "limits")  # what is configured
     expect(page.get_by_role("table", name="Limits of groups")).to_contain_text("as they come")
     row = page.get_by_role("table", name="Limits of tenants").get_by_role("row").nth(1)
-    for text in ("each", "any"):
-        expect(row).to_contain_text(text)
+    expect(row).to_contain_text(re.compile("each.*any"))
 
 
 def _see_who_is_counted_apart(page: Page, world: World) -> None:

@@ -18,9 +18,9 @@ from groupflow.servers import RedisServer
 from groupflow.servers.ports import free_ports
 from groupflow.settings.model import Settings
 from tests.deadlines import deadline
-from tests.operate.namesakes import ID, OWNERS, die, states, wait
+from tests.operate.namesakes import ID, OWNERS, die, states
 from tests.operate.spread import Spread
-from tests.page.chromium import OPTIONS, PROGRAM
+from tests.page.browsing import OPTIONS, PROGRAM
 from tests.page.context import TOKEN, client_of, configured, context_of
 from tests.store.bench import arrival, bury
 
@@ -77,8 +77,8 @@ async def test_the_whole_is_shown_as_one(spread: Spread) -> None:
         acted = (await client.post("/dead/drop", json={"ids": ids})).json()
         assert (acted["done"], acted["stayed"]) == (ids, [])
         for wrong in ("1-2", "1-2-3-4-5", "x", "-1", "1--", "99999999999999999999999"):
-            assert (await client.get("/groups", params={"cursor": wrong})).status_code == 400
-            assert (await client.get("/dead", params={"passed": wrong})).status_code == 400
+            for path, name in (("/groups", "cursor"), ("/dead", "passed")):
+                assert (await client.get(path, params={name: wrong})).status_code == 400
 
 
 async def test_who_is_away_is_named_in_every_answer(spread: Spread) -> None:
@@ -118,10 +118,27 @@ async def refused(api: httpx.AsyncClient, spread: Spread, state: str, *verbs: st
     assert states(spread, "dead") == [state == "dead"] * 2
 
 
-async def test_waiting_tasks_of_one_id_are_refused_until_one_is_chosen(spread: Spread) -> None:
-    await wait(spread, delay=600.0)
+async def test_tasks_of_one_id_are_refused_until_one_is_chosen(spread: Spread) -> None:
+    """Dead and waiting; by its tenant or its partition; what is named beside it is acted on."""
+    await die(spread)
+    await spread.enqueue(arrival("other", dead="no type"))
     async with client_of(spread.namespace) as api:
-        await refused(api, spread, "delayed", "/task/drop", "/task/run-now", "/dead/drop")
+
+        async def acts(verb: str, **wanted: Any) -> list[str]:
+            done: list[str] = (await api.post(verb, json={"ids": [ID], **wanted})).json()["done"]
+            return done
+
+        await refused(api, spread, "dead", "/dead/redrive", "/dead/drop")
+        beside = (await api.post("/dead/drop", json={"ids": [ID, "other"]})).json()
+        [stayed] = beside["stayed"]
+        assert (beside["done"], stayed["id"]) == (["other"], ID)
+        assert "2 tasks have the id" in stayed["reason"]
+        letter = await api.get("/letter", params={"id": ID, "tenant": "666"})
+        assert letter.json()["tenant"] == "666"
+        assert await acts("/dead/redrive", tenant="1") == [ID]
+        assert states(spread, "dead") == SECOND
+        assert await acts("/dead/redrive", partition=1) == [ID]
+        await refused(api, spread, "queued", "/task/drop", "/task/run-now", "/dead/drop")
         task = (await api.get("/task", params={"id": ID, "tenant": "666"})).json()
         assert task["scope"] == scope_of("crm", "666")
         body = (await api.get("/body", params={"id": ID, "partition": "0"})).json()
@@ -132,30 +149,8 @@ async def test_waiting_tasks_of_one_id_are_refused_until_one_is_chosen(spread: S
             ("/task", {"partition": "x"}, 400),
         ):
             assert (await api.get(path, params={"id": ID, **query})).status_code == status
-        due = await api.post("/task/run-now", json={"delayed": spread.group_in(1)})
-        assert due.json() == {"done": [ID], "stayed": []}
-        dropped = await api.post("/task/drop", json={"ids": [ID], "tenant": "1"})
-        assert dropped.json() == {"done": [ID], "stayed": []}
+        assert await acts("/task/drop", tenant="1") == [ID]
         assert states(spread, "tasks") == SECOND
-
-
-async def test_dead_letters_of_one_id_are_refused_until_one_is_chosen(spread: Spread) -> None:
-    """What is named beside such an id is acted on."""
-    await die(spread)
-    await spread.enqueue(arrival("other", dead="no type"))
-    async with client_of(spread.namespace) as api:
-        await refused(api, spread, "dead", "/dead/redrive", "/dead/drop")
-        beside = (await api.post("/dead/drop", json={"ids": [ID, "other"]})).json()
-        assert beside["done"] == ["other"]
-        [stayed] = beside["stayed"]
-        assert (stayed["id"], "2 tasks have the id" in stayed["reason"]) == (ID, True)
-        assert states(spread, "dead") == BOTH
-        letter = await api.get("/letter", params={"id": ID, "tenant": "666"})
-        assert letter.json()["tenant"] == "666"
-        redriven = await api.post("/dead/redrive", json={"ids": [ID], "tenant": "1"})
-        assert (redriven.json()["done"], states(spread, "dead")) == ([ID], SECOND)
-        dropped = await api.post("/dead/drop", json={"ids": [ID], "partition": 1})
-        assert (dropped.json()["done"], states(spread, "tasks")) == ([ID], FIRST)
 
 
 @asynccontextmanager

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
-import httpx
 import pytest
 from starlette.requests import Request
 
 from groupflow.ops.page.endpoints import Caller
 from groupflow.ops.page.live import MOST, MOST_OF_ONE, Streams
 from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, TokenHolder
-from tests.deadlines import deadline
-from tests.page.world import TOKEN, World
 
 
 def _caller(peer: str, holder: TokenHolder | None = None) -> Caller:
@@ -45,24 +40,3 @@ def test_one_without_the_token_drives_none_out_that_has_it() -> None:
     operators = [streams.admit(each) for each in OF_ALL]
     assert streams.admit(_caller("192.0.2.250")) is None
     assert not any(each is None or each.ended.is_set() for each in operators)
-
-
-def test_more_than_there_may_be(world: World) -> None:
-    """Over the wire: the operator's stream, opened before a crowd's, goes on."""
-    limits = httpx.Limits(max_connections=None)
-    with (
-        httpx.Client(
-            base_url=world.url, timeout=deadline(), trust_env=False, limits=limits
-        ) as client,
-        ExitStack() as stack,
-    ):
-        headers = [{"Authorization": f"Bearer {TOKEN}"}, *[{}] * (2 * MOST_OF_ONE)]
-        answers = [
-            stack.enter_context(client.stream("GET", "/api/events", headers=each))
-            for each in headers
-        ]
-        assert {answer.status_code for answer in answers} == {200}
-        told = [line for line in answers[1].iter_lines() if line.startswith("data: ")]
-        assert told, "something, and then it ended"
-        mine = (line for line in answers[0].iter_lines() if line.startswith("data: "))
-        assert [next(mine)[:6] for _ in range(3)] == ["data: "] * 3

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,42 +18,17 @@ LARGE = 1_000_000  # bytes of a body
 KINDS = {
     "stderr": "ExitCode",
     "parks": "ExitCode",
-    "answer": "Dead",
+    "says": "Dead",
     "raises": "ValueError",
     "door": "rejected",
     "large": "ValueError",
 }
 
 
-class _Echo(BaseHTTPRequestHandler):
-    """A handler behind a URL that repeats what it was sent."""
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        self.send_response(422)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None: ...
-
-
-@pytest.fixture(scope="module")
-def echo() -> Iterator[str]:
-    """Its URL."""
-    server = HTTPServer(("127.0.0.1", 0), _Echo)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
 SECTIONS = """
 [[groups]]
 app = "parking"
-key = "{{entity}}:{{tenant_id}}"
+key = "{entity}:{tenant_id}"
 on_dead = "park"
 shares = true
 [handlers.stderr]
@@ -64,8 +37,6 @@ exec = ["/bin/sh", "-c", "cat >&2; exit 1"]
 exec = ["/bin/sh", "-c", "cat >&2; exit 1"]
 max_attempts = 3
 interval = -3600
-[handlers.answer]
-http = "{echo}"
 [pools.posts]
 types = ["post"]
 """
@@ -84,18 +55,17 @@ def marked(
     tmp_path_factory: pytest.TempPathFactory,
     rabbitmq_server: RabbitmqServer,
     redis_server: RedisServer,
-    echo: str,
 ) -> Iterator[Marked]:
     folder, fields = tmp_path_factory.mktemp("marked"), {"priority": "urgency"}
-    sections = SECTIONS.format(echo=echo)
-    made = Marked(folder, rabbitmq_server, redis_server, sections, fields=fields)
+    made = Marked(folder, rabbitmq_server, redis_server, SECTIONS, fields=fields)
     try:
         note, rig = {"note": MARKER}, made.rig
-        kinds = ("stderr", None), ("answer", None), ("later", "later"), ("post", "held")
+        kinds = ("stderr", None), ("later", "later"), ("post", "held")
         rig.publish(Job(type_, entity, type=type_, facts=note) for type_, entity in kinds)
         rig.publish(
             [
                 Job("raises", None, type="quote", facts=note),
+                Job("says", None, type="scripted", facts={"do": {"": [f"dead {MARKER}"]}}),
                 Job("large", None, type="fail", facts={"note": MARKER + "x" * LARGE}),
                 Job("door", None, facts={"urgency": MARKER}),
                 Job("parks", "parks", type="stderr", facts={**note, "app_name": "parking"}),
@@ -111,25 +81,21 @@ def marked(
         made.close()
 
 
+_IDS = ("id", (*KINDS, "later", "behind"))
 _ASKED = {
-    "/api/types": [{"hours": "1"}, {"hours": "24"}],
-    "/api/tenants": [{}, {"name": "42"}],
+    **dict.fromkeys(("letter", "task", "body"), _IDS),
+    "group": ("key", ("parks:42", "later:42", "held:42")),
+    "groups": ("state", ("ready", "running", "delayed", "parked", "paused")),
+    "tasks": ("state", ("queued", "running", "delayed", "done")),
+    "types": ("hours", ("1", "24")),
+    "tenants": ("name", ("", "42")),
 }
 
 
 def _queries(path: str, parameters: set[str]) -> list[dict[str, str]]:
     """What an endpoint is asked, so that it tells of all that there is."""
-    if path in ("/api/letter", "/api/task", "/api/body"):
-        return [{"id": id_} for id_ in (*KINDS, "later", "behind")]
-    if path == "/api/group":
-        return [{"key": "parks:42"}, {"key": "later:42"}, {"key": "held:42"}]
-    if path == "/api/groups":
-        states = ("ready", "running", "delayed", "parked", "paused")
-        return [{"state": state} for state in states]
-    if path == "/api/tasks":
-        return [{"state": state} for state in ("queued", "running", "delayed", "done")]
-    if path in _ASKED:
-        return _ASKED[path]
+    if asked := _ASKED.get(path.removeprefix("/api/")):
+        return [{asked[0]: value} if value else {} for value in asked[1]]
     assert parameters <= {"reason", "type", "group", "tenant", "passed", "limit"}, (
         f"{path} asks something that this test does not know"
     )

@@ -36,6 +36,7 @@ token = "{PUBLISHER}"
 rights = ["publish"]
 """
 HOSTILE = '<script>document.title="owned"</script>/../"\'&?#%2F \N{SNOWMAN}'
+NO_TYPE = "<b>no type</b>"
 HOSTILE_ID = "<img src=x onerror=alert(1)>/\"'&?#%2F"
 
 
@@ -43,6 +44,7 @@ class World(Served):
     """One daemon with its page, and what waits, runs, is held and is dead in its store."""
 
     sections = HANDLERS + TOKENS
+    group, id, note = HOSTILE, HOSTILE_ID, HOSTILE  # of strangers
 
     def __init__(self, folder: Path, rabbitmq: RabbitmqServer, redis: RedisServer) -> None:
         super().__init__(
@@ -61,13 +63,14 @@ class World(Served):
         rig = self.rig
         held = {"gate": str(rig.gate())}
         rig.publish(Job(f"run-{n}", "contact/1", n=n, facts=held) for n in range(70))
-        rig.publish([Job(HOSTILE_ID, HOSTILE, facts={**held, "note": HOSTILE})])
+        rig.publish([Job(self.id, self.group, facts={**held, "note": self.note})])
         rig.wait_for_start("run-0")
-        rig.wait_for_start(HOSTILE_ID)
+        rig.wait_for_start(self.id)
         rig.publish(Job(f"ready-{n}", f"ready-{n:03}", tenant=7 + n % 2) for n in range(120))
-        rig.publish(Job(f"dead-{n}", None, type="fail", facts={"note": HOSTILE}) for n in range(8))
+        facts = {"note": self.note}
+        rig.publish(Job(f"dead-{n}", None, type="fail", facts=facts) for n in range(8))
         rig.publish(Job(f"plain-{n}", None) for n in range(5))
-        rig.publish([Job("<b>no type</b>", None, type="", facts={"tenant_id": 1})])
+        rig.publish([Job(NO_TYPE, None, type="", facts={"tenant_id": 1})])
         self.wait(lambda: rig.count("done") == 5 and len(rig.dead()) == 9)
         self.store(lambda groups: groups.pause("ready-001:8", "the tests"))
 
@@ -103,4 +106,4 @@ class World(Served):
         super().close()
 
 
-__all__ = ["HOSTILE", "HOSTILE_ID", "SECRET", "TOKEN", "World"]
+__all__ = ["HOSTILE", "HOSTILE_ID", "NO_TYPE", "SECRET", "TOKEN", "World"]

@@ -19,7 +19,7 @@ from playwright.sync_api import Page, sync_playwright
 from groupflow.servers import RedisServer
 from tests.endtoend.process import Process
 from tests.endtoend.rig import run
-from tests.page.chromium import launch
+from tests.page.browsing import launch
 from tests.verification.bench.filling import NAMESPACE, fill_store
 from tests.verification.bench.load import Load
 

@@ -4,71 +4,32 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
-import httpx
 import orjson
 import pytest
 
-from groupflow.ops.health.responder import MOST
 from groupflow.ops.page.facts import Facts
-from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
 from groupflow.settings.changes import public_values
 from groupflow.settings.load import load_settings
 from groupflow.settings.rules import HandlerRule
 from groupflow.settings.types import SecretUrl
-from tests.deadlines import deadline
+from tests.endtoend.conftest import MakeRig
 from tests.endtoend.process import REPOSITORY, Process, until
-from tests.endtoend.rig import Job, Rig
-from tests.page.raw import connected, exchange
-from tests.page.served import TOKEN, page_of
-
-MakeRig = Callable[..., Rig]
-
-
-@pytest.fixture
-def make_rig(
-    tmp_path: Path, rabbitmq_server: RabbitmqServer, redis_server: RedisServer
-) -> Iterator[MakeRig]:
-    """A rig whose daemons have a page on a free port, and these variables in their environment."""
-    rigs: list[Rig] = []
-
-    def make(variables: Mapping[str, str] | None = None, /, **http: Any) -> Rig:
-        folder = tmp_path / tmp_path.name
-        folder.mkdir()
-        settings = {"listen": "127.0.0.1:0", "token": TOKEN, **http}
-        rig = Rig(folder, rabbitmq_server, redis_server, http=settings)
-        surroundings = {**rig.environment(), **(variables or {})}
-        rig.environment = lambda: surroundings  # type: ignore[method-assign]
-        rigs.append(rig)
-        return rig
-
-    yield make
-    for rig in rigs:
-        rig.close()
+from tests.endtoend.rig import Job
+from tests.page.raw import exchange
+from tests.page.served import TOKEN, as_, page_of
+from tests.verification.page.conftest import LISTENING, ask, status, url_of
 
 
-def _url(daemon: Process, event: str = "http", times: int = 1) -> str:
-    return str(daemon.wait_for(f"{event}.listening", times)["url"]).rstrip("/")
-
-
-def _ask(url: str, path: str, method: str = "GET", **more: Any) -> httpx.Response:
-    return httpx.request(method, url + path, timeout=deadline(), trust_env=False, **more)
-
-
-def _status(url: str, path: str) -> int:
-    return _ask(url, path).status_code
-
-
-def test_a_page_s_life(make_rig: MakeRig) -> None:
+def test_a_page_s_life(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """It shows no secret, heeds the daemon alone, tells how it is, comes back, and ends with it."""
-    rig = make_rig({"MY_DB_PASSWORD": "of-the-handlers-alone"})
+    monkeypatch.setenv("MY_DB_PASSWORD", "of-the-handlers-alone")
+    rig = make_rig()
     daemon = rig.start()
-    url, page = _url(daemon), page_of(daemon)
+    url, page = url_of(daemon), page_of(daemon)
     seen = Path(f"/proc/{page}/cmdline").read_bytes() + Path(f"/proc/{page}/environ").read_bytes()
     for secret in (TOKEN.encode(), b"GROUPFLOW_", b"of-the-handlers-alone"):
         assert secret not in seen
@@ -76,25 +37,23 @@ def test_a_page_s_life(make_rig: MakeRig) -> None:
     # A terminal, or a supervisor, sends signals to every process of a group.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         os.kill(page, number)
-    assert _status(url, "/livez") == 200
+    assert status(url, "/livez") == 200
     assert page_of(daemon) == page
-    rig.configure(
-        http={"listen": "127.0.0.1:0", "token": TOKEN}, workers={"plain": 3}, log={"level": "debug"}
-    )
+    rig.configure(http=LISTENING, workers={"plain": 3}, log={"level": "debug"})
     daemon.send(signal.SIGHUP)
 
     def workers() -> int:
-        return int(_ask(url, "/api/configuration").json()["settings"]["workers"]["plain"])
+        return int(ask(url, "/api/configuration").json()["settings"]["workers"]["plain"])
 
     rig.until(lambda: workers() == 3, "the page's new configuration")
     # Of a daemon that stands still it says so, instead of what the daemon said before.
     daemon.send(signal.SIGSTOP)
-    rig.until(lambda: _status(url, "/livez") == 503, "the page's word that the daemon stands")
+    rig.until(lambda: status(url, "/livez") == 503, "the page's word that the daemon stands")
     daemon.send(signal.SIGCONT)
-    rig.until(lambda: _status(url, "/livez") == 200, "the page's word that it goes on")
+    rig.until(lambda: status(url, "/livez") == 200, "the page's word that it goes on")
     os.kill(page, signal.SIGKILL)
     assert daemon.wait_for("page.ended")["how"] == "signal 9"
-    assert _status(_url(daemon, times=2), "/readyz") == 200
+    assert status(url_of(daemon, times=2), "/readyz") == 200
     rig.publish([Job("t")])
     rig.wait_for_all()
     page = page_of(daemon)
@@ -105,7 +64,7 @@ def test_a_page_s_life(make_rig: MakeRig) -> None:
 
 def test_it_ends_with_a_daemon_that_can_not_tell_it(make_rig: MakeRig) -> None:
     daemon = make_rig().start()
-    _url(daemon)
+    url_of(daemon)
     page = page_of(daemon)
     daemon.kill()
     until(lambda: not Path(f"/proc/{page}").exists(), lambda: "the page outlives its daemon")
@@ -120,42 +79,38 @@ def test_handlers_are_not_imported_there(make_rig: MakeRig, tmp_path: Path) -> N
         f"with pathlib.Path({str(imports)!r}).open('a') as file:\n"
         "    print(os.getpid(), file=file)\n"
     )
-    rig = make_rig({"PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)])})
-    daemon = rig.spawn("d1", app="counted:app")
-    assert _ask(_url(daemon), "/api/configuration").json()["handlers"] == ["work"]
+    daemon = make_rig().spawn("d1", app="counted:app", tree=tmp_path)
+    assert ask(url_of(daemon), "/api/configuration").json()["handlers"] == ["work"]
     assert imports.read_text().split() == [str(daemon.pid)]
 
 
 def test_the_daemon_s_own_health_address(make_rig: MakeRig) -> None:
     """`[http] health`: it answers though the page stands still."""
-    daemon = make_rig(health="127.0.0.1:0").start()
-    own = _url(daemon, "health")
-    _url(daemon)
+    daemon = make_rig(http={"health": "127.0.0.1:0"}).start()
+    own = url_of(daemon, "health")
+    url_of(daemon)
     page = page_of(daemon)
     os.kill(page, signal.SIGSTOP)
     for path in ("/livez", "/startupz", "/readyz", "/metrics"):
-        assert _status(own, path) == 200, path
-    assert b"groupflow_workers" in _ask(own, "/metrics").content
+        assert status(own, path) == 200, path
+    assert b"groupflow_workers" in ask(own, "/metrics").content
     os.kill(page, signal.SIGCONT)
 
 
 def test_a_health_address_without_a_page(make_rig: MakeRig) -> None:
-    """It answers nothing else, and silence keeps no probe out."""
-    daemon = make_rig(listen="", health="127.0.0.1:0").start()
-    own = _url(daemon, "health")
-    assert [_status(own, path) for path in ("/", "/api/overview")] == [404, 404]
-    assert _ask(own, "/livez", "POST").status_code == 405
-    head = _ask(own, "/livez", "HEAD")
+    """It answers nothing else; and a page alone needs an address."""
+    rig = make_rig(http={"listen": "", "health": "127.0.0.1:0"})
+    alone = rig.call("page", "--config", str(rig.config))
+    assert (alone.returncode, b"http.listen" in alone.stderr) == (78, True)
+    daemon = rig.start()
+    own = url_of(daemon, "health")
+    assert [status(own, path) for path in ("/", "/api/overview")] == [404, 404]
+    assert ask(own, "/livez", "POST").status_code == 405
+    head = ask(own, "/livez", "HEAD")
     assert (head.status_code, head.content) == (200, b"")
     assert exchange(own, b"GET /readyz?x=1 HTTP/1.0", []).status == 200
     assert page_of(daemon) == 0
     assert daemon.events("http.listening") == []
-    with ExitStack() as stack:
-        silent = [stack.enter_context(connected(own)) for _ in range(MOST + 9)]
-        assert _status(own, "/livez") == 200
-        with suppress(ConnectionError):  # cut off, while it still sends
-            silent[-1].sendall(b"GET /livez HTTP/1.1\r\nX: " + b"x" * 5000)
-            assert silent[-1].recv(1) == b""
 
 
 def test_a_page_alone(make_rig: MakeRig) -> None:
@@ -167,41 +122,35 @@ def test_a_page_alone(make_rig: MakeRig) -> None:
     command = rig.command("page", "--config", str(rig.config))
     page = Process("page", command, rig.environment(), rig.folder / "page.log")
     with closing(page):
-        url = _url(page)
+        url = url_of(page)
         for path in ("/livez", "/readyz", "/startupz", "/", "/api/overview"):
-            assert _status(url, path) == 200, path
-        access = _ask(url, "/api/access").json()
+            assert status(url, path) == 200, path
+        access = ask(url, "/api/access").json()
         assert (access["daemon"], access["has_actions"]) == ("page", True)
-        metrics = _ask(url, "/metrics").text
+        metrics = ask(url, "/metrics").text
         assert "groupflow_cluster_dead_letters 1.0" in metrics
         assert "groupflow_workers" not in metrics
-        given = {"json": {"ids": ["dies"]}, "headers": {"Authorization": f"Bearer {TOKEN}"}}
-        assert _ask(url, "/api/dead/drop", "POST", **given).json()["done"] == ["dies"]
+        given = {"json": {"ids": ["dies"]}, "headers": as_(TOKEN)}
+        assert ask(url, "/api/dead/drop", "POST", **given).json()["done"] == ["dies"]
         rig.configure(http={"listen": "127.0.0.1:0"}, retry={"max_attempts": 7})
         page.send(signal.SIGHUP)
         page.wait_for("page.reloaded")
-        found = _ask(url, "/api/configuration").json()["settings"]
+        found = ask(url, "/api/configuration").json()["settings"]
         assert found["retry"]["max_attempts"] == 7
         assert found["http"]["token"]  # the token of the start is still asked for
         whole = rig.config.read_text()
         rig.config.write_text("[retry]\nmax_attempts = 'many'\n")
         page.send(signal.SIGHUP)
         page.wait_for("page.not_reloaded")
-        assert _status(url, "/livez") == 200
+        assert status(url, "/livez") == 200
         rig.config.write_text(whole)
         assert page.stop() == 0
-
-
-def test_a_page_alone_needs_an_address(make_rig: MakeRig) -> None:
-    rig = make_rig(listen="")
-    done = rig.call("page", "--config", str(rig.config))
-    assert (done.returncode, b"http.listen" in done.stderr) == (78, True)
 
 
 def test_a_port_is_taken_over(make_rig: MakeRig) -> None:
     """The second daemon says so once, and works without a page until the first one has ended."""
     (port,) = free_ports(1)
-    rig = make_rig(listen=f"127.0.0.1:{port}")
+    rig = make_rig(http={"listen": f"127.0.0.1:{port}"})
     first = rig.start("d1")
     first.wait_for("http.listening")
     second = rig.start("d2", "--only", "workers")
@@ -209,7 +158,7 @@ def test_a_port_is_taken_over(make_rig: MakeRig) -> None:
     assert said["listen"] == f"127.0.0.1:{port}"
     assert "in use" in said["error"]
     assert first.stop() == 0
-    assert _ask(_url(second), "/api/access").json()["daemon"] == "d2"
+    assert ask(url_of(second), "/api/access").json()["daemon"] == "d2"
     intake = rig.spawn("d3", "--only", "intake", app=None)
     intake.wait_for("intake.started")
     rig.publish(Job(f"t{n}", "g", n=n) for n in range(5))
