@@ -41,18 +41,18 @@ ODD: dict[str, Any] = {
 
 
 def test_json_events_have_level_and_utc_time(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("info", "json")
+    """Away from a terminal, and once each however often that is configured."""
+    for _ in range(2):
+        configure_logging("info", "auto")
     structlog.get_logger().info("task.claimed", task="t1", fence=7, **ODD)
     structlog.get_logger().debug("task.renewed")
+    logging.getLogger("x").warning("once")
     out, err = capsys.readouterr()
-    assert out == ""
-    (line,) = err.splitlines()
-    event = orjson.loads(line)
-    assert event["event"] == "task.claimed"
-    assert event["level"] == "info"
+    event, other = map(orjson.loads, err.splitlines())
+    assert (out, other["event"]) == ("", "once")
     assert event["timestamp"].endswith("Z")
-    assert event["fence"] == 7
-    assert event["odd"] == "<Odd>"
+    told = {"event": "task.claimed", "level": "info", "fence": 7, "odd": "<Odd>"}
+    assert event.items() >= told.items()
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
@@ -95,14 +95,10 @@ def test_passwords_in_urls_are_hidden(form: str, capsys: pytest.CaptureFixture[s
     assert err.count("u:***@h") >= 5
 
 
-def raise_forged() -> None:
-    raise ValueError("a\n2026-01-01 [info] forged \x1b[1m")
-
-
 def test_tracebacks_stay_behind_a_bar_on_a_console(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("info", "console")
     try:
-        raise_forged()
+        raise ValueError("a\n2026-01-01 [info] forged \x1b[1m")
     except ValueError:
         structlog.get_logger().exception("task.failed")
     first, *rest = capsys.readouterr().err.splitlines()
@@ -128,19 +124,6 @@ def test_a_wrong_format_string_does_not_raise(capsys: pytest.CaptureFixture[str]
     record = logging.LogRecord("some.library", logging.INFO, "f", 1, "wrong %d", ("x",), None)
     logging.getLogger().handlers[-1].emit(record)
     assert "some.library can't be shown" in capsys.readouterr().err
-
-
-def test_auto_is_json_away_from_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("warning", "auto")
-    structlog.get_logger().warning("group.parked")
-    assert orjson.loads(capsys.readouterr().err)["event"] == "group.parked"
-
-
-def test_configuring_twice_does_not_double_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging("info", "json")
-    configure_logging("info", "json")
-    logging.getLogger("x").warning("once")
-    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_a_closed_stderr_does_not_raise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from groupflow import App, Dead, Retry, Task
-from groupflow.broker.publisher import Outgoing, publishing
-from groupflow.core.measures import Histogram, Measures, Vitals
-from groupflow.daemon import Daemon
+from groupflow.broker.publisher import Outgoing
+from groupflow.core.measures import Measures, Vitals
 from groupflow.flow.counting import count_batch
 from groupflow.operate.namespace import Namespace
-from groupflow.operate.totals import Totals, read_totals
 from groupflow.ops.health.answers import check_store
 from groupflow.ops.loop_lag import LoopLag
-from groupflow.ops.metrics import Metrics, StoreMetrics, from_measures, from_totals
+from groupflow.ops.metrics import Metrics, StoreMetrics, from_measures
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
-from groupflow.store.settlements import Complete, Release
+from groupflow.store.settlements import Release
 from tests.deadlines import deadline
 from tests.operate.spread import Spread
-from tests.store.bench import Bench, arrival, bury
+from tests.ops.daemons import publish, serving, settings_of
+from tests.store.bench import Bench, arrival
 from tests.store.task_state import pass_time, retry
 from tests.store.test_debounce import changed
 
@@ -54,6 +51,10 @@ class Scrape:
             for sample in family.samples
         ]
 
+    @classmethod
+    async def of(cls, metrics: StoreMetrics) -> Scrape:
+        return cls(await metrics.render())
+
     def __call__(self, name: str, **labels: str) -> float:
         """The sum of the samples with these labels; at least one there must be."""
         found = [
@@ -68,46 +69,18 @@ class Scrape:
         return any(sample.name == f"groupflow_{name}" for sample in self._samples)
 
 
-async def scrape(metrics: StoreMetrics) -> Scrape:
-    return Scrape(await metrics.render())
-
-
 async def scraped_until(metrics: Metrics, condition: Callable[[Scrape], bool]) -> Scrape:
     """Scrape until something is the case."""
     async with asyncio.timeout(deadline()):
-        while not condition(found := await scrape(metrics)):
+        while not condition(found := await Scrape.of(metrics)):
             await asyncio.sleep(0.02)
     return found
 
 
-@asynccontextmanager
-async def serving(settings: Settings, app: App) -> AsyncIterator[Daemon]:
-    daemon = Daemon(settings, app, "d1")
-    running = asyncio.create_task(daemon.run())
-    try:
-        yield daemon
-    finally:
-        daemon.stop()
-        await running
-
-
 @pytest.fixture
 def settings(redis_server: RedisServer, rabbitmq_server: RabbitmqServer) -> Settings:
-    name = f"metrics-{uuid4().hex}"
-    return Settings.model_validate(
-        {
-            "rabbitmq": {"url": rabbitmq_server.url, "queue": name},
-            "redis": {"url": redis_server.url, "namespace": name, "timeout": deadline()},
-            "workers": {"plain": 2, "grouped": 3, "lease": 60.0},
-            "retry": {"max_attempts": 2, "interval": -0.01},
-            "groups": [GroupRule(app="crm", key="{g}", on_dead="park")],
-        }
-    )
-
-
-async def publish(settings: Settings, *messages: Outgoing) -> None:
-    async with publishing(settings.rabbitmq_url(), settings.rabbitmq.queue) as publisher:
-        await publisher.publish_all(messages)
+    rule = GroupRule(app="crm", key="{g}", on_dead="park")
+    return settings_of(redis_server, rabbitmq_server, groups=[rule])
 
 
 async def test_a_daemon_counts_what_it_does(settings: Settings) -> None:
@@ -185,25 +158,13 @@ async def test_a_pause_has_its_reason(settings: Settings) -> None:
     few = settings.model_copy(
         update={"redis": settings.redis.model_copy(update={"max_waiting": 1})}
     )
-    daemon = Daemon(few, App(), "d1", only="intake")
-    running = asyncio.create_task(daemon.run())
-    try:
+    async with serving(few, App(), only="intake") as daemon:
         await publish(few, Outgoing(b"{}", "t"), Outgoing(b"{}", "t"))
         paused = await scraped_until(
             daemon.metrics, lambda now: now("intake_paused", reason="waiting") == 1
         )
         assert paused("intake_paused") == 1
         assert not paused.has("workers")
-    finally:
-        daemon.stop()
-        await running
-
-
-@pytest.fixture
-async def bench(store_server: RedisServer) -> AsyncIterator[Bench]:
-    bench = Bench(store_server.url)
-    yield bench
-    await bench.close()
 
 
 async def test_waiting_counts_from_when_a_task_could_be_claimed(bench: Bench) -> None:
@@ -224,113 +185,78 @@ async def test_waiting_counts_from_when_a_task_could_be_claimed(bench: Bench) ->
     assert (crashed.task.crashes, crashed.waited) == (1, None)
 
 
-async def test_gauges_of_the_store(bench: Bench) -> None:
-    empty = await read_totals(bench.namespace)
-    assert (empty.waited_plain, empty.waited_grouped, empty.daemons) == (0, 0, [])
-    daemon = await bench.daemon()
-    await bench.enqueue(
-        arrival("a"), arrival("b", "g"), arrival("c", "g"), arrival("d", "h"), arrival("e", "h"),
-        arrival("f", delay=600.0), arrival("g", "k", delay=600.0),
-    )  # fmt: skip
-    await asyncio.sleep(0.01)  # so that something has waited at all
-    found = await read_totals(bench.namespace)
-    assert found.waited_plain >= 0.01
-    assert found.waited_grouped >= 0.01
-    assert states(found) == {"ready": 2, "running": 0, "delayed": 1, "parked": 0, "paused": 0}
-    assert found.delayed_tasks == 1
-    first, second = await daemon.claim("grouped", "w1", "w2")
-    await daemon.settle(bury(first, park=True))
-    await daemon.settle(Complete(second))
-    await daemon.complete(await daemon.claim_one("plain"))
-    found = await read_totals(bench.namespace)
-    assert states(found) == {"ready": 1, "running": 0, "delayed": 1, "parked": 1, "paused": 0}
-    assert found.waited_plain == 0  # the delayed one couldn't be claimed yet
-    assert (found.queued_plain, found.queued_grouped) == (1, 3)
-    assert (found.dead, [each.workers for each in found.daemons]) == (1, [2])
-    assert 0 <= found.daemons[0].heartbeat_age < deadline()
-
-
-def states(totals: Totals) -> dict[str, float]:
-    """Groups by state, as the metrics tell them."""
-    groups = next(f for f in from_totals(totals) if f.name == "groupflow_cluster_groups")
-    return {sample.labels["state"]: sample.value for sample in groups.samples}
+def metrics_of(client: StoreClient, measures: Measures | None = None) -> Metrics:
+    vitals = Vitals({}, {}, 1.0, None, 0)
+    namespace, counted = Namespace([client]), measures or Measures((), POOLS)
+    return Metrics(counted, lambda: vitals, namespace, lease=8, lag=LoopLag())
 
 
 async def test_a_scrape_goes_on_without_redis(tmp_path: Path, monkeypatch: Any) -> None:
+    """With the figures that were last read; without those that never were."""
+    never = await Scrape.of(metrics_of(StoreClient("redis://127.0.0.1:1/0", Keys("nobody"))))
+    assert never("store_up") == 0
+    assert not never.has("cluster_tasks")
+    assert not never.has("store_read_age_seconds")
     monkeypatch.setattr("groupflow.ops.metrics.FRESH", 0.0)
     async with RedisServer(tmp_path) as server:
         bench = Bench(server.url)
         daemon = await bench.daemon()
         await bench.enqueue(arrival("a"), arrival("b"))
         await daemon.complete(await daemon.claim_one("plain"))
-        keys = bench.keys
-        client = StoreClient(server.url, keys)
-        vitals = Vitals({"plain": 1}, {"plain": 0}, 1.0, None, 0)
-        metrics = Metrics(
-            Measures((), POOLS), lambda: vitals, Namespace([client]), lease=8, lag=LoopLag()
-        )
-        before = await scrape(metrics)
+        client = StoreClient(server.url, bench.keys)
+        metrics = metrics_of(client)
+        before = await Scrape.of(metrics)
         assert (before("store_up"), before("cluster_tasks", pool="plain", state="queued")) == (1, 1)
         assert not before.has("broker_up")
         await server.pause()
         try:
             with monkeypatch.context() as haste:
                 haste.setattr("groupflow.ops.metrics.READING", 0.2)
-                frozen, twice = await asyncio.gather(scrape(metrics), scrape(metrics))
+                frozen, twice = await asyncio.gather(Scrape.of(metrics), Scrape.of(metrics))
         finally:
             await server.resume()
         for away in (frozen, twice):
             assert away("store_up") == 0
             assert away("cluster_tasks", pool="plain", state="queued") == 1
             assert away("store_read_age_seconds") > 0
-        assert (await scrape(metrics))("store_up") == 1
+        assert (await Scrape.of(metrics))("store_up") == 1
         await server.kill()
-        assert (await scrape(metrics))("store_up") == 0
+        assert (await Scrape.of(metrics))("store_up") == 0
         await client.close()
         await server.restart()
         await bench.close()
 
 
-async def test_gauges_that_were_never_read_are_absent() -> None:
-    keys = Keys("nobody")
-    client = StoreClient("redis://127.0.0.1:1/0", keys)
-    vitals = Vitals({}, {}, 1.0, None, 0)
-    metrics = Metrics(Measures(), lambda: vitals, Namespace([client]), lease=8, lag=LoopLag())
-    found = await scrape(metrics)
-    assert found("store_up") == 0
-    assert not found.has("cluster_tasks")
-    assert not found.has("store_read_age_seconds")
-
-
 async def test_the_store_is_asked_once_for_many_scrapes(bench: Bench, monkeypatch: Any) -> None:
     monkeypatch.setattr("groupflow.ops.metrics.FRESH", deadline())
     measures = Measures()
-    url = f"redis://{bench.client.address}"
-    client = StoreClient(url, bench.keys, measures=measures.scripts)
-    vitals = Vitals({}, {}, 1.0, None, 0)
-    metrics = Metrics(measures, lambda: vitals, Namespace([client]), lease=8, lag=LoopLag())
+    client = StoreClient(bench.url, bench.keys, measures=measures.scripts)
+    metrics = metrics_of(client, measures)
     await asyncio.gather(*(metrics.render() for _ in range(10)))
-    assert (await scrape(metrics))("script_seconds_count", verb="status") == 1
+    assert (await Scrape.of(metrics))("script_seconds_count", verb="status") == 1
     await client.close()
 
 
 async def test_partitions_each_tell_whether_they_are_there(
     redis_server: RedisServer, monkeypatch: Any
 ) -> None:
-    """One that goes away keeps its last figures in the sums, and is told to be away."""
+    """One that goes away keeps its last figures in the sums; a single one has no number."""
     monkeypatch.setattr("groupflow.ops.metrics.FRESH", 0.0)
     spread = Spread(redis_server.url, 3)
     try:
+        single = await Scrape.of(StoreMetrics(Namespace([spread.benches[0].client])))
+        assert not single.has("partition_up")
+        assert not single.has("cluster_partition_tasks")
         await spread.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(30)))
         clients = [*spread.namespace.clients]
         namespace = Namespace(clients)
         metrics = StoreMetrics(namespace)
-        found = await scrape(metrics)
+        found = await Scrape.of(metrics)
         assert [found("partition_up", partition=str(n)) for n in range(3)] == [1, 1, 1]
         waiting = [found("cluster_partition_tasks", partition=str(n)) for n in range(3)]
         assert sum(waiting) == found("cluster_tasks", state="queued") == 30
         clients[1] = spread.without(1).clients[1]
-        found = await scrape(metrics)
+        found = await Scrape.of(metrics)
         assert [found("partition_up", partition=str(n)) for n in range(3)] == [1, 0, 1]
         assert found("store_up") == 1
         assert found("cluster_tasks", state="queued") == 30
@@ -339,16 +265,10 @@ async def test_partitions_each_tell_whether_they_are_there(
         assert ready.verdict == "warn"
         assert ready.found.startswith("partition 1 is away: Redis at")
         clients[:] = spread.without(0, 1, 2).clients
-        assert (await scrape(metrics))("store_up") == 0
+        assert (await Scrape.of(metrics))("store_up") == 0
         assert (await check_store(namespace)).verdict == "fail"
     finally:
         await spread.close()
-
-
-async def test_one_partition_has_no_number(bench: Bench) -> None:
-    found = await scrape(StoreMetrics(Namespace([bench.client])))
-    assert not found.has("partition_up")
-    assert not found.has("cluster_partition_tasks")
 
 
 async def test_a_blocked_loop_is_seen() -> None:
@@ -360,13 +280,6 @@ async def test_a_blocked_loop_is_seen() -> None:
         pass
     await looking
     assert lag.worst >= 0.05
-
-
-def test_buckets_are_inclusive_and_the_last_is_open() -> None:
-    histogram = Histogram((1, 2))
-    for value in (0.5, 1, 1.5, 2, 99):
-        histogram.observe(value)
-    assert (histogram.counts, histogram.sum) == ([2, 2, 1], 104)
 
 
 async def test_what_newer_tasks_replaced_is_counted_where_it_happened(bench: Bench) -> None:

@@ -12,38 +12,17 @@ from groupflow.ops.signals import ECHO, Ending
 from tests.deadlines import deadline
 
 
-class Heard:
-    """What was called, by a clock of its own."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.calls: list[str] = []
-        self.ending = Ending(
-            lambda: self.calls.append("stop"),
-            lambda number: self.calls.append(number.name),
-            clock=lambda: self.now,
-        )
-
-    def signal(self, after: float) -> None:
-        self.now = 100.0 + after
-        self.ending.on_signal(signal.SIGTERM)
-
-
-@pytest.mark.parametrize("after", [0.0, 0.05, ECHO - 0.001])
-def test_an_echo_changes_nothing(after: float) -> None:
-    heard = Heard()
-    for each in (0.0, after, after):
-        heard.signal(each)
-    assert heard.calls == ["stop"]
-
-
-@pytest.mark.parametrize("after", [ECHO, 60.0])
-def test_a_later_one_is_in_a_hurry(after: float) -> None:
+@pytest.mark.parametrize("after", [0.0, 0.05, ECHO - 0.001, ECHO, 60.0])
+def test_an_echo_changes_nothing_and_a_later_one_is_in_a_hurry(after: float) -> None:
     """Counted from the first one: echoes don't put it off."""
-    heard = Heard()
-    for each in (0.0, 0.5, 0.9, after):
-        heard.signal(each)
-    assert heard.calls == ["stop", "SIGTERM"]
+    calls, now = list[str](), [100.0]
+    ending = Ending(
+        lambda: calls.append("stop"), lambda number: calls.append(number.name), lambda: now[0]
+    )
+    for seconds in (0.0, 0.0, min(0.9, after), after):
+        now[0] = 100.0 + seconds
+        ending.on_signal(signal.SIGTERM)
+    assert calls == ["stop", *(["SIGTERM"] if after >= ECHO else [])]
 
 
 async def test_it_hears_what_the_process_is_sent() -> None:

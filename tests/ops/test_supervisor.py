@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from pathlib import Path
 
 import pytest
 
 from groupflow.ops.supervisor import Supervisor
-
-
-def listening(path: Path) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    listener.bind(str(path))
-    listener.setblocking(False)
-    return listener
 
 
 async def test_the_watchdog_is_fed_only_while_loop_and_claims_move(
@@ -26,7 +20,9 @@ async def test_the_watchdog_is_fed_only_while_loop_and_claims_move(
     monkeypatch.setenv("WATCHDOG_USEC", "30000")
     stuck, turns = [0.0], [True]
     loop = asyncio.get_running_loop()
-    with listening(path) as listener:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(path))
+        listener.setblocking(False)
         supervisor = Supervisor.from_environment()
         supervisor.ready()
         assert await loop.sock_recv(listener, 100) == b"READY=1"
@@ -46,32 +42,19 @@ async def test_the_watchdog_is_fed_only_while_loop_and_claims_move(
             stuck[0], turns[0] = 0.0, True
             assert await loop.sock_recv(listener, 100) == b"WATCHDOG=1"
         feeding.cancel()
+        supervisor.reloading()  # with the monotonic time that `Type=notify-reload` wants
+        assert re.fullmatch(
+            rb"RELOADING=1\nMONOTONIC_USEC=[1-9]\d*", await loop.sock_recv(listener, 100)
+        )
         supervisor.stopping()
         assert await loop.sock_recv(listener, 100) == b"STOPPING=1"
 
 
-async def test_without_systemd_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_manager_nothing_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     monkeypatch.delenv("WATCHDOG_USEC", raising=False)
-    supervisor = Supervisor.from_environment()
-    supervisor.ready()
-    await supervisor.run(lambda: 0.0)
-
-
-async def test_a_manager_that_is_gone_harms_nobody(tmp_path: Path) -> None:
-    Supervisor(str(tmp_path / "nobody"), 0.0).ready()
-
-
-async def test_a_reload_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the monotonic time that ``Type=notify-reload`` wants."""
-    path = tmp_path / "notify"
-    monkeypatch.setenv("NOTIFY_SOCKET", str(path))
-    loop = asyncio.get_running_loop()
-    with listening(path) as listener:
-        supervisor = Supervisor.from_environment()
-        supervisor.reloading()
-        first, second = (await loop.sock_recv(listener, 100)).split(b"\n")
-        assert first == b"RELOADING=1"
-        name, _, value = second.partition(b"=")
-        assert name == b"MONOTONIC_USEC"
-        assert int(value) > 0
+    for supervisor in (Supervisor.from_environment(), Supervisor(str(tmp_path / "gone"), 0.0)):
+        supervisor.ready()
+        await supervisor.run(lambda: 0.0)

@@ -64,9 +64,12 @@ def test_sound_tables_read_as_before(table: dict[str, Any]) -> None:
     assert frames.table(packed + b"what follows") == pamqp.decode.field_table(packed)
 
 
-@settings(max_examples=60)
+@settings(max_examples=100)
 @given(st.binary(max_size=300), st.binary(max_size=20))
 def test_garbage_costs_nothing_but_itself(inside: bytes, rest: bytes) -> None:
+    """RabbitMQ checks the layout; where it doesn't, the connection must last all the same."""
+    for read in (frames.table, frames.timestamp, frames.short_string):
+        read(rest)
     end, found = frames.table(_table(inside) + rest)
     assert end == 4 + len(inside)
     assert all(isinstance(name, str) for name in found)
@@ -154,14 +157,6 @@ def test_a_name_or_value_that_is_cut_off_ends_its_table(inside: bytes, behind: b
     assert frames.table(_table(inside) + behind) == (4 + len(inside), {})
 
 
-@given(st.binary(max_size=12))
-def test_no_bytes_make_it_raise(raw: bytes) -> None:
-    """RabbitMQ checks the layout; where it doesn't, the connection must last all the same."""
-    frames.table(raw)
-    frames.timestamp(raw)
-    frames.short_string(raw)
-
-
 def test_values_are_counted_and_cut() -> None:
     packed = _table(b"\x01aA" + _table(b"V" * 60_000))
     end, found = frames.table(packed)
@@ -217,7 +212,7 @@ async def test_no_message_stops_intake(
 ) -> None:
     """Each of these closed the connection of whoever consumed it, again and again."""
     publisher = await aiormq.connect(tls_rabbitmq.url)
-    channel = await publisher.channel(publisher_confirms=False)
+    channel = await publisher.channel(publisher_confirms=True)
     queue = "poison"
     Properties = aiormq.spec.Basic.Properties  # noqa: N806
     connection = await connect(tls_rabbitmq.url, heartbeat=10, timeout=deadline(), name="t")
@@ -238,7 +233,6 @@ async def test_no_message_stops_intake(
             Properties(message_id="the last one"),
         ):
             await channel.basic_publish(b"{}", routing_key=queue, properties=properties)
-        await asyncio.sleep(0.2)
     consumer = Consumer(queue, 1_000_000)
     found: list[Delivery] = []
     try:

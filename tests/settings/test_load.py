@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from groupflow.settings.load import find_sources, load_settings
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule, PoolRule
 from groupflow.settings.schedules import ScheduleRule
-from groupflow.settings.types import SecretUrl
 
 CONFIG = Path(__file__).parents[2] / "config"
 Load = Callable[[str], Settings]
@@ -47,13 +45,38 @@ def problems(load: Load, text: str) -> dict[str, Problem]:
 
 
 class TestSources:
-    def test_the_defaults_need_no_file(self) -> None:
+    def test_the_defaults_need_no_file_and_one_here_is_found(self, tmp_path: Path) -> None:
         assert load_settings() == Settings()
         assert find_sources().file is None
+        (tmp_path / "groupflow.toml").write_text("[workers]\nplain = 3\nlease = 3600\n")
+        workers = load_settings().workers
+        assert workers.plain == 3
+        assert (workers.longest_block, Settings().workers.longest_block) == (3600.0, 60.0)
 
-    def test_a_file_here_is_found(self, tmp_path: Path) -> None:
-        (tmp_path / "groupflow.toml").write_text("[workers]\nplain = 3\n")
-        assert load_settings().workers.plain == 3
+    def test_variables_are_settings_where_they_are_named_so(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Lists as JSON, and tables that have names; a handler's own variables are left alone."""
+        monkeypatch.setenv("GROUPFLOW_TASK_ID", "1")
+        monkeypatch.setenv("GROUPFLOW_GROUP", "contact:42")
+        assert load_settings() == Settings()
+        for name, value in {
+            "GROUPS": '[{"key": "{a}"}]',
+            "HANDLERS__ORDERS__EXEC": '["./orders"]',
+            "POOLS__COURIERS__TYPES": '["deliver"]',
+            "HTTP__TOKENS__COURIERS__TOKEN": "a-token-of-the-tests",
+            "HTTP__TOKENS__COURIERS__RIGHTS": '["pull"]',
+            "TENANTS__42__CONCURRENCY": "3",
+        }.items():
+            monkeypatch.setenv(f"GROUPFLOW_{name}", value)
+        settings = load_settings()
+        assert settings.groups[0].key == "{a}"
+        assert settings.handlers["orders"].exec == ("./orders",)
+        assert settings.tenants.named["42"].concurrency == 3
+        assert settings.pools["couriers"].types == ("deliver",)
+        assert settings.http.tokens["couriers"].rights == ("pull",)
+        assert Settings() == Settings.model_validate({}), "built directly, it reads none of them"
+        assert Settings().groups == ()
 
     def test_the_environment_goes_before_secrets_before_the_file(
         self, load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -79,53 +102,11 @@ class TestSources:
         monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "gone"))
         assert load_settings() == Settings()
 
-    def test_lists_come_as_json_from_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("GROUPFLOW_GROUPS", '[{"key": "{a}"}]')
-        monkeypatch.setenv("GROUPFLOW_HANDLERS__ORDERS__EXEC", '["./orders"]')
-        settings = load_settings()
-        assert settings.groups[0].key == "{a}"
-        assert settings.handlers["orders"].exec == ("./orders",)
-
-    def test_tables_that_have_names_come_from_the_environment(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("GROUPFLOW_POOLS__COURIERS__TYPES", '["deliver"]')
-        monkeypatch.setenv("GROUPFLOW_HTTP__TOKENS__COURIERS__TOKEN", "a-token-of-the-tests")
-        monkeypatch.setenv("GROUPFLOW_HTTP__TOKENS__COURIERS__RIGHTS", '["pull"]')
-        monkeypatch.setenv("GROUPFLOW_TENANTS__42__CONCURRENCY", "3")
-        settings = load_settings()
-        assert settings.tenants.named["42"].concurrency == 3
-        assert settings.pools["couriers"].types == ("deliver",)
-        assert settings.http.tokens["couriers"].rights == ("pull",)
-
-    def test_variables_that_are_not_settings_are_left_alone(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("GROUPFLOW_TASK_ID", "1")
-        monkeypatch.setenv("GROUPFLOW_GROUP", "contact:42")
-        assert load_settings() == Settings()
-
-    def test_direct_construction_reads_no_environment(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("GROUPFLOW_WORKERS__PLAIN", "3")
-        assert Settings().workers.plain == 8
-
-    def test_a_long_lease_needs_no_word_on_blocks(self, tmp_path: Path) -> None:
-        file = tmp_path / "groupflow.toml"
-        file.write_text("[workers]\nlease = 3600\n")
-        assert load_settings(file).workers.longest_block == 3600.0
-        assert Settings().workers.longest_block == Settings().workers.max_block == 60.0
-
 
 REFUSED: list[tuple[str, str, str, str]] = [
     ("[workers]\nlease = 0.2", "workers.lease", "0.2", "at least 1"),
-    (
-        "[workers]\nlease = 90\nmax_block = 60",
-        "workers",
-        "",
-        "max_block (60) at least the seconds of lease (90)",
-    ),
+    ("[workers]\nlease = 90\nmax_block = 60", "workers", "",
+     "max_block (60) at least the seconds of lease (90)"),
     ("[workers]\nplain = -1", "workers.plain", "-1", "at least 0"),
     ("[workers]\ngrouped = true", "workers.grouped", "true", "number"),
     ('[workers]\norder = "random"', "workers.order", "'random'", '"fair" or "tenants"'),
@@ -155,9 +136,7 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ('[[groups]]\nkey = "a"\nkeyy = 1', "groups[0].keyy", "", "groups[0].key"),
     ('[[groups]]\nkey = "a"\nconcurrency = 0', "groups[0].concurrency", "0", "at least 1"),
     ('[[groups]]\nkey = "a"\nrate = "fast"', "groups[0].rate", "'fast'", '"600/min"'),
-    ('[[groups]]\nkey = "a"\nrate = "0/s"', "groups[0].rate", "'0/s'", "1 start at least"),
-    ('[[groups]]\nkey = "a"\nrate = "200000/s"', "groups[0].rate", "'200000/s'", "100000"),
-    ('[[groups]]\nkey = "a"\nrate = "1/s burst 0"', "groups[0].rate", "'1/s burst 0'", "burst"),
+    ('[[groups]]\nname = "same"\nkey = "a"\n' * 2, "groups", "", "'same'"),
     ("[tenants]\nconcurrency = -1", "tenants.concurrency", "-1", "at least 0"),
     ('[tenants]\nrate = "quick"', "tenants.rate", "'quick'", '"600/min"'),
     ("[tenants]\nweight = 0", "tenants.weight", "0", "at least 1"),
@@ -169,31 +148,22 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ('[handlers."a.b"]\n', 'handlers."a.b"', "", "exactly one"),
     ('[handlers.a]\nexec = "ls"', "handlers.a.exec", "***", "list"),
     ("[handlers.a]\nexec = []", "handlers.a.exec", "[]", "command"),
-]
+    ("[redis]\nurl = \n", "", "", "line 2, column 7"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "setting", "value", "remedy"), REFUSED)
 def test_what_is_wrong_is_named_with_its_value_and_remedy(
     load: Load, text: str, setting: str, value: str, remedy: str
 ) -> None:
-    found = problems(load, text)
-    assert list(found) == [setting]
-    assert found[setting].value == value
-    assert remedy in found[setting].remedy
+    (problem,) = problems(load, text).values()
+    assert (problem.setting or "", problem.value or "") == (setting, value)
+    assert remedy in problem.remedy
 
 
 def test_all_problems_are_said_at_once(load: Load) -> None:
     found = problems(load, "[workers]\nplain = -1\n[redis]\ntimeout = 0\n[colour]\n")
     assert set(found) == {"workers.plain", "redis.timeout", "colour"}
-
-
-def test_rules_need_names_of_their_own(load: Load) -> None:
-    rule = '[[groups]]\nname = "same"\nkey = "a"\n'
-    assert "'same'" in problems(load, rule * 2)["groups"].remedy
-    assert [rule.name for rule in load('[[groups]]\nkey="a"\n' * 2).groups] == [
-        "groups[0]",
-        "groups[1]",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -207,57 +177,59 @@ def test_rules_need_names_of_their_own(load: Load) -> None:
         ("GROUPFLOW_POOLS__A__LEAS", "pools.a.leas", "pools.a.lease"),
         ("GROUPFLOW_TENANTS__42__RAT", "tenants.42.rat", "tenants.42"),
         ("GROUPFLOW_HTTP__TOKENS__A__TOKE", "http.tokens.a.toke", "http.tokens.a.token"),
+        ("GROUPFLOW_WORKERS__DRAIN", "workers.drain", ""),
+        ("GROUPFLOW_REDIS", "GROUPFLOW_REDIS", "JSON"),
+        ("GROUPFLOW_SECRETS_DIR", "GROUPFLOW_SECRETS_DIR", "no such directory"),
     ],
 )
-def test_unknown_variables_are_refused(
+def test_variables_are_refused_by_their_names(
     monkeypatch: pytest.MonkeyPatch, name: str, setting: str, remedy: str
 ) -> None:
-    monkeypatch.setenv(name, "3")
+    monkeypatch.setenv(name, "redis://:hunter2@h/")
     with pytest.raises(ConfigError) as caught:
         load_settings()
-    found = {problem.setting: problem for problem in caught.value.problems}
-    assert remedy in found[setting].remedy
+    found = {problem.setting: str(problem) for problem in caught.value.problems}
+    assert remedy in found[setting]
+    assert name in found[setting] or "unknown" in found[setting]
+    assert "hunter2" not in str(caught.value)
 
 
-def test_a_wrong_value_says_which_variable_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GROUPFLOW_WORKERS__DRAIN", "soon")
-    with pytest.raises(ConfigError, match="the variable GROUPFLOW_WORKERS__DRAIN"):
-        load_settings()
-
-
-class TestFilesThatCannotBeRead:
-    def test_syntax_errors_say_where(self, load: Load) -> None:
-        (problem,) = problems(load, "[redis]\nurl = \n").values()
-        assert "line 2, column 7" in problem.remedy
-
-    @pytest.mark.parametrize("make", [lambda p: None, lambda p: p.mkdir()])
-    def test_missing_or_a_directory(self, tmp_path: Path, make: Callable[[Path], Any]) -> None:
-        path = tmp_path / "gone.toml"
-        make(path)
-        with pytest.raises(ConfigError, match=r"gone\.toml: It can't be read"):
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    latin = tmp_path / "latin.toml"
+    latin.write_bytes(b'a = "\xff"')
+    for path, said in (
+        (tmp_path / "gone", "gone: It can't be read"),
+        (tmp_path, "It can't be read"),
+        (latin, "not UTF-8"),
+    ):
+        with pytest.raises(ConfigError, match=said):
             load_settings(path)
-
-    def test_not_utf8(self, tmp_path: Path) -> None:
-        path = tmp_path / "latin.toml"
-        path.write_bytes(b'a = "\xff"')
-        with pytest.raises(ConfigError, match="not UTF-8"):
-            load_settings(path)
-
-    def test_a_secrets_directory_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("GROUPFLOW_SECRETS_DIR", "/nowhere/at/all")
-        with pytest.raises(ConfigError, match="no such directory"):
-            load_settings()
-
-    def test_a_section_in_the_environment_that_is_not_json(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("GROUPFLOW_REDIS", "redis://:hunter2@h/")
-        with pytest.raises(ConfigError, match="JSON") as caught:
-            load_settings()
-        assert "hunter2" not in str(caught.value)
 
 
 class TestSecrets:
+    @pytest.mark.parametrize(
+        "toml",
+        [
+            *(f'[redis]\nurl = "{url}"' for url in ("T0KEN", "redis://:T0KEN@h:zz/0")),
+            *(f'[redis]\nurl = "{url}"' for url in ("redis://:x/T0KEN@h/0", "amqp://u:T0KEN@h/")),
+            *(f'[redis]\nurl = "redis://{url}/0"' for url in (":x@T0KEN@h:x", "u:T0KEN @h")),
+            *('[redis]\nurl = "redis://:T0KEN@/0"', '[redis]\npassword = "T0KEN"'),
+            '[handlers.t]\nexec = "curl -u me:T0KEN https://h/"',
+            '[handlers.t]\nexec = ["x", "--password=T0KEN\\u0000"]',
+            '[handlers.t]\nexec = [["T0KEN"]]',
+            '[handlers.t]\nhttp = "hooks.h/T0KEN"',
+            '[handlers.t]\nhttp = "http://h:0/T0KEN"',
+            '[handlers.t]\nhttp = ["http://h/T0KEN"]',
+            '[handlers.t]\nexec = ["x"]\nhttp = "http://h/T0KEN"',
+            '[handlers.t]\nexec = ["x"]\nhttps = "T0KEN"',
+        ],
+    )
+    def test_masked_in_errors(self, load: Load, toml: str) -> None:
+        with pytest.raises(ConfigError) as caught:
+            load(toml)
+        assert "T0KEN" not in "".join(str(problem) for problem in caught.value.problems)
+        assert caught.value.__cause__ is None
+
     def test_masked_in_every_shown_form(self, load: Load) -> None:
         settings = load(
             '[redis]\nurl = "rediss://me:hunter2@h:6379/0?password=hunter2"\n'
@@ -275,37 +247,6 @@ class TestSecrets:
         assert str(settings.redis.url) == "rediss://me:***@h:6379/0?password=***"
         assert dump["handlers"]["hook"]["http"] == "http://hooks.h"
         assert dump["handlers"]["command"]["exec"] == ["import"]
-
-    @pytest.mark.parametrize(
-        "url",
-        [
-            "hunter2",
-            "redis://:hunter2@h:zz/0",
-            "redis://:hun/ter2@h/0",
-            "redis://:hun@ter2@h:x/0",
-            "amqp://u:hunter2@h/",
-            "redis://u:hunter2 @h/",
-            "redis://:hunter2@/0",
-        ],
-    )
-    def test_masked_in_errors(self, load: Load, url: str) -> None:
-        with pytest.raises(ConfigError) as caught:
-            load(f'[redis]\nurl = "{url}"\n')
-        assert "ter2" not in "".join(str(problem) for problem in caught.value.problems)
-        assert caught.value.__cause__ is None
-
-    def test_an_unknown_setting_is_refused_without_its_value(self, load: Load) -> None:
-        assert "hunter2" not in str(problems(load, '[redis]\npassword = "hunter2"'))
-
-
-def test_frozen() -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        Settings().workers.plain = 3  # type: ignore[misc]
-
-
-def test_tenants_are_text() -> None:
-    assert GroupRule(key="a", tenants=[42, "acme"]).tenants == ("42", "acme")
-    assert GroupRule(key="a").tenants == ("*",)
 
 
 def test_a_tenants_limit_is_its_own_where_it_says_so(load: Load) -> None:
@@ -326,19 +267,12 @@ class TestExamples:
             if name in ("groups", "handlers", "schedules", "pools"):
                 continue
             assert getattr(settings, name) == getattr(Settings(), name), name
-            tables = (
-                {"tokens"} if name == "http" else {"named"}
-            )  # shown as comments: none by default
+            # Shown as comments: none by default.
+            tables = {"tokens"} if name == "http" else {"named"}
             fields = set(type(getattr(settings, name)).model_fields)
             assert set(written[name]) == fields - tables, name
         overrides = {"max_attempts", "interval", "jitter"}
         assert set(written["groups"][0]) == set(GroupRule.model_fields) - overrides
         assert set(written["schedules"][0]) == set(ScheduleRule.model_fields) - {"every"}
         assert set(written["pools"]["couriers"]) == set(PoolRule.model_fields)
-
-    def test_the_tenants_example_loads(self) -> None:
         assert len(load_settings(CONFIG / "tenants.toml").groups) > 3
-
-
-def test_secret_urls_compare_by_value() -> None:
-    assert SecretUrl("redis://a/") == SecretUrl("redis://a/")

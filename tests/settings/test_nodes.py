@@ -28,13 +28,11 @@ def test_a_list_is_nodes_of_one_cluster() -> None:
     assert nodes_of(url) == LIST
     assert address_of(url) == "a,b:5677,[::1]:5678"
     assert "p%40" not in str(RabbitMQ.model_validate({"url": LIST}).url)
-
-
-def test_one_url_is_a_list_of_one() -> None:
     assert nodes_of("amqp://a/") == ["amqp://a/"]
-    assert RabbitMQ.model_validate({"url": ["amqp://a/"]}) == RabbitMQ.model_validate(
-        {"url": "amqp://a/"}
-    )
+    one, same = ({"url": url} for url in (["amqp://a/"], "amqp://a/"))
+    assert RabbitMQ.model_validate(one) == RabbitMQ.model_validate(same)
+    for path in ("", "/"):  # the default virtual host, however it is written
+        RabbitMQ.model_validate({"url": ["amqp://a/", f"amqp://b{path}"]})
 
 
 def test_the_environment_and_the_file_may_have_a_list(
@@ -65,21 +63,16 @@ def test_nodes_that_differ_are_refused(others: str) -> None:
     assert "p%40" not in said
 
 
-@pytest.mark.parametrize("path", ["", "/"])
-def test_the_default_virtual_host_is_one_however_it_is_written(path: str) -> None:
-    RabbitMQ.model_validate({"url": ["amqp://a/", f"amqp://b{path}"]})
-
-
-@pytest.mark.parametrize("url", [[], [7], [["amqp://a/"]], '["amqp://u:secret@a/', {"a": 1}])
-def test_what_is_no_list_of_urls_is_refused(url: Any) -> None:
+@pytest.mark.parametrize(
+    "url",
+    [
+        *([], [7], [["amqp://a/"]], '["amqp://u:secret@a/', {"a": 1}),
+        *(["amqp://u:secret@a/", no] for no in ("http://b/", "amqp://b:port/", "b")),
+        ["amqp://u:secret@a/", "amqp://u:secret@/"],
+    ],
+)
+def test_what_is_no_list_of_nodes_is_refused(url: Any) -> None:
     said = refusal(url=url)
-    assert said.startswith("rabbitmq.url")
-    assert "secret" not in said
-
-
-@pytest.mark.parametrize("wrong", ["http://b/", "amqp://b:port/", "amqp://u:secret@/", "b"])
-def test_a_node_that_is_none_is_refused(wrong: str) -> None:
-    said = refusal(url=["amqp://u:secret@a/", wrong])
     assert said.startswith("rabbitmq.url")
     assert "secret" not in said
 
@@ -90,12 +83,9 @@ def test_plaintext_to_any_other_machine_is_refused() -> None:
         settings.rabbitmq_url()
 
 
-def test_partitions_leave_room_for_their_number() -> None:
+def test_partitions_are_a_number_and_leave_room_for_it() -> None:
+    for partitions in (0, -1, 257, 1.5, True, "many"):
+        assert "rabbitmq.partitions" in refusal(partitions=partitions)
     assert "Shorten queue to 252 bytes" in refusal(queue="q" * 253, partitions=11)
     RabbitMQ(queue="q" * 252, partitions=11)
     RabbitMQ(queue="q" * 255)
-
-
-@pytest.mark.parametrize("partitions", [0, -1, 257, 1.5, True, "many"])
-def test_partitions_are_a_number(partitions: Any) -> None:
-    assert "rabbitmq.partitions" in refusal(partitions=partitions)
