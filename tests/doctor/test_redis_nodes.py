@@ -31,6 +31,10 @@ def address(url: str) -> str:
     return urlsplit(url).netloc
 
 
+async def says(server: RedisServer, words: str, what: str) -> bool:
+    return what in await command(server, words)
+
+
 async def test_nodes_of_a_cluster(tmp_path: Path, redis_server: RedisServer) -> None:
     """All is well; a stranger in the list; a user who may not listen by slot; slots nobody has."""
     async with RedisCluster(tmp_path / "one", 1, 0) as one, RedisCluster(tmp_path, 1, 0) as other:
@@ -54,13 +58,9 @@ async def test_nodes_of_a_cluster(tmp_path: Path, redis_server: RedisServer) -> 
         assert "SSUBSCRIBE to {nodes:0}:wake" in denied.found
 
         assert await command(node, "CLUSTER DELSLOTSRANGE 0 99") == "OK"
-        await until(lambda: _has_lost(node), "it never noticed")
+        await until(lambda: says(node, "CLUSTER INFO", "slots_ok:16284"), "it never noticed")
         (holes,) = (await examined(one.url))["redis.cluster"]
         assert (holes.verdict, "16284 of 16384 slots" in holes.found) == ("fail", True)
-
-
-async def _has_lost(node: RedisServer) -> bool:
-    return "cluster_slots_ok:16284" in await command(node, "CLUSTER INFO")
 
 
 async def test_a_server_that_is_no_node_of_a_cluster(redis_server: RedisServer) -> None:
@@ -81,17 +81,14 @@ async def test_sentinels(tmp_path: Path) -> None:
         assert (well.verdict, well.found[:7]) == ("ok", "3 of 3 ")
         for sentinel in watched.sentinels[1:]:
             await sentinel.kill()
-        await until(lambda: _has_no_quorum(watched.sentinels[0]), "it never noticed")
+        asked = f"SENTINEL CKQUORUM {watched.primary}"
+        await until(lambda: says(watched.sentinels[0], asked, "NOQUORUM"), "it never noticed")
         (few,) = (await examined(watched.url))["redis.sentinels"]
         assert (few.verdict, "NOQUORUM" in few.found) == ("fail", True)
         assert "too few of them can't replace a primary" in few.remedy
         strange = watched.url.replace(f"/{watched.primary}", "/nobody")
         with pytest.raises(StoreUnavailable, match="Sentinel knows no primary named 'nobody'"):
             await examined(strange)
-
-
-async def _has_no_quorum(sentinel: RedisServer) -> bool:
-    return "NOQUORUM" in await command(sentinel, f"SENTINEL CKQUORUM {WatchedRedis.primary}")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from structlog.testing import capture_logs
 
 from groupflow import App, Dead, Task
-from groupflow.broker.publisher import Outgoing, publishing
+from groupflow.broker.publisher import Outgoing
 from groupflow.core.errors import ConfigError
 from groupflow.core.tracing import CARRIED
 from groupflow.ops.traces import OtelTracing
@@ -90,16 +90,21 @@ async def test_a_trace_goes_from_publish_to_handler(
         if task.attempt == 1:
             raise LookupError("a secret of the tenant")
 
+    @app.handler("dies")
+    async def dies(task: Task) -> Dead:
+        return Dead("never")
+
     async with serving(settings, app):
         await publish(
             settings,
+            Outgoing(b"{}", "dies", "4"),
             Outgoing(b"{}", "async", "1"),
             Outgoing(b"{}", "thread", "2"),
             Outgoing(b"{}", "command", "3"),
         )
-        processed = await spans(exporter, SpanKind.CONSUMER, 4)
+        processed = await spans(exporter, SpanKind.CONSUMER, 5)
         enqueued = await spans(exporter, SpanKind.CLIENT, 1)
-    published = await spans(exporter, SpanKind.PRODUCER, 3)
+    published = await spans(exporter, SpanKind.PRODUCER, 4)
     queue = settings.rabbitmq.queue
     for id_, attempts in (("1", 1), ("2", 2), ("3", 1)):
         [origin] = of_message(published, id_)
@@ -127,6 +132,8 @@ async def test_a_trace_goes_from_publish_to_handler(
     ]  # fmt: skip
     outcomes = [facts(each)["groupflow.outcome"] for each in (failed, done)]
     assert (facts(failed)["error.type"], outcomes) == ("LookupError", ["retry", "complete"])
+    [died] = of_message(processed, "4")
+    assert (facts(died)["groupflow.outcome"], facts(died)["error.type"]) == ("bury", "Dead")
     assert "secret" not in "".join(span.to_json() for span in processed)
     own = {identity(span)[1] for id_ in ("1", "2") for span in of_message(processed, id_)}
     assert set(seen) == own
@@ -135,55 +142,7 @@ async def test_a_trace_goes_from_publish_to_handler(
     assert (tmp_path / "env").read_text()[:53] == f"00-{trace_id:032x}-{span_id:016x}-"
     linked = {(link.context.trace_id, link.context.span_id) for e in enqueued for link in e.links}
     assert linked == {identity(span) for span in published}
-    assert sum(facts(span)["messaging.batch.message_count"] for span in enqueued) == 3
-
-
-async def test_a_publisher_s_own_headers_are_followed(
-    exporter: InMemorySpanExporter, settings: Settings
-) -> None:
-    app, carried = App(), asyncio.Queue[Any]()
-
-    @app.handler("t")
-    async def dies(task: Task) -> Dead:
-        carried.put_nowait((task.id, CARRIED.get()))
-        return Dead("never")
-
-    hostile: dict[str, Any] = {
-        "number": 7,
-        "list": [1],
-        "table": {"a": [None]},
-        "none": None,
-        "long": "0" * 20_000,
-        "zero": f"00-{'0' * 32}-{SPAN}-01",
-        "line": PARENT + "\n",
-        "version": "ff" + PARENT[2:],
-        "more": PARENT + "-extra",
-        "upper": PARENT.upper(),
-    }
-    headers = {
-        "good": (PARENT, "vendor=1"),
-        "bad state": (PARENT, "a=1\r\nX-Evil: 1"),
-        **{id_: (value, value) for id_, value in hostile.items()},
-    }
-    async with serving(settings, app):
-        async with publishing(settings.rabbitmq_url(), settings.rabbitmq.queue) as publisher:
-            for id_, (parent, state) in headers.items():
-                carried_on = {"traceparent": parent, "tracestate": state}
-                await publisher.publish(Outgoing(b"{}", "t", id_, carried_on))
-        found = await spans(exporter, SpanKind.CONSUMER, len(headers))
-    texts = dict(carried.get_nowait() for _ in headers)
-    for id_ in ("good", "bad state"):
-        [span] = of_message(found, id_)
-        assert span.parent is not None
-        assert (f"{span.parent.trace_id:032x}", f"{span.parent.span_id:016x}") == (TRACE, SPAN)
-        assert texts[id_]["traceparent"].startswith(f"00-{TRACE}-")
-        assert (facts(span)["groupflow.outcome"], facts(span)["error.type"]) == ("bury", "Dead")
-    assert texts["good"]["tracestate"] == "vendor=1"
-    assert "tracestate" not in texts["bad state"]
-    for id_ in hostile:
-        [span] = of_message(found, id_)
-        assert span.parent is None, id_
-        assert TRACE not in texts[id_]["traceparent"]
+    assert sum(facts(span)["messaging.batch.message_count"] for span in enqueued) == 4
 
 
 async def test_off_is_off(exporter: InMemorySpanExporter, settings: Settings) -> None:
@@ -203,6 +162,43 @@ async def test_off_is_off(exporter: InMemorySpanExporter, settings: Settings) ->
             await done.wait()
     assert open_tracing(off) is None
     assert exporter.get_finished_spans() == ()
+
+
+HOSTILE: dict[str, Any] = {
+    "number": 7,
+    "list": [1],
+    "table": {"a": [None]},
+    "none": None,
+    "long": "0" * 20_000,
+    "zero": f"00-{'0' * 32}-{SPAN}-01",
+    "line": PARENT + "\n",
+    "version": "ff" + PARENT[2:],
+    "more": PARENT + "-extra",
+    "upper": PARENT.upper(),
+}
+
+
+@pytest.mark.parametrize(
+    ("parent", "state", "carried_on"),
+    [
+        (PARENT, "vendor=1", "vendor=1"),
+        (PARENT, "a=1\r\nX-Evil: 1", None),
+        *((value, value, None) for value in HOSTILE.values()),
+    ],
+)
+def test_a_publisher_s_own_headers_are_followed_where_they_are_well_formed(
+    exporter: InMemorySpanExporter, parent: Any, state: Any, carried_on: str | None
+) -> None:
+    task = Task("1", "t", headers={"traceparent": parent, "tracestate": state})
+    with OtelTracing("q").processing(task):
+        carried = dict(CARRIED.get())
+    [span] = exporter.get_finished_spans()
+    is_followed = parent is PARENT
+    assert carried["traceparent"].startswith(f"00-{TRACE}-") is is_followed
+    assert (span.parent is not None) is is_followed
+    if span.parent:
+        assert (f"{span.parent.trace_id:032x}", f"{span.parent.span_id:016x}") == (TRACE, SPAN)
+    assert carried.get("tracestate") == carried_on
 
 
 def test_a_cut_attempt_ends_its_span(exporter: InMemorySpanExporter) -> None:

@@ -119,7 +119,8 @@ def test_a_name_that_a_stranger_can_have_is_refused(world: World, host: str, sta
 def test_headers(world: World, path: str) -> None:
     headers = world.http.get(path).headers
     policy = headers["content-security-policy"]
-    assert {"default-src 'none'", "frame-ancestors 'none'"} <= {*policy.split("; ")}, policy
+    wanted = "default-src 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+    assert {*wanted.split("; "), "trusted-types 'none'"} <= {*policy.split("; ")}, policy
     assert "unsafe" not in policy
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"

@@ -12,7 +12,7 @@ from typing import Literal
 import orjson
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from tests.endtoend.rig import Job
 from tests.page.browsing import (
@@ -25,7 +25,6 @@ from tests.page.browsing import (
     follow,
     press,
     shows,
-    watch,
 )
 from tests.page.world import HOSTILE_ID, NO_TYPE, TOKEN, World
 
@@ -242,30 +241,7 @@ def test_trying_a_route(page: Page) -> None:
     shows(page, "A dead letter: the body is not a JSON object")
 
 
-# Whoever did get markup or code into the page could not run it.
-_INJECT = """() => {
-    const attempts = [
-        () => {
-            const script = document.createElement("script");
-            script.textContent = "document.title = 'owned'";
-            document.body.append(script);
-        },
-        () => {
-            const image = document.createElement("img");
-            image.setAttribute("onerror", "document.title = 'owned'");
-            image.src = "/nothing";
-            document.body.append(image);
-            return new Promise(done => image.addEventListener("error", done));
-        },
-        () => { document.body.innerHTML += "<b onclick='1'>owned</b>"; },
-    ];
-    return Promise.all(attempts.map(async attempt => {
-        try { await attempt(); } catch (error) { console.error(String(error)); }
-    }));
-}"""
-
-
-def test_reading_what_strangers_sent(page: Page, browser: Browser, world: World) -> None:
+def test_reading_what_strangers_sent(page: Page, world: World) -> None:
     """Ids, group keys, types, reasons and bodies are text wherever they are shown."""
     group = world.get("task", id=HOSTILE_ID)["group"]
     for view, params in (
@@ -286,15 +262,6 @@ def test_reading_what_strangers_sent(page: Page, browser: Browser, world: World)
     expect(page.get_by_role("heading", level=1)).to_have_text(HOSTILE_ID)
     assert page.locator("main script, main img, main b:has-text('no type')").count() == 0
     assert "owned" not in page.title()
-    other, said = browser.new_page(base_url=world.url), list[str]()
-    watch(other, said)
-    other.goto("/")
-    expect(other.locator("#live")).to_contain_text("Live")
-    other.evaluate(_INJECT)
-    assert other.title() != "owned"
-    assert other.get_by_text("owned").count() == 0
-    assert any("Content Security Policy" in text or "TrustedScript" in text for text in said)
-    other.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,4 +1,4 @@
-"""What callers may take: of Redis's time, of memory for bodies, and turns to be served."""
+"""What callers may take: Redis's time, memory for bodies, turns to be served, and streams."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from starlette.requests import Request
 
 from groupflow.ops.page import throttle
 from groupflow.ops.page.access import Authorizer
-from groupflow.ops.page.endpoints import Endpoint, routes_of
+from groupflow.ops.page.endpoints import Caller, Endpoint, routes_of
+from groupflow.ops.page.live import MOST, MOST_OF_ONE, Streams
 from groupflow.ops.page.problems import RequestRefused
 from groupflow.ops.page.throttle import (
     AT_ONCE,
@@ -30,6 +31,7 @@ from groupflow.ops.page.throttle import (
     _waited_for_core,
 )
 from groupflow.settings.model import Http
+from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, TokenHolder
 from tests.deadlines import deadline
 
 
@@ -191,3 +193,35 @@ async def test_who_has_gone_takes_no_turn(has_gone: bool) -> None:
     (route,) = routes_of([endpoint], Authorizer(Http()), Reads())
     await route.endpoint(Request(scope, receive))
     assert looked == (0 if has_gone else 1)
+
+
+def _caller(peer: str, holder: TokenHolder | None = None) -> Caller:
+    request = Request({"type": "http", "client": (peer, 1)})
+    return Caller(request, holder, sees_contents=holder is not None)
+
+
+OF_ALL = [_caller(f"192.0.2.{n}", TokenHolder(OPERATOR, ALL_RIGHTS)) for n in range(MOST)]
+
+
+@pytest.mark.parametrize(
+    ("callers", "ended"),
+    [
+        ([_caller("192.0.2.1"), *[_caller("192.0.2.2")] * (MOST_OF_ONE + 3)], [1, 2, 3]),
+        ([_caller(str(number)) for number in range(MOST + 1)], [0]),
+        ([*OF_ALL, OF_ALL[0]], [0]),
+    ],
+)
+def test_the_oldest_makes_way(callers: list[Caller], ended: list[int]) -> None:
+    """That of the same address, or of all; one with the token for another with the token."""
+    streams = Streams()
+    admitted = [streams.admit(caller) for caller in callers]
+    assert [n for n, each in enumerate(admitted) if each and each.ended.is_set()] == ended
+    assert None not in admitted
+    assert len(streams) == len(callers) - len(ended) <= MOST
+
+
+def test_one_without_the_token_drives_none_out_that_has_it() -> None:
+    streams = Streams()
+    operators = [streams.admit(each) for each in OF_ALL]
+    assert streams.admit(_caller("192.0.2.250")) is None
+    assert not any(each is None or each.ended.is_set() for each in operators)

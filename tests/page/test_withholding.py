@@ -166,17 +166,3 @@ def test_what_is_shown_without_the_token(marked: Marked) -> None:
     assert {error["message"] for error in letter["errors"]} == {"(shown with the token)"}
     assert "(shown with the token)" in marked.get("/api/task", id="raises").text
     assert "(shown with the token)" not in marked.get("/api/task", TOKEN, id="raises").text
-
-
-def test_what_is_withheld_is_not_read(marked: Marked) -> None:
-    """A megabyte that nobody sees doesn't leave Redis, however often it is asked for."""
-
-    def sent() -> int:
-        return int(marked.rig.raw.info("stats")["total_net_output_bytes"])
-
-    before = sent()
-    assert marked.get("/api/letter", id="large").json()["body_bytes"] > LARGE
-    between = sent()
-    assert between - before < LARGE
-    assert marked.get("/api/letter", TOKEN, id="large").json()["is_cut"]
-    assert sent() - between > LARGE

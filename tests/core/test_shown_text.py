@@ -1,10 +1,17 @@
-"""What may be shown of a URL, of a command, and of a text that has a URL in it."""
+"""What may be shown of a URL, of a command and of any text; and URLs with several hosts."""
 
 from __future__ import annotations
 
+import sys
+import unicodedata
+from urllib.parse import urlsplit, urlunsplit
+
+import orjson
 import pytest
 
+from groupflow.core.escaping import plain_json, plain_text
 from groupflow.core.masking import mask_command, mask_parts, mask_place, mask_secrets, mask_url
+from groupflow.core.urls import split_url
 
 NAMES = [
     *("token", "access_token", "refresh-token", "key", "api-key", "apikey", "X-Api-Key", "sig"),
@@ -87,3 +94,44 @@ def test_what_a_server_repeats() -> None:
     url = "https://me:pa%23ss@h/hooks/T0KEN?code=a%2Fbcd&n=1"
     said = f"Cannot POST /hooks/T0KEN?code=a%2Fbcd&n=1 by me with pa#ss: a/bcd, see {url}"
     assert mask_parts(said, url) == "Cannot POST *** by me with ***: ***, see https://h"
+
+
+EVERY = "".join(chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000)
+TURNING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+UNSEEN = {
+    char
+    for char in EVERY
+    if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp")
+    or unicodedata.bidirectional(char) in TURNING
+} | {"\u061c", "\u200e", "\u200f"}
+
+
+def test_text_is_printable_and_on_one_line() -> None:
+    assert plain_text(EVERY).isprintable()
+    assert plain_text("\ud800") == "\\ud800"
+    assert plain_text("a\x1b[31m\n\x9b\u202e") == r"a\x1b[31m\n\x9b\u202e"
+    assert plain_text("租户 🐘 é") == "租户 🐘 é"
+
+
+def test_json_has_the_same_value_and_nothing_unseen() -> None:
+    value = {EVERY: [EVERY, {"é 租户 🐘": 1.5}]}
+    text = plain_json(orjson.dumps(value).decode())
+    assert orjson.loads(text) == value
+    assert not set(text) & UNSEEN
+    assert "é 租户 🐘" in text
+
+
+@pytest.mark.parametrize(
+    "url", ["amqp://u:p@[::1]:5/v?a=b#c", "unix:///run/redis.sock?db=1", "", "redis://a", "/x,y"]
+)
+def test_one_host_is_split_as_ever(url: str) -> None:
+    assert split_url(url) == urlsplit(url)
+
+
+@pytest.mark.parametrize("hosts", ["a,b:2", "a:1,[::1]:2,c", "[::1],[::2]", "u:p%2C@[::1]:1,a"])
+def test_several_hosts_stay_together(hosts: str) -> None:
+    url = f"rediss+cluster://{hosts}/0?ca_file=x"
+    parts = split_url(url)
+    assert (parts.scheme, parts.netloc, parts.path) == ("rediss+cluster", hosts, "/0")
+    assert parts.query == "ca_file=x"
+    assert urlunsplit(parts) == url

@@ -1,4 +1,4 @@
-"""A body's values are counted before they are made: what it would take is known beforehand."""
+"""A body's values are counted before they are made; numbers stay as they were written."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupflow.core.errors import Unroutable
+from groupflow.core.exact_json import read_exactly, write_exactly
 from groupflow.core.json_size import has_over
 from groupflow.settings.model import Settings
 
@@ -76,3 +77,26 @@ def test_values_are_counted_outside_strings(value: Any, ascii_only: bool) -> Non
 def test_no_body_is_read_again_and_again(before: bytes, piece: bytes) -> None:
     """4 MiB of each; what is read more than once a byte would not end while anybody waits."""
     has_over(before + piece * (4 * MIB // len(piece)), 1_000_000)
+
+
+LONG = b'{"n":123456789012345678901234567890,"m":-98765432109876543210}'
+
+
+@pytest.mark.parametrize("packed", [LONG, b'{"a":[1,2.5,"x",null,true]}', b'"12345678901234567"'])
+def test_it_comes_back_as_it_was(packed: bytes) -> None:
+    assert write_exactly(read_exactly(packed)) == packed
+
+
+@pytest.mark.parametrize(
+    "packed", [b"[12345678901234567, NaN]", b"[12345678901234567", b"\xff12345678901234567", b"{"]
+)
+def test_what_is_no_json_is_refused(packed: bytes) -> None:
+    with pytest.raises((ValueError, RecursionError)):
+        read_exactly(packed)
+
+
+def test_what_json_has_no_word_for_is_refused() -> None:
+    with pytest.raises((TypeError, ValueError)):
+        write_exactly([2**70, float("nan")])
+    with pytest.raises(TypeError):
+        write_exactly({1, 2})
