@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from groupflow import App, Dead, Retry, Task
 from groupflow.broker.publisher import Outgoing
-from groupflow.core.measures import Measures, Vitals
+from groupflow.core.measures import Histogram, Measures, Vitals
 from groupflow.flow.counting import count_batch
 from groupflow.operate.namespace import Namespace
 from groupflow.ops.health.answers import check_store
@@ -23,7 +23,6 @@ from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
-from groupflow.store.settlements import Release
 from tests.deadlines import deadline
 from tests.operate.spread import Spread
 from tests.ops.daemons import publish, serving, settings_of
@@ -167,24 +166,6 @@ async def test_a_pause_has_its_reason(settings: Settings) -> None:
         assert not paused.has("workers")
 
 
-async def test_waiting_counts_from_when_a_task_could_be_claimed(bench: Bench) -> None:
-    daemon = await bench.daemon()
-    await bench.enqueue(arrival("a"), arrival("later", delay=0.01), arrival("b", "g"))
-    first = await daemon.claim_one("plain")
-    assert first.waited is not None
-    assert 0 <= first.waited < deadline()
-    await daemon.settle(Release(first))
-    again = await daemon.claim_one("plain")
-    assert (again.task.id, again.waited is not None) == ("a", True)  # handed back, nothing more
-    await daemon.complete(again)
-    grouped = await daemon.claim_one("grouped")
-    assert grouped.waited is not None
-    bench.with_faults = True
-    await daemon.register()  # a crash
-    crashed = await daemon.claim_one("grouped")
-    assert (crashed.task.crashes, crashed.waited) == (1, None)
-
-
 def metrics_of(client: StoreClient, measures: Measures | None = None) -> Metrics:
     vitals = Vitals({}, {}, 1.0, None, 0)
     namespace, counted = Namespace([client]), measures or Measures((), POOLS)
@@ -269,6 +250,13 @@ async def test_partitions_each_tell_whether_they_are_there(
         assert (await check_store(namespace)).verdict == "fail"
     finally:
         await spread.close()
+
+
+def test_buckets_are_inclusive_and_the_last_is_open() -> None:
+    histogram = Histogram((1, 2))
+    for value in (0.5, 1, 1.5, 2, 99):
+        histogram.observe(value)
+    assert (histogram.counts, histogram.sum) == ([2, 2, 1], 104)
 
 
 async def test_a_blocked_loop_is_seen() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -21,22 +20,6 @@ from tests.page.world import TOKEN, World
 BUFFERED = 16 * 1024 * 1024  # bytes: more than the kernel keeps on both sides of a connection
 
 
-def _head(world: World, *lines: str) -> bytes:
-    host = world.url.rpartition("/")[2]
-    return "\r\n".join(["POST /api/pause HTTP/1.1", f"Host: {host}", *lines, "", ""]).encode()
-
-
-def _sent_until_closed(sock: socket.socket, piece: bytes) -> int:
-    """Send for as long as it goes; the bytes that were taken."""
-    sent = 0
-    while sent < 4 * BUFFERED:
-        try:
-            sent += sock.send(piece)
-        except OSError:
-            break
-    return sent
-
-
 CHUNKS, CHUNK = "Transfer-Encoding: chunked", b"1\r\nx\r\n"
 JSON, BEARER = "Content-Type: application/json", f"Authorization: Bearer {TOKEN}"
 
@@ -44,26 +27,31 @@ JSON, BEARER = "Content-Type: application/json", f"Authorization: Bearer {TOKEN}
 @pytest.mark.parametrize(
     ("lines", "sent", "piece", "statuses"),
     [
-        ([JSON, CHUNKS], CHUNK * 100, CHUNK * 10_000, {411}),
-        ([BEARER, JSON, CHUNKS], CHUNK * 100, CHUNK * 10_000, {411}),
+        ([JSON, CHUNKS], CHUNK * 100, CHUNK, {411}),
+        ([BEARER, JSON, CHUNKS], CHUNK * 100, CHUNK, {411}),
         # A length beside the chunks makes them no less chunks.
         (
             ["Transfer-Encoding: identity, chunked", "Content-Length: 5"],
             CHUNK * 100,
-            CHUNK * 10_000,
+            CHUNK,
             {400, 411, 501},
         ),
-        ([JSON, "Content-Length: 1000000000"], b"", b"x" * 65_536, {401}),
-        ([BEARER, JSON, "Content-Length: 1000000000"], b"", b"x" * 65_536, {413}),
+        ([JSON, "Content-Length: 1000000000"], b"", b"x", {401}),
+        ([BEARER, JSON, "Content-Length: 1000000000"], b"", b"x", {413}),
     ],
 )
 def test_a_body_without_end_is_answered_by_its_head_and_cut_off(
     world: World, lines: list[str], sent: bytes, piece: bytes, statuses: set[int]
 ) -> None:
     with connected(world.url) as sock:
-        sock.sendall(_head(world, *lines) + sent)
+        first = ("POST /api/pause HTTP/1.1", f"Host: {world.url.rpartition('/')[2]}")
+        sock.sendall("\r\n".join([*first, *lines, "", ""]).encode() + sent)
         assert answer_of(sock).status in statuses
-        assert _sent_until_closed(sock, piece) < THROWN_AWAY + BUFFERED
+        sent_on = 0
+        with suppress(OSError):
+            while sent_on < 4 * BUFFERED:
+                sent_on += sock.send(piece * 50_000)
+        assert sent_on < THROWN_AWAY + BUFFERED
 
 
 def test_the_answer_arrives_though_all_was_sent(world: World) -> None:
