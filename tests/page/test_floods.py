@@ -20,6 +20,7 @@ from tests.page.world import TOKEN, World
 BUFFERED = 16 * 1024 * 1024  # bytes: more than the kernel keeps on both sides of a connection
 
 
+BOTH = "Transfer-Encoding: identity, chunked"
 CHUNKS, CHUNK = "Transfer-Encoding: chunked", b"1\r\nx\r\n"
 JSON, BEARER = "Content-Type: application/json", f"Authorization: Bearer {TOKEN}"
 
@@ -30,12 +31,7 @@ JSON, BEARER = "Content-Type: application/json", f"Authorization: Bearer {TOKEN}
         ([JSON, CHUNKS], CHUNK * 100, CHUNK, {411}),
         ([BEARER, JSON, CHUNKS], CHUNK * 100, CHUNK, {411}),
         # A length beside the chunks makes them no less chunks.
-        (
-            ["Transfer-Encoding: identity, chunked", "Content-Length: 5"],
-            CHUNK * 100,
-            CHUNK,
-            {400, 411, 501},
-        ),
+        ([BOTH, "Content-Length: 5"], CHUNK * 100, CHUNK, {400, 411, 501}),
         ([JSON, "Content-Length: 1000000000"], b"", b"x", {401}),
         ([BEARER, JSON, "Content-Length: 1000000000"], b"", b"x", {413}),
     ],

@@ -176,9 +176,8 @@ def test_all_problems_are_said_at_once(load: Load) -> None:
         ("GROUPFLOW_POOLS__A__LEAS", "pools.a.leas", "pools.a.lease"),
         ("GROUPFLOW_TENANTS__42__RAT", "tenants.42.rat", "tenants.42"),
         ("GROUPFLOW_HTTP__TOKENS__A__TOKE", "http.tokens.a.toke", "http.tokens.a.token"),
-        ("GROUPFLOW_WORKERS__DRAIN", "workers.drain", ""),
-        ("GROUPFLOW_REDIS", "GROUPFLOW_REDIS", "JSON"),
-        ("GROUPFLOW_SECRETS_DIR", "GROUPFLOW_SECRETS_DIR", "no such directory"),
+        ("GROUPFLOW_WORKERS__DRAIN", "workers.drain", "the variable GROUPFLOW_WORKERS__DRAIN"),
+        ("GROUPFLOW_REDIS", "redis", "JSON"),
     ],
 )
 def test_variables_are_refused_by_their_names(
@@ -189,11 +188,10 @@ def test_variables_are_refused_by_their_names(
         load_settings()
     found = {problem.setting: str(problem) for problem in caught.value.problems}
     assert remedy in found[setting]
-    assert name in found[setting] or "unknown" in found[setting]
     assert "hunter2" not in str(caught.value)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     latin, broken = tmp_path / "latin.toml", tmp_path / "broken.toml"
     latin.write_bytes(b'a = "\xff"')
     broken.write_text("[redis]\nurl = \n")
@@ -205,6 +203,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=said):
             load_settings(path)
+    monkeypatch.setenv("GROUPFLOW_SECRETS_DIR", "/nowhere/at/all")
+    with pytest.raises(ConfigError, match="no such directory"):
+        load_settings()
 
 
 class TestSecrets:
