@@ -12,7 +12,6 @@ from threading import Event, Thread
 import pytest
 import structlog
 
-from groupflow.ops.health import responder
 from groupflow.ops.health.answers import ALIVE, HealthAnswer
 from groupflow.ops.health.responder import MOST, Responder
 from groupflow.servers.ports import free_ports
@@ -83,27 +82,6 @@ async def test_connects_that_pour_in_keep_no_probe_out(first: bytes) -> None:
                 await asyncio.sleep(0.001)
             for _ in range(5):
                 assert await probe(port) == b"HTTP/1.1 200 OK\r\n"
-
-
-async def test_who_waits_is_accepted_with_all_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not one by one: a hundred that came before cost a probe no more turns than one."""
-    paces = [0]
-
-    class Counted:
-        def __getattr__(self, name: str) -> object:
-            return getattr(asyncio, name)
-
-        async def sleep(self, seconds: float) -> None:
-            paces[0] += 1
-            await asyncio.sleep(seconds)
-
-    monkeypatch.setattr(responder, "asyncio", Counted())
-    async with listening() as port:
-        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
-        assert await probe(port) == b"HTTP/1.1 200 OK\r\n"
-        for each in silent:
-            each.close()
-    assert 0 < paces[0] < 50
 
 
 async def test_answers_that_hang_make_way(monkeypatch: pytest.MonkeyPatch) -> None:
