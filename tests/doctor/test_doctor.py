@@ -7,7 +7,7 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -120,66 +120,38 @@ def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitmqServer
 
 # What there is while the doctor looks
 
-Scene: TypeAlias = Callable[[Doctor], AbstractContextManager[Any]]
-
-
-def nothing(doctor: Doctor) -> AbstractContextManager[None]:
-    return nullcontext()
+Scene: TypeAlias = Callable[[Doctor, ExitStack], object]
 
 
 def queue(*, durable: bool = True, **arguments: Any) -> Scene:
     """The queue, as somebody else has declared it."""
     named = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
 
-    @contextmanager
-    def scene(doctor: Doctor) -> Iterator[None]:
+    def scene(doctor: Doctor, _: ExitStack) -> None:
         async def declare(connection: Any) -> None:
             channel = await open_channel(connection, confirms=False)
             await channel.queue_declare(doctor.queue, durable=durable, arguments=named)
 
-        async def delete(connection: Any) -> None:
-            await (await open_channel(connection, confirms=False)).queue_delete(doctor.queue)
-
         doctor.work(declare)
-        try:
-            yield
-        finally:
-            doctor.work(delete)
 
     return scene
 
 
-def declared(count: int) -> Scene:
-    @contextmanager
-    def scene(doctor: Doctor) -> Iterator[None]:
-        doctor.declare(count)
-        yield
-
-    return scene
+def nothing(_: Doctor, __: ExitStack) -> None: ...
 
 
-@contextmanager
-def policy(redis: RedisServer, name: str) -> Iterator[None]:
-    client: Any = Redis.from_url(redis.url)
-    client.config_set("maxmemory-policy", name)
-    try:
-        yield
-    finally:
-        client.config_set("maxmemory-policy", "noeviction")
+def four_queues(doctor: Doctor, _: ExitStack) -> None:
+    doctor.declare(4)
 
 
-@contextmanager
-def another_cluster(doctor: Doctor) -> Iterator[None]:
-    with running(RabbitmqServer(doctor.folder / "other")) as server:
-        doctor.set(RABBITMQ__URL=f'["{server.url}", "{{rabbitmq}}"]')
-        yield
+def another_cluster(doctor: Doctor, stack: ExitStack) -> None:
+    server = stack.enter_context(running(RabbitmqServer(doctor.folder / "other")))
+    doctor.set(RABBITMQ__URL=f'["{server.url}", "{{rabbitmq}}"]')
 
 
-@contextmanager
-def open_file(doctor: Doctor) -> Iterator[None]:
+def open_file(doctor: Doctor, _: ExitStack) -> None:
     (doctor.folder / "groupflow.toml").write_text("")
     (doctor.folder / "groupflow.toml").chmod(0o666)
-    yield
 
 
 OURS: dict[str, Any] = {"queue_type": "quorum", "single_active_consumer": True}
@@ -210,9 +182,9 @@ ROWS: list[tuple[dict[str, str], Scene, int, str, str, Sequence[str]]] = [
      "rabbitmq.management", "warn", ("onnect",)),
     ({**BY_API, MANAGED: "http://guest:guest@127.0.0.1:{management}/deep"}, nothing, 0,
      "rabbitmq.management", "warn", ("it answered 400",)),
-    ({"RABBITMQ__PARTITIONS": "2"}, declared(4), 0, "rabbitmq.partitions", "warn",
+    ({"RABBITMQ__PARTITIONS": "2"}, four_queues, 0, "rabbitmq.partitions", "warn",
      ("{queue}.2, {queue}.3:",)),
-    ({"RABBITMQ__PARTITIONS": "1"}, declared(4), 0, "rabbitmq.partitions", "warn",
+    ({"RABBITMQ__PARTITIONS": "1"}, four_queues, 0, "rabbitmq.partitions", "warn",
      ("{queue}.0, ",)),
     ({"RABBITMQ__URL": AWAY}, nothing, 0, "rabbitmq.nodes", "warn", ("{free}",)),
     ({}, another_cluster, 1, "rabbitmq.nodes", "fail", ("different clusters",)),
@@ -224,7 +196,8 @@ ROWS: list[tuple[dict[str, str], Scene, int, str, str, Sequence[str]]] = [
 def test_a_finding(doctor: Doctor, row: Any) -> None:
     variables, scene, code, name, verdict, words = row
     doctor.set(**variables)
-    with scene(doctor):
+    with ExitStack() as stack:
+        scene(doctor, stack)
         ended, found = doctor.checks()
     assert ended == code
     checks = found[name]
@@ -273,8 +246,8 @@ def test_what_is_missing_stays_missing(doctor: Doctor, count: int) -> None:
 
 def test_no_delivery_limit_given(doctor: Doctor) -> None:
     """From RabbitMQ 4 on that is a limit of 20; the queue that we declare has none."""
-    with queue(**OURS)(doctor):
-        _, found = doctor.checks()
+    queue(**OURS)(doctor, ExitStack())
+    _, found = doctor.checks()
     version = found["rabbitmq.version"][0]["found"].removeprefix("RabbitMQ ")
     limited = int(version.partition(".")[0]) >= 4
     (told,) = found["rabbitmq.delivery-limit"]
@@ -349,10 +322,13 @@ class TestStart:
         return [(entry["event"], entry.get("check", "")) for entry in told]
 
     async def test_a_redis_that_evicts_is_refused(self, redis_server: RedisServer) -> None:
-        refused = pytest.raises(ConfigError, match="maxmemory-policy noeviction")
-        with policy(redis_server, "volatile-ttl"), refused:
-            await self.daemon(redis_server.url, "evicted").run()
         redis: Any = Redis.from_url(redis_server.url)
+        redis.config_set("maxmemory-policy", "volatile-ttl")
+        try:
+            with pytest.raises(ConfigError, match="maxmemory-policy noeviction"):
+                await self.daemon(redis_server.url, "evicted").run()
+        finally:
+            redis.config_set("maxmemory-policy", "noeviction")
         assert redis.zcard(Keys("evicted")("daemons")) == 0
 
     async def test_a_redis_that_does_not_tell_is_taken(self, redis_server: RedisServer) -> None:

@@ -22,7 +22,7 @@ def test_settings() -> None:
     """Those that hold at once, and all others."""
     new: dict[str, Any] = {
         "workers": {"grouped": 4, "lease": 9.0},
-        "rabbitmq": {"max_values": 7, "prefetch": 8},
+        "rabbitmq": {"max_values": 5000, "prefetch": 8},
         **{"retry": {"jitter": 0.5}, "log": {"level": "debug"}, "redis": {"timeout": 3}},
     }
     found = changed({}, new)
