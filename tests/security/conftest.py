@@ -21,16 +21,6 @@ from tests.deadlines import deadline
 
 _Server = TypeVar("_Server", bound=PrivateServer)
 
-# What SECURITY.md says that a CA must have, and what it signs.
-_CA = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
-_SIGNED = """\
-basicConstraints=critical,CA:FALSE
-subjectKeyIdentifier=hash
-authorityKeyIdentifier=keyid
-keyUsage=critical,digitalSignature
-extendedKeyUsage=serverAuth,clientAuth
-"""
-
 
 @contextmanager
 def running(server: _Server) -> Iterator[_Server]:
@@ -44,7 +34,7 @@ def running(server: _Server) -> Iterator[_Server]:
 
 @dataclass(frozen=True)
 class Authority:
-    """A CA and what it signed.
+    """A CA and what it signed, as SECURITY.md says that they must be.
 
     Attributes:
         folder: where the files are.
@@ -54,45 +44,33 @@ class Authority:
 
     @property
     def ca(self) -> str:
-        return str(self.folder / "ca.pem")
+        return self.path("ca.pem")
 
     def path(self, name: str) -> str:
         return str(self.folder / name)
 
-    def sign(self, name: str, alternatives: str) -> None:
+    def make(self, name: str, *facts: str) -> None:
         """A certificate and its key, `NAME.pem` and `NAME.key`."""
-        request, extensions = self.path(f"{name}.csr"), self.folder / f"{name}.ext"
-        extensions.write_text(_SIGNED + f"subjectAltName={alternatives}\n")
-        _openssl(
-            *("req", "-new", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
-            *("-subj", f"/CN={name}", "-keyout", self.path(f"{name}.key"), "-out", request),
+        words = ["req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+        words += ["-days", "2", "-subj", f"/CN={name} of a test", "-keyout"]
+        words += [self.path(f"{name}.key"), "-out", self.path(f"{name}.pem"), *facts]
+        subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=deadline())
+
+    def sign(self, name: str, alternatives: str) -> None:
+        self.make(
+            name,
+            *("-CA", self.ca, "-CAkey", self.path("ca.key")),
+            *("-addext", "basicConstraints=critical,CA:FALSE"),
+            *("-addext", "keyUsage=critical,digitalSignature"),
+            *("-addext", "extendedKeyUsage=serverAuth,clientAuth"),
+            *("-addext", f"subjectAltName={alternatives}"),
         )
-        _openssl(
-            *("x509", "-req", "-in", request, "-CA", self.ca, "-CAkey", self.path("ca.key")),
-            *("-CAcreateserial", "-days", "2", "-extfile", str(extensions)),
-            *("-out", self.path(f"{name}.pem")),
-        )
 
 
-def _openssl(*arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=deadline())
-
-
-def _authority(folder: Path) -> Authority:
-    folder.mkdir()
-    _openssl(
-        *("req", "-x509", "-new", "-nodes", "-newkey", "ec"),
-        *("-pkeyopt", "ec_paramgen_curve:P-256", "-subj", "/CN=a test's CA", "-days", "2"),
-        *_CA,
-        *("-keyout", str(folder / "ca.key"), "-out", str(folder / "ca.pem")),
-    )
-    return Authority(folder)
-
-
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """A CA that signed a server's certificate (for localhost and 127.0.0.1) and a client's."""
-    found = _authority(tmp_path_factory.mktemp("tls") / "ours")
+def authority_of(folder: Path) -> Authority:
+    """A CA that signed servers' certificates (for this machine, and for another) and a client's."""
+    found = Authority(folder)
+    found.make("ca", "-addext", "keyUsage=critical,keyCertSign,cRLSign")
     found.sign("server", "DNS:localhost,IP:127.0.0.1")
     found.sign("elsewhere", "DNS:redis.example")
     found.sign("client", "DNS:client")
@@ -100,11 +78,14 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return authority_of(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="session")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Another CA, which signed a client's certificate."""
-    found = _authority(tmp_path_factory.mktemp("tls") / "theirs")
-    found.sign("client", "DNS:client")
-    return found
+    """Another CA."""
+    return authority_of(tmp_path_factory.mktemp("tls"))
 
 
 class TlsRedis(RedisServer):

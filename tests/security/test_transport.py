@@ -113,7 +113,7 @@ class TestSettings:
         assert context is not None
         assert context.check_hostname
         assert [each["subject"] for each in context.get_ca_certs()] == [
-            ((("commonName", "a test's CA"),),)
+            ((("commonName", "ca of a test"),),)
         ]
 
 
