@@ -40,11 +40,12 @@ class App:
         await problem_response(200, f"{len(message['body'])}")(scope, receive, send)
 
 
-async def asked(app: App, content: Any, **headers: str) -> httpx.Response:
-    served = Middleware(app, Authorizer(Http(token=TOKEN)))
-    transport = httpx.ASGITransport(served)
+async def asked(
+    app: Any, content: Any, method: str = "POST", path: str = "/api/x", **headers: str
+) -> httpx.Response:
+    transport = httpx.ASGITransport(Middleware(app, Authorizer(Http(token=TOKEN))))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        return await client.post("/api/x", content=content, headers=headers)
+        return await client.request(method, path, content=content, headers=headers)
 
 
 @pytest.mark.parametrize("hides", [False, True])
@@ -108,10 +109,7 @@ async def test_a_stream_goes_on_whatever_body_comes(monkeypatch: pytest.MonkeyPa
         await asyncio.sleep(0.3)
         yield b"2,3]"
 
-    transport = httpx.ASGITransport(Middleware(stream, Authorizer(Http())))
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        sized = {"content-length": "7"}
-        answer = await client.request("GET", "/api/events", content=slow(), headers=sized)
+    answer = await asked(stream, slow(), "GET", "/api/events", **{"content-length": "7"})
     assert (answer.status_code, answer.text) == (200, "all")
 
 
@@ -121,10 +119,7 @@ async def test_health_waits_for_no_other_caller(
 ) -> None:
     """However many wait: here nobody is let in."""
     monkeypatch.setattr("groupflow.ops.page.throttle.LET_IN", 0)
-    served = Middleware(App(hides=False), Authorizer(Http()))
-    transport = httpx.ASGITransport(served)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        asking = asyncio.create_task(client.get(path))
-        done, _ = await asyncio.wait([asking], timeout=0.2)
-        assert bool(done) is is_served
-        asking.cancel()
+    asking = asyncio.create_task(asked(App(hides=False), b"", "GET", path))
+    done, _ = await asyncio.wait([asking], timeout=0.2)
+    assert bool(done) is is_served
+    asking.cancel()

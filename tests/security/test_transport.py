@@ -127,11 +127,8 @@ async def _ping(found: Settings, seconds: float | None = None) -> None:
 
 
 class TestRedis:
-    async def test_another_ca(
-        self, tls_redis: TlsRedis, authority: Authority, stranger: Authority
-    ) -> None:
-        """The one that is named is right, another and the system's, by default, are not."""
-        await _ping(settings("redis", url=tls_redis.tls_url, ca_file=authority.ca))
+    async def test_another_ca(self, tls_redis: TlsRedis, stranger: Authority) -> None:
+        """The system's, by default, is none either; the right one is below."""
         for files in ({"ca_file": stranger.ca}, {}):
             with pytest.raises(StoreUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
                 await _ping(settings("redis", url=tls_redis.tls_url, **files))
@@ -146,17 +143,14 @@ class TestRedis:
         self, tmp_path: Path, authority: Authority, stranger: Authority
     ) -> None:
         with running(TlsRedis(tmp_path / "r", authority, "server", clients=True)) as server:
-
-            async def ping_as(signer: Authority) -> None:
-                files = {
-                    "cert_file": signer.path("client.pem"),
-                    "key_file": signer.path("client.key"),
-                }
-                await _ping(settings("redis", url=server.tls_url, ca_file=authority.ca, **files))
-
-            await ping_as(authority)
+            facts = {"url": server.tls_url, "ca_file": authority.ca}
+            ours, theirs = (
+                {"cert_file": each.path("client.pem"), "key_file": each.path("client.key")}
+                for each in (authority, stranger)
+            )
+            await _ping(settings("redis", **facts, **ours))
             with pytest.raises(StoreUnavailable):
-                await ping_as(stranger)
+                await _ping(settings("redis", **facts, **theirs))
 
     async def test_tls_to_a_plain_port(self, redis_server: RedisServer) -> None:
         with pytest.raises(StoreUnavailable):
