@@ -49,7 +49,6 @@ class NotedClaims(Claims):
         lose: the calls, exchanges and hops counted together from 0, whose reply is lost.
         fits: how many claims a reply may have; with more it is lost.
         calls: how many there were.
-        meanwhile: done behind each call, before its reply comes.
         may_answer: no reply comes before this is set.
     """
 
@@ -61,7 +60,6 @@ class NotedClaims(Claims):
         self.accepted: list[Settlement] = []
         self.lose: set[int] = set()
         self.fits = 10**6
-        self.meanwhile: Callable[[], None] = lambda: None
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.news = asyncio.Event()
@@ -71,7 +69,6 @@ class NotedClaims(Claims):
         self.calls += 1
         self.news.set()
         await self.may_answer.wait()
-        self.meanwhile()
         self._tell(TURNS)
         if number in self.lose or came > self.fits:
             raise StoreUnavailable("the reply is lost")
@@ -113,13 +110,9 @@ class Crew:
     def __init__(
         self, bench: Bench, daemon: Daemon, app: App, count: int, pool: Pool, **facts: Any
     ) -> None:
-        limits = {name: facts.pop(name) for name in ("max_attempts",) if name in facts}
-        words = {name: facts.pop(name) for name in ("max_crashes",) if name in facts}
         tracing = facts.pop("tracing", None)
         rule = GroupRule.model_validate({"name": "rule", "key": "{k}", **facts})
-        settings = Settings(
-            retry=RetryDefaults(**{"max_attempts": 3, "interval": -1, **limits}), groups=(rule,)
-        )
+        settings = Settings(retry=RetryDefaults(max_attempts=3, interval=-1), groups=(rule,))
         self.bench, self.daemon = bench, daemon
         self.claims = NotedClaims(daemon, pool)
         self.dispatcher = Dispatcher()
@@ -128,21 +121,11 @@ class Crew:
         self.exchanger.adopt(settings.policies().runs)
         self.prefetch = self.exchanger.prefetch
         self.threads = ThreadPoolExecutor(max(1, count))
-        rules = Rules(
-            PythonRunners(app, self.threads),
-            settings.policies(),
-            **{"max_crashes": 3, **words},
-            daemon="d1",
-        )
+        rules = Rules(PythonRunners(app, self.threads), settings.policies(), 3, daemon="d1")
         self.workers = [
             LocalWorker(f"w-{n}", self.dispatcher, rules, tracing) for n in range(count)
         ]
         self.running: list[asyncio.Task[None]] = []
-
-    @property
-    def lost(self) -> int:
-        """How many claims were reported as lost."""
-        return self.dispatcher.measures.lost
 
     def asked(self) -> list[int]:
         """How many claims each exchange asked for."""

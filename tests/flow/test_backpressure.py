@@ -149,30 +149,36 @@ def test_each_kind_has_its_verdict(
 def test_others_hear_of_each_change_and_of_the_end(server: Server) -> None:
     """It has stood since the first of several reasons, and again since the next pause."""
     state = State("q")
-    for kind, changes in (("waiting", 1), ("waiting", 1), ("memory", 2), ("", 3), ("away", 3)):
-        state.set(cast(Kind, kind), "because", "q")
+    pauses: list[tuple[Kind, int, float | None]] = [
+        ("waiting", 1, 1000.0),
+        ("waiting", 1, 1000.0),
+        ("memory", 2, 1000.0),
+        ("", 3, None),
+        ("away", 3, None),
+        ("store_full", 4, 1005.0),
+    ]
+    for kind, changes, since in pauses:
+        state.set(kind, "because", "q")
         assert state.changes == changes
-        if kind == "memory":
-            assert state.told()["intake"]["since"] == 1000.0
+        assert state.told().get("intake", {}).get("since") == since
         server.now += 1.0
-    state.set("store_full", "because", "q")
-    assert state.told()["intake"]["since"] == 1005.0
 
 
 def test_of_several_queues_one_that_is_away_is_named() -> None:
     """The others go on, so that this daemon is ready; where all are away it isn't."""
     state = State("q.0", "q.1")
-    verdicts = [state.verdict]
-    for queue in ("q.0", "q.1"):
-        state.set("", queue=queue)
-        verdicts.append(state.verdict)
-    assert verdicts == ["fail", "warn", "ok"]
-    state.set("away", "no leader", "q.1")
-    check = state.check("q")
-    assert (check.verdict, check.found) == ("warn", "consumes q, but not q.1: no leader")
-    state.set("away", "no leader", "q.0")
     assert state.verdict == "fail"
-    state.set("", queue="q.0")
+    sets: list[tuple[str, Kind, str]] = [
+        ("q.0", "", "warn"),
+        ("q.1", "", "ok"),
+        ("q.1", "away", "warn"),
+        ("q.0", "away", "fail"),
+        ("q.0", "", "warn"),
+    ]
+    for queue, kind, verdict in sets:
+        state.set(kind, "no leader", queue)
+        assert state.verdict == verdict
+    assert state.check("q").found == "consumes q, but not q.1: no leader"
     state.forget("q.1")  # it is over, and nothing to stand for
     assert state.verdict == "ok"
 

@@ -9,7 +9,6 @@ import pytest
 from pydantic import BaseModel
 
 from groupflow import Advance, App, Dead, Done, Retry, Task
-from groupflow.core.outcome import Outcome
 from groupflow.operate.dead import DeadLetters
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
@@ -21,79 +20,55 @@ def _arrival(id_: str, type_: str = "t", body: bytes = b"{}") -> Arrival:
     return Arrival(id_, Envelope(type_, "hot", "42", "rule", {}, body))
 
 
-def _dead(bench: Bench) -> int:
-    return int(bench.raw.zcard(bench.keys("dead")))
+def _names(*numbers: int) -> list[str]:
+    return [f"t{n}" for n in numbers]
 
 
-class Rows(BaseModel):
-    """A body that says which row it is."""
+async def _run(bench: Bench, app: App, *arrivals: Arrival) -> list[str]:
+    """Run all of these to their ends; the ids of the dead ones."""
+    await bench.enqueue(*arrivals)
 
-    row: int
+    def dead() -> list[str]:
+        return [id_.decode() for id_ in bench.raw.zrange(bench.keys("dead"), 0, -1)]
 
-
-def _app(calls: list[list[str]], answers: dict[str, Any] | None = None, size: int = 100) -> App:
-    """Notes what each call was given; a task's answer at its first attempt is that of its id."""
-    app, answers = App(), answers or {}
-
-    @app.batch_handler("t", size=size)
-    async def handle(tasks: Sequence[Task]) -> Sequence[Outcome | None]:
-        calls.append([task.id for task in tasks])
-        return [
-            answers.get(task.id) if task.attempt == 1 and task.stage is None else None
-            for task in tasks
-        ]
-
-    return app
-
-
-async def test_as_many_as_the_rule_and_the_handler_say(bench: Bench) -> None:
-    calls: list[list[str]] = []
-    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(25)))
-    async with crew(bench, _app(calls, size=8), batch=10) as made:
-        await made.until_done(25)
+    async with crew(bench, app, batch=10) as made:
+        await made.until(lambda: bench.count("done") + len(dead()) == len(arrivals))
         await made.stop()
-    assert [len(call) for call in calls] == [8, 8, 8, 1]
-    assert [id_ for call in calls for id_ in call] == [f"t{n}" for n in range(25)]
+    return dead()
 
 
 @pytest.mark.parametrize(
-    ("answer", "outcome"),
+    ("size", "answers", "expected", "dead"),
     [
-        (Retry(after=0), "done"),
-        (Dead("no such row"), "dead"),
-        (Advance("second"), "done"),
-        ("nonsense", "dead"),
+        # As many as the rule and the handler say.
+        (8, {}, [range(8), range(8, 12)], []),
+        (100, {}, [range(10), range(10, 12)], []),
+        # Those in front of a failure are done, it is settled, those behind go back and come again.
+        (4, {2: Retry(after=0)}, [range(4), [2], range(3, 7), range(7, 11), [11]], []),
+        (6, {2: Advance("second")}, [range(6), [2], range(3, 9), range(9, 12)], []),
+        (6, {2: Dead("no such row")}, [range(6), range(3, 9), range(9, 12)], [2]),
+        (6, {2: "nonsense", 4: "nonsense"}, [range(6), range(3, 9), range(5, 11), [11]], [2, 4]),
+        # One outcome is for the first: what failed may be any, so its next attempt is its alone.
+        (6, {None: Retry(after=0)}, [range(6), [0], range(1, 7), range(7, 12)], []),
     ],
 )
-async def test_a_failure_in_the_middle_ends_the_batch(
-    bench: Bench, answer: Any, outcome: str
+async def test_what_each_call_gets(
+    bench: Bench, size: int, answers: dict[Any, Any], expected: list[Any], dead: list[int]
 ) -> None:
-    """Those in front are done, it is settled, those behind go back and come again."""
-    calls: list[list[str]] = []
-    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(6)))
-    async with crew(bench, _app(calls, {"t2": answer, "t4": answer}), batch=10) as made:
-        await made.until(lambda: bench.count("done") + _dead(bench) == 6)
-        await made.stop()
-    assert calls[0] == [f"t{n}" for n in range(6)]
-    assert calls[1][0] == ("t3" if outcome == "dead" else "t2")
-    assert _dead(bench) == (2 if outcome == "dead" else 0)
+    calls, app = list[list[str]](), App()
 
-
-async def test_one_outcome_is_for_the_first_where_it_is_not_done(bench: Bench) -> None:
-    """What failed may be any of them, so the next attempt is the first one's alone."""
-    calls: list[list[str]] = []
-    app = App()
-
-    @app.batch_handler("t")
-    async def handle(tasks: Sequence[Task]) -> Done | Retry:
+    @app.batch_handler("t", size=size)
+    async def handle(tasks: Sequence[Task]) -> Any:
         calls.append([task.id for task in tasks])
-        return Retry(after=0) if len(calls) == 1 else Done()
+        if None in answers and len(calls) == 1:
+            return answers[None]
+        return [
+            answers.get(int(task.id[1:])) if task.attempt == 1 and task.stage is None else None
+            for task in tasks
+        ]
 
-    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(4)))
-    async with crew(bench, app, batch=10) as made:
-        await made.until_done(4)
-        await made.stop()
-    assert calls == [["t0", "t1", "t2", "t3"], ["t0"], ["t1", "t2", "t3"]]
+    assert await _run(bench, app, *(arrival(f"t{n}", "hot") for n in range(12))) == _names(*dead)
+    assert calls == [_names(*call) for call in expected]
 
 
 async def test_an_answer_of_another_length_is_none(bench: Bench) -> None:
@@ -103,14 +78,18 @@ async def test_an_answer_of_another_length_is_none(bench: Bench) -> None:
     def handle(tasks: Sequence[Task]) -> list[None]:
         return [None]
 
-    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(3)))
-    async with crew(bench, app, batch=10) as made:
-        await made.until(lambda: _dead(bench) + bench.count("done") == 3)
-        await made.stop()
-    assert _dead(bench) == 2  # the last one alone had one answer
+    # The last one alone had one answer.
+    dead = await _run(bench, app, *(arrival(f"t{n}", "hot") for n in range(3)))
+    assert dead == ["t0", "t1"]
     letter = await DeadLetters(bench.namespace).find("t0")
     assert letter is not None
     assert "answers for each of its 3 tasks, and not for 1" in letter.reason
+
+
+class Rows(BaseModel):
+    """A body that says which row it is."""
+
+    row: int
 
 
 async def test_a_body_that_does_not_fit_ends_the_batch_in_front_of_it(bench: Bench) -> None:
@@ -123,18 +102,19 @@ async def test_a_body_that_does_not_fit_ends_the_batch_in_front_of_it(bench: Ben
         seen.append([body.row for body in bodies])
 
     bodies = [b'{"row": %d}' % n if n != 2 else b'{"row": "x"}' for n in range(5)]
-    await bench.enqueue(*(_arrival(f"t{n}", body=body) for n, body in enumerate(bodies)))
-    async with crew(bench, app, batch=10) as made:
-        await made.until(lambda: _dead(bench) + bench.count("done") == 5)
-        await made.stop()
+    arrivals = [_arrival(f"t{n}", body=body) for n, body in enumerate(bodies)]
+    assert await _run(bench, app, *arrivals) == ["t2"]
     assert seen == [[0, 1], [3, 4]]
-    assert _dead(bench) == 1
 
 
 async def test_other_types_are_not_of_it(bench: Bench) -> None:
     """A handler of one task gets one, and settles it before the next begins."""
-    calls: list[list[str]] = []
-    app = _app(calls)
+    calls, app = list[list[str]](), App()
+
+    @app.batch_handler("t")
+    async def handle(tasks: Sequence[Task]) -> Done:
+        calls.append([task.id for task in tasks])
+        return Done()
 
     @app.handler("single")
     async def single(task: Task) -> None:
@@ -142,10 +122,7 @@ async def test_other_types_are_not_of_it(bench: Bench) -> None:
         assert bench.count("done") == int(task.id[1:])
 
     kinds = ["t", "t", "single", "single", "t", "t"]
-    await bench.enqueue(*(_arrival(f"t{n}", kind) for n, kind in enumerate(kinds)))
-    async with crew(bench, app, batch=10) as made:
-        await made.until_done(6)
-        await made.stop()
+    assert not await _run(bench, app, *(_arrival(f"t{n}", kind) for n, kind in enumerate(kinds)))
     assert calls == [["t0", "t1"], ["t2"], ["t3"], ["t4", "t5"]]
 
 

@@ -16,14 +16,8 @@ class Room:
     def __init__(self) -> None:
         self.room = ByteSemaphore(10)
         self.held: list[int] = []
-        self.may_go: dict[int, asyncio.Event] = {}
         self.work: dict[int, asyncio.Task[None]] = {}
-
-    async def take(self, *sizes: int) -> None:
-        for size in sizes:
-            self.may_go[size] = asyncio.Event()
-            self.work[size] = asyncio.create_task(self._hold(size))
-        await self.turn()
+        self.may_go: dict[int, asyncio.Event] = {}
 
     async def _hold(self, size: int) -> None:
         async with self.room.taken(size):
@@ -33,13 +27,22 @@ class Room:
             finally:
                 self.held.remove(size)
 
-    async def go(self, size: int) -> None:
-        self.may_go[size].set()
-        await self.turn()
-
-    async def turn(self) -> None:
-        for _ in range(5):
-            await asyncio.sleep(0)
+    async def do(self, *acts: str) -> list[list[int]]:
+        """Take so many bytes, let them go or give up waiting; what is held behind each."""
+        held = []
+        for verb, number in (act.split() for act in acts):
+            size = int(number)
+            if verb == "take":
+                self.may_go[size] = asyncio.Event()
+                self.work[size] = asyncio.create_task(self._hold(size))
+            elif verb == "go":
+                self.may_go[size].set()
+            else:
+                self.work[size].cancel()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            held.append([*self.held])
+        return held
 
     async def is_free(self) -> None:
         """Nobody has taken, or been given, any of it for good."""
@@ -48,45 +51,29 @@ class Room:
             assert self.held == []
 
 
-@pytest.fixture
-async def room() -> Room:
-    return Room()
-
-
-async def test_no_more_than_there_is_and_in_turn(room: Room) -> None:
-    await room.take(6, 4, 5, 1)
-    assert room.held == [6, 4]  # the third waits, and the last one behind it
-    await room.go(4)
-    assert room.held == [6]
-    await room.go(6)
-    assert room.held == [5, 1]
-    await room.go(5)
-    await room.go(1)
+@pytest.mark.parametrize(
+    ("takes", "others", "held"),
+    [
+        # In turn: the third waits, and the last one behind it.
+        ([6, 4, 5, 1], ["go 4", "go 6", "go 5", "go 1"], [[6, 4], [6], [5, 1], [1], []]),
+        # One that is larger than all there is, is held alone.
+        ([1, 99], ["go 1", "go 99"], [[1], [99], []]),
+        # One that gives up waiting leaves its room to others.
+        ([10, 9, 1], ["cancel 9", "go 10", "go 1"], [[10], [10], [1], []]),
+    ],
+)
+async def test_no_more_than_there_is(
+    takes: list[int], others: list[str], held: list[list[int]]
+) -> None:
+    room = Room()
+    found = await room.do(*(f"take {size}" for size in takes), *others)
+    assert found[len(takes) - 1 :] == held
     await room.is_free()
 
 
-async def test_one_that_is_larger_than_all_there_is_is_held_alone(room: Room) -> None:
-    await room.take(1, 99)
-    assert room.held == [1]
-    await room.go(1)
-    assert room.held == [99]
-    await room.go(99)
-    await room.is_free()
-
-
-async def test_one_that_gives_up_waiting_leaves_its_room_to_others(room: Room) -> None:
-    await room.take(10, 9, 1)
-    room.work[9].cancel()
-    await room.turn()
-    assert room.held == [10]
-    await room.go(10)
-    assert room.held == [1]
-    await room.go(1)
-    await room.is_free()
-
-
-async def test_one_that_is_cancelled_as_it_is_given_room_gives_it_back(room: Room) -> None:
-    await room.take(10, 9)
+async def test_one_that_is_cancelled_as_it_is_given_room_gives_it_back() -> None:
+    room = Room()
+    await room.do("take 10", "take 9")
     room.work[10].cancel()
     await asyncio.sleep(0)  # the room is given to the second one, which has not heard of it
     room.work[9].cancel()

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
 from time import monotonic
 from typing import cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from groupflow.core.backoff import Backoff
-from groupflow.core.errors import StoreUnavailable
+from groupflow.core.outcome import Advance
+from groupflow.core.policy import Policy
+from groupflow.core.retry import RetryPolicy
 from groupflow.flow import prefetch as prefetch_module
 from groupflow.flow import slots as slots_module
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.in_flight import IN_FLIGHT
 from groupflow.flow.prefetch import AT_ONCE, Asked
+from groupflow.flow.settling import Ran, settlement_of
 from groupflow.flow.slots import Exchange, Slot, Slots
+from groupflow.operate.tasks import find_task
 from groupflow.store import claims as claims_module
 from groupflow.store.settlements import Complete
 from tests.deadlines import deadline
 from tests.flow.crew import Gate, NotedClaims, crew, in_order, noting, quick
 from tests.store.bench import Bench, arrival
+from tests.store.task_state import Bounded, letter, pass_time
 
 
 def no_pause(_: Backoff) -> float:
@@ -89,21 +94,6 @@ async def test_the_portion_halves_with_each_failure_and_grows_again(bench: Bench
         await made.stop()
     assert in_order(ran, 40, 40)
     assert made.asked()[:4] == [8, 4, 2, 1]
-    async with crew(bench, by_hand=True, daemon=await bench.daemon("d2")) as made:
-        waiting = [await made.waiting(f"w-{n}") for n in range(16)]
-        made.claims.lose = set(range(5))
-        for number in range(8):
-            with pytest.raises(StoreUnavailable) if number < 5 else nullcontext():
-                await made.exchanger.run_once()
-        assert made.asked() == [8, 4, 2, 1, 1, 1, 2, 3]
-        assert len({name for each in made.claims.exchanges for name in each.asked}) <= 16
-        for _ in range(30):
-            made.exchanger.wake()
-            await made.exchanger.run_once()
-        assert made.prefetch.portion == AT_ONCE
-        made.dispatcher.stop_claiming()
-        await made.exchanger.run_once()
-        await asyncio.wait(waiting)
 
 
 async def test_a_hot_group_goes_on_by_small_calls_of_its_slot(bench: Bench) -> None:
@@ -117,21 +107,6 @@ async def test_a_hot_group_goes_on_by_small_calls_of_its_slot(bench: Bench) -> N
     assert made.claims.hops > 150
     assert len(made.claims.exchanges) < 40
     assert sum(made.asked()) < 4 * 16
-
-
-async def test_a_slot_hops_that_got_its_group_again(bench: Bench) -> None:
-    """Not behind the first task, nor where it got another group's."""
-    ran: list[str] = []
-    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(5)))
-    async with crew(bench, noting(ran)) as made:
-        await made.until_done(5)
-        assert made.claims.hops == 0
-        await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(5, 8)))
-        made.exchanger.wake()
-        await made.until_done(8)
-        await made.stop()
-    assert ran[5:] == ["t5", "t6", "t7"]
-    assert made.claims.hops in {1, 2}  # from t6 to t7, and maybe from there to nothing
 
 
 @pytest.mark.parametrize(("beside", "hops"), [(0.0, 2), (1000.0, 1)])
@@ -208,6 +183,71 @@ async def test_an_exchange_whose_answer_is_coming_does_not_stand_still(
         assert made.exchanger.seconds_in_exchange() == 0
         made.claims.may_answer.set()
         await made.stop()
+
+
+@pytest.mark.parametrize("how", ["lease", "session"])
+async def test_a_stop_ends_where_nothing_can_be_found_out(bench: Bench, how: str) -> None:
+    """The store is away until the lease is over, or the session gone: others take it from there."""
+    async with crew(bench) as made:
+        made.claims.lose = set(range(10**4))
+        await made.until(lambda: bool(made.claims.exchanges))
+        made.dispatcher.stop_claiming()
+        await made.until(lambda: len(made.claims.exchanges) > 5)  # it is asked again and again
+        assert not made.running[0].done()
+        if how == "lease":
+            made.holds_lease = False
+        else:
+            made.exchanger.close_session()
+        async with asyncio.timeout(deadline()):
+            await made.running[0]
+
+
+async def test_what_the_store_refuses_is_lost(bench: Bench) -> None:
+    await bench.enqueue(arrival("t0", "a"))
+    bench.with_faults = True
+    async with crew(bench, by_hand=True) as made:
+        slot = await made.next("w-0")
+        bench.raw.delete(bench.keys("worker", "d1"))
+        await made.waiting("w-0", slot, Complete(slot.held))
+        with capture_logs() as logs:
+            await made.exchanger.run_once()
+        assert [(log["event"], log["slot"]) for log in logs] == [("claim.lost", slot.name)]
+    await bench.close()
+
+
+async def test_an_advance_without_room_is_tried_again_and_dies_by_the_policy(bench: Bench) -> None:
+    policy = Policy(RetryPolicy(2, -60.0, 0.0), "hold", parks=False, stage_order="hold")
+
+    async def advance() -> None:
+        """A worker gets the task, comes to its next stage, and settles that."""
+        slot = await made.next("w-0")
+        outcome = Advance("two", "x" * 100)
+        settlement = settlement_of(slot.held, outcome, policy, Ran(0.0, 0.0, "d1"))
+        waits = await made.waiting("w-0", slot, settlement)
+        await made.exchanger.run_once()
+        waits.cancel()
+
+    await bench.enqueue(arrival("a0", "a"))
+    async with crew(bench, by_hand=True) as made:
+        made.claims._carrying = Bounded(50, 50)
+        settled = made.dispatcher.measures.types.of("t").settled
+        with capture_logs() as logs:
+            await advance()
+        assert (settled["retry"], settled["advance"]) == (1, 0)
+        [line] = [each for each in logs if each["event"] == "task.no_room_to_carry"]
+        assert (line["task"], line["tenant"], line["outcome"]) == ("a0", "42", "retry")
+        found = await find_task(bench.client, "a0")
+        assert found is not None
+        assert (found.state, found.attempt, found.stage) == ("delayed", 2, None)
+        assert "no room" in found.errors[-1]["message"]
+        await pass_time(bench)
+        made.exchanger.wake()
+        await advance()
+        assert (settled["retry"], settled["bury"]) == (1, 1)
+    dead = await letter(bench, "a0")
+    assert "no room for the 102 bytes" in dead.reason
+    assert [each["attempt"] for each in dead.errors] == [1, 2]
+    bench.events.clear()
 
 
 class TestSlots:

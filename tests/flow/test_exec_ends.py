@@ -8,14 +8,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
-from typing import IO
 
 import psutil
 import pytest
 
 from groupflow.core.outcome import Advance, Done
 from groupflow.flow.handling import Failed
-from groupflow.flow.process import OUTPUT_BYTES, Process, _Input, _Output
 from tests.deadlines import deadline
 from tests.flow.commands import cancelled, is_alive, on_uvloop, shell, until
 from tests.flow.tasks import task
@@ -169,59 +167,3 @@ async def test_a_finished_command_had_a_group_of_its_own_and_leaves_no_zombie() 
     pid, group = map(int, outcome.message.split()[-2:])
     assert group != os.getpgid(0)
     await until(lambda: not Path(f"/proc/{pid}").exists())
-
-
-def _state(pid: int) -> str:
-    """Of a process: Z where it has ended, and is to be reaped; empty once it is."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1]
-    return ""
-
-
-async def test_a_command_is_reaped_once_it_has_ended_and_is_forgotten() -> None:
-    """Not before: until then its number is no other process's, and may be sent signals."""
-    early, late = (Process(["/bin/sh", "-c", "read x"], {}, b"") for _ in range(2))
-    pid = late._popen.pid
-    await until(lambda: _state(pid) == "Z")
-    async with asyncio.timeout(deadline()):
-        await late.ended()
-    assert _state(pid) == "Z"
-    late.close()
-    assert _state(pid) == ""
-    early.close()
-    await until(lambda: _state(early._popen.pid) == "")
-
-
-def _pipe() -> tuple[IO[bytes], IO[bytes]]:
-    reads, writes = os.pipe()
-    return os.fdopen(reads, "rb", 0), os.fdopen(writes, "wb", 0)
-
-
-async def test_the_rest_of_an_output_is_had_without_waiting_for_more() -> None:
-    """A process that still holds the other end must not stop the loop."""
-    reads, writes = _pipe()
-    output = _Output(reads)
-    writes.write(b"one ")
-    await asyncio.sleep(0)
-    writes.write(b"two")
-    assert output.rest() == b"one two"
-    assert not output.closed.is_set()
-    writes.write(b"x" * OUTPUT_BYTES)
-    assert output.rest() == b"x" * OUTPUT_BYTES
-    writes.close()
-    async with asyncio.timeout(deadline()):
-        await output.closed.wait()
-    output.close()
-    assert output.rest() == b"x" * OUTPUT_BYTES
-
-
-async def test_a_body_that_fills_the_pipe_waits_for_its_reader() -> None:
-    """When it is asked to write where nothing can be written, it does so later."""
-    reads, writes = _pipe()
-    given = _Input(writes, b"x" * 1_000_000)
-    for _ in range(3):
-        given._write()
-    assert not writes.closed
-    reads.close()
-    for _ in range(2):
-        given.close()

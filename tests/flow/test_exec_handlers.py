@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +13,10 @@ import pytest
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError
 from groupflow.core.outcome import Advance, Done, Outcome, Retry
-from groupflow.flow.exec_handlers import ExecRunner
 from groupflow.flow.handling import KEPT_BYTES, MESSAGE_CHARS, Failed
 from groupflow.flow.process import MARK, OUTPUT_BYTES
 from groupflow.flow.runners import AllRunners
 from groupflow.settings.rules import HandlerRule
-from tests.deadlines import deadline
 from tests.flow.commands import on_uvloop, runner, shell
 from tests.flow.tasks import TASK, task
 
@@ -114,6 +110,7 @@ async def test_no_password_of_a_url_is_in_its_message() -> None:
     assert outcome.message == "import can't be started: No such file or directory"
 
 
+MUCH = f"head -c {3 * OUTPUT_BYTES} /dev/zero | tr '\\0' a"
 NO_STAGE = "its answer can't be used: the stage is no text: "
 
 
@@ -146,6 +143,7 @@ NO_STAGE = "its answer can't be used: the stage is no text: "
         ('echo \'{"stage": "two\'', Done()),
         ("echo '{\"rows\": 3}'", Done()),
         ("echo '[1]'", Done()),
+        (f'{MUCH}; echo; echo \'{{"stage": "b"}}\'', Advance("b")),
         (
             'echo \'{"stage": "two"}\'; exit 75',
             Retry(reason='{"stage": "two"}'),
@@ -179,13 +177,6 @@ async def test_the_last_lines_of_a_command_are_kept_beside_its_message() -> None
 
 
 @on_uvloop
-async def test_the_next_attempt_gets_the_context_that_came_back(tmp_path: Path) -> None:
-    echo = shell('printf \'{"stage": "again", "context": %s}\\n\' "$GROUPFLOW_CONTEXT"')
-    outcome = await echo.handle(replace(TASK, context={"deep": [{"ä": None}]}))
-    assert outcome == Advance("again", {"deep": [{"ä": None}]})
-
-
-@on_uvloop
 async def test_output_is_read_to_its_end_and_its_end_is_what_is_kept() -> None:
     size = 20 * OUTPUT_BYTES
     script = (
@@ -196,12 +187,6 @@ async def test_output_is_read_to_its_end_and_its_end_is_what_is_kept() -> None:
     assert isinstance(outcome, Failed)
     assert outcome.message.endswith("bbbthe cause")
     assert len(outcome.message) <= MESSAGE_CHARS + len("exit code 1: ")
-
-
-@on_uvloop
-async def test_a_next_stage_behind_much_output_is_found() -> None:
-    script = f"head -c {3 * OUTPUT_BYTES} /dev/zero | tr '\\0' a; echo; echo '{{\"stage\": \"b\"}}'"
-    assert await shell(script).handle(task()) == Advance("b")
 
 
 @pytest.mark.parametrize("command", ["/no/such/program", "no-such-program", "/etc/passwd", "/"])
@@ -221,31 +206,9 @@ async def test_facts_that_no_environment_takes_are_a_failed_attempt(group: str) 
 
 
 @on_uvloop
-async def test_commands_run_at_once(tmp_path: Path) -> None:
-    """Each waits for the other's file."""
-
-    def meet(mine: str, other: str) -> ExecRunner:
-        wait = f"while [ ! -e {tmp_path}/{other} ]; do sleep 0.01; done"
-        return shell(f"touch {tmp_path}/{mine}; {wait}")
-
-    async with asyncio.timeout(deadline()):
-        both = (meet("a", "b").handle(task()), meet("b", "a").handle(task()))
-        assert list(await asyncio.gather(*both)) == [Done(), Done()]
-
-
-@on_uvloop
-async def test_the_commands_own_words_on_time_and_retries() -> None:
-    rule = runner(sys.executable, timeout=1.5, max_attempts=2, interval=-3, jitter=0.5)
-    assert rule.timeout == 1.5
-    assert (rule.retry.max_attempts, rule.retry.interval, rule.retry.jitter) == (2, -3, 0.5)
-
-
-@on_uvloop
 async def test_a_missing_program_or_a_second_handler_is_a_configuration_error(
     tmp_path: Path,
 ) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     app = App()
     app.handler("python")(lambda _task: None)
     with ThreadPoolExecutor(1) as threads:
@@ -255,7 +218,10 @@ async def test_a_missing_program_or_a_second_handler_is_a_configuration_error(
         ):
             with pytest.raises(ConfigError, match=said):
                 AllRunners(app, {type_: HandlerRule(exec=(command,))}, threads, 1)
-        runners = AllRunners(app, {"sh": HandlerRule(exec=("/bin/sh",))}, threads, 1)
+        rule = HandlerRule(exec=("/bin/sh",), timeout=1.5, max_attempts=2, interval=-3)
+        runners = AllRunners(app, {"sh": rule}, threads, 1)
         assert runners.types == ["python", "sh"]
+        assert (found := runners.find("sh"))
+        assert (found.timeout, found.retry.max_attempts, found.retry.interval) == (1.5, 2, -3)
         assert runners.find("none") is None
         await runners.close()

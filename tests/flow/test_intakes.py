@@ -9,13 +9,11 @@ from typing import Any, cast
 from uuid import uuid4
 
 import orjson
-import pytest
 from structlog.testing import capture_logs
 
 from groupflow.broker import partitions, topology
 from groupflow.broker.connection import Connection, connect
 from groupflow.broker.publisher import Outgoing, publishing
-from groupflow.core.errors import ConfigError
 from groupflow.core.measures import IntakeMeasures
 from groupflow.flow.admission import Admission
 from groupflow.flow.entrance import Batch, Entrance
@@ -177,37 +175,34 @@ async def test_one_that_waits_holds_no_other(rabbitmq_server: RabbitmqServer) ->
     assert [n for g, n in world.store.taken if g == "g0"] == [0, 1, 2]
 
 
+@pytest.mark.parametrize(("before", "now"), [(1, 2), (3, 1)])
 async def test_what_another_number_of_partitions_left_is_taken_in(
-    rabbitmq_server: RabbitmqServer,
+    rabbitmq_server: RabbitmqServer, before: int, now: int
 ) -> None:
     """Until its queue is deleted; no daemon declares it again."""
-    world = World(rabbitmq_server, 2)
-    await world.publish(2, count=1)
+    world = World(rabbitmq_server, now)
+    await world.publish(2, count=before)
+    left = partitions.names_of(world.queue, before)
     with capture_logs() as logs:
         async with world.running() as intakes:
             await world.publish(2)
             await world.store.until(4 * GROUPS)
             async with await world.connect() as connection:
-                await topology.delete(connection, world.queue)
-                await until(lambda: any(each["event"] == "intake.queue_over" for each in logs))
-                missing = await topology.presence_of(connection, world.queue)
-            assert missing is topology.Presence.MISSING
+                for name in left:
+                    await topology.delete(connection, name)
+
+                def over() -> list[str]:
+                    return [each["queue"] for each in logs if each["event"] == "intake.queue_over"]
+
+                await until(lambda: sorted(over()) == sorted(left))
+                missing = {await topology.presence_of(connection, name) for name in left}
+            assert missing == {topology.Presence.MISSING}
             await world.publish(1)
             await world.store.until(5 * GROUPS)
             assert intakes.check().verdict == "ok"
+            assert bool(intakes.told()) == (now > 1)
     (said,) = [each for each in logs if each["event"] == "intake.other_queues"]
-    assert said["queues"] == [world.queue]
-
-
-async def test_one_queue_again_takes_in_what_the_partitions_hold(
-    rabbitmq_server: RabbitmqServer,
-) -> None:
-    world = World(rabbitmq_server, 1)
-    await world.publish(2, count=3)
-    async with world.running() as intakes:
-        await world.publish(1)
-        await world.store.until(3 * GROUPS)
-        assert intakes.told() == {}
+    assert said["queues"] == left
 
 
 async def test_a_queue_that_is_deleted_is_declared_with_all_that_leads_there(
@@ -234,13 +229,3 @@ async def test_a_stop_before_rabbitmq_has_answered(rabbitmq_server: RabbitmqServ
     async with asyncio.timeout(deadline()):
         await running
     assert not intakes.consumes
-
-
-async def test_an_exchange_of_another_kind_ends_it(rabbitmq_server: RabbitmqServer) -> None:
-    world = World(rabbitmq_server, 2)
-    async with await world.connect() as connection:
-        channel = await connection.channel()
-        await channel.declare_exchange(world.queue, "fanout", durable=True)
-    with pytest.raises(ConfigError, match="another kind"):
-        async with asyncio.timeout(deadline()):
-            await world.intakes().run()

@@ -151,13 +151,8 @@ async def test_what_is_refused_changes_nothing(
 
 async def test_it_is_told_until_it_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Redis may be away; a session that is lost, or a refusal, is nothing to wait for."""
-    pauses: list[Backoff] = []
-
-    def pause(self: Backoff) -> float:
-        pauses.append(self)
-        return 0.0
-
-    monkeypatch.setattr(Backoff, "next", pause)
+    pauses: list[None] = []
+    monkeypatch.setattr(Backoff, "next", lambda _: pauses.append(None) or 0.0)
     daemon = Daemon()
     away = StoreUnavailable("away")
     daemon.errors = [away, away, SessionLost("reaped"), GroupflowError("no")]

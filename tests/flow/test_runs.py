@@ -9,8 +9,16 @@ import pytest
 from groupflow import App, Task
 from groupflow.flow import run as module
 from groupflow.store.settlements import Proceed
-from tests.flow.crew import Crew, crew, in_order, noting
+from tests.flow.crew import Crew, crew
 from tests.store.bench import Bench, arrival
+
+
+@pytest.fixture(autouse=True)
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock of runs, which stands still by itself: else a slow machine ends them."""
+    now = [0.0]
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    return now
 
 
 async def _is_told(made: Crew, ran: int) -> None:
@@ -18,19 +26,6 @@ async def _is_told(made: Crew, ran: int) -> None:
     told = len(made.claims.behind)
     if ran > 1:
         await made.until(lambda: len(made.claims.behind) > told and made.exchanger.is_settled)
-
-
-@pytest.mark.parametrize(("groups", "count"), [(1, 1), (3, 4), (20, 4)])
-async def test_runs_are_run_in_order(bench: Bench, groups: int, count: int) -> None:
-    ran: list[str] = []
-    await bench.enqueue(*(arrival(f"t{n}", f"g{n % groups}") for n in range(300)))
-    async with crew(bench, noting(ran), count=count, run=16) as made:
-        await made.until_done(300)
-        await made.stop()
-        assert len(made.claims.exchanges) < 150
-    assert in_order(ran, groups, 300)
-    assert made.dispatcher.measures.claimed >= 300
-    assert bench.count("running_grouped") == bench.count("queued_grouped") == 0
 
 
 async def test_what_is_done_is_told_while_the_next_one_runs(bench: Bench) -> None:
@@ -97,30 +92,8 @@ async def test_a_run_ends_where_another_group_waits(bench: Bench) -> None:
     assert [id_ for id_ in ran if id_ != "other"] == [f"t{n}" for n in range(40)]
 
 
-async def test_a_failure_ends_the_run(bench: Bench) -> None:
-    """Nothing behind it begins before it is settled; then it goes first again."""
-    ran: list[str] = []
-    app = App()
-
-    @app.handler("t")
-    async def handle(task: Task) -> None:
-        ran.append(f"{task.id}.{task.attempt}")
-        if task.id == "t2" and task.attempt == 1:
-            raise ValueError("no")
-
-    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(5)))
-    async with crew(bench, app, run=8) as made:
-        await made.until(lambda: "t2.1" in ran)
-        await made.until(lambda: bench.raw.zcard(bench.keys("held")) == 1)
-        assert ran == ["t0.1", "t1.1", "t2.1"]
-        assert bench.lane("hot") == ["t2", "t3", "t4"]
-        await made.stop()
-
-
-async def test_a_run_ends_with_its_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran, now = list[str](), [0.0]
-    app = App()
-    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+async def test_a_run_ends_with_its_time(bench: Bench, now: list[float]) -> None:
+    ran, app = list[str](), App()
 
     @app.handler("t")
     async def handle(task: Task) -> None:
@@ -137,12 +110,10 @@ async def test_a_run_ends_with_its_time(bench: Bench, monkeypatch: pytest.Monkey
 
 
 async def test_a_run_ends_as_a_run_where_its_rule_has_none_any_more(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, now: list[float]
 ) -> None:
     """A reload comes while it goes on: its slot doesn't hop past what is to be told of it."""
-    ran, now = list[str](), [0.0]
-    app = App()
-    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    ran, app = list[str](), App()
 
     @app.handler("t")
     async def handle(task: Task) -> None:
@@ -150,7 +121,7 @@ async def test_a_run_ends_as_a_run_where_its_rule_has_none_any_more(
         now[0] += 1.0
         if task.id == "t9":
             made.exchanger.adopt({})
-        await asyncio.sleep(0.01)  # what is done before is told meanwhile
+        await made.until(lambda: made.exchanger.is_settled)  # what is done before is told meanwhile
 
     await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(40)))
     async with crew(bench, app, run=8) as made:
@@ -159,28 +130,3 @@ async def test_a_run_ends_as_a_run_where_its_rule_has_none_any_more(
     assert ran == [f"t{n}" for n in range(40)]
     assert made.claims.hops > 0
     assert not bench.raw.exists(bench.keys("runs"))
-
-
-async def test_a_refused_piece_has_the_worker_stop(bench: Bench) -> None:
-    """The store gave the group to somebody else, and the daemon hears of it by this."""
-    ran: list[str] = []
-    app, may_end = App(), asyncio.Event()
-
-    @app.handler("t")
-    async def handle(task: Task) -> None:
-        ran.append(task.id)
-        if task.id == "t1":
-            bench.raw.delete(bench.keys("worker", "d1"))
-            await may_end.wait()
-
-    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(3)))
-    async with crew(bench, app, run=8) as made:
-        await made.until(lambda: made.lost > 0)
-        await made.until(lambda: not made.workers[0].is_busy)
-        await made.until(lambda: made.exchanger.held == 0)  # nor is it asking for any
-        assert ran == ["t0", "t1"]
-        bench.raw.hset(bench.keys("count"), "running_grouped", 0)
-        bench.raw.delete(bench.keys("lock", "hot"), bench.keys("runs"))
-        bench.raw.zadd(bench.keys("ready"), {"hot": 1})
-        await made.stop()
-    await bench.close()

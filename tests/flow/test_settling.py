@@ -47,16 +47,13 @@ def settle(outcome: Outcome | Failed, policy: Policy, attempt: int = 1) -> Settl
 def shape(settlement: Settlement) -> tuple[Any, ...]:
     """What a settlement says beside its claim and its errors."""
     match settlement:
-        case settlements.Complete():
-            return ("complete",)
         case settlements.Retry(after=after, standing=standing, scope=scope):
             return ("retry", after, standing, *([] if scope == "task" else [scope]))
         case settlements.Advance(stage=stage, context=context, standing=standing):
             return ("advance", stage, context, standing)
         case settlements.Bury(reason=reason, park=park):
             return ("bury", reason, "park" if park else "skip")
-        case other:
-            return (type(other).__name__,)
+    return (type(settlement).__name__.lower(),)
 
 
 ODD = ["x", 10**400, []]
@@ -231,30 +228,21 @@ def test_passwords_of_urls_are_in_no_reason(outcome: Outcome | Failed, attempt: 
     assert "https://" in settlement.errors[-1]["message"]  # type: ignore[union-attr]
 
 
-class TestNoRoom:
-    """What an advance is where there is no room for what it hands on."""
-
-    ADVANCE = Advance("two", {"rows": 3})
-
-    @pytest.mark.parametrize(
-        ("attempts", "expected"), [(3, settlements.Retry), (1, settlements.Bury)]
-    )
-    def test_it_is_a_failed_attempt_by_the_policy(self, attempts: int, expected: type) -> None:
-        settlement = settle(self.ADVANCE, policy(attempts=attempts, parks=True))
-        assert isinstance(settlement, settlements.Advance)
-        otherwise = settlement.otherwise
-        assert isinstance(otherwise, expected)
-        error = otherwise.errors[-1]  # type: ignore[union-attr]
-        assert (error["attempt"], error["error"], error["daemon"]) == (1, "Advance", "d1")
-        assert "no room for the 10 bytes" in error["message"]
-        assert "redis.carried_memory" in error["message"]
-        if isinstance(otherwise, settlements.Bury):
-            assert (otherwise.reason, otherwise.park) == (error["message"], True)
-
-    def test_a_shard_s_turn_is_never_refused(self) -> None:
-        settlement = settle(Turn("page", {}), policy())
-        assert isinstance(settlement, settlements.Advance)
-        assert settlement.otherwise is None
+@pytest.mark.parametrize("attempts", [3, 1])
+def test_an_advance_without_room_is_a_failed_attempt_by_the_policy(attempts: int) -> None:
+    settlement = settle(Advance("two", {"rows": 3}), policy(attempts=attempts, parks=True))
+    assert isinstance(settlement, settlements.Advance)
+    otherwise = settlement.otherwise
+    assert isinstance(otherwise, settlements.Retry if attempts > 1 else settlements.Bury)
+    error = otherwise.errors[-1]
+    assert (error["attempt"], error["error"], error["daemon"]) == (1, "Advance", "d1")
+    assert "no room for the 10 bytes" in error["message"]
+    assert "redis.carried_memory" in error["message"]
+    if isinstance(otherwise, settlements.Bury):
+        assert (otherwise.reason, otherwise.park) == (error["message"], True)
+    turn = settle(Turn("page", {}), policy())
+    assert isinstance(turn, settlements.Advance)
+    assert turn.otherwise is None, "a shard's turn is never refused"
 
 
 def test_the_errors_of_a_task_are_bounded_with_any_text() -> None:

@@ -146,14 +146,21 @@ async def test_partitions_without_work_cost_no_exchanges() -> None:
 
 
 @pytest.mark.parametrize("order", ["oldest", "fair"])
-async def test_one_that_is_away_holds_no_other_up(order: Order) -> None:
-    away, other = Backlog("a", [0.0]), Backlog("b", range(1, 501))
-    away.is_away = True
-    world = World(order, away, other)
+@pytest.mark.parametrize("trouble", ["is away", "hangs"])
+@pytest.mark.parametrize("at", [0, 5])
+async def test_trouble_with_one_holds_no_other_up(order: Order, trouble: str, at: int) -> None:
+    """One that hangs has not failed yet, and it is behind: its turn is over once it has asked."""
+    backlogs = [Backlog("abcdef"[n], range(n, n + 100)) for n in range(6)]
+    world = World(order, *backlogs)
+    world.seconds = 1e-6
+    if trouble == "hangs":
+        backlogs[at].may_answer.clear()
+    backlogs[at].is_away = trouble == "is away"
     async with world.working():
         await world.until(lambda: len(world.ran) == 500)
-        away.is_away = False
-        await world.until(lambda: len(world.ran) == 501)
+        backlogs[at].is_away = False
+        backlogs[at].may_answer.set()
+        await world.until(lambda: len(world.ran) == 600)
 
 
 async def test_room_that_one_can_not_fill_is_the_others() -> None:
@@ -214,43 +221,3 @@ async def test_a_lone_task_waits_for_one_turn(workers: int, seconds: float, orde
         world.exchangers[3].wake()
         await world.until(lambda: ("l", 1.0) in world.ran)
     assert world.ran.index(("l", 1.0)) - begun <= most
-
-
-@pytest.mark.parametrize("hangs", [0, 5])
-async def test_one_that_hangs_holds_no_other_up(hangs: int) -> None:
-    """It has not failed yet, and it is behind: its turn is over once it has asked."""
-    backlogs = [Backlog("abcdef"[n], range(n, n + 400)) for n in range(6)]
-    world = World("oldest", *backlogs)
-    world.seconds = 1e-6
-    backlogs[hangs].may_answer.clear()
-    async with world.working():
-        await world.until(lambda: len(world.ran) == 2000)
-        backlogs[hangs].may_answer.set()
-        await world.until(lambda: len(world.ran) == 2400)
-
-
-@pytest.mark.parametrize("is_busy", [True, False])
-async def test_what_little_is_due_of_one_of_several_waits_for_its_exchange(is_busy: bool) -> None:
-    """In flight it takes more along; a partition that alone has work fills its exchanges itself."""
-    one, other = Backlog("a", range(100)), Backlog("b", range(100) if is_busy else ())
-    world = World("oldest", one, other)
-    waiting = [asyncio.create_task(world.dispatcher.next(f"w{n}")) for n in range(8)]
-    await asyncio.sleep(0)
-    for exchanger in [*world.exchangers] * 6:
-        await exchanger.run_once()
-    slots = [
-        slot for each in waiting if (slot := await each) and slot.source is world.exchangers[0]
-    ]
-    world.dispatcher.retire({f"w{n}" for n in range(4)})  # there is room for no more claims
-    one.may_answer.clear()
-    before, going = one.exchanges, list[asyncio.Task[None]]()
-    for slot, exchanges in zip(slots[:2], (1, 1 if is_busy else 2), strict=True):
-        world.exchangers[0].end(slot, Complete(slot.held))
-        going.append(asyncio.create_task(world.exchangers[0].run_once()))
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert one.exchanges == before + exchanges
-    one.may_answer.set()
-    await asyncio.gather(*going)
-    await world.exchangers[0].run_once()
-    assert one.exchanges == before + 2

@@ -80,16 +80,13 @@ async def test_no_daemon_has_more_than_its_share(
 ) -> None:
     """In any order of arrivals, ends and looks; and each queue has a daemon."""
     cluster = Cluster(queues)
-    for n in range(daemons):
-        cluster.join(f"d{n}")
-        await settle(
-            cluster, data.draw(st.lists(st.sampled_from(list(cluster.spreads)), max_size=9))
-        )
-    for name in data.draw(st.permutations(list(cluster.spreads)))[1:]:
-        cluster.leave(name)
-        await settle(
-            cluster, data.draw(st.lists(st.sampled_from(list(cluster.spreads)), max_size=9))
-        )
+    names = [f"d{n}" for n in range(daemons)]
+    changes = [partial(cluster.join, name) for name in names]
+    changes += [partial(cluster.leave, name) for name in data.draw(st.permutations(names))[1:]]
+    for change in changes:
+        change()
+        looks = st.lists(st.sampled_from(list(cluster.spreads)), max_size=9)
+        await settle(cluster, data.draw(looks))
 
 
 async def test_one_that_comes_gets_its_share_at_once() -> None:
@@ -114,19 +111,13 @@ async def test_two_keep_other_queues() -> None:
     assert kept[0] != kept[1]
 
 
-async def test_nothing_is_handed_over_while_redis_is_away() -> None:
-    async def away() -> int:
-        raise StoreUnavailable("away")
-
-    line = [Line("q.0"), Line("q.1")]
-    assert await hand_over_surplus("a", [Standing(each, "a") for each in line], away) == []
-
-
-@pytest.mark.parametrize("daemons", [0, 1])
-async def test_a_daemon_that_knows_of_no_other_keeps_all(daemons: int) -> None:
-    """What is told of daemons may be older than they are."""
+@pytest.mark.parametrize("daemons", [None, 0, 1])
+async def test_a_daemon_that_knows_of_no_other_keeps_all(daemons: int | None) -> None:
+    """What is told of daemons may be older than they are; or Redis is away."""
 
     async def count() -> int:
+        if daemons is None:
+            raise StoreUnavailable("away")
         return daemons
 
     lines = [Line(f"q.{n}") for n in range(3)]

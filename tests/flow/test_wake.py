@@ -100,8 +100,8 @@ async def test_wakes_that_come_together_are_one_and_others_have_their_turn() -> 
 
 async def test_a_wake_behind_one_that_was_told_is_told_too() -> None:
     """None is taken for one that has been passed on already."""
-    heard: list[bool] = []
-    news, more = asyncio.Event(), asyncio.Event()
+    heard, more = list[bool](), asyncio.Event()
+    is_heard = [asyncio.Event(), asyncio.Event()]
 
     class Late(Channel):
         async def _each(self, said: list[bytes | Exception]) -> AsyncIterator[bytes]:
@@ -111,14 +111,13 @@ async def test_a_wake_behind_one_that_was_told_is_told_too() -> None:
             await asyncio.Event().wait()
 
     def hear(told: wake.Heard) -> None:
+        is_heard[len(heard)].set()
         heard.append(told.is_due)
-        news.set()
 
     listening = asyncio.create_task(wake.listen(cast(StoreClient, Late([])), hear))
     async with asyncio.timeout(deadline()):
-        await news.wait()
-        news.clear()
+        await is_heard[0].wait()
         more.set()
-        await news.wait()
+        await is_heard[1].wait()
     listening.cancel()
     assert heard == [False, True]

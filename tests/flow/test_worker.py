@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from time import time
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from groupflow.core.tracing import Attempt
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.handling import Failed
 from groupflow.flow.python_handlers import PythonRunner
+from groupflow.flow.worker import LocalWorker
 from groupflow.store.settlements import Bury, Complete, Release, Retry
 from tests.deadlines import deadline
 from tests.flow.crew import Gate, crew, named, noting
@@ -37,35 +38,6 @@ class Traced:
 
     def ended(self, outcome: str, error: str = "") -> None:
         self.ends.append((outcome, error))
-
-
-async def test_one_after_another_and_idle_in_between(bench: Bench) -> None:
-    app, seen = App(), list[Any]()
-
-    @app.handler("t")
-    async def handle(task: Task) -> None:
-        current = asyncio.current_task()
-        assert current is not None
-        seen.append((worker.is_busy, worker.names_of(current)["task"], worker.source))
-        assert worker.names_of(made.running[0]) == {}
-
-    async with crew(bench, app, pool="plain") as made:
-        [worker] = made.workers
-        worker.hand_back()  # it runs none: there is nothing to hand back
-        await bench.enqueue(named("a"), named("b"))
-        made.exchanger.wake()
-        await made.until_settled(2)
-        worker.hand_back()
-        worker.lose()
-        assert (worker.is_busy, worker.source) == (False, None)
-        assert worker._attempt is not None
-        assert worker.names_of(worker._attempt) == {}
-        await bench.enqueue(named("c"))
-        made.exchanger.wake()
-        await made.until_settled(3)
-        await made.stop()
-    assert seen == [(True, id_, made.exchanger) for id_ in "abc"]
-    assert made.kinds == [Complete] * 3
 
 
 async def test_an_attempt_handed_back_before_its_first_step_is_still_handed_in(
@@ -185,37 +157,6 @@ async def test_lost_leases_bury_apart_from_deaths(
         assert made.workers[0]._reason_to_bury(of) == reason
 
 
-async def test_a_task_that_kills_all_daemons_is_a_dead_letter_and_not_run(bench: Bench) -> None:
-    await bench.enqueue(named("b"))
-    crasher = await bench.daemon("crasher")
-    bench.with_faults = True
-    for _ in range(2):
-        await crasher.claim_one("plain")
-        await crasher.register()
-    ran: list[str] = []
-    await bench.enqueue(named("c"))
-    async with crew(bench, noting(ran), pool="plain", max_crashes=2) as made:
-        await made.until_settled(2)
-        await made.stop()
-    assert made.kinds == [Bury, Complete]
-    assert ran == ["c"]
-
-
-async def test_an_attempt_is_not_begun_without_the_lease(bench: Bench) -> None:
-    """It ended between the claim and the beginning, as where another handler blocked the loop."""
-    app, ran = App(), list[str]()
-
-    @app.handler("t")
-    async def handle(task: Task) -> None:
-        ran.append(task.id)
-        made.holds_lease = False
-
-    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(4)))
-    async with crew(bench, app, count=4) as made:
-        await made.until(lambda: {*made.kinds} == {Complete, Release})
-    assert len(ran) == 1
-
-
 async def test_a_runner_that_raises_ends_its_attempt_and_nothing_else(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,39 +180,12 @@ async def test_a_runner_that_raises_ends_its_attempt_and_nothing_else(
 async def test_an_unforeseen_error_ends_the_worker_and_is_told(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it waits, hands in, or attends: the daemon must hear of it."""
+    """The daemon must hear of it."""
 
     async def breaks(*_: Any) -> None:
         raise ZeroDivisionError
 
-    await bench.enqueue(named("a"))
-    async with crew(bench, pool="plain", by_hand=False) as made:
-        with monkeypatch.context() as broken:
-            broken.setattr(made.workers[0], "_attempt_one", breaks)
-            with pytest.raises(ZeroDivisionError):
-                await made.running[0]
+    async with crew(bench, pool="plain", by_hand=True) as made:
         monkeypatch.setattr(Dispatcher, "next", breaks)
         with pytest.raises(ZeroDivisionError):
-            await made.workers[0].run()
-
-
-async def test_the_daemons_end_cuts_a_handler_off_and_settles_nothing(bench: Bench) -> None:
-    """The next daemon hands over what is left."""
-    app, gate, cut = App(), Gate(), asyncio.Event()
-
-    @app.handler("t")
-    async def handle(_: Task) -> None:
-        with suppress(asyncio.CancelledError):
-            await gate.passed()
-        cut.set()
-
-    await bench.enqueue(named("a"))
-    async with crew(bench, app, pool="plain") as made:
-        await gate.until_reached()
-        made.running[0].cancel()
-        async with asyncio.timeout(deadline()):
-            await cut.wait()
-            await asyncio.wait(made.running)
-    assert made.running[0].cancelled()
-    assert made.claims.accepted == []
-    assert bench.count("running_plain") == 1
+            await LocalWorker("w-0", made.dispatcher, cast(Any, None), None).run()
