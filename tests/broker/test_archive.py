@@ -9,15 +9,15 @@ from uuid import uuid4
 
 import pytest
 from aio_pika.abc import AbstractConnection
-from aiormq.abc import DeliveredMessage
 
 from groupflow.broker import dead_stream, topology
 from groupflow.broker.archive import PART, Archive
 from groupflow.broker.connection import open_channel
+from groupflow.broker.consumer import Consumer
 from groupflow.core.errors import ArchiveRefused, BodyMissing, BrokerUnavailable
 from groupflow.core.places import Place
 from groupflow.servers.ports import free_ports
-from tests.broker.wires import make_queue
+from tests.broker.wires import first_of, make_queue
 from tests.deadlines import deadline
 
 DAY = 86400.0
@@ -60,19 +60,13 @@ async def test_a_body_larger_than_rabbitmq_takes_lies_in_parts(
     for places, body in zip(written, bodies, strict=True):
         assert await archives[0].read(places[0]) == b"small"
         assert await archives[1].read(places[1]) == body
-    stream, sizes = dead_stream.name_of(queue), list[int]()
+    consumer = Consumer(dead_stream.name_of(queue), 10**9)
     channel = await open_channel(connection, confirms=False)
     await channel.basic_qos(prefetch_count=100)
-    whole = asyncio.Event()
-
-    async def note(message: DeliveredMessage) -> None:
-        sizes.append(len(message.body))
-        if len(sizes) == 2 * 1 + 16 + 17:
-            whole.set()
-
-    await channel.basic_consume(stream, note, arguments={"x-stream-offset": "first"})
-    await asyncio.wait_for(whole.wait(), deadline())
-    assert max(sizes) == PART
+    await channel.basic_consume(
+        consumer.queue, consumer._on_delivery, arguments={"x-stream-offset": "first"}
+    )
+    assert max(len(each.body) for each in await first_of(consumer, 2 * 1 + 16 + 17)) == PART
 
 
 async def test_what_is_not_there_is_said_to_be_missing(rabbitmq_server: Any, queue: str) -> None:
@@ -84,26 +78,23 @@ async def test_what_is_not_there_is_said_to_be_missing(rabbitmq_server: Any, que
         await archive.read(Place(place.offset + 5, place.message_id))
 
 
-async def test_nobody_answers() -> None:
-    (port,) = free_ports(1)
-    archive = archive_of(f"amqp://guest:guest@127.0.0.1:{port}/", "q")
-    with pytest.raises(BrokerUnavailable):
-        await archive.write([b"x"])
-    with pytest.raises(BrokerUnavailable):
-        await archive.read(Place(0, "x"))
-
-
-async def test_no_word_of_a_queue_is_not_waited_for(
-    rabbitmq_server: Any, queue: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_silent", [False, True])
+async def test_no_word_is_not_waited_for(
+    rabbitmq_server: Any, queue: str, monkeypatch: pytest.MonkeyPatch, is_silent: bool
 ) -> None:
+    """Of a server that isn't there, or of a queue that has no leader."""
+
     async def says_nothing(*_: object, **__: object) -> None:
         await asyncio.Event().wait()
 
+    (port,) = free_ports(1)
+    url = rabbitmq_server.url if is_silent else f"amqp://guest:guest@127.0.0.1:{port}/"
+    words = f"nothing of '{queue}.dead': no answer in time" if is_silent else str(port)
     monkeypatch.setattr(dead_stream, "declare", says_nothing)
-    stream = archive_of(rabbitmq_server.url, queue, timeout=1.0)
-    with pytest.raises(BrokerUnavailable, match=f"nothing of '{queue}.dead': no answer in time"):
+    archive = archive_of(url, queue, timeout=1.0)
+    with pytest.raises(BrokerUnavailable, match=words):
         async with asyncio.timeout(deadline()):
-            await stream.write([b"body"])
+            await archive.write([b"body"])
 
 
 async def test_a_queue_in_its_place_is_refused_and_named(

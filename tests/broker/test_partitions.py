@@ -79,37 +79,28 @@ def placed(found: dict[str, list[tuple[str, int]]]) -> dict[str, str]:
     return dict(places)
 
 
-async def test_a_group_comes_by_one_queue_in_order(
-    rabbitmq_server: RabbitmqServer, queue: str
-) -> None:
-    url = rabbitmq_server.url
-    async with publishing(url, queue, partitions=4, router=router()) as publisher:
-        await publisher.publish_all(messages(5))
-    found = await taken(url, queue, 4, 5 * GROUPS)
-    assert len(found) == 4
-    placed(found)
-    for came in found.values():
-        for group in {group for group, _ in came}:
-            assert [n for each, n in came if each == group] == list(range(5))
-
-
 async def test_publishers_of_all_kinds_agree(rabbitmq_server: RabbitmqServer, queue: str) -> None:
-    """`groupflow publish`, an application's publisher, and plain AMQP with the group as key."""
+    """`groupflow publish`, an application's publisher, and plain AMQP with the group as key.
+
+    Each group comes by one queue, in order.
+    """
     url = rabbitmq_server.url
     await declare(url, queue, 3)
     async with publishing(url, queue, partitions=3, router=router()) as publisher:
-        await publisher.publish_all(messages(1))
+        await publisher.publish_all(messages(5))
     groups = [{"app": "crm", "key": "{g}:{tenant_id}"}]
     async with Publisher(url, queue, partitions=3, groups=groups) as application:
-        await application.publish_many(Message(body(group, 1), "t") for group in range(GROUPS))
+        await application.publish_many(Message(body(group, 5), "t") for group in range(GROUPS))
     async with connected(url) as connection:
         channel = await open_channel(connection, confirms=True)
         for group in range(GROUPS):
             await channel.basic_publish(
-                body(group, 2), exchange=queue, routing_key=f"g{group}:1", mandatory=True
+                body(group, 6), exchange=queue, routing_key=f"g{group}:1", mandatory=True
             )
-    found = await taken(url, queue, 3, 3 * GROUPS)
-    placed(found)
+    found = await taken(url, queue, 3, 7 * GROUPS)
+    assert len(found) == 3
+    for group, name in placed(found).items():
+        assert [n for each, n in found[name] if each == group] == list(range(7))
 
 
 async def test_a_restart_moves_no_group(tmp_path: Path, queue: str) -> None:
@@ -144,18 +135,6 @@ async def test_many_declare_at_once(rabbitmq_server: RabbitmqServer, queue: str)
     assert placed(await taken(url, queue, 12, GROUPS)) == first
 
 
-async def test_what_another_number_has_left(rabbitmq_server: RabbitmqServer, queue: str) -> None:
-    url = rabbitmq_server.url
-    await declare(url, queue, 1)
-    await declare(url, queue, 3)
-    async with connected(url) as connection:
-        assert await partitions.others_of(connection, queue, 3) == [queue]
-        assert await partitions.others_of(connection, queue, 2) == [queue, f"{queue}.2"]
-        assert await partitions.others_of(connection, queue, 1) == [
-            f"{queue}.{n}" for n in range(3)
-        ]
-
-
 async def test_without_the_plugin(tmp_path: Path, queue: str) -> None:
     """Said with what to do; nothing is declared by asking."""
     async with RabbitmqServer(tmp_path) as server:
@@ -167,13 +146,6 @@ async def test_without_the_plugin(tmp_path: Path, queue: str) -> None:
         with pytest.raises(ConfigError):
             async with Publisher(server.url, queue, partitions=2, declare=True):
                 pass
-
-
-async def test_with_the_plugin(connection: AbstractConnection, queue: str) -> None:
-    assert await partitions.has_plugin(connection, queue) is True
-    channel = await open_channel(connection, confirms=False)
-    with pytest.raises(Exception, match="no exchange"):
-        await channel.exchange_declare(queue, passive=True)
 
 
 async def test_an_exchange_of_that_name(connection: AbstractConnection, queue: str) -> None:
@@ -217,11 +189,11 @@ def test_groups_are_keys(
     assert address.routing_key("m", sent, headers, "t", None) == key
 
 
-async def test_the_first_node_that_answers(rabbitmq_server: RabbitmqServer) -> None:
+async def test_the_first_node_that_answers(rabbitmq_server: RabbitmqServer, queue: str) -> None:
     url = f"amqp://guest:guest@127.0.0.1:1,127.0.0.1:{rabbitmq_server.port},127.0.0.1:2/"
     for _ in range(8):  # they are tried in an order of chance
-        async with connected(url):
-            pass
+        async with connected(url) as connection:
+            assert await partitions.has_plugin(connection, queue) is True
 
 
 async def test_no_node_answers() -> None:

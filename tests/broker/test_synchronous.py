@@ -75,6 +75,8 @@ def test_many_are_taken_in_the_callers_thread(
 def test_a_close_ends_what_still_waits() -> None:
     """Nobody waits for ever on a loop that has ended."""
     (port,) = free_ports(1)
+    with pytest.raises(BrokerUnavailable):
+        Publisher(f"amqp://127.0.0.1:{port}/", timeout=0.2).sync().open()
     publisher = Publisher(f"amqp://127.0.0.1:{port}/", timeout=deadline()).sync()
     failed: list[BaseException] = []
     began = threading.Event()
@@ -98,12 +100,6 @@ def test_a_close_ends_what_still_waits() -> None:
     publisher.close()
     thread.join(deadline())
     assert [type(error) for error in failed] == [GroupflowError]
-
-
-def test_no_server() -> None:
-    (port,) = free_ports(1)
-    with pytest.raises(BrokerUnavailable):
-        Publisher(f"amqp://127.0.0.1:{port}/", timeout=0.2).sync().open()
 
 
 FORKED = """

@@ -21,7 +21,6 @@ from tests.endtoend.raw import Properties, RawMessage, send_raw
 from tests.endtoend.rig import Job, Rig
 from tests.history.auditor import audit
 
-MAX_BODY = 262_144
 _numbers = itertools.count()
 
 
@@ -32,8 +31,7 @@ def rig(
     redis_server: RedisServer,
 ) -> Iterator[Rig]:
     """One daemon for all of it: it must still be the same one at the end, with an empty queue."""
-    folder, limit = tmp_path_factory.mktemp("bad-input"), {"max_body": MAX_BODY}
-    with rigs(folder, rabbitmq_server, redis_server, rabbitmq=limit) as make:
+    with rigs(tmp_path_factory.mktemp("bad-input"), rabbitmq_server, redis_server) as make:
         rig = make()
         daemon = rig.start("d1")
         yield rig
@@ -130,23 +128,6 @@ def test_each_becomes_a_dead_letter_with_its_reason(rig: Rig) -> None:
             assert shown == "work"
 
 
-def test_body_over_the_limit(rig: Rig) -> None:
-    """Of a body over the limit its size and its head are kept; one at the limit is a task."""
-    too_large, largest = new_id(), new_id()
-    body, good = (b'{"a": "' + b"x" * size + b'"}' for size in (MAX_BODY, MAX_BODY - 9))
-    assert len(good) == MAX_BODY
-    send(
-        rig,
-        RawMessage(body, Properties(message_id=too_large, message_type="work")),
-        RawMessage(good, Properties(message_id=largest, message_type="work")),
-    )
-    reason, _, kept = letter(rig, too_large)
-    assert f"{len(body)} bytes" in reason
-    assert str(MAX_BODY) in reason
-    assert kept == body[:4096]
-    rig.wait_for_end(largest)
-
-
 @pytest.mark.parametrize("id_", ["a\x00b", "\x1b[31mred", "a\x85b"], ids=ascii)
 def test_message_id_with_control_characters(rig: Rig, id_: str) -> None:
     """Such an id names nothing: the message is a dead letter under a fresh one."""
@@ -189,32 +170,6 @@ def test_no_mark_reaches_a_terminal_or_a_log(rig: Rig) -> None:
     found = orjson.loads(shown[1].stdout)
     assert found["headers"]["note"] == marks
     assert found["body"].encode() == body
-
-
-def test_message_ids_that_are_missing_or_known(rig: Rig) -> None:
-    """Without one each is a task of its own; of one id the first is the task, or the letter."""
-    id_, bad = new_id(), new_id()
-    properties = Properties(message_id=id_, message_type="work")
-    nameless = RawMessage(crm(entity="nameless"), Properties(message_type="work"))
-    send(
-        rig,
-        *[nameless] * 3,
-        RawMessage(crm(n=1), properties),
-        RawMessage(crm(n=2), properties),
-        RawMessage(b"{oops", properties),
-        RawMessage(b"{oops", Properties(message_id=bad)),
-        RawMessage(crm(), Properties(message_id=bad, message_type="work")),
-    )
-    assert [event.n for event in rig.events("end", id_)] == [1]
-    assert id_ not in rig.dead()
-    assert "not JSON" in letter(rig, bad)[0]
-    assert rig.events("start", bad) == []
-
-    def ended() -> list[str]:
-        return [event.id for event in rig.events("end") if event.group == "nameless:42"]
-
-    rig.until(lambda: len(ended()) == 3, "three tasks")
-    assert len(set(ended())) == 3
 
 
 def test_properties_that_are_not_utf8(rig: Rig) -> None:

@@ -88,63 +88,6 @@ def test_what_publish_is_given_reaches_the_task(rig: Rig) -> None:
     rig.stop_all()
 
 
-def test_waiting_tasks_are_dropped_and_run_now(rig: Rig) -> None:
-    """By id, or a group's delayed ones; `task ID` goes on meaning what it did."""
-    rig.configure(fields={"delay": "delay_s"}, workers={"plain": 0})
-    rig.start("d1")
-    rig.publish(Job(f"late-{n}", "late", facts={"delay_s": 9000}) for n in range(3))
-    rig.publish([Job("plain"), Job("drop")])
-    rig.until(lambda: rig.count("taken") == 5, "the tasks")
-    assert rig.ask("task", "late-0")["state"] == "delayed"
-    assert rig.ask("task", "show", "drop")["state"] == "queued"
-    assert rig.ask("task", "drop", "late-0", "plain") == {
-        "dropped": ["late-0", "plain"],
-        "stayed": [],
-    }
-    assert rig.ask("task", "plain")["state"] == "dropped"
-    again = rig.call("task", "drop", "plain", "--config", str(rig.config))
-    assert (again.returncode, again.stderr) == (Exit.FAILED, b"plain stays: it is over\n")
-    assert rig.ask("task", "run-now", "--delayed", "late:42")["due"] == ["late-1", "late-2"]
-    rig.wait_for_end("late-2")
-    assert [event.id for event in rig.events("start")] == ["late-1", "late-2"]
-    for wrong in ((), ("x", "--delayed", "late:42")):
-        rig.say("task", "drop", *wrong, code=Exit.USAGE)
-    assert rig.ask("task", "drop", "--delayed", "late:42", "--yes")["dropped"] == []
-    rig.stop_all()
-
-
-def test_each_verb_prints_one_json_value(rig: Rig) -> None:
-    """One story told by all of them, in the order in which an operator would ask."""
-    body = rig.folder / "body.json"
-    body.write_bytes(Job("x", "a").body)
-    assert rig.ask("check-config")["ok"] is True
-    assert rig.ask("route", "--type", "work", str(body))[0]["group"] == "a:42"
-    assert rig.ask("doctor")["verdict"] in ("ok", "warn")
-    assert rig.ask("pause", "--all") == {"group": None, "paused": True, "changed": True}
-    assert rig.ask("pause", "a:42") == {"group": "a:42", "paused": True, "changed": True}
-    assert rig.ask("pause", "a:42")["changed"] is False
-    (id_,) = rig.ask("publish", "--type", "fail", str(body))["ids"]
-    rig.start()
-    rig.until(lambda: rig.count("queued_grouped") == 1, "the task")
-    assert rig.ask("why", "a:42")["state"] == "paused"
-    assert [row["id"] for row in rig.ask("tasks", "queued")] == [id_]
-    assert rig.ask("task", id_)["state"] == "queued"
-    for state in ("running", "delayed", "done"):
-        assert rig.ask("tasks", state) == []
-    assert rig.ask("resume", "a:42") == {"group": "a:42", "paused": False, "changed": True}
-    assert rig.ask("resume", "--all")["changed"] is True
-    rig.wait_for_all(tasks=1)
-    assert rig.ask("status")["dead"] == 1
-    assert [row["id"] for row in rig.ask("top", "--once")["dead"]] == [id_]
-    assert [letter["id"] for letter in rig.ask("dead", "list")] == [id_]
-    assert rig.ask("dead", "show", id_)["id"] == id_
-    assert rig.ask("dead", "redrive", id_)["redriven"] == [id_]
-    rig.until(lambda: rig.count("buried") == 2, "its second death")
-    assert rig.ask("dead", "drop", id_, "--yes")["dropped"] == [id_]
-    assert [each["verdict"] for each in rig.ask("reload")] == ["unchanged"]
-    assert '"title": "A message for groupflow"' in rig.say("schema")
-
-
 def test_halves_work_together(rig: Rig) -> None:
     """One process only takes in, another only works."""
     intake = rig.spawn("in", "--only", "intake", app=None)

@@ -46,20 +46,6 @@ def test_kill_and_restart_under_the_same_name(make_rig: MakeRig) -> None:
     assert [crashes_of(rig, id_) for id_ in (*HELD, "a1")] == [[0, 1]] * 3 + [[0]]
 
 
-def test_kill_and_take_over_by_another(make_rig: MakeRig) -> None:
-    """When the lease of a dead daemon is over, another one runs its tasks, in order."""
-    rig = make_rig(workers={"lease": short_lease()})
-    daemon = rig.start("d1")
-    publish_held(rig)
-    other = rig.start("d2")
-    rig.kill(daemon)
-    rig.end(with_faults=True)
-    assert {event["task"] for event in other.events("task.taken_over")} == set(HELD)
-    for id_ in HELD:
-        assert crashes_of(rig, id_) == [0, 1]
-        assert rig.events("start", id_)[1].pid == other.pid
-
-
 @pytest.mark.parametrize("type_", ["work", "thread"])
 def test_a_zombies_tasks_are_lost_to_it(make_rig: MakeRig, type_: str) -> None:
     """Frozen past its lease, it cancels them; what a thread does on is not accepted."""

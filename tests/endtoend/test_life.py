@@ -107,17 +107,6 @@ def until_state(life: Rig, id_: str, state: str) -> dict[str, Any]:
             ["dl0 1", "dl0 2", "dl0 3", "dl1 1"],
             id="a death lets it go on",
         ),
-        pytest.param(
-            [
-                job(
-                    *("sg0", "hold", "advance check"),
-                    stages={"check": ["fail", "advance load"], "load": ["ok"]},
-                ),
-                job("sg1", "hold"),
-            ],
-            ["sg0 1", "sg0 1", "sg0 2", "sg0 1", "sg1 1"],
-            id="each stage has attempts of its own",
-        ),
     ],
 )
 def test_a_group_keeps_its_order(life: Rig, jobs: list[Job], attempts: list[str]) -> None:
@@ -126,10 +115,11 @@ def test_a_group_keeps_its_order(life: Rig, jobs: list[Job], attempts: list[str]
     assert [f"{id_} {attempt}" for id_, attempt in ran(life, jobs[0].id[:2])] == attempts
 
 
-def test_stages_carry_their_context(life: Rig) -> None:
+def test_each_stage_has_attempts_of_its_own_and_a_context(life: Rig) -> None:
     stages = {"check": ["fail", "advance load"], "load": ["ok"]}
     life.publish([job("cx0", "hold", "advance check", stages=stages), job("cx1", "hold")])
     life.wait_for_end("cx1")
+    assert ran(life, "cx") == [("cx0", 1), ("cx0", 1), ("cx0", 2), ("cx0", 1), ("cx1", 1)]
     assert [orjson.loads(each.how) for each in life.events("start", "cx0")] == [
         [None, None],
         ["check", {"came from": None}],
@@ -293,6 +283,7 @@ def test_pause_and_resume(life: Rig) -> None:
     life.wait_for_start("pa0")
     assert life.say("pause", "hold:pa") == "hold:pa paused\n"
     assert life.say("pause", "hold:pa") == "hold:pa was paused already\n"
+    assert life.ask("pause", "hold:pa") == {"group": "hold:pa", "paused": True, "changed": False}
     gate.touch()  # what runs goes on to its end
     life.publish([job("pa2", "hold"), job("other0", "hold")])
     life.wait_for_end("other0")
@@ -311,7 +302,7 @@ def test_pause_and_resume(life: Rig) -> None:
         until_state(life, id_, "queued")
     assert life.ask("why", "hold:pl")["state"] == "paused"
     assert ran(life, "pl") == []
-    life.say("resume", "--all")
+    assert life.ask("resume", "--all") == {"group": None, "paused": False, "changed": True}
     for id_ in ("pl0", "pl1"):
         life.wait_for_end(id_)
     life.say("pause", code=2)

@@ -24,25 +24,6 @@ def running(rig: Rig) -> int:
     return len(rig.events("start")) - len(rig.events("end"))
 
 
-def test_so_many_at_once_over_all_daemons(make_rig: MakeRig) -> None:
-    """Three of five, whoever runs them; a kill gives back what it held."""
-    rig = make_rig(rule={"concurrency": 3}, workers={"grouped": 2})
-    daemons = rig.start_all("d1", "d2", "d3")
-    rig.publish(hot(rig, 5, gate_once=True))
-    rig.until(lambda: running(rig) == 3, "three to run")
-    told = rig.ask("why", "hot:42")
-    assert (told["state"], told["running"], told["concurrency"]) == ("running", 3, 3)
-    holder = next(each for each in daemons if each.pid == rig.events("start")[0].pid)
-    rig.kill(holder)
-    rig.start(holder.name)
-    rig.gate().touch()
-    rig.end(with_faults=True)
-
-
-def limit(rig: Rig, *words: str) -> None:
-    rig.say("limit", *words)
-
-
 @pytest.mark.parametrize("by_hand", [False, True], ids=["reload", "by hand"])
 def test_more_of_a_group_run_and_then_fewer(make_rig: MakeRig, by_hand: bool) -> None:
     """At once, and when enough have ended; a run that is under way gives way first."""
@@ -53,7 +34,7 @@ def test_more_of_a_group_run_and_then_fewer(make_rig: MakeRig, by_hand: bool) ->
     rig.publish(hot(rig, 8))
     rig.wait_for_start("gate0")
     if by_hand:
-        limit(rig, "group", "hot:42", "--concurrency", "4")
+        rig.say("limit", "group", "hot:42", "--concurrency", "4")
         daemon.wait_for("limit.began")
     else:
         rig.configure(**sections | {"rule": {"concurrency": 4}})
@@ -62,8 +43,10 @@ def test_more_of_a_group_run_and_then_fewer(make_rig: MakeRig, by_hand: bool) ->
     rig.publish(hot(rig, 8, "second"))
     rig.gate().touch()
     rig.until(lambda: running(rig) == 4, "four of the second half to run")
+    told = rig.ask("why", "hot:42")
+    assert (told["state"], told["running"], told["concurrency"]) == ("running", 4, 4)
     if by_hand:
-        limit(rig, "group", "hot:42", "--off")
+        rig.say("limit", "group", "hot:42", "--off")
         daemon.wait_for("limit.ended")
     else:
         rig.configure(**sections)
@@ -78,7 +61,7 @@ def test_a_tenants_rate_by_hand_holds_and_ends_by_itself(make_rig: MakeRig) -> N
     rig = make_rig(redis={"partitions": 3})
     daemons = rig.start_all("d1", "d2")
     began = time.monotonic()
-    limit(rig, "tenant", "7", "--rate", "3/s", "--for", f"{SPAN}s")
+    rig.say("limit", "tenant", "7", "--rate", "3/s", "--for", f"{SPAN}s")
     rig.publish(Job(f"t{n}", f"g{n}" if n % 2 else None, tenant=7) for n in range(60))
     rig.publish(Job(f"other{n}", None, tenant=8) for n in range(60))
     rig.end(with_faults=False)

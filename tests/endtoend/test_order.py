@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 from tests.deadlines import deadline
@@ -37,21 +36,6 @@ def test_three_daemons(rig: Rig) -> None:
     assert set(runs) == {daemon.pid for daemon in daemons}, "some daemon had nothing to do"
     assert rig.left_in_queue() == 0
     assert rig.count("duplicates") >= 150  # more where a busy machine lost a connection
-
-
-def test_backlog_before_any_daemon(make_rig: MakeRig) -> None:
-    """What was published while no daemon was there runs in order too, failures in between."""
-    rig = make_rig(workers={"order": "fair"})
-    jobs = mixed(200, seed=2)
-    for at, type_ in ((50, "fail"), (100, "exit"), (150, "fail")):  # sys.exit ends nobody else
-        jobs[at] = replace(jobs[at], type=type_)
-    rig.publish(jobs)
-    assert rig.left_in_queue() == len(jobs)
-    rig.start_all("d1", "d2")
-    rig.wait_for_all()
-    rig.stop_all()
-    assert sorted(rig.dead()) == sorted(job.id for job in (jobs[50], jobs[100], jobs[150]))
-    assert rig.judge(with_faults=False) == []
 
 
 def test_a_daemon_alone_is_not_told_of_what_it_took_in(make_rig: MakeRig) -> None:

@@ -10,6 +10,7 @@ from groupflow import App, Task
 from groupflow.flow import dispatcher as module
 from groupflow.flow import prefetch as prefetch_module
 from groupflow.flow.dispatcher import READY_FOR
+from groupflow.operate.groups import Groups
 from tests.flow.crew import Gate, crew, noting, quick
 from tests.store.bench import Bench, arrival
 
@@ -115,6 +116,39 @@ async def test_workers_go_on_beside_a_quarantined_task(bench: Bench) -> None:
         gate.opened.set()
         await made.until_done(10)
         await made.stop()
+
+
+@pytest.mark.parametrize("hold", [{"g1"}, None])
+async def test_a_hold_hands_back_what_is_ready(bench: Bench, hold: set[str] | None) -> None:
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(4)))
+    async with crew(bench, by_hand=True) as made:
+        made.prefetch.claims = 3
+        slot = await made.next("w-0")
+        ready = made.dispatcher.ready
+        assert ready > 0
+        made.exchanger.hold_back({"another"})
+        assert made.dispatcher.ready == ready
+        made.exchanger.hold_back(hold)
+        assert made.dispatcher.ready == 0
+        assert slot.held.task.id == "t0"
+        await made.exchanger.run_once()
+        assert bench.count("running_grouped") == 1 + made.dispatcher.ready
+
+
+async def test_a_hold_hands_back_what_is_on_its_way(bench: Bench) -> None:
+    """The store decides again."""
+    ran: list[str] = []
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(4)))
+    async with crew(bench, noting(ran)) as made:
+        made.claims.may_answer.clear()
+        await made.until(lambda: bool(made.claims.exchanges))
+        await Groups(bench.namespace).pause("g0", "me")
+        made.exchanger.hold_back({"g0"})
+        made.claims.may_answer.set()
+        await made.until_done(3)
+        await made.stop()
+    assert ran == ["t1", "t2", "t3"]
+    assert bench.lane("g0") == ["t0"]
 
 
 async def test_workers_that_are_wanted_again_go_on(bench: Bench) -> None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 from uuid import uuid4
 
 import orjson
+import pytest
 from structlog.testing import capture_logs
 
 from groupflow.broker import partitions, topology

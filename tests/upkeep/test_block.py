@@ -65,31 +65,24 @@ async def test_a_block_is_one_from_a_lease_on(world: World) -> None:
     assert world.measures.loop_blocks == 2
 
 
-async def test_the_lease_is_given_up_at_the_bound(world: World) -> None:
+@pytest.mark.parametrize(("is_named", "culprit"), [(True, (7, "a")), (False, None)])
+async def test_the_lease_is_given_up_at_the_bound(
+    world: World, is_named: bool, culprit: tuple[int, str] | None
+) -> None:
+    """And until the loop turns it is known who made it do so, where an attempt can be named."""
+    world.is_named = is_named
     assert world.look(MOST - 0.001) == (True, ["loop.blocked"])
     assert world.watch.is_within
+    assert (world.watch.has_given_up, world.watch.culprit) == (False, None)
     assert world.look(MOST) == (False, ["loop.given_up"])
     assert not world.watch.is_within
+    assert (world.watch.has_given_up, world.watch.culprit) == (True, culprit)
     assert world.look(MOST + 1) == (False, [])
     world.turned += MOST + 2
     assert world.look(0.0) == (True, ["loop.unblocked"])
+    assert not world.watch.has_given_up
     world.look(MOST)
     assert world.measures.loop_given_up == 2
-
-
-@pytest.mark.parametrize(("is_named", "culprit"), [(True, (7, "a")), (False, None)])
-async def test_who_made_it_give_up_is_known(
-    world: World, is_named: bool, culprit: tuple[int, str] | None
-) -> None:
-    """From then on until the loop turns; none, where no attempt can be named."""
-    world.is_named = is_named
-    world.look(MOST - 0.001)
-    assert (world.watch.has_given_up, world.watch.culprit) == (False, None)
-    world.look(MOST)
-    assert (world.watch.has_given_up, world.watch.culprit) == (True, culprit)
-    world.turned += MOST
-    world.look(0.0)
-    assert not world.watch.has_given_up
 
 
 async def test_it_is_sure_only_at_the_second_look(world: World) -> None:

@@ -11,7 +11,6 @@ from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.operate import statistics
 from groupflow.operate.statistics import INTERVAL, Latencies
-from groupflow.store.client import StoreClient
 from groupflow.upkeep import promote, sweep
 from groupflow.upkeep.duty import Duty
 from tests.deadlines import deadline
@@ -42,23 +41,12 @@ async def _settle_down() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_duty_sleeps_as_long_as_its_pass_says() -> None:
-    passes = Passes(0.0, 3600.0)
-    running = asyncio.create_task(passes.duty.run())
-    async with asyncio.timeout(deadline()):
-        await passes.all_done.wait()
-        await _settle_down()
-        assert not running.done()
-        assert passes.done == 2
-    running.cancel()
-
-
-async def test_a_wake_cuts_its_sleep_short_once() -> None:
-    passes = Passes(3600.0, 3600.0)
+async def test_a_duty_sleeps_as_long_as_its_pass_says_or_until_a_wake() -> None:
+    passes = Passes(0.0, 3600.0, 3600.0)
     running = asyncio.create_task(passes.duty.run())
     await _settle_down()
-    assert passes.done == 1
-    passes.duty.wake()
+    assert passes.done == 2
+    passes.duty.wake()  # which cuts one sleep short
     async with asyncio.timeout(deadline()):
         await passes.all_done.wait()
     await _settle_down()
@@ -88,31 +76,15 @@ async def test_an_unforeseen_error_ends_it() -> None:
         await Passes(ZeroDivisionError()).duty.run()
 
 
-class TestPromote:
-    async def test_it_sleeps_until_something_is_due(self, bench: Bench) -> None:
-        """And never too long: a wake may have been lost."""
-        measures = UpkeepMeasures()
-        assert await promote.promote(bench.client, measures) == promote.LONGEST
-        await bench.enqueue(arrival("late", "g", delay=600.0))
-        assert await promote.promote(bench.client, measures) == promote.LONGEST
-        await bench.enqueue(arrival("soon", "h", delay=20.0))
-        assert await promote.promote(bench.client, measures) <= 20.001
-        assert measures.promoted == 0
-
-    @pytest.mark.parametrize(
-        ("told", "pause"),
-        [((0, -1), 30.0), ((3, 0), 0.001), ((2, 5_000_000), 5.001), ((0, 90_000_000), 30.0)],
-    )
-    async def test_its_pause(
-        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, told: tuple[int, int], pause: float
-    ) -> None:
-        async def run(*_: object) -> tuple[int, int]:
-            return told
-
-        monkeypatch.setattr(StoreClient, "run", run)
-        measures = UpkeepMeasures()
-        assert await promote.promote(bench.client, measures) == pause
-        assert measures.promoted == told[0]
+async def test_promote_sleeps_until_something_is_due(bench: Bench) -> None:
+    """And never too long: a wake may have been lost."""
+    measures = UpkeepMeasures()
+    assert await promote.promote(bench.client, measures) == promote.LONGEST
+    await bench.enqueue(arrival("late", "g", delay=600.0))
+    assert await promote.promote(bench.client, measures) == promote.LONGEST
+    await bench.enqueue(arrival("soon", "h", delay=20.0))
+    assert 0 < await promote.promote(bench.client, measures) <= 20.001
+    assert measures.promoted == 0
 
 
 async def test_a_roll_sweeps_until_nothing_is_left(

@@ -121,15 +121,6 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
-async def test_an_open_session_holds_from_the_sending(world: World) -> None:
-    """And says what was found."""
-    assert world.measures.resumed == 1
-    world.sessions.takes = 1.0
-    await world.renewer.open()
-    assert world.renewer.left == LEASE - 1.0
-    assert world.sessions.registered == 2
-
-
 @pytest.mark.parametrize("fails", [False, True])
 async def test_a_session_that_is_being_opened_is_waited_for(world: World, *, fails: bool) -> None:
     """Seed 856: a daemon left while a session was on its way, and never closed it."""
@@ -152,46 +143,6 @@ async def test_a_session_that_is_being_opened_is_waited_for(world: World, *, fai
     world.sessions.register_error = None
     await again
     assert world.sessions.asked == 3
-
-
-async def test_a_lease_ends_at_its_end_and_not_before(world: World) -> None:
-    world.may_renew = False
-    world.clock.now += LEASE - 0.5
-    await world.renewer.run_once()
-    assert world.renewer.holds_lease
-    assert world.heard.all == []
-    world.clock.now += 0.5
-    assert not world.renewer.holds_lease
-    for _ in range(2):  # it is told once
-        await world.renewer.run_once()
-    assert world.heard.all == ["ended"]
-
-
-async def test_an_answer_pushes_the_end_back(world: World) -> None:
-    """From the sending on; and an end that comes later is told as the first one was."""
-    world.clock.now += 5.0
-    world.sessions.takes = 1.0
-    await world.renewer.run_once()
-    assert world.renewer.left == LEASE - 1.0
-    assert world.heard.all == [(3, 2)]
-    world.sessions.takes = 0.0
-    for _ in range(2):
-        world.clock.now += LEASE
-        await world.renewer.run_once()
-    assert world.heard.all[1:] == ["ended", (3, 2), "ended", (3, 2)]
-
-
-async def test_a_session_that_no_daemon_would_miss_holds_nothing(world: World) -> None:
-    """Its server may lose its last writes, and the session with them."""
-    session = world.sessions._session
-    session.is_witnessed = False
-    await world.renewer.open()
-    assert not world.renewer.holds_lease
-    session.is_witnessed = True
-    for _ in range(2):
-        await world.renewer.run_once()
-    assert world.renewer.holds_lease
-    assert world.heard.all == ["opened", (3, 2), (3, 2)]
 
 
 async def test_no_answer_leaves_the_end_where_it_was(
@@ -259,27 +210,6 @@ async def test_a_task_no_longer_held_is_blamed_for_nothing(world: World, error: 
     assert world.sessions.blames == []
 
 
-async def test_a_lost_session_is_over_until_there_is_a_new_one(world: World) -> None:
-    """The loss is told, not the lease's end besides, even if no new session can be opened."""
-    world.sessions.error = SessionLost("reaped")
-    register, told = world.sessions.register, []
-
-    async def refuses(info: dict[str, Any]) -> list[HandedOver]:
-        told.append((world.renewer.holds_lease, list(world.heard.all)))
-        raise StoreUnavailable("away")
-
-    world.sessions.register = refuses  # type: ignore[method-assign]
-    for _ in range(2):
-        with pytest.raises(StoreUnavailable):
-            await world.renewer.run_once()
-    assert told == [(False, ["lost"]), (False, ["lost", "lost"])]
-    world.sessions.register = register  # type: ignore[method-assign]
-    await world.renewer.run_once()
-    assert world.heard.all == ["lost", "lost", "lost", "opened"]
-    assert world.renewer.left == LEASE
-    assert world.measures.sessions_lost == 3
-
-
 class _EnoughError(Exception):
     pass
 
@@ -312,22 +242,3 @@ async def test_it_tries_each_quarter_and_sooner_once_one_has_failed(
     assert world.measures.renewals_failed == 9
     assert world.renewer.steady_since == world.clock.now
     assert world.heard.all == [(3, 2), (3, 2), "ended"]
-
-
-async def test_an_end_not_yet_known_is_looked_at_at_once(world: World) -> None:
-    """Also where it comes at the very moment."""
-    world.may_renew = False
-    world.clock.now += LEASE
-    assert world.renewer._pause() == 0.0
-    await world.renewer.run_once()
-    assert world.heard.all == ["ended"]
-    assert world.renewer._pause() == QUARTER / 4
-
-
-async def test_a_daemon_that_was_replaced_renews_no_more(world: World) -> None:
-    world.sessions.error = SessionReplaced("by another")
-    world.clock.now += QUARTER
-    world.renewer._pause = lambda: 0.0  # type: ignore[method-assign]
-    with pytest.raises(SessionReplaced):
-        await world.renewer.run()
-    assert world.measures.renewals_failed == 0

@@ -107,14 +107,3 @@ def test_the_leader_of_a_queue_dies_under_load(
             rig.until(lambda: len(rig.jobs) > confirmed + 200, "confirms without the leader")  # noqa: B023
             run(leader.start())
     end(rig)
-
-
-def test_a_node_that_is_dead_from_the_start(
-    make_rig: MakeRig, rabbitmq_cluster: RabbitmqCluster
-) -> None:
-    """Daemons and publishers find another one."""
-    run(rabbitmq_cluster.nodes[1].kill())
-    rig = make_rig(rabbitmq={"partitions": 2})
-    rig.start_all("d0", "d1")
-    rig.publish([job(n) for n in range(200)])
-    end(rig)

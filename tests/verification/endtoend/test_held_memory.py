@@ -6,7 +6,6 @@ One stranger's messages fill Redis up to the limit; another tenant's go on, and 
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,13 @@ import orjson
 import pytest
 
 from groupflow.cli.exits import Exit
-from groupflow.operate.dead import DeadLetters
-from groupflow.operate.namespace import Namespace
-from groupflow.operate.redrive import whole_letter
 from groupflow.servers import RabbitmqServer, RedisServer
-from groupflow.settings.load import load_settings
-from groupflow.store.client import StoreClient
 from tests.conftest import _running
 from tests.deadlines import deadline
 from tests.endtoend.conftest import rigs
 from tests.endtoend.process import Process
 from tests.endtoend.raw import Properties, RawMessage, send_raw
-from tests.endtoend.rig import Job, Rig, run
+from tests.endtoend.rig import Job, Rig
 from tests.history.auditor import audit
 
 MIB = 2**20
@@ -68,21 +62,6 @@ def shown(rig: Rig, id_: str) -> bytes:
     return base64.b64decode(letter["body_base64"])
 
 
-async def _digests(rig: Rig, ids: list[str]) -> dict[str, bytes]:
-    """What the bodies of dead letters come to, wherever they lie."""
-    settings = load_settings(rig.config)
-    client = StoreClient(rig.store.url, rig.keys)
-    try:
-        namespace, found = Namespace([client]), dict[str, bytes]()
-        for id_ in ids:
-            letter = await DeadLetters(namespace).find(id_)
-            assert letter is not None
-            found[id_] = (await whole_letter(settings, namespace, letter)).envelope.body
-    finally:
-        await client.close()
-    return {id_: hashlib.sha256(body).digest() for id_, body in found.items()}
-
-
 def others_go_on(rig: Rig, daemon: Process, n: int) -> None:
     """Another tenant's task comes in and runs, whatever the stranger has sent."""
     rig.publish([Job(f"good-{n}", "good", tenant=7)])
@@ -98,9 +77,7 @@ def test_malformed_messages_stop_nobody(rig: Rig) -> None:
     rig.until(lambda: len(rig.dead()) == 12, "twelve letters")
     others_go_on(rig, daemon, 2)
     rig.until(lambda: rig.count("archived") > 0, "a body that has left Redis")
-    digests = {id_: hashlib.sha256(body).digest() for id_, body in bodies.items()}
-    assert run(_digests(rig, list(bodies))) == digests
-    assert shown(rig, "junk-0") == bodies["junk-0"]
+    assert {shown(rig, id_) == body for id_, body in bodies.items()} == {True}
     url = daemon.wait_for("http.listening")["url"].rstrip("/")
     headers = {"Authorization": f"Bearer {TOKEN}"}
     letter = httpx.get(
@@ -141,23 +118,5 @@ def test_delays_of_a_year_stop_nobody(rig: Rig) -> None:
     assert rig.ask("task", first)["state"] == "delayed"
     rig.say("task", "run-now", first)
     rig.wait_for_end(first)
-    rig.stop_all()
-    assert audit(rig.raw, rig.keys) == []
-
-
-def test_archived_bodies_come_back_to_their_handlers(rig: Rig) -> None:
-    """A task that failed, whose body has left Redis, is redriven with every byte."""
-    rig.configure(redis={"max_memory": LIMIT}, history={"dead_memory": 0}, http={"listen": ""})
-    daemon = rig.start("d1")
-    facts = {"app_name": "plain", "n": 1}
-    body = orjson.dumps(facts).ljust(MIB, b" ")
-    send(rig, {"big": body}, "fail")
-    daemon.wait_for("dead.archived")
-    assert shown(rig, "big") == body
-    rig.say("dead", "redrive", "big")
-    daemon.wait_for("dead.archived", 2)
-    assert len(rig.events("start", "big")) == 2
-    assert shown(rig, "big") == body
-    rig.say("dead", "drop", "big")
     rig.stop_all()
     assert audit(rig.raw, rig.keys) == []

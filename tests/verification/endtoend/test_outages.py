@@ -89,22 +89,6 @@ def test_servers_restart_under_load(make_rig: MakeRig, what: str) -> None:
     _end(rig)
 
 
-def test_redis_freezes_past_the_lease(make_rig: MakeRig) -> None:
-    """Redis hangs: handlers are cancelled when the lease is over, and run again afterwards."""
-    rig = make_rig(workers={"lease": short_lease()}, redis={"timeout": 0.5})
-    daemon = rig.start("d1")
-    gate = {"gate": str(rig.gate()), "gate_once": False}
-    rig.publish([Job("a0", "a", facts=gate), Job("p0", facts=gate), *load(50)])
-    rig.wait_for_starts("a0", "p0")
-    run(rig.store.pause())
-    daemon.wait_for("lease.ended")
-    for id_ in ("a0", "p0"):
-        assert rig.wait_for_end(id_).how == "cut"
-    rig.gate().touch()
-    run(rig.store.resume())
-    _end(rig)
-
-
 def test_start_without_redis(make_rig: MakeRig) -> None:
     """A daemon that starts before its store waits for it."""
     rig = make_rig()
@@ -153,20 +137,6 @@ def test_the_log_tells_of_rabbitmq_once_while_it_is_away(make_rig: MakeRig) -> N
     log = daemon.log.read_text()
     assert "aiormq" not in log
     assert "never awaited" not in log
-    _end(rig)
-
-
-def test_queue_is_deleted(make_rig: MakeRig) -> None:
-    """Somebody deletes the queue: that is an alarm, and work goes on with a new one."""
-    rig = make_rig()
-    daemon = rig.start("d1")
-    rig.publish(load(20))
-    rig.wait_for_all()
-    rig.delete_queue()
-    gone = daemon.wait_for("intake.queue_gone")
-    assert (gone["level"], gone["queue"]) == ("error", rig.queue)
-    daemon.wait_for("intake.started", times=2)
-    rig.publish(load(40)[20:])
     _end(rig)
 
 

@@ -34,32 +34,6 @@ def change_key(rig: Rig, key: str) -> None:
     rig.config.write_text(text.replace("{entity}:{tenant_id}", key))
 
 
-def test_more_and_fewer_workers(make_rig: MakeRig) -> None:
-    """Those that are too many end their tasks first."""
-    rig = make_rig(workers={"plain": 1, "grouped": 4})
-    daemon = rig.start(DAEMON)
-    first, second = rig.gate("first"), rig.gate("second")
-    rig.publish(Job(f"a{n}", f"a{n}", facts={"gate": str(first)}) for n in range(4))
-    rig.wait_for_starts(*(f"a{n}" for n in range(4)))
-    rig.configure(workers={"plain": 1, "grouped": 1})
-    hang_up(daemon)
-    assert rig.events("end") == []
-    first.touch()
-    rig.wait_for_all()
-    rig.publish(Job(f"b{n}", f"b{n}", facts={"gate": str(second)}) for n in range(2))
-    rig.wait_for_start("b0")
-    rig.publish([Job("plain")])
-    rig.wait_for_end("plain")
-    assert rig.events("start", "b1") == [], "there is more than the one worker"
-    rig.configure(workers={"plain": 1, "grouped": 2})
-    hang_up(daemon, times=2)
-    rig.wait_for_start("b1")
-    rig.until(lambda: rig.ask("status")["daemons"][0]["workers"] == 3, "its workers to be told")
-    second.touch()
-    rig.end(with_faults=False)
-    assert {event.how for event in rig.events("end")} == {"done"}
-
-
 def test_a_stop_settles_what_surplus_workers_finished(make_rig: MakeRig) -> None:
     """All workers are surplus, a task runs, and the daemon is told to stop: the task is done."""
     rig = make_rig(workers={"plain": 0, "grouped": 2})
@@ -149,18 +123,6 @@ def test_what_needs_a_restart_refuses_the_whole_file(rig: Rig) -> None:
     assert answer["problems"] == [f"redis.timeout: {rig.store_timeout} → 4.0 needs a restart"]
     rig.publish([Job("b", "a")])
     assert rig.wait_for_end("b").group == "a:42"
-
-
-def test_a_type_with_two_handlers_is_refused(rig: Rig) -> None:
-    """What only the daemon can see, since it knows the application, changes nothing either."""
-    daemon = rig.start(DAEMON)
-    change_key(rig, "new:{entity}")
-    with rig.config.open("a") as file:
-        file.write('[handlers."work"]\nexec = ["true"]\n')
-    refused = hang_up(daemon, "config.refused")
-    assert 'handlers."work"' in refused["problems"][0]
-    rig.publish([Job("a", "a")])
-    assert rig.wait_for_end("a").group == "a:42"
 
 
 def test_what_does_not_answer_is_said(rig: Rig) -> None:

@@ -89,33 +89,6 @@ def test_a_reload_takes_schedules_over(make_rig: MakeRig) -> None:
     assert daemon.events("schedule.changed")[0]["schedule"] == "often"
 
 
-def test_a_tick_that_fails_for_good_is_a_dead_letter(make_rig: MakeRig) -> None:
-    rig = make_rig()
-    with_schedules(rig, {"name": "yearly", "cron": "0 0 1 1 *", "type": "fail"})
-    rig.start("d1", *WORKERS)
-    rig.until(lambda: '"yearly"' in rig.say("schedules", "--json"), "the schedule")
-    task = verb(rig, "run", "yearly")["task"]
-    rig.until(lambda: rig.dead() == [task], "its death")
-    found = shown(rig, "yearly")
-    assert (found["last_task"], found["last_outcome"]) == (task, "dead")
-    assert rig.ask("dead", "list")[0]["id"].startswith("schedule:yearly:")
-    assert found["next_at"] > found["last_at"]
-    rig.stop_all()
-
-
-def test_of_two_definitions_the_newer_one_holds(make_rig: MakeRig) -> None:
-    """The daemon that has the older one says so; so does the doctor (tests/doctor)."""
-    rig = make_rig()
-    with_schedules(rig, {"name": "yearly", "cron": "0 0 1 1 *", "body": {"n": 1}})
-    old = rig.start("old", *WORKERS)
-    old.wait_for("schedule.begun")
-    with_schedules(rig, {"name": "yearly", "cron": "0 0 1 1 *", "body": {"n": 2}})
-    new = rig.start("new", *WORKERS)
-    new.wait_for("schedule.changed")
-    old.wait_for("schedule.outdone")
-    rig.stop_all()
-
-
 def test_what_is_not_there_is_said(make_rig: MakeRig) -> None:
     rig = make_rig()
     config = ("--config", str(rig.config))
