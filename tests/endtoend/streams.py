@@ -1,4 +1,4 @@
-"""Publishing beside what a test does: a number of jobs, or jobs until it has seen enough."""
+"""Publishing beside what a test does, until it has seen enough."""
 
 from __future__ import annotations
 
@@ -11,15 +11,6 @@ from itertools import count, cycle
 from tests.endtoend.rig import Job, Rig
 
 PAUSE = 0.1  # seconds between two batches: what is tested is not how many there are
-
-
-@contextmanager
-def publishing(rig: Rig, jobs: Sequence[Job]) -> Iterator[None]:
-    """Publish beside the block; at its end everything is confirmed."""
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        work = thread.submit(rig.publish, jobs)
-        yield
-        work.result()
 
 
 @contextmanager

@@ -23,12 +23,6 @@ app = "hold"
 key = "hold:{entity}"
 shares = true
 [[groups]]
-app = "aside"
-key = "aside:{entity}"
-on_retry = "step-aside"
-shares = true
-interval = -2
-[[groups]]
 app = "park"
 key = "park:{entity}"
 on_dead = "park"
@@ -90,59 +84,24 @@ def until_state(life: Rig, id_: str, state: str) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize(
-    ("jobs", "attempts"),
-    [
-        pytest.param(
-            [
-                job("rh0", "hold", "fail", "fail", "ok"),
-                job("rh1", "hold", "retry 0.1", "ok"),
-                job("rh2", "hold"),
-            ],
-            ["rh0 1", "rh0 2", "rh0 3", "rh1 1", "rh1 2", "rh2 1"],
-            id="a retry holds its group",
-        ),
-        pytest.param(
-            [job("dl0", "hold", "fail one", "fail two", "fail three"), job("dl1", "hold")],
-            ["dl0 1", "dl0 2", "dl0 3", "dl1 1"],
-            id="a death lets it go on",
-        ),
-    ],
-)
-def test_a_group_keeps_its_order(life: Rig, jobs: list[Job], attempts: list[str]) -> None:
-    life.publish(jobs)
-    life.wait_for_end(jobs[-1].id)
-    assert [f"{id_} {attempt}" for id_, attempt in ran(life, jobs[0].id[:2])] == attempts
-
-
-def test_each_stage_has_attempts_of_its_own_and_a_context(life: Rig) -> None:
+def test_a_group_is_held_by_retries_and_stages_and_let_go_by_a_death(life: Rig) -> None:
+    """Each stage has attempts of its own, and what the one before it handed on."""
     stages = {"check": ["fail", "advance load"], "load": ["ok"]}
-    life.publish([job("cx0", "hold", "advance check", stages=stages), job("cx1", "hold")])
-    life.wait_for_end("cx1")
-    assert ran(life, "cx") == [("cx0", 1), ("cx0", 1), ("cx0", 2), ("cx0", 1), ("cx1", 1)]
-    assert [orjson.loads(each.how) for each in life.events("start", "cx0")] == [
-        [None, None],
-        ["check", {"came from": None}],
-        ["check", {"came from": None}],
-        ["load", {"came from": "check"}],
-    ]
-
-
-def test_a_retry_that_steps_aside_lets_its_group_go_on(life: Rig) -> None:
-    """The next of its group runs meanwhile; once it is due it goes before those behind."""
-    gate = life.gate("ra")
     life.publish(
         [
-            job("ra0", "aside", "fail", "ok"),
-            job("ra1", "aside", f"wait {gate}"),
-            job("ra2", "aside"),
+            job("gr0", "hold", "fail", "retry 0.1", "advance check", stages=stages),
+            job("gr1", "hold", "fail one", "fail two", "fail three"),
+            job("gr2", "hold"),
         ]
     )
-    life.wait_for_start("ra1")
-    until_state(life, "ra0", "queued")
-    gate.touch()
-    life.wait_for_end("ra2")
-    assert ran(life, "ra") == [("ra0", 1), ("ra1", 1), ("ra0", 2), ("ra2", 1)]
+    life.wait_for_end("gr2")
+    attempts = [("gr0", n) for n in (1, 2, 3, 1, 2, 1)] + [("gr1", n) for n in (1, 2, 3)]
+    assert ran(life, "gr") == [*attempts, ("gr2", 1)]
+    assert [orjson.loads(each.how) for each in life.events("start", "gr0")] == [
+        *[[None, None]] * 3,
+        *[["check", {"came from": None}]] * 2,
+        ["load", {"came from": "check"}],
+    ]
 
 
 def test_a_dead_letter_tells_its_story(life: Rig) -> None:
@@ -189,23 +148,6 @@ def test_a_parked_group_says_so_and_its_redriven_death_goes_first(life: Rig) -> 
     assert ran(life, "pk") == [("pk0", 1), ("pk0", 1), ("pk1", 1), ("pk2", 1)]
     until_state(life, "pk0", "dropped")
     assert life.ask("why", "park:pk")["state"] == "idle"
-
-
-def test_redriven_after_others_went_on_a_task_is_the_next_of_its_group(life: Rig) -> None:
-    gate = life.gate("rd")
-    life.publish(
-        [
-            job("rd0", "hold", "dead first"),
-            job("rd1", "hold", "dead second"),
-            job("rd2", "hold", f"wait {gate}"),
-            job("rd3", "hold"),
-        ]
-    )
-    life.wait_for_start("rd2")
-    assert life.say("dead", "redrive", "rd1", "rd0") == "redriven 2\n"
-    gate.touch()
-    life.wait_for_end("rd3")
-    assert [id_ for id_, _ in ran(life, "rd")] == ["rd0", "rd1", "rd2", "rd0", "rd1", "rd3"]
 
 
 def test_dead_letters_are_chosen_by_filter_and_unknown_ids_are_told(life: Rig) -> None:

@@ -21,7 +21,9 @@ from groupflow.flow.admission import Admission
 from groupflow.flow.backpressure import Backpressure
 from groupflow.flow.entrance import Entrance, PartitionEntrance
 from groupflow.flow.intake import LARGE_BODY, TURN_BYTES, Intake
+from groupflow.operate.namespace import Namespace
 from groupflow.operate.tasks import find_task
+from groupflow.operate.totals import read_totals
 from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.settings.types import SecretUrl
@@ -206,3 +208,22 @@ async def test_a_message_whose_id_is_anothers_is_a_task_and_said_so(
     found = await find_task(client, said["task"])
     assert found is not None
     assert (found.state, found.tenant) == ("queued", "42")
+
+
+async def test_intake_pauses_at_a_backlog_and_goes_on_below_it(
+    client: StoreClient, rabbitmq_server: Any
+) -> None:
+    url = rabbitmq_server.url
+    queue = await publish(url, numbered(*[10] * 1200))
+    with capture_logs() as logs:
+        async with taking_in(client, url, queue, max_waiting=10) as enqueuer:
+            await enqueuer.until(10)
+            while not any(log["event"] == "intake.paused" for log in logs):
+                enqueuer.news.clear()
+                await enqueuer.news.wait()
+            held = (await read_totals(Namespace([client]))).queued_grouped
+            assert held < 1200, "it took everything in spite of the limit"
+            order = await order_of(client, held)
+            await enqueuer.until(held + 1)
+    assert order == list(range(held))
+    assert any(log["event"] == "intake.resumed" for log in logs)

@@ -89,16 +89,6 @@ async def test_no_daemon_has_more_than_its_share(
         await settle(cluster, data.draw(looks))
 
 
-async def test_one_that_comes_gets_its_share_at_once() -> None:
-    cluster = Cluster(8)
-    cluster.join("a")
-    assert await cluster.spreads["a"]() == []
-    cluster.join("b")
-    assert len(await cluster.spreads["a"]()) == 4
-    assert cluster.held == [4, 4]
-    assert await cluster.spreads["b"]() == []
-
-
 async def test_two_keep_other_queues() -> None:
     """Else what one gives up, the other would as well."""
     kept = []

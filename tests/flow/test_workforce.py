@@ -102,16 +102,6 @@ async def test_a_pool_grows_at_once_and_shrinks_after_its_tasks(world: World) ->
     assert (len(pool.tasks), world.bench.count("done")) == (1, 2)
 
 
-async def test_other_rules_and_sizes_are_everybodys(world: World) -> None:
-    world.force.adopt(world.others, {"plain": 1, "grouped": 4})
-    assert world.force.sizes == {"plain": 1, "grouped": 4}
-    assert [worker.rules for worker in world.force.workers] == [world.others] * 6
-    world.plain.dispatcher.may_claim = False  # it stops: no worker begins
-    world.force.adopt(world.rules, {"plain": 9, "grouped": 5})
-    assert world.force.sizes == {"plain": 1, "grouped": 5}
-    assert {worker.rules for worker in world.force.workers} == {world.rules}
-
-
 async def test_figures_are_of_all_pools(world: World) -> None:
     assert world.force.busy == {"plain": 0, "grouped": 0}
     await world.start(plain=1, grouped=1)

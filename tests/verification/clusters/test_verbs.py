@@ -18,40 +18,7 @@ from groupflow.store.partitions import Partitions, agree, keys_of, partition_of
 from tests.cli.verbs import Verbs, agreed
 from tests.operate.spread import Spread
 from tests.servers.replicated import RedisCluster, command
-from tests.store.bench import arrival, bury
-
-
-async def test_every_verb_speaks_of_the_whole(
-    spread: Spread, redis_server: RedisServer, tmp_path: Path
-) -> None:
-    groupflow = Verbs(tmp_path, redis_server.url, spread.name, 4)
-    await spread.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(12)))
-    for number, daemon in enumerate(await spread.daemons()):
-        (claim,) = await daemon.claim("grouped", "w1")
-        await daemon.settle(bury(claim, f"broken {number}"))
-    async with agreed(spread):
-        status = await groupflow("status", "--json")
-        assert (status.exit, status.err) == (Exit.FINE, "")
-        assert status.json["grouped"]["queued"] == 8
-        assert [each["name"] for each in status.json["daemons"]] == ["d1"]
-        assert "away" not in status.json
-        dead = (await groupflow("dead", "list", "--json")).json
-        died = [each["died_at"] for each in dead]
-        assert (len(died), died) == (4, sorted(died, reverse=True))
-        assert (await groupflow("why", "g7", "--json")).json["group"] == "g7"
-        ids = {row["id"] for row in (await groupflow("tasks", "queued", "--json")).json}
-        assert len(ids) == 8
-        waiting = min(ids)
-        assert (await groupflow("task", waiting, "--json")).json["state"] == "queued"
-        assert (await groupflow("task", "drop", waiting)).out == "dropped 1\n"
-        shown = await groupflow("dead", "show", dead[0]["id"])
-        assert shown.out.startswith(f"{dead[0]['id']}, t, {dead[0]['group']}")
-        redriven = await groupflow("dead", "redrive", "--all", "--json")
-        assert sorted(redriven.json["redriven"]) == sorted(each["id"] for each in dead)
-        assert (await groupflow("pause", "--all")).out == "everything paused\n"
-        assert (await groupflow("resume", "--all")).out == "everything goes on\n"
-        top = (await groupflow("top", "--once", "--json")).json
-        assert (len(top["groups"]), top["dead"]) == (11, [])
+from tests.store.bench import arrival
 
 
 @pytest.mark.parametrize(

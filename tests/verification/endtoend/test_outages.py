@@ -14,7 +14,7 @@ from groupflow.servers import RabbitmqServer, RedisServer
 from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig, rigs
 from tests.endtoend.rig import Job, Rig, run
-from tests.endtoend.streams import publishing
+from tests.endtoend.streams import streaming
 
 Servers = tuple[RabbitmqServer, RedisServer]
 
@@ -42,10 +42,9 @@ def make_rig(tmp_path: Path, servers: Servers) -> Iterator[MakeRig]:
         run(server.start())
 
 
-def load(tasks: int) -> list[Job]:
+def load(n: int) -> Job:
     """Tasks of some milliseconds in several groups, and plain ones."""
-    facts = {"ms": 5}
-    return [Job(f"t{n}", f"g{n % 6}" if n % 4 else None, n=n, facts=facts) for n in range(tasks)]
+    return Job(f"t{n}", f"g{n % 6}" if n % 4 else None, n=n, facts={"ms": 5})
 
 
 def _is_on_disk(rig: Rig) -> bool:
@@ -79,7 +78,7 @@ def test_servers_restart_under_load(make_rig: MakeRig, what: str) -> None:
     """While tasks come in and run; what RabbitMQ had handed out and nobody acked comes again."""
     rig = make_rig()
     daemons = rig.start_all("d1", "d2")
-    with publishing(rig, load(400)):
+    with streaming(rig, load):
         rig.until(lambda: rig.is_over(80), "80 tasks")
         rig.until(lambda: _is_on_disk(rig), "the queue's name on RabbitMQ's disk")
         work = {"redis": rig.store.restart, "rabbitmq": rig.rabbitmq.restart}
@@ -92,7 +91,7 @@ def test_servers_restart_under_load(make_rig: MakeRig, what: str) -> None:
 def test_start_without_redis(make_rig: MakeRig) -> None:
     """A daemon that starts before its store waits for it."""
     rig = make_rig()
-    rig.publish(load(20))
+    rig.publish(map(load, range(20)))
     run(rig.store.stop())
     daemon = rig.spawn("d1")
     daemon.wait_for("store.unavailable")
@@ -149,7 +148,7 @@ def test_redis_is_full(make_rig: MakeRig) -> None:
     rig.wait_for_start("a0")
     try:
         rig.raw.config_set("maxmemory", 1)
-        rig.publish(load(50))
+        rig.publish(map(load, range(50)))
         assert "memory" in daemon.wait_for("intake.paused")["reason"]
         rig.gate().touch()
         rig.wait_for_all(tasks=2)

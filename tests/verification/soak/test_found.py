@@ -1,4 +1,4 @@
-"""What the nemesis has found, each as a test of its own (and tests/broker/test_publisher.py)."""
+"""What the nemesis has found, each as a test of its own (and tests/broker/test_deaths.py)."""
 
 from __future__ import annotations
 
