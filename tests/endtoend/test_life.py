@@ -27,6 +27,11 @@ app = "park"
 key = "park:{entity}"
 on_dead = "park"
 shares = true
+[[groups]]
+app = "burst"
+key = "burst:{entity}"
+debounce = 300.0
+shares = true
 """
 # What `--json` has of a task, of a group and of a dead letter: the public contract.
 FOUND_KEYS = {
@@ -148,6 +153,17 @@ def test_a_parked_group_says_so_and_its_redriven_death_goes_first(life: Rig) -> 
     assert ran(life, "pk") == [("pk0", 1), ("pk0", 1), ("pk1", 1), ("pk2", 1)]
     until_state(life, "pk0", "dropped")
     assert life.ask("why", "park:pk")["state"] == "idle"
+
+
+def test_of_a_burst_the_newest_runs(life: Rig) -> None:
+    life.publish([job("bu0", "burst"), job("bu1", "burst")])
+    assert until_state(life, "bu0", "superseded")["superseded_by"] == "bu1"
+    assert "superseded by bu1" in life.say("task", "bu0")
+    assert "superseded 1" in life.say("status")
+    assert until_state(life, "bu1", "delayed")["reason"].startswith("waits for quiet until ")
+    assert life.ask("task", "run-now", "bu1")["due"] == ["bu1"]
+    life.wait_for_end("bu1")
+    assert ran(life, "bu") == [("bu1", 1)]
 
 
 def test_dead_letters_are_chosen_by_filter_and_unknown_ids_are_told(life: Rig) -> None:

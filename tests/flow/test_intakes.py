@@ -243,12 +243,11 @@ async def test_queues_are_handed_over_to_a_daemon_that_comes(
     rabbitmq_server: RabbitmqServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind the batch in hand, which is acked: nothing is written twice, or out of order."""
-    monkeypatch.setattr(intakes, "LOOK_EVERY", 0.05)
     world = World(rabbitmq_server, 4)
     async with world.running(daemons=2) as first:
         await world.publish(3)
-        await until(lambda: first.active_queues == 4)
         async with world.running(daemons=2) as second, asyncio.timeout(deadline()):
+            monkeypatch.setattr(intakes, "LOOK_EVERY", 0.05)
             while (first.active_queues, second.active_queues) != (2, 2):
                 await world.publish(1)
         await world.store.until(world.rounds * GROUPS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,14 @@ from pydantic import BaseModel, Field, field_validator
 
 from groupflow import Advance, App, Dead, Done, Retry, Task
 from groupflow.core.outcome import Outcome
-from groupflow.flow.handling import MESSAGE_CHARS, Failed, Runner
+from groupflow.flow.handling import (
+    KEPT_BYTES,
+    MESSAGE_CHARS,
+    Failed,
+    Runner,
+    failed,
+    traceback_of,
+)
 from groupflow.flow.python_handlers import PythonRunners
 from tests.deadlines import deadline
 from tests.flow.tasks import TASK, task
@@ -66,6 +74,10 @@ def raiser(error: BaseException) -> Callable[[Task], Any]:
 class UnreadableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no text")
+
+    @property
+    def __notes__(self) -> Any:  # type: ignore[override]
+        raise RuntimeError("no notes")
 
 
 CASES: list[tuple[Any, Outcome | Failed]] = [
@@ -281,3 +293,103 @@ async def test_a_function_for_which_no_thread_starts_is_never_called_later(
     assert await first == Done()
     assert await runner.handle(task(id="third")) == Done()  # behind the rest of the queue
     assert called == ["first", "third"]
+
+
+# Where an attempt failed: what is kept of it.
+
+
+def price_of(row: dict[str, Any]) -> Any:
+    return row["price"]
+
+
+async def in_a_task_group() -> None:
+    async def part() -> None:
+        price_of({})
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(part())
+
+
+def with_a_cause() -> None:
+    try:
+        price_of({})
+    except KeyError as error:
+        raise ValueError("no price") from error
+
+
+@pytest.mark.parametrize(
+    ("work", "end"),
+    [
+        (lambda: price_of({}), "KeyError: 'price'"),
+        (with_a_cause, "ValueError: no price"),
+        (in_a_task_group, "+------------------------------------"),
+    ],
+)
+async def test_a_traceback_begins_at_the_handler_and_ends_where_it_was_raised(
+    runner_of: Register, work: Callable[[], Any], end: str
+) -> None:
+    """With what a task group gathered, and a cause."""
+
+    async def handle(_: Task) -> None:
+        if asyncio.iscoroutine(found := work()):
+            await found
+
+    def plain(_: Task) -> None:
+        asyncio.run(work()) if work is in_a_task_group else work()
+
+    for function in (handle, plain):
+        found = await runner_of(function).handle(task())
+        assert isinstance(found, Failed)
+        assert "/python_handlers.py" not in found.traceback
+        frames = re.findall(r"File .* in (\S+)", found.traceback)
+        assert {"price_of", function.__name__} <= {*frames}
+        assert "KeyError: 'price'" in found.traceback
+        assert found.traceback.endswith(end)
+        if end.startswith("KeyError"):
+            assert found.traceback.startswith("Traceback (most recent call last):\n")
+            assert frames == [function.__name__, "<lambda>", "price_of"]
+
+
+def raised(error: BaseException, depth: int = 0) -> BaseException:
+    """An error that has been raised, so many frames down; no two alike follow each other."""
+
+    def down(left: int) -> None:
+        if not left:
+            raise error
+        if left % 2:
+            down(left - 1)
+        else:
+            down(left - 1)
+
+    with pytest.raises(type(error)) as found:
+        down(depth)
+    return found.value
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("\N{SNOWMAN}" * 100_000),
+        ValueError("line\n" * 100_000),
+        ValueError("a file named \udcff"),
+        ExceptionGroup("many", [ValueError(str(n)) for n in range(500)]),
+    ],
+)
+@pytest.mark.parametrize("depth", [0, 300])
+def test_it_is_bounded_and_the_innermost_frames_stay(error: BaseException, depth: int) -> None:
+    text = traceback_of(raised(error, depth))
+    assert 0 < len(text.encode()) <= KEPT_BYTES
+    if not isinstance(error, ExceptionGroup):
+        assert "raise error" in text
+        assert type(error).__name__ in text
+
+
+def test_secrets_are_hidden_before_it_is_cut() -> None:
+    text = traceback_of(raised(ValueError("x" * 280 + " https://T0KEN@h/?token=T0KEN")))
+    assert "T0K" not in text
+
+
+def test_an_exception_that_cant_be_shown_is_a_failure_all_the_same() -> None:
+    found = failed(raised(UnreadableError()))
+    assert (found.error, found.message) == ("UnreadableError", "(its text can't be read)")
+    assert not failed(ValueError("no")).traceback, "what was never raised has none"
