@@ -60,11 +60,12 @@ async def test_a_body_larger_than_rabbitmq_takes_lies_in_parts(
     for places, body in zip(written, bodies, strict=True):
         assert await archives[0].read(places[0]) == b"small"
         assert await archives[1].read(places[1]) == body
-    consumer = Consumer(dead_stream.name_of(queue), 10**9)
+    stream = dead_stream.name_of(queue)
+    consumer = Consumer(stream, 10**9)
     channel = await open_channel(connection, confirms=False)
     await channel.basic_qos(prefetch_count=100)
     await channel.basic_consume(
-        consumer.queue, consumer._on_delivery, arguments={"x-stream-offset": "first"}
+        stream, consumer._on_delivery, arguments={"x-stream-offset": "first"}
     )
     assert max(len(each.body) for each in await first_of(consumer, 2 * 1 + 16 + 17)) == PART
 

@@ -87,21 +87,6 @@ async def test_promote_sleeps_until_something_is_due(bench: Bench) -> None:
     assert measures.promoted == 0
 
 
-async def test_a_roll_sweeps_until_nothing_is_left(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left = [True, True, False]
-
-    async def sweeps(_: object) -> bool:
-        return left.pop(0)
-
-    monkeypatch.setattr(sweep, "sweep_renamed", sweeps)
-    with capture_logs() as logs:
-        assert await sweep.rotate(bench.client, keep=1.0, size=10) == sweep.ROTATE_PAUSE
-    assert left == []
-    assert [each["event"] for each in logs] == []
-
-
 async def test_a_sweep_goes_on_at_once_where_there_may_be_more(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

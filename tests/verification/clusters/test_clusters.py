@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 
 from groupflow.servers import RabbitmqServer
-from groupflow.store.partitions import partition_of
 from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig, rigs
 from tests.endtoend.rig import run
 from tests.endtoend.test_order import mixed
-from tests.endtoend.ticking import judge_ticks, shown, ticks_of, verb, with_schedules
 from tests.servers.replicated import RedisCluster, until
 
 
@@ -82,21 +80,3 @@ def test_partitions_that_are_away_hold_no_others_up(
     rig.publish([each for each in jobs if each not in there])
     run(_heal(cluster))
     rig.end(with_faults=True)
-
-
-def test_ticks_go_on_where_their_node_is_killed(make_rig: MakeRig, cluster: RedisCluster) -> None:
-    """A fail-over loses none; where it lost writes, row and task went together."""
-    rig = make_rig()
-    with_schedules(rig, {"name": "often", "every": 0.5, "missed": "all", "body": {"ms": 5}})
-    rig.start_all("d1", "d2")
-    rig.until(lambda: len(ticks_of(rig, "often")) > 2, "some ticks")
-    place = partition_of(None, "schedule:often", len(rig.partitions))
-    run(run(cluster.leader_of(rig.partitions[place]("count"))).kill())
-    before = len(ticks_of(rig, "often"))
-    rig.until(lambda: len(ticks_of(rig, "often")) > before + 2, "ticks behind the fail-over")
-    verb(rig, "pause", "often")
-    last = shown(rig, "often")["last_task"]
-    rig.wait_for_end(last)
-    rig.stop_all()
-    run(_heal(cluster))
-    assert judge_ticks(rig, "often", 0.5, may_lose_writes=True) == []
