@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import Any
 
-from tests.deadlines import deadline
-from tests.endtoend.conftest import MakeRig
 from tests.endtoend.rig import Job, Rig
 
 
@@ -36,21 +33,3 @@ def test_three_daemons(rig: Rig) -> None:
     assert set(runs) == {daemon.pid for daemon in daemons}, "some daemon had nothing to do"
     assert rig.left_in_queue() == 0
     assert rig.count("duplicates") >= 150  # more where a busy machine lost a connection
-
-
-def test_a_daemon_alone_is_not_told_of_what_it_took_in(make_rig: MakeRig) -> None:
-    """Its claims follow its enqueues; no wake is sent, and no renewal comes to its help."""
-    rig = make_rig(workers={"lease": 3600.0})
-    rig.start()
-    heard: list[Any] = []
-    with rig.raw.pubsub() as channel:
-        channel.subscribe(rig.keys.wake)
-        for n in range(20):  # one by one, so that there are idle workers each time
-            rig.publish([Job(f"g{n}", "contact", n=n), Job(f"p{n}", None)])
-            rig.wait_for_all()
-        rig.raw.publish(rig.keys.wake, "that was all")
-        while b"that was all" not in heard:
-            heard.append(channel.get_message(timeout=deadline())["data"])
-    assert heard == [1, b"that was all"]  # 1: subscribed
-    rig.stop_all()
-    assert rig.judge(with_faults=False) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from groupflow.core.task import Task
+from groupflow.flow.handling import Failed, Runner
 from groupflow.store.given import Claim
 
 TASK = Task(
@@ -31,3 +32,10 @@ def claim(of: Task, *, errors: list[dict[str, Any]] | None = None) -> Claim:
     """A claim of a task by worker ``w``."""
     entry = f"{1_700_000_000_000_000}.{of.id}".encode()
     return Claim("w", of.fence, entry, of, "crm" if of.group else None, errors or [])
+
+
+async def failure(runner: Runner, of: Task | None = None) -> Failed:
+    """How an attempt has failed, as it must."""
+    outcome = await runner.handle(of or task())
+    assert isinstance(outcome, Failed)
+    return outcome

@@ -16,7 +16,7 @@ from groupflow.core.outcome import Advance, Done
 from groupflow.flow.handling import Failed
 from tests.deadlines import deadline
 from tests.flow.commands import cancelled, is_alive, on_uvloop, shell, until
-from tests.flow.tasks import task
+from tests.flow.tasks import failure, task
 
 
 @pytest.mark.parametrize("streams", ["</dev/null >/dev/null 2>&1", ""])
@@ -45,8 +45,7 @@ async def test_a_lost_exit_code_is_a_failed_attempt(monkeypatch: pytest.MonkeyPa
         raise ChildProcessError
 
     monkeypatch.setattr(os, "waitid", taken)
-    outcome = await shell("exit 0").handle(task())
-    assert isinstance(outcome, Failed)
+    outcome = await failure(shell("exit 0"))
     assert "lost" in outcome.message
 
 
@@ -162,8 +161,7 @@ async def test_a_command_has_a_polite_signal_first(tmp_path: Path) -> None:
 
 @on_uvloop
 async def test_a_finished_command_had_a_group_of_its_own_and_leaves_no_zombie() -> None:
-    outcome = await shell("echo $$ $(ps -o pgid= -p $$) >&2; exit 1").handle(task())
-    assert isinstance(outcome, Failed)
+    outcome = await failure(shell("echo $$ $(ps -o pgid= -p $$) >&2; exit 1"))
     pid, group = map(int, outcome.message.split()[-2:])
     assert group != os.getpgid(0)
     await until(lambda: not Path(f"/proc/{pid}").exists())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from groupflow.flow.process import MARK, OUTPUT_BYTES
 from groupflow.flow.runners import AllRunners
 from groupflow.settings.rules import HandlerRule
 from tests.flow.commands import on_uvloop, runner, shell
-from tests.flow.tasks import TASK, task
+from tests.flow.tasks import TASK, failure, task
 
 
 @pytest.mark.parametrize(
@@ -102,14 +103,13 @@ async def test_no_file_of_the_daemons_is_open_in_a_command() -> None:
 @on_uvloop
 async def test_no_password_of_a_url_is_in_its_message() -> None:
     long = "https://T0KEN@h/" + "x" * (MESSAGE_CHARS - 12)
-    outcome = await shell(f"echo {long} >&2; exit 1").handle(task())
-    assert isinstance(outcome, Failed)
+    outcome = await failure(shell(f"echo {long} >&2; exit 1"))
     assert "KEN" not in outcome.message
-    outcome = await runner("/no/T0KEN/import", "--password=T0KEN").handle(task())
-    assert isinstance(outcome, Failed)
+    outcome = await failure(runner("/no/T0KEN/import", "--password=T0KEN"))
     assert outcome.message == "import can't be started: No such file or directory"
 
 
+died = partial(Failed, "ExitCode")
 MUCH = f"head -c {3 * OUTPUT_BYTES} /dev/zero | tr '\\0' a"
 NO_STAGE = "its answer can't be used: the stage is no text: "
 
@@ -121,22 +121,19 @@ NO_STAGE = "its answer can't be used: the stage is no text: "
         ("echo fine; echo warning >&2", Done()),
         ("exit 75", Retry(reason="exit code 75")),
         ("echo table locked >&2; exit 75", Retry(reason="table locked")),
-        ("exit 1", Failed("ExitCode", "exit code 1")),
-        ("echo on stdout; exit 3", Failed("ExitCode", "exit code 3: on stdout")),
-        ("echo out; echo no row >&2; exit 3", Failed("ExitCode", "exit code 3: no row")),
+        ("exit 1", died("exit code 1")),
+        ("echo on stdout; exit 3", died("exit code 3: on stdout")),
+        ("echo out; echo no row >&2; exit 3", died("exit code 3: no row")),
         (
             "echo Traceback >&2; echo KeyError >&2; exit 1",
-            Failed("ExitCode", "exit code 1: KeyError"),
+            died("exit code 1: KeyError"),
         ),
-        ("kill -9 $$", Failed("ExitCode", "signal 9")),
-        ("kill -TERM $$", Failed("ExitCode", "signal 15")),
-        ("printf '\\377' >&2; exit 1", Failed("ExitCode", "exit code 1: \\xff")),
+        ("kill -9 $$", died("signal 9")),
+        ("kill -TERM $$", died("signal 15")),
+        ("printf '\\377' >&2; exit 1", died("exit code 1: \\xff")),
         # The next stage: the last line on stdout, and only of a command that exits 0.
         ('echo \'{"stage": "two"}\'', Advance("two", None)),
-        (
-            'echo working; echo \'{"stage": "two", "context": {"a": [1]}}\'',
-            Advance("two", {"a": [1]}),
-        ),
+        ('echo on; echo \'{"stage": "two", "context": {"a": [1]}}\'', Advance("two", {"a": [1]})),
         ('printf \'{"stage": "two", "context": 7}\\n\\n\'', Advance("two", 7)),
         ('echo \'{"stage": "two"}\' >&2', Done()),
         ('echo \'{"stage": "two"}\'; echo that was it', Done()),
@@ -163,14 +160,11 @@ async def test_the_exit_code_is_the_outcome(script: str, outcome: Outcome | Fail
 @on_uvloop
 async def test_the_last_lines_of_a_command_are_kept_beside_its_message() -> None:
     script = "echo Traceback >&2; echo '  password=hunter2' >&2; echo KeyError >&2; exit 1"
-    outcome = await shell(script).handle(task())
-    assert isinstance(outcome, Failed)
+    outcome = await failure(shell(script))
     assert outcome.traceback == "Traceback\n  password=***\nKeyError"
-    outcome = await shell("echo KeyError >&2; exit 1").handle(task())
-    assert isinstance(outcome, Failed)
+    outcome = await failure(shell("echo KeyError >&2; exit 1"))
     assert not outcome.traceback
-    outcome = await shell("seq 100000 >&2; exit 1").handle(task())
-    assert isinstance(outcome, Failed)
+    outcome = await failure(shell("seq 100000 >&2; exit 1"))
     assert outcome.traceback.startswith("…\n")
     assert outcome.traceback.endswith("\n99999\n100000")
     assert KEPT_BYTES - 10 < len(outcome.traceback.encode()) <= KEPT_BYTES
@@ -183,8 +177,7 @@ async def test_output_is_read_to_its_end_and_its_end_is_what_is_kept() -> None:
         f"head -c {size} /dev/zero | tr '\\0' a; head -c {size} /dev/zero | tr '\\0' b >&2; "
         "echo the cause >&2; exit 1"
     )
-    outcome = await shell(script).handle(task())
-    assert isinstance(outcome, Failed)
+    outcome = await failure(shell(script))
     assert outcome.message.endswith("bbbthe cause")
     assert len(outcome.message) <= MESSAGE_CHARS + len("exit code 1: ")
 
@@ -192,8 +185,7 @@ async def test_output_is_read_to_its_end_and_its_end_is_what_is_kept() -> None:
 @pytest.mark.parametrize("command", ["/no/such/program", "no-such-program", "/etc/passwd", "/"])
 @on_uvloop
 async def test_a_program_that_cant_be_started_is_a_failed_attempt(command: str) -> None:
-    outcome = await runner(command).handle(task())
-    assert isinstance(outcome, Failed)
+    outcome = await failure(runner(command))
     name = command if command == "/" else command.rpartition("/")[2]
     assert outcome.message.startswith(f"{name} can't be started: ")
     assert not outcome.is_final

@@ -25,7 +25,7 @@ from groupflow.servers.ports import free_ports
 from groupflow.settings.rules import HandlerRule
 from groupflow.settings.types import SecretUrl
 from tests.deadlines import deadline
-from tests.flow.tasks import TASK, task
+from tests.flow.tasks import TASK, failure, task
 
 
 class Request(NamedTuple):
@@ -282,8 +282,7 @@ async def test_what_is_secret_in_its_url_is_in_no_reason(server: Server) -> None
         assert said.endswith(" POST ***"), said
     (port,) = free_ports(1)
     async with running(f"http://user:hunter2@127.0.0.1:{port}/hooks/T0KEN") as runner:
-        outcome = await runner.handle(task())
-    assert isinstance(outcome, Failed)
+        outcome = await failure(runner)
     assert (outcome.error, outcome.is_final) == ("ConnectError", False)
     assert f"127.0.0.1:{port}" in outcome.message
     assert "T0KEN" not in outcome.message
@@ -303,8 +302,7 @@ async def test_a_broken_answer_is_a_failed_attempt(server: Server, said: bytes) 
 
     server.act = act
     async with asyncio.timeout(deadline()), running(server.url) as runner:
-        outcome = await runner.handle(task())
-    assert isinstance(outcome, Failed)
+        outcome = await failure(runner)
     assert not outcome.is_final
 
 

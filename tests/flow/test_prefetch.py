@@ -98,6 +98,27 @@ def test_what_short_and_whole_answers_tell(
     assert prefetch.wanted(4, held) == wanted
 
 
+def test_what_is_known_beside_an_answer(prefetch: Prefetch) -> None:
+    """A call on its way counts beside each, but one that asked for nothing tells nothing."""
+    asked = [prefetch.ask(number, 0) for number in (4, 0)]
+    prefetch.call()
+    assert [prefetch.goes_on(each, 0, workers=4, held=0) for each in asked] == [True, False]
+    assert prefetch.wanted(4, 0) == 4
+    # The store had more when it answered a whole one: a short one from before says little.
+    whole, short = prefetch.ask(2, 0), prefetch.ask(2, 0)
+    assert prefetch.goes_on(whole, 2, workers=8, held=4)
+    assert prefetch.goes_on(short, 1, workers=8, held=3)
+    # Nor does it of a group that was freed meanwhile, and not asked for.
+    before = prefetch.ask(4, 0)
+    prefetch.ask(0, freed=2)
+    assert prefetch.goes_on(before, 1, workers=4, held=1)
+    assert prefetch.wanted(4, 1) == 3
+    assert not prefetch.goes_on(prefetch.ask(4, 0), 0, 4, 0)  # it is empty
+    assert not prefetch.goes_on(prefetch.ask(2, freed=2), 2, workers=4, held=2)
+    prefetch.failed(prefetch.ask(4, 4))  # behind a portion that was cut there may be more
+    assert prefetch.goes_on(prefetch.ask(2, freed=4), 2, workers=4, held=2)
+
+
 @pytest.mark.parametrize(
     ("attempt", "exchange", "workers", "expected"),
     [

@@ -26,7 +26,7 @@ from groupflow.flow.handling import (
 )
 from groupflow.flow.python_handlers import PythonRunners
 from tests.deadlines import deadline
-from tests.flow.tasks import TASK, task
+from tests.flow.tasks import TASK, failure, task
 
 
 @pytest.fixture
@@ -113,15 +113,13 @@ async def test_an_answer_of_no_known_kind_has_failed_for_good(
     runner_of: Register, answer: Any
 ) -> None:
     for function in both_ways(lambda _task: answer):
-        outcome = await runner_of(function).handle(task())
-        assert isinstance(outcome, Failed)
+        outcome = await failure(runner_of(function))
         assert (outcome.error, outcome.is_final) == ("TypeError", True)
         assert type(answer).__name__ in outcome.message
 
 
 async def test_a_stop_iteration_in_a_thread_has_failed_too(runner_of: Register) -> None:
-    outcome = await runner_of(both_ways(raiser(StopIteration("gone")))[1]).handle(task())
-    assert isinstance(outcome, Failed)
+    outcome = await failure(runner_of(both_ways(raiser(StopIteration("gone")))[1]))
     assert "StopIteration: gone" in outcome.message
 
 
@@ -134,8 +132,7 @@ async def test_dead_on_names_the_failures_without_a_retry(
 ) -> None:
     for function in both_ways(raiser(error)):
         runner = runner_of(function, dead_on=(LookupError, UnicodeError))
-        outcome = await runner.handle(task())
-        assert isinstance(outcome, Failed)
+        outcome = await failure(runner)
         assert outcome.is_final is is_final
 
 
@@ -338,8 +335,7 @@ async def test_a_traceback_begins_at_the_handler_and_ends_where_it_was_raised(
         asyncio.run(work()) if work is in_a_task_group else work()
 
     for function in (handle, plain):
-        found = await runner_of(function).handle(task())
-        assert isinstance(found, Failed)
+        found = await failure(runner_of(function))
         assert "/python_handlers.py" not in found.traceback
         frames = re.findall(r"File .* in (\S+)", found.traceback)
         assert {"price_of", function.__name__} <= {*frames}
