@@ -151,8 +151,13 @@ async def test_what_is_refused_changes_nothing(
 
 async def test_it_is_told_until_it_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Redis may be away; a session that is lost, or a refusal, is nothing to wait for."""
-    pauses: list[None] = []
-    monkeypatch.setattr(Backoff, "next", lambda _: pauses.append(None) or 0.0)
+    pauses: list[Backoff] = []
+
+    def pause(backoff: Backoff) -> float:
+        pauses.append(backoff)
+        return 0.0
+
+    monkeypatch.setattr(Backoff, "next", pause)
     daemon = Daemon()
     away = StoreUnavailable("away")
     daemon.errors = [away, away, SessionLost("reaped"), GroupflowError("no")]
