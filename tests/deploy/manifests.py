@@ -31,13 +31,6 @@ def at(document: Any, path: str) -> Any:
     return document
 
 
-def differing(document: Any, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What is otherwise than it has to be, by its path."""
-    return {
-        path: at(document, path) for path, value in wanted.items() if at(document, path) != value
-    }
-
-
 def files_of(generator: Mapping[str, Any]) -> dict[str, str]:
     """What a generator of kustomize makes: the keys, and the file of each."""
     pairs = (each.partition("=") for each in generator["files"])

@@ -21,31 +21,18 @@ def confined(*command: str) -> list[str]:
     return [sys.executable, str(CONFINED), str(UNIT), *command]
 
 
-def refused(statement: str) -> str:
-    """How a statement of Python ends under the filters."""
-    found = subprocess.run(
-        confined(sys.executable, "-c", statement),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=deadline(),
-    )
-    return found.stderr.strip().rpartition("\n")[2]
-
-
 @pytest.mark.parametrize(
     "statement",
     [
-        "import os; os.setuid(1)",
-        "import os; os.sched_setaffinity(0, os.sched_getaffinity(0))",
         "import os; os.chroot('/')",
         "import mmap; mmap.mmap(-1, 4096, prot=mmap.PROT_WRITE | mmap.PROT_EXEC)",
-        "import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
         "import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
     ],
 )
-def test_what_the_unit_forbids_is_refused(statement: str) -> None:
-    assert "Operation not permitted" in refused(statement)
+def test_each_filter_holds(statement: str) -> None:
+    words = confined(sys.executable, "-c", statement)
+    found = subprocess.run(words, capture_output=True, check=False, timeout=deadline())
+    assert found.stderr.strip().endswith(b"Operation not permitted")
 
 
 def test_a_daemon_works_under_them(
@@ -62,8 +49,7 @@ def test_a_daemon_works_under_them(
     program = rig.command()
     monkeypatch.setattr(rig, "command", lambda *words: [*confined(*program), *words])
     daemon = rig.start("host-1")
-    status = Path(f"/proc/{daemon.pid}/status").read_text()
-    assert "Seccomp:\t2\n" in status
+    assert "Seccomp:\t2\n" in Path(f"/proc/{daemon.pid}/status").read_text()
     kinds = ("work", "thread", "command")
     jobs = [Job(f"{kind}-{n}", f"e{n % 2}", n=n, type=kind) for kind in kinds for n in range(4)]
     try:
