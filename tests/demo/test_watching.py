@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from groupflow.demo.rows import FLIGHTS, ImportTask
-from groupflow.demo.screen import ImportProgress, Screen
+from groupflow.demo.screen import Screen
 from groupflow.demo.show import DaemonDied, DemoDaemon, Import, Servers
 from groupflow.servers.process import ServerProcess
 
@@ -30,18 +30,6 @@ def _log(work: Import, *numbers: int) -> None:
         db.commit()
 
 
-class Seen(Screen):
-    """Tells that a state was shown."""
-
-    def __init__(self) -> None:
-        super().__init__(Console(quiet=True))
-        self.shown = asyncio.Event()
-
-    def show(self, state: ImportProgress, published: int, happened: str = "") -> None:
-        """Tell it."""
-        self.shown.set()
-
-
 async def _publish(error: Exception | None = None) -> None:
     if error:
         raise error
@@ -49,25 +37,12 @@ async def _publish(error: Exception | None = None) -> None:
 
 async def _watch(
     work: Import,
-    screen: Screen | None = None,
     daemons: Sequence[DemoDaemon] = (),
     error: Exception | None = None,
     standstill: float = 30.0,
 ) -> str:
-    publishing = asyncio.create_task(_publish(error))
-    return await work.watch(screen or Seen(), daemons, publishing, standstill)
-
-
-async def test_it_ends_when_all_is_handled(work: Import) -> None:
-    _log(work, 0, 1)
-    screen = Seen()
-    watching = asyncio.create_task(_watch(work, screen))
-    for _ in range(2):
-        screen.shown.clear()
-        await screen.shown.wait()
-    assert not watching.done()
-    _log(work, 2)
-    assert await watching == ""
+    screen, publishing = Screen(Console(quiet=True)), asyncio.create_task(_publish(error))
+    return await work.watch(screen, daemons, publishing, standstill)
 
 
 async def test_it_gives_up_at_a_standstill(work: Import) -> None:

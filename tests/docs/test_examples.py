@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 from groupflow import Advance, App, Dead, Done, Retry
 from groupflow.cli import app as command_line
 from groupflow.flow.lines import outcomes_in
-from groupflow.settings.model import Settings
 from groupflow.testing import make_task, run
 from tests.deadlines import deadline
 from tests.docs.examples import DOCS, EXAMPLES, LANGUAGES, blocks, load_example, python_of
@@ -192,35 +191,15 @@ def test_the_examples_publish_to_partitions(
     assert said["grouped"]["groups"] == 1
 
 
-def test_the_examples_message_is_routed() -> None:
-    """The message that all examples publish is grouped as the documents' configuration says."""
-    rule = {"app": "crm", "tenants": [42], "key": "{meta_obj_name}:{tenant_id}"}
-    router = Settings(groups=[rule]).router()
-    body = {"app_name": "crm", "tenant_id": 42, "meta_obj_name": "contact", "id": 7}
-    route = router.route(orjson.dumps(body), type="import.contacts")
-    assert route.group == "contact:42"
-
-
-def test_the_readmes_example_runs_as_it_stands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_readmes_example_runs_as_it_stands(tmp_path: Path) -> None:
     """Its message gets its group by its rule, and its handler does what it says."""
-    text = (DOCS.parent / "README.md").read_text()
-    (code,), (rule,) = (blocks(DOCS.parent / "README.md", each) for each in ("python", "toml"))
-    (body,) = re.findall(r"^echo '(.*)' \|$", text, re.MULTILINE)
-    (tmp_path / "handlers.py").write_text(code)
+    readme = DOCS.parent / "README.md"
+    (code,), (rule,) = (blocks(readme, each) for each in ("python", "toml"))
+    (body,) = re.findall(r"^echo '(.*)' \|$", readme.read_text(), re.MULTILINE)
     (tmp_path / "groupflow.toml").write_text(rule)
-    monkeypatch.chdir(tmp_path)
-    command = [str(Path(sys.executable).with_name("groupflow")), "route", "--app", "handlers:app"]
-    told = subprocess.run(
-        [*command, "--type", "import.contacts", "--json"],
-        input=body.encode(),
-        capture_output=True,
-        timeout=deadline(),
-        check=True,
-    )
-    (route,) = orjson.loads(told.stdout)
-    assert route["group"] == "contact:42"
+    words = ["route", "--config", str(tmp_path / "groupflow.toml"), "--type", "import.contacts"]
+    told = CliRunner().invoke(command_line, [*words, "--json"], input=body)
+    assert orjson.loads(told.stdout)[0]["group"] == "contact:42"
     module: dict[str, Any] = {}
     exec(compile(code, "README.md", "exec"), module)
     for rows, outcome in (([{"name": "Ada"}], Done), ([{}], Dead)):
