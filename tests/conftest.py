@@ -25,15 +25,7 @@ _Server = TypeVar("_Server", RedisServer, ValkeyServer, RabbitmqServer, Postgres
 
 _SECONDS = "groupflow/seconds"  # that each file took in the last run, as pytest's cache keeps it
 _SLOW = frozenset(
-    {
-        "rabbitmq_server",
-        "small_rabbitmq",
-        "rabbitmq_cluster",
-        "valkey_server",
-        "postgres",
-        "mariadb",
-    }
-    | {"browser"}
+    ("rabbitmq_server", "rabbitmq_cluster", "valkey_server", "postgres", "mariadb", "browser")
 )
 """Fixtures that take seconds to start."""
 

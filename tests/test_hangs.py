@@ -3,65 +3,10 @@
 from __future__ import annotations
 
 import ast
-import os
-import signal
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
-from tests.deadlines import deadline
-
 ROOT = Path(__file__).parents[1]
-
-# As a test does that waits for a child in a thread: the alarm of the plain time limit reaches the
-# main thread only, which then waits for that thread.
-HUNG = """
-from concurrent.futures import ThreadPoolExecutor
-from threading import Event
-
-import pytest
-
-def hang():
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(Event().wait).result()
-
-@pytest.fixture
-def hung():
-    hang()
-
-def test_hangs():
-    hang()
-
-def test_has_a_fixture_that_hangs(hung):
-    pass
-
-def test_is_well():
-    pass
-"""
-
-
-def test_what_hangs_is_ended(tmp_path: Path) -> None:
-    """By the project's own settings, with shorter times."""
-    (tmp_path / "test_hung.py").write_text(HUNG)
-    words = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-q", "-n", "1"]
-    times = ["--timeout=0.5", "-o", "faulthandler_timeout=1.5"]
-    with subprocess.Popen(
-        [*words, *times, "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-        cwd=tmp_path,
-    ) as run:
-        try:
-            said, _ = run.communicate(timeout=deadline())
-        except subprocess.TimeoutExpired:
-            os.killpg(run.pid, signal.SIGKILL)
-            raise
-    assert "2 failed, 1 passed" in said
-    assert "test_hung.py::test_hangs" in said
-    assert "test_hung.py::test_has_a_fixture_that_hangs" in said
 
 
 # Programs, each with times of its own.

@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from tests.cli.verbs import Verbs
 from tests.operate.conftest import spread
+from tests.operate.spread import Spread
 
 __all__ = ["spread"]
+
+
+@pytest.fixture
+def groupflow(spread: Spread, tmp_path: Path) -> Verbs:
+    """The verbs over four partitions."""
+    return Verbs(tmp_path, spread.benches[0].url, spread.name, len(spread.benches))

@@ -6,10 +6,10 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import termios
 from pathlib import Path
+from typing import Any
 
-import orjson
 import pytest
 from rich.console import Console
 
@@ -19,24 +19,9 @@ from groupflow.operate.busy import Busy, read_busy
 from groupflow.operate.dead import DeadLetter
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.totals import DaemonStatus
-from groupflow.servers import RedisServer
+from tests.cli.verbs import Verbs
 from tests.deadlines import deadline
 from tests.store.bench import Bench, arrival, bury, totals
-
-REPOSITORY = Path(__file__).parents[2]
-
-
-@pytest.fixture
-async def bench(redis_server: RedisServer) -> AsyncIterator[Bench]:
-    made = Bench(redis_server.url)
-    yield made
-    await made.close()
-
-
-def config_of(bench: Bench, server: RedisServer, folder: Path) -> str:
-    file = folder / "groupflow.toml"
-    file.write_text(f'[redis]\nurl = "{server.url}"\nnamespace = "{bench.keys.namespace}"\n')
-    return str(file)
 
 
 async def fill(bench: Bench) -> None:
@@ -55,6 +40,7 @@ async def fill(bench: Bench) -> None:
 
 
 async def test_the_reader_tells_each_state(bench: Bench) -> None:
+    """However many groups wait, a look sees 200 of them."""
     await fill(bench)
     rows = {row.group: row for row in await read_busy(bench.namespace)}
     states = {group: (row.state, row.waiting) for group, row in rows.items()}
@@ -70,89 +56,57 @@ async def test_the_reader_tells_each_state(bench: Bench) -> None:
     assert (running.task, running.daemon, running.worker) == ("ready0", "d1", "w1")
     assert running.seconds is not None
     assert rows["next"].seconds is None
-
-
-async def test_the_reader_is_bounded(bench: Bench) -> None:
-    """However many groups wait, a look sees 200 of them."""
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(450)))
-    assert len(await read_busy(bench.namespace)) == 200
+    seen = [row.state for row in await read_busy(bench.namespace)]
+    assert seen.count("ready") == 200
 
 
-async def test_one_look(bench: Bench, redis_server: RedisServer, tmp_path: Path) -> None:
-    """Text without colour for a pipe, in 80 columns; one JSON value for programs."""
+async def test_one_look(bench: Bench, tmp_path: Path) -> None:
+    """Text without colour for a pipe, in 80 columns; a pause is told first; JSON for programs."""
     await fill(bench)
-    config = config_of(bench, redis_server, tmp_path)
-    text = _top(config, "--once").stdout.decode()
+    await Groups(bench.namespace).pause(ALL, "ada\x1b[2J")
+    groupflow = Verbs(tmp_path, bench.url, bench.keys.namespace)
+    text = (await groupflow("top", "--once")).out
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 80
     assert len(text.splitlines()) <= 24
+    assert "PAUSED: everything, by ada" in text.splitlines()[1]
     assert "plain 0 queued, 1 running" in text
     assert "ready0 on d1, w1" in text
-    look = orjson.loads(_top(config, "--once", "--json").stdout)
+    look = (await groupflow("top", "--once", "--json")).json
     assert look["status"]["grouped"]["parked"] == 1
     assert look["groups"][0]["waiting"] == 3
     assert [letter["id"] for letter in look["dead"]] == ["parked0"]
     for wrong in (("--json",), ()):
-        done = _top(config, *wrong)
-        assert done.returncode == Exit.USAGE
-        assert b"--once" in done.stderr
-
-
-async def test_a_pause_is_told_first(
-    bench: Bench, redis_server: RedisServer, tmp_path: Path
-) -> None:
-    """That all stands still is the first thing that anybody wants to know."""
-    await fill(bench)
-    await Groups(bench.namespace).pause(ALL, "ada\x1b[2J")
-    config = config_of(bench, redis_server, tmp_path)
-    top = _top(config, "--once").stdout.decode()
-    assert "PAUSED: everything, by ada" in top.splitlines()[1]
-    status = [sys.executable, "-m", "groupflow", "status", "--config", config]
-    text = subprocess.run(  # noqa: ASYNC221
-        status, capture_output=True, check=True, timeout=deadline()
-    ).stdout.decode()
-    lines = text.splitlines()
-    assert lines[0].startswith("PAUSED: everything, by ada\\x1b[2J since 20")
-    assert any("oldest wait" in line for line in lines)
-    assert "1 parked, 1 paused" in text
-    assert "parked: parked, behind dead letter parked0, since 20" in text
-    assert "paused: stopped, by me, since 20" in text
-    done = subprocess.run(  # noqa: ASYNC221
-        [*status, "--json"], capture_output=True, check=True, timeout=deadline()
-    )
-    told = orjson.loads(done.stdout)
-    assert told["paused"]["by"] == "ada\x1b[2J"
-    assert told["paused"]["since"] > 0
-    assert told["grouped"]["waited"] > 0
+        done = await groupflow("top", *wrong)
+        assert (done.exit, "--once" in done.err) == (Exit.USAGE, True)
+    status = (await groupflow("status")).out.splitlines()
+    assert status[0].startswith("PAUSED: everything, by ada\\x1b[2J since 20")
+    assert any("oldest wait" in line for line in status)
+    told = (await groupflow("status", "--json")).json
+    assert (told["paused"]["by"], told["paused"]["since"] > 0) == ("ada\x1b[2J", True)
     assert (told["grouped"]["parked"], told["grouped"]["paused"]) == (1, 1)
+    assert told["grouped"]["waited"] > 0
 
 
-async def test_a_live_view_ends_with_q(
-    bench: Bench, redis_server: RedisServer, tmp_path: Path
-) -> None:
+async def test_a_live_view_ends_with_q(bench: Bench, tmp_path: Path) -> None:
     """On a terminal of its own, which is afterwards as it was before."""
-    import termios
-
     await fill(bench)
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
     before = termios.tcgetattr(theirs)
-    command = [sys.executable, "-m", "groupflow", "top", "--interval", "0.2"]
+    file = Verbs(tmp_path, bench.url, bench.keys.namespace).file
+    words = [sys.executable, "-m", "groupflow", "top", "--interval", "0.2", "--config", str(file)]
     with subprocess.Popen(  # noqa: ASYNC220  it lives beside the test
-        [*command, "--config", config_of(bench, redis_server, tmp_path)],
-        cwd=REPOSITORY,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "TERM": "xterm-256color"},
+        words, stdin=theirs, stdout=theirs, env={**os.environ, "TERM": "xterm-256color"}
     ) as process:
         try:
-            _read_until(ours, b"ready0 on d1")
-            os.write(ours, b" ")
-            _read_until(ours, b"HELD")
-            os.write(ours, b"q")
-            _read_until(ours, b"\x1b[?1049l")
-            assert process.wait(30) == Exit.FINE
+            for key, wanted in ((b"", b"ready0 on d1"), (b" ", b"HELD"), (b"q", b"\x1b[?1049l")):
+                os.write(ours, key)
+                seen = b""
+                while wanted not in seen:
+                    seen += os.read(ours, 65536)
+            assert process.wait(deadline()) == Exit.FINE
         finally:
             process.kill()
     assert termios.tcgetattr(theirs) == before
@@ -160,55 +114,23 @@ async def test_a_live_view_ends_with_q(
     os.close(theirs)
 
 
-def _read_until(terminal: int, wanted: bytes) -> None:
-    seen = b""
-    while wanted not in seen:
-        seen += os.read(terminal, 65536)
-
-
-def _top(config: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "groupflow", "top", "--config", config, *arguments]
-    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
-    return subprocess.run(
-        command,
-        cwd=REPOSITORY,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=deadline(),
-        check=False,
-    )
-
-
-def look_at(at: float, *, done: int = 0, groups: int = 0, daemons: int = 1, dead: int = 0) -> Look:
+def look_at(at: float, *, done: int = 0, many: int = 0) -> Look:
+    daemons = [DaemonStatus(f"d{n}", n, "h", 4, 0.5) for n in range(many)]
+    facts: Any = dict.fromkeys(("queued_grouped", "groups", "ready", "dead"), many)
+    letter = ("t", "\x1b[31m", None, "y" * 300, "Dead", 1, 0.0, False)
     return Look(
         at,
-        totals(
-            queued_grouped=groups,
-            groups=groups,
-            ready=groups,
-            dead=dead,
-            done_total=done,
-            daemons=[DaemonStatus(f"d{n}", n, "h", 4, 0.5) for n in range(daemons)],
-        ),
-        [Busy(f"g{n}:" + "x" * 200, "ready", n) for n in range(groups)],
-        [
-            DeadLetter(
-                f"i{n}", "t", "\x1b[31m", None, "y" * 300, "Dead", 1, 0.0, False, partition=0
-            )
-            for n in range(dead)
-        ]
-        if dead
-        else [],
+        totals(**facts, done_total=done, daemons=daemons),
+        [Busy(f"g{n}:" + "x" * 200, "ready", n) for n in range(many)],
+        [DeadLetter(f"i{n}", *letter, partition=0) for n in range(many)],
     )
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 50), (200, 24)])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 50)])
 @pytest.mark.parametrize("many", [0, 1, 100])
 def test_it_fits(width: int, height: int, many: int) -> None:
     """Whatever is shown, no line is too long and none falls off the screen."""
-    look = look_at(0.0, groups=many, daemons=many, dead=many)
-    view = View(now=look, trouble="no answer\x1b[2J" * 30)
+    view = View(now=look_at(0.0, many=many), trouble="no answer\x1b[2J" * 30)
     console = Console(width=width, height=height, force_terminal=True, color_system=None)
     with console.capture() as captured:
         console.print(draw(view, width, height))

@@ -16,7 +16,6 @@ import typer
 
 import groupflow.cli
 from groupflow.cli import app
-from groupflow.cli.exits import Exit
 from tests.deadlines import deadline
 
 ROOT: Any = typer.main.get_command(app)
@@ -48,27 +47,17 @@ def examples(command: Any) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("path", VERBS, ids=" ".join)
-def test_help_has_examples_that_parse(path: tuple[str, ...]) -> None:
+def test_a_verb_explains_itself(path: tuple[str, ...]) -> None:
+    """By examples that parse, and every option's help; those that tell something have JSON."""
     shown = examples(VERBS[path])
     assert shown, "no example"
     for words in shown:
         assert tuple(words[: len(path)]) == path
         VERBS[path].make_context(" ".join(path), list(words[len(path) :]))
-
-
-@pytest.mark.parametrize("path", VERBS, ids=" ".join)
-def test_verbs_that_tell_something_have_json(path: tuple[str, ...]) -> None:
-    if path[0] in TALKS_ALWAYS_JSON_OR_NEVER:
-        return
-    options = {option for parameter in VERBS[path].params for option in parameter.opts}
-    assert {"--json", "--config"} <= options
-
-
-@pytest.mark.parametrize("path", VERBS, ids=" ".join)
-def test_every_option_says_what_it_is(path: tuple[str, ...]) -> None:
     for parameter in VERBS[path].params:
-        if parameter.name != "help":
-            assert getattr(parameter, "help", None), parameter.name
+        assert parameter.name == "help" or getattr(parameter, "help", None), parameter.name
+    options = {option for parameter in VERBS[path].params for option in parameter.opts}
+    assert path[0] in TALKS_ALWAYS_JSON_OR_NEVER or {"--json", "--config"} <= options
 
 
 def test_verbs_write_through_one_place() -> None:
@@ -80,50 +69,30 @@ def test_verbs_write_through_one_place() -> None:
     assert found == writers
 
 
-def complete(shell: str, line: str) -> str:
-    """What a shell would be offered behind a line."""
-    words = line.split(" ")
-    variables = {
-        "_GROUPFLOW_COMPLETE": f"complete_{shell}",
-        "COMP_WORDS": line,
-        "COMP_CWORD": str(len(words) - 1),
-        "_TYPER_COMPLETE_ARGS": line,
-        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-    }
-    return _groupflow(variables).stdout
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(shell: str) -> None:
     """The script is there; it offers verbs, those below `dead`, options and choices."""
     script = _groupflow({"_GROUPFLOW_COMPLETE": f"source_{shell}"})
-    assert script.returncode == Exit.FINE
     assert f"complete_{shell}" in script.stdout
+
+    def complete(line: str) -> str:
+        variables = {
+            "_GROUPFLOW_COMPLETE": f"complete_{shell}",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(line.count(" ")),
+            "_TYPER_COMPLETE_ARGS": line,
+            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        }
+        return _groupflow(variables).stdout
+
     for line, wanted in (
         ("groupflow st", "status"),
         ("groupflow dead re", "redrive"),
         ("groupflow top --on", "--once"),
         ("groupflow tasks run", "running"),
     ):
-        if line.endswith("run"):  # a STATE is one of a few
-            assert wanted in complete(shell, line)
-        else:
-            assert wanted in complete(shell, line), line
-    assert "status" not in complete(shell, "groupflow pa")
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_installed(shell: str, tmp_path: Any) -> None:
-    """`--install-completion` writes into the home of whoever asks, and nowhere else."""
-    variables = {
-        "HOME": str(tmp_path),
-        "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
-        "ZDOTDIR": str(tmp_path),
-    }
-    done = _groupflow(variables, "--install-completion", shell)
-    assert done.returncode == Exit.FINE, done.stderr
-    written = [file.read_text() for file in tmp_path.rglob("*") if file.is_file()]
-    assert any("groupflow" in text for text in written)
+        assert wanted in complete(line), line
+    assert "status" not in complete("groupflow pa")
 
 
 def _groupflow(variables: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -133,5 +102,5 @@ def _groupflow(variables: dict[str, str], *arguments: str) -> subprocess.Complet
         capture_output=True,
         text=True,
         timeout=deadline(),
-        check=False,
+        check=True,
     )

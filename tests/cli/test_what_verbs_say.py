@@ -17,6 +17,7 @@ import pytest
 import groupflow
 from groupflow.cli import main
 from groupflow.cli.bodies import split_bodies
+from groupflow.cli.options import seconds_for
 
 CONFIG = Path(__file__).parents[2] / "config"
 START = "from groupflow import App\napp = App()\n"
@@ -192,6 +193,10 @@ def test_a_call(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case:
 
 def test_help_is_not_cut(run: Run) -> None:
     assert "..." not in run("--help")[1].replace("COMMAND [ARGS]...", "")
+
+
+def test_a_time_has_a_unit() -> None:
+    assert [*map(seconds_for, ("30s", "1.5m", "2h", "1d"))] == [30.0, 90.0, 7200.0, 86400.0]
 
 
 def test_check_config_in_json(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""`groupflow`'s verbs as processes, with a configuration of their own."""
+"""`groupflow`'s verbs with a configuration of their own, called in a thread of this process."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
+import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,15 +16,17 @@ import orjson
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import agree
-from tests.deadlines import deadline
+from tests.endtoend.verbs import said
 from tests.operate.spread import Spread
+
+_ONE = threading.Lock()  # stdout is the process's
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
     """How a verb ended, and what it said."""
 
-    exit: int
+    exit: object
     out: str
     err: str
 
@@ -35,24 +38,19 @@ class Said:
 class Verbs:
     """`groupflow`, with a configuration of its own."""
 
-    def __init__(self, folder: Path, url: str, namespace: str, partitions: int) -> None:
-        self._file = folder / "groupflow.toml"
-        self._file.write_text(
+    def __init__(self, folder: Path, url: str, namespace: str, partitions: int = 1) -> None:
+        self.file = folder / "groupflow.toml"
+        self.file.write_text(
             f'[redis]\nurl = "{url}"\nnamespace = "{namespace}"\npartitions = {partitions}\n'
             "timeout = 2.0\n"
         )
 
     async def __call__(self, *words: str) -> Said:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "groupflow", *words, "--config", str(self._file)),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        async with asyncio.timeout(deadline()):
-            out, err = await process.communicate()
-        assert process.returncode is not None
-        return Said(process.returncode, out.decode(), err.decode())
+        return await asyncio.to_thread(self._say, *words, "--config", str(self.file))
+
+    def _say(self, *words: str) -> Said:
+        with _ONE:
+            return Said(*said(words, {"PATH": os.environ["PATH"]}))
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import orjson
+import pytest
 
 from groupflow.core.errors import LetterArchived
 from groupflow.core.places import Place
@@ -45,14 +46,6 @@ async def bodies_for(
     return await oldest_bodies(bench.client, session, bound, most=most, most_bytes=MOST)
 
 
-async def rivals(bench: Bench) -> tuple[Session, Session]:
-    """Two daemons, of which the first has begun to archive what there is."""
-    await bench.enqueue(malformed(0))
-    one, two = [(await bench.daemon(name)).session for name in ("d1", "d2")]
-    assert await bodies_for(bench, one)
-    return one, two
-
-
 async def archive_all(bench: Bench) -> None:
     """All that may leave, as if it were in the stream."""
     while bodies := await bodies_for(bench, Session("d1")):
@@ -60,24 +53,14 @@ async def archive_all(bench: Bench) -> None:
         assert await archive(bench.client, bodies, places) == len(bodies)
 
 
-async def bury_2000(bench: Bench) -> None:
-    """Small dead letters."""
-    for n in range(0, 2000, 200):
-        await bench.enqueue(*(malformed(n + i) for i in range(200)))
-
-
-async def test_small_letters_count_what_they_take(bench: Bench) -> None:
-    before = bench.used_memory()
-    await bury_2000(bench)
-    taken = bench.used_memory() - before
-    assert taken / 2 < bench.count("dead_bytes") < taken * 2
-
-
-async def test_what_stays_of_an_archived_letter_is_small(bench: Bench) -> None:
+async def test_small_letters_count_what_they_take_and_leave_little(bench: Bench) -> None:
     await bench.enqueue(malformed(2000))
     await archive_all(bench)  # from here on Redis has all scripts, whose texts count too
     before = bench.used_memory()
-    await bury_2000(bench)
+    for n in range(0, 2000, 200):
+        await bench.enqueue(*(malformed(n + i) for i in range(200)))
+    taken = bench.used_memory() - before
+    assert taken / 2 < bench.count("dead_bytes") < taken * 2
     await archive_all(bench)
     assert bench.count("dead_bytes") == 0
     assert bench.used_memory() - before < 2000 * STUB
@@ -130,14 +113,10 @@ async def test_a_redrive_wants_what_lies_where_the_letter_says(bench: Bench) -> 
     await bench.enqueue(arrival("t", dead="no"))
     (body,) = await bodies_for(bench, Session("d1"))
     await archive(bench.client, [body], [Place(2, "new")])
-    letters, before, refusal = DeadLetters(bench.namespace), bench.dump(), ""
-    try:
-        await letters.redrive(
-            await letter(bench, "t"), Envelope.unpack(body.packed), place=Place(1, "old")
-        )
-    except LetterArchived as error:
-        refusal = str(error)
-    assert "RabbitMQ" in refusal
+    letters, before = DeadLetters(bench.namespace), bench.dump()
+    envelope = Envelope.unpack(body.packed)
+    with pytest.raises(LetterArchived, match="RabbitMQ"):
+        await letters.redrive(await letter(bench, "t"), envelope, place=Place(1, "old"))
     assert bench.dump() == before
 
 
@@ -152,34 +131,24 @@ async def test_one_daemon_archives_at_a_time(bench: Bench) -> None:
     assert await bodies_for(bench, one) == []
 
 
-async def test_who_has_nothing_to_archive_lets_others(bench: Bench) -> None:
-    """One may be under its bound, while another one's intake stands, whose bound is 0."""
-    one, two = await rivals(bench)
-    assert await bodies_for(bench, one, bound=MOST) == []
-    assert await bodies_for(bench, two)
-
-
-async def test_another_archives_when_the_lease_is_over(bench: Bench) -> None:
-    _, two = await rivals(bench)
-    bench.expire("d1")
-    assert await bodies_for(bench, two)
-
-
-async def test_one_that_came_back_archives_at_once(bench: Bench) -> None:
-    """What archived is dead, though its name has a lease."""
+@pytest.mark.parametrize("how", ["has nothing", "lease", "came back", "turn"])
+async def test_a_turn_ends(bench: Bench, how: str) -> None:
+    """Of a daemon under its bound, of one whose lease is over, of one that is dead; by itself."""
     await bench.enqueue(malformed(0))
-    before = (await bench.daemon("d1")).session
-    assert await bodies_for(bench, before)
-    after, other = [(await bench.daemon(name)).session for name in ("d1", "d2")]
-    assert await bodies_for(bench, other)
-    assert await bodies_for(bench, after) == []
-
-
-async def test_a_turn_ends_by_itself(bench: Bench) -> None:
-    _, two = await rivals(bench)
-    noted: Any = bench.raw.hget(bench.keys("segments"), "archiver")
-    bench.raw.hset(bench.keys("segments"), "archiver", b"0" * 16 + noted[16:])
+    one, two = [(await bench.daemon(name)).session for name in ("d1", "d2")]
+    assert await bodies_for(bench, one)
+    match how:
+        case "has nothing":
+            assert await bodies_for(bench, one, bound=MOST) == []
+        case "lease":
+            bench.expire("d1")
+        case "came back":  # what archived is dead, though its name has a lease
+            one = (await bench.daemon("d1")).session
+        case _:
+            noted: Any = bench.raw.hget(bench.keys("segments"), "archiver")
+            bench.raw.hset(bench.keys("segments"), "archiver", b"0" * 16 + noted[16:])
     assert await bodies_for(bench, two)
+    assert await bodies_for(bench, one) == []
 
 
 async def test_what_stays_counts_and_is_handed_to_nobody(bench: Bench) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -69,18 +69,16 @@ def light(id_: str, group: str | None = None, **facts: Any) -> Arrival:
     return Arrival(id_, Envelope("import", group, "acme", None, {"h": "é"}, b"{}"), **facts)
 
 
+@pytest.fixture
+async def shop(store_server: RedisServer) -> AsyncIterator[Bench]:
+    shop = Bench(store_server.url, keys=Keys("looks"), scripts=watched())
+    yield shop
+    await shop.close()
+
+
 @pytest.mark.parametrize("make", [heavy, light])
-async def test_no_look_reads_headers_or_bodies(store_server: RedisServer, make: Any) -> None:
+async def test_no_look_reads_headers_or_bodies(shop: Bench, make: Any) -> None:
     """Whatever state a task is in, each look tells its type and tenant, and reads little."""
-    keys = Keys("looks")
-    shop = Bench(store_server.url, keys=keys, scripts=watched())
-    try:
-        await _look_at_all(shop, make)
-    finally:
-        await shop.close()
-
-
-async def _look_at_all(shop: Bench, make: Any) -> None:
     namespace = shop.namespace
     await shop.enqueue(make("plain"), make("late", delay=60.0), make("d", "dying"))
     await shop.enqueue(make("r0", "run"), make("r1", "run"), make("door", dead="no type"))
@@ -200,15 +198,3 @@ async def test_a_message_stays_known_though_its_letter_is_routed_into_another_sc
     assert (await letters.page(Filter())).letters == []
     assert (await found(bench, "a0")).group == "a"
     bench.events.clear()  # it runs by another route than it was published with
-
-
-async def test_a_letter_that_is_none_has_neither_story_nor_body(bench: Bench) -> None:
-    await bench.enqueue(heavy("a0", "a"))
-    letters = DeadLetters(bench.namespace)
-    assert await letters.find("a0") is None
-    body = None
-    with suppress(KeyError):
-        body = (await letters.envelope("a0"))[0].body
-    assert body is None
-    await bench.enqueue(heavy("b0", dead="no"))
-    assert await letter(bench, "b0")

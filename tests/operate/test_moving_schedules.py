@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Any
 
-import pytest
-
-from groupflow.operate.repartition import Repartition
 from groupflow.operate.schedules import read_schedules
-from groupflow.servers import RedisServer
-from groupflow.store.keys import Keys
-from groupflow.store.partitions import agree, keys_of
+from tests.operate.moved import MakeWorld
 from tests.schedule.clockwork import Clockwork, defined, let_pass, rule
 from tests.store.bench import Bench
 
@@ -21,19 +15,6 @@ RULES: list[dict[str, Any]] = [
     *(rule(f"grouped{n}", app="crm", tenant=n, body={"kind": "k"}) for n in range(8)),
     *(rule(f"plain{n}") for n in range(8)),
 ]
-
-
-@pytest.fixture
-async def make(redis_server: RedisServer) -> AsyncIterator[Any]:
-    made: list[Bench] = []
-
-    def make(keys: Keys) -> Bench:
-        made.append(Bench(redis_server.url, keys=keys))
-        return made[-1]
-
-    yield make
-    for each in made:
-        await each.close()
 
 
 async def lying(benches: list[Bench]) -> dict[str, dict[str, Any]]:
@@ -61,24 +42,19 @@ def leave_gone(benches: list[Bench]) -> None:
                 other.raw.zadd(other.keys("schedules"), {name: due})
 
 
-async def test_they_go_where_their_ticks_will_lie(make: Any) -> None:
-    known = {keys: make(keys) for count in (1, 3, 2) for keys in keys_of("moving", count)}
-    benches = [known[keys] for keys in keys_of("moving", 1)]
-    await agree(benches[0].client, 1)
-    clock = Clockwork(*benches)
+async def test_they_go_where_their_ticks_will_lie(make_world: MakeWorld) -> None:
+    world = make_world(1)
+    await world.note()
+    clock = Clockwork(*world.at(1))
     clock.load(*RULES)
     await clock.look()
-    let_pass(benches[0], 1, "plain1")
+    let_pass(world.at(1)[0], 1, "plain1")
     await clock.look()
-    before = await lying(benches)
+    before = await lying(world.at(1))
     assert len(before) == len(RULES)
     for count in (3, 2, 1):
-        clients = {keys: bench.client for keys, bench in known.items()}
-        common = make(Keys("moving")).client
-        await Repartition("moving", count, lambda k: clients.get(k, common)).run()  # noqa: B023
-        benches = [known[keys] for keys in keys_of("moving", count)]
-        after = await lying(benches)
-        assert after == before
-        leave_gone(benches)
-        others = [bench for keys, bench in known.items() if bench not in benches]
-        assert not any(bench.raw.keys(bench.keys("schedule*")) for bench in others)
+        await world.move(count)
+        assert await lying(world.at(count)) == before
+        leave_gone(world.at(count))
+        tags = tuple(f"{bench.keys.tag}:schedule" for bench in world.at(count))
+        assert all(name.startswith(tags) for name in world.names() if ":schedule" in name)

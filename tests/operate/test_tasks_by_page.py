@@ -21,7 +21,7 @@ async def pages_of(bench: Bench, state: ListedState, limit: int) -> list[TaskRow
     return found
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 7, 50])
+@pytest.mark.parametrize("limit", [1, 3, 50])
 async def test_what_waits_anywhere(bench: Bench, limit: int) -> None:
     """On the plain list, by priority, in groups that are ready, run, wait, are parked, paused."""
     await bench.enqueue(*(arrival(f"plain{n}") for n in range(5)))
@@ -55,44 +55,33 @@ async def test_what_waits_anywhere(bench: Bench, limit: int) -> None:
     assert delayed[0].until is not None
 
 
-@pytest.mark.parametrize("limit", [1, 2, 50])
-async def test_what_runs_the_longest_first(bench: Bench, limit: int) -> None:
+async def test_what_runs_the_longest_first(bench: Bench) -> None:
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(6)))
     daemon = await bench.daemon()
     for n in range(6):
         await daemon.claim("grouped", f"w{9 - n}")
-    rows = await pages_of(bench, "running", limit)
+    rows = await pages_of(bench, "running", 2)
     assert [row.id for row in rows] == [f"t{n}" for n in range(6)]
     since = [row.since or 0.0 for row in rows]
-    assert since == sorted(since)
-    assert min(since) > 0
+    assert (since == sorted(since), min(since) > 0) == (True, True)
 
 
 @pytest.mark.parametrize("limit", [1, 100])
 async def test_what_is_done(bench: Bench, limit: int) -> None:
     """Redis's own walk: each once, however many a step has; a small history the latest first."""
-    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(600)), arrival("plain"))
     daemon = await bench.daemon()
+    for n in range(3):
+        await bench.enqueue(arrival(f"t{n}", "g"))
+        await daemon.work_off()
+    rows = (await list_tasks(bench.namespace, "done", 2)).rows
+    assert [row.id for row in rows] == ["t2", "t1"]
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(3, 600)), arrival("plain"))
     await daemon.work_off()
     rows = await pages_of(bench, "done", limit)
     assert sorted(row.id for row in rows) == sorted(["plain", *(f"t{n}" for n in range(600))])
-    assert {row.type for row in rows} == {"t"}
     (last,) = [row for row in rows if row.id == "plain"]
-    assert (last.group, last.attempt, last.tenant) == (None, 1, None)
+    assert (last.group, last.attempt, last.tenant, last.type) == (None, 1, None, "t")
     assert last.since is not None
-
-
-async def test_the_latest_to_end_comes_first(bench: Bench) -> None:
-    daemon = await bench.daemon()
-    for n in range(5):
-        await bench.enqueue(arrival(f"t{n}", "g"))
-        await daemon.work_off()
-    rows = (await list_tasks(bench.namespace, "done", 3)).rows
-    assert [row.id for row in rows] == [
-        "t4",
-        "t3",
-        "t2",
-    ]
 
 
 async def test_a_page_passes_over_so_many_groups_and_no_more(bench: Bench) -> None:

@@ -1,4 +1,7 @@
-"""Tasks that wait are dropped, or run now, whatever line they stand in; nothing else is moved."""
+"""Tasks that wait are dropped, or run now, however long the line they stand in.
+
+In which states, and with what end: `tests/model` (`act_on_a_waiting_task`).
+"""
 
 from __future__ import annotations
 
@@ -9,29 +12,21 @@ from unittest.mock import patch
 import pytest
 
 from groupflow.operate import tasks as module
-from groupflow.operate.groups import Groups
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.tasks import Tasks
-from groupflow.store.envelope import Pool
-from groupflow.store.settlements import Release, Retry
-from tests.store.bench import Bench, arrival, bury, ids
-from tests.store.task_state import found
+from tests.store.bench import Bench, arrival, bury
+from tests.store.story import named, play, stories
 
 YEAR = 31_536_000.0
 
 
-@pytest.fixture
-def tasks(bench: Bench) -> Tasks:
-    """The verbs."""
-    return Tasks(bench.namespace)
-
-
 async def test_one_is_found_however_long_the_line(
-    bench: Bench, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A script looks at so many places only; what comes meanwhile hides nothing."""
     monkeypatch.setattr(module, "LOOKED_AT", 3)
+    tasks = Tasks(bench.namespace)
     await bench.enqueue(*(arrival(f"t{n}", "g") for n in range(20)))
     await bench.enqueue(*(arrival(f"p{n}") for n in range(20)))
     for id_ in ("t0", "t9", "t19", "p0", "p10", "p19"):
@@ -41,7 +36,7 @@ async def test_one_is_found_however_long_the_line(
 
 @pytest.mark.parametrize("group", ["g", None])
 async def test_one_is_found_though_younger_ones_are_dropped_meanwhile(
-    bench: Bench, tasks: Tasks, group: str | None
+    bench: Bench, group: str | None
 ) -> None:
     await bench.enqueue(*(arrival(f"t{n}", group) for n in range(9)))
     other, run, calls = bench.client.beside(bench.keys), bench.client.run, itertools.count(1)
@@ -55,27 +50,36 @@ async def test_one_is_found_though_younger_ones_are_dropped_meanwhile(
 
     try:
         with patch.object(module, "LOOKED_AT", 3), patch.object(bench.client, "run", run_and_drop):
-            assert await tasks.drop("t5") is None
+            assert await Tasks(bench.namespace).drop("t5") is None
     finally:
         await other.close()
 
 
-async def test_a_group_is_idle_once_its_last_is_dropped(bench: Bench, tasks: Tasks) -> None:
-    await bench.enqueue(arrival("t", "g"), arrival("u", "h", delay=YEAR))
-    assert [await tasks.drop(id_) for id_ in ("t", "u")] == [None, None]
-    for group in ("g", "h"):
-        assert (await Groups(bench.namespace).why(group)).state == "idle"
+STORIES = named(
+    """
+    a group is idle once its last is dropped::
+        take a0 b0@ | drop a0 | why a idle | drop b0 | why b idle
+    a dropped head lets those behind it go::
+        take a0@ a1 | none | drop a0 | claim a1
+    a delayed task runs now, once::
+        take a0@ b0@~ p0@ q0@~ | none | run_now a0 | run_now b0 | run_now p0 | run_now q0
+        task a0 queued | drain p0 q0 a0 b0
+    crashed ones, retried ones and released ones are found too::
+        take a0 p0 | claim a0 p0 | lose d1 a0 p0 | drop a0 | drop p0
+        take b0 q0 | d2: claim b0 q0 | d2: retry b0 q0 | drop b0 | drop q0
+        take c0 q1 | d2: claim c0 q1 | d2: release c0 q1 | drop c0 | drop q1
+        status queued_plain=0 queued_grouped=0
+    """
+)
 
 
-async def test_a_dropped_head_lets_those_behind_it_go(bench: Bench, tasks: Tasks) -> None:
-    await bench.enqueue(arrival("late", "g", delay=YEAR), arrival("next", "g"))
-    daemon = await bench.daemon()
-    assert await daemon.claim("grouped", "w1") == []
-    assert await tasks.drop("late") is None
-    assert ids(await daemon.claim("grouped", "w1")) == ["next"]
+@stories(STORIES)
+async def test_what_waits(bench: Bench, story: str) -> None:
+    await play(bench, story)
 
 
-async def test_what_does_not_wait_is_left_alone(bench: Bench, tasks: Tasks) -> None:
+async def test_what_does_not_wait_is_left_alone(bench: Bench) -> None:
+    tasks = Tasks(bench.namespace)
     await bench.enqueue(arrival("runs", "g"), arrival("dies"), arrival("ends", "h"))
     daemon = await bench.daemon()
     claims = {c.task.id: c for c in await daemon.claim("grouped", "w1", "w2")}
@@ -83,68 +87,21 @@ async def test_what_does_not_wait_is_left_alone(bench: Bench, tasks: Tasks) -> N
     await daemon.complete(claims["ends"])
     before = bench.dump()
     for act in (tasks.drop, tasks.run_now):
-        assert await act("runs") == "running"
-        assert await act("dies") == "dead"
-        assert await act("ends") == "over"
-        assert await act("never") == "unknown"
+        left = [await act(id_) for id_ in ("runs", "dies", "ends", "never")]
+        assert left == ["running", "dead", "over", "unknown"]
     assert bench.dump() == before
 
 
-@pytest.mark.parametrize("group", ["g", None])
-async def test_crashed_and_retried_ones_are_found_too(
-    bench: Bench, tasks: Tasks, group: str | None
-) -> None:
-    bench.with_faults = True
-    pool: Pool = "grouped" if group else "plain"
-    await bench.enqueue(arrival("crashed", group))
-    crashing = await bench.daemon("d1")
-    await crashing.claim_one(pool)
-    bench.expire("d1")
-    daemon = await bench.daemon("d2")
-    await daemon.sessions.reap()
-    assert await tasks.drop("crashed") is None
-    await bench.enqueue(arrival("again", group and "h"))
-    claim = await daemon.claim_one(pool)
-    await daemon.settle(Retry(claim, YEAR, [{"message": "x"}]))
-    assert await tasks.drop("again") is None
-    await bench.enqueue(arrival("back", group and "i"))
-    await daemon.settle(Release(await daemon.claim_one(pool)))
-    assert await tasks.drop("back") is None
-    assert (await bench.status()).queued_plain + (await bench.status()).queued_grouped == 0
-
-
-@pytest.mark.parametrize("aside", [True, False])
-@pytest.mark.parametrize("group", ["g", None])
-async def test_a_delayed_task_runs_now(
-    bench: Bench, tasks: Tasks, group: str | None, aside: bool
-) -> None:
-    pool: Pool = "grouped" if group else "plain"
-    await bench.enqueue(arrival("late", group, delay=YEAR, steps_aside=aside))
-    daemon = await bench.daemon()
-    assert await daemon.claim(pool, "w1") == []
-    assert await tasks.run_now("late") is None
-    assert (await found(bench, "late")).state == "queued"
-    assert await tasks.run_now("late") == "due"
-    claim = await daemon.claim_one(pool)
-    assert (claim.task.id, claim.task.attempt) == ("late", 1)
-
-
-async def test_the_delayed_ones_of_a_group(
-    bench: Bench, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_delayed_ones_of_a_group(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOKED_AT", 2)
-    late: Any = [
+    late = [
         arrival(f"{place}{n}", "g", delay=YEAR, steps_aside=place == "aside")
         for place in ("lane", "aside")
         for n in range(5)
     ]
-    await bench.enqueue(arrival("due", "g"), *late, arrival("of-another", "h", delay=YEAR))
-    await bench.enqueue(arrival("plain", delay=YEAR))
+    await bench.enqueue(arrival("due", "g"), *late, arrival("plain", delay=YEAR))
+    await bench.enqueue(arrival("of-another", "h", delay=YEAR, steps_aside=True))
+    tasks = Tasks(bench.namespace)
     assert sorted(await tasks.delayed_of("g")) == sorted(each.id for each in late)
+    assert await tasks.delayed_of("h") == ["of-another"]
     assert await tasks.delayed_of("nobody") == []
-
-
-async def test_some_of_several_groups(bench: Bench, tasks: Tasks) -> None:
-    for group in ("g", "h"):
-        await bench.enqueue(arrival(group, group, delay=YEAR, steps_aside=True))
-    assert await tasks.delayed_of("h") == ["h"]

@@ -163,23 +163,18 @@ class Slow:
     """A command that notes each start, and runs until it is let go."""
 
     def __init__(self, folder: Path) -> None:
-        self.ran, self._door = folder / "ran", folder / "door"
-        self._file = folder / "slow.sh"
-        os.mkfifo(self._door)
+        self.ran, self.door, self.file = (folder / name for name in ("ran", "door", "slow.sh"))
+        os.mkfifo(self.door)
         self.ran.touch()
-        self._file.write_text(
-            f'#!/bin/sh\necho "$GROUPFLOW_ID" >> {self.ran}\nread -r _ < {self._door}\n'
-        )
-        self._file.chmod(0o755)
-
-    def __str__(self) -> str:
-        return str(self._file)
+        note = f'echo "$GROUPFLOW_ID" >> {self.ran}'
+        self.file.write_text(f"#!/bin/sh\n{note}\nread -r _ < {self.door}\n")
+        self.file.chmod(0o755)
 
     def starts(self) -> list[str]:
         return self.ran.read_text().split()
 
     def let_go(self) -> None:
-        self._door.write_text("go\n")
+        self.door.write_text("go\n")
 
 
 @pytest.fixture
@@ -197,7 +192,7 @@ def test_a_lease_is_pushed_back_while_a_command_runs(world: World, slow: Slow) -
         [(_, ends)] = world.rig.raw.zrange(leases, -1, -1, withscores=True)
         return float(ends)
 
-    with world.program("brief", str(slow)):
+    with world.program("brief", str(slow.file)):
         world.publish("knock", type="knock")
         world.rig.until(lambda: bool(slow.starts()), "the start of the command")
         first = until()
@@ -210,7 +205,7 @@ def test_a_lease_is_pushed_back_while_a_command_runs(world: World, slow: Slow) -
 def test_a_program_outlives_the_server(world: World, slow: Slow) -> None:
     """What it runs goes on while nobody answers, and is settled then; it asks for more."""
     before = world.rig.count("done")
-    with world.program("couriers", str(slow)) as program:
+    with world.program("couriers", str(slow.file)) as program:
         world.publish("meanwhile")
         world.rig.until(lambda: bool(slow.starts()), "the start of the command")
         world.http.close()
@@ -243,12 +238,8 @@ def test_the_examples_run_as_written(world: World, language: str) -> None:
     file.write_text(shown or (docs / "examples" / "pools" / "gopher.go").read_text())
     before = world.rig.count("done")
     world.publish(f"by-{language}")
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(world.rig.folder),
-        "GROUPFLOW_URL": world.url,
-        "GROUPFLOW_TOKEN": COURIER,
-    }
+    environment = {"PATH": os.environ["PATH"], "HOME": str(world.rig.folder)}
+    environment |= {"GROUPFLOW_URL": world.url, "GROUPFLOW_TOKEN": COURIER}
     done = subprocess.run(
         [*program, str(file)],
         cwd=world.rig.folder,
@@ -270,48 +261,36 @@ def test_a_generated_client_settles_a_task(
     description.write_bytes(world.http.get("/api/openapi.json").content)
     config.write_text("content_type_overrides: {application/x-ndjson: application/octet-stream}")
     making = [sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none"]
-    files = {"--path": description, "--config": config, "--output-path": tmp_path / "couriers"}
-    options = [str(word) for pair in files.items() for word in pair]
-    made = subprocess.run([*making, *options], capture_output=True, check=False, timeout=deadline())
+    making += ["--path", str(description), "--config", str(config)]
+    making += ["--output-path", str(tmp_path / "couriers")]
+    made = subprocess.run(making, capture_output=True, check=False, timeout=deadline())
     assert made.returncode == 0, made.stdout + made.stderr
     assert b"will not be generated" not in made.stdout, made.stdout
     monkeypatch.syspath_prepend(tmp_path)
 
-    def module(name: str) -> Any:
-        return import_module(f"couriers.{name}")
+    def call(name: str, *words: str, body: Any) -> Any:
+        sync = import_module(f"couriers.api.default.{name}").sync
+        return sync("couriers", *words, client=client, body=body)
 
-    models, worker = module("models"), "post_pools_pool_workers_worker"
-    client = module("client").AuthenticatedClient(base_url=world.url, token=TOKEN)
+    models, worker = import_module("couriers.models"), "post_pools_pool_workers_worker"
+    client = import_module("couriers.client").AuthenticatedClient(base_url=world.url, token=TOKEN)
     with client:
-        row = module("types").File(BytesIO(b'{"id": "listed", "body": {"street": "Main"}}'))
-        fill = module("api.default.put_pools_pool_tasks").sync
-        assert fill("couriers", client=client, body=row).added == 1
-        claim = module(f"api.default.{worker}_claims").sync
-        given = claim("couriers", "cleo", client=client, body=models.Wanted(limit=1))
-        [task] = given.tasks
-        assert (task.id, task.body) == ("listed", {"street": "Main"})
+        row = import_module("couriers.types").File(BytesIO(b'{"id": "listed", "body": {"n": 1}}'))
+        assert call("put_pools_pool_tasks", body=row).added == 1
+        [task] = call(f"{worker}_claims", "cleo", body=models.Wanted(limit=1)).tasks
+        assert (task.id, task.body) == ("listed", {"n": 1})
         told = models.Settled(task.id, task.fence, models.SettledOutcome.DONE)
-        settle = module(f"api.default.{worker}_settlements").sync
-        [verdict] = settle("couriers", "cleo", client=client, body=[told])
+        [verdict] = call(f"{worker}_settlements", "cleo", body=[told])
     assert (verdict.id, verdict.verdict) == ("listed", "accepted")
 
 
-def test_looking_at_who_pulls(world: World, tmp_path: Path) -> None:
+def test_looking_at_who_pulls(world: World) -> None:
     """What waits, who holds how much since when; with the token, what one of them holds."""
     world.publish("shown", entity="street/1")
-    workers, mine = "/api/pools/couriers/workers", as_(COURIER)
-
-    def claim() -> dict[str, Any]:
-        wanted = {"limit": 5, "wait": 30}
-        answer = world.http.post(f"{workers}/ida/claims", json=wanted, headers=mine)
-        [task] = answer.json()["tasks"]
-        return dict(task)
-
-    def done(task: dict[str, Any]) -> str:
-        answer = world.http.post(f"{workers}/ida/settlements", json=[said(task)], headers=mine)
-        return str(answer.json()[0]["verdict"])
-
-    given = claim()
+    worker, mine = "/api/pools/couriers/workers/ida", as_(COURIER)
+    wanted = {"limit": 5, "wait": 30}
+    claimed = world.http.post(f"{worker}/claims", json=wanted, headers=mine).json()
+    assert [task["id"] for task in claimed["tasks"]] == ["shown"]
     world.publish("waits")
     world.rig.until(lambda: world.seen()["plain"] == 1, "a task that waits")
     with sync_playwright() as playwright, launch(playwright) as browser:
@@ -322,16 +301,14 @@ def test_looking_at_who_pulls(world: World, tmp_path: Path) -> None:
         expect(page.locator("main")).to_contain_text("1 could be claimed")
         row = page.get_by_role("table", name="Workers of couriers").get_by_role("row", name="ida")
         expect(row).to_contain_text("heard")
-        page.screenshot(path=tmp_path / "pools.png", full_page=True)
         allow(page)
         row.get_by_role("link").click()
         held = page.get_by_role("table", name="Tasks")
         expect(held.get_by_role("link", name="shown")).to_be_visible()
-        page.screenshot(path=tmp_path / "worker.png", full_page=True)
         held.get_by_role("link", name="street/1:42").click()
         expect(page.locator("main")).to_contain_text("held by ida")
         assert Axe().run(page).response["violations"] == []
         assert heard == []
-    assert done(given) == "accepted"
-    world.http.delete(f"{workers}/ida", headers=mine)
-    assert done(claim()) == "accepted"
+    world.http.post(f"{worker}/settlements", json=[*map(said, claimed["tasks"])], headers=mine)
+    [waits] = world.http.post(f"{worker}/claims", json=wanted, headers=mine).json()["tasks"]
+    world.http.post(f"{worker}/settlements", json=[said(waits)], headers=mine)

@@ -80,11 +80,11 @@ async def worked(bench: Bench, scan: SqlScan) -> AsyncIterator[Machine]:
         yield machine
 
 
-async def _orders(url: str, key_type: str, serial: str) -> AsyncIterator[Orders]:
+async def _orders(url: str, kind: str, key_type: str = "INTEGER") -> AsyncIterator[Orders]:
     engine = create_async_engine(url)
     orders = Orders(url, engine, f"orders_{uuid4().hex[:12]}")
     await orders.run(f"CREATE TABLE {{t}} (id {key_type} PRIMARY KEY, status INTEGER NOT NULL)")
-    await orders.run(f"CREATE TABLE {{t}}_shipped (n {serial}, order_id {key_type})")
+    await orders.run(f"CREATE TABLE {{t}}_shipped (n {SERIAL[kind]}, order_id {key_type})")
     try:
         yield orders
     finally:
@@ -98,35 +98,28 @@ SERIAL = {
 }
 
 
-@pytest.fixture(params=["postgres", "mariadb", "sqlite"])
+@pytest.fixture(params=SERIAL)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
-    """Which database, and its URL."""
+    """Its URL, and which database."""
     if request.param == "sqlite":
-        return "sqlite", f"sqlite+aiosqlite:///{tmp_path}/orders.db"
-    return request.param, request.getfixturevalue(request.param).url
+        return f"sqlite+aiosqlite:///{tmp_path}/orders.db", "sqlite"
+    return request.getfixturevalue(request.param).url, request.param
 
 
 @pytest.fixture
 async def orders(database: tuple[str, str]) -> AsyncIterator[Orders]:
     """A table whose keys are whole numbers."""
-    kind, url = database
-    async for made in _orders(url, "INTEGER", SERIAL[kind]):
+    async for made in _orders(*database):
         yield made
 
 
-@pytest.fixture
-async def named(database: tuple[str, str]) -> AsyncIterator[Orders]:
-    """A table whose keys are texts."""
-    kind, url = database
-    async for made in _orders(url, "VARCHAR(40)", SERIAL[kind]):
-        yield made
-
-
-async def test_every_order_is_shipped_once(bench: Bench, orders: Orders) -> None:
+@pytest.mark.parametrize("has_status", [True, False])
+async def test_every_order_is_shipped_once(bench: Bench, orders: Orders, has_status: bool) -> None:
+    facts = {} if has_status else {"where": "", "done": "", "after": "id"}
     await orders.fill(*range(-7, 45))
-    async with worked(bench, orders.scan(shards=4)) as machine:
+    async with worked(bench, orders.scan(shards=4, **facts)) as machine:
         assert sorted(await orders.shipped()) == list(range(-7, 45))
-        assert set((await orders.status_of()).values()) == {1}
+        assert set((await orders.status_of()).values()) == {int(has_status)}
         await orders.fill(100, 101)
         await machine.round()
     assert len(await orders.shipped()) == 54
@@ -220,34 +213,18 @@ async def test_without_a_transaction_the_mark_comes_last(bench: Bench, orders: O
     assert await orders.status_of() == {1: 1}
 
 
-async def test_keys_that_are_texts(bench: Bench, named: Orders, database: tuple[str, str]) -> None:
+async def test_keys_that_are_texts(bench: Bench, database: tuple[str, str]) -> None:
     slices = {"postgres": "hashtext(id)", "mariadb": "CRC32(id)", "sqlite": "unicode(id)"}
     keys = [f"{'abc'[n % 3]}-'{n}" for n in range(30)]
-
-    async def ship(order: Any, shard: SqlShard) -> None:
-        if order.id == keys[4]:
-            raise ValueError("broken")
-        await named.ship(order, shard)
-
-    await named.fill(*keys)
-    scan = named.scan(ship, shards=3, slice=slices[database[0]], max_attempts=1)
-    async with worked(bench, scan) as machine:
-        await machine.round()
-    assert sorted(await named.shipped()) == sorted({*keys} - {keys[4]})
-
-
-async def test_a_table_without_a_status(bench: Bench, orders: Orders) -> None:
-    await orders.fill(*range(1, 40))
-    scan = orders.scan(shards=2, where="", done="", after="id")
-    async with worked(bench, scan) as machine:
-        await orders.fill(40, 41)
-        await machine.round()
-    assert sorted(await orders.shipped()) == list(range(1, 42))
+    async for orders in _orders(*database, "VARCHAR(40)"):
+        await orders.fill(*keys)
+        async with worked(bench, orders.scan(shards=3, slice=slices[database[1]])):
+            assert sorted(await orders.shipped()) == sorted(keys)
 
 
 async def test_a_notification_ends_the_sleep(bench: Bench, postgres: Any) -> None:
     listening = "FROM pg_stat_activity WHERE query LIKE 'LISTEN%{t}%' AND pid <> pg_backend_pid()"
-    async for orders in _orders(postgres.url, "INTEGER", SERIAL["postgres"]):
+    async for orders in _orders(postgres.url, "postgres"):
 
         async def is_heard(orders: Orders = orders) -> bool:
             return bool(await orders.run(f"SELECT 1 {listening}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from groupflow import Scan, Shard
 from groupflow.core.outcome import Turn
 from tests.scans.machine import Machine, begin
 from tests.scans.table import Table, scan_of
-from tests.store.bench import Bench, arrival
+from tests.store.bench import Bench
 
 
 async def test_an_empty_table_costs_one_fetch_a_sleep(bench: Bench) -> None:
@@ -28,20 +29,6 @@ async def test_an_empty_table_costs_one_fetch_a_sleep(bench: Bench) -> None:
     assert len(table.pages) == 6
 
 
-async def test_others_of_the_group_get_their_turn_between_pages(bench: Bench) -> None:
-    table, machine = await begin(bench, range(30))
-    await machine.turn()
-    await bench.enqueue(arrival("guest", "scan:orders:0"))
-    await machine.turn()
-    claim = await machine.claim()
-    assert claim.task.id == "guest"
-    assert len(table.done) == 20
-    await machine.daemon.complete(claim)
-    await machine.work_off()
-    assert table.done == list(range(30))
-    assert machine.measures["orders"].done == 30
-
-
 async def test_two_daemons_make_the_shards_once(bench: Bench) -> None:
     table, first = await begin(bench, range(20), shards=2)
     second = await Machine.start(bench, scan_of(table, shards=2), name="d2")
@@ -50,16 +37,6 @@ async def test_two_daemons_make_the_shards_once(bench: Bench) -> None:
     assert {one.task.group, other.task.group} == {"scan:orders:0", "scan:orders:1"}
     assert await first.settle(one, await first.outcome(one))
     assert await second.settle(other, await second.outcome(other))
-
-
-async def test_a_cursor_goes_on_where_it_was(bench: Bench) -> None:
-    table, machine = await begin(bench, range(40), cursor=True, on_retry="hold", shards=2)
-    await machine.work_off()
-    assert sorted(table.done) == list(range(40))
-    table.open |= {40, 41, 57}
-    await machine.round()
-    assert sorted(table.done) == [*range(40), 40, 41, 57]
-    assert ((await machine.state(0))["after"], (await machine.state(1))["after"]) == (40, 57)
 
 
 async def test_rows_out_of_order_stop_a_cursor(bench: Bench) -> None:
@@ -88,57 +65,41 @@ async def test_a_database_that_is_away_fails_no_row(bench: Bench) -> None:
         await machine.wake_up()
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
     assert "connection refused" in (await machine.state())["trouble"]
+    table.away = SystemExit(3)  # which ends no daemon
+    assert isinstance(await machine.turn(), Turn)
+    assert (await machine.state())["trouble"].startswith("SystemExit")
+    await machine.wake_up()
     table.away = None
     await machine.work_off()
     assert table.done == [1, 2]
     assert (await machine.state())["trouble"] == ""
 
 
-async def test_no_connection_for_the_rows_fails_none(bench: Bench) -> None:
-    class Away(Scan):
-        @asynccontextmanager
-        async def working(self, shard: Shard) -> AsyncIterator[Shard]:
-            raise OSError("connection refused")
-            yield shard
-
-    table = Table({1})
-    scan = Away("orders")
-    scan.fetch(table.fetch)
-    scan.row(key=int)(table.work)
-    machine = await Machine.start(bench, scan)
-    assert isinstance(await machine.turn(), Turn)
-    state = await machine.state()
-    assert (state["trouble"], state["deferred"]) == ("OSError: connection refused", {})
-
-
-@pytest.mark.parametrize(
-    ("error", "trouble"),
-    [
-        (SystemExit(3), "SystemExit"),
-        (TimeoutError("the pool has no connection"), "TimeoutError: the pool has no connection"),
-    ],
-)
-async def test_what_a_fetch_raises_is_trouble_and_no_end(
-    bench: Bench, error: BaseException, trouble: str
+@pytest.mark.parametrize("what", ["find", "fetch", "working"])
+async def test_who_does_not_answer_holds_no_worker_and_fails_no_row(
+    bench: Bench, what: str
 ) -> None:
-    table, machine = await begin(bench)
-    table.away = error
-    assert isinstance(await machine.turn(), Turn)
-    assert (await machine.state())["trouble"].startswith(trouble)
-
-
-@pytest.mark.parametrize("what", ["find", "fetch"])
-async def test_a_fetch_may_take_only_so_long(bench: Bench, what: str) -> None:
-    """A database that answers nothing holds no worker for ever; no row has failed of it."""
-    table, machine = await begin(bench, {1}, broken={1}, find=what == "find", fetch_timeout=0.01)
+    """A fetch may take only so long; and the rows may have no connection."""
+    facts: dict[str, Any] = {"find": what == "find", "fetch_timeout": 0.01}
+    table, machine = await begin(bench, {1}, broken={1}, **facts)
     await machine.turn()
+    told = f"TimeoutError: {what} took over 0.01 s (fetch_timeout)"
+    if what == "working":
+        scan = scan_of(table, **facts)
+        told, scan.working = "OSError: connection refused", _refused  # type: ignore[method-assign]
+        machine = await Machine.start(bench, scan, name="d2")
     table.silent = what
     outcome = await machine.turn()
     assert isinstance(outcome, Turn)
     assert outcome.after == 1.0
     state = await machine.state()
-    assert state["trouble"] == f"TimeoutError: {what} took over 0.01 s (fetch_timeout)"
-    assert state["deferred"]["1"][0] == 1
+    assert (state["trouble"], state["deferred"]["1"][0]) == (told, 1)
+
+
+@asynccontextmanager
+async def _refused(shard: Shard) -> AsyncIterator[Shard]:
+    raise OSError("connection refused")
+    yield shard
 
 
 async def test_a_cancelled_turn_writes_nothing(bench: Bench) -> None:

@@ -14,27 +14,12 @@ from tests.scans.table import Table, scan_of
 from tests.store.bench import Bench, arrival
 
 
-async def _asleep(bench: Bench, **facts: Any) -> tuple[Table, Machine]:
-    """All of a scan's shards sleep for an hour."""
-    table, machine = await begin(bench, idle=3600.0, **facts)
-    await machine.work_off()
-    return table, machine
-
-
 async def _message(machine: Machine, **body: Any) -> Claim:
     """A claimed message of the scan's type, in a group of its own."""
     one = arrival("m", "letters")
     one.envelope.type, one.envelope.body = "scan:orders", orjson.dumps(body)
     await machine.bench.enqueue(one)
     return await machine.claim()
-
-
-async def test_a_wake_ends_the_sleep(bench: Bench) -> None:
-    table, machine = await _asleep(bench, shards=3)
-    table.open = {1, 2, 3}
-    assert await machine.shards.wake("orders")
-    await machine.work_off()
-    assert sorted(table.done) == [1, 2, 3]
 
 
 async def test_a_wake_during_the_last_fetch_is_not_lost(bench: Bench) -> None:
@@ -66,7 +51,8 @@ async def test_the_application_wakes_it(bench: Bench) -> None:
 
 
 async def test_a_message_wakes_it(bench: Bench) -> None:
-    table, machine = await _asleep(bench)
+    table, machine = await begin(bench, idle=3600.0)
+    await machine.work_off()
     table.open = {1}
     claim = await _message(machine)
     assert await machine.outcome(claim) == Done()

@@ -28,21 +28,19 @@ def test_one_that_is_due_is_made_whatever_the_policy(missed: str, late: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("missed", "made"),
-    [("once", [6]), ("skip", []), ("all", [0, 1, 2, 3, 4, 5, 6])],
+    ("facts", "made"),
+    [
+        ({"missed": "once"}, [6]),
+        ({"missed": "skip"}, []),
+        ({"missed": "all"}, [0, 1, 2, 3, 4, 5, 6]),
+        ({"missed": "all", "catch_up": 60}, []),
+    ],
 )
-def test_after_six_hours_away(missed: str, made: list[int]) -> None:
+def test_after_six_hours_away(facts: dict[str, Any], made: list[int]) -> None:
     now = MIDNIGHT + 6 * HOUR + 1800 * SECOND
-    found = decide(hourly(missed=missed), MIDNIGHT, now)
+    found = decide(hourly(**facts), MIDNIGHT, now)
     assert found.make == [MIDNIGHT + n * HOUR for n in made]
-    assert found.missed == 7
-    assert found.next_at == MIDNIGHT + 7 * HOUR
-
-
-@pytest.mark.parametrize("missed", ["once", "skip"])
-def test_one_that_is_on_time_is_made_after_those_that_are_not(missed: str) -> None:
-    found = decide(hourly(missed=missed), MIDNIGHT, MIDNIGHT + 6 * HOUR + SECOND)
-    assert (found.make, found.missed) == ([MIDNIGHT + 6 * HOUR], 6)
+    assert (found.missed, found.next_at) == (7, MIDNIGHT + 7 * HOUR)
 
 
 def test_catch_up_bounds_how_far_all_goes_back() -> None:
@@ -50,12 +48,6 @@ def test_catch_up_bounds_how_far_all_goes_back() -> None:
     found = decide(hourly(missed="all", catch_up=2 * 3600 + 2), MIDNIGHT, now)
     assert found.make == [MIDNIGHT + n * HOUR for n in (4, 5, 6)]
     assert found.missed == 6
-
-
-def test_nothing_of_the_time_of_catch_up_is_left() -> None:
-    now = MIDNIGHT + 6 * HOUR + 1800 * SECOND
-    found = decide(hourly(missed="all", catch_up=60), MIDNIGHT, now)
-    assert (found.make, found.missed, found.next_at) == ([], 7, MIDNIGHT + 7 * HOUR)
 
 
 def test_all_of_many_are_made_some_at_a_time() -> None:
@@ -85,29 +77,23 @@ def test_what_is_due_need_not_be_a_time_of_the_definition() -> None:
     assert (found.make, found.next_at) == ([MIDNIGHT + 7], MIDNIGHT + HOUR)
 
 
-class TestFirst:
-    """When a schedule is due that begins, or has another timing."""
+MINUTE, DAY = 60 * SECOND, 24 * HOUR
 
-    def test_a_new_one_waits_for_its_time(self) -> None:
-        assert first_due(hourly(), MIDNIGHT + SECOND) == MIDNIGHT + HOUR
 
-    def test_what_fell_due_meanwhile_is_made_up_once(self) -> None:
-        """It was due at midnight, and a long restart made that minute 1 of each hour."""
-        definition = hourly(cron="1 * * * *", missed="all")
-        now = MIDNIGHT + 3 * HOUR
-        first = first_due(definition, now, MIDNIGHT, MIDNIGHT - HOUR)
-        assert first == MIDNIGHT + 2 * HOUR + 60 * SECOND
-
-    def test_nothing_is_made_up_that_was_not_due(self) -> None:
-        definition = hourly(cron="*/5 * * * *")
-        now, due = MIDNIGHT + 1801 * SECOND, MIDNIGHT + 24 * HOUR
-        assert first_due(definition, now, due, MIDNIGHT) == MIDNIGHT + 2100 * SECOND
-
-    def test_skip_makes_nothing_up(self) -> None:
-        definition = hourly(cron="1 * * * *", missed="skip")
-        now = MIDNIGHT + 3 * HOUR
-        first = first_due(definition, now, MIDNIGHT, MIDNIGHT - HOUR)
-        assert first == MIDNIGHT + 3 * HOUR + 60 * SECOND
-
-    def test_a_clock_that_went_back_makes_nothing_twice(self) -> None:
-        assert first_due(hourly(), MIDNIGHT - SECOND, 0, MIDNIGHT) == MIDNIGHT + HOUR
+@pytest.mark.parametrize(
+    ("facts", "now", "was", "first"),
+    [
+        ({}, SECOND, (), HOUR),  # a new one waits for its time
+        # It was due at midnight, and a long restart made that minute 1 of each hour.
+        ({"cron": "1 * * * *", "missed": "all"}, 3 * HOUR, (0, -HOUR), 2 * HOUR + MINUTE),
+        ({"cron": "1 * * * *", "missed": "skip"}, 3 * HOUR, (0, -HOUR), 3 * HOUR + MINUTE),
+        # Nothing was due, so none is made up; nor twice what a clock that went back has made.
+        ({"cron": "*/5 * * * *"}, 1801 * SECOND, (DAY, 0), 2100 * SECOND),
+        ({}, -SECOND, (-MIDNIGHT, 0), HOUR),
+    ],
+)
+def test_when_one_that_begins_or_has_another_timing_is_due(
+    facts: dict[str, Any], now: int, was: tuple[int, ...], first: int
+) -> None:
+    found = first_due(hourly(**facts), MIDNIGHT + now, *(MIDNIGHT + each for each in was))
+    assert found == MIDNIGHT + first

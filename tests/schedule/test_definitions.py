@@ -194,19 +194,6 @@ class TestPartitions:
         assert await tables[0].define(first, now + 10**9) is None
         assert await tables[1].define(second, now + 10**9) == now + 10**9
 
-    async def test_it_comes_back(self, benches: list[Bench]) -> None:
-        clock = Clockwork(*benches)
-        clock.load(self.grouped(0))
-        await clock.look()
-        let_pass(benches[0], 1)
-        await clock.look()
-        for place in (1, 0):
-            clock.load(self.grouped(place))
-            await clock.look()
-            found = await the(benches[place])
-            assert (found.ticks_total, len(found.runs)) == (1, 1)
-            assert await read_schedules(benches[1 - place].namespace) == []
-
     async def test_one_that_can_not_begin_yet_stops_no_other(
         self, benches: list[Bench], monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-import orjson
 import pytest
 from redis import Redis
 
@@ -13,7 +13,8 @@ from groupflow.core.timing import tick_text
 from groupflow.schedule.deciding import Decision, decide
 from groupflow.schedule.table import ScheduleTable
 from groupflow.settings.planning import SCHEDULE_HEADER
-from groupflow.store.settlements import Complete, Retry
+from groupflow.store.given import Claim
+from groupflow.store.settlements import Complete, Retry, Settlement
 from tests.schedule.clockwork import (
     GROUPED,
     HOUR,
@@ -27,6 +28,7 @@ from tests.schedule.clockwork import (
     waiting,
 )  # fmt: skip
 from tests.store.bench import Bench, arrival, bury
+from tests.store.task_state import pass_time
 
 
 async def test_a_tick_is_a_task_like_any_other(bench: Bench) -> None:
@@ -91,57 +93,39 @@ async def test_a_large_body_tells_its_facts_apart(bench: Bench) -> None:
     assert len(waiting(bench)) == 1  # and the auditor looks at the facts
 
 
-class TestOverlap:
-    """overlap = "skip": none while the last one waits, is delayed or runs."""
-
-    @pytest.fixture
-    async def line(self, bench: Bench) -> Line:
-        line = Line(bench, rule(overlap="skip"))
-        await line.begin()
-        assert (await line.next()).ids
-        return line
-
-    async def test_while_it_waits_and_runs(self, bench: Bench, line: Line) -> None:
-        assert (await line.next()).skipped == 1
-        daemon = await bench.daemon()
-        claim = await daemon.claim_one("plain")
-        assert (await line.next()).skipped == 1
-        assert (await the(bench)).last_outcome == "running"
-        await daemon.complete(claim)
-        assert (await line.next()).ids
-        found = await the(bench)
-        assert (found.skipped_total, found.ticks_total, found.missed_total) == (2, 2, 0)
-
-    async def test_while_it_waits_for_its_next_attempt(self, bench: Bench, line: Line) -> None:
-        daemon = await bench.daemon()
-        await daemon.settle(Retry(await daemon.claim_one("plain"), 3600.0, []))
-        assert (await line.next()).skipped == 1
-        assert (await the(bench)).last_outcome == "delayed"
-
-    async def test_a_dead_letter_is_over(self, bench: Bench, line: Line) -> None:
-        daemon = await bench.daemon()
-        await daemon.settle(bury(await daemon.claim_one("plain")))
-        assert (await the(bench)).last_outcome == "dead"
-        assert (await line.next()).ids
-
-    async def test_all_that_were_missed_are_one(self, bench: Bench) -> None:
-        clock = await begun(bench, rule("all", overlap="skip", missed="all"), hours=5)
-        found = await the(bench, "all")
-        assert (found.ticks_total, found.skipped_total) == (1, 4)
-        assert clock.measures.skipped == 4
-
-
-@pytest.mark.parametrize(("missed", "made"), [("once", 1), ("skip", 0), ("all", 6)])
-async def test_after_six_hours_away(bench: Bench, missed: str, made: int) -> None:
-    minute = (bench.server_time() // 60_000_000 + 30) % 60  # half an hour from any tick
-    nightly = rule(cron=f"{minute} * * * *", missed=missed)
-    await begun(bench, nightly)
-    let_pass(bench, 6)
-    restarted = await begun(bench, nightly, daemon="d2")
+async def test_overlap_skip_makes_none_while_the_last_one_is_open(bench: Bench) -> None:
+    """While it waits, runs or is to be tried again; a dead letter is over, as what is done."""
+    line = Line(bench, rule(overlap="skip"))
+    await line.begin()
+    assert (await line.next()).ids
+    daemon = await bench.daemon()
+    steps: list[tuple[str | None, Callable[[Claim], Settlement] | None]] = [
+        ("queued", None),
+        ("running", Complete),
+        (None, None),
+        ("queued", lambda claim: Retry(claim, 3600.0, [])),
+        ("delayed", None),
+    ]
+    for skipped, settled in steps:
+        ticked = await line.next()
+        assert (ticked.skipped, bool(ticked.ids)) == (int(skipped is not None), skipped is None)
+        assert (await the(bench)).last_outcome == (skipped or "queued")
+        if skipped == "queued":
+            claim = await daemon.claim_one("plain")
+        if settled:
+            await daemon.settle(settled(claim))
+    await pass_time(bench)
+    await daemon.settle(bury(await daemon.claim_one("plain")))
+    assert (await the(bench)).last_outcome == "dead"
+    assert (await line.next()).ids
     found = await the(bench)
-    assert found.ticks_total == len(waiting(bench)) == restarted.measures.made == made
-    assert found.missed_total == restarted.measures.missed == 6
-    assert found.overdue == 0
+    assert (found.skipped_total, found.ticks_total, found.missed_total) == (4, 3, 0)
+
+
+async def test_all_that_were_missed_are_one_where_they_must_not_overlap(bench: Bench) -> None:
+    clock = await begun(bench, rule("all", overlap="skip", missed="all"), hours=5)
+    found = await the(bench, "all")
+    assert (found.ticks_total, found.skipped_total, clock.measures.skipped) == (1, 4, 4)
 
 
 async def test_the_last_twenty_runs_are_remembered(bench: Bench) -> None:
@@ -181,16 +165,6 @@ async def test_full_memory_makes_no_tick_and_loses_none(bench: Bench, redis_serv
         raw.config_set("maxmemory", 0)
     await clock.look()
     assert len(waiting(bench)) == 1
-
-
-async def test_a_row_tells_operators_what_it_is(bench: Bench) -> None:
-    facts = rule(app="crm", tenant=42, body={"kind": "secret"}, timezone="Europe/Berlin")
-    await begun(bench, facts, daemon="anna")
-    found = await the(bench)
-    assert (found.cron, found.timezone, found.group) == ("0 * * * *", "Europe/Berlin", "secret:42")
-    assert (found.daemon, found.rival, found.is_nobodys) == ("anna", None, False)
-    assert found.interval == 3600.0
-    assert orjson.dumps(found)
 
 
 async def test_ticks_of_a_rule_that_debounces_replace_each_other(bench: Bench) -> None:
