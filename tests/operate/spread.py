@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
-from collections.abc import Sequence
 
 from groupflow.operate.namespace import Namespace
 from groupflow.store.client import StoreClient
@@ -73,13 +71,6 @@ class Spread:
     async def daemons(self, name: str = "d1") -> list[Daemon]:
         """A daemon with a session in each partition."""
         return [await bench.daemon(name) for bench in self.benches]
-
-    def by_partition(self, groups: Sequence[str]) -> dict[int, list[str]]:
-        """Groups by where they lie."""
-        found: dict[int, list[str]] = defaultdict(list)
-        for group in groups:
-            found[self.place_of(group)].append(group)
-        return found
 
     def judge(self) -> list[Violation]:
         """What is wrong in any partition."""

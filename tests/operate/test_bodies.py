@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -105,23 +104,6 @@ async def test_what_is_no_envelope_leaves_and_comes_back(
     assert not await oldest_bodies(client, Session("d1"), 0, most=9, most_bytes=1)
     whole = (await whole_letter(settings, namespace, letter)).envelope
     assert (whole.body, whole.type) == (packed, "t")
-
-
-async def test_two_daemons_archive_each_body_once(
-    client: StoreClient, rabbitmq_server: Any, queue: str
-) -> None:
-    await enqueue(client, {f"u{n}": 100 for n in range(300)})
-    archivers = [
-        archiver_of(client, rabbitmq_server.url, queue, await daemon(client, name))
-        for name in ("d1", "d2")
-    ]
-    moved = 0
-    while found := sum(await asyncio.gather(*(each.archive() for each in archivers))):
-        moved += found
-    assert moved == 302
-    stream = Archive(rabbitmq_server.url, queue, retention=60.0, name="test")
-    (place,) = await stream.write([b"the last one"])
-    assert place.offset == 302, "no body lies there twice"
 
 
 @pytest.mark.parametrize("limit", ["redis.max_memory", "maxmemory"])

@@ -155,18 +155,6 @@ async def test_a_filter_is_tried_where_the_letters_are(bench: Bench) -> None:
         assert sorted(each.id for each in page.letters) == [*ids], wanted
 
 
-async def test_a_page_ends_where_it_has_enough(bench: Bench) -> None:
-    """And the next one begins behind the last letter that was looked at."""
-    await bench.enqueue(*(arrival(f"{n:03}", dead="odd" if n % 2 else "even") for n in range(9)))
-    letters = DeadLetters(bench.namespace)
-    page = await letters.page(Filter(reason="odd"), limit=2)
-    assert ([each.id for each in page.letters], page.looked_at, page.next) == (["007", "005"], 4, 4)
-    page = await letters.page(Filter(reason="odd"), passed=4, limit=2)
-    assert ([each.id for each in page.letters], page.next) == (["003", "001"], 8)
-    page = await letters.page(Filter(reason="odd"), passed=8, limit=2)
-    assert (page.letters, page.next) == ([], None)
-
-
 async def test_what_died_at_the_door_is_routed_once(bench: Bench) -> None:
     """Once it has had a route, a later death of it is as any other."""
     await bench.enqueue(arrival("a0", dead="no tenant"))

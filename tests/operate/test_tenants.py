@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from groupflow.core.limits import HandLimit, Limits, Rate, TenantLimit
 from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.tenants import TenantRow, list_tenants
 from groupflow.store.enqueue import Arrival
+from groupflow.store.settlements import Release
 from tests.operate.spread import Spread
 from tests.store.bench import Daemon, arrival
 
@@ -111,3 +113,27 @@ async def test_what_is_looked_at_has_a_bound(spread: Spread) -> None:
     found = await list_tenants(spread.namespace, name="nobody")
     assert (found.tenants, found.looked_at, found.next is None) == ([], 2000, False)
     bench.raw.delete(bench.keys("standing"))
+
+
+async def test_a_limit_by_hand_is_shared_out(spread: Spread) -> None:
+    """As one that is configured: at least one task at once in each partition; a rate is slower."""
+    await begin(spread, Limits())
+    await spread.put(*(arrival(f"p{n}") for n in range(80)))
+    limits = LimitsByHand(spread.namespace)
+    for told, share in ((1, 1), (8, 2), (9, 2), (0, 9)):
+        await limits.begin(HandLimit("tenant", "42", told), "ada", 3600.0)
+        for bench in spread.benches:
+            daemon = await bench.daemon()
+            claims = (await daemon.exchange("plain", [], [f"w{n}" for n in range(9)]))[1]
+            assert len(claims) == share
+            await daemon.exchange("plain", [Release(claim) for claim in claims], [])
+    await limits.begin(HandLimit("tenant", "42", 0, rate="1/min"), "ada", 3600.0)
+    for bench in spread.benches:
+        assert len((await (await bench.daemon()).exchange("plain", [], ["w1", "w2"]))[1]) == 1
+        rates: Any = bench.raw.zrange(bench.keys("rates"), 0, -1, withscores=True)
+        ((_, due),) = rates
+        assert 230e6 < due - bench.server_time() <= 240e6
+    (one,) = (await limits.every()).limits
+    assert (one.name, one.concurrency, one.by) == ("42", 0, "ada")
+    assert await limits.end("tenant", "42", "bob")
+    assert (await limits.every()).limits == []

@@ -129,18 +129,6 @@ async def test_outcomes(shop: Shop) -> None:
     assert stories[1].reason == "no such street"
 
 
-async def test_wrong_fences_are_stale_and_change_nothing(shop: Shop) -> None:
-    """Another fence, another id, another worker's; an id that there is not."""
-    await shop.spread.put(pooled("x"), pooled("y"))
-    anna, carl = Worker(shop.api), Worker(shop.api, "carl")
-    [x, y] = sorted(await anna.claim(2), key=by_id)
-    wrong = [{**x, "fence": x["fence"] + 999}, {**y, "id": "nobody"}]
-    assert await anna.done(*wrong) == ["stale", "stale"]
-    assert await carl.done(x, y) == ["stale", "stale"]
-    assert sorted(await anna.held()) == ["x", "y"]
-    assert await anna.done(x, y) == ["accepted", "accepted"]
-
-
 async def test_waiting_ends_with_the_first_task(shop: Shop) -> None:
     """Many wait, one gets it; who holds what it knows of waits as well."""
     workers = [Worker(shop.api, f"w{n}") for n in range(5)]

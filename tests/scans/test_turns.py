@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -27,16 +26,6 @@ async def test_an_empty_table_costs_one_fetch_a_sleep(bench: Bench) -> None:
     assert len(table.pages) == 3
     assert await machine.round() == 3
     assert len(table.pages) == 6
-
-
-async def test_two_daemons_make_the_shards_once(bench: Bench) -> None:
-    table, first = await begin(bench, range(20), shards=2)
-    second = await Machine.start(bench, scan_of(table, shards=2), name="d2")
-    assert bench.count("queued_grouped") == 2
-    one, other = await first.claim(), await second.claim()
-    assert {one.task.group, other.task.group} == {"scan:orders:0", "scan:orders:1"}
-    assert await first.settle(one, await first.outcome(one))
-    assert await second.settle(other, await second.outcome(other))
 
 
 async def test_rows_out_of_order_stop_a_cursor(bench: Bench) -> None:
@@ -100,19 +89,6 @@ async def test_who_does_not_answer_holds_no_worker_and_fails_no_row(
 async def _refused(shard: Shard) -> AsyncIterator[Shard]:
     raise OSError("connection refused")
     yield shard
-
-
-async def test_a_cancelled_turn_writes_nothing(bench: Bench) -> None:
-    """As when the lease ends, or the daemon stops: the task goes back as it was."""
-    table, machine = await begin(bench, {1}, hangs={1})
-    claim = await machine.claim()
-    before = bench.dump()
-    attempt = asyncio.create_task(machine.outcome(claim))
-    await table.reached.wait()
-    attempt.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await attempt
-    assert bench.dump() == before
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from tests.store.bench import Bench
 
 
 async def test_the_newer_configuration_wins(bench: Bench) -> None:
+    """What a reload does not change is as old as it was, else it would bring an old one back."""
     old = await begun(bench, rule(body={"v": 1}), ago=9.0, daemon="old")
     new = await begun(bench, rule(body={"v": 2}), ago=5.0, daemon="new")
     await old.look()
@@ -40,21 +41,12 @@ async def test_the_newer_configuration_wins(bench: Bench) -> None:
     await old.look()
     assert waiting(bench) == []  # it is not its to make
     await new.look()
-    assert len(waiting(bench)) == 1
     task: Any = bench.raw.hvals(bench.keys("tasks"))
-    assert task[0].endswith(b'\n{"v":2}')
-
-
-async def test_what_a_reload_does_not_change_is_as_old_as_it_was(bench: Bench) -> None:
-    """Else a daemon whose handlers are reloaded would bring an old schedule back."""
-    old = await begun(bench, rule(body={"v": 1}), ago=9.0, daemon="old")
-    await begun(bench, rule(body={"v": 2}), ago=5.0, daemon="new")
-    old.load(rule(body={"v": 1}), rule("other"))
-    await old.look()
-    assert (await the(bench)).daemon == "new"
-    old.load(rule(body={"v": 3}), rule("other"))
-    await old.look()
-    assert (await the(bench)).daemon == "old"
+    assert [each.endswith(b'\n{"v":2}') for each in task] == [True]
+    for version, winner in ((1, "new"), (3, "old")):
+        old.load(rule(body={"v": version}), rule("other"))
+        await old.look()
+        assert (await the(bench)).daemon == winner
 
 
 async def test_an_older_one_counts_where_nobody_has_the_newer_one(bench: Bench) -> None:
@@ -74,39 +66,33 @@ async def test_a_definition_that_comes_too_late_is_refused(bench: Bench) -> None
     assert await table.define(older, bench.server_time() + HOUR) is None
 
 
-async def test_what_is_due_stays_due_where_only_the_rest_changes(bench: Bench) -> None:
-    clock = await begun(bench, rule())
-    let_pass(bench, 3)
-    clock.load(rule(body={"v": 2}, missed="all"))
-    await clock.look()
-    assert (await the(bench)).ticks_total == 3
-
-
 async def test_another_timing_makes_up_one_at_most(bench: Bench) -> None:
+    """What is due stays due where only the rest changes."""
     clock = await begun(bench, rule())
-    let_pass(bench, 3)
-    clock.load(rule(cron="*/10 * * * *", missed="all"))
-    await clock.look()
-    found = await the(bench)
-    assert found.ticks_total == 1
-    clock.load(rule(cron="*/20 * * * *", missed="all"))
-    await clock.look()
-    assert (await the(bench)).ticks_total == 1  # nothing was due any more
+    for hours, changed, ticks in (
+        (3, rule(body={"v": 2}, missed="all"), 3),
+        (3, rule(cron="*/10 * * * *", missed="all"), 4),
+        (0, rule(cron="*/20 * * * *", missed="all"), 4),  # nothing was due any more
+    ):
+        let_pass(bench, hours)
+        clock.load(changed)
+        await clock.look()
+        assert (await the(bench)).ticks_total == ticks
 
 
 async def test_it_ends_where_nobody_has_it_for_long(bench: Bench) -> None:
     clock = await begun(bench, rule("kept"), rule("gone"))
     clock.load(rule("kept"))
     table = ScheduleTable(bench.client, "d1")
-    let_be_old(bench, KEPT - 10, "gone")
-    _, ended = await table.present([], may_end=True)
-    assert ended == []
-    assert (await the(bench, "gone")).is_nobodys
-    let_be_old(bench, 20, "gone")
-    _, ended = await table.present([], may_end=False)
-    assert ended == []
-    _, ended = await table.present([], may_end=True)
-    assert ended == ["gone"]
+    for older, may_end, gone in (
+        (KEPT - 10, True, []),
+        (20, False, []),
+        (0, True, ["gone"]),
+    ):
+        let_be_old(bench, older, "gone")
+        _, ended = await table.present([], may_end=may_end)
+        assert ended == gone
+        assert gone or (await the(bench, "gone")).is_nobodys
     assert [each.name for each in await read_schedules(bench.namespace)] == ["kept"]
 
 
@@ -126,93 +112,77 @@ def test_what_can_not_be_routed_is_refused(wrong: dict[str, Any]) -> None:
         defined(wrong)
 
 
-class TestPartitions:
-    """A schedule lies where its ticks' group lies."""
+@pytest.fixture
+async def benches(redis_server: RedisServer) -> AsyncIterator[list[Bench]]:
+    """Two partitions: a schedule lies where its ticks' group lies."""
+    benches = [Bench(redis_server.url, keys=Keys("spread", n)) for n in range(2)]
+    yield benches
+    assert [each.audit() for each in benches] == [[], []]
+    for each in benches:
+        await each.close()
 
-    @pytest.fixture
-    async def benches(self, redis_server: RedisServer) -> AsyncIterator[list[Bench]]:
-        benches = [Bench(redis_server.url, keys=Keys("spread", n)) for n in range(2)]
-        try:
-            yield benches
-            assert [each.audit() for each in benches] == [[], []]
-        finally:
-            for each in benches:
-                await each.close()
 
-    def grouped(self, place: int, **facts: Any) -> dict[str, Any]:
-        """One whose group lies in that partition."""
-        kind = next(f"k{n}" for n in range(99) if partition_of(f"k{n}:1", "", 2) == place)
-        return rule(app="crm", tenant=1, body={"kind": kind}, **facts)
+def grouped(place: int, **facts: Any) -> dict[str, Any]:
+    """One whose group lies in that partition."""
+    kind = next(f"k{n}" for n in range(99) if partition_of(f"k{n}:1", "", 2) == place)
+    return rule(app="crm", tenant=1, body={"kind": kind}, **facts)
 
-    async def test_it_lies_with_its_group(self, benches: list[Bench]) -> None:
-        clock = Clockwork(*benches)
-        clock.load(*(self.grouped(n, name=f"s{n}") for n in range(2)), rule("plain"))
-        await clock.look()
-        for n, bench in enumerate(benches):
-            let_pass(bench, 1, f"s{n}")
-        await clock.look()
-        for n, bench in enumerate(benches):
-            assert len(waiting(bench)) == 1
-            names = {each.name for each in await read_schedules(bench.namespace)}
-            assert names - {"plain"} == {f"s{n}"}
-            assert all(id_.startswith(f"schedule:s{n}:") for id_ in waiting(bench))
-        place = partition_of(None, "schedule:plain", 2)
-        assert (await the(benches[place], "plain")).ticks_total == 0
 
-    async def test_with_another_group_it_goes_elsewhere_and_no_tick_comes_twice(
-        self, benches: list[Bench]
-    ) -> None:
-        old, new = Clockwork(*benches, daemon="old"), Clockwork(*benches, daemon="new")
-        line = Line(benches[0], self.grouped(0))
-        await line.begin()
-        old.load(self.grouped(0))
-        await old.look()
-        new.load(self.grouped(1))
-        await new.look()
-        assert await read_schedules(benches[0].namespace) == []
-        found = await the(benches[1])
-        assert (found.ticks_total, len(found.runs)) == (1, 1)
-        await old.look()
-        assert await read_schedules(benches[0].namespace) == []
-        assert len(waiting(benches[0])) == 1
-        assert (await the(benches[1])).daemon == "new"
+async def test_with_another_group_it_goes_elsewhere_and_no_tick_comes_twice(
+    benches: list[Bench],
+) -> None:
+    old, new = Clockwork(*benches, daemon="old"), Clockwork(*benches, daemon="new")
+    line = Line(benches[0], grouped(0))
+    await line.begin()
+    old.load(grouped(0))
+    await old.look()
+    new.load(grouped(1))
+    await new.look()
+    assert await read_schedules(benches[0].namespace) == []
+    found = await the(benches[1])
+    assert (found.ticks_total, len(found.runs)) == (1, 1)
+    await old.look()
+    assert await read_schedules(benches[0].namespace) == []
+    assert len(waiting(benches[0])) == 1
+    assert (await the(benches[1])).daemon == "new"
+    new.load(grouped(0))  # it comes back
+    await new.look()
+    found = await the(benches[0])
+    assert (found.ticks_total, len(found.runs), found.daemon) == (1, 1, "new")
 
-    async def test_two_that_begin_at_once_do_not_both_make_it(self, benches: list[Bench]) -> None:
-        """Each gives it up in the other's partition before it begins in its own."""
-        (older,), (newer,) = defined(self.grouped(0)), defined(self.grouped(1))
-        old, new = Clockwork(*benches, daemon="old"), Clockwork(*benches, daemon="new")
-        old.load(self.grouped(0))
-        new.load(self.grouped(1))
-        tables = [ScheduleTable(bench.client, "x") for bench in benches]
-        for table in tables:
-            await table.look()
-        first, second = (next(iter(each._tickers._schedules.values())) for each in (old, new))
-        assert (first.definition.digest, second.definition.digest) == (older.digest, newer.digest)
-        assert (await tables[1].retire(first)).is_ours
-        assert (await tables[0].retire(second)).is_ours
-        now = benches[0].server_time()
-        assert await tables[0].define(first, now + 10**9) is None
-        assert await tables[1].define(second, now + 10**9) == now + 10**9
 
-    async def test_one_that_can_not_begin_yet_stops_no_other(
-        self, benches: list[Bench], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """To begin, all partitions have to answer; to go on, its own alone."""
-        clock = Clockwork(*benches)
-        clock.load(self.grouped(0, name="old"))
-        await clock.look()
-        clock.load(self.grouped(0, name="old"), self.grouped(0, name="new"))
-        let_pass(benches[0], 1, "old")
+async def test_two_that_begin_at_once_do_not_both_make_it(benches: list[Bench]) -> None:
+    """Each gives it up in the other's partition before it begins in its own."""
+    first, second = (Loaded(defined(grouped(n))[0], monotonic()) for n in (0, 1))
+    tables = [ScheduleTable(bench.client, "x") for bench in benches]
+    for table in tables:
+        await table.look()
+    assert (await tables[1].retire(first)).is_ours
+    assert (await tables[0].retire(second)).is_ours
+    now = benches[0].server_time()
+    assert await tables[0].define(first, now + 10**9) is None
+    assert await tables[1].define(second, now + 10**9) == now + 10**9
 
-        async def away(*_: object) -> object:
-            raise StoreUnavailable("it is away")
 
-        with monkeypatch.context() as patch:
-            patch.setattr(benches[1].client, "run", away)
-            with pytest.raises(StoreUnavailable):  # of the partition that is away
-                await clock.look()
-        assert (await the(benches[0], "old")).ticks_total == 1
-        assert {each.name for each in await read_schedules(benches[0].namespace)} == {"old"}
-        await clock.look()
-        names = {each.name for each in await read_schedules(benches[0].namespace)}
-        assert names == {"old", "new"}
+async def test_one_that_can_not_begin_yet_stops_no_other(
+    benches: list[Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To begin, all partitions have to answer; to go on, its own alone."""
+    clock = Clockwork(*benches)
+    clock.load(grouped(0, name="old"))
+    await clock.look()
+    clock.load(grouped(0, name="old"), grouped(0, name="new"))
+    let_pass(benches[0], 1, "old")
+
+    async def away(*_: object) -> object:
+        raise StoreUnavailable("it is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(benches[1].client, "run", away)
+        with pytest.raises(StoreUnavailable):  # of the partition that is away
+            await clock.look()
+    assert (await the(benches[0], "old")).ticks_total == 1
+    assert {each.name for each in await read_schedules(benches[0].namespace)} == {"old"}
+    await clock.look()
+    names = {each.name for each in await read_schedules(benches[0].namespace)}
+    assert names == {"old", "new"}

@@ -101,23 +101,22 @@ async def test_it_is_as_groupflow_needs_it_and_keeps_what_was_answered(
 async def test_a_port_that_was_taken_meanwhile_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with RedisServer(tmp_path / "first") as first:
-        choices = iter([[first.port], free_ports(1)])
+    """A restart, whose port is known to clients, says so instead."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        choices = iter([[taken.getsockname()[1]], free_ports(1)])
         monkeypatch.setattr("groupflow.servers.server.free_ports", lambda count: next(choices))
-        async with RedisServer(tmp_path / "second") as second:
-            assert second.port != first.port
-
-
-async def test_a_restart_says_that_its_port_was_taken(tmp_path: Path) -> None:
-    store = RedisServer(tmp_path)
-    await store.start()
+        store = RedisServer(tmp_path)
+        await store.start()
+        assert store.port != taken.getsockname()[1]
     port = store.port
     await store.stop()
-    with socket.create_server(("127.0.0.1", port)):
-        with pytest.raises(ServerFailed, match="Address already in use"):
-            await store.start()
-        assert store.port == port
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(ServerFailed, match="Address already in use"),
+    ):
+        await store.start()
     await store.start()
+    assert store.port == port
     await store.stop()
 
 

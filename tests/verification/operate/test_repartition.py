@@ -12,8 +12,9 @@ import orjson
 import pytest
 
 from groupflow.core.errors import ConfigError, OtherLayout
-from groupflow.core.limits import Debounce
+from groupflow.core.limits import Debounce, HandLimit
 from groupflow.operate.groups import Groups
+from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.moving import DaemonsRun, move_letter
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.repartition import TasksLeft
@@ -87,8 +88,11 @@ async def fill(world: World, groups: Sequence[str] = GROUPS) -> None:
         await daemon.sessions.leave()
         for kind in ("g", "p"):  # else tenants would be behind, or ahead, by what was long ago
             bench.raw.zadd(bench.keys("shares", kind), {"=": 1, "0a0a0a0a7": 2})
+    limits = LimitsByHand(Namespace([bench.client for bench in world.at(world.count)]))
     for group in groups[:4]:
         await Groups(world.bench_of(group).namespace).pause(group, "me")
+        await limits.begin(HandLimit("group", group, 2), "ada", HOUR)
+    await limits.begin(HandLimit("tenant", "42", 6), "ada", HOUR)
 
 
 def bursts_of(snapshots: Sequence[Snapshot]) -> dict[bytes, str]:
@@ -154,6 +158,17 @@ def paused_of(snapshots: Sequence[Snapshot]) -> list[Any]:
     return sorted(name for each in snapshots for name in each.fields("paused"))
 
 
+def limits_of(snapshots: Sequence[Snapshot]) -> list[Any]:
+    """By hand: a group's lies in one place, a tenant's in each."""
+    for each in snapshots:
+        assert {*each.fields("by_hand")} == {*each.names("by_hand_ends")}
+        assert "t42" in each.fields("by_hand")
+    named = [item for each in snapshots for item in each.hashes["by_hand"].items()]
+    groups = [item for item in named if item[0].startswith(b"g")]
+    assert len(groups) == 4
+    return sorted(groups)
+
+
 def assert_moved(world: World, before: list[Snapshot], count: int) -> None:
     """All that was there before is there now, where it belongs, and sound."""
     after = world.read(count)
@@ -166,10 +181,11 @@ def assert_moved(world: World, before: list[Snapshot], count: int) -> None:
     assert len(bursts_of(after)) == len(BURSTS)
     for kind in ("dead", "bodies", "delayed", "held", "late"):
         assert score_of(after, kind) == score_of(before, kind), kind
-    for facts in (plain_of, ended_of, paused_of):
+    for facts in (plain_of, ended_of, paused_of, limits_of):
         assert facts(after) == facts(before), facts.__name__
     for number, snapshot in enumerate(after):
         groups = {*snapshot.lanes, *snapshot.fields("paused"), *snapshot.fields("parked")}
+        groups |= {whose[1:] for whose in snapshot.fields("by_hand") if whose.startswith("g")}
         assert {partition_of(group, "", count) for group in groups} <= {number}
         assert "moved" not in snapshot.hashes
     tags = tuple(f"{bench.keys.tag}:" for bench in world.at(count))

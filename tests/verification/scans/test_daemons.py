@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 
 from tests.databases import Postgres
@@ -26,8 +27,11 @@ async def test_the_verbs(
         assert done.returncode == 0, done.stderr
         return done.stdout.decode()
 
+    def ask(*words: str) -> Any:
+        return orjson.loads(rig.call(*words, *config, "--json").stdout)
+
     def until_it(is_so: Callable[[dict[str, Any]], bool]) -> None:
-        rig.until(lambda: any(map(is_so, rig.ask("scans"))), "the scan's story")
+        rig.until(lambda: any(map(is_so, ask("scans"))), "the scan's story")
 
     async for orders in _orders(postgres.url, "postgres"):
         monkeypatch.setenv("SCAN_URL", orders.url)
@@ -37,8 +41,8 @@ async def test_the_verbs(
         daemon = rig.spawn("d1", app="tests.scans.application:app")
         until_it(lambda story: bool(story["idle"] == 4))
         await orders.fill(21, 22)
-        assert rig.ask("why", "scan:orders:1")["state"] == "delayed"
-        status = rig.ask("status")["grouped"]
+        assert ask("why", "scan:orders:1")["state"] == "delayed"
+        status = ask("status")["grouped"]
         assert (status["queued"], status["asleep"]) == (4, 4)
         say("wake", "orders")
         until_it(lambda story: (story["rows_done"], story["idle"]) == (2, 4))
@@ -52,4 +56,4 @@ async def test_the_verbs(
         assert sorted(await orders.shipped()) == [21, 22, 23]
         assert daemon.stop() == 0
         say("drop", "orders")
-        assert rig.ask("scans") == []
+        assert ask("scans") == []
