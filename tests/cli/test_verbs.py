@@ -1,12 +1,9 @@
-"""What holds for every verb: examples that parse, `--json`, completion in three shells."""
+"""What holds for every verb: examples that parse, help, `--json`."""
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,6 @@ import typer
 
 import groupflow.cli
 from groupflow.cli import app
-from tests.deadlines import deadline
 
 ROOT: Any = typer.main.get_command(app)
 TALKS_ALWAYS_JSON_OR_NEVER = {"run", "page", "dev", "demo", "schema", "work"}
@@ -67,40 +63,3 @@ def test_verbs_write_through_one_place() -> None:
     folder = Path(groupflow.cli.__file__).parent
     found = {file.name for file in folder.glob("*.py") if raw.search(file.read_text())}
     assert found == writers
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion(shell: str) -> None:
-    """The script is there; it offers verbs, those below `dead`, options and choices."""
-    script = _groupflow({"_GROUPFLOW_COMPLETE": f"source_{shell}"})
-    assert f"complete_{shell}" in script.stdout
-
-    def complete(line: str) -> str:
-        variables = {
-            "_GROUPFLOW_COMPLETE": f"complete_{shell}",
-            "COMP_WORDS": line,
-            "COMP_CWORD": str(line.count(" ")),
-            "_TYPER_COMPLETE_ARGS": line,
-            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-        }
-        return _groupflow(variables).stdout
-
-    for line, wanted in (
-        ("groupflow st", "status"),
-        ("groupflow dead re", "redrive"),
-        ("groupflow top --on", "--once"),
-        ("groupflow tasks run", "running"),
-    ):
-        assert wanted in complete(line), line
-    assert "status" not in complete("groupflow pa")
-
-
-def _groupflow(variables: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "groupflow", *arguments],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=deadline(),
-        check=True,
-    )

@@ -99,15 +99,6 @@ async def test_errors_and_context_count_leave_and_come_back(bench: Bench) -> Non
     bench.events.clear()  # a redriven task starts once more, which the history can't know
 
 
-async def test_what_is_no_envelope_keeps_its_errors_here(bench: Bench) -> None:
-    await bench.enqueue(replace(malformed(0), id="t"))
-    bench.raw.hset(bench.keys("tasks"), "t", b"junk")
-    (body,) = await bodies_for(bench, Session("d1"))
-    assert (body.packed, body.goes_along) == (b"junk", False)
-    await archive(bench.client, [body], [Place(0, "m")])
-    assert (await letter(bench, "t")).errors[0]["message"] == REASON
-
-
 async def test_a_redrive_wants_what_lies_where_the_letter_says(bench: Bench) -> None:
     """It may have died again meanwhile, with another context, and have been archived elsewhere."""
     await bench.enqueue(arrival("t", dead="no"))

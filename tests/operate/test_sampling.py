@@ -8,49 +8,35 @@ import orjson
 import pytest
 
 from groupflow.core.measures import HANDLING, Types
+from groupflow.operate import statistics
 from groupflow.operate.busy import read_tops
 from groupflow.operate.groups import Groups
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.operate.statistics import (
-    BOUNDS,
-    INTERVAL,
-    KEPT,
-    MINUTE,
-    TYPES_KEPT,
-    Latencies,
-    Rates,
-    Sample,
-    TypeCounter,
-    count_types,
-    find_longest,
-    quantile,
-    rates_of,
-    read_samples,
-    read_types,
-)
 from groupflow.store.settlements import Complete, Release
 from tests.store.bench import Bench, arrival
 
 TINY = 1  # µs: an interval that each call begins anew
 
 
-async def _sample(bench: Bench, interval: int = 3_600_000_000, kept: int = KEPT) -> int:
+async def _sample(bench: Bench, interval: int = 3_600_000_000, kept: int = statistics.KEPT) -> int:
     """One sample with an interval of a test's own, in which the clock plays no part."""
     counts = orjson.dumps([0, 2])
     return int((await bench.client.run(OperatorVerb.SAMPLE, interval, kept, counts))[1])
 
 
-def sample_at(at: float, rate: float | None) -> Sample:
-    facts = dict.fromkeys(Sample.__dataclass_fields__, 0) | {"latency_p50": None, "at": at}
+def sample_at(at: float, rate: float | None) -> statistics.Sample:
+    facts: Any = dict.fromkeys(statistics.Sample.__dataclass_fields__, 0)
     rates = dict.fromkeys(("taken_in", "done", "buried", "crashed"), rate)
-    return Sample(**{**facts, **rates})  # type: ignore[arg-type]
+    return statistics.Sample(**{**facts, **rates, "at": at})
 
 
 def test_rates_are_those_of_the_last_minute() -> None:
     samples = [sample_at(0.0, None), sample_at(10.0, 900.0), sample_at(70.0, 2.0)]
-    assert rates_of(samples, 10.0 + MINUTE) == Rates(2.0, 2.0, 2.0)
-    assert rates_of([*samples, sample_at(75.0, 4.0)], 75.0) == Rates(3.0, 3.0, 3.0)
-    assert rates_of(samples, 70.0 + MINUTE) is None, "nobody has kept any since"
+    rates_of, minute = statistics.rates_of, statistics.MINUTE
+    assert rates_of(samples, 10.0 + minute) == statistics.Rates(2.0, 2.0, 2.0)
+    later = [*samples, sample_at(75.0, 4.0)]
+    assert rates_of(later, 75.0) == statistics.Rates(3.0, 3.0, 3.0)
+    assert rates_of(samples, 70.0 + minute) is None, "nobody has kept any since"
     assert rates_of(samples[:1], 1.0) is None, "a first one has no rate"
 
 
@@ -60,7 +46,7 @@ async def test_one_sample_an_interval(bench: Bench) -> None:
     assert await _sample(bench) == 1
     await bench.enqueue(arrival("c"))
     assert await _sample(bench) == 0
-    (sample,) = await read_samples(bench.namespace)
+    (sample,) = await statistics.read_samples(bench.namespace)
     assert (sample.queued, sample.running, sample.ready, sample.measured) == (2, 0, 1, 4)
     assert sample.taken_in is None
 
@@ -71,7 +57,7 @@ async def test_rates_are_between_two_samples(bench: Bench) -> None:
     daemon = await bench.daemon()
     await daemon.work_off()
     await _sample(bench, TINY)
-    before, after = await read_samples(bench.namespace)
+    before, after = await statistics.read_samples(bench.namespace)
     assert before.done is None
     assert after.done is not None
     assert after.done * (after.at - before.at) == pytest.approx(10, rel=0.01)
@@ -90,9 +76,9 @@ async def test_what_is_too_old_is_not_shown(bench: Bench) -> None:
     key = bench.keys("samples")
     ((field, packed),) = bench.raw.hgetall(key).items()
     row = orjson.loads(packed)
-    row[0] = f"{int(row[0]) - round((KEPT + 1) * INTERVAL * 1e6):016d}"
+    row[0] = f"{int(row[0]) - round((statistics.KEPT + 1) * statistics.INTERVAL * 1e6):016d}"
     bench.raw.hset(key, field, orjson.dumps(row))
-    assert await read_samples(bench.namespace) == []
+    assert await statistics.read_samples(bench.namespace) == []
 
 
 async def test_latency_of_what_was_accepted(bench: Bench) -> None:
@@ -100,12 +86,12 @@ async def test_latency_of_what_was_accepted(bench: Bench) -> None:
     await bench.enqueue(arrival("p0"), arrival("p1"))
     daemon = await bench.daemon()
     first, second = await daemon.claim("plain", "w1", "w2")
-    latencies = Latencies()
+    latencies = statistics.Latencies()
     latencies.set_clock(100.0)
     latencies.observe([Complete(first), Release(second)])
     counts = latencies.take()
     assert sum(counts) == 1
-    found = quantile(counts, 0.5)
+    found = statistics.quantile(counts, 0.5)
     assert found is not None
     assert 60 < found < 170
     assert sum(latencies.take()) == 0
@@ -113,21 +99,21 @@ async def test_latency_of_what_was_accepted(bench: Bench) -> None:
 
 
 def test_quantiles() -> None:
-    assert quantile([0] * (len(BOUNDS) + 1), 0.5) is None
-    counts = [0] * (len(BOUNDS) + 1)
+    assert statistics.quantile([0] * (len(statistics.BOUNDS) + 1), 0.5) is None
+    counts = [0] * (len(statistics.BOUNDS) + 1)
     counts[15] = 98  # 0.63 to 1 s
     counts[20] = 2  # 6.3 to 10 s
-    middle, high = quantile(counts, 0.5), quantile(counts, 0.99)
+    middle, high = statistics.quantile(counts, 0.5), statistics.quantile(counts, 0.99)
     assert middle is not None
     assert high is not None
     assert 0.63 < middle < 1.0
     assert 6.3 < high <= 10.0
     durations = [0] * (len(HANDLING) + 1)
-    assert quantile(durations, 0.5, HANDLING, None) is None
+    assert statistics.quantile(durations, 0.5, HANDLING, None) is None
     durations[HANDLING.index(0.1)] = 10
-    assert 0.05 < (quantile(durations, 0.5, HANDLING, None) or 0) <= 0.1
+    assert 0.05 < (statistics.quantile(durations, 0.5, HANDLING, None) or 0) <= 0.1
     durations[-1] = 1000
-    assert quantile(durations, 0.95, HANDLING, None) == HANDLING[-1]
+    assert statistics.quantile(durations, 0.95, HANDLING, None) == HANDLING[-1]
 
 
 async def test_the_longest_are_found_in_steps(bench: Bench) -> None:
@@ -151,7 +137,7 @@ async def test_tops_of_every_state(bench: Bench) -> None:
     claim = await daemon.claim_one()
     await bench.enqueue(arrival("p0", "pause"), arrival("h0", "hold", delay=600.0))
     await Groups(bench.namespace).pause("pause", "me")
-    await find_longest(bench.client)
+    await statistics.find_longest(bench.client)
     tops = await read_tops(bench.namespace)
     states = {"run": "running", "hold": "delayed", "pause": "paused"}
     assert {top.group: top.state for top in tops.slowest} == states
@@ -164,15 +150,15 @@ async def test_tops_of_every_state(bench: Bench) -> None:
 
 async def test_daemons_add_up_and_are_asked_for_what_is_new(bench: Bench) -> None:
     one, two = Types(["import"]), Types(["import", "mail"])
-    counters = TypeCounter(one, 2), TypeCounter(two, 2)
+    counters = statistics.TypeCounter(one, 2), statistics.TypeCounter(two, 2)
     for types, name, seconds in ((one, "import", 0.02), (two, "import", 0.02), (two, "mail", 4.0)):
         types.of(name).settled["complete"] += 1
         types.of(name).handling.observe(seconds)
     two.of("mail").settled["bury"] += 2
     two.of("nobody's").settled["retry"] += 3
     for counter in (*counters, *counters):  # the second time nothing has come
-        assert await count_types(bench.client, counter) > 0
-    found = await read_types(bench.client, 1.0)
+        assert await statistics.count_types(bench.client, counter) > 0
+    found = await statistics.read_types(bench.client, 1.0)
     rows = {row.type: (row.done, row.failed, row.dead) for row in found.types}
     assert rows == {"import": (2, 0, 0), "mail": (1, 0, 2), "other": (0, 3, 0)}
     (mail,) = (row for row in found.types if row.type == "mail")
@@ -186,8 +172,8 @@ async def test_types_are_bounded_and_intervals_pass(bench: Bench) -> None:
     verb = OperatorVerb.COUNT_TYPES
     for n in range(120):
         told = {"busy": 0, "capacity": 1, "types": {f"t{n:03}": [1, 0, 0]}}
-        await bench.client.run(verb, 300_000_000, TYPES_KEPT, orjson.dumps(told))
-    found = await read_types(bench.client, 24.0)
+        await bench.client.run(verb, 300_000_000, statistics.TYPES_KEPT, orjson.dumps(told))
+    found = await statistics.read_types(bench.client, 24.0)
     assert len(found.types) == 101
     assert found.types[0].type == "other"
     assert sum(row.done for row in found.types) == 120
@@ -198,5 +184,5 @@ async def test_types_are_bounded_and_intervals_pass(bench: Bench) -> None:
 
 
 async def test_nothing_is_known_of_an_empty_store(bench: Bench) -> None:
-    found = await read_types(bench.client, 6.0)
+    found = await statistics.read_types(bench.client, 6.0)
     assert (found.types, found.utilisation, found.hours) == ([], None, 0.0)

@@ -35,10 +35,7 @@ async def ask(api: httpx.AsyncClient, name: str, **more: Any) -> httpx.Response:
 
 
 async def test_one_too_many_is_told_so(small: Shop) -> None:
-    """By a claim and a renewal: which bound, of which pool, and what to do; others go on.
-
-    No daemon runs: whoever is refused takes from the silent, and its next try finds room.
-    """
+    """By a claim and a renewal: which bound, of which pool, and what to do; others go on."""
     await small.spread.put(*(pooled(f"p{n}") for n in range(5)), pooled("x", pool="others"))
     workers = [Worker(small.api, f"w{n}") for n in range(MOST)]
     held = [await worker.claim(1) for worker in workers]
@@ -57,8 +54,6 @@ async def test_one_too_many_is_told_so(small: Shop) -> None:
     await small.api.delete("/couriers/workers/w1")
     assert (await ask(small.api, "zoe")).status_code == 200
     assert (await ask(small.api, "w1")).status_code == 429
-    expire(small, "w0")
-    assert [(await ask(small.other, "w1")).status_code for _ in range(2)] == [429, 200]
 
 
 async def test_of_many_that_come_at_once_as_many_as_may_be_get_in(small: Shop) -> None:
@@ -71,6 +66,14 @@ async def test_of_many_that_come_at_once_as_many_as_may_be_get_in(small: Shop) -
     for bench in small.spread.benches:
         found: Any = bench.raw.zrange(bench.keys("pool_pullers", "couriers"), 0, -1)
         assert {name.decode().rpartition("/")[2] for name in found} == inside
+
+
+async def test_who_is_refused_takes_from_the_silent(small: Shop) -> None:
+    """No daemon runs, and nobody else asks: the next try finds room."""
+    for n in range(MOST):
+        await Worker(small.api, f"w{n}").claim(1)
+    expire(small, "w0")
+    assert [(await ask(small.other, "zoe")).status_code for _ in range(2)] == [429, 200]
 
 
 async def test_who_waited_too_long_for_its_session_keeps_nobody_waiting(small: Shop) -> None:

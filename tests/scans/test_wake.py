@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from groupflow.cli.exits import Exit
 from groupflow.core.outcome import Done
 from groupflow.store.given import Claim
+from tests.cli.verbs import Verbs
 from tests.scans.machine import Machine, begin
 from tests.scans.table import Table, scan_of
 from tests.store.bench import Bench, arrival
@@ -85,3 +88,24 @@ async def test_the_shards_of_a_dropped_scan_end_and_are_made_anew(bench: Bench) 
     await machine.shards.keep()
     await machine.work_off()
     assert table.done == [1, 2]
+
+
+async def test_the_verbs(bench: Bench, tmp_path: Path) -> None:
+    groupflow = Verbs(tmp_path, bench.url, bench.keys.namespace)
+    assert "no daemon has had a scan" in (await groupflow("scans")).out
+    assert (await groupflow("scans", "wake", "orders")).exit == Exit.FAILED
+    table, machine = await begin(bench, {1, 2}, shards=4, idle=3600.0)
+    await machine.work_off()
+    assert (await groupflow("why", "scan:orders:1", "--json")).json["state"] == "delayed"
+    told = (await groupflow("status", "--json")).json["grouped"]
+    assert (told["queued"], told["asleep"]) == (4, 4)
+    shown = (await groupflow("scans", "show", "orders")).out
+    assert (shown.count("scan:orders:"), "asleep for another" in shown) == (4, True)
+    assert "orders" in (await groupflow("scans")).out
+    table.open = {3}
+    assert (await groupflow("scans", "wake", "orders")).exit == Exit.FINE
+    await machine.work_off()
+    (story,) = (await groupflow("scans", "--json")).json
+    assert (story["rows_done"], story["idle"], table.done) == (3, 4, [1, 2, 3])
+    assert (await groupflow("scans", "drop", "orders")).exit == Exit.FINE
+    assert (await groupflow("scans", "--json")).json == []
