@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -33,10 +32,6 @@ def spooled(*sizes: int) -> SpooledList:
     return found
 
 
-def open_files() -> int:
-    return len([*Path("/proc/self/fd").iterdir()])
-
-
 def test_slices_are_bounded_in_tasks_and_in_bytes() -> None:
     """A line that is larger than a slice goes alone."""
     tenth, large = SLICE_BYTES // 10, 3 * SLICE_BYTES
@@ -45,15 +40,6 @@ def test_slices_are_bounded_in_tasks_and_in_bytes() -> None:
     assert [len(some) for some in slices] == [9, 9, 7, 1, 1, 250, 250, 100]
     assert all(len(some) == 1 or sum(some) <= SLICE_BYTES for some in slices)
     found.close()
-
-
-def test_a_small_list_takes_no_file() -> None:
-    before = open_files()
-    small, large = spooled(IN_MEMORY // 2), spooled(2 * IN_MEMORY)
-    assert open_files() == before + 1
-    small.close()
-    large.close()
-    assert open_files() == before
 
 
 async def waiting(shop: Shop) -> list[str]:
