@@ -81,8 +81,8 @@ async def test_publishers_of_all_kinds_agree(rabbitmq_server: RabbitmqServer, qu
             )
     found = await taken_by_queue(url, queue, 3)
     assert all(found.values())
-    for group, name in placed(found).items():
-        assert [n for each, n in found[name] if each == group] == list(range(7))
+    for key, name in placed(found).items():
+        assert [n for each, n in found[name] if each == key] == list(range(7))
 
 
 async def test_a_restart_moves_no_group(tmp_path: Path, queue: str) -> None:

@@ -29,7 +29,8 @@ async def _run(bench: Bench, app: App, *arrivals: Arrival) -> list[str]:
     await bench.enqueue(*arrivals)
 
     def dead() -> list[str]:
-        return [id_.decode() for id_ in bench.raw.zrange(bench.keys("dead"), 0, -1)]
+        found: Any = bench.raw.zrange(bench.keys("dead"), 0, -1)
+        return [id_.decode() for id_ in found]
 
     async with crew(bench, app, batch=10) as made:
         await made.until(lambda: bench.count("done") + len(dead()) == len(arrivals))

@@ -27,8 +27,7 @@ from groupflow.servers.ports import free_ports
 from tests.deadlines import deadline, short_lease
 from tests.endtoend.process import REPOSITORY, Process
 from tests.endtoend.rig import Job, run
-from tests.page.browsing import allow, watch
-from tests.page.chromium import launch
+from tests.page.browsing import allow, launch, watch
 from tests.page.raw import connected
 from tests.page.served import TOKEN, Served, as_
 from tests.pools.shop import COURIER, lines, said

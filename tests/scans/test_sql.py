@@ -115,7 +115,7 @@ async def orders(database: tuple[str, str]) -> AsyncIterator[Orders]:
 
 @pytest.mark.parametrize("has_status", [True, False])
 async def test_every_order_is_shipped_once(bench: Bench, orders: Orders, has_status: bool) -> None:
-    facts = {} if has_status else {"where": "", "done": "", "after": "id"}
+    facts: dict[str, Any] = {} if has_status else {"where": "", "done": "", "after": "id"}
     await orders.fill(*range(-7, 45))
     async with worked(bench, orders.scan(shards=4, **facts)) as machine:
         assert sorted(await orders.shipped()) == list(range(-7, 45))

@@ -52,14 +52,17 @@ async def test_a_claim_that_was_slept_over_is_not_begun(bench: Bench) -> None:
     """
     await bench.enqueue(arrival("a1", "a"))
     async with crew(bench, by_hand=True) as made:
-        made.claims.meanwhile = lambda: setattr(made, "holds_lease", False)
+        made.claims.may_answer.clear()
         waits = await made.waiting("w-0")
-        await made.exchanger.run_once()
+        exchanging = asyncio.ensure_future(made.exchanger.run_once())
+        await made.until(lambda: made.claims.calls == 1)
+        made.holds_lease = False
+        made.claims.may_answer.set()
+        await exchanging
         await made.exchanger.run_once()
         assert not waits.done()
         assert made.kinds == [Release]
         assert bench.lane("a") == ["a1"]  # at its place
-        made.claims.meanwhile = lambda: None
         made.holds_lease = True
         await made.exchanger.run_once()
         slot = await waits
