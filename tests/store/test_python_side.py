@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
+from groupflow.core.errors import SessionLost
 from groupflow.core.task import Task
-from groupflow.operate.scripts import OperatorVerb
-from groupflow.schedule.table import ScheduleVerb
 from groupflow.store import enqueue, settlements
+from groupflow.store.claims import Claims
 from groupflow.store.enqueue import bound_of_delays
 from groupflow.store.envelope import Envelope
 from groupflow.store.given import Claim
-from groupflow.store.keys import spelled
-from groupflow.store.scripts import AnyVerb, Scripts, Verb
-from groupflow.store.settlements import calls_of
-from tests.store.bench import Bench
+from groupflow.store.settlements import Complete, Proceed, Release, Settlement, calls_of
+from tests.store.bench import Bench, bury, with_fence
 from tests.store.story import play
 from tests.store.task_state import promote
+
+
+async def test_each_answer_is_of_its_settlement_however_they_travel(shop: Bench) -> None:
+    """What was settled is told on; nothing is, where the session is lost."""
+    told = await play(shop, "take a0 b0 c0 d0 | claim a0 b0 c0 d0")
+    accepted = list[Settlement]()
+    claims = Claims(shop.client, (await told.daemon()).session, "plain", accepted.extend)
+    a, b, c, d = (told.claim_of(id_)[1] for id_ in ("a0", "b0", "c0", "d0"))
+    ways = Release, Complete, bury, lambda claim: Proceed([Complete(claim)], None)
+    lost = [
+        way(with_fence(each, each.fence - 1)) for way, each in zip(ways, (a, b, c, d), strict=True)
+    ]
+    every = [Release(a), lost[1], bury(c), lost[3]]
+    for settled, stale in ((lost, lost), (every, [lost[1], lost[3]])):
+        refused = (await claims.exchange(settled, [])).refused
+        assert {*map(id, refused)} == {*map(id, stale)}
+    assert {*map(id, accepted)} == {id(every[0]), id(every[2])}
+    await told.go_on("lose")
+    with pytest.raises(SessionLost):
+        await claims.exchange([Complete(b), Complete(d)], ["w"])
+    assert len(accepted) == 2
 
 
 async def test_how_long_a_task_waited(shop: Bench) -> None:
@@ -60,17 +77,3 @@ def test_an_envelope_comes_back_as_it_went_and_what_others_wrote_is_a_bare_body(
     for packed in (b"no json", b'{"type": "t"}\nbody', b'["t"]\nbody'):
         found = Envelope.unpack_any(packed, "g")
         assert (found.type, found.group, found.body, found.scope) == ("", "g", packed, "")
-
-
-@pytest.mark.parametrize("verb", [*Verb, *OperatorVerb, *ScheduleVerb])
-def test_a_script_has_no_function_that_it_does_not_use(verb: AnyVerb) -> None:
-    """Each is named where it is made, and by another; keys are spelled out."""
-    text = re.sub(r"--.*", "", Scripts("oldest")[verb].text)
-    for name in re.findall(r"^(?:local )?function (\w+)", text, re.MULTILINE):
-        assert len(re.findall(rf"\b{name}\b", text)) > 1, name
-    assert not re.search(r"\bK\.\w", text)
-
-
-def test_a_script_speaks_of_no_key_that_is_none() -> None:
-    with pytest.raises(KeyError):
-        spelled("call('GET', K.unheard_of)")

@@ -1,0 +1,98 @@
+"""What becomes of a script's text on its way to Redis, and that it names nothing undefined.
+
+Redis says that a name is not defined when a script comes to it, no sooner.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.schedule.table import ScheduleVerb
+from groupflow.store.keys import spelled
+from groupflow.store.rendering import without_unused
+from groupflow.store.scripts import AnyVerb, Scripts, Verb, read_lua, render
+from tests.verification.mutants.lua_tokens import Token, tokens_of
+
+GIVEN = frozenset(
+    re.findall(
+        r"\w+",
+        """KEYS ARGV redis cjson cmsgpack string table math bit unpack tonumber tostring type ipairs
+        pairs pcall error next select assert""",
+    )
+)
+BEGIN = ("local", "for", "function")  # the names that follow are made there
+
+
+def undefined(script: str) -> set[str]:
+    """Names that a script reads, and neither Redis nor anything in it makes."""
+    tokens = tokens_of(script)
+    made, read = set(GIVEN), set()
+    is_list = False  # in the names behind `local`, `for` or `function`
+    for n, token in enumerate(tokens):
+        before, after = _text(tokens, n - 1), _text(tokens, n + 1)
+        if token.kind != "name":
+            is_list = token.text in BEGIN or (is_list and token.text in (",", "(", "."))
+        elif is_list and before in (*BEGIN, ",", "(", "."):
+            made.add(token.text)
+        else:
+            is_list = False
+            is_field = before in (".", ":") or (before in ("{", ",") and after == "=")
+            if not is_field:
+                read.add(token.text)
+    return read - made
+
+
+def _text(tokens: list[Token], n: int) -> str:
+    return tokens[n].text if 0 <= n < len(tokens) else ""
+
+
+def test_what_is_defined_and_what_is_not() -> None:
+    assert undefined("local a, b = 1, c local function f(x, y) return x + z.y end") == {"c", "z"}
+    loop = "for i, j in ipairs(t) do a.b = { k = i, j, l } end g()"
+    assert undefined(loop) == {"t", "a", "l", "g"}
+
+
+RULES = """
+local once = 1
+local one, two
+-- says what three does
+local function three(a) return a end
+local function four()
+  return three(1)
+end
+function two()
+  return one()
+end
+function one() return once end
+"""
+
+
+def _left(text: str) -> list[str]:
+    return re.findall(r"function (\w+)", without_unused((RULES,), text))
+
+
+def test_what_a_script_names_stays_and_what_that_names() -> None:
+    assert _left("return four()") == ["three", "four"]
+    assert _left("return two()") == ["two", "one"]
+    assert _left("return 1 -- four") == []
+    assert "local once = 1" in without_unused((RULES,), "")
+
+
+def test_keys_are_spelled_out() -> None:
+    assert spelled("call('GET', K.lock .. group)") == "call('GET', TAG .. 'lock:' .. group)"
+    assert spelled("LOCK.x") == "LOCK.x"
+    with pytest.raises(KeyError):
+        spelled("call('GET', K.unheard_of)")
+
+
+@pytest.mark.parametrize("verb", [*Verb, *OperatorVerb, *ScheduleVerb])
+def test_a_script_has_what_it_uses_and_no_more(verb: AnyVerb) -> None:
+    """All that it reads is defined; each function is named where it is made, and by another."""
+    assert undefined(render(verb, "oldest", read_lua(verb.file)).text) == set()
+    text = re.sub(r"--.*", "", Scripts("oldest")[verb].text)
+    for name in re.findall(r"^(?:local )?function (\w+)", text, re.MULTILINE):
+        assert len(re.findall(rf"\b{name}\b", text)) > 1, name
+    assert not re.search(r"\bK\.\w", text)
