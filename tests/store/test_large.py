@@ -11,8 +11,10 @@ from groupflow.core.errors import StoreFull
 from groupflow.store.enqueue import CARRIED, Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.given import Claim
+from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance
 from tests.store.bench import Bench, arrival, ids
+from tests.store.worker import POOL, Worker
 
 MIB = 2**20
 
@@ -70,6 +72,25 @@ async def test_a_claim_reads_no_more_than_a_script_may(
     assert sum(claim.apart > 0 for claim in claims) >= 9
     assert all([await is_whole(claim) for claim in claims])
     assert await daemon.complete(*claims) == []
+
+
+async def test_small_tasks_with_a_life_are_always_read(shop: Bench) -> None:
+    """Whatever the others beside them weigh: their lives don't say of which type they are."""
+    await shop.enqueue(*(large(f"{n:02}") for n in range(6)), arrival("small", priority=-60.0))
+    *_, small = await (await shop.daemon()).claim("plain", *(f"w{n}" for n in range(7)))
+    assert (small.task.id, small.apart, small.task.type) == ("small", 0, "t")
+
+
+async def test_what_a_puller_holds_is_told_within_the_bound(shop: Bench) -> None:
+    every, anna = [large(f"{n:02}") for n in range(12)], Worker(shop)
+    for each in every:
+        each.envelope.named_pool = POOL
+    await shop.enqueue(*every)
+    assert len(await anna.claim(12)) == 12
+    assert _size(await shop.client.run(Verb.HOLDINGS, anna.puller.daemon)) < 5 * MIB
+    held = [claim for claim, _ in (await anna.store.holdings(anna.puller.daemon)).claims]
+    assert sorted(ids(held)) == [each.id for each in every]
+    assert all([await is_whole(claim) for claim in held])
 
 
 async def test_a_large_context_is_fetched(shop: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

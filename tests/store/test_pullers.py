@@ -99,6 +99,25 @@ async def test_a_lower_bound_ends_no_session(shop: Bench) -> None:
     assert (await carl.poll()).session, "its own end made room"
 
 
+async def _commands(bench: Bench) -> int:
+    bench.raw.config_resetstat()
+    await pools_in(bench.client, [POOL], workers=0)
+    stats: Any = bench.raw.info("commandstats")
+    return int(sum(each["calls"] for each in stats.values()))
+
+
+async def test_a_look_at_pools_costs_the_same_for_any_number(shop: Bench) -> None:
+    """Its figures are counts."""
+    await Worker(shop).poll()
+    await pool(shop)  # Redis has the scripts from here on
+    few, late = await _commands(shop), shop.server_time() + int(0.3 * LEASE * 1e6)
+    crowd(shop, (f"s{n}" for n in range(1000)), late)
+    crowd(shop, (f"gone{n}" for n in range(500)))
+    assert await _commands(shop) == few
+    [seen] = await pools_in(shop.client, [POOL], workers=150)
+    assert (seen.known, seen.silent, len(seen.workers)) == (1001, 1000, 150)
+
+
 async def test_workers_are_told_by_pages_and_none_is_passed_over(shop: Bench) -> None:
     """Who is heard of between two pages is told again; the most silent come first."""
     for name in "abcdef":
@@ -154,6 +173,18 @@ async def test_a_crowd_keeps_no_puller_waiting(shop: Bench) -> None:
     assert sessions(shop) == 0
 
 
+async def test_more_pools_than_a_script_takes_from_have_their_turns(shop: Bench) -> None:
+    names = [f"pool{n}" for n in range(TAKEN + 20)]
+    for name in names:
+        crowd(shop, "abc", of=name)
+    reaper, left, has_more = await shop.daemon(), 3 * len(names), True
+    while has_more:
+        before, (wait, _) = left, await reaper.sessions.reap()
+        has_more, left = wait == 0, sum(sessions(shop, name) for name in names)
+        assert before - TAKEN <= left <= before
+    assert left == 0
+
+
 async def test_much_that_a_silent_worker_held_goes_back_in_pieces(shop: Bench) -> None:
     """All of it, once, in its order; what is left of it meanwhile is still the worker's own."""
     names = [f"p{n:03d}" for n in range(350)]
@@ -177,6 +208,38 @@ async def test_much_that_a_silent_worker_held_goes_back_in_pieces(shop: Bench) -
     [again] = await Worker(shop, "carl").claim(3)  # quarantined tasks come one at a time
     assert (again.task.id, again.task.crashes) == (names[1], 1)
     assert shop.count("crashed") == len(names) - 1
+
+
+@pytest.mark.parametrize(
+    ("holding", "left"),
+    [([60, 60, 60], [0, 21, 60]), ([99, 20], [0, 20])],
+    ids=["in the midst", "between two"],
+)
+async def test_a_pass_ends_after_a_hundred_steps(
+    shop: Bench, holding: list[int], left: list[int]
+) -> None:
+    """A session is one, and so is each of its tasks; where they end, others wait."""
+    await shop.enqueue(*(pooled(f"p{n:03d}") for n in range(sum(holding))))
+    workers = [Worker(shop, f"w{n}") for n in range(len(holding))]
+    for one, number in zip(workers, holding, strict=True):
+        assert len(await one.claim(number)) == number
+        one.expire()
+    wait, rows = await (await shop.daemon()).sessions.reap()
+    assert (wait, len(rows)) == (0, TAKEN - 1)
+    assert [len(await one.held()) for one in workers] == left
+
+
+async def test_tasks_of_daemons_go_back_by_the_hundred(shop: Bench) -> None:
+    """A daemon's all at once; the next one's in the next pass."""
+    await shop.enqueue(*(arrival(f"p{n}") for n in range(150)))
+    names = ("d1", "d2", "d3")
+    for name in names:
+        claims = await (await shop.daemon(name)).claim("plain", *(f"w{n}" for n in range(50)))
+        assert len(claims) == 50
+    shop.expire(*names)
+    reaper = await shop.daemon("reaper")
+    passes = [await reaper.sessions.reap() for _ in range(2)]
+    assert [(wait == 0, len(rows)) for wait, rows in passes] == [(True, 100), (False, 50)]
 
 
 @pytest.mark.parametrize("by", ["its own worker", "the page"])

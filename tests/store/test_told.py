@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupflow.store.enqueue import Enqueuer, pools_of
+from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Complete
 from tests.store.bench import Bench, arrival
 from tests.store.story import hears, named, play, stories
@@ -56,6 +57,13 @@ STORIES = named(
 @stories(STORIES)
 async def test_what_is_told(shop: Bench, story: str) -> None:
     await play(shop, story)
+
+
+async def test_promote_takes_no_more_than_it_is_asked_for_and_tells_of_the_rest(
+    shop: Bench,
+) -> None:
+    await play(shop, "take p0 p1 p2 | claim p0 p1 p2 | retry_now p0 p1 p2")
+    assert [await shop.client.run(Verb.PROMOTE, 2) for _ in range(2)] == [[2, 0], [1, -1]]
 
 
 @pytest.mark.parametrize("idle", [1, 2, 3])
