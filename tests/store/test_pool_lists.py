@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from groupflow.core.errors import OtherLayout
 from groupflow.operate.pools import pools_in
+from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import CARRIED, READ_WHOLE, Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.history import rotate_history
@@ -103,6 +107,23 @@ async def test_its_own_letters_stay_letters(shop: Bench) -> None:
     assert (await put(shop, mine[0]))[0] == {"a": "over"}, "it was done, whatever was dropped"
 
 
+async def test_large_lines_become_what_small_ones_do(shop: Bench) -> None:
+    """Each is laid in Redis in front of the script."""
+    lines = [listed(id_, size=CARRIED if id_ in "bde" else 0) for id_ in "abcde"]
+    assert (await put(shop, *lines))[0] == dict.fromkeys("abcde", "added")
+    assert await put(shop, *lines) == (dict.fromkeys("abcde", "kept"), 0)
+    anna = Worker(shop)
+    claims = await anna.claim(9)
+    assert ids(claims) == [*"abcde"], "in the order of the list"
+    assert (await put(shop, *lines))[0] == dict.fromkeys("abcde", "assigned")
+    for claim in claims:
+        assert not claim.apart or await claim.fetch()
+    assert {claim.task.id for claim in claims if len(claim.task.body) == CARRIED} == {*"bde"}
+    await anna.complete(*claims)
+    assert (await put(shop, *lines))[0] == dict.fromkeys("abcde", "over")
+    assert not shop.raw.exists(shop.keys("tasks")), "no envelope is left behind"
+
+
 async def test_a_large_line_leaves_others_bodies_alone(shop: Bench) -> None:
     """A task of another tenant keeps its own, and so does a dead letter of that id."""
     await shop.enqueue(of(THEIRS, "x", None))
@@ -119,6 +140,36 @@ async def test_a_large_line_leaves_others_bodies_alone(shop: Bench) -> None:
     before = shop.raw.hget(shop.keys("tasks"), claim.task.id)
     assert (await put(shop, listed("x", scope=OURS, size=CARRIED + 5)))[0] == {"x": "dead"}
     assert shop.raw.hget(shop.keys("tasks"), claim.task.id) == before
+
+
+async def test_numbers_and_arrivals_only_rise(shop: Bench) -> None:
+    """Also where the server's clock is set back: behind the last, in front of the next."""
+    ahead = f"{shop.server_time() + 3_600_000_000:016d}"
+    shop.raw.hset(shop.keys("count"), "sequence", ahead)
+    store = Pulling(shop.client, 8.0)
+    numbers = [ahead, *[await store.begin_list(POOL) for _ in range(3)]]
+    assert numbers == sorted(set(numbers))
+    told = await play(shop, "take p1=")
+    await store.put(POOL, numbers[-1], [listed("p2"), listed("p3")])
+    for id_ in ("p2", "p3"):
+        assert shop.raw.hget(shop.keys("task_state", id_), "list") == numbers[-1].encode()
+    await told.go_on("take p4= | anna: all p1 p2 p3 p4")
+
+
+async def test_nothing_in_a_namespace_of_another_layout(shop: Bench) -> None:
+    """Neither a list nor a session: an operator has moved it meanwhile."""
+    shop.raw.hset(shop.keys("partitions"), "number", 4)
+    other = StoreClient(shop.url, shop.keys, partitions=3)
+    store = Pulling(other, 8.0)
+    try:
+        with pytest.raises(OtherLayout):
+            await store.begin_list(POOL)
+        with pytest.raises(OtherLayout):
+            await store.poll(Worker(shop).puller, 1)
+        assert [*shop.dump()] == [shop.keys("partitions").encode()]
+    finally:
+        await other.close()
+        shop.raw.delete(shop.keys("partitions"))
 
 
 async def test_a_list_is_told_of(shop: Bench) -> None:
