@@ -153,6 +153,14 @@ async def test_a_claim_gives_a_run(shop: Bench) -> None:
     assert int(shop.raw.get(shop.keys("fence")) or 0) == daemon.session.seen.fence
 
 
+async def test_an_end_is_told_again_behind_the_slots_next_claim(shop: Bench) -> None:
+    daemon, run = await run_of(shop)
+    first, again = [await daemon.exchange("grouped", [proceed(run)], ["w1"]) for _ in range(2)]
+    assert first[0] == again[0] == []
+    assert ids(first[1]) == ids(again[1]) == ["a4"]
+    assert shop.count("done") == 4
+
+
 async def test_a_claim_told_again_has_no_run(shop: Bench) -> None:
     """Its fences are nobody's any more; the rest waits as it did."""
     daemon, _ = await run_of(shop)
@@ -163,6 +171,29 @@ async def test_a_claim_told_again_has_no_run(shop: Bench) -> None:
 
 
 # Runs that reach further
+
+
+async def test_a_reach_whose_answer_was_lost_is_told_anew(shop: Bench) -> None:
+    """Also where more is done by then; what was told before is forgotten."""
+    daemon, run = await run_of(shop, 12)
+
+    async def further(run: list[Claim], done: int, more: int = 4) -> list[Claim]:
+        settled = [Complete(each) for each in run[:done]]
+        told = Proceed(settled, run[done], more, len(run) - done - 1, run[-1].entry)
+        answer = await daemon.claims("grouped").exchange([told], [])
+        assert answer.refused == []
+        return list(answer.further.get("w1", ()))
+
+    lost, again, later = [await further(run, done) for done in (2, 2, 3)]
+    assert ids(lost) == ids(again) == ids(later) == ["a4", "a5", "a6", "a7"]
+    fences = [run[-1].fence, *(each.fence for each in (*lost, *again, *later))]
+    assert fences == sorted(set(fences))
+    assert {(claim.slot, claim.task.group) for claim in later} == {("w1", "a")}
+    assert daemon.session.seen.fence >= fences[-1]
+    reach = b"%016d" % fences[-1] + later[-1].entry[:16]
+    assert shop.raw.hget(shop.keys("runs"), "a") == reach
+    assert await further([run[3], *later], 1, more=0) == []
+    assert shop.count("done") == 4
 
 
 async def test_no_run_reaches_further_where_anything_is_limited(shop: Bench) -> None:
