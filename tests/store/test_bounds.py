@@ -8,8 +8,9 @@ from groupflow.core.errors import StoreFull
 from groupflow.operate.dead import DeadLetters
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Release
-from tests.store.bench import Bench, arrival, bury, ids
+from tests.store.bench import Bench, arrival, bury, ids, with_fence
 from tests.store.story import named, play, stories
+from tests.store.words import WAYS
 
 STRANGERS = [
     *(
@@ -86,6 +87,22 @@ TWICE = named(
 async def test_twice_is_once(shop: Bench, story: str) -> None:
     """A settle that is sent again, alone or behind its slot's next claim, changes nothing."""
     await play(shop, story)
+
+
+async def test_a_claim_is_settled_under_its_own_fence_by_its_own_daemon_and_slot(
+    shop: Bench,
+) -> None:
+    told = await play(shop, "take a0 a1 p0 | open d2 | claim a0 p0")
+    own, other = await told.daemon(), await told.daemon("d2")
+    for claim in (told.claim_of(id_)[1] for id_ in ("a0", "p0")):
+        before, elsewhere = shop.dump(), with_fence(claim, claim.fence)
+        elsewhere.slot = "w9"
+        wrong = (with_fence(claim, claim.fence + by) for by in (-1, 1))
+        for daemon, bad in ((other, claim), *((own, each) for each in (*wrong, elsewhere))):
+            for way in WAYS.values():
+                settlement = way(bad, "hold", "task")
+                assert await daemon.exchange("plain", [settlement], []) == ([settlement], [])
+        assert shop.dump() == before
 
 
 # Memory

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from groupflow.core.task import Task
 from groupflow.store.carrying import CARRIED_SHARE, CarriedLimits, Carrying
-from groupflow.store.settlements import Advance, Bury, Retry
+from groupflow.store.given import Claim
+from groupflow.store.scripts import Verb
+from groupflow.store.settlements import Advance, Bury, Retry, calls_of
 from tests.store.bench import Bench, Daemon
 from tests.store.story import Story, named, stories
 from tests.store.task_state import FAILURE, HOUR, POOLS, Bounded, found, letter
@@ -137,3 +140,10 @@ async def test_redis_s_own_memory_bounds_it(shop: Bench) -> None:
     assert await wide.room() == CarriedLimits(share, share // 2)
     tight = Carrying(shop.client, carried_memory=100, tenant_share=0.25)
     assert await tight.room() == CarriedLimits(100, 25)
+
+
+def test_a_failed_attempt_travels_with_its_advance() -> None:
+    """One call decides: there is nothing in between for a crash to hit."""
+    claim = Claim("s", 1, b"e", Task("t", "t", "g"), None)
+    told = Advance(claim, "two", CONTEXT, otherwise=Retry(claim, HOUR, NO_ROOM))
+    assert [verb for verb, _ in calls_of([], "grouped", [told], [])[1]] == [Verb.ADVANCE]

@@ -36,6 +36,11 @@ STORIES = named(
         take p1+60 b0+60 | promote | drain b0 a0 p1 p0
     a stage counts its priority again::
         take p0+3600 | claim p0 | take p1 p2+7200 | advance p0 | drain p2 p0 p1
+    whose lease is over gets nothing new, be it in quarantine, until it renews::
+        take a0 p0 p1 | claim a0 p0 | crashed b0 | expire | none | renew | claim b0 | claim p1
+        done a0 p0
+    where no ids clash nothing is kept of whose they are::
+        take 1/a0 p0 | duplicates 1/a0 p0 | drain a0 p0 | duplicates 1/a0 p0 | gone renamed segments
     only the last settle of a claim's slot is known again::
         take a0 a1 | claim a0 | swap a0 a1 | swap a1 | refused unchanged done a0
     """

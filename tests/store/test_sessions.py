@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupflow.core.errors import SessionLost, SessionReplaced
+from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds
 from groupflow.store.epochs import NEVER
@@ -32,7 +32,8 @@ STORIES = named(
         refused advance a0' | none | done a0 | claim a1
     of two with a name the later has it, the earlier one is told::
         take a0 a1 | claim a0 | open d1' | SessionReplaced renew | SessionReplaced claim a1
-        SessionReplaced done a0 | SessionReplaced reload | unchanged leave | d1': claim a0*1
+        SessionReplaced done a0 | unchanged SessionReplaced reload | unchanged leave
+        d1': claim a0*1
     one that lost its session does not take the name back from another::
         open d1 | leave | back | leave | open d1' | SessionReplaced back | d1': renew | d1': leave
     a session that Redis lost is opened again, and is not replaced by who came before::
@@ -62,6 +63,14 @@ async def refused(error: type[Exception], by: Daemon) -> None:
         await by.sessions.renew()
     with pytest.raises(error):
         await by.claim("grouped", "w1")
+
+
+async def test_what_is_handed_over_is_told(shop: Bench) -> None:
+    told = await play(shop, "take a0 p0 | claim a0 p0")
+    taken = await (await told.daemon()).register()
+    assert sorted((each.id, each.group, each.fence) for each in taken) == [
+        (id_, group, told.claim_of(id_)[1].fence) for id_, group in (("a0", "a"), ("p0", None))
+    ]
 
 
 async def test_reap_is_bounded_and_goes_on(shop: Bench) -> None:
@@ -181,6 +190,8 @@ async def test_a_birth_is_above_all_that_have_registered(shop: Bench) -> None:
     try:
         for clients in ([other, shop.client], [shop.client, away, other]):
             assert (await start(clients))[:16] == f"{int(ahead) + 2}"
+        with pytest.raises(StoreUnavailable):
+            await start([away, away])
         assert (await start([other]))[:16] < ahead
     finally:
         await other.close()
