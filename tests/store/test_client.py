@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from redis.asyncio import Redis
+from redis.asyncio.connection import SSLConnection
 from redis.exceptions import AuthenticationError, OutOfMemoryError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -59,8 +60,17 @@ def test_each_error_has_its_kind(error: Exception, ours: type[Exception]) -> Non
     assert type(translated(error, "host:1")) is ours
 
 
-def test_no_connection_retries_by_itself() -> None:
-    assert make_pool("redis://host:1/0", 5.0).connection_kwargs["retry"].get_retries() == 0
+def test_connections_are_kept_alive_and_verified_and_retry_nothing_by_themselves() -> None:
+    plain, local, secure = (
+        make_pool(url, 5.0)
+        for url in ("redis://host:1/0", "unix:///run/redis.sock", "rediss://host:1/0")
+    )
+    assert plain.connection_kwargs["socket_keepalive"] is True
+    assert plain.connection_kwargs["retry"].get_retries() == 0
+    assert "socket_keepalive" not in local.connection_kwargs
+    made = secure.connection_class(**secure.connection_kwargs)
+    assert isinstance(made, SSLConnection)
+    assert made.ssl_context.context is secure.connection_kwargs["tls"]
 
 
 @pytest.fixture

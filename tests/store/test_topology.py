@@ -106,12 +106,18 @@ async def cluster(tmp_path: Path) -> AsyncIterator[RedisCluster]:
 
 class TestCluster:
     async def test_wakes_come_from_the_node_that_has_the_slot(self, cluster: RedisCluster) -> None:
-        client, listening = (StoreClient(cluster.url, Keys("woken")) for _ in range(2))
+        """And where that is frozen, its replica is followed."""
+        keys = Keys("woken")
+        client, listening = (StoreClient(cluster.url, keys) for _ in range(2))
         try:
             async with asyncio.timeout(deadline()), listening.wakes() as wakes:
                 assert await anext(wakes) == b"all"
                 await enqueue(client, "a")
                 assert await anext(wakes) == b"plain"
+            leader = await cluster.leader_of(keys("count"))
+            await leader.pause()
+            await enqueue(client, "b")
+            await leader.resume()
         finally:
             await client.close()
             await listening.close()
