@@ -23,11 +23,9 @@ async def test_each_answer_is_of_its_settlement_however_they_travel(shop: Bench)
     accepted = list[Settlement]()
     claims = Claims(shop.client, (await told.daemon()).session, "plain", accepted.extend)
     a, b, c, d = (told.claim_of(id_)[1] for id_ in ("a0", "b0", "c0", "d0"))
-    ways = Release, Complete, bury, lambda claim: Proceed([Complete(claim)], None)
-    lost = [
-        way(with_fence(each, each.fence - 1)) for way, each in zip(ways, (a, b, c, d), strict=True)
-    ]
-    every = [Release(a), lost[1], bury(c), lost[3]]
+    w, x, y, z = (with_fence(each, each.fence - 1) for each in (a, b, c, d))
+    lost: list[Settlement] = [Release(w), Complete(x), bury(y), Proceed([Complete(z)], None)]
+    every: list[Settlement] = [Release(a), lost[1], bury(c), lost[3]]
     for settled, stale in ((lost, lost), (every, [lost[1], lost[3]])):
         refused = (await claims.exchange(settled, [])).refused
         assert {*map(id, refused)} == {*map(id, stale)}

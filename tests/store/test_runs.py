@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from unittest.mock import Mock
 
 import pytest
 
 from groupflow.core.limits import Limit, Limits, TenantLimit
+from groupflow.store import given
 from groupflow.store.envelope import Envelope
 from groupflow.store.given import NO_REST, Claim, Rest
 from groupflow.store.settlements import Complete, Proceed
@@ -282,12 +284,19 @@ def rest_of(number: int) -> Rest:
     return Rest("w1", "g", 7, told, 2_000_000)
 
 
-def test_a_rest_is_a_list_of_claims_each_of_which_is_read_when_it_is_asked_for() -> None:
+def test_a_rest_is_a_list_of_claims_each_of_which_is_read_when_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads = Mock(wraps=given.claim_of)
+    monkeypatch.setattr(given, "claim_of", reads)
     rest = rest_of(4)
     assert (len(rest), rest.last_fence) == (4, 10)
     assert list(rest.waits()) == [1.0, 0.5, 0.0, 0.0]  # a clock that was set back is no wait
     assert rest.bytes == 4 * len(Envelope("t", "g", None, "rule", {}, b"0").pack())
-    assert (rest[-1].task.body, rest[-1].slot, rest[-1].task.group) == (b"3", "w1", "g")
+    reads.assert_not_called()
+    last = rest[-1]
+    assert (last.task.body, last.slot, last.task.group) == (b"3", "w1", "g")
+    reads.assert_called_once()
     assert [claim.fence for claim in rest] == [7, 8, 9, 10]
     assert [claim.waited for claim in rest] == list(rest.waits())
     assert ids(rest[1:]) == ["t1", "t2", "t3"]

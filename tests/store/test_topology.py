@@ -117,7 +117,7 @@ class TestCluster:
             leader = await cluster.leader_of(keys("count"))
             await leader.pause()
             await enqueue(client, "b")
-            await leader.resume()
+            await leader.kill()
         finally:
             await client.close()
             await listening.close()
