@@ -152,6 +152,24 @@ async def test_a_batch_of_many_bytes_is_several_scripts(
     assert await daemon.work_off() == ["new"]
 
 
+async def test_another_scopes_id_gives_it_a_derived_one(shop: Bench) -> None:
+    """Whether that other task is small or large, or over; and its body stays its own."""
+    daemon = await shop.daemon()
+    await shop.enqueue(large("o", size=10))
+    assert await daemon.work_off() == ["o"]
+    await shop.enqueue(large("s", size=10), large("l"))
+    for id_ in "ols":
+        mine = large(id_)
+        mine.envelope.scope = "0123"
+        assert (await shop.take_in(mine)).renamed[0].startswith(f"{id_}~")
+        assert await shop.enqueue(mine) == [False]
+    claims = await daemon.claim("plain", *"123456")
+    for claim in claims:
+        assert not claim.apart or await claim.fetch()
+    sizes = sorted((claim.task.id.partition("~")[0], len(claim.task.body)) for claim in claims)
+    assert sizes == [*(("l", 2 * MIB),) * 2, ("o", 2 * MIB), ("s", 10), ("s", 2 * MIB)]
+
+
 async def test_full_memory_refuses_it_whole(shop: Bench) -> None:
     """Nothing of it is left, and it comes in once there is room."""
     shop.raw.config_set("maxmemory", 1)
