@@ -36,18 +36,19 @@ TURNS = 20  # of the loop: more than a close takes to come to wait for RabbitMQ
         (ConnectionResetError(104, "reset by peer"), "[Errno 104] reset by peer"),
         (RuntimeError("writer is None"), "writer is None"),
         (Exception(), "the connection has ended"),
-        (
-            asyncio.CancelledError(),
-            "the connection has ended",
-        ),  # not of ours
     ],
 )
-async def test_an_operator_reads_words_and_no_python(error: BaseException, words: str) -> None:
+async def test_an_operator_reads_words_and_no_python(error: Exception, words: str) -> None:
     """Whatever it is; in the error, and in its cause, which some verbs show alone."""
     with pytest.raises(BrokerUnavailable) as caught, broker_calls("it took no ack"):
         raise error
     assert str(caught.value) == f"it took no ack: {words}"
     assert str(caught.value.__cause__) == words
+
+
+async def test_a_cancellation_that_nobody_asked_for_is_an_end_of_the_connection() -> None:
+    with pytest.raises(BrokerUnavailable, match="it took no ack"), broker_calls("it took no ack"):
+        raise asyncio.CancelledError
 
 
 class _Divided(RabbitmqServer):
