@@ -13,6 +13,7 @@ from groupflow.core.backoff import Backoff
 from groupflow.core.outcome import Advance
 from groupflow.core.policy import Policy
 from groupflow.core.retry import RetryPolicy
+from groupflow.flow import exchange as exchange_module
 from groupflow.flow import prefetch as prefetch_module
 from groupflow.flow import slots as slots_module
 from groupflow.flow.dispatcher import Dispatcher
@@ -21,8 +22,10 @@ from groupflow.flow.in_flight import IN_FLIGHT
 from groupflow.flow.prefetch import AT_ONCE, Asked
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.flow.slots import Exchange, Slot, Slots
+from groupflow.flow.workforce import Holding
 from groupflow.operate.tasks import find_task
 from groupflow.store import claims as claims_module
+from groupflow.store.claims import Claims
 from groupflow.store.settlements import Complete
 from tests.deadlines import deadline
 from tests.flow.crew import Gate, NotedClaims, crew, in_order, noting, quick
@@ -287,3 +290,24 @@ class TestSlots:
         slots.unsure = [cast(Slot, n) for n in range(AT_ONCE + 5)]
         assert len(slots.choose([], 2)) == AT_ONCE
         assert len(slots.unsure) == 5
+
+
+async def test_a_claim_that_ran_late_comes_to_light_with_the_next_renewal(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel sends again what was written on a connection that has long been given up."""
+    monkeypatch.setattr(exchange_module, "LATE", 0.0)
+    ran: list[str] = []
+    async with crew(bench, noting(ran)) as made:
+        made.claims.lose = {0}
+        holding = Holding({"grouped": made.exchanger}, list, lambda: None)
+        await made.until(lambda: len(made.claims.exchanges) == 2)
+        (slot,) = made.claims.exchanges[0].asked
+        await bench.enqueue(arrival("t0", "a"))
+        answer = await Claims.exchange(made.claims, [], [slot])
+        assert [claim.task.id for claim in answer.claims] == ["t0"]
+        assert ran == []
+        holding.claimable(0, 0)
+        await made.until_done(1)
+        assert ran == ["t0"]
+        await made.stop()
