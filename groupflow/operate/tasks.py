@@ -105,7 +105,7 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
 
 def _ended(id_: str, line: str) -> Found | None:
     state, type_, group, attempt, died, *rest = orjson.loads(line[SEQUENCE_DIGITS:])
-    if state == "moved":  # as a dead letter, to the partition of its group
+    if state == "moved":  # its dead letter, to another partition or scope
         return None
     crashes, lost_leases = died if isinstance(died, list) else (died, 0)
     superseded_by = rest.pop(0) if state == "superseded" else None

@@ -43,16 +43,3 @@ async def test_a_list_is_made_equal_whatever_others_published(shop: Shop) -> Non
     assert sorted(given) == ALL
     over = (await shop.api.put(LIST, content=sent, headers=as_(TOKEN))).json()
     assert (over["over"], over["added"]) == (6, 0)
-
-
-async def test_the_longest_id_has_room_for_what_tells_it_apart(shop: Shop) -> None:
-    """Its task can be settled, and named by operators."""
-    longest = "x" * 1024
-    await shop.spread.enqueue(of_a_stranger(longest, of_pool=False))
-    sent = lines({"id": longest, "body": {"tenant_id": 1}})
-    filled = await shop.api.put(LIST, content=sent, headers=as_(TOKEN))
-    assert filled.json()["added"] == 1, filled.text
-    anna = Worker(shop.api)
-    [task] = await anna.claim()
-    assert len(task["id"]) > len(longest)
-    assert await anna.done(task) == ["accepted"]
