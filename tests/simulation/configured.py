@@ -21,7 +21,7 @@ from groupflow.settings.model import (
 from groupflow.settings.rules import GroupRule, PoolRule, TenantRule
 from groupflow.settings.schedules import ScheduleRule
 from tests.history.configuration import BATCH, MAX_ATTEMPTS, MAX_BLOCK, QUIET, RUN, SEVERAL
-from tests.simulation.jobs import MAX_BODY, MAX_HEADERS, POOL, POOLED
+from tests.simulation.jobs import MAX_BODY, MAX_HEADERS, MOST_OF_TENANT, POOL, POOLED
 from tests.simulation.lease import SimulatedLease
 from tests.simulation.processes import OWNER
 
@@ -101,7 +101,7 @@ def _schedule(number: int, timer: Timer) -> ScheduleRule:
 _TENANTS = Tenants(
     named={
         "7": TenantRule(weight=3),
-        "8": TenantRule(concurrency=2),
+        "8": TenantRule(concurrency=MOST_OF_TENANT),
         "9": TenantRule(rate="20/s burst 5", weight=2),
     }
 )

@@ -17,6 +17,7 @@ LANES = 5
 BURST = 0.7  # of the messages follow right behind another one
 POOL, POOLED = "couriers", ("deliver", "carry")  # a pool, and the types of its tasks
 TENANTS = (7, 7, 8, 9)
+MOST_OF_TENANT = 2  # tasks at once of tenant 8, as configured; of others any number
 DELAYS = (0.1, 0.4, 1.5)  # seconds
 
 Shape: TypeAlias = Literal[

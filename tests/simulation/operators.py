@@ -227,7 +227,9 @@ class Operators:
         await self.ask(lambda all_: LimitsByHand(all_).begin(limit, BY, HAND), act.steps)
 
     async def _limit_tenant(self, act: Act) -> None:
-        limit = HandLimit("tenant", str(act.tenant), act.most)
+        raised, name = self._fleet.watch.raised_tenants, str(act.tenant)
+        raised[name] = max(act.most, raised.get(name, 0))
+        limit = HandLimit("tenant", name, act.most)
         await self.ask(lambda all_: LimitsByHand(all_).begin(limit, BY, HAND), act.steps)
 
     async def _end_limit(self, act: Act) -> None:

@@ -58,6 +58,8 @@ class Watch:
         self.violations: list[Violation] = []
         self.raised: dict[str, int] = {}
         """The most tasks of a group that somebody let run at once."""
+        self.raised_tenants: dict[str, int] = {}
+        """The same of a tenant."""
         self.ghosts: dict[tuple[str, int], float] = {}
         """Attempts whose process stood when others went on in their place, and since when."""
         self._plan = plan
