@@ -27,6 +27,7 @@ from groupflow.ops.page.shapes import (
     LimitedTarget,
     LimitOrder,
     Made,
+    Order,
     Result,
     ScheduleTarget,
     Target,
@@ -130,42 +131,38 @@ class Acting:
                 result.stayed.append(Untouched(id_, f"{words}{kept}"))
         chosen = {"tenant": order.tenant, "partition": order.partition}
         which = {name: value for name, value in chosen.items() if value is not None}
-        _log(what, order.by, caller, tasks=result.done, **which)
+        _log(what, order, caller, tasks=result.done, **which)
         return result
 
     @_act("/pause", "Hold a group or everything")
     async def _pause(self, order: Target, caller: Caller) -> Change:
         target = _target(order)
-        changed = await self._groups.pause(target, order.by or f"somebody at {caller.peer}")
-        _log("paused", order.by, caller, group=target or "everything", changed=changed)
-        return Change(changed)
+        changed = await self._groups.pause(target, _who(order, caller))
+        return _told("paused", order, caller, changed, group=target or "everything")
 
     @_act("/resume", "Let a group or everything go on")
     async def _resume(self, order: Target, caller: Caller) -> Change:
         target = _target(order)
         changed = await self._groups.resume(target)
-        _log("resumed", order.by, caller, group=target or "everything", changed=changed)
-        return Change(changed)
+        return _told("resumed", order, caller, changed, group=target or "everything")
 
     @_act("/limit", "Give a group or a tenant other limits, for a while")
     async def _limit(self, order: LimitOrder, caller: Caller) -> Change:
         kind, name = _limited(order)
         limit = HandLimit(kind, name, order.concurrency, order.rate)
         try:
-            await self._limits.begin(limit, order.by or f"somebody at {caller.peer}", order.seconds)
+            await self._limits.begin(limit, _who(order, caller), order.seconds)
         except (ValueError, TooManyByHand) as error:
             raise RequestRefused(HTTPStatus.BAD_REQUEST, str(error)) from None
         facts = {kind: name, "limits": limit.words, "seconds": order.seconds}
-        _log("limited", order.by, caller, **facts)
+        _log("limited", order, caller, **facts)
         return Change(changed=True)
 
     @_act("/limit/end", "Let a group or a tenant go on as configured")
     async def _end_limit(self, order: LimitedTarget, caller: Caller) -> Change:
         kind, name = _limited(order)
-        by = order.by or f"somebody at {caller.peer}"
-        changed = await self._limits.end(kind, name, by)
-        _log("unlimited", order.by, caller, **{kind: name}, changed=changed)
-        return Change(changed)
+        changed = await self._limits.end(kind, name, _who(order, caller))
+        return _told("unlimited", order, caller, changed, **{kind: name})
 
     @_act("/schedules/run", "Make a tick of a schedule now")
     async def _run_schedule(self, order: ScheduleTarget, caller: Caller) -> Made | None:
@@ -175,18 +172,16 @@ class Acting:
             return None
         except StillOpen as error:
             raise RequestRefused(HTTPStatus.BAD_REQUEST, f"{error}.") from None
-        _log("ran_schedule", order.by, caller, schedule=order.name, task=task)
+        _log("ran_schedule", order, caller, schedule=order.name, task=task)
         return Made(task)
 
     @_act("/schedules/pause", "Let a schedule's ticks pass by")
     async def _pause_schedule(self, order: ScheduleTarget, caller: Caller) -> Change | None:
-        by = order.by or f"somebody at {caller.peer}"
         try:
-            changed = await self._schedules.pause(order.name, by)
+            changed = await self._schedules.pause(order.name, _who(order, caller))
         except NoSchedule:
             return None
-        _log("paused_schedule", order.by, caller, schedule=order.name, changed=changed)
-        return Change(changed)
+        return _told("paused_schedule", order, caller, changed, schedule=order.name)
 
     @_act("/schedules/resume", "Let a paused schedule go on")
     async def _resume_schedule(self, order: ScheduleTarget, caller: Caller) -> Change | None:
@@ -194,8 +189,7 @@ class Acting:
             changed = await self._schedules.resume(order.name)
         except NoSchedule:
             return None
-        _log("resumed_schedule", order.by, caller, schedule=order.name, changed=changed)
-        return Change(changed)
+        return _told("resumed_schedule", order, caller, changed, schedule=order.name)
 
 
 def _target(order: Target) -> str:
@@ -212,10 +206,19 @@ def _limited(order: LimitedTarget) -> tuple[Limited, str]:
     raise RequestRefused(HTTPStatus.BAD_REQUEST, "Name one group or one tenant.")
 
 
-def _log(what: str, by: str, caller: Caller, **facts: object) -> None:
+def _who(order: Order, caller: Caller) -> str:
+    return order.by or f"somebody at {caller.peer}"
+
+
+def _told(what: str, order: Order, caller: Caller, changed: bool, **facts: object) -> Change:
+    _log(what, order, caller, **facts, changed=changed)
+    return Change(changed)
+
+
+def _log(what: str, order: Order, caller: Caller, **facts: object) -> None:
     log.warning(
         f"operator.{what}",
-        by=by or None,
+        by=order.by or None,
         token=caller.holder and caller.holder.name,
         peer=caller.peer,
         **facts,

@@ -9,16 +9,16 @@ the body, a value that could not be routed): its kind is shown.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from http import HTTPStatus
 from typing import Any
 
 from groupflow.operate.busy import Tops, read_tops
 from groupflow.operate.dead import DeadLetters, DeadPage, Filter
 from groupflow.operate.groups import Groups
-from groupflow.operate.limits import LimitsByHand
+from groupflow.operate.limits import ByHand, LimitsByHand
 from groupflow.operate.listing import GroupPage, TaskFilter, list_groups, list_tasks, search_tasks
 from groupflow.operate.redrive import whole_letter
 from groupflow.operate.scans import Scans, ScanStory, explain
@@ -27,7 +27,6 @@ from groupflow.operate.statistics import Sample, TypeFigures, read_samples, read
 from groupflow.operate.tasks import Found, Tasks
 from groupflow.operate.tenants import TenantPage, list_tenants
 from groupflow.operate.totals import Totals, read_totals, totals_in
-from groupflow.ops.page import shapes
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.problems import RequestRefused
@@ -39,7 +38,6 @@ from groupflow.ops.page.shapes import (
     GroupsQuery,
     GroupStory,
     Letter,
-    LimitList,
     PartitionRow,
     Reasons,
     ReasonsQuery,
@@ -54,6 +52,7 @@ from groupflow.ops.page.shapes import (
 from groupflow.ops.snapshots import Snapshot
 from groupflow.settings.changes import public_values
 from groupflow.settings.dry_run import DryRun, Way
+from groupflow.store.envelope import Envelope
 
 _REDACTED = "(shown with the token)"
 _SHOWN_BODY = 256 * 1024  # bytes of a dead letter's body
@@ -81,13 +80,20 @@ def _filter(query: DeadQuery | ReasonsQuery, caller: Caller) -> Filter:
     )
 
 
-def _shown(body: bytes) -> tuple[str | None, str | None]:
-    """The beginning of a body, as text or else in base64."""
+def _content(envelope: Envelope) -> Content:
+    """The headers, and the beginning of the body, as text or else in base64."""
+    body, text, packed = envelope.body, None, None
     try:
         body.decode()
+        text = body[:_SHOWN_BODY].decode(errors="ignore")
     except UnicodeDecodeError:
-        return None, base64.b64encode(body[:_SHOWN_BODY]).decode()
-    return body[:_SHOWN_BODY].decode(errors="ignore"), None
+        packed = base64.b64encode(body[:_SHOWN_BODY]).decode()
+    headers, is_cut = dict(envelope.headers), len(body) > _SHOWN_BODY
+    return Content(headers, text, packed, len(body), is_cut=is_cut, is_withheld=False)
+
+
+def _withheld(size: int) -> Content:
+    return Content({}, None, None, size, is_cut=False, is_withheld=True)
 
 
 class Reading:
@@ -156,14 +162,9 @@ class Reading:
     @Endpoint("GET", "/body", "Headers and body of a task that waits or runs", reads=True)
     async def _body(self, query: TaskQuery, caller: Caller) -> Content | None:
         if not caller.sees_contents:
-            return Content({}, None, None, 0, is_cut=False, is_withheld=True)
+            return _withheld(0)
         envelope = await Tasks(self._context.namespace).envelope(query.id, query.choice)
-        if envelope is None:
-            return None
-        body = envelope.body
-        text, packed = _shown(body)
-        headers, is_cut = dict(envelope.headers), len(body) > _SHOWN_BODY
-        return Content(headers, text, packed, len(body), is_cut=is_cut, is_withheld=False)
+        return None if envelope is None else _content(envelope)
 
     @Endpoint("GET", "/dead/reasons", "What they died of", reads=True)
     async def _reasons(self, query: ReasonsQuery, caller: Caller) -> Reasons:
@@ -178,9 +179,8 @@ class Reading:
         return found if found is None or caller.sees_contents else _redacted(found)
 
     @Endpoint("GET", "/limits", "Limits by hand", reads=True)
-    async def _limits(self) -> LimitList:
-        found = await LimitsByHand(self._context.namespace).every()
-        return LimitList(found.limits, found.away)
+    async def _limits(self) -> ByHand:
+        return await LimitsByHand(self._context.namespace).every()
 
     @Endpoint(
         "GET", "/tenants", "Tenants that are counted apart, those at their limits first", reads=True
@@ -243,18 +243,16 @@ class Reading:
         if letter is None:
             return None
         is_shown = caller.sees_contents
-        headers: Mapping[str, Any] = {}
-        body, size = b"", letter.bytes
+        content = _withheld(letter.bytes)
         if is_shown:
             try:
                 settings, namespace = self._context.facts.settings, self._context.namespace
                 whole = await whole_letter(settings, namespace, letter)
-                envelope, letter = whole.envelope, letter.with_beside(whole.beside)
             except KeyError:  # redriven or dropped a moment ago
                 return None
-            headers, body, size = envelope.headers, envelope.body, len(envelope.body)
-        text, packed = _shown(body)
-        return shapes.Letter(
+            content, letter = _content(whole.envelope), letter.with_beside(whole.beside)
+        return Letter(
+            **asdict(content),
             id=letter.id,
             type=letter.type,
             group=letter.group,
@@ -264,13 +262,7 @@ class Reading:
             attempts=letter.attempts,
             died_at=letter.died_at,
             errors=letter.errors if is_shown else _without_words(letter.errors),
-            headers=dict(headers),
-            body=text if is_shown else None,
-            body_base64=packed,
-            body_bytes=size,
-            is_cut=len(body) > _SHOWN_BODY,
             routed_first=letter.died_at_the_door,
-            is_withheld=not is_shown,
         )
 
     @Endpoint("GET", "/configuration", "What the daemon runs by, secrets masked")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from groupflow.core.limits import LEAST_BY_HAND, LONGEST_BY_HAND, MOST_AT_ONCE, SetByHand
+from groupflow.core.limits import LEAST_BY_HAND, LONGEST_BY_HAND, MOST_AT_ONCE
 from groupflow.core.routing import MAX_SECONDS
 from groupflow.operate.dead import DeadKind
 from groupflow.operate.groups import Lane, Why
@@ -120,45 +120,44 @@ class TypesQuery(Input):
     hours: Literal["1", "6", "24"] = "1"
 
 
-class DeadQuery(Input):
+class ReasonsQuery(Input):
     reason: Text = Field(
         "", description="What the reason, or without the token its kind, must have in it."
     )
     type: Text = ""
     group: Text = ""
     tenant: Text = ""
+
+
+class DeadQuery(ReasonsQuery):
     passed: Passed = Field("0", description="0, or `next` of the page before.")
     limit: PageLimit = 50
 
 
-class ReasonsQuery(Input):
-    reason: Text = Field("", description="As for `/dead`, like the next three.")
-    type: Text = ""
-    group: Text = ""
-    tenant: Text = ""
+class Order(Input):
+    """An action, and who says so."""
+
+    by: By = Field("", description="Who acts, for the log and for others; not verified.")
 
 
-class Letters(Choosing):
+class Letters(Order, Choosing):
     """Which dead letters to redrive or drop, and who says so."""
 
     ids: Annotated[list[TaskId], Field(min_length=1, max_length=MOST_IDS)]
-    by: By = Field("", description="Who acts, for the log; not verified.")
 
 
-class WaitingTask(Choosing):
+class WaitingTask(Order, Choosing):
     """Which task to drop or run now, or of which group the delayed ones, and who says so."""
 
     ids: Annotated[list[TaskId], Field(max_length=MOST_IDS)] = Field(default_factory=list)
     delayed: Key | None = Field(None, description="A group: its delayed tasks, in place of ids.")
-    by: By = Field("", description="Who acts, for the log; not verified.")
 
 
-class Target(Input):
+class Target(Order):
     """What to pause or resume, and who says so."""
 
     group: Key | None = Field(None, description="The group; none with everything = true.")
     everything: bool = False
-    by: By = Field("", description="Who acts, for the log and for `why`; not verified.")
 
 
 class TenantsQuery(Input):
@@ -167,12 +166,11 @@ class TenantsQuery(Input):
     limit: Annotated[int, Field(ge=1, le=100)] = 50
 
 
-class LimitedTarget(Input):
+class LimitedTarget(Order):
     """The group or the tenant whose limits by hand end, and who says so."""
 
     group: Key | None = Field(None, description="The group; or else a tenant.")
     tenant: Key | None = Field(None, description="The tenant's name, of whatever application.")
-    by: By = Field("", description="Who acts, for the log and for others; not verified.")
 
 
 class LimitOrder(LimitedTarget):
@@ -189,11 +187,10 @@ class LimitOrder(LimitedTarget):
     )
 
 
-class ScheduleTarget(Input):
+class ScheduleTarget(Order):
     """Which schedule to run, pause or resume, and who says so."""
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
-    by: By = Field("", description="Who acts, for the log and for others; not verified.")
 
 
 class RouteQuery(Input):
@@ -227,18 +224,22 @@ class TaskList:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a task that waits or runs was published with, for those who may see it."""
+    """What a task was published with, for those who may see it."""
 
     headers: dict[str, Any]
     body: str | None  # where that is UTF-8, cut where it is long
     body_base64: str | None  # where it isn't
     body_bytes: int
+    """How long the body is in all; of a dead letter that is withheld, what Redis holds of it, with
+    its headers."""
     is_cut: bool  # whether a part of it is shown
-    is_withheld: bool  # whether there is a token, and the caller has not shown it
+    is_withheld: bool
+    """Whether all of this, and the words of reason and errors, are left out, since there is a token
+    and the caller has not shown it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class Letter(Content):
     """A dead letter with all that is kept of it, for those who may see it."""
 
     id: str
@@ -252,17 +253,7 @@ class Letter:
     errors: list[dict[str, Any]]
     """One entry for each failed attempt that is remembered, oldest first; its words are withheld
     as the body is."""
-    headers: dict[str, Any]
-    body: str | None  # its body where that is UTF-8, cut where it is long
-    body_base64: str | None  # its body where it isn't
-    body_bytes: int
-    """How long the body is in all; where it is withheld, what Redis holds of it, with its
-    headers."""
-    is_cut: bool  # whether a part of it is shown
     routed_first: bool  # whether a redrive routes it, since it never had a route
-    is_withheld: bool
-    """Whether body, headers, and the words of reason and errors are left out, since there is a
-    token and the caller has not shown it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,14 +301,6 @@ class Change:
     """What became of a pause or resume: whether anything is different now."""
 
     changed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LimitList:
-    """All limits by hand, the first to end first."""
-
-    limits: list[SetByHand]
-    away: list[Away] = field(default_factory=list)  # partitions that all of this is without
 
 
 @dataclass(frozen=True, slots=True)
