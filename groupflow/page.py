@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import structlog
 
@@ -53,11 +54,10 @@ async def serve_beside(number: int) -> None:
             signs.cancel()
 
 
-def _hear(message: dict[str, object], context: PageContext, health: HandedOn) -> None:
-    number = message.get("answers")
-    if isinstance(number, int):
-        status, body = message["status"], str(message["body"]).encode()
-        health.heard(number, HealthAnswer(int(str(status)), str(message["type"]), body))
+def _hear(message: dict[str, Any], context: PageContext, health: HandedOn) -> None:
+    if path := message.get("answers"):
+        body = message["body"].encode()
+        health.heard(path, HealthAnswer(message["status"], message["type"], body))
         return
     context.facts = Facts.unpacked(message)
     _set_logging_up(context.facts.settings)

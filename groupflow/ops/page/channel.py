@@ -1,6 +1,6 @@
 """The private channel between a daemon and its page's process: a socket that only the two have.
 
-Messages are JSON behind their length. The daemon sends the facts (its configuration, again after
+Each message is a line of JSON. The daemon sends the facts (its configuration, again after
 each reload) and answers about health and metrics; the page sends those questions, and a sign of
 life. The channel's end says that the other process is gone: the kernel closes it, however a process
 ends.
@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import struct
 from typing import Any
 
 import orjson
 
 SIGN_OF_LIFE = 5.0  # seconds between two from the page's process
 SILENCE = 60.0  # seconds after which a page's process counts as stuck
-_LENGTH = struct.Struct("!I")
 _LONGEST = 64 * 1024 * 1024  # bytes of a message: all handlers and rules of a large configuration
 
 
@@ -32,22 +30,19 @@ class Channel:
     async def open(cls, sock: socket.socket) -> Channel:
         """The channel on an end of a socket pair, which it owns from now on."""
         sock.setblocking(False)
-        return cls(*await asyncio.open_unix_connection(sock=sock))
+        return cls(*await asyncio.open_unix_connection(sock=sock, limit=_LONGEST))
 
     def send(self, message: dict[str, Any]) -> None:
         """Send a message; lost where the other end is gone."""
-        packed = orjson.dumps(message)
-        self._writer.write(_LENGTH.pack(len(packed)) + packed)
+        self._writer.write(orjson.dumps(message) + b"\n")
 
     async def receive(self) -> dict[str, Any] | None:
         """The next message, or ``None`` when the other end is gone."""
         try:
-            (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
-            if length > _LONGEST:
-                return None
-            message: dict[str, Any] = orjson.loads(await self._reader.readexactly(length))
-        except (asyncio.IncompleteReadError, OSError):
+            line = await self._reader.readuntil()
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
             return None
+        message: dict[str, Any] = orjson.loads(line)
         return message
 
     def close(self) -> None:

@@ -32,8 +32,7 @@ class HandedOn:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._asked: dict[int, asyncio.Future[HealthAnswer]] = {}
-        self._number = 0
+        self._asked: dict[str, asyncio.Future[HealthAnswer]] = {}  # by path, one of each at a time
         self._latest = {
             path: Snapshot[HealthAnswer](lambda path=path: self._ask(path), age)  # type: ignore[misc]
             for path, age in _AGE.items()
@@ -43,21 +42,17 @@ class HandedOn:
         """The daemon's answer; 503 where its loop is blocked."""
         return await self._latest[path].get()
 
-    def heard(self, number: int, answer: HealthAnswer) -> None:
-        waiting = self._asked.pop(number, None)
+    def heard(self, path: str, answer: HealthAnswer) -> None:
+        waiting = self._asked.get(path)
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
     async def _ask(self, path: str) -> HealthAnswer:
-        self._number += 1
-        number = self._number
         answer: asyncio.Future[HealthAnswer] = asyncio.get_running_loop().create_future()
-        self._asked[number] = answer
-        self._channel.send({"ask": path, "id": number})
+        self._asked[path] = answer
+        self._channel.send({"ask": path})
         try:
             async with asyncio.timeout(_ANSWER_WITHIN):
                 return await answer
         except TimeoutError:
             return unheard(f"the daemon has not answered for {_ANSWER_WITHIN:g} s: its loop stands")
-        finally:
-            self._asked.pop(number, None)

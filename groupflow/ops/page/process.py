@@ -114,8 +114,8 @@ class PageProcess:
                     message = await self._channel.receive()
                 if message is None:
                     break
-                if message.get("ask") in PATHS:
-                    self._answer(message["id"], message["ask"])
+                if (path := message.get("ask")) in PATHS:
+                    self._answer(path)
         except TimeoutError:
             process.kill()
             await asyncio.to_thread(process.wait)
@@ -125,13 +125,13 @@ class PageProcess:
             code = await asyncio.shield(asyncio.to_thread(_end, process))
         return f"exit {code}" if code >= 0 else f"signal {-code}"
 
-    def _answer(self, number: int, path: str) -> None:
+    def _answer(self, path: str) -> None:
         async def answer() -> None:
             found = await self._health.of(path)
             if self._channel is not None:
                 self._channel.send(
                     {
-                        "answers": number,
+                        "answers": path,
                         "status": int(found.status),
                         "type": found.type,
                         "body": found.body.decode(errors="replace"),
