@@ -12,13 +12,12 @@ from http import HTTPStatus
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from groupflow.ops.page.problems import RequestRefused
 from groupflow.ops.page.tokens import Tokens
 from groupflow.settings.model import Http
-from groupflow.settings.tokens import Right, TokenHolder
+from groupflow.settings.tokens import Right
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,31 +38,14 @@ class Authorizer:
         Raises:
             ConfigError: a token's file can't be used, or two names have one token.
         """
-        self._tokens = Tokens(http)
+        self.tokens = Tokens(http)
         self._names = {*http.hosts, _host_of(http.listen)}
         self.is_open = http.is_open
-
-    @property
-    def has_token(self) -> bool:
-        """Whether any token is configured."""
-        return bool(self._tokens)
-
-    def has(self, right: Right) -> bool:
-        """Whether any token gives a right."""
-        return self._tokens.grant(right)
 
     def knows_host(self, host: str) -> bool:
         """Whether a Host header is an address, localhost, or a name of ours."""
         name = _host_of(host)
         return name == "localhost" or name in self._names or _is_address(name)
-
-    def holder(self, headers: Headers) -> TokenHolder | None:
-        """The holder of the token that a request shows; ``None`` without a right one."""
-        return self._tokens.holder(headers)
-
-    def shows_wrong_token(self, headers: Headers) -> bool:
-        """Whether a request carries a wrong token."""
-        return self._tokens.is_wrong(headers)
 
     def check_reading(self, request: Request) -> None:
         """Check that a request may read.
@@ -73,7 +55,7 @@ class Authorizer:
         """
         if self.is_open:
             return
-        if not self.has_token:
+        if not self.tokens:
             raise RequestRefused(
                 HTTPStatus.FORBIDDEN,
                 "This address is open to other machines and http.token is not set: set it, or set "
@@ -87,10 +69,10 @@ class Authorizer:
         Raises:
             RequestRefused: no token gives the right, or the token is missing, wrong, or another's.
         """
-        holder = self.holder(request.headers)
+        holder = self.tokens.holder(request.headers)
         if or_right is not None and holder is not None and or_right in holder.rights:
             return
-        if not self.has(right):
+        if not self.tokens.grant(right):
             raise RequestRefused(
                 HTTPStatus.FORBIDDEN,
                 f"There is no token here that allows to {right}: set http.token (or token_file), "
@@ -99,7 +81,7 @@ class Authorizer:
         self._check(request, right, "This")
 
     def _check(self, request: Request, right: Right, what: str) -> None:
-        holder = self.holder(request.headers)
+        holder = self.tokens.holder(request.headers)
         if holder is None:
             raise RequestRefused(
                 HTTPStatus.UNAUTHORIZED,

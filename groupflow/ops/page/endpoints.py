@@ -168,8 +168,8 @@ def _route(path: str, methods: dict[str, Endpoint], authorizer: Authorizer, read
 
 
 def caller_of(request: Request, authorizer: Authorizer) -> Caller:
-    holder = authorizer.holder(request.headers)
-    may_look = "look" in holder.rights if holder else not authorizer.has_token
+    holder = authorizer.tokens.holder(request.headers)
+    may_look = "look" in holder.rights if holder else not authorizer.tokens
     return Caller(request, holder, may_look)
 
 

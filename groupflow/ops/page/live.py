@@ -8,7 +8,6 @@ one address can keep the others out.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -16,12 +15,10 @@ from http import HTTPStatus
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 
 from groupflow.core.errors import GroupflowError
 from groupflow.operate.totals import Totals
 from groupflow.ops.page.access import Authorizer
-from groupflow.ops.page.connections import EVENTS
 from groupflow.ops.page.endpoints import Caller, caller_of
 from groupflow.ops.page.problems import RequestRefused, refused_response
 from groupflow.ops.snapshots import Snapshot
@@ -51,22 +48,18 @@ class Streams:
 
         A stream with the token is only ended for another with the token.
         """
-        peers = Counter(stream.caller.peer for stream in self._open)
-        crowded = [s for s in self._open if s.caller.peer == caller.peer]
-        if peers[caller.peer] >= MOST_OF_ONE and not self._end_one(crowded, caller):
-            return None
-        if len(self._open) >= MOST and not self._end_one(list(self._open), caller):
-            return None
+        crowd = [s for s in self._open if s.caller.peer == caller.peer]
+        if len(crowd) < MOST_OF_ONE:
+            crowd = list(self._open) if len(self._open) >= MOST else []
+        if crowd:
+            anonymous = [s for s in crowd if not s.caller.shows_token]
+            may_end = anonymous or (crowd if caller.shows_token else [])
+            if not may_end:
+                return None
+            self.leave(may_end[0])
         stream = Stream(caller)
         self._open[stream] = None
         return stream
-
-    def _end_one(self, streams: list[Stream], caller: Caller) -> bool:
-        anonymous = [stream for stream in streams if not stream.caller.shows_token]
-        for stream in anonymous or (streams if caller.shows_token else []):
-            self.leave(stream)
-            return True
-        return False
 
     def leave(self, stream: Stream) -> None:
         """End a stream, or take note that it has ended."""
@@ -82,18 +75,12 @@ class Live:
     def __init__(self, authorizer: Authorizer, overview: Snapshot[Totals]) -> None:
         self._authorizer = authorizer
         self._overview = overview
-        self._streams = Streams()
+        self.streams = Streams()
 
-    def route(self) -> Route:
-        return Route(EVENTS, self._serve, methods=["GET"])
-
-    def close(self) -> None:
-        self._streams.end_all()
-
-    async def _serve(self, request: Request) -> Response:
+    async def serve(self, request: Request) -> Response:
         try:
             self._authorizer.check_reading(request)
-            stream = self._streams.admit(caller_of(request, self._authorizer))
+            stream = self.streams.admit(caller_of(request, self._authorizer))
             if stream is None:
                 raise RequestRefused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
@@ -113,7 +100,7 @@ class Live:
                 except TimeoutError:
                     continue
         finally:
-            self._streams.leave(stream)
+            self.streams.leave(stream)
 
     async def _event(self) -> bytes:
         """The totals, or why there are none, which the page shows."""

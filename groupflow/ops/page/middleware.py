@@ -10,6 +10,7 @@ import asyncio
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from functools import partial
 from http import HTTPStatus
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -62,30 +63,13 @@ class Middleware:
         self._counting = ThreadPoolExecutor(1, "count-values")  # counts a large body in 50 ms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         exchange = _Exchange(scope, receive, send)
         try:
             caller = await self._admitted(exchange)
             async with AsyncExitStack() as held:
-
-                async def receive_bounded() -> Message:
-                    try:
-                        return await self._received(exchange, caller, held)
-                    except RequestRefused as refusal:
-                        exchange.refusal = refusal  # whatever the app makes of it
-                        raise
-
-                try:
-                    await self._app(scope, receive_bounded, exchange.send)
-                except Exception:
-                    if exchange.refusal is None:
-                        raise
-            if exchange.refusal is not None:
-                raise exchange.refusal
+                received = partial(self._received, exchange, caller, held)
+                await self._app(scope, received, exchange.send)
         except RequestRefused as refusal:
-            exchange.refusal = None
             await refused_response(refusal)(scope, receive, exchange.send)
 
     async def _admitted(self, exchange: _Exchange) -> str:
@@ -106,7 +90,7 @@ class Middleware:
             raise RequestRefused(
                 HTTPStatus.LENGTH_REQUIRED, "Send the body with its Content-Length, not in chunks."
             )
-        holder = self._authorizer.holder(headers)
+        holder = self._authorizer.tokens.holder(headers)
         peer = scope["client"][0] if scope.get("client") else "unknown"
         if not await self._may_pass(headers, peer, is_right=holder is not None):
             raise RequestRefused(
@@ -121,7 +105,7 @@ class Middleware:
 
     async def _may_pass(self, headers: Headers, peer: str, *, is_right: bool) -> bool:
         """Whether to serve a request; one with a wrong token waits first."""
-        if not is_right and not self._authorizer.shows_wrong_token(headers):
+        if not is_right and not self._authorizer.tokens.is_wrong(headers):
             return True
         if not self._wrong_tokens.is_read(peer):
             return False
@@ -176,7 +160,6 @@ class _Exchange:
         self.headers = Headers(scope=scope)
         self.size = int(self.headers.get("content-length", "0"))  # bytes of the body
         self.is_whole = self.size == 0  # whether all of the body was read
-        self.refusal: RequestRefused | None = None  # what is answered in place of the app's answer
         self._receive = receive
         self._send = send
 
@@ -187,8 +170,6 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer, with our headers."""
-        if self.refusal is not None:
-            return
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             if not self.is_whole:

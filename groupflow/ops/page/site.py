@@ -21,6 +21,7 @@ from starlette.types import ASGIApp
 
 from groupflow.ops.page.access import Access, Authorizer
 from groupflow.ops.page.acting import Acting
+from groupflow.ops.page.connections import EVENTS
 from groupflow.ops.page.describing import describe
 from groupflow.ops.page.endpoints import Caller, Endpoint, endpoints_of, routes_of
 from groupflow.ops.page.facts import PageContext
@@ -74,7 +75,7 @@ class Site:
         routes = [
             *health_routes(context.health),
             *routes_of(self._endpoints, authorizer, Reads()),
-            self.live.route(),
+            Route(EVENTS, self.live.serve, methods=["GET"]),
             Route("/api/openapi.json", self._describe, methods=["GET"]),
             *_file_routes(),
         ]
@@ -90,7 +91,7 @@ class Site:
             authorizer.is_open or caller.may("look"),
             caller.may("act"),
             not authorizer.is_open,
-            authorizer.has("act"),
+            authorizer.tokens.grant("act"),
         )
 
     async def _describe(self, _: Request) -> Response:
