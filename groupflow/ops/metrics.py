@@ -17,7 +17,7 @@ from importlib.metadata import version
 from itertools import accumulate
 from math import inf
 from time import monotonic
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -46,8 +46,7 @@ FRESH = 1.0  # seconds for which a scrape reuses what it read from the store
 READING = 1.0  # seconds that the store has for its answer
 SCHEDULES_SHOWN = 100  # by name; each costs two time series
 
-_Value = TypeVar("_Value")
-Rows: TypeAlias = _Value | Mapping[Any, _Value] | None
+Rows: TypeAlias = float | Histogram | Mapping[Any, Any] | None
 """A metric's value without labels, if it has one; or its values by label, or tuple of labels."""
 
 
@@ -149,128 +148,85 @@ def from_measures(measures: Measures) -> Iterator[Metric]:
     """What the daemon has counted since it was started."""
     yield from _from_intake(measures)
     yield from _from_work(measures)
-    yield from _from_scans(measures)
     yield from _from_upkeep(measures)
-    yield from _from_schedules(measures)
+    pages = {name: scan.pages for name, scan in measures.scans.items()}
+    rows = {(name, of): n for name, scan in measures.scans.items() for of, n in scan.rows.items()}
+    yield _counter("scan_pages", "Pages of rows that were fetched", pages, "scan")
+    yield _counter("scan_rows", "Attempts at rows", rows, "scan", "outcome")
+    schedules = measures.schedules
+    yield _counter("schedule_ticks", "Ticks that became tasks", schedules.made)
+    yield _counter("schedule_ticks_missed", "Ticks not made in time", schedules.missed)
+    yield _counter("schedule_ticks_skipped", "Ticks that would overlap", schedules.skipped)
+    yield _histogram("schedule_lateness_seconds", "From due until a task", schedules.lateness)
     seconds, failed = measures.scripts.seconds, measures.scripts.failed
-    yield _histogram(
-        "groupflow_script_seconds",
-        "Round trips to the store by script; exchange: several at once",
-        seconds,
-        "verb",
-    )
+    meaning = "Round trips to the store by script; exchange: several at once"
+    yield _histogram("script_seconds", meaning, seconds, "verb")
     failures = {verb: failed.get(verb, 0) for verb in sorted({*seconds, *failed})}
-    yield _counter("groupflow_scripts_failed", "Round trips that failed", failures, "verb")
+    yield _counter("scripts_failed", "Round trips that failed", failures, "verb")
 
 
 def _from_intake(measures: Measures) -> Iterator[Metric]:
     intake = measures.intake
-    written = "Messages written to the store and acked"
-    yield _counter("groupflow_messages_taken", written, intake.messages)
-    yield _counter("groupflow_tasks_enqueued", "Messages that became a task", intake.enqueued)
-    yield _counter("groupflow_duplicates_dropped", "Messages of a known id", intake.duplicates)
-    yield _counter("groupflow_intake_terms", "Connections on which intake consumed", intake.terms)
-    yield _counter("groupflow_queues_handed_over", "Queues given to others", intake.handed_over)
-    yield _histogram("groupflow_enqueue_batch_messages", "Messages an enqueue", intake.batches)
     paused = {reason: intake.paused == reason for reason in PAUSES}
-    yield _gauge("groupflow_intake_paused", "1: intake waits, for this reason", paused, "reason")
+    yield _counter("messages_taken", "Messages written to the store and acked", intake.messages)
+    yield _counter("tasks_enqueued", "Messages that became a task", intake.enqueued)
+    yield _counter("duplicates_dropped", "Messages of a known id", intake.duplicates)
+    yield _counter("intake_terms", "Connections on which intake consumed", intake.terms)
+    yield _counter("queues_handed_over", "Queues given to others", intake.handed_over)
+    yield _histogram("enqueue_batch_messages", "Messages an enqueue", intake.batches)
+    yield _gauge("intake_paused", "1: intake waits, for this reason", paused, "reason")
 
 
 def _from_work(measures: Measures) -> Iterator[Metric]:
-    pools, types = measures.pools, {**measures.types.named, OTHER: measures.types.other}
+    types = {**measures.types.named, OTHER: measures.types.other}
+    settled = {(name, of): n for name, type_ in types.items() for of, n in type_.settled.items()}
+    retried, died = (sum(each.settled[of] for each in types.values()) for of in ("retry", "bury"))
+    buried = {"intake": measures.intake.buried, "worker": died}
+    pools = measures.pools
+    superseded = measures.intake.superseded + sum(pool.superseded for pool in pools.values())
     claimed = {name: pool.claimed for name, pool in pools.items()}
     lost = {name: pool.lost for name, pool in pools.items()}
-    settled = {
-        (name, outcome): number
-        for name, type_ in types.items()
-        for outcome, number in type_.settled.items()
-    }
-    retried, died = (
-        sum(type_.settled[outcome] for type_ in types.values()) for outcome in ("retry", "bury")
-    )
-    buried = {"intake": measures.intake.buried, "worker": died}
-    superseded = measures.intake.superseded + sum(pool.superseded for pool in pools.values())
-    ended = "Claims that ended, by outcome"
-    yield _counter("groupflow_tasks_claimed", "Tasks given to workers", claimed, "pool")
-    yield _counter("groupflow_tasks_settled", ended, settled, "type", "outcome")
-    yield _counter("groupflow_tasks_retried", "Attempts that failed and come again", retried)
-    yield _counter("groupflow_tasks_buried", "New dead letters", buried, "at")
-    yield _counter("groupflow_superseded", "Tasks that newer ones replaced", superseded)
-    yield _counter("groupflow_claims_lost", "Claims that others have now", lost, "pool")
-    yield _histogram(
-        "groupflow_task_waiting_seconds",
-        "From when a task could first be claimed until it was",
-        {name: pool.waiting for name, pool in pools.items()},
-        "pool",
-    )
-    yield _histogram(
-        "groupflow_task_handling_seconds",
-        "Handlers' time, an attempt",
-        {name: type_.handling for name, type_ in types.items()},
-        "type",
-    )
-    yield _histogram(
-        "groupflow_exchange_batch_tasks",
-        "Tasks settled and claimed in one round trip",
-        {name: pool.batches for name, pool in pools.items()},
-        "pool",
-    )
-
-
-def _from_scans(measures: Measures) -> Iterator[Metric]:
-    pages = {name: scan.pages for name, scan in measures.scans.items()}
-    rows = {
-        (name, outcome): number
-        for name, scan in measures.scans.items()
-        for outcome, number in scan.rows.items()
-    }
-    yield _counter("groupflow_scan_pages", "Pages of rows that were fetched", pages, "scan")
-    yield _counter("groupflow_scan_rows", "Attempts at rows", rows, "scan", "outcome")
+    waiting = {name: pool.waiting for name, pool in pools.items()}
+    handling = {name: type_.handling for name, type_ in types.items()}
+    batches = {name: pool.batches for name, pool in pools.items()}
+    waited = "From when a task could first be claimed until it was"
+    exchanged = "Tasks settled and claimed in one round trip"
+    yield _counter("tasks_claimed", "Tasks given to workers", claimed, "pool")
+    yield _counter("tasks_settled", "Claims that ended, by outcome", settled, "type", "outcome")
+    yield _counter("tasks_retried", "Attempts that failed and come again", retried)
+    yield _counter("tasks_buried", "New dead letters", buried, "at")
+    yield _counter("superseded", "Tasks that newer ones replaced", superseded)
+    yield _counter("claims_lost", "Claims that others have now", lost, "pool")
+    yield _histogram("task_waiting_seconds", waited, waiting, "pool")
+    yield _histogram("task_handling_seconds", "Handlers' time, an attempt", handling, "type")
+    yield _histogram("exchange_batch_tasks", exchanged, batches, "pool")
 
 
 def _from_upkeep(measures: Measures) -> Iterator[Metric]:
     upkeep = measures.upkeep
     resumed = {"self": upkeep.resumed, "other": upkeep.taken_over}
     died = "Tasks whose daemon died or lost its lease"
-    due = "Delayed tasks, groups that came due"
-    unanswered = "Renewals without an answer"
-    lost = "Sessions lost by a living daemon"
-    blocks = "Blocks of a lease or longer"
-    given_up = "Blocks that cost the lease"
-    archived = "Bodies that left Redis for RabbitMQ"
-    yield _counter("groupflow_tasks_resumed", died, resumed, "held_by")
-    yield _counter("groupflow_tasks_promoted", due, upkeep.promoted)
-    yield _counter("groupflow_dead_archived", archived, upkeep.archived)
-    yield _counter("groupflow_dead_letters_expired", "Dead letters past retention", upkeep.expired)
-    yield _counter("groupflow_lease_renewals_failed", unanswered, upkeep.renewals_failed)
-    yield _counter("groupflow_sessions_lost", lost, upkeep.sessions_lost)
-    yield _counter("groupflow_event_loop_blocks", blocks, upkeep.loop_blocks)
-    yield _counter("groupflow_event_loop_blocks_given_up", given_up, upkeep.loop_given_up)
-
-
-def _from_schedules(measures: Measures) -> Iterator[Metric]:
-    schedules = measures.schedules
-    late = "groupflow_schedule_lateness_seconds"
-    yield _counter("groupflow_schedule_ticks", "Ticks that became tasks", schedules.made)
-    yield _counter("groupflow_schedule_ticks_missed", "Ticks not made in time", schedules.missed)
-    yield _counter(
-        "groupflow_schedule_ticks_skipped", "Ticks that would overlap", schedules.skipped
-    )
-    yield _histogram(late, "From due until a task", schedules.lateness)
+    blocked = "Blocks that cost the lease"
+    yield _counter("tasks_resumed", died, resumed, "held_by")
+    yield _counter("tasks_promoted", "Delayed tasks, groups that came due", upkeep.promoted)
+    yield _counter("dead_archived", "Bodies that left Redis for RabbitMQ", upkeep.archived)
+    yield _counter("dead_letters_expired", "Dead letters past retention", upkeep.expired)
+    yield _counter("lease_renewals_failed", "Renewals without an answer", upkeep.renewals_failed)
+    yield _counter("sessions_lost", "Sessions lost by a living daemon", upkeep.sessions_lost)
+    yield _counter("event_loop_blocks", "Blocks of a lease or longer", upkeep.loop_blocks)
+    yield _counter("event_loop_blocks_given_up", blocked, upkeep.loop_given_up)
 
 
 def from_vitals(vitals: Vitals, *, lease: float, lag: float) -> Iterator[Metric]:
     """How the daemon is now; the lease and the event loop's lag are in seconds."""
-    yield _gauge("groupflow_workers", "Workers of this daemon", vitals.workers, "pool")
-    yield _gauge("groupflow_workers_busy", "Those that run a handler", vitals.busy, "pool")
-    yield _gauge("groupflow_lease_seconds", "The lease as configured", lease)
-    yield _gauge("groupflow_lease_margin_seconds", "Until our lease ends", vitals.lease_left)
-    yield _gauge("groupflow_event_loop_lag_seconds", "Worst delay of the last 15 s", lag)
-    yield _gauge(
-        "groupflow_intake_in_flight_bytes", "Messages not yet taken", vitals.bytes_in_flight
-    )
-    yield _gauge("groupflow_intake_active_queues", "Queues that send here", vitals.active_queues)
-    yield _gauge("groupflow_broker_up", "1: connected, and consuming", vitals.consumes)
+    yield _gauge("workers", "Workers of this daemon", vitals.workers, "pool")
+    yield _gauge("workers_busy", "Those that run a handler", vitals.busy, "pool")
+    yield _gauge("lease_seconds", "The lease as configured", lease)
+    yield _gauge("lease_margin_seconds", "Until our lease ends", vitals.lease_left)
+    yield _gauge("event_loop_lag_seconds", "Worst delay of the last 15 s", lag)
+    yield _gauge("intake_in_flight_bytes", "Messages not yet taken", vitals.bytes_in_flight)
+    yield _gauge("intake_active_queues", "Queues that send here", vitals.active_queues)
+    yield _gauge("broker_up", "1: connected, and consuming", vitals.consumes)
 
 
 def from_totals(totals: Totals) -> Iterator[Metric]:
@@ -289,30 +245,28 @@ def from_totals(totals: Totals) -> Iterator[Metric]:
         "parked": totals.parked,
         "paused": totals.paused,
     }
-    waited = {"plain": totals.waited_plain, "grouped": totals.waited_grouped}
-    aside, daemons = totals.delayed_tasks - totals.asleep, totals.daemons
-    silence = max((each.heartbeat_age for each in daemons), default=0.0)
-    yield _gauge("groupflow_cluster_tasks", "Tasks by state", tasks, "pool", "state")
-    yield _gauge("groupflow_cluster_tasks_delayed", "Queued ones that stand aside", aside)
-    yield _gauge("groupflow_cluster_groups", "Groups by state", groups, "state")
-    limited = totals.standing_tenants
-    yield _gauge("groupflow_cluster_tenants_at_limit", "Tenants that may start nothing", limited)
-    by_hand = {"tenant": totals.limited_tenants, "group": totals.limited_groups}
-    yield _gauge("groupflow_cluster_limits_by_hand", "Limits that people set", by_hand, "of")
-    yield _gauge("groupflow_cluster_dead_letters", "Dead letters", totals.dead)
     held = {
         "delayed": totals.delayed_bytes,
         "carried": totals.carried_bytes,
         "dead": totals.dead_bytes,
     }
-    yield _gauge("groupflow_cluster_held_bytes", "Bytes that are held for long", held, "of")
-    yield _gauge(
-        "groupflow_cluster_oldest_waiting_seconds", "Wait of what goes next", waited, "pool"
-    )
-    yield _gauge("groupflow_cluster_daemons", "Daemons with a session", len(daemons))
+    waited = {"plain": totals.waited_plain, "grouped": totals.waited_grouped}
+    by_hand = {"tenant": totals.limited_tenants, "group": totals.limited_groups}
+    aside, daemons = totals.delayed_tasks - totals.asleep, totals.daemons
     workers = sum(each.workers for each in daemons)
-    yield _gauge("groupflow_cluster_workers", "Workers of all daemons", workers)
-    yield _gauge("groupflow_cluster_heartbeat_age_seconds", "Longest silence", silence)
+    silence = max((each.heartbeat_age for each in daemons), default=0.0)
+    at_limit = "Tenants that may start nothing"
+    yield _gauge("cluster_tasks", "Tasks by state", tasks, "pool", "state")
+    yield _gauge("cluster_tasks_delayed", "Queued ones that stand aside", aside)
+    yield _gauge("cluster_groups", "Groups by state", groups, "state")
+    yield _gauge("cluster_tenants_at_limit", at_limit, totals.standing_tenants)
+    yield _gauge("cluster_limits_by_hand", "Limits that people set", by_hand, "of")
+    yield _gauge("cluster_dead_letters", "Dead letters", totals.dead)
+    yield _gauge("cluster_held_bytes", "Bytes that are held for long", held, "of")
+    yield _gauge("cluster_oldest_waiting_seconds", "Wait of what goes next", waited, "pool")
+    yield _gauge("cluster_daemons", "Daemons with a session", len(daemons))
+    yield _gauge("cluster_workers", "Workers of all daemons", workers)
+    yield _gauge("cluster_heartbeat_age_seconds", "Longest silence", silence)
 
 
 def from_schedules(schedules: Iterable[Schedule]) -> Iterator[Metric]:
@@ -320,9 +274,8 @@ def from_schedules(schedules: Iterable[Schedule]) -> Iterator[Metric]:
     shown = sorted(schedules, key=lambda each: -each.overdue)[:SCHEDULES_SHOWN]
     overdue = {each.name: each.overdue for each in shown}
     interval = {each.name: each.interval for each in shown}
-    of = "schedule"
-    yield _gauge("groupflow_cluster_schedule_overdue_seconds", "Since it was due", overdue, of)
-    yield _gauge("groupflow_cluster_schedule_interval_seconds", "Tick to tick", interval, of)
+    yield _gauge("cluster_schedule_overdue_seconds", "Since it was due", overdue, "schedule")
+    yield _gauge("cluster_schedule_interval_seconds", "Tick to tick", interval, "schedule")
 
 
 def from_pools(pools: Iterable[PoolStatus]) -> Iterator[Metric]:
@@ -337,13 +290,13 @@ def from_pools(pools: Iterable[PoolStatus]) -> Iterator[Metric]:
     ]
     for name, meaning, value in columns:
         rows = {of: value(each) for of, each in every.items()}
-        yield _gauge(f"groupflow_cluster_pool_{name}", meaning, rows, "pool")
+        yield _gauge(f"cluster_pool_{name}", meaning, rows, "pool")
 
 
 def of_store(*, is_up: bool, age: float | None) -> Iterator[Metric]:
     """Whether the store answered last, and how many seconds ago it last did, if it ever has."""
-    yield _gauge("groupflow_store_up", "1: Redis answered when last asked", is_up)
-    yield _gauge("groupflow_store_read_age_seconds", "Age of groupflow_cluster_*", age)
+    yield _gauge("store_up", "1: Redis answered when last asked", is_up)
+    yield _gauge("store_read_age_seconds", "Age of groupflow_cluster_*", age)
 
 
 def of_partitions(up: Mapping[int, bool], totals: Mapping[int, Totals]) -> Iterator[Metric]:
@@ -354,44 +307,28 @@ def of_partitions(up: Mapping[int, bool], totals: Mapping[int, Totals]) -> Itera
         totals: its last answer, for partitions that ever answered.
     """
     answers = {str(number): is_up for number, is_up in up.items()}
-    yield _gauge("groupflow_partition_up", "1: it answered when last asked", answers, "partition")
+    yield _gauge("partition_up", "1: it answered when last asked", answers, "partition")
     queued = {
         str(number): each.queued_plain + each.queued_grouped - each.asleep
         for number, each in totals.items()
     }
-    yield _gauge("groupflow_cluster_partition_tasks", "Tasks that wait in it", queued, "partition")
+    yield _gauge("cluster_partition_tasks", "Tasks that wait in it", queued, "partition")
 
 
-def _family(
-    kind: type[CounterMetricFamily | GaugeMetricFamily],
-    name: str,
-    meaning: str,
-    rows: Rows[float],
-    *labels: str,
-) -> Metric:
-    family = kind(name, meaning, labels=labels)
-    for values, number in _by_labels(rows):
-        family.add_metric(values, number)
+def _family(kind: type[Any], name: str, meaning: str, rows: Rows, *labels: str) -> Metric:
+    """A family of `groupflow_` and its name."""
+    family: Metric = kind(f"groupflow_{name}", meaning, labels=labels)
+    for key, value in (rows if isinstance(rows, Mapping) else {(): rows}).items():
+        of = key if isinstance(key, tuple) else (key,)
+        if isinstance(value, Histogram):
+            bounds = map(floatToGoString, (*value.bounds, inf))
+            buckets = list(zip(bounds, accumulate(value.counts), strict=True))
+            family.add_metric(of, buckets, value.sum)  # type: ignore[attr-defined]
+        elif value is not None:
+            family.add_metric(of, value)  # type: ignore[attr-defined]
     return family
 
 
 _counter = partial(_family, CounterMetricFamily)
 _gauge = partial(_family, GaugeMetricFamily)
-
-
-def _histogram(name: str, meaning: str, rows: Rows[Histogram], *labels: str) -> Metric:
-    family = HistogramMetricFamily(name, meaning, labels=labels)
-    for values, histogram in _by_labels(rows):
-        bounds = map(floatToGoString, (*histogram.bounds, inf))
-        buckets = list(zip(bounds, accumulate(histogram.counts), strict=True))
-        family.add_metric(values, buckets, histogram.sum)
-    return family
-
-
-def _by_labels(rows: Rows[_Value]) -> Iterator[tuple[tuple[str, ...], _Value]]:
-    """Each value with those of its labels."""
-    if isinstance(rows, Mapping):
-        for key, value in rows.items():
-            yield key if isinstance(key, tuple) else (key,), value
-    elif rows is not None:
-        yield (), rows
+_histogram = partial(_family, HistogramMetricFamily)
