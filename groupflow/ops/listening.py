@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from urllib.parse import urlsplit
 
 import structlog
@@ -15,52 +15,50 @@ log = structlog.get_logger("groupflow.http")
 TRY_AGAIN = 15.0  # seconds
 BACKLOG = 128  # connections that wait to be accepted
 
-Serve = Callable[[socket.socket], Awaitable[None]]
+Serve = Callable[[socket.socket, asyncio.Event], Awaitable[None]]
 
 
-class Listening:
-    """Serves at an address until told to end, even if it loses the address meanwhile."""
+@contextlib.asynccontextmanager
+async def listening(
+    setting: str, address: str, serve: Serve, goodbye: float = 0.0
+) -> AsyncIterator[None]:
+    """Serve at an address until the block ends, even if the address is lost meanwhile.
 
-    def __init__(self, setting: str, address: str, serve: Serve) -> None:
-        """Nothing is opened yet.
+    The log names the `setting` that has the address. `serve` serves on a socket that listens there,
+    until its event is set; `goodbye` seconds later it is cancelled.
+    """
+    closing = asyncio.Event()
+    task = asyncio.create_task(_listen(setting, address, serve, closing))
+    try:
+        yield
+    finally:
+        closing.set()
+        await asyncio.wait([task], timeout=goodbye)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
-        The log names the `setting` that has the address. `serve` serves on a socket that listens
-        there, until it is cancelled or told to end.
-        """
-        self._setting = setting
-        self._address = address
-        self._serve = serve
-        self._closing = asyncio.Event()
 
-    def end(self) -> None:
-        """Listen no more, once `serve` has returned."""
-        self._closing.set()
-
-    async def run(self) -> None:
-        """Listen and serve. Tries a taken port again: its owner may end."""
-        is_first = True
-        while not self._closing.is_set():
-            try:
-                sock = await asyncio.to_thread(_bound, self._address)
-                with contextlib.closing(sock):
-                    await self._serve(sock)
-            except OSError as error:
-                if is_first:  # logged once: it would be the same every time
-                    self._tell(error)
-                is_first = False
-            except Exception as error:
-                log.error("http.failed", listen=self._address, error=repr(error), exc_info=error)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), TRY_AGAIN)
-
-    def _tell(self, error: OSError) -> None:
-        log.warning(
-            "http.not_listening",
-            listen=self._address,
-            error=error.strerror or str(error),
-            remedy=f"Work goes on without it. Set {self._setting} to a free address, or empty; it "
-            "is tried again until then.",
-        )
+async def _listen(setting: str, address: str, serve: Serve, closing: asyncio.Event) -> None:
+    """Listen and serve. Tries a taken port again: its owner may end."""
+    is_first = True
+    while not closing.is_set():
+        try:
+            with contextlib.closing(await asyncio.to_thread(_bound, address)) as sock:
+                await serve(sock, closing)
+        except OSError as error:
+            if is_first:  # logged once: it would be the same every time
+                log.warning(
+                    "http.not_listening",
+                    listen=address,
+                    error=error.strerror or str(error),
+                    remedy=f"Work goes on without it. Set {setting} to a free address, or empty; "
+                    "it is tried again until then.",
+                )
+            is_first = False
+        except Exception as error:
+            log.error("http.failed", listen=address, error=repr(error), exc_info=error)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(closing.wait(), TRY_AGAIN)
 
 
 def _bound(listen: str) -> socket.socket:

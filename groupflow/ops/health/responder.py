@@ -19,7 +19,7 @@ from http import HTTPStatus
 import structlog
 
 from groupflow.ops.health.answers import PATHS, Health, HealthAnswer
-from groupflow.ops.listening import BACKLOG, Listening
+from groupflow.ops.listening import BACKLOG, listening
 
 log = structlog.get_logger("groupflow.http")
 
@@ -56,28 +56,26 @@ class Responder:
         if not self._listen:
             yield
             return
-        task = asyncio.create_task(Listening("http.health", self._listen, self._serve).run())
         try:
-            yield
+            async with listening("http.health", self._listen, self._serve):
+                yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
             for connection in self._silent:
                 connection.close()
             for answering in self._answering:
                 answering.cancel()
             await asyncio.gather(*self._answering, return_exceptions=True)
 
-    async def _serve(self, listening: socket.socket) -> None:
+    async def _serve(self, listener: socket.socket, _: asyncio.Event) -> None:
         host = self._listen.rpartition(":")[0]
-        log.info("health.listening", url=f"http://{host}:{listening.getsockname()[1]}/")
+        log.info("health.listening", url=f"http://{host}:{listener.getsockname()[1]}/")
         loop = asyncio.get_running_loop()
         while True:
             if not self._silent:
-                await _has_callers(listening)
+                await _has_callers(listener)
             self._make_way()
             self._read(loop.time())
-            self._accept(listening, loop.time() + REQUEST_WITHIN)
+            self._accept(listener, loop.time() + REQUEST_WITHIN)
             await asyncio.sleep(PACE)
 
     def _make_way(self) -> None:
@@ -86,10 +84,10 @@ class Responder:
             oldest.cancel()
             del self._answering[oldest]
 
-    def _accept(self, listening: socket.socket, until: float) -> None:
+    def _accept(self, listener: socket.socket, until: float) -> None:
         for _ in range(BATCH):
             try:
-                connection, _ = listening.accept()
+                connection, _ = listener.accept()
             except OSError:  # no more of them, or too many open files
                 return
             connection.setblocking(False)
@@ -165,12 +163,12 @@ class Responder:
         return await self._health.of(path), method == b"GET"
 
 
-async def _has_callers(listening: socket.socket) -> None:
+async def _has_callers(listener: socket.socket) -> None:
     """Wait until a connection can be accepted."""
     loop = asyncio.get_running_loop()
     come = asyncio.Event()
-    loop.add_reader(listening.fileno(), come.set)
+    loop.add_reader(listener.fileno(), come.set)
     try:
         await come.wait()
     finally:
-        loop.remove_reader(listening.fileno())
+        loop.remove_reader(listener.fileno())

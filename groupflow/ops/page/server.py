@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 import structlog
 import uvicorn
 
-from groupflow.ops.listening import Listening
+from groupflow.ops.listening import listening
 from groupflow.ops.page.connections import HttpConnections
 from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.site import Extension, Site
@@ -37,22 +37,13 @@ async def serve_page(
 ) -> AsyncIterator[None]:
     """Serve a page, and the extensions of its API, until the block ends."""
     http = context.facts.settings.http
-    end = asyncio.Event()
 
-    async def serve(sock: socket.socket) -> None:
+    async def serve(sock: socket.socket, end: asyncio.Event) -> None:
         _announce(http, sock.getsockname()[1])
         await _serve(Site(context, extensions), sock, end)
 
-    listening = Listening("http.listen", http.listen, serve)
-    task = asyncio.create_task(listening.run())
-    try:
+    async with listening("http.listen", http.listen, serve, GOODBYE + 1):
         yield
-    finally:
-        listening.end()
-        end.set()
-        await asyncio.wait([task], timeout=GOODBYE + 1)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def _serve(site: Site, sock: socket.socket, end: asyncio.Event) -> None:
