@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol
 
@@ -67,7 +67,7 @@ class DaemonHealth:
 
     def _ready(self, checks: list[Check]) -> HealthAnswer:
         is_ready = all(check.verdict != "fail" for check in checks)
-        found = {"ready": is_ready, "checks": [asdict(check) for check in checks]}
+        found = {"ready": is_ready, "checks": checks}
         status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
         return HealthAnswer(status, JSON, orjson.dumps(found))
 

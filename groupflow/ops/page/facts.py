@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from pydantic import SecretStr
 
 from groupflow.operate.namespace import Namespace
@@ -31,7 +32,8 @@ class Facts:
         """
         settings = self.settings.model_dump(mode="json")
         for section in _NEEDED:
-            settings[section] = _revealed(getattr(self.settings, section).model_dump())
+            values = getattr(self.settings, section).model_dump()
+            settings[section] = orjson.loads(orjson.dumps(values, default=_revealed))
         return {"daemon": self.daemon, "settings": settings, "functions": self.functions}
 
     @classmethod
@@ -49,10 +51,5 @@ class PageContext:
 
 
 def _revealed(value: Any) -> Any:
-    if isinstance(value, SecretStr):
-        return value.get_secret_value()
-    if isinstance(value, dict):
-        return {name: _revealed(each) for name, each in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_revealed(each) for each in value]
-    return value
+    """What JSON can carry in place of a secret, or of a set."""
+    return value.get_secret_value() if isinstance(value, SecretStr) else list(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from http import HTTPStatus
 
 import orjson
@@ -30,9 +30,7 @@ class RequestRefused(Exception):
 
 def problem_response(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
     found = ProblemDetails("about:blank", HTTPStatus(status).phrase, status, detail)
-    return Response(
-        orjson.dumps(asdict(found)), status, headers, media_type="application/problem+json"
-    )
+    return Response(orjson.dumps(found), status, headers, media_type="application/problem+json")
 
 
 def refused_response(refusal: RequestRefused) -> Response:

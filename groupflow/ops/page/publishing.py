@@ -64,25 +64,11 @@ class Publishing:
     )
     async def _publish(self, asked: NewTask, caller: Caller) -> Published:
         settings = self._context.facts.settings
-        message = Message(
-            asked.body,
-            asked.type,
-            **({} if asked.id is None else {"id": asked.id}),
-            headers=asked.headers,
-            priority=asked.priority,
-            delay=asked.delay,
-        )
+        given = {name: value for name, value in asked if value is not None}
         try:
-            _check(message, settings)
+            _check(Message(**given), settings)
             publisher = await self._publisher_by(settings)
-            id_ = await publisher.publish(
-                message.body,
-                type=message.type,
-                id=message.id,
-                headers=message.headers,
-                priority=message.priority,
-                delay=message.delay,
-            )
+            id_ = await publisher.publish(**given)
         except (Unroutable, HeadersTooLarge) as error:
             raise RequestRefused(
                 HTTPStatus.UNPROCESSABLE_ENTITY, f"Not published: {error}"

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from http import HTTPStatus
 from importlib import resources
 from typing import Protocol
@@ -124,11 +123,6 @@ async def _http_error(_: Request, error: Exception) -> Response:
     return problem_response(status, detail, headers)
 
 
-def _file(name: str, content: bytes, cache: str) -> Callable[[], Response]:
-    headers = {"content-type": _TYPES[name.rpartition(".")[2]], "cache-control": cache}
-    return partial(Response, content, headers=headers)
-
-
 def _file_routes() -> list[Route]:
     """`/` and `/static/…`, read once and served from memory: no path is ever opened.
 
@@ -140,22 +134,20 @@ def _file_routes() -> list[Route]:
     digest = hashlib.sha256(b"".join(contents[name] for name in sorted(contents))).hexdigest()[:16]
     here = f"/static/{digest}/"
     start = contents.pop("index.html").replace(b"/static/", here.encode())
-    index = _file("index.html", start, "no-cache")
-    files = {here + name: _file(name, content, _FOR_GOOD) for name, content in contents.items()}
-
-    async def serve_index(_: Request) -> Response:
-        return index()
-
-    async def serve_file(request: Request) -> Response:
-        found = files.get(request.url.path)
-        if found is None:
-            raise HTTPException(HTTPStatus.NOT_FOUND)
-        return found()
-
     return [
-        Route("/", serve_index, methods=["GET"]),
-        Route("/static/{name:path}", serve_file, methods=["GET"]),
+        _file_route("/", "html", start, "no-cache"),
+        *(
+            _file_route(here + name, name.rpartition(".")[2], content, _FOR_GOOD)
+            for name, content in contents.items()
+        ),
     ]
+
+
+def _file_route(path: str, kind: str, content: bytes, cache: str) -> Route:
+    async def serve(_: Request) -> Response:
+        return Response(content, headers={"content-type": _TYPES[kind], "cache-control": cache})
+
+    return Route(path, serve, methods=["GET"])
 
 
 def _contents() -> dict[str, bytes]:
