@@ -27,28 +27,10 @@ from groupflow.operate.statistics import Sample, TypeFigures, read_samples, read
 from groupflow.operate.tasks import Found, Tasks
 from groupflow.operate.tenants import TenantPage, list_tenants
 from groupflow.operate.totals import Totals, read_totals, totals_in
+from groupflow.ops.page import shapes
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.problems import RequestRefused
-from groupflow.ops.page.shapes import (
-    Configuration,
-    Content,
-    DeadQuery,
-    GroupQuery,
-    GroupsQuery,
-    GroupStory,
-    Letter,
-    PartitionRow,
-    Reasons,
-    ReasonsQuery,
-    RouteQuery,
-    ScheduleList,
-    TaskList,
-    TaskQuery,
-    TasksQuery,
-    TenantsQuery,
-    TypesQuery,
-)
 from groupflow.ops.snapshots import Snapshot
 from groupflow.settings.changes import public_values
 from groupflow.settings.dry_run import DryRun, Way
@@ -68,7 +50,7 @@ def _known_cursor() -> Iterator[None]:
         raise RequestRefused(HTTPStatus.BAD_REQUEST, f"{error}: begin with 0.") from None
 
 
-def _filter(query: DeadQuery | ReasonsQuery, caller: Caller) -> Filter:
+def _filter(query: shapes.ReasonsQuery, caller: Caller) -> Filter:
     """A caller that isn't shown the words must not find them by trying parts of them."""
     sought = query.reason or None
     return Filter(
@@ -80,7 +62,7 @@ def _filter(query: DeadQuery | ReasonsQuery, caller: Caller) -> Filter:
     )
 
 
-def _content(envelope: Envelope) -> Content:
+def _content(envelope: Envelope) -> shapes.Content:
     """The headers, and the beginning of the body, as text or else in base64."""
     body, text, packed = envelope.body, None, None
     try:
@@ -89,11 +71,11 @@ def _content(envelope: Envelope) -> Content:
     except UnicodeDecodeError:
         packed = base64.b64encode(body[:_SHOWN_BODY]).decode()
     headers, is_cut = dict(envelope.headers), len(body) > _SHOWN_BODY
-    return Content(headers, text, packed, len(body), is_cut=is_cut, is_withheld=False)
+    return shapes.Content(headers, text, packed, len(body), is_cut=is_cut, is_withheld=False)
 
 
-def _withheld(size: int) -> Content:
-    return Content({}, None, None, size, is_cut=False, is_withheld=True)
+def _withheld(size: int) -> shapes.Content:
+    return shapes.Content({}, None, None, size, is_cut=False, is_withheld=True)
 
 
 class Reading:
@@ -105,12 +87,12 @@ class Reading:
         self.overview = Snapshot[Totals](lambda: read_totals(namespace), _TOTALS_AGE)
         self._tops = Snapshot[Tops](lambda: read_tops(namespace), 2.0)
         self._samples = Snapshot[list[Sample]](lambda: read_samples(namespace), 2.0)
-        self._all_schedules = Snapshot[ScheduleList](self._read_schedules, _TOTALS_AGE)
+        self._all_schedules = Snapshot[shapes.ScheduleList](self._read_schedules, _TOTALS_AGE)
         self._letters = DeadLetters(namespace)
         self._groups = Groups(namespace)
 
-    async def _read_schedules(self) -> ScheduleList:
-        return ScheduleList(await read_schedules(self._context.namespace))
+    async def _read_schedules(self) -> shapes.ScheduleList:
+        return shapes.ScheduleList(await read_schedules(self._context.namespace))
 
     @Endpoint("GET", "/overview", "Totals and daemons now")
     async def _overview(self) -> Totals:
@@ -125,7 +107,7 @@ class Reading:
         return await self._tops.get()
 
     @Endpoint("GET", "/groups", "Groups of a state", reads=True)
-    async def _list(self, query: GroupsQuery) -> GroupPage:
+    async def _list(self, query: shapes.GroupsQuery) -> GroupPage:
         with _known_cursor():
             return await list_groups(
                 self._context.namespace,
@@ -137,44 +119,44 @@ class Reading:
             )
 
     @Endpoint("GET", "/group", "One group's story", reads=True)
-    async def _group(self, query: GroupQuery, caller: Caller) -> GroupStory:
+    async def _group(self, query: shapes.GroupQuery, caller: Caller) -> shapes.GroupStory:
         lane = await self._groups.lane(query.key, passed=query.passed, limit=query.limit)
         if not caller.sees_contents:
             shown = [replace(each, errors=_without_words(each.errors)) for each in lane.tasks]
             lane = replace(lane, tasks=shown)
         namespace = self._context.namespace
         why = await explain(namespace, query.key, with_words=caller.sees_contents)
-        return GroupStory(why, lane)
+        return shapes.GroupStory(why, lane)
 
     @Endpoint("GET", "/tasks", "Tasks of a state that match", reads=True)
-    async def _tasks(self, query: TasksQuery) -> TaskList:
+    async def _tasks(self, query: shapes.TasksQuery) -> shapes.TaskList:
         namespace = self._context.namespace
         wanted = TaskFilter(query.id, query.type, query.tenant, query.group, query.older)
         if len(namespace) > 1 and not wanted.is_set and query.cursor == "0":
             found = await list_tasks(namespace, query.state, query.limit)
-            return TaskList(query.state, found.rows, len(found.rows), None, namespace.away)
+            return shapes.TaskList(query.state, found.rows, len(found.rows), None, namespace.away)
         with _known_cursor():
             page = await search_tasks(
                 namespace, query.state, wanted, cursor=query.cursor, limit=query.limit
             )
-        return TaskList(query.state, page.rows, page.looked_at, page.next, page.away)
+        return shapes.TaskList(query.state, page.rows, page.looked_at, page.next, page.away)
 
     @Endpoint("GET", "/body", "Headers and body of a task that waits or runs", reads=True)
-    async def _body(self, query: TaskQuery, caller: Caller) -> Content | None:
+    async def _body(self, query: shapes.TaskQuery, caller: Caller) -> shapes.Content | None:
         if not caller.sees_contents:
             return _withheld(0)
         envelope = await Tasks(self._context.namespace).envelope(query.id, query.choice)
         return None if envelope is None else _content(envelope)
 
     @Endpoint("GET", "/dead/reasons", "What they died of", reads=True)
-    async def _reasons(self, query: ReasonsQuery, caller: Caller) -> Reasons:
+    async def _reasons(self, query: shapes.ReasonsQuery, caller: Caller) -> shapes.Reasons:
         looked, is_whole, kinds = await self._letters.kinds(_filter(query, caller))
         if not caller.sees_contents:
             kinds = [replace(each, reason=each.kind or _REDACTED) for each in kinds]
-        return Reasons(looked, is_whole, kinds)
+        return shapes.Reasons(looked, is_whole, kinds)
 
     @Endpoint("GET", "/task", "One task, by id", reads=True)
-    async def _task(self, query: TaskQuery, caller: Caller) -> Found | None:
+    async def _task(self, query: shapes.TaskQuery, caller: Caller) -> Found | None:
         found = await Tasks(self._context.namespace).find(query.id, query.choice)
         return found if found is None or caller.sees_contents else _redacted(found)
 
@@ -185,14 +167,14 @@ class Reading:
     @Endpoint(
         "GET", "/tenants", "Tenants that are counted apart, those at their limits first", reads=True
     )
-    async def _tenants(self, query: TenantsQuery) -> TenantPage:
+    async def _tenants(self, query: shapes.TenantsQuery) -> TenantPage:
         with _known_cursor():
             return await list_tenants(
                 self._context.namespace, cursor=query.cursor, limit=query.limit, name=query.name
             )
 
     @Endpoint("GET", "/schedules", "All schedules")
-    async def _schedules(self) -> ScheduleList:
+    async def _schedules(self) -> shapes.ScheduleList:
         return await self._all_schedules.get()
 
     @Endpoint("GET", "/scans", "All scans of tables", reads=True)
@@ -203,12 +185,12 @@ class Reading:
         return [replace(scan, trouble=_REDACTED if scan.trouble else "") for scan in found]
 
     @Endpoint("GET", "/partitions", "What lies where", reads=True)
-    async def _partitions(self) -> list[PartitionRow]:
+    async def _partitions(self) -> list[shapes.PartitionRow]:
         answers = await self._context.namespace.ask_all(totals_in)
-        rows = [PartitionRow(each.partition, away=each.why) for each in answers.away]
+        rows = [shapes.PartitionRow(each.partition, away=each.why) for each in answers.away]
         for number, found in answers.by_partition.items():
             rows.append(
-                PartitionRow(
+                shapes.PartitionRow(
                     number,
                     queued=found.queued_plain + found.queued_grouped,
                     running=found.running_plain + found.running_grouped,
@@ -222,13 +204,13 @@ class Reading:
         return sorted(rows, key=lambda row: row.partition)
 
     @Endpoint("GET", "/types", "What handlers did, by type", reads=True)
-    async def _types(self, query: TypesQuery) -> TypeFigures:
+    async def _types(self, query: shapes.TypesQuery) -> TypeFigures:
         return await self._context.namespace.ask(
             0, lambda client: read_types(client, float(query.hours))
         )
 
     @Endpoint("GET", "/dead", "Dead letters, latest first", reads=True)
-    async def _dead(self, query: DeadQuery, caller: Caller) -> DeadPage:
+    async def _dead(self, query: shapes.DeadQuery, caller: Caller) -> DeadPage:
         with _known_cursor():
             wanted = _filter(query, caller)
             page = await self._letters.page(wanted, passed=query.passed, limit=query.limit)
@@ -238,7 +220,7 @@ class Reading:
         return replace(page, letters=letters)
 
     @Endpoint("GET", "/letter", "One dead letter with its body", reads=True)
-    async def _letter(self, query: TaskQuery, caller: Caller) -> Letter | None:
+    async def _letter(self, query: shapes.TaskQuery, caller: Caller) -> shapes.Letter | None:
         letter = await self._letters.find(query.id, query.choice)
         if letter is None:
             return None
@@ -251,7 +233,7 @@ class Reading:
             except KeyError:  # redriven or dropped a moment ago
                 return None
             content, letter = _content(whole.envelope), letter.with_beside(whole.beside)
-        return Letter(
+        return shapes.Letter(
             **asdict(content),
             id=letter.id,
             type=letter.type,
@@ -266,12 +248,12 @@ class Reading:
         )
 
     @Endpoint("GET", "/configuration", "What the daemon runs by, secrets masked")
-    async def _configuration(self) -> Configuration:
+    async def _configuration(self) -> shapes.Configuration:
         facts = self._context.facts
-        return Configuration(public_values(facts.settings), [*facts.functions])
+        return shapes.Configuration(public_values(facts.settings), [*facts.functions])
 
     @Endpoint("POST", "/route", "Where a message would go; nothing is sent", reads=True)
-    async def _route(self, query: RouteQuery) -> Way:
+    async def _route(self, query: shapes.RouteQuery) -> Way:
         facts = self._context.facts
         found = DryRun(facts.settings, facts.functions)
         return found.find(query.body.encode(), query.headers, query.type or None)
