@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
-import httpx
 import pytest
 from playwright.async_api import Page, async_playwright, expect
 
-from groupflow.core.scope import scope_of
 from groupflow.operate.namespace import Namespace
 from groupflow.ops.page.server import serve_page
 from groupflow.servers import RedisServer
@@ -57,43 +54,27 @@ async def test_who_is_away_is_named_in_every_answer(spread: Spread) -> None:
         await api.post("/resume", json={"everything": True})
 
 
-async def refused(api: httpx.AsyncClient, spread: Spread, state: str, *verbs: str) -> None:
-    """Looks at the id, and these verbs, are refused: both tasks are named, and neither changes."""
-    answers = [await api.get(path, params={"id": ID}) for path in ("/task", "/body", "/letter")]
-    answers += [await api.post(verb, json={"ids": [ID]}) for verb in verbs]
-    for answer in answers:
-        assert answer.status_code == 409, answer.text
-        for n, (app, tenant) in enumerate(OWNERS):
-            told = f"type t, group {spread.group_in(n)}, application {app}, tenant {tenant}"
-            assert f"partition {n}: {state}, {told}" in answer.json()["detail"]
-        assert "by its tenant" in answer.json()["detail"]
-    assert states(spread, "tasks") == BOTH
-    assert states(spread, "dead") == [state == "dead"] * 2
-
-
 async def test_tasks_of_one_id_are_refused_until_one_is_chosen(spread: Spread) -> None:
-    """Dead and waiting; by its tenant or its partition; what is named beside it is acted on."""
+    """Looks and actions alike: by its tenant or its partition."""
     await die(spread)
-    await spread.enqueue(arrival("other", dead="no type"))
     async with client_of(spread.namespace) as api:
-
-        async def acts(verb: str, **wanted: Any) -> list[str]:
-            done: list[str] = (await api.post(verb, json={"ids": [ID], **wanted})).json()["done"]
-            return done
-
-        await refused(api, spread, "dead", "/dead/redrive", "/dead/drop")
-        beside = (await api.post("/dead/drop", json={"ids": [ID, "other"]})).json()
-        [stayed] = beside["stayed"]
-        assert (beside["done"], stayed["id"]) == (["other"], ID)
-        assert "2 tasks have the id" in stayed["reason"]
+        answers = [await api.get(path, params={"id": ID}) for path in ("/task", "/body", "/letter")]
+        for verb in ("/dead/redrive", "/dead/drop", "/task/drop", "/task/run-now"):
+            answers.append(await api.post(verb, json={"ids": [ID]}))
+        for answer in answers:
+            assert answer.status_code == 409, answer.text
+            for n, (app, tenant) in enumerate(OWNERS):
+                told = f"type t, group {spread.group_in(n)}, application {app}, tenant {tenant}"
+                assert f"partition {n}: dead, {told}" in answer.json()["detail"]
+        assert states(spread, "dead") == BOTH
         letter = await api.get("/letter", params={"id": ID, "tenant": "666"})
         assert letter.json()["tenant"] == "666"
-        assert await acts("/dead/redrive", tenant="1") == [ID]
-        assert states(spread, "dead") == SECOND
-        assert await acts("/dead/redrive", partition=1) == [ID]
-        await refused(api, spread, "queued", "/task/drop", "/task/run-now", "/dead/drop")
-        task = (await api.get("/task", params={"id": ID, "tenant": "666"})).json()
-        assert task["scope"] == scope_of("crm", "666")
+        for verb, choice, dead in (
+            ("/dead/redrive", {"tenant": "1"}, SECOND),
+            ("/dead/redrive", {"partition": 1}, [False, False]),
+        ):
+            acted = await api.post(verb, json={"ids": [ID], **choice})
+            assert (acted.json()["done"], states(spread, "dead")) == ([ID], dead)
         body = (await api.get("/body", params={"id": ID, "partition": "0"})).json()
         assert '"tenant_id":"1"' in body["body"]
         for path, query, status in (
@@ -102,8 +83,8 @@ async def test_tasks_of_one_id_are_refused_until_one_is_chosen(spread: Spread) -
             ("/task", {"partition": "x"}, 400),
         ):
             assert (await api.get(path, params={"id": ID, **query})).status_code == status
-        assert await acts("/task/drop", tenant="1") == [ID]
-        assert states(spread, "tasks") == SECOND
+        dropped = await api.post("/task/drop", json={"ids": [ID], "tenant": "1"})
+        assert (dropped.json()["done"], states(spread, "tasks")) == ([ID], SECOND)
 
 
 @asynccontextmanager
