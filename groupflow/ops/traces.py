@@ -39,12 +39,9 @@ class OtelTracing:
     """Spans of one queue's messages."""
 
     def __init__(self, queue: str) -> None:
-        """Binds the queue that spans name; a tracer provider may be set later."""
+        """Binds the queue that spans name; warns that they go nowhere without a tracer provider."""
         self._queue = queue
         self._tracer = trace.get_tracer("groupflow", version("groupflow"))
-
-    def warn_without_provider(self) -> None:
-        """Warn that spans go nowhere, where no tracer provider is set."""
         if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
             log.warning(
                 "traces.nowhere",

@@ -20,6 +20,4 @@ def open_tracing(settings: Settings) -> Tracing | None:
     except ImportError as error:
         remedy = f"Install groupflow[traces] ({error}), or leave traces off."
         raise ConfigError([Problem("traces.enabled", "true", remedy)]) from None
-    tracing = OtelTracing(settings.rabbitmq.queue)
-    tracing.warn_without_provider()
-    return tracing
+    return OtelTracing(settings.rabbitmq.queue)

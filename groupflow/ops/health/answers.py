@@ -21,7 +21,7 @@ _STORE_WITHIN = 2.0  # seconds for the store's answer: below any probe's own lim
 # Seconds for which an answer is given again: a thousand requests a second cost no more.
 _READY_AGE = 0.25
 _METRICS_AGE = 0.5
-_TEXT = "text/plain; charset=utf-8"
+TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 
 
@@ -62,7 +62,7 @@ class DaemonHealth:
         if path == "/readyz":
             return self._ready([await self._store.get(), *self._checks()])
         if path == "/startupz" and not self._started():
-            return HealthAnswer(HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"not started yet\n")
+            return HealthAnswer(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, b"not started yet\n")
         return ALIVE
 
     def _ready(self, checks: list[Check]) -> HealthAnswer:
@@ -72,13 +72,8 @@ class DaemonHealth:
         return HealthAnswer(status, JSON, orjson.dumps(found))
 
 
-ALIVE = HealthAnswer(HTTPStatus.OK, _TEXT, b"ok\n")
+ALIVE = HealthAnswer(HTTPStatus.OK, TEXT, b"ok\n")
 """An answer shows that the loop runs; nothing else is asked."""
-
-
-def unheard(detail: str) -> HealthAnswer:
-    """The answer in place of a daemon that doesn't answer."""
-    return HealthAnswer(HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"{detail}\n".encode())
 
 
 async def check_store(namespace: Namespace) -> Check:

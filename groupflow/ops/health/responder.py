@@ -18,7 +18,7 @@ from http import HTTPStatus
 
 import structlog
 
-from groupflow.ops.health.answers import PATHS, Health, HealthAnswer
+from groupflow.ops.health.answers import PATHS, TEXT, Health, HealthAnswer
 from groupflow.ops.listening import BACKLOG, listening
 
 log = structlog.get_logger("groupflow.http")
@@ -29,7 +29,6 @@ BATCH = BACKLOG + 1  # connections accepted at a time: as many as the system let
 HEAD = 4096  # bytes of a request's head: a probe's has a few hundred
 REQUEST_WITHIN = 5.0  # seconds for a whole request, and as many for the caller to take its answer
 PACE = 0.05  # seconds between two times of accepting and reading
-_PLAIN = "text/plain; charset=utf-8"
 
 
 @dataclass(slots=True)
@@ -155,11 +154,10 @@ class Responder:
         method, _, rest = head.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
         if path not in PATHS:
-            return HealthAnswer(
-                HTTPStatus.NOT_FOUND, _PLAIN, b"only health and metrics are here\n"
-            ), True
+            said = b"only health and metrics are here\n"
+            return HealthAnswer(HTTPStatus.NOT_FOUND, TEXT, said), True
         if method not in (b"GET", b"HEAD"):
-            return HealthAnswer(HTTPStatus.METHOD_NOT_ALLOWED, _PLAIN, b"only GET\n"), True
+            return HealthAnswer(HTTPStatus.METHOD_NOT_ALLOWED, TEXT, b"only GET\n"), True
         return await self._health.of(path), method == b"GET"
 
 

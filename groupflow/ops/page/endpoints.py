@@ -228,15 +228,18 @@ async def _read(endpoint: Endpoint, request: Request) -> BaseModel:
     try:
         if endpoint.method != "POST":
             return endpoint.asks.model_validate(dict(request.query_params))
-        _check_announced(endpoint, request)
-        return endpoint.asks.model_validate(_sound(await request.body(), endpoint))
+        size = int(request.headers.get("content-length", "0"))
+        if size == 0 and not endpoint.asks.model_fields:
+            return endpoint.asks()
+        _check_announced(endpoint, request, size)
+        return endpoint.asks.model_validate(_sound(await request.body(), endpoint.asks))
     except ValidationError as error:
         raise refused_input(error) from None
     except orjson.JSONDecodeError as error:
         raise RequestRefused(HTTPStatus.BAD_REQUEST, f"The body is not JSON: {error}") from None
 
 
-def _sound(body: bytes, endpoint: Endpoint) -> Any:
+def _sound(body: bytes, asks: type[BaseModel]) -> Any:
     """A JSON object without unknown names; the model would make an error of each of them.
 
     Or a JSON array, where one is asked for.
@@ -244,9 +247,6 @@ def _sound(body: bytes, endpoint: Endpoint) -> Any:
     Raises:
         RequestRefused: it is none.
     """
-    asks = endpoint.asks
-    if not body and not asks.model_fields:
-        return {}
     value = orjson.loads(body)
     if issubclass(asks, RootModel):
         return value
@@ -261,15 +261,12 @@ def _sound(body: bytes, endpoint: Endpoint) -> Any:
     return value
 
 
-def _check_announced(endpoint: Endpoint, request: Request) -> None:
+def _check_announced(endpoint: Endpoint, request: Request, size: int) -> None:
     """Check what a request says of its body, before any of it is read.
 
     Raises:
         RequestRefused: it is too long, or not declared as what it has to be.
     """
-    size = int(request.headers.get("content-length", "0"))
-    if size == 0 and not endpoint.asks.model_fields:
-        return  # no body is needed
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         # Another site's form can't send this type without a preflight.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from http import HTTPStatus
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from groupflow.ops.health.answers import PATHS, Health, HealthAnswer, unheard
+from groupflow.ops.health.answers import PATHS, TEXT, Health, HealthAnswer
 from groupflow.ops.page.channel import Channel
 from groupflow.ops.snapshots import Snapshot
 
@@ -34,7 +36,7 @@ class HandedOn:
         self._channel = channel
         self._asked: dict[str, asyncio.Future[HealthAnswer]] = {}  # by path, one of each at a time
         self._latest = {
-            path: Snapshot[HealthAnswer](lambda path=path: self._ask(path), age)  # type: ignore[misc]
+            path: Snapshot[HealthAnswer](partial(self._ask, path), age)
             for path, age in _AGE.items()
         }
 
@@ -55,4 +57,5 @@ class HandedOn:
             async with asyncio.timeout(_ANSWER_WITHIN):
                 return await answer
         except TimeoutError:
-            return unheard(f"the daemon has not answered for {_ANSWER_WITHIN:g} s: its loop stands")
+            found = f"the daemon has not answered for {_ANSWER_WITHIN:g} s: its loop stands\n"
+            return HealthAnswer(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, found.encode())
