@@ -64,7 +64,6 @@ async def _serve(site: Site, sock: socket.socket, end: asyncio.Event) -> None:
 
     async def stop() -> None:
         await end.wait()
-        site.live.streams.end_all()
         await site.hurry()
         server.should_exit = True
 

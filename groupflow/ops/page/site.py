@@ -67,14 +67,14 @@ class Site:
         reading = Reading(context)
         self._publishing = Publishing(context)
         self._extensions = [make(context) for make in extensions]
-        self.live = Live(authorizer, reading.overview)  # streams, which must be told when it closes
+        self._live = Live(authorizer, reading.overview)
         parts = [self, reading, Acting(context), self._publishing, *self._extensions]
         self._endpoints = [each for part in parts for each in endpoints_of(part)]
         self._description = Snapshot[bytes](self._described, math.inf)
         routes = [
             *health_routes(context.health),
             *routes_of(self._endpoints, authorizer, Reads()),
-            Route(EVENTS, self.live.serve, methods=["GET"]),
+            Route(EVENTS, self._live.serve, methods=["GET"]),
             Route("/api/openapi.json", self._describe, methods=["GET"]),
             *_file_routes(),
         ]
@@ -101,7 +101,8 @@ class Site:
         return orjson.dumps(await asyncio.to_thread(describe, self._endpoints))
 
     async def hurry(self) -> None:
-        """Answer callers that wait for something."""
+        """End the streams, and answer callers that wait for something."""
+        self._live.streams.end_all()
         for extension in self._extensions:
             await extension.hurry()
 
