@@ -48,9 +48,9 @@ check: .venv/.ready ## Lint, formatting, types, layers, manifests, known vulnera
 	@.ci/manifests
 	@.ci/audit
 
-bench: .venv/.ready servers ## Measure ours beside its peers (QUICK=1: under 3 minutes; ROWS=drain,cold)
-	@.ci/setup bench
-	@QUICK=$(QUICK) ROWS=$(ROWS) ROUNDS=$(ROUNDS) BASE=$(BASE) WRITE=$(WRITE) $(BIN)/python -m tests.verification.bench
+bench: .venv/.ready servers ## Measure ours beside its peers (QUICK=1; ROWS=drain.16,latency; BASE=commit, ROUNDS=5)
+	-@.ci/setup bench
+	@QUICK=$(QUICK) ROWS=$(ROWS) ROUNDS=$(ROUNDS) BASE=$(BASE) $(BIN)/python -m tests.verification.bench
 
 docs: .docs/.ready ## Build the documents into dist/site; warnings are errors (ARGS="-b linkcheck")
 	@.docs/venv/bin/sphinx-build --nitpicky --fail-on-warning --keep-going --quiet \

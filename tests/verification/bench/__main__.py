@@ -1,11 +1,8 @@
-"""`make bench`: ours beside its peers, in rounds. `QUICK=1` is smaller, `ROWS=drain,cold` is less.
+"""`make bench`: ours beside its peers, in rounds; with `QUICK=1` smaller, with `ROWS=drain` less.
 
-Rows of one clean commit gather in `.bench/`, run by run; `docs/benchmarks/` and the table of
-`docs/performance.md` are written from them once all families are there (`WRITE=1`: of those that
-are there). `ROWS=cost BASE=<commit>` sets processor time a task beside an older commit's, and
-writes nothing there, nor does `ROWS=scans`, which sets scans of a table beside other loops, nor
-`ROWS=pools`, what workers that pull get over HTTP. Exit 1:
-something could not be measured, or broke its order.
+`BASE=<commit>` sets that commit's code beside it, in the same turns. A run of all rows of a clean
+commit is written into `docs/`; each run lies in `.bench/latest.json`. Exit 1: something could not
+be measured, or broke its order.
 """
 
 from __future__ import annotations
@@ -16,135 +13,84 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from tests.verification.bench import machine, results, tables
+from tests.verification.bench import drains, latency, machine, source
 from tests.verification.bench.bench import Bench
-from tests.verification.bench.daemons import REPOSITORY
-from tests.verification.bench.families import (
-    attacks,
-    claims,
-    cold,
-    databases,
-    drains,
-    intake,
-    latency,
-    pools,
-)
 from tests.verification.bench.records import cost_of_a_record
-from tests.verification.bench.results import Mixed, Results
+from tests.verification.bench.results import Results
 from tests.verification.bench.rows import OURS, Row
-from tests.verification.bench.source import Source
+from tests.verification.bench.source import REPOSITORY
 
-FAMILIES: dict[str, Callable[[Bench], AsyncIterator[Row]]] = {
-    "drain": drains.drain,
-    "ideal": drains.ideal,
-    "intake": intake.run,
-    "latency": latency.run,
-    "backlog": claims.backlog,
-    "tenants": claims.tenants,
-    "cold": cold.run,
-    "beside": drains.beside,
-    "attacks": attacks.run,
-    "partitions": drains.partitions,
-    "schedules": latency.schedules,
+STEPS: dict[str, Callable[[Bench], Awaitable[list[Row]]]] = {
+    **{shape.key: partial(drains.measure, shape) for shape in drains.SHAPES},
+    latency.KEY: latency.measure,
 }
-# Of interest for who changes something, or of another kind; no rows of the table.
-ON_REQUEST = {
-    "batches": databases.batches,
-    "cost": drains.cost,
-    "scans": databases.scans,
-    "pools": pools.run,
-}
-ALL = {**FAMILIES, **ON_REQUEST}
 COMMITTED = REPOSITORY / "docs" / "benchmarks" / "results.json"
-CHART = COMMITTED.with_name("chart.svg")
 DOCUMENT = REPOSITORY / "docs" / "performance.md"
-GATHERED = REPOSITORY / ".bench"
+LATEST = REPOSITORY / ".bench" / "latest.json"
 
 _console = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
 def main() -> int:
     """Run the suite; the exit code."""
-    quick = bool(os.environ.get("QUICK"))
-    rounds = int(os.environ.get("ROUNDS") or 0) or None
-    chosen = [name for name in os.environ.get("ROWS", "").split(",") if name] or list(FAMILIES)
-    if unknown := [name for name in chosen if name.partition(".")[0] not in ALL]:
-        _console.print(f"ROWS: no {', '.join(unknown)}; there are {', '.join(ALL)}")
+    asked = [name for name in os.environ.get("ROWS", "").split(",") if name]
+    of = {each: [key for key in STEPS if f"{key}.".startswith(f"{each}.")] for each in asked}
+    if unknown := [each for each, keys in of.items() if not keys]:
+        _console.print(f"ROWS: no {', '.join(unknown)}; there are {', '.join(STEPS)}")
         return 2
+    chosen = list(dict.fromkeys(key for keys in of.values() for key in keys)) or list(STEPS)
     # Ended from outside, the servers still go down in order.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    with tempfile.TemporaryDirectory(prefix="groupflow-bench-") as folder:
-        base = os.environ.get("BASE") or "HEAD"
-        bench = Bench(Path(folder), quick=quick, rounds=rounds, base=base, chosen=chosen)
+    is_clean = not source.is_dirty()
+    with tempfile.TemporaryDirectory(prefix="groupflow-bench-") as name:
+        folder, codes = Path(name), {OURS: REPOSITORY}
+        if base := os.environ.get("BASE"):
+            base = source.resolve(base)
+            # Both sides lie in folders of their own, and are measured by the benchmark of now.
+            there = source.take(folder / "there", base)
+            codes = {OURS: source.copy(folder / "here"), f"at {base[:8]}": there}
+        quick, rounds = bool(os.environ.get("QUICK")), int(os.environ.get("ROUNDS") or 0)
+        bench = Bench(folder, codes, quick=quick, rounds=rounds)
         found = asyncio.run(_measure(bench, chosen))
-    print(tables.markdown(found))
-    older = results.read(COMMITTED)
-    for line in found.fallen_below(older) if older else []:
-        _console.print(f"fell: {line}", markup=False)
-    if not quick:
-        _publish(found)
-    for problem in found.problems:
-        _console.print(f"problem: {problem}", markup=False)
+    print(found.markdown())
+    found.write(LATEST)
+    if len(chosen) == len(STEPS) and is_clean and not quick:
+        found.write(COMMITTED)
+        found.write_into(DOCUMENT)
+    else:
+        _console.print("docs/ is left as it was: it takes all rows of a clean commit")
     return 1 if found.problems else 0
 
 
 async def _measure(bench: Bench, chosen: list[str]) -> Results:
     at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    found = Results(Source.here(), bench.quick, at, machine.describe(), cost_of_a_record())
-    families = list(dict.fromkeys(name.partition(".")[0] for name in chosen))
+    cost = float(f"{cost_of_a_record():.4g}")
+    found = Results(source.resolve("HEAD"), bench.quick, at, machine.describe(), cost)
+    found.problems = bench.problems
     try:
-        for name in families:
-            await _family(bench, name, found)
+        for key in chosen:
+            try:
+                measured = await STEPS[key](bench)
+            except Exception as error:  # must not cost the other rows
+                bench.problems.append(f"{key}: {type(error).__name__}: {error}")
+                traceback.print_exc()
+                continue
+            for row in measured:
+                if row.of(OURS):
+                    found.rows.append(row)
+                    _console.print(" | ".join(row.cells), markup=False)
     finally:
         await bench.close()
-    found.families = [name for name in families if name in chosen and name in FAMILIES]
-    found.problems = bench.problems
+    for problem in found.problems:
+        _console.print(f"problem: {problem}", markup=False)
     return found
-
-
-async def _family(bench: Bench, name: str, found: Results) -> None:
-    """Measure a family; what goes wrong in it must not cost the others."""
-    try:
-        async for row in ALL[name](bench):
-            if not row.of(OURS):
-                bench.problems.append(f"{row.key}: not measured")
-                continue
-            row.commit = found.source.commit
-            found.rows.append(row)
-            _console.print(tables.line(row))
-    except Exception as error:
-        bench.problems.append(f"{name}: {type(error).__name__}: {error}")
-        traceback.print_exc()
-
-
-def _publish(found: Results) -> None:
-    """Add the rows to those of the same commit; write the documents once all families are there."""
-    found.rows = [row for row in found.rows if row.key.partition(".")[0] in FAMILIES]
-    if not found.rows:
-        return
-    file = GATHERED / f"{found.source.commit}.json"
-    try:
-        older = results.read(file)
-        whole = found.joined_to(older) if older else found
-        whole.refuse_unless_whole_cloth()
-    except Mixed as error:
-        _console.print(f"docs/ is left as it was, and so is {file.name}: this would be {error}")
-        return
-    whole.write(file)
-    missing = [name for name in FAMILIES if name not in whole.families]
-    if missing and not os.environ.get("WRITE"):
-        _console.print(f"docs/ is left as it was: of this commit there is no {', '.join(missing)}")
-        return
-    whole.write(COMMITTED)
-    written = results.read(COMMITTED) or whole  # its figures are rounded
-    CHART.write_text(tables.svg(written))
-    tables.write_into(DOCUMENT, written)
 
 
 if __name__ == "__main__":

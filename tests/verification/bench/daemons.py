@@ -11,21 +11,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from redis.asyncio import Redis
-
-from groupflow.store.partitions import keys_of
-from tests.verification.bench.attackers import port_in
-from tests.verification.bench.filling import NAMESPACE, RULE
 from tests.verification.bench.load import Load
 from tests.verification.bench.records import Records, cpu_of
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-LOOK = 0.01  # seconds
+NAMESPACE = "bench"
+LOOK = 0.01  # seconds between two looks at whether something has come to pass
 START_WITHIN = 60.0  # seconds; to drain and leave, too
 WITHIN = 300.0  # seconds for a run; one that takes longer is broken
-LOOK_AT_TOTALS = 0.1  # seconds between two looks at a total
 
 
 class RunFailed(Exception):
@@ -34,37 +27,28 @@ class RunFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a daemon is configured.
+    """How a daemon is configured; the page is on, as by default, on a port that is free.
 
     Attributes:
         redis: its store.
-        rabbitmq: its broker; without one, only its workers run.
+        rabbitmq: its broker.
         queue: the queue that it consumes.
         grouped: workers for grouped tasks.
-        order: `workers.order`.
-        only: half a daemon, or all of it.
-        http: what its section `[http]` says; the page is on, as by default, on a port that is free.
         partitions: of its namespace.
         run: of its rule.
-        schedules: its sections `[[schedules]]`.
+        batch: of its rule.
     """
 
     redis: str
-    rabbitmq: str = "amqp://guest:guest@127.0.0.1:1/"
-    queue: str = "bench"
+    rabbitmq: str
+    queue: str
     grouped: int = 16
-    order: Literal["oldest", "fair"] = "oldest"
-    only: Literal["", "intake", "workers"] = ""
-    http: str = 'listen = "127.0.0.1:0"'
     partitions: int = 1
     run: int = 1
-    schedules: str = ""
+    batch: int = 1
 
     def write(self, path: Path) -> None:
         """Write it as a configuration file."""
-        # An older commit, beside which something is measured, may not know more than one.
-        run = f"run = {self.run}" if self.run > 1 else ""
-        partitions = f"partitions = {self.partitions}" if self.partitions > 1 else ""
         path.write_text(
             f"""[rabbitmq]
 url = "{self.rabbitmq}"
@@ -72,51 +56,45 @@ queue = "{self.queue}"
 [redis]
 url = "{self.redis}"
 namespace = "{NAMESPACE}"
-{partitions}
+partitions = {self.partitions}
 [workers]
 plain = 8
 grouped = {self.grouped}
-order = "{self.order}"
 [http]
-{self.http}
+listen = "127.0.0.1:0"
 [[groups]]
-name = "{RULE}"
+name = "bench"
 app = "bench"
 key = "{{entity}}"
-{run}
-{self.schedules}
+run = {self.run}
+batch = {self.batch}
 """
         )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Daemon:
-    """A running daemon."""
+    """A running daemon: its process, and its files."""
 
     process: subprocess.Popen[bytes]
     log: Path
     file: Path
     config: Path
     code: Path
-    ended: bool = False
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self.process.pid
 
     @property
     def cpu(self) -> float:
         """Seconds of processor time so far, of its page's process too."""
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
-        return sum(cpu_of(pid) for pid in (self.pid, *map(int, children.read_text().split())))
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return sum(cpu_of(each) for each in (pid, *map(int, children)))
 
     @property
     def records(self) -> Records:
         """What it did, once it has ended."""
-        return Records.read([self.file])
+        return Records.read(self.file)
 
-    async def until(self, seconds: float, what: str = "its tasks") -> None:
+    async def until_done(self, seconds: float = WITHIN) -> None:
         """Wait until it has ended as many tasks as the load has.
 
         Raises:
@@ -126,21 +104,28 @@ class Daemon:
         async def has_reached() -> bool:
             return self.file.with_suffix(".reached").exists()
 
-        await wait_for(has_reached, self, seconds, what)
+        await self.until(has_reached, seconds, "its tasks")
 
-    async def until_total(self, redis: Redis, name: str, wanted: int, partitions: int = 1) -> None:
-        """Wait until a total of the store is as much.
+    async def until(
+        self,
+        condition: Callable[[], Awaitable[bool]],
+        seconds: float,
+        what: str,
+        look: float = LOOK,
+    ) -> None:
+        """Wait until a condition holds.
 
         Raises:
-            RunFailed: it died, or took longer.
+            RunFailed: the daemon died, or it took longer than `seconds`.
         """
-        keys = [each("count") for each in keys_of(NAMESPACE, partitions)]
-
-        async def is_so() -> bool:
-            found = [await redis.hget(key, name) for key in keys]  # one after another: politely
-            return sum(int(each or 0) for each in found) >= wanted
-
-        await wait_for(is_so, self, WITHIN, f"{wanted} {name}", LOOK_AT_TOTALS)
+        try:
+            async with asyncio.timeout(seconds):
+                while not await condition():
+                    if self.process.poll() is not None:
+                        raise RunFailed(f"a daemon died:\n{self.tail()}")
+                    await asyncio.sleep(look)
+        except TimeoutError:
+            raise RunFailed(f"waited {seconds:g} s for {what}:\n{self.tail()}") from None
 
     async def stop(self) -> None:
         """End it in order; its records are written then.
@@ -148,30 +133,13 @@ class Daemon:
         Raises:
             RunFailed: it did not end well.
         """
-        if self.ended:
-            return
-        self.ended = True
         self.process.send_signal(signal.SIGTERM)
         try:
             code = await asyncio.to_thread(self.process.wait, START_WITHIN)
         except subprocess.TimeoutExpired:
-            self.process.kill()
             raise RunFailed(f"a daemon did not end:\n{self.tail()}") from None
         if code:
             raise RunFailed(f"a daemon ended with {code}:\n{self.tail()}")
-
-    async def page(self) -> int:
-        """The port of its page, once that listens.
-
-        Raises:
-            RunFailed: it doesn't.
-        """
-
-        async def is_there() -> bool:
-            return port_in(self.log) is not None
-
-        await wait_for(is_there, self, START_WITHIN, "its page")
-        return port_in(self.log) or 0
 
     async def ask(self, *words: str) -> None:
         """Run a verb of its own version with its configuration; politely, beside what is measured.
@@ -195,52 +163,21 @@ class Daemon:
         return self.log.read_text(errors="replace")[-2000:]
 
 
-async def wait_for(
-    condition: Callable[[], Awaitable[bool]],
-    daemon: Daemon,
-    seconds: float,
-    what: str,
-    look: float = LOOK,
-) -> None:
-    """Wait until a condition holds while a daemon lives.
-
-    Raises:
-        RunFailed: it died, or took longer than `seconds`.
-    """
-    try:
-        async with asyncio.timeout(seconds):
-            while not await condition():
-                if daemon.process.poll() is not None:
-                    raise RunFailed(f"a daemon died:\n{daemon.tail()}")
-                await asyncio.sleep(look)
-    except TimeoutError:
-        raise RunFailed(f"waited {seconds:g} s for {what}:\n{daemon.tail()}") from None
-
-
 @asynccontextmanager
 async def running(
-    setting: Setting,
-    load: Load,
-    folder: Path,
-    name: str,
-    *,
-    code: Path | None,
-    redis: int,
+    setting: Setting, load: Load, folder: Path, code: Path, *, redis: int
 ) -> AsyncIterator[Daemon]:
-    """Start a daemon, wait until it works, and stop it at the end.
+    """Start a daemon, wait until it and its page work, and stop it at the end.
 
     Args:
         setting: its configuration.
         load: what its handlers have to know.
         folder: of this run.
-        name: its name.
-        code: where the package is that it runs, if not here.
+        code: where the package is that it runs.
         redis: the process of its Redis, whose processor time it shall note too.
     """
-    code = code or REPOSITORY
-    config, log = folder / f"{name}.toml", folder / f"{name}.log"
+    config, log, records = (folder / f"daemon.{kind}" for kind in ("toml", "log", "records"))
     setting.write(config)
-    records = folder / f"{name}.records"
     kept = {k: v for k, v in os.environ.items() if not k.startswith("GROUPFLOW_")}
     environment = kept | {
         "BENCH_RECORDS": str(records),
@@ -248,9 +185,8 @@ async def running(
         "BENCH_HANDLER_MS": str(load.handler_ms),
         "BENCH_REDIS_PID": str(redis),
     }
-    only = ["--only", setting.only] if setting.only else []
-    command = [sys.executable, "-m", "groupflow", "run", "--config", str(config), "--name", name]
-    command += ["--app", "tests.verification.bench.handlers:app", *only]
+    command = [sys.executable, "-m", "groupflow", "run", "--config", str(config), "--name", "d1"]
+    command += ["--app", "tests.verification.bench.handlers:app"]
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: ASYNC220
             command, cwd=code, env=environment, stdout=output, stderr=output
@@ -259,9 +195,10 @@ async def running(
     try:
 
         async def has_started() -> bool:
-            return b"daemon.started" in log.read_bytes()
+            said = log.read_bytes()
+            return b"daemon.started" in said and b'"http.listening"' in said
 
-        await wait_for(has_started, daemon, START_WITHIN, "start")
+        await daemon.until(has_started, START_WITHIN, "start")
         yield daemon
         await daemon.stop()
     finally:

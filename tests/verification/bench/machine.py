@@ -6,35 +6,29 @@ import os
 import platform
 import shutil
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 import orjson
 
-from groupflow.servers import MissingServer, RabbitmqServer
-from tests.databases import Postgres
-from tests.verification.bench.peers.running import NODE
+from groupflow.servers import RabbitmqServer
+from tests.verification.bench.peers import NODE
 
-_PACKAGES = ("groupflow", "uvloop", "redis", "hiredis", "aio-pika", "aiormq", "procrastinate")
+_PACKAGES = ("groupflow", "uvloop", "redis", "hiredis", "aio-pika", "aiormq")
 
 
 def describe() -> dict[str, str]:
     """Machine and versions, by name."""
     facts = {
         "system": f"{platform.system()} {platform.release()}",
-        "processor": _processor(),
+        "processor": _processor() or platform.machine(),
         "cores": str(os.cpu_count()),
         "Python": platform.python_version(),
         "Redis": _said("redis-server", "--version").partition("v=")[2].partition(" ")[0],
         "RabbitMQ": _rabbitmq(),
         "Node": _said("node", "--version").lstrip("v"),
-        "PostgreSQL": _postgres(),
+        **{name: version(name) for name in _PACKAGES},
     }
-    for name in _PACKAGES:
-        try:
-            facts[name] = version(name)
-        except PackageNotFoundError:
-            facts[name] = "not installed"
     for name in ("groupmq", "ioredis"):
         file = NODE / "node_modules" / name / "package.json"
         facts[name] = orjson.loads(file.read_bytes())["version"] if file.exists() else "missing"
@@ -52,9 +46,8 @@ def processor_ticks() -> tuple[int, int]:
 
 
 def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    behind = Path("/proc/cpuinfo").read_text().partition("model name")[2]
+    return behind.partition(":")[2].partition("\n")[0].strip()
 
 
 def _said(program: str, *arguments: str) -> str:
@@ -65,13 +58,6 @@ def _said(program: str, *arguments: str) -> str:
         [found, *arguments], capture_output=True, text=True, check=False, timeout=60
     )
     return answer.stdout.strip()
-
-
-def _postgres() -> str:
-    try:
-        return _said(Postgres.binary(), "--version").partition(") ")[2].partition(" ")[0]
-    except MissingServer:
-        return ""
 
 
 def _rabbitmq() -> str:

@@ -1,7 +1,7 @@
 """What a run did: number, start and end of each task; and whether it kept its promises.
 
 A record is three 64-bit integers: the task's number, and CLOCK_MONOTONIC in nanoseconds when its
-handler began and ended. They are kept in memory and written when the run is over, by every process
+handler began and ended. They are kept in memory and written when the run is over, by each process
 in the same format, so that one reader and one checker serve all.
 
 Processor time of ours and of Redis is noted by the daemon that is measured while it drains, between
@@ -12,8 +12,8 @@ process has nanoseconds, where /proc has hundredths of a second.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from time import clock_gettime, monotonic_ns, perf_counter, process_time
@@ -57,66 +57,35 @@ def cost_of_a_record() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """All records of a run.
+    """All records of a run: number, start and end of each task, in the order of their starts."""
 
-    Attributes:
-        rows: number, start and end of each task, in the order of their starts.
-        cpu: microseconds of processor time that its process took a task; 0 where nobody looked.
-        redis_cpu: the same of its Redis.
-        intake_cpu: microseconds of processor time a message, before: from RabbitMQ into Redis.
-        enqueue_cpu: the same of its Redis.
-    """
-
-    rows: list[tuple[int, int, int]] = field(default_factory=list)
-    cpu: float = 0.0
-    redis_cpu: float = 0.0
-    intake_cpu: float = 0.0
-    enqueue_cpu: float = 0.0
+    rows: list[tuple[int, int, int]]
 
     @classmethod
-    def read(cls, paths: Iterable[Path]) -> Records:
-        """The records that one or more processes wrote."""
-        rows: list[tuple[int, int, int]] = []
-        for path in paths:
-            flat = array("q")
-            flat.frombytes(path.read_bytes())
-            rows += zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+    def read(cls, path: Path) -> Records:
+        """The records that a process wrote."""
+        flat = array("q")
+        flat.frombytes(path.read_bytes())
+        rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
         return cls(sorted(rows, key=lambda row: row[1]))
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[tuple[int, int, int]]:
-        return iter(self.rows)
 
     @property
     def rate(self) -> float:
         """Tasks a second between the first start and the last end: starting up doesn't count."""
-        if not self.rows:
-            return 0.0
         last = max(end for _, _, end in self.rows)
         return len(self.rows) * 1e9 / max(1, last - self.rows[0][1])
 
     @property
     def handler_seconds(self) -> float:
         """How long a handler ran on average, as measured: a timer is coarse."""
-        return fmean(end - start for _, start, end in self.rows) / 1e9 if self.rows else 0.0
-
-    def between(self, first: int, end: int) -> Records:
-        """The records of the tasks numbered from `first` to before `end`, numbered from 0."""
-        return Records([(n - first, at, to) for n, at, to in self.rows if first <= n < end])
+        return fmean(end - start for _, start, end in self.rows) / 1e9
 
     def starts(self) -> dict[int, int]:
         """When each task first started, in nanoseconds."""
         return {number: start for number, start, _ in reversed(self.rows)}
 
-    def check(self, load: Load, *, is_whole: bool = True) -> str:
-        """How often a group ran out of order or beside itself, or a task not once; "" for never.
-
-        Args:
-            load: what the run had to do.
-            is_whole: whether it had the time to do all of it.
-        """
+    def check(self, load: Load) -> str:
+        """How often a group ran out of order or beside itself, or a task not once; "" for never."""
         found = dict.fromkeys(("out of order", "overlapping", "missing", "run twice"), 0)
         last: dict[int, tuple[int, int]] = {}  # group → highest number started, latest end
         seen: set[int] = set()
@@ -128,7 +97,7 @@ class Records:
             found["overlapping"] += start < latest
             seen.add(number)
             last[group] = (max(highest, number), max(latest, end))
-        found["missing"] = load.tasks - len(seen) if is_whole else 0
+        found["missing"] = load.tasks - len(seen)
         return ", ".join(f"{n:,} {what}" for what, n in found.items() if n)
 
 
@@ -142,14 +111,13 @@ def cpu_of(pid: int) -> float:
 
 def marks(tasks: int) -> tuple[int, int]:
     """After how many tasks the clocks are looked at."""
-    warm = int(tasks * WARM)
-    return max(1, warm), tasks - warm
+    warm = max(1, int(tasks * WARM))
+    return warm, tasks - warm
 
 
 def looks(tasks: int, redis: int, path: Path) -> Mapping[int, Callable[[], None]]:
     """What to call after so many tasks: notes both clocks, and writes them at the last."""
     noted = array("d")
-    first, last = marks(tasks)
 
     def begin() -> None:
         noted.extend((process_time(), cpu_of(redis)))
@@ -158,7 +126,7 @@ def looks(tasks: int, redis: int, path: Path) -> Mapping[int, Callable[[], None]
         begin()
         path.write_bytes(noted.tobytes())
 
-    return {first: begin, last: end}
+    return dict(zip(marks(tasks), (begin, end), strict=True))
 
 
 def read_clocks(path: Path, tasks: int) -> tuple[float, float]:

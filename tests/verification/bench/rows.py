@@ -4,34 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Literal
 
 OURS = "groupflow"
-Unit = Literal["tasks/s", "msg/s", "ms", "%", "bytes", "calls/s", "µs", "rows/s"]
 MUCH_STOLEN = 0.05
 """Beyond this share of processor time that the host took, a round is marked as disturbed."""
 MINUTE = 60.0  # seconds within which all turns of a round have to come
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """What a row has to reach: its ratio where it has one, else our own figure.
-
-    Attributes:
-        words: as the table says it.
-        at: the number.
-        least: whether `at` is the least that will do, or the most.
-        is_of_ratio: whether it is about the ratio, or about our figure alone.
-    """
-
-    words: str
-    at: float
-    least: bool = True
-    is_of_ratio: bool = True
-
-    def is_met(self, figure: float) -> bool:
-        """Whether a figure reaches it."""
-        return figure >= self.at if self.least else figure <= self.at
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +23,19 @@ class Span:
     def of(cls, figures: list[float]) -> Span:
         """Of one figure at least."""
         return cls(median(figures), min(figures), max(figures))
+
+    def said(self, digits: int | None = None) -> str:
+        """The median, and the lowest and the highest where there are several rounds."""
+        said = [
+            figure(each) if digits is None else f"{each:.{digits}f}"
+            for each in (self.median, self.low, self.high)
+        ]
+        return said[0] if self.low == self.high else f"{said[0]} ({said[1]} to {said[2]})"
+
+
+def figure(value: float) -> str:
+    """A number with as many digits as mean something."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 @dataclass(slots=True)
@@ -78,70 +68,58 @@ class Row:
         key: `family.what`, the same in every run.
         title: as the table says it.
         unit: of all figures.
-        goal: what has to be reached; a row without one only reports.
-        beside: to whose figure ours is set in ratio, round by round; empty: to nobody's.
-        off: what is not as settings have it by default, or as users run it.
+        beside: what `least` is about.
+        least: the goal: how many times the figure of `beside`, round by round, ours has to be.
+        most: the goal: what our own figure may be. A row without a goal only reports.
         rounds: what was measured; none is ever left out.
-        once: figures of peers that had one turn only, and no ratio.
         verdicts: who broke order, overlapped, lost or doubled tasks, and how many.
-        is_checked: whether its runs have an order to keep, which was checked.
-        commit: of what code it is.
     """
 
     key: str
     title: str
-    unit: Unit
-    goal: Goal | None = None
+    unit: str
     beside: str = ""
-    off: str = ""
+    least: float | None = None
+    most: float | None = None
     rounds: list[Round] = field(default_factory=list)
-    once: dict[str, float] = field(default_factory=dict)
     verdicts: dict[str, str] = field(default_factory=dict)
-    is_checked: bool = True
-    commit: str = ""
 
     def of(self, who: str) -> list[float]:
         """Somebody's figures, of the rounds in which there is one."""
         return [each.figures[who] for each in self.rounds if who in each.figures]
 
     @property
-    def ours(self) -> Span:
-        """Our figure."""
-        return Span.of(self.of(OURS))
+    def peers(self) -> list[str]:
+        """All others that have a figure."""
+        names = dict.fromkeys(who for each in self.rounds for who in each.figures)
+        return [who for who in names if who != OURS]
 
-    @property
-    def peers(self) -> dict[str, float]:
-        """The medians of all others that had a turn in each round."""
-        names = dict.fromkeys(who for each in self.rounds for who in each.figures if who != OURS)
-        return {who: median(self.of(who)) for who in names}
-
-    @property
-    def ratio(self) -> Span | None:
-        """Ours to `beside`, of the rounds in which both have a figure; ``None`` if none has."""
-        both = [one.figures for one in self.rounds if {OURS, self.beside} <= one.figures.keys()]
-        ratios = [each[OURS] / each[self.beside] for each in both if each[self.beside]]
+    def ratio(self, who: str) -> Span | None:
+        """Ours to somebody's, of the rounds in which both have a figure; ``None`` if none has."""
+        both = [one.figures for one in self.rounds if {OURS, who} <= one.figures.keys()]
+        ratios = [each[OURS] / each[who] for each in both if each[who]]
         return Span.of(ratios) if ratios else None
-
-    @property
-    def disturbed(self) -> int:
-        """How many of its rounds were."""
-        return sum(each.is_disturbed for each in self.rounds)
-
-    @property
-    def judged(self) -> Span | None:
-        """What the goal is about, and what a later run is compared by."""
-        of_ratio = self.goal.is_of_ratio if self.goal else bool(self.beside)
-        return self.ratio if of_ratio and self.beside else self.ours
 
     @property
     def is_met(self) -> bool | None:
         """Whether the goal is reached; ``None`` where there is none."""
-        if self.goal is None:
-            return None
-        judged = self.judged
-        return judged is not None and self.goal.is_met(judged.median)
+        if self.least is not None:
+            ratio = self.ratio(self.beside)
+            return ratio is not None and ratio.median >= self.least
+        return None if self.most is None else median(self.of(OURS)) <= self.most
 
     @property
-    def more_is_better(self) -> bool:
-        """Whether a larger figure is a better one."""
-        return self.unit in ("tasks/s", "msg/s", "rows/s")
+    def cells(self) -> tuple[str, ...]:
+        """Title, figure, what is beside it, the ratios to that, and the goal with its verdict."""
+        goal = f"≤ {self.most:g} {self.unit}" if self.most else ""
+        if self.least is not None:
+            goal = f"≥ {self.least:g} times {self.beside}"
+        met = {True: ": yes", False: ": **no**", None: ""}[self.is_met]
+        ratios = [ratio.said(digits=2) for who in self.peers if (ratio := self.ratio(who))]
+        return (
+            self.title,
+            f"{Span.of(self.of(OURS)).said()} {self.unit}",
+            ", ".join(f"{who} {figure(median(self.of(who)))}" for who in self.peers),
+            "; ".join(ratios),
+            goal + met,
+        )

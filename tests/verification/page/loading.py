@@ -17,12 +17,15 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 
 from groupflow.servers import RedisServer
+from groupflow.store.client import StoreClient
+from groupflow.store.enqueue import Arrival, Enqueuer
+from groupflow.store.envelope import Envelope
+from groupflow.store.keys import Keys
 from tests.endtoend.process import Process
 from tests.endtoend.rig import run
 from tests.page.browsing import launch
-from tests.verification.bench.filling import NAMESPACE, fill_store
-from tests.verification.bench.load import Load
 
+NAMESPACE, BATCH = "loading", 500
 SHOWS = {
     "overview": "main .tile",
     "groups": "main td",
@@ -38,6 +41,22 @@ _PAINT = """() => new Promise(tell => {
     const observer = new PerformanceObserver(list => tell(list.getEntries().at(-1).startTime));
     observer.observe({type: "largest-contentful-paint", buffered: true});
 })"""
+
+
+async def fill(url: str, groups: int) -> None:
+    """Let a task wait in each of so many groups."""
+    client = StoreClient(url, Keys(NAMESPACE), "oldest", timeout=60.0)
+    try:
+        for first in range(0, groups, BATCH):
+            numbers = range(first, min(first + BATCH, groups))
+            await Enqueuer(client).enqueue([arrival(number) for number in numbers])
+    finally:
+        await client.close()
+
+
+def arrival(number: int) -> Arrival:
+    body = b'{"pad": "%s"}' % (b"x" * 180)
+    return Arrival(f"{number:032d}", Envelope("bench", f"g{number}", "1", "rule", {}, body))
 
 
 @contextmanager
@@ -79,7 +98,7 @@ def main() -> None:
         redis = RedisServer(Path(name))
         run(redis.start())
         try:
-            run(fill_store(redis.url, Load(asked.groups, asked.groups)))
+            run(fill(redis.url, asked.groups))
             with daemon(redis, Path(name)) as url:
                 browser = launch(playwright)
                 page = browser.new_page()

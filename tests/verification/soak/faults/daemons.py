@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from groupflow.servers.process import ServerProcess
 from tests.history.configuration import BLOCKED_PAST, BLOCKED_WITHIN, DRAIN
-from tests.verification.bench.attackers import ATTACKERS, port_in
+from tests.verification.soak.attackers import ATTACKERS, port_in
 from tests.verification.soak.daemons import ROOT
 from tests.verification.soak.faults.fault import Fault, Skipped
 from tests.verification.soak.world import World
@@ -185,7 +185,7 @@ class HttpFlood(Fault):
 
     async def apply(self, world: World) -> None:
         port = await _port_of_page(world.slots[self.index].log)
-        command = [sys.executable, "-m", "tests.verification.bench.attackers", self.kind, str(port)]
+        command = [sys.executable, "-m", "tests.verification.soak.attackers", self.kind, str(port)]
         with (world.folder / "attackers.log").open("ab") as log:
             self._attackers = await asyncio.create_subprocess_exec(
                 *command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log

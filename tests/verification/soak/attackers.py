@@ -1,14 +1,12 @@
-"""`python -m tests.verification.bench.attackers KIND PORT`: attacks a page, without a token.
+"""`python -m tests.verification.soak.attackers KIND PORT`: attacks a page, without a token.
 
-At a pace of its own, so that it costs the same processor time whoever is attacked: a page, or the
-*sink* (KIND `sink`), which takes what comes, parses nothing, and answers that nobody may.
+At a pace of its own, so that the attack doesn't take all processor time from what is attacked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -20,8 +18,6 @@ import orjson
 HOST = "127.0.0.1"
 CHUNKS = b"1\r\nx\r\n" * 5_000
 HEAD = b"POST /api/pause HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-REFUSED = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-SILENT_FOR = 5.0  # seconds that the sink bears a silent connection
 
 Attacker = Callable[[int], Coroutine[Any, Any, None]]
 
@@ -90,36 +86,5 @@ async def attack(kind: str, port: int) -> None:
     await asyncio.gather(*(again_and_again() for _ in range(number)))
 
 
-class _Sink(asyncio.Protocol):
-    """One connection of the sink."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        asyncio.get_running_loop().call_later(SILENT_FOR, transport.abort)
-
-    def data_received(self, data: bytes) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(REFUSED)
-            self._transport.close()
-
-
-async def sink(port: int) -> None:
-    """Take what comes, for ever; says on which port."""
-    server = await asyncio.get_running_loop().create_server(_Sink, HOST, port, backlog=1024)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
-
-
-def main() -> None:
-    """Attack, or be attacked."""
-    kind, port = sys.argv[1], int(sys.argv[2])
-    if kind == "sink":
-        os.nice(10)  # as the page's process
-        asyncio.run(sink(port))
-    else:
-        asyncio.run(attack(kind, port))
-
-
 if __name__ == "__main__":
-    main()
+    asyncio.run(attack(sys.argv[1], int(sys.argv[2])))

@@ -1,6 +1,6 @@
 // GroupMQ under measurement: fills its queue, drains it, records each task as ours does.
 //
-// The one argument is JSON: see tests/verification/bench/peers/__init__.py. `node` is the folder with
+// The one argument is JSON: see tests/verification/bench/peers.py. `node` is the folder with
 // node_modules in it.
 import { createRequire } from "node:module";
 import { renameSync, writeFileSync } from "node:fs";
@@ -65,7 +65,7 @@ async function handler(job) {
   records[recorded * 3 + 1] = start;
   records[recorded * 3 + 2] = now();
   recorded += 1;
-  if (recorded >= spec.until) finished();
+  if (recorded >= tasks) finished();
 }
 
 async function main() {
@@ -79,33 +79,10 @@ async function main() {
   });
   worker.run();
   const deadline = setTimeout(finished, spec.seconds * 1000);
-  if (spec.cold) await addColdOnes(spec.cold);
-  else await finish;
+  await finish;
   clearTimeout(deadline);
   write();
   process.exit(0);
-}
-
-// Into groups that nobody has yet, one after another; when each was added goes to a second file.
-async function addColdOnes({ count, every_ms: every, first, added }) {
-  const queue = queueOn(connect());
-  const times = new BigInt64Array(count);
-  const wanted = count;
-  await sleep(500);
-  for (let n = 0; n < count; n++) {
-    times[n] = now();
-    await queue.add({ groupId: `cold${n}`, data: { n: first + n, pad: "" } });
-    await sleep(every);
-  }
-  writeFileSync(added, Buffer.from(times.buffer));
-  const started = () => {
-    let found = 0;
-    for (let r = 0; r < recorded; r++) if (records[r * 3] >= BigInt(first)) found += 1;
-    return found;
-  };
-  for (let waited = 0; waited < spec.seconds * 1000 && started() < wanted; waited += 50) {
-    await sleep(50);
-  }
 }
 
 main();

@@ -1,0 +1,84 @@
+"""What ours is measured beside: each peer in a process of its own, which records as ours does.
+
+Such a process gets one JSON object as its argument: the load, the workers, its server, where to
+write its records, and for how many seconds it may work. It works, and writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.verification.bench.daemons import RunFailed
+from tests.verification.bench.load import Load
+from tests.verification.bench.records import Records
+from tests.verification.bench.source import REPOSITORY
+
+NODE = REPOSITORY / ".bench" / "node"
+SECONDS = 60.0  # for which a peer may work
+GRACE = 60.0  # seconds above that, for filling its queue and ending
+RECORDS = "peer.records"
+GROUPMQ, BARE = "GroupMQ", "bare aio-pika"
+_COMMANDS = {
+    GROUPMQ: ("node", str(Path(__file__).with_name("groupmq.mjs"))),
+    BARE: (sys.executable, "-m", "tests.verification.bench.bare"),
+}
+
+
+async def run_peer(
+    name: str, load: Load, folder: Path, url: str, *, workers: int = 1, queue: str = ""
+) -> Records:
+    """Run a peer over a load.
+
+    Args:
+        name: GroupMQ, on an empty Redis, or bare aio-pika.
+        load: what it has to do.
+        folder: of this run, empty.
+        url: its server's.
+        workers: how many it may use.
+        queue: where its tasks come from, if it doesn't fill a queue of its own.
+
+    Raises:
+        RunFailed: it can't be started, ended with an error, or did not end.
+    """
+    records = folder / RECORDS
+    spec = {
+        "load": asdict(load),
+        "url": url,
+        "workers": workers,
+        "queue": queue,
+        "seconds": SECONDS,
+        "records": str(records),
+        "node": str(NODE),
+    }
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *_COMMANDS[name],
+            json.dumps(spec),
+            cwd=REPOSITORY,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+    except OSError as error:
+        raise RunFailed(f"{name}: {error}") from None
+    try:
+        async with asyncio.timeout(SECONDS + GRACE):
+            said, _ = await process.communicate()
+    except TimeoutError:
+        raise RunFailed(f"{name} did not end within {SECONDS + GRACE:g} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode or not records.exists():
+        words = said.decode(errors="replace").strip()[-1000:] or "(nothing)"
+        raise RunFailed(f"{name} ended with {process.returncode} and said: {words}")
+    return Records.read(records)
+
+
+def begun(folder: Path) -> bool:
+    """Whether the peer that runs in this folder is ready for work."""
+    return (folder / RECORDS).with_suffix(".begun").exists()
