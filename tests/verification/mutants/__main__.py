@@ -2,7 +2,7 @@
 
     make mutants ARGS="scripts hop"             the Lua scripts: all mutants of hop.lua
     make mutants ARGS="code dispatcher"         the Python code: all mutants of dispatcher.py
-    make mutants ARGS="scripts --sample 40"     some of all, drawn by a seed
+    make mutants ARGS="scripts --sample 40"     some of all, of each file its share
 
 Each mutant that no test notices is printed. Either a test is missing, or the mutant behaves like
 the product, which a reader has to judge. The exit code is 1 where in a package fewer are noticed
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import sys
 import time
 from collections import Counter, defaultdict
@@ -36,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     """Try the mutants that were asked for. Returns the exit code."""
     asked = _asked(arguments)
     language = LANGUAGES[asked.part]
-    mutants = chosen(language.mutants(), asked.words, asked.sample, asked.seed)
+    mutants = chosen(language.mutants(), asked.words, asked.sample)
     if asked.list:
         print(*mutants, sep="\n")
         return 0
@@ -46,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         by = f"  [{fate.killer}]" if fate.killer else ""
         print(f"{next(number)}/{len(mutants)} {fate.verdict}: {fate.mutant}{by}", flush=True)
 
-    trials = Trials(mutants, language.watch, tell, language.REDIS_ONLY)
+    trials = Trials(mutants, language.watch, tell)
     os.chdir(ROOT)
     pytest.main([*language.TESTS, *_OPTIONS.split(), "--hypothesis-seed=0"], plugins=[trials])
     if len(trials.fates) < len(mutants):
@@ -67,19 +66,14 @@ def _asked(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("words", nargs="*", help="only those that --list shows with all of these")
     parser.add_argument("--list", action="store_true", help="show the mutants, try none")
     parser.add_argument("--sample", type=int, default=0, help="so many, of each file its share")
-    parser.add_argument("--seed", type=int, default=1, help="draws the sample")
     return parser.parse_args(arguments)
 
 
-def chosen(mutants: Sequence[Mutant], words: Sequence[str], sample: int, seed: int) -> list[Mutant]:
-    """The mutants whose line has all words; of these a sample, if one is asked for."""
+def chosen(mutants: Sequence[Mutant], words: Sequence[str], sample: int) -> list[Mutant]:
+    """The mutants whose line has all words; of these each n-th, if a sample is asked for."""
     found = [each for each in mutants if all(word in str(each) for word in words)]
-    if not sample:
-        return found
-    # Each n-th, from a start that the seed chooses: of each file its share.
-    step = max(1.0, len(found) / sample)
-    start = random.Random(seed).random() * step
-    return [found[int(at)] for n in range(sample) if (at := start + n * step) < len(found)]
+    most = min(sample or len(found), len(found))
+    return [found[n * len(found) // most] for n in range(most)]
 
 
 def report(fates: Sequence[Fate]) -> list[str]:
@@ -88,15 +82,9 @@ def report(fates: Sequence[Fate]) -> list[str]:
     for fate in fates:
         rows[fate.mutant.path][fate.verdict] += 1
     rows["together"] = sum(rows.values(), Counter())
-    kinds = ("killed", "hung", "alive", "unseen", "invalid")
     return [
         *(f"lives: {fate.mutant}" for fate in fates if fate.is_alive),
-        f"| file | mutants | {' | '.join(kinds)} |",
-        "|---" * (len(kinds) + 2) + "|",
-        *(
-            f"| {path} | {row.total()} | {' | '.join(str(row[kind]) for kind in kinds)} |"
-            for path, row in rows.items()
-        ),
+        *(f"{path}: {row.total()} mutants, {dict(row)}" for path, row in rows.items()),
     ]
 
 
@@ -108,10 +96,9 @@ def wanting(fates: Sequence[Fate], least: dict[str, float]) -> list[str]:
     found = []
     for package, share in least.items():
         lives = [each.is_alive for each in fates if each.mutant.package == package]
-        valid = len(lives)
-        noticed, chance = valid - sum(lives), 2 * sqrt(valid * share * (1 - share))
-        if noticed < share * valid - chance:
-            found.append(f"{package}: {noticed} of {valid} were noticed, {share:.0%} must be")
+        tried, chance = len(lives), 2 * sqrt(len(lives) * share * (1 - share))
+        if (noticed := tried - sum(lives)) < share * tried - chance:
+            found.append(f"{package}: {noticed} of {tried} were noticed, {share:.0%} must be")
     return found
 
 

@@ -57,8 +57,7 @@ class Trial:
 def try_out(
     items: Sequence[pytest.Item],
     *,
-    prepare: Callable[[], None] = lambda: None,
-    watch: Callable[[], set[str]] = set,
+    prepare: Callable[[], set[str] | None] = set,
     seconds: dict[str, float],
     to_end: bool = False,
 ) -> Trial:
@@ -66,8 +65,8 @@ def try_out(
 
     Args:
         items: the tests, in the order in which they run.
-        prepare: is called in the child, before the first of them.
-        watch: is called there too; the set that it returns tells what tests come to from then on.
+        prepare: is called in the child, before the first of them; the set that it may return tells
+            what tests come to from then on.
         seconds: that tests take on the sound product, by node id.
         to_end: also when one fails.
     """
@@ -78,8 +77,8 @@ def try_out(
             os.close(reading)
             _be_apart()
             with os.fdopen(writing, "wb", buffering=0) as pipe:
-                prepare()
-                _run(items, pipe, watch(), to_end=to_end)
+                marks = prepare()
+                _run(items, pipe, set() if marks is None else marks, to_end=to_end)
         finally:
             os._exit(0)
     os.close(writing)

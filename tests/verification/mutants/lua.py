@@ -22,7 +22,6 @@ from tests.verification.mutants.lua_tokens import BINARY, OPENING, joins, pairs,
 from tests.verification.mutants.mutant import Mutant
 
 TESTS = ("tests/store", "tests/operate", "tests/schedule")
-REDIS_ONLY = True
 LEAST = {"store": 0.65, "operate": 0.4, "schedule": 0.4}
 VERBS: tuple[AnyVerb, ...] = (*Verb, *OperatorVerb, *ScheduleVerb)
 FILES = sorted({file for verb in VERBS for file in (verb.file, *verb.rules)})

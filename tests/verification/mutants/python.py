@@ -14,17 +14,16 @@ import gc
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
+from typing import NamedTuple
 
 from tests.verification.mutants.mutant import ROOT, Mutant
 from tests.verification.mutants.python_operators import changes
 
 TESTS = ("tests/flow", "tests/store", "tests/upkeep")
-REDIS_ONLY = False
 LEAST = {"flow": 0.7, "store": 0.65, "upkeep": 0.7}
 _METRICS = "groupflow/flow/counting.py"
 _SAYS = {"log", "crash_point", "count_exchange", "count_batch"}
@@ -34,22 +33,12 @@ _ASSIGNMENTS = (ast.Assign, ast.AnnAssign)
 _SHOWN = 90  # characters of what is changed
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A node, and where it hangs."""
+class _Place(NamedTuple):
+    """A node, the function that it is in, and its line."""
 
-    parent: ast.AST
-    field: str
-    index: int | None
     node: ast.AST
     function: str
     line: int
-
-    def put(self, node: ast.AST) -> None:
-        if self.index is None:
-            setattr(self.parent, self.field, node)
-        else:
-            getattr(self.parent, self.field)[self.index] = node
 
 
 def mutants() -> list[Mutant]:
@@ -83,7 +72,7 @@ def put_in(path: Path, function: str, number: int) -> None:
     """
     tree = ast.parse(path.read_text())
     place, changed = next(islice(_all_changes(tree), number, None))
-    place.put(ast.copy_location(changed, place.node))
+    _Put(place.node, changed).visit(tree)
     code = _code_of(function, compile(ast.fix_missing_locations(tree), str(path), "exec"))
     for each in gc.get_objects():
         if isinstance(each, FunctionType):
@@ -105,6 +94,19 @@ def watch(marks: Iterable[str]) -> set[str]:
     threading.settrace(calls)
     sys.settrace(calls)
     return seen
+
+
+class _Put(ast.NodeTransformer):
+    """Puts one node in the place of another."""
+
+    def __init__(self, node: ast.AST, changed: ast.AST) -> None:
+        self._node, self._changed = node, ast.copy_location(changed, node)
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        if node is self._node:
+            return self._changed
+        self.generic_visit(node)
+        return node
 
 
 def _code_of(function: str, module: CodeType) -> CodeType:
@@ -131,9 +133,8 @@ def _places(body: list[ast.stmt], outer: str) -> Iterator[_Place]:
         if isinstance(each, ast.ClassDef):
             yield from _places(each.body, f"{outer}{each.name}.")
         elif isinstance(each, _FUNCTIONS) and each.name != "__repr__":
-            for n, statement in enumerate(each.body):
-                function = f"{outer}{each.name}"
-                yield from _within(_Place(each, "body", n, statement, function, statement.lineno))
+            for statement in each.body:
+                yield from _within(_Place(statement, f"{outer}{each.name}", statement.lineno))
 
 
 def _within(place: _Place) -> Iterator[_Place]:
@@ -141,19 +142,17 @@ def _within(place: _Place) -> Iterator[_Place]:
     node = place.node
     if _is_left_out(node):
         return
-    place = replace(place, line=getattr(node, "lineno", place.line))
+    place = place._replace(line=getattr(node, "lineno", place.line))
     yield place
     if isinstance(node, ast.Raise):
         return
+    is_defined = isinstance(node, (*_FUNCTIONS, ast.AnnAssign, ast.Lambda))
     for name, value in ast.iter_fields(node):
-        if name in {"annotation", "returns", "decorator_list", "args"} and isinstance(
-            node, (*_FUNCTIONS, ast.AnnAssign, ast.Lambda)
-        ):
+        if is_defined and name in {"annotation", "returns", "decorator_list", "args"}:
             continue
-        for n, child in enumerate(value if isinstance(value, list) else [value]):
+        for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
-                at = n if isinstance(value, list) else None
-                yield from _within(replace(place, parent=node, field=name, index=at, node=child))
+                yield from _within(place._replace(node=child))
 
 
 def _is_left_out(node: ast.AST) -> bool:

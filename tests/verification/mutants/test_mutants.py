@@ -16,6 +16,8 @@ from tests.verification.mutants.mutant import ROOT, Mutant
 from tests.verification.mutants.trials import Fate
 
 DOOR = """
+import logging
+from contextlib import contextmanager
 log = logging.getLogger()
 class Door:
     def __init__(self, price=3):
@@ -56,6 +58,9 @@ def test_held():
 
 def test_count():
     assert asyncio.run(Door().count(3)) == 4
+
+def test_that_is_wrong():
+    assert Door().knock() == 3
 """
 FATES = """
 killed: age < 18 -> age >= 18
@@ -76,6 +81,7 @@ hung: break -> pass
 killed: people + 1 -> people - 1
 killed: 1 -> 2
 unseen: raise ValueError(f'{1 + 1} knocks') -> pass
+test_door.py::test_that_is_wrong
 """
 RUN = """
 import os, sys
@@ -89,20 +95,11 @@ sys.path.insert(0, str(door.parent))
 said = os.fdopen(os.dup(1), "w")
 def tell(fate):
     print(f"{fate.verdict}: {fate.mutant.change.partition(': ')[2]}", file=said)
-trials = Trials(python.mutants_of(door, Path.cwd()), python.watch, tell, False)
+trials = Trials(python.mutants_of(door, Path.cwd()), python.watch, tell)
 os.dup2(2, 1)
 pytest.main(["-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", ".", "."], [trials])
 print(*trials.left_out, file=said)
 """
-
-
-def tried(folder: Path, tests: str) -> str:
-    """What becomes of each mutant of the door, and which tests are left out."""
-    hall = folder / "groupflow" / "hall"
-    hall.mkdir(parents=True)
-    (hall / "door.py").write_text(f"import logging\nfrom contextlib import contextmanager\n{DOOR}")
-    (folder / "test_door.py").write_text(tests)
-    return said_by(folder, "-c", RUN)
 
 
 def said_by(folder: Path, *arguments: str) -> str:
@@ -121,14 +118,15 @@ def said_by(folder: Path, *arguments: str) -> str:
 
 
 def test_what_becomes_of_python(tmp_path: Path) -> None:
-    """Also of decorated and async functions; no text, no log, nothing of what an error says."""
-    assert tried(tmp_path, TESTS).strip() == FATES.strip()
+    """Also of decorated and async functions; no text, no log, nothing of what an error says.
 
-
-def test_a_test_that_fails_on_the_sound_product_proves_nothing(tmp_path: Path) -> None:
-    said = tried(tmp_path, TESTS.replace("== 4", "== 5"))
-    assert "unseen: people + 1 -> people - 1" in said
-    assert said.endswith("test_door.py::test_count\n")
+    A test that fails on the sound product proves nothing.
+    """
+    hall = tmp_path / "groupflow" / "hall"
+    hall.mkdir(parents=True)
+    (hall / "door.py").write_text(DOOR)
+    (tmp_path / "test_door.py").write_text(TESTS)
+    assert said_by(tmp_path, "-c", RUN).strip() == FATES.strip()
 
 
 @pytest.mark.parametrize(
@@ -170,4 +168,4 @@ def test_too_many_that_live_are_said(alive: int, said: int) -> None:
 @pytest.mark.timeout(600)
 def test_of_a_sample_of_the_product_enough_are_noticed() -> None:
     asked = ["-m", "tests.verification.mutants", "scripts", "hop", "--sample", "4"]
-    assert "| together | 4 |" in said_by(ROOT, *asked)
+    assert "together: 4 mutants" in said_by(ROOT, *asked)

@@ -9,7 +9,6 @@ like it, that are of its package.
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -28,7 +27,6 @@ from groupflow.servers.rabbitmq import HASH_EXCHANGE
 from tests.verification.mutants.children import try_out
 from tests.verification.mutants.mutant import Mutant
 
-_REDIS_SERVERS = {"redis_server", "store_server"}
 _OTHER_SERVERS = {"valkey_server", "rabbitmq_cluster", "postgres", "mariadb"}
 # A script of a mutant may never end: others then hear so after two seconds (ms).
 _REDIS = ("--appendonly", "no", "--lua-time-limit", "2000")
@@ -65,7 +63,6 @@ class Trials:
         mutants: to be tried.
         watch: of their language: from now on, which of some marks this process comes to.
         tell: hears of each fate at once.
-        redis_only: only tests that use the shared Redis, and no RabbitMQ, may kill.
         fates: one a mutant, once the run is over.
         left_out: tests that may not kill, as they fail on the sound product.
     """
@@ -73,7 +70,6 @@ class Trials:
     mutants: Sequence[Mutant]
     watch: Callable[[frozenset[str]], set[str]]
     tell: Callable[[Fate], None]
-    redis_only: bool
     fates: list[Fate] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     _items: dict[str, pytest.Item] = field(default_factory=dict)
@@ -84,15 +80,12 @@ class Trials:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave out what needs servers that the run hasn't."""
-        items[:] = [item for item in items if self._may_kill(item)]
-
-    def _may_kill(self, item: pytest.Item) -> bool:
-        used = _fixtures(item)
-        if used & _OTHER_SERVERS or "valkey" in item.nodeid:
-            return False
-        return not self.redis_only or (
-            bool(used & _REDIS_SERVERS) and "rabbitmq_server" not in used
-        )
+        items[:] = [
+            item
+            for item in items
+            if "valkey" not in item.nodeid
+            and not _OTHER_SERVERS & set(getattr(item, "fixturenames", ()))
+        ]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -100,7 +93,7 @@ class Trials:
         for item in session.items:
             self._items[item.nodeid] = item
             self._files[item.path].append(item)
-        with _servers(session.items) as self._redis:
+        with _servers() as self._redis:
             for mutant in self.mutants:
                 self.fates.append(self._try(mutant))
                 self.tell(self.fates[-1])
@@ -135,21 +128,21 @@ class Trials:
         able = [test for test, marks in self._recorded[path].items() if marks & mutant.marks]
         return sorted(able, key=lambda test: (-self._kills[mutant.path, test], self._seconds[test]))
 
-    def _relation(self, mutant: Mutant, path: Path) -> tuple[int, int, bool]:
+    def _relation(self, mutant: Mutant, path: Path) -> tuple[int, bool, bool]:
         """The less, the likelier a file of tests is about a mutant."""
-        own, other = (
-            {each[:3] for each in re.findall("[a-z]+", Path(name).stem)}
-            for name in (mutant.path, path)
+        is_of_other_name = Path(mutant.path).stem not in path.stem
+        return (
+            -self._kills[mutant.path, path],
+            is_of_other_name,
+            path.parent.name != mutant.package,
         )
-        is_other_package = path.parent.name != mutant.package
-        return -self._kills[mutant.path, path], -len(own & other), is_other_package
 
     def _record(self, path: Path) -> None:
         """Run a file of tests on the sound product; those that pass may kill."""
         wanted = frozenset[str]().union(*(mutant.marks for mutant in self.mutants))
         _clear(self._redis)
         trial = try_out(
-            self._files[path], watch=lambda: self.watch(wanted), seconds={}, to_end=True
+            self._files[path], prepare=lambda: self.watch(wanted), seconds={}, to_end=True
         )
         self._recorded[path] = {each.test: each.marks for each in trial.ran if not each.failure}
         self._seconds |= {each.test: each.seconds for each in trial.ran}
@@ -167,18 +160,12 @@ class Trials:
         return False
 
 
-def _fixtures(item: pytest.Item) -> set[str]:
-    return set(getattr(item, "fixturenames", ()))
-
-
 @contextmanager
-def _servers(items: Sequence[pytest.Item]) -> Iterator[RedisServer]:
+def _servers() -> Iterator[RedisServer]:
     """The servers that tests share; tests/conftest.py has them from here."""
     with tempfile.TemporaryDirectory(prefix="groupflow-mutants-") as folder:
         redis = RedisServer(Path(folder, "redis"), extra=_REDIS)
         rabbitmq = RabbitmqServer(Path(folder, "rabbitmq"), plugins=[HASH_EXCHANGE])
-        needs_rabbitmq = any("rabbitmq_server" in _fixtures(item) for item in items)
-        started = [redis, rabbitmq] if needs_rabbitmq else [redis]
 
         @contextmanager
         def running(server: object) -> Iterator[RedisServer | RabbitmqServer]:
@@ -186,12 +173,12 @@ def _servers(items: Sequence[pytest.Item]) -> Iterator[RedisServer]:
 
         if conftest := sys.modules.get("tests.conftest"):
             conftest._running = running  # type: ignore[attr-defined]
-        for each in started:
+        for each in (redis, rabbitmq):
             asyncio.run(each.start())
         try:
             yield redis
         finally:
-            for each in started:
+            for each in (redis, rabbitmq):
                 asyncio.run(each.kill())
 
 
