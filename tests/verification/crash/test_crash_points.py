@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -18,8 +19,9 @@ from groupflow import crashpoints
 from groupflow.crashpoints import arm
 from groupflow.servers import RabbitmqServer, RedisServer
 from tests.deadlines import deadline
-from tests.verification.crash.__main__ import rows_in
+from tests.verification.crash.__main__ import run
 from tests.verification.crash.plans import POINTS
+from tests.verification.crash.trials import Result
 
 ROOT = Path(__file__).parents[3]
 SEED = "tests"
@@ -27,43 +29,26 @@ PAIRS = 10
 
 
 @pytest.fixture(scope="module")
-def rows(
+def results(
     redis_server: RedisServer, rabbitmq_server: RabbitmqServer, tmp_path_factory: Any
-) -> Mapping[int, dict[str, Any]]:
+) -> Mapping[int, Result]:
     """What came of each trial, by its number: the points in their order, then pairs."""
-    folder = tmp_path_factory.mktemp("crash")
-    count = len(POINTS) + PAIRS
-    environment = os.environ | {
-        "SEED": SEED, "TRIALS": str(count), "JOBS": "4", "FOLDER": str(folder), "FIRST": "0"
-    }  # fmt: skip
-    urls = redis_server.url, rabbitmq_server.url
-    command = [sys.executable, "-m", "tests.verification.crash", *urls]
-    ran = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=5 * deadline(),
-    )
-    by_number = {row["trial"]: row for row in rows_in(folder / "rows.jsonl")}
-    assert len(by_number) == count, ran.stdout + ran.stderr
-    return by_number
+    urls, folder = (redis_server.url, rabbitmq_server.url), tmp_path_factory.mktemp("crash")
+    return asyncio.run(run(*urls, SEED, range(len(POINTS) + PAIRS), jobs=4, folder=folder))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)  # all trials, where other things run
 @pytest.mark.parametrize("point", POINTS)
-def test_a_daemon_may_die_anywhere(rows: Mapping[int, dict[str, Any]], point: str) -> None:
-    row = rows[POINTS.index(point)]
-    assert row["violations"] == []
-    assert point in row["delivered"], "the point was never reached, so this says nothing"
+def test_a_daemon_may_die_anywhere(results: Mapping[int, Result], point: str) -> None:
+    result = results[POINTS.index(point)]
+    assert result.violations == []
+    assert point in result.delivered, "the point was never reached, so this says nothing"
 
 
-def test_daemons_may_die_twice(rows: Mapping[int, dict[str, Any]]) -> None:
-    pairs = [rows[len(POINTS) + number] for number in range(PAIRS)]
-    assert [row["violations"] for row in pairs] == [[]] * PAIRS
-    assert sum(len(row["delivered"]) >= 2 for row in pairs) > PAIRS / 2
+def test_daemons_may_die_twice(results: Mapping[int, Result]) -> None:
+    pairs = [results[len(POINTS) + number] for number in range(PAIRS)]
+    assert [pair.violations for pair in pairs] == [[]] * PAIRS
+    assert sum(len(pair.delivered) >= 2 for pair in pairs) > PAIRS / 2
 
 
 @pytest.mark.parametrize("where", ["nowhere:1", "before_ack", "before_ack:0", "before_ack:x"])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import signal
+import subprocess
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container
@@ -16,19 +16,23 @@ from typing import Any
 import orjson
 from redis import Redis
 
+from groupflow.broker import topology
+from groupflow.broker.connection import connect, open_channel
+from groupflow.broker.dead_stream import name_of
+from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.places import Place
 from groupflow.operate.redrive import archive_of
-from groupflow.settings.model import Settings
+from groupflow.settings.load import load_settings
 from groupflow.store.keys import Keys
 from tests.history.auditor import audit, leftovers, states_of, superseded_in, totals_of
-from tests.history.events import Event, History, Journal
+from tests.history.events import Event, History, Journal, published
 from tests.history.invariants import Violation, check
-from tests.verification.crash.daemons import LEASE, fork_daemon, settings_of
-from tests.verification.crash.plans import CLOCKED, Life, Plan
-from tests.verification.crash.publishing import BALLAST, Broker
+from tests.verification.crash.daemons import LEASE, start, write_config
+from tests.verification.crash.plans import CLOCKED, MANY, ONE, Life, Message, Plan
 
-LIFE_WITHIN = 60.0  # seconds; a healthy life takes about one, but a machine may be busy
-_LOOK = 0.01
+LIFE_WITHIN = 60.0  # seconds; a healthy life takes about two, but a machine may be busy
+_LOOK = 0.02
+BALLAST = "x" * 1000  # a body that is worth archiving
 
 
 @dataclass(slots=True)
@@ -46,182 +50,197 @@ class Result:
     violations: list[Violation] = field(default_factory=list)
 
 
-class Trials:
-    """Runs trials, one after another, in a process without threads."""
+class Trial:
+    """One trial, in a namespace and a queue of its own, both named as its folder."""
 
-    def __init__(self, redis: str, rabbitmq: str, folder: Path) -> None:
-        """Binds the servers.
-
-        Args:
-            redis: its URL.
-            rabbitmq: its URL.
-            folder: where a trial that failed leaves its history.
-        """
-        self._redis, self._rabbitmq, self._folder = redis, rabbitmq, folder
-        self._raw = Redis.from_url(redis)
-        self._raw.ping()
-        self._broker = Broker(rabbitmq)
-
-    def close(self) -> None:
-        """Let go of the servers."""
-        self._broker.close()
-        self._raw.close()
-
-    def run(self, plan: Plan, name: str) -> Result:
-        """Run one trial; `name` is its own."""
-        folder = self._folder / name
+    def __init__(self, plan: Plan, redis: str, rabbitmq: str, folder: Path) -> None:
+        """Binds the servers; `folder` is where its history lies, if it fails."""
         folder.mkdir(parents=True)
-        keys = Keys(name)
-        settings = settings_of(plan, self._redis, self._rabbitmq, name)
-        result = Result(plan.label)
-        self._broker.ask("declare", name)
-        self._broker.publish(name, plan.messages, folder / "journal.jsonl")
-        self._live(plan, settings, folder, result)
-        self._broker.answer()
-        left = int(self._broker.ask("count", name))
-        result.violations += self._judge(plan, keys, folder, result, left)
-        self._broker.ask("delete", name)
+        self._plan, self._folder, self._keys = plan, folder, Keys(folder.name)
+        self._raw = Redis.from_url(redis)
+        self._rabbitmq = rabbitmq
+        self._config = write_config(plan, redis, rabbitmq, folder / "groupflow.toml")
+        self._journal = Journal(folder / "journal.jsonl")
+        self._result = Result(plan.label)
+
+    async def run(self) -> Result:
+        """Run it."""
+        result, queue = self._result, self._folder.name
+        connection = await connect(self._rabbitmq, heartbeat=60, timeout=30.0, name="crash trial")
+        async with connection:
+            await topology.declare(connection, queue)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._publish(queue))
+                await self._live()
+            channel = await open_channel(connection, confirms=True)
+            left = (await channel.queue_declare(queue, passive=True)).message_count or 0
+            result.violations += self._judge(left)
+            if self._plan.archives:
+                result.violations += await self._archived()
+            await topology.delete(connection, queue)
+            await topology.delete(connection, name_of(queue))
+            await channel.exchange_delete(name_of(queue))
         if result.violations:
-            self._keep(plan, keys, folder, result)
+            self._keep()
         else:
-            shutil.rmtree(folder)
-        if names := list(self._raw.scan_iter(f"{{{name}}}:*", count=1000)):
+            shutil.rmtree(self._folder)
+        if names := list(self._raw.scan_iter(f"{{{queue}}}:*", count=1000)):
             self._raw.unlink(*names)
+        self._raw.close()
         return result
 
-    def _live(self, plan: Plan, settings: Settings, folder: Path, result: Result) -> None:
+    async def _publish(self, queue: str) -> None:
+        """Publish all; each confirm is journalled as it comes."""
+        unconfirmed = iter(self._plan.messages)
+
+        def on_confirm() -> None:
+            message = next(unconfirmed)
+            self._journal.write(published(message.id, message.group, n=message.n))
+
+        type_ = MANY if self._plan.batch > 1 else ONE
+        async with publishing(self._rabbitmq, queue, timeout=30.0) as publisher:
+            outgoing = [_outgoing(each, type_) for each in self._plan.messages]
+            await publisher.publish_all(outgoing, on_confirm)
+
+    async def _live(self) -> None:
         """All lives, until one has come to its end with everything done."""
-        for life in plan.lives:
-            pid = fork_daemon(settings, life, folder)
-            status, ended = self._watch(pid, plan, life, settings)
-            if ended:
-                result.violations.append(Violation("L2", f"{life} {ended}"))
+        result = self._result
+        for life in self._plan.lives:
+            process = start(life, self._config)
+            wrong = await self._watch(process, life)
+            if wrong:
+                result.violations.append(Violation("L2", f"{life} {wrong}"))
                 return
+            was_killed = process.returncode == -signal.SIGKILL
             if life.crash is not None:
-                was_killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
                 (result.delivered if was_killed else result.missed).append(life.crash.point)
                 if was_killed:
                     continue
-            if status != 0:
-                result.violations.append(Violation("exit", f"{life} ended with status {status}"))
+            if process.returncode:
+                text = f"{life} ended with status {process.returncode}"
+                result.violations.append(Violation("exit", text))
                 return
 
-    def _watch(self, pid: int, plan: Plan, life: Life, settings: Settings) -> tuple[int, str]:
+    async def _watch(self, process: subprocess.Popen[bytes], life: Life) -> str:
         """Wait for a daemon's end; tell it to stop once there is nothing more for it to do.
 
         Returns:
-            Its status, and what was wrong where it had to be killed.
+            What was wrong where it had to be killed.
         """
-        began = time.monotonic()
         # Passes that come with time are given the time for two of them.
-        is_clocked = life.crash is not None and life.crash.point in CLOCKED
-        earliest = began + (2.5 * LEASE if is_clocked else 0.0)
-        was_told = False
-        while True:
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                return status, ""
-            if time.monotonic() > began + LIFE_WITHIN:
-                os.kill(pid, signal.SIGUSR1)  # it logs where it stands
-                time.sleep(0.5)
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-                return 0, "did not stop" if was_told else "did not get done"
-            is_due = not was_told and time.monotonic() >= earliest
-            if is_due and self._is_over(plan, pid, life, settings):
-                was_told = True
-                os.kill(pid, signal.SIGTERM)
-            time.sleep(_LOOK)
+        serves_for = 2.5 * LEASE if life.crash and life.crash.point in CLOCKED else 0.0
+        serving_since, was_told = 0.0, False
+        try:
+            async with asyncio.timeout(LIFE_WITHIN):
+                while process.poll() is None:
+                    # A signal could find a daemon that hasn't registered without a handler.
+                    if not serving_since and self._serves(life, process.pid):
+                        serving_since = time.monotonic()
+                    is_due = serving_since and time.monotonic() >= serving_since + serves_for
+                    if is_due and not was_told and self._is_over(life):
+                        was_told = True
+                        process.terminate()
+                    await asyncio.sleep(_LOOK)
+        except TimeoutError:
+            process.send_signal(signal.SIGUSR1)  # it logs where it stands
+            await asyncio.sleep(0.5)
+            return "did not stop" if was_told else "did not get done"
+        finally:
+            process.kill()
+            process.wait()
+        return ""
 
-    def _is_over(self, plan: Plan, pid: int, life: Life, settings: Settings) -> bool:
-        """Whether this process serves, all tasks are over, and no dead daemon is left unreaped."""
-        keys = Keys(settings.redis.namespace)
-        pipeline = self._raw.pipeline(transaction=False)
+    def _serves(self, life: Life, pid: int) -> bool:
+        info: Any = self._raw.hget(self._keys("daemon", life.name), "info")
+        return bool(orjson.loads(info or b"{}").get("pid") == pid)
+
+    def _is_over(self, life: Life) -> bool:
+        """Whether all tasks are over, and no dead daemon is left unreaped."""
+        keys, pipeline = self._keys, self._raw.pipeline(transaction=False)
         pipeline.hmget(keys("count"), "done", "superseded")
         pipeline.zcard(keys("dead"))
         pipeline.zrange(keys("daemons"), 0, -1)
-        pipeline.hget(keys("daemon", life.name), "info")
         pipeline.zcard(keys("bodies"))
-        ended, dead, daemons, info, bodies = pipeline.execute()
-        if orjson.loads(info or b"{}").get("pid") != pid:
-            return False  # it is another's entry; a signal could find this one without a handler
-        if plan.archives and bodies:
+        ended, dead, daemons, bodies = pipeline.execute()
+        if self._plan.archives and bodies:
             return False
-        wanted = len({message.id for message in plan.messages})
+        wanted = len({message.id for message in self._plan.messages})
         over = sum(int(each or 0) for each in ended) + dead
         return bool(over >= wanted and daemons == [life.name.encode()])
 
-    def _judge(
-        self, plan: Plan, keys: Keys, folder: Path, result: Result, left: int
-    ) -> list[Violation]:
-        events = Journal(folder / "journal.jsonl").read()
+    def _judge(self, left: int) -> list[Violation]:
+        plan, keys, raw = self._plan, self._keys, self._raw
+        events = self._journal.read()
+        groups = {each.group for each in plan.messages if each.group}
         history = History(
             # The checker knows no stages: an attempt that hands on to the next may be followed by
             # another for the same reason as one that hands back. `_repeats` counts them.
             events=[replace(e, how="cut") if e.how == "advanced" else e for e in events],
-            states=states_of(self._raw, keys),
-            totals=totals_of(self._raw, keys),
-            superseded=superseded_in(self._raw, keys),
+            states=states_of(raw, keys),
+            totals=totals_of(raw, keys),
+            superseded=superseded_in(raw, keys),
             left_in_queue=left,
             # A daemon hands back what it claimed before it heard wakes: it may have missed a hold.
             hands_back=True,
-            runs={each.group: plan.together for each in plan.messages if each.group},
-            concurrency={
-                each.group: plan.concurrency
-                for each in plan.messages
-                if each.group and plan.concurrency > 1
-            },
+            runs=dict.fromkeys(groups, plan.together),
+            concurrency=dict.fromkeys(groups, plan.concurrency) if plan.concurrency > 1 else {},
         )
-        violations = [*check(history), *audit(self._raw, keys)]
-        violations += [Violation("L7", f"{key} is left") for key in leftovers(self._raw, keys)]
+        violations = [*check(history), *audit(raw, keys)]
+        violations += [Violation("L7", f"{key} is left") for key in leftovers(raw, keys)]
         for message in {each.id: each for each in plan.messages}.values():
             expected = "dead" if message.what == "poison" else "done"
             state = history.states.get(message.id)
             may_give_way = plan.debounce and message.group
             if state != expected and not (state == "superseded" and may_give_way):
                 violations.append(Violation("S1", f"{message.id} is {state}, not {expected}"))
-        if plan.archives:
-            violations += self._archived(
-                settings_of(plan, self._redis, self._rabbitmq, keys.namespace)
-            )
         # On a busy machine a daemon may lose its lease of a second and live on.
-        log = (folder / "daemons.log").read_bytes()
+        log = (self._folder / "daemons.log").read_bytes()
         losses = sum(log.count(name) for name in (b'"session.lost"', b'"task.taken_over"'))
-        faults = len(result.delivered) + losses
+        faults = len(self._result.delivered) + losses
         return [*violations, *_repeats(plan, events, faults, history.superseded)]
 
-    def _archived(self, settings: Settings) -> list[Violation]:
+    async def _archived(self) -> list[Violation]:
         """Every dead letter's body lies in the stream, and is readable there."""
         found: list[Violation] = []
-        keys, archive = Keys(settings.redis.namespace), archive_of(settings)
-        ids: Any = self._raw.zrange(keys("dead"), 0, -1)
+        archive = archive_of(load_settings(self._config))
+        ids: Any = self._raw.zrange(self._keys("dead"), 0, -1)
         for id_ in [each.decode() for each in ids]:
-            place: Any = self._raw.hmget(keys("task_state", id_), "offset", "archived_as")
+            place: Any = self._raw.hmget(self._keys("task_state", id_), "offset", "archived_as")
             offset, message_id = place
             if offset is None or message_id is None:
                 found.append(Violation("L7", f"the body of {id_} never left Redis"))
-                continue
-            packed = asyncio.run(archive.read(Place(int(offset), message_id.decode())))
-            if BALLAST.encode() not in packed:
+            elif BALLAST.encode() not in await archive.read(
+                Place(int(offset), message_id.decode())
+            ):
                 found.append(Violation("S1", f"the body of {id_} is not where it says"))
         return found
 
-    def _keep(self, plan: Plan, keys: Keys, folder: Path, result: Result) -> None:
+    def _keep(self) -> None:
         """Leave all that there is to know of a trial that failed."""
-        about = {"plan": plan, "result": result, "keys": self._dump(keys)}
-        (folder / "about.json").write_bytes(
+        raw = self._raw
+        read: dict[Any, Callable[[Any], Any]] = {
+            b"list": lambda name: raw.lrange(name, 0, -1),
+            b"zset": lambda name: raw.zrange(name, 0, -1, withscores=True),
+            b"hash": raw.hgetall,
+            b"string": raw.get,
+        }
+        names: list[Any] = sorted(raw.scan_iter(f"{{{self._folder.name}}}:*", count=1000))
+        dump = {name.decode(): repr(read[raw.type(name)](name)) for name in names}
+        about = {"plan": self._plan, "result": self._result, "keys": dump}
+        (self._folder / "about.json").write_bytes(
             orjson.dumps(about, option=orjson.OPT_INDENT_2, default=repr)
         )
 
-    def _dump(self, keys: Keys) -> dict[str, str]:
-        names: list[Any] = sorted(self._raw.scan_iter(f"{{{keys.namespace}}}:*", count=1000))
-        read: dict[Any, Callable[[Any], Any]] = {
-            b"list": lambda name: self._raw.lrange(name, 0, -1),
-            b"zset": lambda name: self._raw.zrange(name, 0, -1, withscores=True),
-            b"hash": self._raw.hgetall,
-            b"string": self._raw.get,
-        }
-        return {name.decode(): repr(read[self._raw.type(name)](name)) for name in names}
+
+def _outgoing(message: Message, type_: str) -> Outgoing:
+    body: dict[str, Any] = {"n": message.n, "what": message.what, "seconds": message.seconds}
+    if message.group is not None:
+        body |= {"app_name": "grouped", "group": message.group}
+    if message.what == "poison":
+        body |= {"ballast": BALLAST}
+    if message.what == "delayed":
+        body |= {"delay": message.seconds, "seconds": 0.0}
+    return Outgoing(orjson.dumps(body), type=type_, message_id=message.id)
 
 
 def _repeats(

@@ -1,0 +1,82 @@
+"""The application of the daemons that die: its tasks do what their bodies say, and journal it."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from groupflow import Advance, App, Dead, Retry, Task
+from groupflow.core.outcome import Outcome
+from tests.history.events import Journal, event_of
+from tests.verification.crash.plans import JOURNAL, MANY, ONE, STOP_AT
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+app = App()
+_journal = Journal(Path(os.environ[JOURNAL]))
+_stop_at = int(os.environ[STOP_AT])
+_started = 0
+
+ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+
+
+@app.lifespan
+async def tell_where(_: App) -> AsyncIterator[None]:
+    """At SIGUSR1, write into the log where each task waits: asked of a daemon that doesn't end."""
+
+    def tell() -> None:
+        for task in asyncio.all_tasks():
+            task.print_stack(file=sys.stderr)
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, tell)
+    yield
+
+
+@app.handler(ONE)
+async def handle(task: Task) -> Outcome | None:
+    """Do what the body says; from the attempt on at which it is to stop, the daemon drains."""
+    global _started  # noqa: PLW0603  one process, one count
+    body = task.json()
+    n = body["n"]
+    _journal.write(event_of("start", task, n))
+    how = "cut"
+    try:
+        _started += 1
+        if _started == _stop_at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if 0 < _stop_at <= _started:
+            await asyncio.Event().wait()  # past the drain, however long its parts take to end
+        await asyncio.sleep(body["seconds"])
+        how = "failed"
+        if body["what"] == "fail" and task.attempt == 1:
+            raise RuntimeError("the first attempt fails")
+        if body["what"] == "stage" and task.stage is None:
+            how = "advanced"
+            return Advance("two", {"n": n})
+        if body["what"] == "poison":
+            return Dead("poison")
+        if body["what"] == "stage" and task.context != {"n": n}:
+            raise AssertionError(f"the context is {task.context}")
+        how = "done"
+    finally:
+        _journal.write(event_of("end", task, n, how))
+    return None
+
+
+@app.batch_handler(MANY)
+async def handle_all(tasks: Sequence[Task]) -> list[Outcome | None]:
+    """One after another, up to the first that isn't done: as if each came alone."""
+    told: list[Outcome | None] = []
+    for task in tasks:
+        try:
+            told.append(await handle(task))
+        except RuntimeError:
+            told.append(Retry(reason="the first attempt fails"))
+        if told[-1] is not None:
+            break
+    return told + [None] * (len(tasks) - len(told))
