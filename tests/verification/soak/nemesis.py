@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -42,14 +41,6 @@ UNSEEN = 3.0  # seconds for which one that is replaced may go on, and be seen, b
 _ID = re.compile(r"master_replid:([0-9a-f]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A fault to come, and the seconds from the one before it."""
-
-    after: float
-    fault: Fault
-
-
 def plan(
     seed: int,
     count: int,
@@ -57,8 +48,8 @@ def plan(
     *,
     slow: bool = True,
     kinds: Sequence[type[Fault]] = FAULTS,
-) -> list[Planned]:
-    """The faults of a seed, always the same.
+) -> list[tuple[float, Fault]]:
+    """The faults of a seed, always the same, and the seconds from one to the next.
 
     Args:
         seed: decides everything.
@@ -71,7 +62,7 @@ def plan(
     kinds = [kind for kind in kinds if slow or kind not in servers.SLOW]
     weights = [kind.weight for kind in kinds]
     return [
-        Planned(chance.uniform(*PACE), chance.choices(kinds, weights)[0](chance, among))
+        (chance.uniform(*PACE), chance.choices(kinds, weights)[0](chance, among))
         for _ in range(count)
     ]
 
@@ -92,13 +83,13 @@ class Nemesis:
         self._held: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._at_once = asyncio.Semaphore(AT_ONCE)
 
-    async def run(self, planned: list[Planned]) -> None:
+    async def run(self, planned: list[tuple[float, Fault]]) -> None:
         """Let faults happen until all have; at the end all is mended."""
         async with asyncio.TaskGroup() as group:
-            for each in planned:
-                await asyncio.sleep(each.after)
+            for after, fault in planned:
+                await asyncio.sleep(after)
                 await self._at_once.acquire()
-                group.create_task(self._strike(each.fault))
+                group.create_task(self._strike(fault))
 
     async def _strike(self, fault: Fault) -> None:
         try:

@@ -30,9 +30,8 @@ class ClusterFault(Fault):
     lasting = 0.0, REPLACED_WITHIN
 
     def __init__(self, chance: Random, daemons: int) -> None:
+        super().__init__(chance, daemons)
         self.partition = chance.randrange(PARTITIONS)
-        assert self.lasting is not None
-        self.lasts = chance.uniform(*self.lasting)
         self._node: LinkedNode | None = None
         self._may_lose: list[int] = []
 

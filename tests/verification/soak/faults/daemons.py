@@ -26,12 +26,15 @@ PAGE_WITHIN = 20.0  # seconds for a page to listen, whatever else is broken
 
 
 class DaemonFault(Fault):
-    """A fault of one daemon."""
+    """A fault of one daemon: of its process, or of its page."""
+
+    lasting = 0.0, 1.0
+    part = "daemon"
 
     def __init__(self, chance: Random, daemons: int) -> None:
+        super().__init__(chance, daemons)
         self.index = chance.randrange(daemons)
-        self.holds = frozenset({f"daemon {self.index}"})
-        self.last(chance, 0.0, 1.0)
+        self.holds = frozenset({f"{self.part} {self.index}"})
 
 
 class KillSame(DaemonFault):
@@ -76,10 +79,7 @@ class Nap(Zombie):
 
     name = "stopped within the lease"
     weight = 3.0
-
-    def __init__(self, chance: Random, daemons: int) -> None:
-        super().__init__(chance, daemons)
-        self.lasts = chance.uniform(0.3, 1.2)
+    lasting = 0.3, 1.2
 
 
 class Terminate(KillSame):
@@ -153,9 +153,10 @@ class BlockLoop(Fault):
 
     name = "event loop blocked"
     kind: ClassVar[str] = "block"
-    lasts = BLOCKED_WITHIN
+    lasting = BLOCKED_WITHIN, BLOCKED_WITHIN
 
     def __init__(self, chance: Random, daemons: int) -> None:
+        super().__init__(chance, daemons)
         self._grouped = chance.random() < 0.5
 
     async def apply(self, world: World) -> None:
@@ -168,20 +169,20 @@ class BlockLoopPast(BlockLoop):
     name = "event loop blocked past max_block"
     weight = 2.0
     kind = "block-past"
-    lasts = BLOCKED_PAST
+    lasting = BLOCKED_PAST, BLOCKED_PAST
 
 
-class HttpFlood(Fault):
+class HttpFlood(DaemonFault):
     """Chunks, silence, looks at everything, or event streams, without a token, at its page."""
 
     name = "HTTP flood"
+    lasting = 2.0, 6.0
+    part = "page"
     _attackers: asyncio.subprocess.Process
 
     def __init__(self, chance: Random, daemons: int) -> None:
-        self.index = chance.randrange(daemons)
+        super().__init__(chance, daemons)
         self.kind = chance.choice(sorted(ATTACKERS))
-        self.holds = frozenset({f"page {self.index}"})
-        self.last(chance, 2.0, 6.0)
 
     async def apply(self, world: World) -> None:
         port = await _port_of_page(world.slots[self.index].log)

@@ -19,25 +19,19 @@ class Fault(ABC):
     Attributes:
         name: of its kind.
         weight: how often it is chosen, in relation to the others.
-        lasting: between which seconds `lasts` is drawn, where it is not as of most of its family.
+        lasting: between which seconds `lasts` is drawn.
         holds: what no other fault may touch meanwhile.
         lasts: seconds from `apply` to `undo`.
     """
 
     name: ClassVar[str]
     weight: ClassVar[float] = 3.0
-    lasting: ClassVar[tuple[float, float] | None] = None
+    lasting: ClassVar[tuple[float, float]] = 0.0, 0.0
     holds: frozenset[str] = frozenset()
-    lasts: float = 0.0
 
-    def __init__(self, chance: Random, daemons: int) -> None:  # noqa: B027  some leave nothing to it
-        """Choose what is left to chance."""
-
-    def last(self, chance: Random, *usual: float) -> None:
-        """Draw how long it lasts."""
-        self.lasts = chance.uniform(*usual)  # drawn in any case: a seed stays the same plan
-        if self.lasting is not None:
-            self.lasts = chance.uniform(*self.lasting)
+    def __init__(self, chance: Random, daemons: int) -> None:
+        """Choose what is left to chance, one of so many daemons, say."""
+        self.lasts = chance.uniform(*self.lasting)
 
     @abstractmethod
     async def apply(self, world: World) -> None:

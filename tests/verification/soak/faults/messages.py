@@ -55,6 +55,7 @@ class Injected(Fault):
     number: ClassVar[tuple[int, int]]
 
     def __init__(self, chance: Random, daemons: int) -> None:
+        super().__init__(chance, daemons)
         self.count = chance.randrange(*self.number)
 
 

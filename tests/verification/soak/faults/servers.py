@@ -41,9 +41,11 @@ def aimed(kind: type[Aimed], server: Server, weight: float = 3.0, **facts: Any) 
 class ServerFault(Aimed):
     """A fault of one server."""
 
+    lasting = 0.0, 1.0
+
     def __init__(self, chance: Random, daemons: int) -> None:
+        super().__init__(chance, daemons)
         self.holds = frozenset({self.server})
-        self.last(chance, 0.0, 1.0)
 
     async def find(self, world: World) -> PrivateServer:
         """The server to break: where RabbitMQ has several nodes, the one that leads the queue."""
@@ -135,11 +137,12 @@ def _fill(ballast: Path) -> None:
 class WireFault(Aimed):
     """A fault of the network before one server, or before all nodes of RabbitMQ."""
 
+    lasting = 0.5, 2.0
     ways: ClassVar[tuple[Way, ...]] = ()
 
     def __init__(self, chance: Random, daemons: int) -> None:
+        super().__init__(chance, daemons)
         self.holds = frozenset({f"wire to {self.server}"})
-        self.last(chance, 0.5, 2.0)
 
     def wires(self, world: World) -> Sequence[Proxy]:
         """All that it happens to."""
