@@ -29,7 +29,6 @@ class Lives(Machine):
             assert self.run(one.sessions.register({"lease": LEASE})) == []
         self.promise.show(daemon, one.session.process)
         one.is_up = True
-        self.witness()
 
     @rule(daemon=daemons)
     def lease_runs_out(self, daemon: str) -> None:
@@ -55,7 +54,6 @@ class Lives(Machine):
         self.twice(lambda: one.sessions.register({"lease": LEASE}), again=again)
         self.promise.show(daemon, one.session.process)
         one.is_up = True
-        self.witness()
 
     @rule()
     def stay_silent(self) -> None:

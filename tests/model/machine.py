@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Coroutine
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, TypeVar
 from uuid import uuid4
 
 from hypothesis import strategies as st
@@ -61,23 +61,19 @@ POOL = "couriers"
 PULLERS = ("anna", "carl")
 
 
-_Quarantined = TypeVar("_Quarantined", int, given.Claim)
-_Place = TypeVar("_Place", int, str)
-
-
-class Holder(Generic[_Place, _Quarantined]):
+class Holder:
     """What somebody believes to hold.
 
     Attributes:
         held: its claims: by slot those of a daemon, by fence those of a worker that pulls.
         stale: those that are gone.
-        quarantined: a claim, or its fence, beside which it may have no other that is in quarantine.
+        quarantined: a claim beside which it may have no other that is in quarantine.
     """
 
     def __init__(self) -> None:
-        self.held: dict[_Place, given.Claim] = {}
+        self.held: dict[Any, given.Claim] = {}
         self.stale: list[given.Claim] = []
-        self.quarantined: _Quarantined | None = None
+        self.quarantined: given.Claim | None = None
 
     def forget(self) -> list[given.Claim]:
         """Its claims are gone."""
@@ -88,7 +84,7 @@ class Holder(Generic[_Place, _Quarantined]):
         return gone
 
 
-class PullingWorker(Holder[int, int]):
+class PullingWorker(Holder):
     """A worker that pulls."""
 
     def __init__(self, client: StoreClient, name: str) -> None:
@@ -97,7 +93,7 @@ class PullingWorker(Holder[int, int]):
         self.store = Pulling(client, LEASE, CARRYING)
 
 
-class Daemon(Holder[str, given.Claim]):
+class Daemon(Holder):
     """A daemon's side."""
 
     def __init__(self, client: StoreClient, name: str, limits: Limits) -> None:
@@ -159,17 +155,6 @@ class Machine(RuleBasedStateMachine):
     def run(self, call: Coroutine[Any, Any, _Answer]) -> _Answer:
         """Await from a synchronous rule."""
         return self.runner.run(call)
-
-    def witness(self) -> None:
-        """Every daemon has shown often enough of whom it was told: each would be missed."""
-        up = [one for one in self.daemons.values() if one.is_up]
-        for one in up * 3:
-            self.run(one.sessions.renew())
-        # Where nobody that would be missed itself lives on, it takes a lease.
-        for one in up if not all(one.session.is_witnessed for one in up) else ():
-            one.sessions._old_at = 1.0
-            self.run(one.sessions.renew())
-        assert all(one.session.is_witnessed for one in up)
 
     def twice(self, make: Any, *, again: bool) -> Any:
         """Make a call, and once more where its reply is meant to have been lost."""

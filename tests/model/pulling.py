@@ -48,7 +48,7 @@ class Pulls(Arrivals, ClaimsAndSettles):
             self.promise.claim(task.id, claim.fence)
             if task.crashes:
                 assert one.quarantined is None, "one quarantined task at a time"
-                one.quarantined = claim.fence
+                one.quarantined = claim
             one.held[claim.fence] = claim
 
     @rule(
@@ -63,7 +63,7 @@ class Pulls(Arrivals, ClaimsAndSettles):
         if not one.held:
             return
         claim = one.held.pop(sorted(one.held)[pick % len(one.held)])
-        if one.quarantined == claim.fence:
+        if one.quarantined is claim:
             one.quarantined = None
         settlement = self.settle_both(how, claim, self.promise.tasks[claim.task.id], option=option)
         poll = self.run(one.store.poll(one.puller))
@@ -134,7 +134,7 @@ class Pulls(Arrivals, ClaimsAndSettles):
             claim = one.held.pop(fence)
             self.promise.tasks[claim.task.id].state = "waiting"
             one.stale.append(claim)
-            if one.quarantined == fence:
+            if one.quarantined is claim:
                 one.quarantined = None
 
     def _give_back(self, one: PullingWorker, *, crashed: bool) -> None:

@@ -1,9 +1,9 @@
 """The real scripts against the promise: random histories, on Redis and on Valkey.
 
 Several daemons with several workers enqueue, claim, settle in every way, crash, lose their lease
-and come back, while groups are paused and dead letters redriven; the server loses what it wrote
-last. Time is moved by hand: a lease is made to have run out, a delay to be over. Any call may be
-made a second time, as after a lost reply.
+and come back, while groups are paused and dead letters redriven. Time is moved by hand: a lease is
+made to have run out, a delay to be over. Any call may be made a second time, as after a lost reply.
+What a server may lose is told in tests/store/test_epochs.py.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from groupflow.store.scripts import Verb
 from tests.history.auditor import audit, leftovers
 from tests.model.bursts import Bursts
 from tests.model.lives import Lives
-from tests.model.losses import Losses
 from tests.model.machine import DAEMONS, NAMED, PULLERS, WORKERS
 from tests.model.people import TimeAndPeople
 from tests.model.pulling import Pulls
 from tests.model.runs import Runs
 
 
-class StoreMachine(Runs, Pulls, Bursts, Lives, TimeAndPeople, Losses):
+class StoreMachine(Runs, Pulls, Bursts, Lives, TimeAndPeople):
     """All rules, what must hold after every step, and the end that every history must come to."""
 
     @initialize(filled=st.sets(st.sampled_from(NAMED), max_size=2))
