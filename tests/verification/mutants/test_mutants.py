@@ -20,22 +20,16 @@ import logging
 from contextlib import contextmanager
 log = logging.getLogger()
 class Door:
-    def __init__(self, price=3):
-        self.price = price
-    def admits(self, age, is_member):
-        if age < 18:
-            log.info("%s is too young", age)
-            return False
-        return is_member or self.price == 0
     @contextmanager
     def held(self):
+        log.info("%s is held", 1 + 1)
         self.open = True
         try:
             yield
         finally:
             self.open = False
     async def count(self, people):
-        while True:
+        while people < 9 or self.open:
             break
         return people + 1
     def knock(self):
@@ -44,11 +38,6 @@ class Door:
 TESTS = """
 import asyncio
 from door import Door
-
-def test_admits():
-    assert not Door().admits(3, True)
-    assert Door().admits(30, True)
-    assert not Door().admits(30, False)
 
 def test_held():
     door = Door()
@@ -63,20 +52,16 @@ def test_that_is_wrong():
     assert Door().knock() == 3
 """
 FATES = """
-killed: age < 18 -> age >= 18
-alive: age < 18 -> age <= 18
-alive: 18 -> 19
-killed: False -> True
-killed: is_member or self.price == 0 -> self.price == 0
-alive: is_member or self.price == 0 -> is_member
-killed: self.price == 0 -> self.price != 0
-alive: 0 -> 1
 killed: self.open = True -> pass
 killed: True -> False
 killed: try: finally: self.open = False -> if True:
 killed: self.open = False -> pass
 killed: False -> True
-alive: True -> False
+killed: people < 9 or self.open -> self.open
+alive: people < 9 or self.open -> people < 9
+killed: people < 9 -> people >= 9
+alive: people < 9 -> people <= 9
+alive: 9 -> 10
 hung: break -> pass
 killed: people + 1 -> people - 1
 killed: 1 -> 2
