@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Coroutine
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +85,6 @@ async def soak(
     seed: int,
     faults: int,
     rate: float = 80.0,
-    slow: bool = True,
     clustered: bool = False,
 ) -> Result:
     """Run one soak.
@@ -96,7 +94,6 @@ async def soak(
         seed: of faults and workload.
         faults: how many.
         rate: messages a second.
-        slow: whether RabbitMQ may be restarted.
         clustered: whether there are a Redis Cluster of six nodes and a RabbitMQ of three.
     """
     began = time.monotonic()
@@ -108,7 +105,7 @@ async def soak(
         leaders = Leaders(whole)
         watching = asyncio.gather(watch(whole), leaders.watch())
         await asyncio.sleep(1.0)
-        await nemesis.run(plan(seed, faults, DAEMONS, slow=slow, kinds=kinds))
+        await nemesis.run(plan(seed, faults, DAEMONS, kinds))
         verdict = await _end(whole, publishing, watching)
     verdict.figures["changes of who leads a partition"] = leaders.changes
     stops = nemesis.done.count("SIGTERM")
@@ -193,13 +190,6 @@ def show(result: Result, command: str) -> str:
     return "\n".join(lines)
 
 
-async def _until_told(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a soak; on SIGTERM leave no servers, daemons and mounts behind."""
-    task = asyncio.create_task(work)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await task
-
-
 def main() -> None:
     """Parse, run, report."""
     parser = argparse.ArgumentParser(prog="python -m tests.verification.soak", description=__doc__)
@@ -216,13 +206,10 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # broken connections are the point
     print(f"seed {seed}, folder {folder}", flush=True)
-    one = soak(
-        folder, seed=seed, faults=options.faults, rate=options.rate, clustered=options.clustered
-    )
-    try:
-        result = asyncio.run(_until_told(one))
-    except asyncio.CancelledError:
-        sys.exit(128 + signal.SIGTERM)
+    # Ended from outside, no servers, daemons and mounts are left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    asked = {"faults": options.faults, "rate": options.rate, "clustered": options.clustered}
+    result = asyncio.run(soak(folder, seed=seed, **asked))
     command = f"python -m tests.verification.soak --seed {seed} --faults {options.faults}"
     command += f" --rate {options.rate}{' --clustered' * options.clustered}"
     print(show(result, command), flush=True)

@@ -42,12 +42,7 @@ _ID = re.compile(r"master_replid:([0-9a-f]+)")
 
 
 def plan(
-    seed: int,
-    count: int,
-    among: int,
-    *,
-    slow: bool = True,
-    kinds: Sequence[type[Fault]] = FAULTS,
+    seed: int, count: int, among: int, kinds: Sequence[type[Fault]] = FAULTS
 ) -> list[tuple[float, Fault]]:
     """The faults of a seed, always the same, and the seconds from one to the next.
 
@@ -55,11 +50,9 @@ def plan(
         seed: decides everything.
         count: how many.
         among: how many daemons there are to choose from.
-        slow: whether RabbitMQ may be restarted, which takes some eight seconds.
         kinds: of faults.
     """
     chance = Random(seed)
-    kinds = [kind for kind in kinds if slow or kind not in servers.SLOW]
     weights = [kind.weight for kind in kinds]
     return [
         (chance.uniform(*PACE), chance.choices(kinds, weights)[0](chance, among))

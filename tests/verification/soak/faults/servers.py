@@ -234,4 +234,3 @@ OF_A_LEADER = [
     aimed(Kill, "rabbitmq", 6.0, what="leader kill-9"),
     aimed(Freeze, "rabbitmq", 6.0, what="leader frozen", lasting=(0.5, 12.0)),
 ]
-SLOW = frozenset(each for each in OF_ONE_RABBITMQ if not issubclass(each, Freeze))
