@@ -53,9 +53,12 @@ class Results:
         document.write_text(f"{before}{BEGIN}\n\n{self.markdown()}\n{END}{behind}")
 
     def markdown(self) -> str:
-        """The table, with commit, machine and versions."""
+        """The table, what only reports, and of which commit, machine and versions all is."""
         lines = [f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
-        lines += [f"| {' | '.join(row.cells)} |" for row in self.rows]
+        compared = [row for row in self.rows if row.peers or row.is_met is not None]
+        lines += [f"| {' | '.join(row.cells)} |" for row in compared]
+        alone = [row.cells for row in self.rows if row not in compared]
+        lines += ["", *(f"- {title}: {figure}" for title, figure, *_ in alone)]
         facts = " · ".join(f"{name} {value}" for name, value in self.machine.items())
         kind = "`QUICK=1`, " if self.quick else ""
         lines += [
