@@ -22,6 +22,7 @@ from groupflow.settings.rules import GroupRule, HandlerRule, PoolRule
 from groupflow.settings.schedules import ScheduleRule
 from groupflow.settings.tokens import NamedToken
 from groupflow.settings.types import Section
+from groupflow.settings.urls import SecretUrl
 
 PAGE = Path(__file__).with_name("configuration.md")
 
@@ -195,7 +196,7 @@ def _default(field: FieldInfo) -> str:
 
 def _toml(value: Any) -> str:
     """A value as the file has it; defaults of any type hold no secrets."""
-    if isinstance(value, SecretStr):
+    if isinstance(value, SecretStr | SecretUrl):
         value = value.get_secret_value()
     return orjson.dumps(value).decode()
 

@@ -5,14 +5,17 @@ Values are shown as an operator may see them: passwords are hidden, and a change
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
 
+from pydantic import BaseModel
+
 from groupflow.core.masking import mask_all
 from groupflow.settings.model import Settings
-from groupflow.settings.types import HandlerCommand, HandlerUrl
+from groupflow.settings.types import HandlerCommand
+from groupflow.settings.urls import HandlerUrl
 
 SECTIONS_AT_ONCE = frozenset(
     {"fields", "retry", "groups", "handlers", "schedules", "pools", "log", "tenants"}
@@ -58,7 +61,7 @@ def report(settings: Settings) -> dict[str, Any]:
     """
     digests = {
         setting: _digest(setting, value)
-        for setting, value in _values(settings)
+        for setting, value in _flat(_opened(settings))
         if isinstance(value, HandlerUrl | HandlerCommand)
     }
     return {**public_values(settings), _DIGESTS: digests}
@@ -66,39 +69,35 @@ def report(settings: Settings) -> dict[str, Any]:
 
 def compare(old: Settings, new: Settings) -> list[SettingChange]:
     """All that differs, in the order of the file."""
-    changes = _compare_values(public_values(old), public_values(new))
-    before, after = dict(_values(old)), dict(_values(new))
-    different = {name for name in before if name in after and before[name] != after[name]}
-    return _with_hidden(changes, [name for name in before if name in different])
+    before, after = (dict(_flat(_opened(each))) for each in (old, new))
+    return _compare(public_values(old), public_values(new), before, after)
 
 
 def compare_reports(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[SettingChange]:
     """The same for two that `report` gave; passwords of servers aren't compared."""
-    before, after = old.get(_DIGESTS, {}), new.get(_DIGESTS, {})
-    different = [name for name in before if name in after and before[name] != after[name]]
-    return _with_hidden(_compare_values(old, new), different)
+    return _compare(old, new, old[_DIGESTS], new[_DIGESTS])
 
 
-def _compare_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[SettingChange]:
-    changes = []
-    before, after = dict(_flat(old)), dict(_flat(new))
-    for setting in dict.fromkeys([*before, *after]):
-        # A missing setting and one that isn't set are shown alike, and are alike.
-        values = before.get(setting), after.get(setting)
-        if values[0] != values[1]:
-            changes.append(_change(setting, *values))
-    return changes
-
-
-def _with_hidden(changes: list[SettingChange], different: Iterable[str]) -> list[SettingChange]:
+def _compare(
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    hidden_before: Mapping[str, Any],
+    hidden_after: Mapping[str, Any],
+) -> list[SettingChange]:
     """The changes, and behind them settings that differ although they are shown alike."""
-    named = {change.setting for change in changes}
-    hidden = [
-        _change(setting, "(hidden)", "(another, hidden)")
-        for setting in different
-        if setting not in named
+    before, after = dict(_flat(old)), dict(_flat(new))
+    # A missing setting and one that isn't set are shown alike, and are alike.
+    changes = [
+        _change(setting, before.get(setting), after.get(setting))
+        for setting in dict.fromkeys([*before, *after])
+        if before.get(setting) != after.get(setting)
     ]
-    return changes + hidden
+    shown = {change.setting for change in changes}
+    return changes + [
+        _change(setting, "(hidden)", "(another, hidden)")
+        for setting, value in hidden_before.items()
+        if setting not in shown and hidden_after.get(setting, value) != value
+    ]
 
 
 def _digest(setting: str, value: HandlerUrl | HandlerCommand) -> str:
@@ -113,50 +112,36 @@ def _change(setting: str, old: Any, new: Any) -> SettingChange:
     return SettingChange(setting, old, new, needs_restart=not at_once)
 
 
+def _opened(value: Any) -> Any:
+    """A section as a dump has it, but with its secrets: never to be shown."""
+    if isinstance(value, BaseModel | dict):
+        return {name: _opened(each) for name, each in dict(value).items()}
+    if isinstance(value, tuple) and not isinstance(value, HandlerCommand):
+        return [_opened(each) for each in value]
+    return value
+
+
 def _flat(dump: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each setting by its dotted name."""
     for section, values in dump.items():
-        if section == "groups":
-            yield "groups.order", [rule["name"] for rule in values]
-            for rule in values:
-                yield from _settings(f"groups.{rule['name']}", rule)
-        elif section == "handlers":
-            for type_, rule in values.items():
-                yield from _settings(f'handlers."{type_}"', rule)
-        elif section == "schedules":
-            for rule in values:
-                yield from _settings(f"schedules.{rule['name']}", rule)
-        elif section == "pools":
-            for name, rule in values.items():
-                yield from _settings(f"pools.{name}", rule)
-        elif section == "tenants":
-            yield from _settings(section, {n: v for n, v in values.items() if n != "named"})
-            for tenant, own in values.get("named", {}).items():
-                yield from _settings(f'tenants."{tenant}"', own)
-        elif section != _DIGESTS:
-            yield from _settings(section, values)
+        for table, settings in _tables(section, values).items():
+            for name, value in settings.items():
+                yield f"{table}.{name}", value
 
 
-def _settings(section: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        yield f"{section}.{name}", value
-
-
-def _values(settings: Settings) -> Iterator[tuple[str, Any]]:
-    """Each setting's value by the same names, with secrets: never to be shown."""
-    return _flat(
-        {
-            "groups": [dict(rule) for rule in settings.groups],
-            "handlers": {type_: dict(rule) for type_, rule in settings.handlers.items()},
-            "schedules": [dict(rule) for rule in settings.schedules],
-            "pools": {name: dict(rule) for name, rule in settings.pools.items()},
-            **{
-                name: dict(getattr(settings, name))
-                for name in Settings.model_fields
-                if name not in ("groups", "handlers", "schedules", "tenants", "pools")
-            },
-            "tenants": {
-                **dict(settings.tenants),
-                "named": {name: dict(own) for name, own in settings.tenants.named.items()},
-            },
-        }
-    )
+def _tables(section: str, values: Any) -> dict[str, Mapping[str, Any]]:
+    """The tables of a section by their names; the order of groups is a setting too."""
+    match section:
+        case "groups":
+            rules = {f"groups.{rule['name']}": rule for rule in values}
+            return {"groups": {"order": [rule["name"] for rule in values]}, **rules}
+        case "schedules":
+            return {f"schedules.{rule['name']}": rule for rule in values}
+        case "handlers":
+            return {f'handlers."{type_}"': rule for type_, rule in values.items()}
+        case "pools":
+            return {f"pools.{name}": rule for name, rule in values.items()}
+        case "tenants":
+            named = {f'tenants."{name}"': own for name, own in values["named"].items()}
+            return {section: {n: v for n, v in values.items() if n != "named"}, **named}
+    return {} if section == _DIGESTS else {section: values}

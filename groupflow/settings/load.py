@@ -26,7 +26,6 @@ from groupflow.settings.problems import (
     dotted,
     known_names,
     problems_of,
-    takes_any_name,
     unknown_remedy,
 )
 
@@ -57,12 +56,10 @@ def load_settings(path: Path | None = None) -> Settings:
         *_unknown(sources.variables, "the variable"),
         *_unknown(sources.secret_files, "the secret file"),
     ]
-    refused = {problem.setting for problem in problems}
     try:
         settings = _read(sources)
     except ValidationError as error:
-        found = problems_of(error, _origins(sources))
-        problems += [problem for problem in found if problem.setting not in refused]
+        problems += problems_of(error, _origins(sources))
     except SettingsError as error:
         raise _not_json(error) from None
     else:
@@ -160,34 +157,22 @@ def _single_underscore(name: str) -> str | None:
 
 
 def _unknown(names: list[str], kind: str) -> list[Problem]:
-    """Refuse the names that set nothing, with the nearest right one."""
+    """Refuse the names that set nothing and that pydantic doesn't see, or would say less of."""
     problems = []
     for name in names:
-        right = _single_underscore(name) if DELIMITER not in name else None
-        location = _location(name)
-        if right:
+        section, *rest = location = _location(name)
+        if DELIMITER not in name and (right := _single_underscore(name)):
             problems.append(Problem(name, "", f"It sets nothing. Did you mean {right}?"))
-        elif location[0] in ("groups", "schedules") and len(location) > 1:
-            whole = PREFIX + location[0].upper()
+            continue
+        if section in ("groups", "schedules") and rest:
+            whole = PREFIX + section.upper()
             remedy = f"Give all of them as one JSON list in {whole}, or write them in a file."
-            problems.append(Problem(dotted(location), "", f"{remedy} It comes from {kind} {name}."))
+        elif section not in Settings.model_fields:
+            remedy = unknown_remedy([section], rest)
         else:
-            wrong = _first_unknown(location)
-            if wrong:
-                remedy = (
-                    f"{unknown_remedy(wrong, location[len(wrong) :])} It comes from {kind} {name}."
-                )
-                problems.append(Problem(dotted(location), "", remedy))
+            continue
+        problems.append(Problem(dotted(location), "", f"{remedy} It comes from {kind} {name}."))
     return problems
-
-
-def _first_unknown(location: list[str]) -> list[str] | None:
-    """The part of a location up to the first name that does not exist."""
-    for depth, step in enumerate(location):
-        above = location[:depth]
-        if not takes_any_name(above) and step not in known_names(above):
-            return location[: depth + 1]
-    return None
 
 
 def _location(name: str) -> list[str]:

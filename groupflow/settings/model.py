@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.headers import MAX_HEADERS
@@ -22,33 +22,30 @@ from groupflow.settings.rules import (
     MOST_POOLS,
     GroupRule,
     HandlerRule,
-    PoolName,
     PoolRule,
     TenantRule,
     pool_by_type,
-    types_once,
 )
 from groupflow.settings.schedules import MOST as MOST_SCHEDULES
-from groupflow.settings.schedules import ScheduleRule, name_once
+from groupflow.settings.schedules import ScheduleRule
 from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, HasToken, NamedToken, TokenHolder
 from groupflow.settings.transport import is_loopback, stays_here
 from groupflow.settings.types import (
     YEAR,
-    AmqpUrl,
-    ApiUrl,
     DottedPath,
     HostNames,
     Listen,
+    PlainName,
     RateText,
-    RedisUrl,
     RetryInterval,
     Seconds,
-    SecretUrl,
     Section,
-    Server,
     TokenName,
     Whole,
+    refuse_twins,
+    refused_by,
 )
+from groupflow.settings.urls import AmqpUrl, ApiUrl, RedisUrl, SecretUrl, Server
 
 _MAX_BODY_LIMIT = 512 * 1024 * 1024  # what one Redis string can hold
 
@@ -81,17 +78,13 @@ class RabbitMQ(Server):
     queues are bound and which node leads each. It trusts ca_file too. Empty: not asked."""
 
     @model_validator(mode="after")
-    def _management_is_safe(self) -> Self:
+    def _settings_agree(self) -> Self:
         url = self.management.get_secret_value()
         if url.startswith("http://") and not (self.allow_plaintext or stays_here(url)):
             raise ValueError(
                 "management is plaintext to another machine: use https://, or set allow_plaintext "
                 "= true where the network itself is safe."
             )
-        return self
-
-    @model_validator(mode="after")
-    def _names_fit(self) -> Self:
         longest = 255 - len(f".{self.partitions - 1}")
         if self.partitions > 1 and len(self.queue.encode()) > longest:
             raise ValueError(f"Shorten queue to {longest} bytes: partitions add a number to it.")
@@ -326,10 +319,10 @@ class Settings(Section):
     tenants: Tenants = Tenants()
     groups: tuple[GroupRule, ...] = ()
     handlers: dict[str, HandlerRule] = Field(default_factory=dict)
-    schedules: Annotated[tuple[ScheduleRule, ...], AfterValidator(name_once)] = Field(
-        default=(), max_length=MOST_SCHEDULES
-    )
-    pools: Annotated[dict[PoolName, PoolRule], AfterValidator(types_once)] = Field(
+    schedules: Annotated[
+        tuple[ScheduleRule, ...], refused_by(lambda rules: refuse_twins(rules, "schedules"))
+    ] = Field(default=(), max_length=MOST_SCHEDULES)
+    pools: Annotated[dict[PlainName, PoolRule], refused_by(pool_by_type)] = Field(
         default_factory=dict, max_length=MOST_POOLS
     )
 
@@ -337,18 +330,14 @@ class Settings(Section):
     @classmethod
     def _name_rules(cls, rules: tuple[GroupRule, ...]) -> tuple[GroupRule, ...]:
         """Name each rule without a name by its place, and refuse a name that is taken."""
-        named = [
+        named = tuple(
             rule if rule.name else rule.model_copy(update={"name": f"groups[{index}]"})
             for index, rule in enumerate(rules)
-        ]
-        seen: set[str] = set()
-        for rule in named:
-            if rule.name.startswith(OWN_RULES):
-                raise ValueError(f"Names that begin with {OWN_RULES!r} are groupflow's own.")
-            if rule.name in seen:
-                raise ValueError(f"Two rules have the name {rule.name!r}; give one another name.")
-            seen.add(rule.name)
-        return tuple(named)
+        )
+        if any(rule.name.startswith(OWN_RULES) for rule in named):
+            raise ValueError(f"Names that begin with {OWN_RULES!r} are groupflow's own.")
+        refuse_twins(named, "rules")
+        return named
 
     @field_validator("handlers", mode="after")
     @classmethod

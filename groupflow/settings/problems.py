@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import types
-import typing
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from groupflow.core.errors import Problem
@@ -16,6 +14,7 @@ from groupflow.core.masking import HIDDEN, mask_place, mask_secrets, mask_url
 from groupflow.core.template import show
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import Override
+from groupflow.settings.types import Section
 
 Location = Sequence[int | str]
 
@@ -43,6 +42,11 @@ _REMEDIES: dict[str, str] = {
     "list_type": "Set it to a list.",
     "tuple_type": "Set it to a list.",
     "value_error": "{error}",
+    **dict.fromkeys(
+        ("model_type", "model_attributes_type", "dict_type"), "Write it as a section: [{setting}]."
+    ),
+    "string_pattern_mismatch": "Use letters, digits, '.', '_' and '-', at most 64, the first a "
+    "letter or digit.",
 }
 
 
@@ -59,12 +63,13 @@ def _problem(detail: ErrorDetails, origins: Mapping[str, str]) -> Problem:
     if location[:2] == ("tenants", "named"):  # written as [tenants.NAME]
         location = (location[0], *location[2:])
     setting = dotted(location)
-    origin = origins.get(setting)
+    below = (name for name in origins if len(location) > 1 and name.startswith(f"{setting}."))
+    origin = next((origins[name] for name in (setting, *below) if name in origins), "")
     suffix = f" It comes from {origin}." if origin else ""
     if detail["type"] == "extra_forbidden":
         # Its value is not shown: under a wrong name, anything may be a secret.
         return Problem(setting, "", unknown_remedy(location) + suffix)
-    return Problem(setting, _display(location, detail), _remedy(location, detail) + suffix)
+    return Problem(setting, _display(location, detail), _remedy(setting, detail) + suffix)
 
 
 def _display(location: Location, detail: ErrorDetails) -> str:
@@ -103,18 +108,13 @@ def _masked(setting: int | str, value: object) -> str:
     )
 
 
-def _remedy(location: Location, detail: ErrorDetails) -> str:
-    kind = detail["type"]
-    context = detail.get("ctx", {})
-    if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return f"Write it as a section: [{dotted(location)}]."
-    if kind == "string_pattern_mismatch":
-        return "Use letters, digits, '.', '_' and '-', at most 64, the first a letter or digit."
-    template = _REMEDIES.get(kind)
+def _remedy(setting: str, detail: ErrorDetails) -> str:
+    template = _REMEDIES.get(detail["type"])
     if template is None:
         return detail["msg"] + "."
-    if kind == "literal_error":
-        return template.format(expected=str(context["expected"]).replace("'", '"'))
+    context = {"setting": setting, **detail.get("ctx", {})}
+    if "expected" in context:
+        context["expected"] = context["expected"].replace("'", '"')
     return template.format(**context)
 
 
@@ -152,34 +152,17 @@ def unknown_remedy(location: Location, rest: Location = ()) -> str:
 
 def known_names(location: Location) -> set[str]:
     """The names that may stand in the section at `location`; none where it is no section."""
-    found = _annotation(location)
-    if isinstance(found, type) and issubclass(found, BaseModel):
-        return set(found.model_fields) - {"named"}
-    return set()
-
-
-def takes_any_name(location: Location) -> bool:
-    """Whether `location` is a section of tables that its writer names."""
-    return location == ["tenants"] or typing.get_origin(_annotation(location)) is dict
-
-
-def _annotation(location: Location) -> Any:
-    """What may stand at `location`."""
     found: Any = Settings
     if location[:1] == ["tenants"] and len(location) > 1:  # the table of one
         location = ["tenants", "named", *location[1:]]
     for step in location:
-        if isinstance(found, type) and issubclass(found, BaseModel):
+        if _is_section(found):
             field = found.model_fields.get(str(step))
             found = field.annotation if field else None
-        else:
-            found = _inner(found)
-    return found
+        else:  # a list or a table of sections
+            found = next(filter(_is_section, get_args(found)), None)
+    return set(found.model_fields) - {"named"} if _is_section(found) else set()
 
 
-def _inner(annotation: Any) -> Any:
-    """What a list, mapping or optional type holds."""
-    if isinstance(annotation, types.UnionType):
-        return next(a for a in typing.get_args(annotation) if a is not type(None))
-    arguments = [a for a in typing.get_args(annotation) if a is not Ellipsis]
-    return arguments[-1] if arguments else None
+def _is_section(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Section)

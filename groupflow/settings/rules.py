@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -16,7 +16,6 @@ from groupflow.settings.types import (
     YEAR,
     AppName,
     Command,
-    HttpUrl,
     KeyTemplate,
     Name,
     RateText,
@@ -27,12 +26,11 @@ from groupflow.settings.types import (
     TenantNames,
     Whole,
 )
+from groupflow.settings.urls import HttpUrl
 
 MOST_POOLS = 100  # a script that places a group looks at the indexes of each
 _SHORTEST = 0.001  # seconds
 _BURST = 10  # times a rule's quiet: the longest burst by default
-
-PoolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
 class Override(Section):
@@ -92,34 +90,27 @@ class GroupRule(Override):
     debounce."""
 
     @model_validator(mode="after")
-    def _bursts_end(self) -> GroupRule:
-        if not self.debounce:
-            if self.debounce_max:
-                raise ValueError("Leave out debounce_max, or give debounce its seconds: it is 0.")
-            return self
-        if self.debounce < _SHORTEST:
+    def _settings_agree(self) -> Self:
+        several = "run" if self.run > 1 else "batch" if self.batch > 1 else ""
+        if self.debounce_max and not self.debounce:
+            raise ValueError("Leave out debounce_max, or give debounce its seconds: it is 0.")
+        if 0 < self.debounce < _SHORTEST:
             raise ValueError("Give debounce a millisecond at least, or 0 for none.")
-        if self.debounce_max and self.debounce_max < self.debounce:
+        if 0 < self.debounce_max < self.debounce:
             raise ValueError(
                 f"Give debounce_max ({self.debounce_max:g}) at least the seconds of debounce "
                 f"({self.debounce:g}), or 0 for ten times as many."
             )
-        for name, most in (("run", self.run), ("batch", self.batch)):
-            if most > 1:
-                raise ValueError(
-                    f"Leave out {name}, or debounce: what debounces is claimed task by task."
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _runs_have_no_limits(self) -> GroupRule:
+        if several and self.debounce:
+            raise ValueError(
+                f"Leave out {several}, or debounce: what debounces is claimed task by task."
+            )
         if self.run > 1 and self.batch > 1:
             raise ValueError("Leave out run or batch: a batch is a run handed over at once.")
-        for name, most in (("run", self.run), ("batch", self.batch)):
-            if most > 1 and (self.concurrency > 1 or self.rate):
-                raise ValueError(
-                    f"Leave out {name}, or concurrency and rate: a {name} is started as a whole."
-                )
+        if several and (self.concurrency > 1 or self.rate):
+            raise ValueError(
+                f"Leave out {several}, or concurrency and rate: a {several} is started as a whole."
+            )
         if self.batch_wait and self.batch == 1:
             raise ValueError("Leave out batch_wait, or give the batch that is waited for.")
         return self
@@ -173,13 +164,9 @@ class HandlerRule(Override):
     """What waits after a 429 or 503 of a URL: the task alone, all of its group, or its tenant."""
 
     @model_validator(mode="after")
-    def _scope_is_of_urls(self) -> HandlerRule:
+    def _one_way(self) -> Self:
         if self.http is None and self.scope != "task":
             raise ValueError("Leave out scope: it is for answers of a URL (http).")
-        return self
-
-    @model_validator(mode="after")
-    def _one_way(self) -> HandlerRule:
         if (self.exec is None) == (self.http is None):
             raise ValueError("Give it exactly one of exec and http.")
         return self
@@ -194,12 +181,6 @@ class PoolRule(Section):
     """Seconds of silence after which what a worker holds goes back to the pool."""
     max_workers: int = Field(default=1000, ge=1, le=100_000)
     """How many workers may have a lease at a time; what one more asks for is answered with 429."""
-
-
-def types_once(pools: dict[str, PoolRule]) -> dict[str, PoolRule]:
-    """Refuse a type that is in two pools."""
-    pool_by_type(pools)
-    return pools
 
 
 def pool_by_type(pools: Mapping[str, PoolRule]) -> dict[str, str]:

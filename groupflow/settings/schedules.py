@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from groupflow.core.timing import NEVER, Cron, Every, Timing, next_tick
-from groupflow.settings.types import YEAR, Printable, Seconds, Section, TaskType, no_bool
+from groupflow.settings.types import YEAR, PlainName, Printable, Seconds, Section, TaskType, no_bool
 
 MOST = 500  # of a configuration: each is shown, and looked at every few seconds
 _LONGEST_ZONE = 64  # characters of a name that are compared with those that exist
@@ -45,14 +45,13 @@ def _zones() -> dict[str, str]:
     return {zone.lower(): zone for zone in available_timezones()}
 
 
-ScheduleName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 _Owner = Annotated[Printable, Field(max_length=255)]
 
 
 class ScheduleRule(Section):
     """One `[[schedules]]`: a task that comes by itself, once each time that it is due."""
 
-    name: ScheduleName
+    name: PlainName
     """Its name, which ids of its ticks have in them: schedule:NAME:2026-11-22T03:00:00Z."""
     cron: str | None = None
     """When it is due: minute hour day month weekday, or six fields, seconds first."""
@@ -92,16 +91,3 @@ class ScheduleRule(Section):
             return Cron(self.cron, ZoneInfo(self.timezone))
         assert self.every is not None  # noqa: S101
         return Every(round(self.every * 1_000_000))
-
-
-def name_once(rules: tuple[ScheduleRule, ...]) -> tuple[ScheduleRule, ...]:
-    """Refuse a name that is taken.
-
-    Raises:
-        ValueError: two have it.
-    """
-    names = [rule.name for rule in rules]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"Two schedules have the name {name!r}; give one another name.")
-    return rules

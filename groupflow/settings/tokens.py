@@ -9,7 +9,7 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, model_validator
 
 from groupflow.core.errors import ConfigError, Problem
-from groupflow.settings.types import FileName, Secret, Section, check_token
+from groupflow.settings.types import FileName, Section, Token, check_token
 
 Right = Literal["look", "act", "publish", "pull", "fill"]
 
@@ -21,7 +21,7 @@ _AT_ONCE = 2  # tokens in a file: the old one, and its replacement
 class HasToken(Section):
     """A token, from here or from its file."""
 
-    token: Secret = SecretStr("")
+    token: Token = SecretStr("")
     """What callers show to do more than may be done without; empty: nothing."""
     token_file: FileName = ""
     """File that holds the token, in place of `token`; or two, a line each, while one replaces the

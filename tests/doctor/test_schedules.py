@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from groupflow.doctor.examination import examine_namespace
 from groupflow.settings.model import Redis, Settings
-from groupflow.settings.types import SecretUrl
+from groupflow.settings.urls import SecretUrl
 from tests.schedule.clockwork import Clockwork, let_be_old, rule
 from tests.store.bench import Bench
 

@@ -23,7 +23,7 @@ from groupflow.flow.http_handlers import ANSWER_BYTES, SHOWN_CHARS, HttpBatchRun
 from groupflow.flow.runners import AllRunners
 from groupflow.servers.ports import free_ports
 from groupflow.settings.rules import HandlerRule
-from groupflow.settings.types import SecretUrl
+from groupflow.settings.urls import SecretUrl
 from tests.deadlines import deadline
 from tests.flow.tasks import TASK, failure, task
 

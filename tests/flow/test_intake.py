@@ -26,7 +26,7 @@ from groupflow.operate.tasks import find_task
 from groupflow.operate.totals import read_totals
 from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.rules import GroupRule
-from groupflow.settings.types import SecretUrl
+from groupflow.settings.urls import SecretUrl
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer

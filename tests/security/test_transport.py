@@ -24,7 +24,7 @@ from groupflow.servers import RedisServer
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import HandlerRule
 from groupflow.settings.transport import split_tls, stays_here
-from groupflow.settings.types import SecretUrl
+from groupflow.settings.urls import SecretUrl
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from tests.deadlines import deadline

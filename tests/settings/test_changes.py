@@ -109,9 +109,3 @@ def test_a_secret_that_changed_needs_a_restart(section: str, name: str, old: str
     assert [*found] == [f"{section}.{name}"]
     assert found[f"{section}.{name}"][2] is True
     assert not any(secret in str(found) for secret in ("one", "two"))
-
-
-def test_a_daemon_of_an_earlier_version_tells_no_digests() -> None:
-    before = Settings(handlers={"t": {"exec": ["./in", "a"]}})
-    after = Settings(handlers={"t": {"exec": ["./in", "b"]}})
-    assert compare_reports(public_values(before), report(after)) == []

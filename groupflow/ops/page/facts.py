@@ -11,6 +11,7 @@ from pydantic import SecretStr
 from groupflow.operate.namespace import Namespace
 from groupflow.ops.health.answers import Health
 from groupflow.settings.model import Settings
+from groupflow.settings.urls import SecretUrl
 
 _NEEDED = ("redis", "rabbitmq", "http")  # sections whose secrets the page's process needs
 
@@ -52,4 +53,4 @@ class PageContext:
 
 def _revealed(value: Any) -> Any:
     """What JSON can carry in place of a secret, or of a set."""
-    return value.get_secret_value() if isinstance(value, SecretStr) else list(value)
+    return value.get_secret_value() if isinstance(value, SecretStr | SecretUrl) else list(value)

@@ -15,7 +15,7 @@ from groupflow.servers.ports import free_ports
 from groupflow.settings.changes import public_values
 from groupflow.settings.load import load_settings
 from groupflow.settings.rules import HandlerRule
-from groupflow.settings.types import SecretUrl
+from groupflow.settings.urls import SecretUrl
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.process import REPOSITORY, Process, until
 from tests.endtoend.rig import Job
