@@ -23,6 +23,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -67,29 +68,27 @@ def _watch_lifeline(group: int, abandoned: threading.Event) -> None:
 
 
 def _kill_descendants() -> None:
-    """Kill and reap until no process that came from the server is left."""
+    """Kill and reap until no process that came from the server is left.
+
+    Only children are looked for: those of a killed one become ours.
+    """
     while True:
-        for pid in _descendants():
+        for pid in _children():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         try:
-            # Reaping one may hand its own children to us, hence the outer loop.
             os.waitpid(-1, 0)
         except ChildProcessError:
             return
 
 
-def _descendants() -> set[int]:
-    """All processes below this one, by ``/proc``; none where there is no ``/proc``."""
-    parents: dict[int, int] = {}
+def _children() -> Iterator[int]:
+    """By ``/proc``; none where there is no ``/proc``."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it ended while we looked
             # "pid (name) state ppid …", and a name may hold anything, brackets too.
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    found = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {os.getpid()}
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                yield int(stat.parent.name)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import secrets
 import socket
 from contextlib import ExitStack
-from pathlib import Path
 
-_EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_SPAN = 12_000
+_LOW, _HIGH = 20_000, 32_000
+_TRIES = 50
 
 
 def free_ports(count: int) -> list[int]:
@@ -29,21 +28,11 @@ def _bind(probe: socket.socket) -> int:
     inside that range to an outgoing connection, even to a client's attempt to reconnect, which then
     connects to itself; the restarted server can't have the port back.
     """
-    low = _ephemeral_low() - _SPAN
-    if low > 1024:  # noqa: PLR2004  below are the privileged ports
-        for _ in range(50):
-            port = low + secrets.randbelow(_SPAN)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    probe.bind(("127.0.0.1", 0))
+    chosen = (_LOW + secrets.randbelow(_HIGH - _LOW) for _ in range(_TRIES))
+    for port in (*chosen, 0):
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        break
     return int(probe.getsockname()[1])
-
-
-def _ephemeral_low() -> int:
-    try:
-        return int(_EPHEMERAL_RANGE.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        return 0

@@ -18,15 +18,9 @@ log.console = true
 log.file = false
 disk_free_limit.absolute = 50MB
 """
-_MANAGED = """\
-management.tcp.ip = 127.0.0.1
-management.tcp.port = {port}
-"""
 
 HASH_EXCHANGE = "rabbitmq_consistent_hash_exchange"
 """The plugin that shares messages out among queues; Debian's package carries it."""
-MANAGEMENT = "rabbitmq_management"
-"""The plugin that answers by HTTP; Debian's package carries it too."""
 
 
 class RabbitmqServer(PrivateServer):
@@ -38,7 +32,7 @@ class RabbitmqServer(PrivateServer):
     programs: ClassVar[Sequence[str]] = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server")
     ready_within: ClassVar[float] = 60.0
     stop_within: ClassVar[float] = 15.0
-    port_count: ClassVar[int] = 4
+    port_count: ClassVar[int] = 3
     taken_marks: ClassVar[Sequence[str]] = ("eaddrinuse", "in use", "epmd error", "already bound")
 
     def __init__(
@@ -60,11 +54,6 @@ class RabbitmqServer(PrivateServer):
         return f"amqp://guest:guest@127.0.0.1:{self.port}/"
 
     @property
-    def management(self) -> str:
-        """Where its management API is, if that plugin is enabled."""
-        return f"http://guest:guest@127.0.0.1:{self._ports[3]}"
-
-    @property
     def node(self) -> str:
         """Its name among Erlang's nodes."""
         return f"groupflow-{self.port}@localhost"
@@ -81,14 +70,12 @@ class RabbitmqServer(PrivateServer):
     def prepare(self) -> None:
         """Write the configuration for the ports chosen."""
         configuration = _CONFIGURATION.format(port=self.port, identity=self._identity)
-        if MANAGEMENT in self._plugins:
-            configuration += _MANAGED.format(port=self._ports[3])
         self._path("rabbitmq.conf").write_text(configuration)
         self._path("enabled_plugins").write_text(f"[{','.join(self._plugins)}].\n")
 
     def environment(self) -> dict[str, str]:
         """Every file and port that RabbitMQ would else take from the system's own node."""
-        port, distribution, mapper, _ = self._ports
+        port, distribution, mapper = self._ports[:3]
         return super().environment() | {
             "ERL_EPMD_PORT": str(mapper),
             "ERL_EPMD_ADDRESS": "127.0.0.1",

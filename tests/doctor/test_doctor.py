@@ -24,11 +24,11 @@ from groupflow.core.errors import ConfigError
 from groupflow.daemon import Daemon
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
-from groupflow.servers.rabbitmq import HASH_EXCHANGE, MANAGEMENT
 from groupflow.settings.model import Settings
 from groupflow.store.keys import Keys
 from tests.deadlines import deadline
 from tests.security.conftest import running
+from tests.servers.managed import ManagedRabbitmq
 
 _names = itertools.count(1)
 
@@ -111,10 +111,10 @@ def doctor(
 
 
 @pytest.fixture(scope="module")
-def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitmqServer]:
+def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagedRabbitmq]:
     """A RabbitMQ with its management API."""
     folder = tmp_path_factory.mktemp("managed")
-    with running(RabbitmqServer(folder, plugins=[HASH_EXCHANGE, MANAGEMENT])) as server:
+    with running(ManagedRabbitmq(folder)) as server:
         yield server
 
 
@@ -255,7 +255,7 @@ def test_no_delivery_limit_given(doctor: Doctor) -> None:
     assert told["found"].startswith("the default of 20" if limited else "none")
 
 
-def test_what_amqp_does_not_tell(doctor: Doctor, managed: RabbitmqServer) -> None:
+def test_what_amqp_does_not_tell(doctor: Doctor, managed: ManagedRabbitmq) -> None:
     """The management API does: bindings that are gone, and who leads."""
     doctor.set(RABBITMQ__PARTITIONS="3", RABBITMQ__URL=managed.url)
     doctor.set(RABBITMQ__MANAGEMENT=managed.management)

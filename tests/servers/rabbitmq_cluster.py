@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from groupflow.servers.process import ServerFailed
-from groupflow.servers.rabbitmq import HASH_EXCHANGE, MANAGEMENT, RabbitmqServer
+from groupflow.servers.rabbitmq import HASH_EXCHANGE
 from groupflow.servers.server import MissingServer, PrivateServer, ask
 from tests.servers.group import ServerGroup
+from tests.servers.managed import MANAGEMENT, ManagedRabbitmq
 
 _NAMES_REQUEST = b"\x00\x01n"  # epmd's NAMES_REQ
 _CTL = "rabbitmqctl"
@@ -43,7 +44,7 @@ class PortMapper(PrivateServer):
         return int.from_bytes(port, "big") == self.port
 
 
-class ClusterNode(RabbitmqServer):
+class ClusterNode(ManagedRabbitmq):
     """One node of a cluster; it joins the first one at its first start."""
 
     def __init__(

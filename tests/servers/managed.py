@@ -1,0 +1,38 @@
+"""A RabbitMQ with its management API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from groupflow.servers.rabbitmq import HASH_EXCHANGE, RabbitmqServer
+
+MANAGEMENT = "rabbitmq_management"
+"""The plugin that answers by HTTP; Debian's package carries it."""
+
+
+class ManagedRabbitmq(RabbitmqServer):
+    """One node that answers by HTTP too, if its plugins say so."""
+
+    port_count: ClassVar[int] = 4
+
+    def __init__(
+        self, folder: Path, *, plugins: Sequence[str] = (HASH_EXCHANGE, MANAGEMENT)
+    ) -> None:
+        """See `RabbitmqServer`."""
+        super().__init__(folder, plugins=plugins)
+
+    @property
+    def management(self) -> str:
+        """Where its management API is."""
+        return f"http://guest:guest@127.0.0.1:{self._ports[3]}"
+
+    def prepare(self) -> None:
+        """Write the configuration, with the address of the API."""
+        super().prepare()
+        if MANAGEMENT in self._plugins:
+            with self._path("rabbitmq.conf").open("a") as file:
+                file.write(
+                    f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {self._ports[3]}\n"
+                )
