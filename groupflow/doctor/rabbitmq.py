@@ -47,7 +47,6 @@ TIMEOUT = 10.0  # seconds for a handshake, and for an answer of the management A
 CONFIRM_WITHIN = 2.0  # seconds; an alarm lets no confirm come at all
 
 _MOST_DIFFERENCES = 12
-_ANSWER_BYTES = 1024 * 1024  # of an answer of the management API, at most
 _REFUSALS: dict[type[Exception], str] = {
     aiormq.exceptions.ChannelAccessRefused: "denied",
     aiormq.exceptions.ChannelPreconditionFailed: "differs",
@@ -307,18 +306,13 @@ async def _examine_management(url: str, amqp_url: str, queue: str, count: int) -
 
 async def _get(client: httpx.AsyncClient, kind: type[_Told], url: str) -> _Told | None:
     """An answer of the management API; ``None`` where there is no such thing."""
-    body = b""
     try:
-        async with client.stream("GET", url) as answer:
-            if answer.status_code == httpx.codes.NOT_FOUND:
-                return None
-            if answer.status_code != httpx.codes.OK:
-                raise _Unanswered(f"it answered {answer.status_code}")
-            async for chunk in answer.aiter_bytes():
-                body += chunk
-                if len(body) > _ANSWER_BYTES:
-                    raise _Unanswered("its answer has no end")
-        return TypeAdapter(kind).validate_json(body)
+        answer = await client.get(url)
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            return None
+        if answer.status_code != httpx.codes.OK:
+            raise _Unanswered(f"it answered {answer.status_code}")
+        return TypeAdapter(kind).validate_json(answer.content)
     except ValidationError:
         raise _Unanswered("its answer isn't that of RabbitMQ's management API") from None
     except (httpx.HTTPError, OSError) as error:

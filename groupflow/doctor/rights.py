@@ -18,15 +18,7 @@ from redis.exceptions import NoPermissionError
 
 from groupflow.core.checkup import Check
 from groupflow.doctor.table import judge
-from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import Scripts, Verb
-
-CLIENT_COMMANDS = (
-    *("PING", "INFO", "SCRIPT LOAD", "EVALSHA", "MULTI", "EXEC"),
-    *("SUBSCRIBE", "UNSUBSCRIBE", "WAIT"),
-)
-"""Commands that the client sends itself; all others run in scripts."""
 
 # ARGV: one command a list, as JSON. Returns, one a command, its error or ''.
 _TRY = """#!lua flags=allow-oom
@@ -43,9 +35,8 @@ _NO_TARGET = re.compile(
     r"can't access at least one|permissions to access a key"
     r"|can't publish|permissions to access a channel"
 )
-_CALLED = re.compile(r"\bcall\('?([A-Z]{2,})\b")  # the quoteless one is a constant of that name
-
-# How to try each command. `KEY` is a string, `NONE` doesn't exist, `WAKE` is the channel.
+# How to try each command of scripts but SET. `KEY` is a string, `NONE` doesn't exist, `WAKE` is the
+# channel.
 _TABLE = """
 DEL NONE · EXISTS KEY · GET KEY · HDEL KEY f · HEXISTS KEY f · HGET KEY f · HGETALL KEY ·
 HINCRBY KEY f 1 · HKEYS KEY · HLEN KEY · HMGET KEY f · HSCAN KEY 0 · HSET KEY f v ·
@@ -56,17 +47,7 @@ TIME · UNLINK NONE · ZADD KEY XX 1 a · ZCARD KEY · ZCOUNT KEY 0 0 · ZLEXCOU
 ZRANGE KEY 0 0 · ZRANGEBYSCORE KEY 0 0 · ZRANK KEY a · ZREM KEY a · ZREMRANGEBYRANK KEY 0 0 ·
 ZSCAN KEY 0 · ZSCORE KEY a
 """
-_TRIES = {name: words for name, *words in map(str.split, _TABLE.split("·"))}
-
-
-def script_commands() -> set[str]:
-    scripts = Scripts("oldest")
-    every = (scripts[verb].text for verb in (*Verb, *OperatorVerb))
-    return {command for text in every for command in _CALLED.findall(text)}
-
-
-def tried_commands() -> set[str]:
-    return {"SET", *_TRIES}
+TRIES = {name: words for name, *words in map(str.split, _TABLE.split("·"))}
 
 
 async def examine_rights(
@@ -122,8 +103,8 @@ async def _try_all(redis: Redis, ask: Any, keys: Keys, sha: str, *, in_cluster: 
         return [_denial("SET", key, refusal) or f"SET ({refusal})"]
     sent = {"PUBLISH": "SPUBLISH"} if in_cluster else {}
     tries = [
-        (sent.get(name, name), *(names.get(word, word) for word in _TRIES[name]))
-        for name in sorted(script_commands() & set(_TRIES))
+        (sent.get(name, name), *(names.get(word, word) for word in words))
+        for name, words in TRIES.items()
     ]
     # On every kind of key (where strangers name keys, one that doesn't exist): a read, and a write
     # without effect.
