@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -56,40 +56,17 @@ def plain_function(task: Task) -> None: ...
 @pytest.mark.parametrize(
     ("function", "is_async"),
     [
-        (coroutine_function, True),
+        *((each, True) for each in (coroutine_function, AsyncCallable(), AsyncCallable().__call__)),
+        *((each, False) for each in (plain_function, PlainCallable(), print)),
+        *((each, False) for each in (lambda *_: None, lambda task, more=1: None)),
         (partial(coroutine_function), True),
-        (AsyncCallable(), True),
-        (AsyncCallable().__call__, True),
-        (plain_function, False),
         (partial(plain_function), False),
-        (PlainCallable(), False),
     ],
 )
-def test_knows_coroutine_functions_from_plain_ones(
-    function: Callable[..., Any], is_async: bool
-) -> None:
+def test_takes_all_that_can_be_called_with_a_task(function: Any, is_async: bool) -> None:
     app = App()
     app.handler("t")(function)
-    assert found(app).is_async is is_async
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ({"type": ""}, "non-empty"),
-        ({"timeout": 0}, "timeout"),
-        ({"timeout": -1}, "timeout"),
-        ({"max_attempts": 0}, "max_attempts"),
-        ({"interval": 0}, "interval"),
-        ({"jitter": 1.1}, "jitter"),
-        ({"jitter": -0.1}, "jitter"),
-    ],
-)
-def test_refuses_what_makes_no_sense(words: dict[str, Any], said: str) -> None:
-    app = App()
-    with pytest.raises(ValueError, match=said):
-        app.handler(**{"type": "t", **words})
-    assert app.types == []
+    assert (found(app).function, found(app).is_async) == (function, is_async)
 
 
 def _yields(task: Task) -> Any:
@@ -100,38 +77,31 @@ async def _yields_async(task: Task) -> Any:
     yield task
 
 
-@pytest.mark.parametrize(
-    ("function", "model", "said"),
-    [
-        (lambda: None, None, r"<lambda>\(\), the handler of 't', is called with \(task\)"),
-        (lambda task, more: None, None, "missing a required argument: 'more'"),
-        (lambda task, *, more: None, None, "missing a required"),
-        (plain_function, Contact, r"is called with \(task, body\): too many"),
-        (_yields, None, "has a yield in it"),
-        (_yields_async, None, "has a yield in it"),
-        (PlainCallable, None, "has to be a function"),
-        (3, None, "has to be a function"),
-    ],
-)
-def test_refuses_what_it_could_not_call(function: Any, model: Any, said: str) -> None:
+REFUSED: list[tuple[dict[str, Any], Any, str]] = [
+    ({"type": ""}, plain_function, "non-empty"),
+    ({"type": plain_function}, None, r'@app.handler\("import.contacts"\)'),  # without its brackets
+    ({"timeout": 0}, plain_function, "timeout"),
+    ({"max_attempts": 0}, plain_function, "max_attempts"),
+    ({"interval": 0}, plain_function, "interval"),
+    ({"jitter": 1.1}, plain_function, "jitter"),
+    ({"jitter": -0.1}, plain_function, "jitter"),
+    ({"model": Contact}, plain_function, r"is called with \(task, body\): too many"),
+    ({}, lambda: None, r"<lambda>\(\), the handler of 't', is called with \(task\)"),
+    ({}, lambda task, more: None, "missing a required argument: 'more'"),
+    ({}, lambda task, *, more: None, "missing a required"),
+    ({}, _yields, "has a yield in it"),
+    ({}, _yields_async, "has a yield in it"),
+    ({}, PlainCallable, "has to be a function"),
+    ({}, 3, "has to be a function"),
+]
+
+
+@pytest.mark.parametrize(("words", "function", "said"), REFUSED)
+def test_refuses_what_makes_no_sense(words: dict[str, Any], function: Any, said: str) -> None:
     app = App()
     with pytest.raises(ValueError, match=said):
-        app.handler("t", model=model)(function)
+        app.handler(**{"type": "t", **words})(function)
     assert app.types == []
-
-
-def test_the_decorator_without_its_brackets_is_refused() -> None:
-    with pytest.raises(ValueError, match=r'@app.handler\("import.contacts"\)'):
-        App().handler(plain_function)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "function", [lambda *_: None, lambda task, more=1: None, print, partial(print, sep="")]
-)
-def test_takes_all_that_can_be_called_with_a_task(function: Any) -> None:
-    app = App()
-    app.handler("t")(function)
-    assert found(app).function is function
 
 
 def test_refuses_a_second_handler_for_a_type() -> None:

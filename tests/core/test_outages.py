@@ -6,8 +6,7 @@ from groupflow.core.outages import TOGETHER, Outage
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
+    now = 100.0
 
     def __call__(self) -> float:
         return self.now

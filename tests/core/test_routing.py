@@ -140,11 +140,6 @@ def test_priority_sources_in_order(
     assert route(body, headers=headers, priority=amqp).priority == priority
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "", "soon", True, {}, 31_536_001, b"\xff"])
-def test_wrong_priorities_are_refused(value: Any) -> None:
-    assert "x-priority" in reason({}, headers={"x-priority": value})
-
-
 @pytest.mark.parametrize(
     ("headers", "field", "delay"),
     [
@@ -160,17 +155,19 @@ def test_delays(headers: dict[str, Any], field: float | None, delay: float) -> N
     assert route({"meta": {"delay": field}}, headers=headers).delay == delay
 
 
-def test_wrong_delays_are_refused() -> None:
-    wrong: list[Any] = [31_536_000_001, "soon", float("nan"), []]
-    for value in wrong:
-        assert "x-delay" in reason({}, headers={"x-delay": value})
+WRONG: list[tuple[str, Any]] = [
+    *(("x-priority", each) for each in ("nan", "inf", "", "soon", True, {}, 31_536_001, b"\xff")),
+    *(("x-delay", each) for each in (31_536_000_001, "soon", float("nan"), [])),
+]
+
+
+@pytest.mark.parametrize(("header", "value"), WRONG)
+def test_wrong_headers_are_refused(header: str, value: Any) -> None:
+    assert header in reason({}, headers={header: value})
 
 
 def test_fields_can_be_headers() -> None:
-    settings = Settings.model_validate(
-        {
-            "fields": {"app": "", "tenant": "header.x-tenant"},
-            "groups": [{"tenants": [1], "key": "{header.x-tenant}"}],
-        }
-    )
+    fields = {"app": "", "tenant": "header.x-tenant"}
+    groups = [{"tenants": [1], "key": "{header.x-tenant}"}]
+    settings = Settings.model_validate({"fields": fields, "groups": groups})
     assert route({}, router=settings.router(), headers={"x-tenant": 1}).group == "1"

@@ -177,6 +177,7 @@ def test_all_problems_are_said_at_once(load: Load) -> None:
         ("GROUPFLOW_TENANTS__42__RAT", "tenants.42.rat", "tenants.42"),
         ("GROUPFLOW_HTTP__TOKENS__A__TOKE", "http.tokens.a.toke", "http.tokens.a.token"),
         ("GROUPFLOW_WORKERS__DRAIN", "workers.drain", "the variable GROUPFLOW_WORKERS__DRAIN"),
+        ("GROUPFLOW_HTTP__TOKEN__A", "http.token", "the variable GROUPFLOW_HTTP__TOKEN__A"),
         ("GROUPFLOW_REDIS", "redis", "JSON"),
     ],
 )

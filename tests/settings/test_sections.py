@@ -9,11 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from groupflow.broker.connection import address_of, nodes_of
-from groupflow.broker.consumer import Delivery
 from groupflow.core.errors import ConfigError
 from groupflow.core.limits import Debounce
-from groupflow.flow.admission import Admission
-from groupflow.schedule.definitions import Definition, definitions_of
+from groupflow.schedule.definitions import definitions_of
 from groupflow.settings.load import load_settings
 from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.problems import problems_of
@@ -67,29 +65,14 @@ def test_a_burst_goes_on_ten_times_as_long() -> None:
     assert rule(debounce=2, debounce_max=2).debouncing() == Debounce(2.0, 2.0)
 
 
-def settings(**facts: Any) -> Settings:
-    schedule = {"name": "s", "every": 5.0, "app": "a", "type": "t", "body": {"k": 1}}
-    rules = [{"app": "a", "key": "{k}", **facts}, {"app": "b", "key": "b{k}"}]
-    return Settings.model_validate({"groups": rules, "schedules": [schedule]})
-
-
-def test_it_travels_with_the_messages_of_its_rule() -> None:
-    admission = Admission.of(settings(debounce=2, debounce_max=7))
-    for app, packed in (("a", b'["t","","groups[0]","",2000000,7000000]'), ("b", b""), ("c", b"")):
-        body = b'{"app_name":"%s","type":"t","k":1}' % app.encode()
-        arrival = admission.admit(Delivery(1, body, "m", None, {}, None))
-        assert arrival.arguments()[8] == packed
-
-
-def test_ticks_of_schedules_are_as_messages() -> None:
-    def definition(**facts: Any) -> Definition:
-        [found] = definitions_of(settings(**facts))
-        return found
-
-    assert definition().message[6] == b""
-    assert definition(debounce=2).message[6] == b'["t","","groups[0]","",2000000,20000000]'
-    digests = [definition(**each).digest for each in ({}, {"debounce": 2}, {"debounce": 3})]
-    assert len(set(digests)) == len(digests)
+def test_ticks_of_another_debounce_are_another_definition() -> None:
+    schedule = {"name": "s", "every": 5.0, "type": "t", "body": {"k": 1}}
+    digests = set()
+    for debounce in (0, 2, 3):
+        sections = {"groups": [{"key": "{k}", "debounce": debounce}], "schedules": [schedule]}
+        [definition] = definitions_of(Settings.model_validate(sections))
+        digests.add(definition.digest)
+    assert len(digests) == 3
 
 
 LIST = ["amqps://u:p%40@a/jobs", "amqps://u:p%40@b:5677/jobs", "amqps://u:p%40@[::1]:5678/jobs"]
@@ -125,34 +108,26 @@ def test_the_environment_and_the_file_may_have_a_list(
     assert nodes_of(load_settings(file).rabbitmq.url.get_secret_value()) == ["amqp://one/"]
 
 
-@pytest.mark.parametrize(
-    "others",
-    [
-        "amqps://u:p%40@b/other",
-        "amqps://v:p%40@b/jobs",
-        "amqps://u:q@b/jobs",
-        "amqp://u:p%40@b/jobs",
-        "amqps://u:p%40@b/jobs?channel_max=3",
-    ],
-)
-def test_nodes_that_differ_are_refused(others: str) -> None:
-    said = refusal(url=[LIST[0], others])
-    assert "have to be nodes of one cluster" in said
-    assert "p%40" not in said
+OTHERS = ["amqps://u:p%40@b/other", "amqps://v:p%40@b/jobs", "amqps://u:secret@b/jobs",
+          "amqp://u:p%40@b/jobs", "amqps://u:p%40@b/jobs?channel_max=3"]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "url",
+    ("url", "words"),
     [
-        *([], [7], [["amqp://a/"]], '["amqp://u:secret@a/', {"a": 1}),
-        *(["amqp://u:secret@a/", no] for no in ("http://b/", "amqp://b:port/", "b")),
-        ["amqp://u:secret@a/", "amqp://u:secret@/"],
+        *(([LIST[0], other], "have to be nodes of one cluster") for other in OTHERS),
+        *((wrong, "") for wrong in ([], [7], [["amqp://a/"]], {"a": 1})),
+        ('["amqp://u:secret@a/', "as a list"),
+        *((["amqp://u:secret@a/", no], "") for no in ("http://b/", "amqp://b:port/", "b")),
+        (["amqp://u:secret@a/", "amqp://u:secret@/"], "Name the host"),
     ],
 )
-def test_what_is_no_list_of_nodes_is_refused(url: Any) -> None:
+def test_what_is_no_list_of_nodes_is_refused(url: Any, words: str) -> None:
     said = refusal(url=url)
     assert said.startswith("rabbitmq.url")
+    assert words in said
     assert "secret" not in said
+    assert "p%40" not in said
 
 
 def test_plaintext_to_any_other_machine_is_refused() -> None:
