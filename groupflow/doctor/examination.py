@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable
 from dataclasses import asdict, dataclass
+from itertools import chain
 
 import structlog
 
@@ -41,7 +42,11 @@ class Findings:
     """The result of an examination."""
 
     checks: list[Check]  # in the order to be read
-    unreachable: bool  # whether a server gave no answer, or refused the credentials
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether a server gave no answer, or refused the credentials."""
+        return any(c.verdict == "fail" and c.name.endswith(".reachable") for c in self.checks)
 
     @property
     def worst(self) -> Verdict:
@@ -62,15 +67,14 @@ async def examine(settings: Settings, sources: Sources) -> Findings:
         _examine_server("redis", store, store_address(store), examine_redis(settings)),
         _examine_server("rabbitmq", broker, broker_address(broker), examine_rabbitmq(settings)),
     )
-    checks = [check for found, _ in servers for check in found]
-    checks += [*schedules, *examine_http(settings.http), *examine_files(settings, sources)]
-    return Findings(checks, unreachable=any(unreachable for _, unreachable in servers))
+    here = [*examine_http(settings.http), *examine_files(settings, sources)]
+    return Findings([*chain(*servers), *schedules, *here])
 
 
 async def _examine_server(
     section: str, url: str, address: str, examination: Awaitable[list[Check]]
-) -> tuple[list[Check], bool]:
-    """What is found, and whether the server can't be reached."""
+) -> list[Check]:
+    """Whether the server can be reached, and how; and what is found there."""
     found, checks, is_refused = "", list[Check](), False
     try:
         checks = await examination
@@ -80,8 +84,7 @@ async def _examine_server(
     facts = {"section": section, "address": address, "found": found, "is_refused": is_refused}
     is_tls = split_url(url).scheme in TLS_SCHEMES
     names = ("{section}.reachable", "{section}.transport")
-    reached = judge(*names, **facts, is_tls=is_tls, stays_here=stays_here(url))
-    return reached + checks, bool(found)
+    return judge(*names, **facts, is_tls=is_tls, stays_here=stays_here(url)) + checks
 
 
 async def examine_namespace(settings: Settings) -> list[Check]:

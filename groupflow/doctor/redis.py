@@ -115,14 +115,11 @@ async def _cluster_info(node: str, timeout: float) -> Mapping[str, str]:
     try:
         async with asyncio.timeout(timeout):
             redis: Any = Redis(connection_pool=pool)
-            answer = await redis.execute_command("CLUSTER INFO")
+            return dict(await redis.execute_command("CLUSTER INFO"))
     except (RedisError, OSError):
         return {}
     finally:
         await pool.disconnect()
-    if isinstance(answer, bytes):
-        answer = dict(line.split(":", 1) for line in answer.decode().split("\r\n") if ":" in line)
-    return {str(name): str(value) for name, value in answer.items()}
 
 
 def judge_cluster(info: Mapping[str, str], served: Sequence[int]) -> list[Check]:
@@ -200,13 +197,8 @@ async def _ask_all(redis: Redis, ask: Any, keys: Keys, settings: Settings) -> li
         pass
     else:
         fsync, save = config.get("appendfsync"), config.get("save")
-        checks += judge(
-            "redis.fsync",
-            "redis.snapshots",
-            is_appending=is_appending,
-            appendfsync=fsync,
-            save=save,
-        )
+        facts = {"is_appending": is_appending, "appendfsync": fsync, "save": save}
+        checks += judge("redis.fsync", "redis.snapshots", **facts)
     if not failed & {"redis.role", "redis.cluster"}:  # a server that can run scripts
         try:
             checks += await examine_rights(redis, ask, keys, in_cluster=leader == "cluster")

@@ -21,7 +21,7 @@ from pydantic_settings import (
 from groupflow.core.errors import ConfigError, Problem
 from groupflow.settings.collisions import find_collisions
 from groupflow.settings.model import Settings
-from groupflow.settings.planning import check_schedules
+from groupflow.settings.planning import plan
 from groupflow.settings.problems import (
     dotted,
     known_names,
@@ -63,7 +63,11 @@ def load_settings(path: Path | None = None) -> Settings:
     except SettingsError as error:
         raise _not_json(error) from None
     else:
-        problems += [*find_collisions(settings), *check_schedules(settings)]
+        problems += find_collisions(settings)
+        try:
+            plan(settings)
+        except ConfigError as error:
+            problems += error.problems
     if problems:
         raise ConfigError(problems, source=str(sources.file) if sources.file else "")
     return settings

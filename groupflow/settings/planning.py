@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,15 +48,6 @@ def plan(settings: Settings) -> list[Planned]:
     if problems:
         raise ConfigError(problems)
     return found
-
-
-def check_schedules(settings: Settings) -> Sequence[Problem]:
-    """The problems that `plan` would raise."""
-    try:
-        plan(settings)
-    except ConfigError as error:
-        return error.problems
-    return ()
 
 
 def _message(rule: ScheduleRule, settings: Settings) -> tuple[bytes, dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from groupflow.broker.topology import Difference, parse_difference
+from groupflow.core.checkup import Check
 from groupflow.doctor.rabbitmq import Queue, judge_leaders, judge_queue
 from groupflow.doctor.redis import judge_cluster, judge_info, leader_of
 from groupflow.doctor.table import TABLE
@@ -23,88 +24,75 @@ SOUND: dict[str, Any] = {
 }
 
 
-def judge(**facts: Any) -> dict[str, tuple[str, str, str]]:
-    found = judge_info({**SOUND, **facts}, 8.0, NOW, 0, None)
-    for check in found:
-        assert bool(check.remedy) == (check.verdict != "ok"), check
-    return {check.name: (check.verdict, check.found, check.remedy) for check in found}
+def info(wanted: int = 0, leader: Any = None, /, **facts: Any) -> list[Check]:
+    return judge_info({**SOUND, **facts}, 8.0, NOW, wanted, leader)
 
 
-@pytest.mark.parametrize(
-    ("facts", "name", "verdict", "words"),
-    [
-        ({"redis_version": "6.2.14"}, "version", "fail", "Redis 6.2.14"),
-        ({"redis_version": "7.2.4", "valkey_version": "9.1.2"}, "version", "ok", "Valkey 9.1.2"),
-        ({"redis_version": "10.0.0"}, "version", "ok", "Redis 10.0.0"),
-        ({"role": "slave", "master_host": "h"}, "role", "fail", "a replica of h"),
-        ({"cluster_enabled": 1}, "role", "warn", "cluster"),
-        ({"maxmemory_policy": "volatile-lru"}, "eviction", "fail", "volatile-lru"),
-        ({"maxmemory_policy": "allkeys-lru"}, "eviction", "fail", "deletes"),
-        ({"maxmemory_policy": "unknown"}, "eviction", "warn", "does not say"),
-        ({"aof_enabled": 0}, "persistence", "warn", "appendonly no"),
-        ({"loading": 1}, "persistence", "warn", "loading"),
-        ({"aof_last_write_status": "err"}, "persistence", "warn", "append-only file failed"),
-        ({"rdb_last_bgsave_status": "err"}, "persistence", "warn", "saving a snapshot failed"),
-        ({"maxmemory": 0}, "memory", "warn", "not set"),
-        ({"used_memory": 1 << 30}, "memory", "warn", "1024 of 1024 MiB"),
-        ({"server_time_usec": int((NOW + 2.1) * 1e6)}, "clock", "warn", "2.100 s ahead"),
-        ({"server_time_usec": int((NOW - 2.1) * 1e6)}, "clock", "warn", "2.100 s behind"),
-        ({"server_time_usec": int((NOW + 1.9) * 1e6)}, "clock", "ok", "ahead"),
-    ],
-)
-def test_redis(facts: dict[str, Any], name: str, verdict: str, words: str) -> None:
-    found = judge(**facts)
-    assert found[f"redis.{name}"][0] == verdict
-    assert words in found[f"redis.{name}"][1]
-    assert [key for key, each in found.items() if each[0] != "ok"] == (
-        [f"redis.{name}"] if verdict != "ok" else []
+def led(leaders: list[str], online: list[str]) -> list[Check]:
+    return judge_leaders(
+        [
+            Queue(name=f"jobs.{n}", leader=leader, members=NODES, online=online)
+            for n, leader in enumerate(leaders)
+        ]
     )
 
 
+A, B, C = NODES = ["rabbit@a", "rabbit@b", "rabbit@c"]
 WHOLE = {"cluster_state": "ok", "cluster_size": "3", "cluster_slots_ok": "16384"}
+ONE = {"connected_slaves": 1}
+ROWS: list[tuple[list[Check], str, str, str]] = [
+    (info(redis_version="6.2.14"), "redis.version", "fail", "Redis 6.2.14"),
+    (info(redis_version="7.2.4", valkey_version="9.1.2"), "redis.version", "ok", "Valkey 9.1.2"),
+    (info(redis_version="10.0.0"), "redis.version", "ok", "Redis 10.0.0"),
+    (info(role="slave", master_host="h"), "redis.role", "fail", "a replica of h"),
+    (info(cluster_enabled=1), "redis.role", "warn", "cluster"),
+    (info(maxmemory_policy="volatile-lru"), "redis.eviction", "fail", "volatile-lru"),
+    (info(maxmemory_policy="allkeys-lru"), "redis.eviction", "fail", "deletes"),
+    (info(maxmemory_policy="unknown"), "redis.eviction", "warn", "does not say"),
+    (info(aof_enabled=0), "redis.persistence", "warn", "appendonly no"),
+    (info(loading=1), "redis.persistence", "warn", "loading"),
+    (info(aof_last_write_status="err"), "redis.persistence", "warn", "append-only file failed"),
+    (info(rdb_last_bgsave_status="err"), "redis.persistence", "warn", "saving a snapshot failed"),
+    (info(maxmemory=0), "redis.memory", "warn", "not set"),
+    (info(used_memory=1 << 30), "redis.memory", "warn", "1024 of 1024 MiB"),
+    (info(server_time_usec=int((NOW + 2.1) * 1e6)), "redis.clock", "warn", "2.100 s ahead"),
+    (info(server_time_usec=int((NOW - 2.1) * 1e6)), "redis.clock", "warn", "2.100 s behind"),
+    (info(server_time_usec=int((NOW + 1.9) * 1e6)), "redis.clock", "ok", "ahead"),
+    (info(), "redis.replicas", "ok", "0 connected"),
+    (info(connected_slaves=2), "redis.replicas", "ok", "2 connected, redis.replicas = 0: a fail-"),
+    (info(0, "cluster", **ONE), "redis.replicas", "warn", "a fail-over loses"),
+    (info(0, "sentinel", min_slaves_good_slaves=1), "redis.replicas", "warn", "a fail-over loses"),
+    (info(1, "cluster", **ONE, slave0={"state": "online"}), "redis.replicas", "ok", "1 connected"),
+    (info(1, None, **ONE, slave0={"state": "wait_bgsave"}), "redis.replicas", "warn", "0 conn"),
+    (info(2, "cluster", **ONE), "redis.replicas", "warn", "1 connected, redis.replicas = 2"),
+    (judge_cluster(WHOLE, [4, 4, 4]), "redis.cluster", "ok", "3 primaries, all slots served"),
+    (judge_cluster(WHOLE, [4, 4, 4]), "redis.partitions", "ok", "12 on 3 of 3 primaries"),
+    (judge_cluster(WHOLE, [2, 2]), "redis.partitions", "warn",
+     "4 on 2 of 3 primaries: the others serve nothing"),
+    (judge_cluster(WHOLE, [9, 2, 1]), "redis.partitions", "warn", "one serves 9 of them"),
+    (judge_cluster(WHOLE | {"cluster_state": "fail", "cluster_slots_ok": "10922"}, [2]),
+     "redis.cluster", "fail", "cluster_state fail, 10922 of 16384 slots"),
+    (judge_cluster(WHOLE | {"cluster_slots_ok": "10922"}, [2]),
+     "redis.cluster", "fail", "10922 of 16384 slots"),
+    (judge_cluster({}, [2]), "redis.cluster", "warn", "doesn't say"),
+    (led(NODES, NODES), "rabbitmq.leaders", "ok",
+     "rabbit@a leads 1, rabbit@b leads 1, rabbit@c leads 1 of 3"),
+    (led([A, A, B], NODES), "rabbitmq.leaders", "ok", "rabbit@a leads 2, rabbit@b leads 1 of 3"),
+    (led([A, A, A], NODES), "rabbitmq.leaders", "warn", "all on one node: rabbit@a leads 3"),
+    (led([A, A, B], [A, B]), "rabbitmq.leaders", "warn", "copies are away: on rabbit@c"),
+    (led([A, "", A], [A]), "rabbitmq.leaders", "fail", "no node leads jobs.1"),
+    (led([A], NODES), "rabbitmq.leaders", "ok", "rabbit@a leads 1 of 1"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("info", "served", "name", "verdict", "words"),
-    [
-        (WHOLE, [4, 4, 4], "cluster", "ok", "3 primaries, all slots served"),
-        (WHOLE, [4, 4, 4], "partitions", "ok", "12 on 3 of 3 primaries"),
-        (WHOLE, [2, 2], "partitions", "warn", "4 on 2 of 3 primaries: the others serve nothing"),
-        (WHOLE, [9, 2, 1], "partitions", "warn", "one serves 9 of them"),
-        ({**WHOLE, "cluster_state": "fail", "cluster_slots_ok": "10922"}, [2], "cluster", "fail",
-         "cluster_state fail, 10922 of 16384 slots"),
-        ({**WHOLE, "cluster_slots_ok": "10922"}, [2], "cluster", "fail", "10922 of 16384 slots"),
-        ({}, [2], "cluster", "warn", "doesn't say"),
-    ],
-)  # fmt: skip
-def test_cluster(
-    info: dict[str, str], served: list[int], name: str, verdict: str, words: str
-) -> None:
-    found = {check.name: check for check in judge_cluster(info, served)}
-    check = found[f"redis.{name}"]
-    assert (check.verdict, bool(check.remedy)) == (verdict, verdict != "ok")
-    assert words in check.found
-
-
-@pytest.mark.parametrize(
-    ("facts", "wanted", "leader", "verdict", "words"),
-    [
-        ({}, 0, None, "ok", "0 connected"),
-        ({"connected_slaves": 2}, 0, None, "ok", "2 connected, redis.replicas = 0: a fail-over"),
-        ({"connected_slaves": 1}, 0, "cluster", "warn", "a fail-over loses"),
-        ({}, 0, "sentinel", "warn", "a fail-over loses"),
-        ({"connected_slaves": 1, "slave0": {"state": "online"}}, 1, "cluster", "ok", "1 connected"),
-        ({"connected_slaves": 1, "slave0": {"state": "wait_bgsave"}}, 1, None, "warn", "0 conn"),
-        ({"connected_slaves": 1}, 2, "cluster", "warn", "1 connected, redis.replicas = 2"),
-    ],
-)
-def test_replicas(
-    facts: dict[str, Any], wanted: int, leader: Any, verdict: str, words: str
-) -> None:
-    checks = {check.name: check for check in judge_info(facts, 8.0, NOW, wanted, leader)}
-    found = checks["redis.replicas"]
-    assert (found.verdict, bool(found.remedy)) == (verdict, verdict == "warn")
-    assert words in found.found
+@pytest.mark.parametrize(("checks", "name", "verdict", "words"), ROWS)
+def test_a_verdict(checks: list[Check], name: str, verdict: str, words: str) -> None:
+    """Of one check; all others are well, and only they need no remedy."""
+    found = {check.name: check for check in checks}
+    assert found[name].verdict == verdict
+    assert words in found[name].found
+    assert [each.name for each in checks if each.verdict != "ok"] == [name] * (verdict != "ok")
+    assert [each.name for each in checks if each.remedy] == [name] * (verdict != "ok")
 
 
 def test_who_promotes_and_a_primary_that_may_go_on_alone() -> None:
@@ -162,27 +150,3 @@ def test_a_queue(differences: list[Difference], verdicts: list[str]) -> None:
     assert [check.verdict for check in found] == verdicts
     is_limited = Difference("x-delivery-limit", 3) in differences
     assert deliveries.verdict == ("warn" if is_limited else "ok")
-
-
-A, B, C = nodes = ["rabbit@a", "rabbit@b", "rabbit@c"]
-
-
-@pytest.mark.parametrize(
-    ("leaders", "online", "verdict", "said"),
-    [
-        ([A, B, C], nodes, "ok", "rabbit@a leads 1, rabbit@b leads 1, rabbit@c leads 1 of 3"),
-        ([A, A, B], nodes, "ok", "rabbit@a leads 2, rabbit@b leads 1 of 3"),
-        ([A, A, A], nodes, "warn", "all on one node: rabbit@a leads 3"),
-        ([A, A, B], [A, B], "warn", "copies are away: on rabbit@c"),
-        ([A, "", A], [A], "fail", "no node leads jobs.1"),
-        ([A], nodes, "ok", "rabbit@a leads 1 of 1"),
-    ],
-)
-def test_who_leads(leaders: list[str], online: list[str], verdict: str, said: str) -> None:
-    queues = [
-        Queue(name=f"jobs.{n}", leader=leader, members=nodes, online=online)
-        for n, leader in enumerate(leaders)
-    ]
-    [check] = judge_leaders(queues)
-    assert check.verdict == verdict
-    assert said in check.found

@@ -24,17 +24,12 @@ class ClusterNode(RedisServer):
 
     port_count: ClassVar[int] = 2
 
-    def __init__(self, folder: Path, *, timeout: int = NODE_TIMEOUT) -> None:
-        """A node whose primary is replaced after so many milliseconds of silence."""
-        super().__init__(folder)
-        self._timeout = timeout
-
     def command(self) -> list[str]:
         """The program and its arguments."""
         return [
             *super().command(),
             *("--cluster-enabled", "yes", "--cluster-port", str(self._ports[1])),
-            *("--cluster-node-timeout", str(self._timeout)),
+            *("--cluster-node-timeout", str(NODE_TIMEOUT)),
             # A node that was away for long may lead all the same: there is no other.
             *("--cluster-replica-validity-factor", "0"),
             *("--repl-diskless-sync-delay", "0"),
