@@ -6,7 +6,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from pydantic import ValidationError
 
 from groupflow.core.checkup import Check
 from groupflow.core.errors import ConfigError, StoreUnavailable
@@ -89,18 +88,3 @@ async def test_sentinels(tmp_path: Path) -> None:
         strange = watched.url.replace(f"/{watched.primary}", "/nobody")
         with pytest.raises(StoreUnavailable, match="Sentinel knows no primary named 'nobody'"):
             await examined(strange)
-
-
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("redis+clusters://127.0.0.1", r"redis\+cluster:// or redis\+sentinel://"),
-        ("redis+cluster://127.0.0.1/1", "Leave the database out: a cluster has only 0."),
-        ("redis+cluster://127.0.0.1:0", "each port between 1 and 65535"),
-        ("redis+sentinel://127.0.0.1", "Name the primary as Sentinel does"),
-        ("redis+sentinel://127.0.0.1/mymaster/x", "Name the primary as Sentinel does"),
-    ],
-)
-def test_a_url_that_cannot_be(url: str, words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
-        Settings.model_validate({"redis": {"url": url}})

@@ -148,6 +148,29 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ('[handlers."a.b"]\n', 'handlers."a.b"', "", "exactly one"),
     ('[handlers.a]\nexec = "ls"', "handlers.a.exec", "***", "list"),
     ("[handlers.a]\nexec = []", "handlers.a.exec", "[]", "command"),
+    ('[[groups]]\nkey = "a"\ndebounce = nan', "groups[0].debounce", "nan", "at most 31536000"),
+    ('[[groups]]\nkey = "a"\nrun = 501', "groups[0].run", "501", "at most 500"),
+    *((f'[[groups]]\nkey = "a"\n{facts}', "groups[0]", "", said) for facts, said in (
+        ("debounce = 5\ndebounce_max = 4.9",
+         "Give debounce_max (4.9) at least the seconds of debounce (5)"),
+        ("debounce_max = 5", "give debounce its seconds"),
+        ("debounce = 1e-7", "a millisecond at least"),
+        ("debounce = 5\nrun = 2", "Leave out run, or debounce"),
+        ("debounce = 5\nbatch = 2", "Leave out batch, or debounce"),
+        ("run = 2\nconcurrency = 2", "Leave out run, or concurrency"),
+        ('run = 2\nrate = "10/s"', "Leave out run, or concurrency"),
+        ("batch = 2\nconcurrency = 2", "Leave out batch, or concurrency"),
+        ('batch = 2\nrate = "1/s"', "Leave out batch, or concurrency"),
+        ("batch = 2\nrun = 2", "Leave out run or batch"),
+        ("batch_wait = 2.0", "give the batch that is waited for"),
+    )),
+    *((f'[redis]\nurl = "{url}"', "redis.url", url, said) for url, said in (
+        ("redis+clusters://h", "redis+cluster:// or redis+sentinel://"),
+        ("redis+cluster://h/1", "Leave the database out: a cluster has only 0."),
+        ("redis+cluster://h:0", "each port between 1 and 65535"),
+        ("redis+sentinel://h", "Name the primary as Sentinel does"),
+        ("redis+sentinel://h/mymaster/x", "Name the primary as Sentinel does"),
+    )),
 ]  # fmt: skip
 
 

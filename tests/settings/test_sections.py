@@ -22,34 +22,6 @@ def rule(**facts: Any) -> GroupRule:
     return GroupRule.model_validate({"key": "{k}", **facts})
 
 
-@pytest.mark.parametrize(
-    ("facts", "said"),
-    [
-        ({"debounce": -1}, "greater than or equal to 0"),
-        ({"debounce": True}, "Write a number"),
-        ({"debounce": "soon"}, "valid number"),
-        ({"debounce": float("nan")}, "Input should be"),
-        ({"debounce": 31_536_001}, "less than or equal"),
-        ({"debounce": 5, "debounce_max": 4.9}, r"Give debounce_max \(4.9\) at least .* \(5\)"),
-        ({"debounce": 5, "debounce_max": -1}, "greater than or equal to 0"),
-        ({"debounce_max": 5}, "give debounce its seconds"),
-        ({"debounce": 1e-7}, "a millisecond at least"),
-        ({"debounce": 5, "run": 2}, "Leave out run, or debounce"),
-        ({"debounce": 5, "batch": 2}, "Leave out batch, or debounce"),
-        ({"run": 2, "concurrency": 2}, "Leave out run"),
-        ({"run": 2, "rate": "10/s"}, "Leave out run"),
-        *(({"run": run}, "run") for run in (0, -1, 501, 1.5, "many")),
-        ({"batch": 2, "concurrency": 2}, "Leave out"),
-        ({"batch": 2, "rate": "1/s"}, "Leave out"),
-        ({"batch": 2, "run": 2}, "Leave out"),
-        ({"batch_wait": 2.0}, "give the batch that is waited for"),
-    ],
-)
-def test_what_contradicts_is_refused(facts: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
-        rule(**facts)
-
-
 def test_what_goes_together_is_taken() -> None:
     rule(run=1, concurrency=2)
     rule(run=1, rate="10/s")
