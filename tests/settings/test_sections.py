@@ -9,8 +9,10 @@ import pytest
 from pydantic import ValidationError
 
 from groupflow.broker.connection import address_of, nodes_of
+from groupflow.broker.consumer import Delivery
 from groupflow.core.errors import ConfigError
 from groupflow.core.limits import Debounce
+from groupflow.flow.admission import Admission
 from groupflow.schedule.definitions import definitions_of
 from groupflow.settings.load import load_settings
 from groupflow.settings.model import RabbitMQ, Settings
@@ -35,6 +37,15 @@ def test_a_burst_goes_on_ten_times_as_long() -> None:
     assert rule().debouncing() is None
     assert rule(debounce=2, concurrency=3, rate="1/s").debouncing() == Debounce(2.0, 20.0)
     assert rule(debounce=2, debounce_max=2).debouncing() == Debounce(2.0, 2.0)
+
+
+def test_a_debounce_travels_with_the_messages_of_its_rule_alone() -> None:
+    rules = [{"app": "a", "key": "{k}", "debounce": 2}, {"app": "b", "key": "b{k}"}]
+    admission = Admission.of(Settings.model_validate({"groups": rules}))
+    for app, packed in (("a", b'["t","","groups[0]","",2000000,20000000]'), ("b", b"")):
+        body = b'{"app_name":"%s","type":"t","k":1}' % app.encode()
+        arrival = admission.admit(Delivery(1, body, "m", None, {}, None))
+        assert arrival.arguments()[8] == packed
 
 
 def test_ticks_of_another_debounce_are_another_definition() -> None:
