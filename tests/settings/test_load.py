@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,8 +22,6 @@ Load = Callable[[str], Settings]
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import os
-
     for name in list(os.environ):
         if name.upper().startswith("GROUPFLOW_") or name == "CREDENTIALS_DIRECTORY":
             monkeypatch.delenv(name)
@@ -283,22 +283,25 @@ def test_a_tenants_limit_is_its_own_where_it_says_so(load: Load) -> None:
     assert (every.weight, named["42"].weight) == (1, 1)
 
 
-class TestExamples:
-    def test_the_example_shows_every_setting_with_its_default(self) -> None:
-        import tomllib
+def test_the_example_shows_every_setting_with_its_default() -> None:
+    written = tomllib.loads((CONFIG / "groupflow.toml").read_text())
+    settings = load_settings(CONFIG / "groupflow.toml")
+    for name in Settings.model_fields:
+        if name in ("groups", "handlers", "schedules", "pools"):
+            continue
+        assert getattr(settings, name) == getattr(Settings(), name), name
+        # Shown as comments: none by default.
+        tables = {"tokens"} if name == "http" else {"named"}
+        fields = set(type(getattr(settings, name)).model_fields)
+        assert set(written[name]) == fields - tables, name
+    overrides = {"max_attempts", "interval", "jitter"}
+    assert set(written["groups"][0]) == set(GroupRule.model_fields) - overrides
+    assert set(written["schedules"][0]) == set(ScheduleRule.model_fields) - {"every"}
+    assert set(written["pools"]["couriers"]) == set(PoolRule.model_fields)
 
-        written = tomllib.loads((CONFIG / "groupflow.toml").read_text())
-        settings = load_settings(CONFIG / "groupflow.toml")
-        for name in Settings.model_fields:
-            if name in ("groups", "handlers", "schedules", "pools"):
-                continue
-            assert getattr(settings, name) == getattr(Settings(), name), name
-            # Shown as comments: none by default.
-            tables = {"tokens"} if name == "http" else {"named"}
-            fields = set(type(getattr(settings, name)).model_fields)
-            assert set(written[name]) == fields - tables, name
-        overrides = {"max_attempts", "interval", "jitter"}
-        assert set(written["groups"][0]) == set(GroupRule.model_fields) - overrides
-        assert set(written["schedules"][0]) == set(ScheduleRule.model_fields) - {"every"}
-        assert set(written["pools"]["couriers"]) == set(PoolRule.model_fields)
-        assert len(load_settings(CONFIG / "tenants.toml").groups) > 3
+
+def test_all_that_is_handed_out_loads() -> None:
+    files = [*CONFIG.rglob("*.toml"), *CONFIG.with_name("deploy").rglob("*.toml")]
+    assert len(files) >= 5
+    for file in files:
+        assert load_settings(file).groups or "base" in file.parts, file
