@@ -4,9 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from groupflow.broker.application import Publisher
+    from groupflow.broker.application import Publisher, SyncPublisher
     from groupflow.broker.messages import Message
-    from groupflow.broker.synchronous import SyncPublisher
     from groupflow.core.app import App
     from groupflow.core.errors import (
         BrokerUnavailable,
@@ -53,9 +52,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "App": "groupflow.core.app",
     "Task": "groupflow.core.task",
-    "Publisher": "groupflow.broker.application",
     "Message": "groupflow.broker.messages",
-    "SyncPublisher": "groupflow.broker.synchronous",
+    **dict.fromkeys(("Publisher", "SyncPublisher"), "groupflow.broker.application"),
     **dict.fromkeys(("Scan", "Shard"), "groupflow.scans.scan"),
     # Not in `__all__`: they take groupflow[sql].
     **dict.fromkeys(("SqlScan", "SqlShard"), "groupflow.scans.sql"),

@@ -8,43 +8,29 @@ has seen. So each message is one task, in its place.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
 from copy import copy
-from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from time import monotonic
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import uuid4
+from weakref import WeakSet
 
-from aio_pika.abc import AbstractConnection
-from aiormq.abc import AbstractChannel
-
-from groupflow.broker.connection import address_of, close_quietly, connect, open_channel
 from groupflow.broker.messages import Body, Message
-from groupflow.broker.partitions import declare
-from groupflow.broker.publisher import IN_FLIGHT, Address, Outgoing, TermPublisher
-from groupflow.broker.synchronous import SyncPublisher
-from groupflow.core.backoff import Backoff
-from groupflow.core.errors import (
-    BrokerUnavailable,
-    ConfirmTimeout,
-    GroupflowError,
-    PublishFailed,
-    Unroutable,
-)
+from groupflow.broker.publisher import IN_FLIGHT, Address, Outgoing, unconfirmed
+from groupflow.broker.terms import PublishedInOrder, Terms, closed
+from groupflow.core.errors import BrokerUnavailable, ConfigError, PublishFailed
 from groupflow.core.headers import MAX_HEADERS
-from groupflow.core.outages import Outage
 
 if TYPE_CHECKING:
     from groupflow.settings.model import Settings
 
-HANDSHAKE = 10.0  # seconds for one try to connect
-HEARTBEAT = 10  # seconds
+_AT_ONCE = 1000  # messages of a synchronous `publish_many` that are handed to the loop together
 
-log = logging.getLogger("groupflow.publisher")  # the application's own logging
+_Answer = TypeVar("_Answer")
 
 
 class Publisher:
@@ -167,12 +153,7 @@ class Publisher:
         await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def open(self) -> None:
@@ -182,11 +163,7 @@ class Publisher:
             BrokerUnavailable: no answer within `timeout`.
             ServerUnreachable: the credentials were refused.
         """
-        try:
-            async with asyncio.timeout(self._timeout):
-                await self._terms.reach()
-        except TimeoutError:
-            raise self._terms.unavailable() from self._terms.trouble
+        await self._terms.reach_by(asyncio.get_running_loop().time() + self._timeout)
 
     async def close(self) -> None:
         """Close the connection; nothing can be published any more."""
@@ -235,7 +212,9 @@ class Publisher:
             async with asyncio.timeout(self._timeout), self._slots:
                 await self._publish(outgoing)
         except TimeoutError:
-            raise self._late(fresh) from self._terms.trouble
+            trouble = self._terms.trouble
+            late = self._terms.unavailable() if trouble else unconfirmed(fresh, self._timeout)
+            raise late from trouble
         return fresh
 
     async def publish_many(self, messages: Iterable[Message]) -> list[str]:
@@ -255,7 +234,8 @@ class Publisher:
             ServerUnreachable: the credentials were refused.
         """
         async with self._many:
-            return await _Run(self._timeout, messages, self._max_headers).publish(self._terms)
+            one = PublishedInOrder(self._timeout, messages, self._max_headers)
+            return await one.publish(self._terms)
 
     async def _publish(self, message: Outgoing) -> None:
         """Publish one message, on one connection after another."""
@@ -266,172 +246,136 @@ class Publisher:
             except BrokerUnavailable as error:
                 await self._terms.lose(term, error)
 
-    def _late(self, id_: str) -> GroupflowError:
-        if self._terms.trouble is not None:
-            return self._terms.unavailable()
-        return ConfirmTimeout(
-            f"no confirm for message {id_!r} within {self._timeout:g} s: RabbitMQ's memory or disk "
-            "alarm blocks publishers, or its queue has no leader"
-        )
 
+class SyncPublisher:
+    """What `Publisher.sync()` gives: the same, and each call returns when it is done.
 
-class _Run:
-    """One `publish_many`: messages confirmed, in flight and to come."""
+    All threads of a process may share one. Made before a fork, as servers with worker processes
+    do, it serves each of them, over a connection of its own.
 
-    def __init__(self, timeout: float, messages: Iterable[Message], max_headers: int) -> None:
-        self._timeout = timeout
-        self._max_headers = max_headers
-        self._source = iter(messages)
-        self._under_way: deque[Outgoing] = deque()
-        self._ids: list[str] = []
-        self._confirmed = 0
-        self._refusal: Unroutable | None = None
-        self._progress = 0.0
+    ```python
+    publisher = Publisher("amqp://localhost/").sync()
+    publisher.publish({"app_name": "crm", "tenant_id": 42}, type="import.contacts")
+    ```
+    """
 
-    async def publish(self, terms: Terms) -> list[str]:
-        self._confirm_clock()
-        while True:
-            try:
-                try:
-                    async with asyncio.timeout_at(self._progress + self._timeout):
-                        term = await terms.reach()
-                except TimeoutError:
-                    raise terms.unavailable() from terms.trouble
-                try:
-                    await term.publisher.publish_all(self._feed(), self._on_confirm)
-                except BrokerUnavailable as error:
-                    await terms.lose(term, error)
-                    continue
-            except (PublishFailed, BrokerUnavailable) as error:
-                error.confirmed = self._confirmed
-                raise
-            if self._refusal is not None:
-                raise self._refusal
-            return self._ids
+    _lock: threading.Lock
+    _running: _Running | None
 
-    def _feed(self) -> Iterator[Outgoing]:
-        """What a lost connection left unconfirmed, then the rest."""
-        yield from tuple(self._under_way)
-        for message in self._source:
-            try:
-                outgoing = message.checked(self._max_headers)
-            except Unroutable as refusal:
-                self._refusal = refusal  # raised once the messages before it are confirmed
-                return
-            self._under_way.append(outgoing)
-            self._ids.append(message.id)
-            yield outgoing
-
-    def _on_confirm(self) -> None:
-        self._under_way.popleft()
-        self._confirmed += 1
-        self._confirm_clock()
-
-    def _confirm_clock(self) -> None:
-        self._progress = asyncio.get_running_loop().time()
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """A connection's life."""
-
-    connection: AbstractConnection
-    channel: AbstractChannel
-    publisher: TermPublisher
-
-
-class Terms:
-    """The open connection, or the next one: publishers share it, and report it lost."""
-
-    def __init__(
-        self, url: str, address: Address, timeout: float, *, declared: tuple[str, int] | None
-    ) -> None:
-        """Bind how to connect.
-
-        Args:
-            url: of one node or several.
-            address: which queue a message goes to.
-            timeout: seconds that a message may go without a confirm.
-            declared: a queue and the number of its partitions, to be declared where they are
-                missing; ``None`` for publishers that don't.
-        """
-        self._url = url
-        self._address = address
-        self._timeout = timeout
-        self._declared = declared
-        self._term: Term | None = None
-        self.trouble: BrokerUnavailable | None = None  # why there is none now
-        self._outage = Outage(monotonic)
+    def __init__(self, make: Callable[[], Publisher]) -> None:
+        self._make = make
         self._is_closed = False
-        self._opening = asyncio.Lock()
+        self._forget()
+        _all.add(self)
 
-    async def close(self) -> None:
-        """Close the connection; none follows."""
-        self._is_closed = True
-        await self._end(self._term)
+    def __enter__(self) -> Self:
+        self.open()
+        return self
 
-    async def reach(self) -> Term:
-        """The open term, or a new one, with no time limit."""
-        backoff = Backoff()
-        async with self._opening:
-            while True:
-                if self._is_closed:
-                    raise GroupflowError("the publisher is closed")
-                if self._term is not None and not self._term.channel.is_closed:
-                    return self._term
-                await self._end(self._term)
-                try:
-                    self._term = await self._begin()
-                    self.trouble = None
-                    self._tell_of_return()
-                except BrokerUnavailable as error:
-                    self.trouble = error
-                    self._tell_of(error)
-                    await asyncio.sleep(backoff.next())
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
-    async def _begin(self) -> Term:
-        connection = await connect(
-            self._url, heartbeat=HEARTBEAT, timeout=HANDSHAKE, name="groupflow publisher"
+    def open(self) -> None:
+        """Connect; all as `Publisher.open` says."""
+        self._run(lambda publisher: publisher.open())
+
+    def close(self) -> None:
+        """Close the connection, end the thread; nothing can be published any more.
+
+        A process may also just end: what `publish` has returned is confirmed.
+        """
+        with self._lock:
+            self._is_closed = True
+            running, self._running = self._running, None
+        if running is not None:
+            running.stop()
+
+    def publish(
+        self,
+        body: Body,
+        *,
+        type: str | None = None,
+        id: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        priority: float | None = None,
+        delay: float | None = None,
+    ) -> str:
+        """Publish one message and wait for its confirm; all as `Publisher.publish` says."""
+        return self._run(
+            lambda publisher: publisher.publish(
+                body, type=type, id=id, headers=headers, priority=priority, delay=delay
+            )
         )
+
+    def publish_many(self, messages: Iterable[Message]) -> list[str]:
+        """Publish messages in order and wait for their confirms; all as `Publisher.publish_many`.
+
+        They are taken in the thread of the caller, so that they may come from its cursor.
+        """
+        source, ids = iter(messages), list[str]()
+        while some := list(islice(source, _AT_ONCE)):
+            try:
+                ids += self._publish_some(some)
+            except (PublishFailed, BrokerUnavailable) as error:
+                error.confirmed += len(ids)
+                raise
+        return ids
+
+    def _publish_some(self, messages: Iterable[Message]) -> list[str]:
+        return self._run(lambda publisher: publisher.publish_many(messages))
+
+    def _run(self, call: Callable[[Publisher], Coroutine[Any, Any, _Answer]]) -> _Answer:
+        with self._lock:
+            if self._is_closed:
+                raise closed()
+            if self._running is None:
+                self._running = _Running(self._make())
+            future = self._running.begin(call)
         try:
-            if self._declared is not None:
-                await declare(connection, *self._declared)
-            channel = await open_channel(connection, confirms=True)
+            return future.result()
+        except CancelledError:
+            raise closed() from None
         except BaseException:
-            await close_quietly(connection.close())
+            future.cancel()  # Ctrl-C, or an application server's own time limit
             raise
-        return Term(connection, channel, TermPublisher(channel, self._address, self._timeout))
 
-    async def lose(self, term: Term, error: BrokerUnavailable) -> None:
-        """Give a term up, unless another publisher did so and opened the next."""
-        self.trouble = error
-        self._tell_of(error)
-        if self._term is term:
-            await self._end(term)
-        await asyncio.sleep(Backoff.shortest)
+    def _forget(self) -> None:
+        """Start over in a forked process: the thread is gone, and may have held the lock."""
+        self._lock = threading.Lock()
+        self._running = None
 
-    async def _end(self, term: Term | None) -> None:
-        if term is not None:
-            self._term = None
-            await close_quietly(term.connection.close())
 
-    def _tell_of(self, error: BrokerUnavailable) -> None:
-        """Say that RabbitMQ is away, once and then once a minute."""
-        facts = self._outage.failed()
-        if facts is not None:
-            since = f", for {facts['away_for']:g} s now" if facts else ""
-            log.warning("publishing waits%s: %s", since, error)
+class _Running:
+    """A publisher, its loop and the thread that turns it."""
 
-    def _tell_of_return(self) -> None:
-        away_for = self._outage.answered()
-        if away_for is not None:
-            where = address_of(self._url)
-            log.info("publishing goes on: RabbitMQ at %s was away for %g s", where, away_for)
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._loop = asyncio.new_event_loop()
+        # A daemon thread: a process that forgets to close ends all the same.
+        self._thread = threading.Thread(target=self._turn, name="groupflow publisher", daemon=True)
+        self._thread.start()
 
-    def unavailable(self) -> BrokerUnavailable:
-        """What to raise where there was none for `timeout` seconds."""
-        cause = self.trouble or "no answer to the handshake"
-        return BrokerUnavailable(f"for {self._timeout:g} s: {cause}")
+    def begin(self, call: Callable[[Publisher], Coroutine[Any, Any, _Answer]]) -> Future[_Answer]:
+        return asyncio.run_coroutine_threadsafe(call(self._publisher), self._loop)
+
+    def stop(self) -> None:
+        """End calls in flight as well; the last call."""
+        self.begin(lambda publisher: publisher.close()).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _turn(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.get_loop().run_forever()  # what is left is cancelled by the runner
+
+
+def _forget_all() -> None:
+    for each in [*_all]:
+        each._forget()
+
+
+_all: WeakSet[SyncPublisher] = WeakSet()
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def checked(
@@ -446,7 +390,6 @@ def checked(
     """
     from pydantic import ValidationError  # noqa: PLC0415  the settings take their time to import
 
-    from groupflow.core.errors import ConfigError  # noqa: PLC0415
     from groupflow.settings.model import Settings  # noqa: PLC0415
     from groupflow.settings.problems import problems_of  # noqa: PLC0415
 

@@ -22,7 +22,7 @@ from aiormq.abc import AbstractChannel, DeliveredMessage
 from pamqp.common import FieldValue
 
 from groupflow.broker import dead_stream, frames
-from groupflow.broker.connection import broker_calls, close_quietly, connect, open_channel
+from groupflow.broker.connection import broker_calls, connected, open_channel
 from groupflow.core.errors import ArchiveRefused, BodyMissing, BodyRefused, BrokerUnavailable
 from groupflow.core.places import Place
 
@@ -76,7 +76,7 @@ class Archive:
         written = {(id_ := uuid4().hex): _parts_of(id_, body) for body in bodies}
         wanted = {id_: part for parts in written.values() for id_, part in parts.items()}
         offsets: dict[str, int] = {}
-        async with self._connected() as connection:
+        async with connected(self._url, timeout=self._timeout, name=self._name) as connection:
             # RabbitMQ may not answer for a queue: its leader is away, or its channel ended.
             with broker_calls(f"RabbitMQ said nothing of {self._stream!r}"):
                 async with asyncio.timeout(self._timeout):
@@ -109,7 +109,7 @@ class Archive:
         """
         what = f"offset {place.offset} of the stream {self._stream!r}"
         async with (
-            self._connected() as connection,
+            connected(self._url, timeout=self._timeout, name=self._name) as connection,
             self._reading(connection, place.offset) as deliveries,
         ):
             while True:
@@ -170,14 +170,6 @@ class Archive:
             await channel.basic_publish(
                 part, exchange=self._stream, properties=properties, mandatory=True
             )
-
-    @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[AbstractConnection]:
-        connection = await connect(self._url, heartbeat=10, timeout=self._timeout, name=self._name)
-        try:
-            yield connection
-        finally:
-            await close_quietly(connection.close())
 
     @asynccontextmanager
     async def _reading(

@@ -12,8 +12,8 @@ import logging
 import random
 import re
 import traceback
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 from urllib.parse import urlunsplit
@@ -35,6 +35,7 @@ Connection: TypeAlias = AbstractConnection
 ENDED: tuple[type[Exception], ...] = (Exception,)
 
 CLOSING = 3.0  # seconds to say good-bye; a frozen server is left without
+HEARTBEAT = 10  # seconds, for connections without a setting of their own
 
 _REFUSED = (
     aiormq.exceptions.AuthenticationError,
@@ -182,6 +183,18 @@ async def connect(url: str, *, heartbeat: int, timeout: float, name: str) -> Abs
     raise BrokerUnavailable("; ".join(sorted(map(str, failures))))
 
 
+@asynccontextmanager
+async def connected(
+    url: str, *, timeout: float, name: str, heartbeat: int = HEARTBEAT
+) -> AsyncIterator[AbstractConnection]:
+    """The same for the time of a block."""
+    connection = await connect(url, heartbeat=heartbeat, timeout=timeout, name=name)
+    try:
+        yield connection
+    finally:
+        await close_quietly(connection.close())
+
+
 async def _connect(url: str, heartbeat: int, timeout: float, name: str) -> AbstractConnection:
     address = address_of(url)
     url, tls = split_tls(url)
@@ -206,9 +219,8 @@ async def _connect(url: str, heartbeat: int, timeout: float, name: str) -> Abstr
             if close.reply_code == _NOT_ALLOWED and not _CROWDED.search(close.reply_text):
                 raise _refused(address, "the virtual host", close.reply_text) from closed
             raise closed from error
-        if (
-            _cancellations() > before
-        ):  # dropped by Python 3.11's `wait_for`: it came with the answer
+        if _cancellations() > before:
+            # Python 3.11's `wait_for` has dropped it: it came with the answer.
             await close_quietly(connection.close())
         return connection
 

@@ -12,16 +12,14 @@ from typing import Any
 from uuid import uuid4
 
 import aiormq
-from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel
 from pamqp.header import ContentHeader
 
-from groupflow.broker.connection import broker_calls, close_quietly, connect, open_channel
+from groupflow.broker.connection import broker_calls, connected, open_channel
 from groupflow.broker.partitions import declare
 from groupflow.core.errors import (
     ConfirmTimeout,
     HeadersTooLarge,
-    PublishFailed,
     PublishRefused,
     QueueMissing,
     Unroutable,
@@ -56,14 +54,7 @@ class Address:
         kind = "queue" if self._router is None else "exchange with a queue bound to it:"
         return f"{kind} {self._queue!r}"
 
-    def routing_key(
-        self,
-        message_id: str,
-        body: bytes,
-        headers: Mapping[str, Any],
-        type: str | None,
-        priority: int | None,
-    ) -> str:
+    def routing_key(self, message: Outgoing) -> str:
         """The queue's name; where there are several, the message's group, or its id without one.
 
         AMQP bounds a routing key: for a long group it is the group's hash.
@@ -71,17 +62,17 @@ class Address:
         if self._router is None:
             return self._queue
         try:
-            shown = json_headers(headers)
-            group = self._router.route(body, shown, type=type, priority=priority).group
+            shown = json_headers(message.headers)
+            group = self._router.route(
+                message.body, shown, type=message.type, priority=message.priority
+            ).group
         except Unroutable:  # a dead letter, of no group
-            return message_id
+            group = None
         if group is None:
-            return message_id
+            return message.message_id
         packed = group.encode()
         return group if len(packed) <= MAX_TEXT_BYTES else sha256(packed).hexdigest()
 
-
-__all__ = ["IN_FLIGHT", "Outgoing", "PublishFailed", "TermPublisher", "publishing"]
 
 IN_FLIGHT = 200  # unconfirmed messages at once: hides the round trip, bounds what a loss repeats
 PERSISTENT = 2
@@ -152,9 +143,7 @@ class TermPublisher:
         if message.headers:
             self._check_frame(message, properties)
         address = self._address
-        routing_key = address.routing_key(
-            message.message_id, message.body, message.headers, message.type, message.priority
-        )
+        routing_key = address.routing_key(message)
         with broker_calls("the message was not confirmed"):
             try:
                 async with asyncio.timeout(self._timeout):
@@ -166,10 +155,7 @@ class TermPublisher:
                         mandatory=True,
                     )
             except TimeoutError as error:
-                raise ConfirmTimeout(
-                    f"no confirm for message {message.message_id!r} within {self._timeout:g} s: "
-                    "RabbitMQ's memory or disk alarm blocks publishers, or its queue has no leader"
-                ) from error
+                raise unconfirmed(message.message_id, self._timeout) from error
             except _MISSING as error:
                 raise QueueMissing(
                     f"there is no {address.name} for message {message.message_id!r}: it was "
@@ -212,24 +198,34 @@ class TermPublisher:
         """
         flying: deque[asyncio.Task[None]] = deque()
         confirmed = 0
+
+        async def confirm_down_to(most: int) -> None:
+            nonlocal confirmed
+            while len(flying) > most:
+                await flying.popleft()
+                confirmed += 1
+                on_confirm()
+
         try:
             for message in messages:
                 # Tasks start in the order of their creation, and each writes its frames before it
                 # first waits. So this is the order on the wire.
                 flying.append(asyncio.create_task(self.publish(message)))
-                if len(flying) >= IN_FLIGHT:
-                    await flying.popleft()
-                    confirmed += 1
-                    on_confirm()
-            while flying:
-                await flying.popleft()
-                confirmed += 1
-                on_confirm()
+                await confirm_down_to(IN_FLIGHT - 1)
+            await confirm_down_to(0)
         finally:
             for task in flying:
                 task.cancel()
             await asyncio.gather(*flying, return_exceptions=True)
         return confirmed
+
+
+def unconfirmed(message_id: str, seconds: float) -> ConfirmTimeout:
+    """What to raise for a message without a confirm."""
+    return ConfirmTimeout(
+        f"no confirm for message {message_id!r} within {seconds:g} s: RabbitMQ's memory or disk "
+        "alarm blocks publishers, or its queue has no leader"
+    )
 
 
 @asynccontextmanager
@@ -259,13 +255,8 @@ async def publishing(
         ServerUnreachable: the credentials were refused.
         ConfigError: there are partitions, and RabbitMQ lacks the plugin.
     """
-    connection: AbstractConnection = await connect(
-        url, heartbeat=10, timeout=timeout, name="groupflow publish"
-    )
-    try:
+    async with connected(url, timeout=timeout, name="groupflow publish") as connection:
         await declare(connection, queue, partitions)
         channel = await open_channel(connection, confirms=True)
         address = Address(queue, router if partitions > 1 else None)
         yield TermPublisher(channel, address, timeout, tracing)
-    finally:
-        await close_quietly(connection.close())

@@ -22,7 +22,7 @@ from groupflow import (
     QueueMissing,
     Unroutable,
 )
-from groupflow.broker import application, topology
+from groupflow.broker import terms, topology
 from groupflow.broker.connection import connect
 from groupflow.core.errors import (
     ConfigError,
@@ -223,7 +223,7 @@ async def test_an_outage_is_told_once_and_its_end_too(
         Publisher(url, queue, declare=True) as publisher,
     ):
         await publisher.publish(BODY, type="work")
-        monkeypatch.setattr(application, "connect", counted)
+        monkeypatch.setattr(terms, "connect", counted)
         proxy.refuse(refuse=True)
         proxy.cut()
         waiting = [asyncio.create_task(publisher.publish(BODY, type="work")) for _ in range(5)]

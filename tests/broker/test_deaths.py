@@ -7,8 +7,8 @@ from aio_pika.abc import AbstractConnection
 
 from groupflow.broker import topology
 from groupflow.broker.consumer import Consumer, consuming
-from groupflow.broker.publisher import Outgoing, PublishFailed, publishing
-from groupflow.core.errors import BrokerUnavailable
+from groupflow.broker.publisher import Outgoing, publishing
+from groupflow.core.errors import BrokerUnavailable, QueueMissing
 from groupflow.servers import RabbitmqServer
 from tests.broker.wires import connected, first_of, proxied, taken
 
@@ -51,7 +51,7 @@ async def test_a_message_to_a_deleted_queue_is_not_confirmed(
     async with publishing(rabbitmq_server.url, queue) as publisher:
         await publisher.publish(Outgoing(b"{}"))
         await topology.delete(connection, queue)
-        with pytest.raises(PublishFailed, match="was deleted"):
+        with pytest.raises(QueueMissing, match="was deleted"):
             await publisher.publish(Outgoing(b"{}"))
-        with pytest.raises(PublishFailed, match=queue):
+        with pytest.raises(QueueMissing, match=queue):
             await publisher.publish_all([Outgoing(b"{}"), Outgoing(b"{}")])

@@ -140,7 +140,7 @@ async def test_an_exchange_of_that_name(connection: AbstractConnection, queue: s
 def test_one_queue_is_its_own_key() -> None:
     address = Address("jobs")
     assert address.exchange == ""
-    assert address.routing_key("m", b"{}", {}, "t", None) == "jobs"
+    assert address.routing_key(Outgoing(b"{}", "t", "m")) == "jobs"
 
 
 LONG = "ä" * 127  # a routing key has 255 bytes at most, a group 512
@@ -168,7 +168,7 @@ def test_groups_are_keys(
 ) -> None:
     address = Address("jobs", Settings(groups=rules).router())
     assert address.exchange == "jobs"
-    assert address.routing_key("m", sent, headers, "t", None) == key
+    assert address.routing_key(Outgoing(sent, "t", "m", headers)) == key
 
 
 async def test_the_first_node_that_answers(rabbitmq_server: RabbitmqServer, queue: str) -> None:

@@ -20,7 +20,7 @@ from groupflow import (
     QueueMissing,
     Unroutable,
 )
-from groupflow.broker import synchronous
+from groupflow.broker import application
 from groupflow.servers import RabbitmqServer
 from groupflow.servers.ports import free_ports
 from tests.broker.wires import taken
@@ -53,7 +53,7 @@ def test_many_are_taken_in_the_callers_thread(
     rabbitmq_server: RabbitmqServer, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a database's cursor wants it; in order, and an error says how many are safe."""
-    monkeypatch.setattr(synchronous, "_AT_ONCE", 10)
+    monkeypatch.setattr(application, "_AT_ONCE", 10)
     threads = set()
 
     def messages() -> Iterator[Message]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from aio_pika.abc import AbstractConnection
 
-from groupflow.broker.connection import close_quietly, connect, open_channel
+from groupflow.broker import connection as wire
+from groupflow.broker.connection import open_channel
 from groupflow.broker.consumer import Consumer, Delivery, consuming
 from tests.deadlines import deadline
 from tests.servers.proxy import Proxy
@@ -16,14 +17,9 @@ from tests.servers.proxy import Proxy
 MOST_BYTES = 10_000_000
 
 
-@asynccontextmanager
-async def connected(url: str) -> AsyncIterator[AbstractConnection]:
+def connected(url: str) -> AbstractAsyncContextManager[AbstractConnection]:
     """A connection as ours are made."""
-    connection = await connect(url, heartbeat=10, timeout=deadline(), name="test")
-    try:
-        yield connection
-    finally:
-        await close_quietly(connection.close())
+    return wire.connected(url, timeout=deadline(), name="test")
 
 
 @asynccontextmanager
