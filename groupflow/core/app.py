@@ -6,6 +6,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from pydantic import BaseModel
@@ -105,16 +106,8 @@ class App:
         """
         self._check_type(type, "@app.handler")
         retry = _checked_retry(type, timeout, max_attempts, interval, jitter)
-        given = ("task",) if model is None else ("task", "body")
-
-        def register(function: _Registered) -> _Registered:
-            _check_callable(type, function, given)
-            self._handlers[type] = Handler(
-                type, function, _is_async(function), timeout, retry, dead_on, model
-            )
-            return function
-
-        return register
+        make = partial(Handler, type, timeout=timeout, retry=retry, dead_on=dead_on, model=model)
+        return self._registering(type, ("task",) if model is None else ("task", "body"), make)
 
     def batch_handler(
         self,
@@ -156,13 +149,18 @@ class App:
         if not 1 <= size <= MOST_TOGETHER:
             raise ValueError(f"size = {size} of handler {type!r}: from 1 to {MOST_TOGETHER}")
         retry = _checked_retry(type, timeout, max_attempts, interval, jitter)
+        make = partial(Handler, type, timeout=timeout, retry=retry, dead_on=dead_on, model=model)
         given = ("tasks",) if model is None else ("tasks", "bodies")
+        return self._registering(type, given, partial(make, size=size))
+
+    def _registering(
+        self, type: str, given: tuple[str, ...], make: Callable[..., Handler]
+    ) -> Callable[[_Registered], _Registered]:
+        """The decorator that registers a function, once its facts are checked."""
 
         def register(function: _Registered) -> _Registered:
             _check_callable(type, function, given)
-            self._handlers[type] = Handler(
-                type, function, _is_async(function), timeout, retry, dead_on, model, size
-            )
+            self._handlers[type] = make(function=function, is_async=is_async(function))
             return function
 
         return register
@@ -285,6 +283,7 @@ def _check_callable(type: str, function: Function, given: tuple[str, ...]) -> No
         ) from None
 
 
-def _is_async(function: Function) -> bool:
+def is_async(function: Function) -> bool:
+    """Whether calling it gives something to await."""
     call = getattr(function, "__call__", None)  # noqa: B004  an instance with async __call__
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

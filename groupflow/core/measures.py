@@ -9,19 +9,17 @@ show them.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 Pause: TypeAlias = Literal[
     "", "waiting", "memory", "store_full", "too_few_replicas", "store_unavailable"
 ]
 """Why intake takes nothing in; empty where it does."""
 
-PAUSES: Final[tuple[Pause, ...]] = (
-    *("waiting", "memory", "store_full"),
-    *("too_few_replicas", "store_unavailable"),
-)
+PAUSES: Final[tuple[Pause, ...]] = get_args(Pause)[1:]
 OUTCOMES: Final = ("complete", "retry", "advance", "bury", "release")
 """The ways to settle."""
 
@@ -106,24 +104,21 @@ class ScriptMeasures:
     """Round trips to the store, by verb; `EXCHANGE` where several scripts travelled together."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, Histogram] = {}  # of each round trip that was answered
-        self.failed: dict[str, int] = {}  # round trips that weren't, or that were refused
+        # Of each round trip that was answered; and how many weren't, or were refused.
+        self.seconds = defaultdict[str, Histogram](lambda: Histogram(SCRIPTS))
+        self.failed = defaultdict[str, int](int)
 
     def observe(self, verb: str, seconds: float) -> None:
         """Count one round trip."""
-        histogram = self.seconds.get(verb)
-        if histogram is None:
-            histogram = self.seconds[verb] = Histogram(SCRIPTS)
-        histogram.observe(seconds)
+        self.seconds[verb].observe(seconds)
 
     def expect(self, *verbs: str) -> None:
         """Make room for verbs that another thread runs: it may add none during a read."""
         for verb in verbs:
-            self.seconds.setdefault(verb, Histogram(SCRIPTS))
-            self.failed.setdefault(verb, 0)
+            self.seconds[verb], self.failed[verb] = Histogram(SCRIPTS), 0
 
     def fail(self, verb: str) -> None:
-        self.failed[verb] = self.failed.get(verb, 0) + 1
+        self.failed[verb] += 1
 
 
 @dataclass(slots=True)

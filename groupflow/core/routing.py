@@ -126,19 +126,14 @@ class Router:
 
     def scope_in(self, headers: Mapping[str, Any], body: Mapping[str, Any] = NO_HEADERS) -> str:
         """Whose the id of a message is, by what can be read of its application and tenant."""
-        owners: list[str | None] = []
-        for path in (self._paths.app, self._paths.tenant):
-            owner = None
-            with suppress(Unroutable):
-                owner = _optional_text(path, body, headers)
-            owners.append(owner)
-        return scope_of(*owners)
+        paths = self._paths
+        return scope_of(
+            *(_readable_text(each, body, headers) for each in (paths.app, paths.tenant))
+        )
 
     def owner_of(self, body: Mapping[str, Any]) -> tuple[str | None, str]:
         """Whose a body is, by what can be read of it: its tenant, and the scope of its id."""
-        tenant = None
-        with suppress(Unroutable):
-            tenant = _optional_text(self._paths.tenant, body, NO_HEADERS)
+        tenant = _readable_text(self._paths.tenant, body, NO_HEADERS)
         return tenant, self.scope_in(NO_HEADERS, body)
 
     def application_of(self, body: bytes, headers: Mapping[str, Any]) -> str | None:
@@ -146,9 +141,7 @@ class Router:
         facts: Mapping[str, Any] = NO_HEADERS
         with suppress(Unroutable):
             facts = parse_body(body, self._max_values)
-        with suppress(Unroutable):
-            return _optional_text(self._paths.app, facts, headers)
-        return None
+        return _readable_text(self._paths.app, facts, headers)
 
     def _match(self, app: str | None, tenant: str | None) -> Rule | None:
         """The first rule for this application and tenant."""
@@ -188,12 +181,9 @@ class Router:
         header = headers.get("x-priority")
         if header is not None:
             return _seconds(header, "the header x-priority", from_header=True)
-        path = self._paths.priority
-        if path:
-            value = path.find(body, headers)
-            if value is not MISSING:
-                what = f"the priority field {path}"
-                return _seconds(value, what, from_header=path.in_headers)
+        named = _named_seconds("the priority field", self._paths.priority, body, headers)
+        if named is not None:
+            return named
         if property_:
             return _seconds(property_, "the AMQP priority")
         return rule.priority if rule else 0.0
@@ -203,15 +193,11 @@ class Router:
         if header is not None:
             return _delay_header(header)
         path = self._paths.delay
-        if path:
-            value = path.find(body, headers)
-            if value is not MISSING:
-                what = f"the delay field {path}"
-                delay = _seconds(value, what, from_header=path.in_headers)
-                if delay < 0:
-                    raise Unroutable(f"{what} is {show(value)}: a delay can't be below 0")
-                return delay
-        return 0.0
+        delay = _named_seconds("the delay field", path, body, headers) or 0.0
+        if path and delay < 0:
+            shown = show(path.find(body, headers))
+            raise Unroutable(f"the delay field {path} is {shown}: a delay can't be below 0")
+        return delay
 
 
 def parse_body(body: bytes, max_values: int | None = None) -> dict[str, Any]:
@@ -260,6 +246,15 @@ def _optional_text(
     return None if value is MISSING else _short_text(value, f"the field {path}")
 
 
+def _readable_text(
+    path: FieldPath | None, body: Mapping[str, Any], headers: Mapping[str, Any]
+) -> str | None:
+    """The same, and ``None`` where it isn't one that routing takes."""
+    with suppress(Unroutable):
+        return _optional_text(path, body, headers)
+    return None
+
+
 def _short_text(value: object, what: str) -> str:
     text = require_text(value, what)
     if len(text) * 4 > MAX_TEXT_BYTES and len(text.encode()) > MAX_TEXT_BYTES:
@@ -293,6 +288,16 @@ def _seconds(value: object, what: str, *, from_header: bool = False) -> float:
     if abs(number) > MAX_SECONDS:
         raise Unroutable(f"{what} is {show(value)}: it can't be over a year (31536000 s)")
     return number
+
+
+def _named_seconds(
+    what: str, path: FieldPath | None, body: Mapping[str, Any], headers: Mapping[str, Any]
+) -> float | None:
+    """The seconds in a field; ``None`` where there are none."""
+    value = path.find(body, headers) if path else MISSING
+    if path is None or value is MISSING:
+        return None
+    return _seconds(value, f"{what} {path}", from_header=path.in_headers)
 
 
 def _delay_header(value: object) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import count, takewhile
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -28,13 +28,6 @@ NEVER: Final = 8 * 10**15
 """A moment over 200 years from now, that no tick reaches."""
 
 
-class Timing(Protocol):
-    """What says when ticks are due."""
-
-    def ticks(self, moment: int) -> Iterator[int]:
-        """The ticks behind a moment, rising; it ends where nothing matches for fifty years."""
-
-
 @dataclass(frozen=True)
 class Every:
     """Ticks that are evenly spaced since 1970: nothing drifts, and daemons needn't agree."""
@@ -42,6 +35,7 @@ class Every:
     interval: int  # microseconds
 
     def ticks(self, moment: int) -> Iterator[int]:
+        """The ticks behind a moment, rising."""
         return count((moment // self.interval + 1) * self.interval, self.interval)
 
 
@@ -86,6 +80,7 @@ class Cron:
             raise ValueError(f"Its {what} can't be read; cron's own rules hold.") from None
 
     def ticks(self, moment: int) -> Iterator[int]:
+        """The same; it ends where nothing matches for fifty years."""
         # From a minute before, since the current minute may have ticks left.
         local = (_EPOCH + timedelta(microseconds=moment - _MINUTE)).astimezone(self.zone)
         for found in CronSim(self._minutes, local):
@@ -95,6 +90,10 @@ class Cron:
                 # When clocks repeat an hour, ticks of its first run are behind us.
                 if tick > moment:
                     yield tick
+
+
+Timing: TypeAlias = Every | Cron
+"""What says when ticks are due."""
 
 
 def next_tick(timing: Timing, moment: int) -> int:

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import overload
 
 import structlog
 
@@ -124,7 +123,10 @@ class Ticker:
                     log.warning("schedule.waits", schedule=definition.name, error=str(error))
                     return None
                 self._say_begun("schedule.begun", definition, due)
-        self._say_outdone(definition.name, is_outdone=due is None, by=row.by)
+        if due is None:
+            self._say_outdone(definition.name, row.by)
+        else:
+            self._outdone.discard(definition.name)
         return due
 
     async def _begin(self, loaded: Loaded) -> int | None:
@@ -141,20 +143,19 @@ class Ticker:
             found.append(answer)
         if not all(each.is_ours for each in found):
             return None
-        before = max(found, key=lambda each: each.decided, default=None)
-        if before is None or not before.decided:
-            first = first_due(loaded.definition, self._table.now)
-            return await self._table.define(loaded, first)
-        now = self._table.now
-        first = first_due(loaded.definition, now, before.due, before.decided)
+        nothing = Retired(is_ours=True, due=0, decided=0, facts=b"")
+        before = max(found, key=lambda each: each.decided, default=nothing)
+        if not before.decided:
+            before = nothing
+        first = first_due(loaded.definition, self._table.now, before.due, before.decided)
         return await self._table.define(loaded, first, before.facts)
 
     def _say_begun(self, event: str, definition: Definition, due: int | None) -> None:
         if due is not None:
             log.info(event, schedule=definition.name, next=tick_text(due))
 
-    def _say_outdone(self, name: str, *, is_outdone: bool, by: str) -> None:
-        if is_outdone and name not in self._outdone:
+    def _say_outdone(self, name: str, by: str) -> None:
+        if name not in self._outdone:
             log.warning(
                 "schedule.outdone",
                 schedule=name,
@@ -162,10 +163,7 @@ class Ticker:
                 remedy="another daemon has another definition of it, of a configuration that was "
                 "loaded later, and that one counts: give both the same",
             )
-        if is_outdone:
-            self._outdone.add(name)
-        else:
-            self._outdone.discard(name)
+        self._outdone.add(name)
 
     async def _make(self, due: Sequence[_Own], now: int) -> None:
         decided = [
@@ -209,32 +207,21 @@ class Ticker:
             log.info("schedule.skipped", schedule=definition.name, ticks=ticked.skipped)
 
 
-class Tickers(Sequence[Ticker]):
+class Tickers(list[Ticker]):
     """The tickers of all partitions, which share a configuration's schedules."""
 
     def __init__(self, tables: Sequence[ScheduleTable], measures: ScheduleMeasures) -> None:
         """Takes the tables in the order of the partitions."""
         self._schedules: dict[str, Loaded] = {}
-        self._tickers = [
-            Ticker(table, [each for each in tables if each is not table], measures)
-            for table in tables
-        ]
-
-    @overload
-    def __getitem__(self, index: int) -> Ticker: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Ticker]: ...
-    def __getitem__(self, index: int | slice) -> Ticker | Sequence[Ticker]:
-        return self._tickers[index]
-
-    def __len__(self) -> int:
-        return len(self._tickers)
+        for table in tables:
+            others = [each for each in tables if each is not table]
+            self.append(Ticker(table, others, measures))
 
     def adopt(self, definitions: list[Definition]) -> None:
         """Use a configuration that was loaded just now."""
         self._schedules = loaded_anew(self._schedules, definitions, monotonic())
-        parts: list[list[Loaded]] = [[] for _ in self._tickers]
+        parts: list[list[Loaded]] = [[] for _ in self]
         for each in self._schedules.values():
             parts[each.definition.place(len(parts))].append(each)
-        for ticker, part in zip(self._tickers, parts, strict=True):
+        for ticker, part in zip(self, parts, strict=True):
             ticker.adopt(part)

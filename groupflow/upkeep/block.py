@@ -59,23 +59,14 @@ class BlockWatch:
         self._thread = 0
         self._seen = 0.0  # what `turned` said at the look before
         self._told = 0.0  # what it said when a block was reported; 0 where none is
-        self._has_given_up = False
-        self._culprit: tuple[int, str] | None = None
+        self.has_given_up = False  # the loop surely stands for longer than it may
+        # Fence and id of the task that made it give up; None where none is known
+        self.culprit: tuple[int, str] | None = None
 
     def begin(self) -> None:
         """Watch the loop that runs now."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-
-    @property
-    def has_given_up(self) -> bool:
-        """Whether the loop surely stands for longer than it may."""
-        return self._has_given_up
-
-    @property
-    def culprit(self) -> tuple[int, str] | None:
-        """Fence and id of the task that made it give up; ``None`` where none is known."""
-        return self._culprit
 
     @property
     def is_within(self) -> bool:
@@ -95,33 +86,27 @@ class BlockWatch:
         is_sure, self._seen = turned == self._seen, turned
         if self._told and turned != self._told:
             log.warning("loop.unblocked", blocked_for=round(turned - self._told, 3))
-            self._told, self._has_given_up = 0.0, False
+            self._told, self.has_given_up = 0.0, False
         if is_sure and stood >= self._lease and not self._told:
             self._told = turned
             self._measures.loop_blocks += 1
             remedy = "make what blocks a plain function: it runs in a thread"
             self._tell("warning", "loop.blocked", stood, remedy)
         is_within = stood < self._max_block
-        if is_sure and not is_within and not self._has_given_up:
+        if is_sure and not is_within and not self.has_given_up:
             named = self._naming(asyncio.current_task(self._loop))
-            self._culprit = (named["fence"], named["task"]) if "fence" in named else None
-            self._has_given_up = True
+            self.culprit = (named["fence"], named["task"]) if "fence" in named else None
+            self.has_given_up = True
             self._measures.loop_given_up += 1
             remedy = "its lease is given up, and others take its tasks over: restart this daemon"
             self._tell("error", "loop.given_up", stood, remedy)
         return is_within
 
     def _tell(self, level: str, event: str, stood: float, remedy: str) -> None:
+        facts = {"blocked_for": round(stood, 3), "max_block": self._max_block}
         where = _where(sys._current_frames().get(self._thread))
         running = asyncio.current_task(self._loop)
-        getattr(log, level)(
-            event,
-            blocked_for=round(stood, 3),
-            max_block=self._max_block,
-            at=where,
-            **self._naming(running),
-            remedy=remedy,
-        )
+        getattr(log, level)(event, **facts, at=where, **self._naming(running), remedy=remedy)
 
 
 def _where(frame: FrameType | None) -> list[str]:
