@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import re
-from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -15,10 +14,7 @@ from time import monotonic
 from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
-import structlog
-
-from groupflow.core.backoff import Backoff
-from groupflow.core.errors import GroupflowError, PoolFull
+from groupflow.core.errors import PoolFull
 from groupflow.core.outcome import wrong_stage
 from groupflow.operate.pools import PoolStatus, read_pools
 from groupflow.ops.page.endpoints import Caller, Endpoint
@@ -37,160 +33,8 @@ from groupflow.pools.shapes import (
     Wanted,
     pulled,
 )
-from groupflow.store.client import StoreClient
+from groupflow.pools.waiting import LOOK, REST, Ask, Lines
 from groupflow.store.pulling import Puller, Pulling, daemon_name
-
-log = structlog.get_logger("groupflow.pools")
-
-LOOK = 1.0  # seconds between two looks while a worker waits and no wake comes
-REST = 0.02  # seconds between two looks: wakes within them count as one
-
-Ask = Callable[[], Awaitable[Given]]
-
-
-class _Guest:
-    """A waiting worker."""
-
-    def __init__(self, ask: Ask, name: str) -> None:
-        self.ask = ask
-        self.name = name
-        self.given: asyncio.Future[Given] = asyncio.get_running_loop().create_future()
-
-
-class Lines:
-    """The waiting workers by pool: they ask again when Redis wakes their pool.
-
-    One connection for each partition hears its wakes for all of them. The workers of a pool stand
-    in line: a wake serves them one after another until one gets nothing. So a thousand workers that
-    wait for a quiet pool cost only their connections.
-    """
-
-    def __init__(
-        self, clients: Sequence[StoreClient], tend: Callable[[], Awaitable[object]]
-    ) -> None:
-        """Listens only once a worker waits; calls `tend` before each look."""
-        self._clients = clients
-        self._tend = tend
-        self._lines: dict[str, deque[_Guest]] = defaultdict(deque)
-        self._told = asyncio.Event()
-        self._work: list[asyncio.Task[None]] = []
-        self._is_over = False
-
-    def __len__(self) -> int:
-        return sum(len(line) for line in self._lines.values())
-
-    def dismiss(self, name: str) -> None:
-        """Answer a worker that leaves with nothing."""
-        for line in self._lines.values():
-            for guest in [each for each in line if each.name == name]:
-                line.remove(guest)
-                guest.given.cancel()
-
-    async def wait(self, pool: str, name: str, ask: Ask, seconds: float) -> Given | None:
-        """Wait for a pool to give something.
-
-        Args:
-            pool: which.
-            name: the worker's, in the store.
-            ask: claims, when there may be something.
-            seconds: for how long.
-
-        Returns:
-            What there was, or ``None`` where there was nothing.
-
-        Raises:
-            PoolFull: its lease ran out meanwhile, and other workers took its place.
-        """
-        if self._is_over:
-            return None
-        if not self._work:
-            listeners = [self._listen(client) for client in self._clients]
-            self._work = [asyncio.create_task(each) for each in (self._serve(), *listeners)]
-        guest = _Guest(ask, name)
-        self._lines[pool].append(guest)
-        try:
-            async with asyncio.timeout(seconds):
-                return await guest.given
-        except TimeoutError:
-            return None
-        except asyncio.CancelledError:
-            if _is_cancelled():
-                raise
-            return None  # it was dismissed
-        finally:
-            guest.given.cancel()
-            with contextlib.suppress(ValueError):
-                self._lines[pool].remove(guest)
-
-    async def close(self) -> None:
-        """Answer all with nothing."""
-        self._is_over = True
-        for task in self._work:
-            task.cancel()
-        await asyncio.gather(*self._work, return_exceptions=True)
-        for line in self._lines.values():
-            for guest in line:
-                guest.given.cancel()
-
-    async def _serve(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._told.wait(), LOOK)
-            self._told.clear()
-            if len(self):
-                try:
-                    await self._tend()
-                    for pool in [pool for pool, line in self._lines.items() if line]:
-                        await self._serve_line(self._lines[pool])
-                except GroupflowError as error:
-                    log.debug("pools.look_failed", error=str(error))
-            await asyncio.sleep(REST)
-
-    async def _serve_line(self, line: deque[_Guest]) -> None:
-        """Serve one after another, until one gets nothing."""
-        for _ in range(len(line)):
-            if not line:
-                return
-            guest = line[0]
-            if guest.given.done():
-                line.popleft()
-                continue
-            try:
-                given = await guest.ask()
-            except PoolFull as error:  # ends this worker's wait only
-                line.remove(guest)
-                guest.given.set_exception(error)
-                continue
-            if not given.is_new:
-                line.rotate(-1)  # this worker alone may get nothing
-                return
-            if not guest.given.done():
-                guest.given.set_result(given)
-            if line and line[0] is guest:
-                line.popleft()
-
-    async def _listen(self, client: StoreClient) -> None:
-        backoff = Backoff()
-        while True:
-            try:
-                async with client.wakes() as wakes:
-                    await self._hear(wakes, backoff)
-            except GroupflowError as error:
-                log.debug("pools.wake_interrupted", error=str(error))
-            await asyncio.sleep(backoff.next())
-
-    async def _hear(self, wakes: AsyncIterator[bytes], backoff: Backoff) -> None:
-        async for kind in wakes:
-            backoff.reset()
-            if kind not in (b"due", b"all"):
-                self._told.set()
-
-
-def _is_cancelled() -> bool:
-    """Whether this task itself was cancelled, and not the future that it waits for."""
-    current = asyncio.current_task()
-    return current is not None and current.cancelling() > 0
-
 
 _Result = TypeVar("_Result")
 
@@ -257,19 +101,10 @@ class Pools:
                 waited = self._let_in(puller, self._wait(puller, ask, seconds, caller))
                 given = await waited or given
         tasks = [pulled(claim) for claim in given.claims]
-        return cast(
-            GivenTasks,
-            {
-                "tasks": tasks,
-                "more": given.more,
-                "lease_until": given.lease_until,
-                "lease": puller.lease,
-            },
-        )
+        told = {"tasks": tasks, "more": given.more, "lease_until": given.lease_until}
+        return cast(GivenTasks, {**told, "lease": puller.lease})
 
-    async def _wait(
-        self, puller: Puller, ask: Callable[[], Any], seconds: float, caller: Caller
-    ) -> Given | None:
+    async def _wait(self, puller: Puller, ask: Ask, seconds: float, caller: Caller) -> Given | None:
         """Wait for something, as long as the caller does."""
         caller.linger()
         waiting = asyncio.ensure_future(self._lines.wait(puller.pool, puller.daemon, ask, seconds))
@@ -291,8 +126,11 @@ class Pools:
     )
     async def _settle(self, told: Settlements, caller: Caller) -> list[SettledTask]:
         puller = self._puller_of(caller)
-        _refuse_twice([each.id for each in told.root])
+        times = Counter(each.id for each in told.root)
         for each in told.root:
+            if times[each.id] > 1:
+                detail = f"The id {each.id[:64]!a} is in the list twice."
+                raise RequestRefused(HTTPStatus.BAD_REQUEST, detail)
             if each.outcome == "advance" and not each.stage:
                 raise RequestRefused(
                     HTTPStatus.BAD_REQUEST, "Name the stage that a task advances to."
@@ -386,16 +224,6 @@ class Pools:
         has_more = await asyncio.gather(*(store.tend() for store in self._stores))
         if any(has_more):
             self._tend_at = monotonic() + REST
-
-
-def _refuse_twice(ids: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for id_ in ids:
-        if id_ in seen:
-            raise RequestRefused(
-                HTTPStatus.BAD_REQUEST, f"The id {id_[:64]!a} is in the list twice."
-            )
-        seen.add(id_)
 
 
 async def _hang_up(caller: Caller) -> None:

@@ -11,7 +11,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from http import HTTPStatus
 from time import monotonic
 
@@ -156,7 +156,7 @@ class PoolFilling:
                 raise _broken_off(f"The list's file can't be kept: {error.strerror}") from error
             finally:
                 await asyncio.to_thread(spooled.close)
-        log.info("pool.filled", pool=name, token=token, peer=caller.peer, **_counts(filled))
+        log.info("pool.filled", pool=name, token=token, peer=caller.peer, **asdict(filled))
         return filled
 
     async def _fill(self, pool: str, spooled: SpooledList, settings: Settings) -> Filled:
@@ -256,7 +256,3 @@ async def _prune(store: Pulling, pool: str, number: str) -> int:
             cursor, removed = await store.prune(pool, number, where, cursor or "0")
             gone += removed
     return gone
-
-
-def _counts(filled: Filled) -> dict[str, int]:
-    return {name: getattr(filled, name) for name in Filled.__slots__}

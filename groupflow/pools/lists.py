@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -172,16 +173,14 @@ class SpooledList:
                     seen.add(line.id)
 
 
+@dataclass(slots=True)
 class Line:
     """A line of a list, checked."""
 
-    __slots__ = ("body", "id", "priority", "type")
-
-    def __init__(self, id_: str, priority: float, type_: str, body: str) -> None:
-        self.id = id_
-        self.priority = priority  # seconds
-        self.type = type_
-        self.body = body  # JSON
+    id: str
+    priority: float  # seconds
+    type: str
+    body: str  # JSON
 
     def listed(self, pool: str, router: Router) -> Listed:
         """Its task."""

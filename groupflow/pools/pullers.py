@@ -12,12 +12,12 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import time
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import structlog
 
 from groupflow.core.errors import SessionLost
-from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.core.outcome import Dead, Outcome
 from groupflow.core.policy import Policies
 from groupflow.flow.counting import report_crowded_out
 from groupflow.flow.settling import Ran, settlement_of
@@ -31,6 +31,7 @@ from groupflow.store.settlements import FREED, Bury, Settlement
 log = structlog.get_logger("groupflow.pools")
 
 SettleVerdict: TypeAlias = Literal["accepted", "stale"]
+_Placed: TypeAlias = tuple[int, Settlement]  # and its place in the worker's report
 
 # Calls that one claim may take: a quarantined task comes alone, and other workers may be faster.
 _ROUNDS = 4
@@ -141,15 +142,16 @@ class Pullers:
         for store, poll in zip(self._stores, polls, strict=True):
             live = [each.fence for each in told if each.fence in poll.held]
             known = await self._known(store, puller, poll, live)
-            settlements: list[tuple[int, Settlement]] = []
+            settlements: list[_Placed] = []
             for place, each in enumerate(told):
                 claim = known.get(each.fence)
                 if claim is not None and claim.task.id == each.id:
-                    settlements.append((place, _settled(claim, each.outcome, policies, puller)))
+                    policy, ran = policies.of(claim.rule, None), Ran(time(), 0.0, puller.daemon)
+                    settlements.append((place, settlement_of(claim, each.outcome, policy, ran)))
                 elif each.fence in poll.settled:
                     verdicts[place] = "accepted"
-            if settlements:
-                for place in await self._write(store, poll, settlements):
+            for portion in _portions(settlements):
+                for place in await self._write(store, poll, portion):
                     verdicts[place] = "accepted"
         return verdicts
 
@@ -261,18 +263,8 @@ class Pullers:
         claim, held = self._claims.get(fence), poll.held[fence]
         return claim is not None and (claim.slot, claim.entry) == (held.slot, held.entry)
 
-    async def _write(
-        self, store: Pulling, poll: Poll, settlements: list[tuple[int, Settlement]]
-    ) -> list[int]:
-        """Settle; returns the places of accepted settlements."""
-        written: list[int] = []
-        for portion in _portions(settlements):
-            written += await self._write_at_once(store, poll, portion)
-        return written
-
-    async def _write_at_once(
-        self, store: Pulling, poll: Poll, settlements: list[tuple[int, Settlement]]
-    ) -> list[int]:
+    async def _write(self, store: Pulling, poll: Poll, settlements: list[_Placed]) -> list[int]:
+        """Settle in one script; returns the places of accepted settlements."""
         try:
             answer = await store.exchange(poll, [each for _, each in settlements])
         except SessionLost:
@@ -298,11 +290,9 @@ class Pullers:
         return self._by[1]
 
 
-def _portions(
-    settlements: Sequence[tuple[int, Settlement]],
-) -> Iterator[list[tuple[int, Settlement]]]:
+def _portions(settlements: Sequence[_Placed]) -> Iterator[list[_Placed]]:
     """Settlements in portions of which one script may free the bodies."""
-    portion, freed = list[tuple[int, Settlement]](), 0
+    portion, freed = list[_Placed](), 0
     for each in settlements:
         portion.append(each)
         freed += _size(each[1].claim)
@@ -329,29 +319,10 @@ def _count(heads: Iterable[Head]) -> tuple[int, int]:
     return kinds.count(True), kinds.count(False)
 
 
-def _settled(claim: Claim, outcome: Outcome, policies: Policies, puller: Puller) -> Settlement:
-    policy = policies.of(claim.rule, None)
-    return settlement_of(claim, outcome, policy, Ran(time(), 0.0, puller.daemon))
-
-
 def _report(settlement: Settlement, poll: Poll) -> None:
-    task = settlement.claim.task
-    names: dict[str, Any] = {
-        "task": task.id,
-        "type": task.type,
-        "group": task.group,
-        "fence": task.fence,
-        "worker": poll.session and poll.session.daemon,
-    }
+    task, worker = settlement.claim.task, poll.session and poll.session.daemon
+    told = log.bind(task=task.id, type=task.type, group=task.group, fence=task.fence, worker=worker)
     if isinstance(settlement, Bury):
-        log.error("task.buried", **names, reason=settlement.reason)
+        told.error("task.buried", reason=settlement.reason)
     else:
-        log.debug("task.settled", **names, outcome=settlement.outcome)
-
-
-OUTCOMES: dict[str, type[Outcome]] = {
-    "done": Done,
-    "retry": Retry,
-    "advance": Advance,
-    "dead": Dead,
-}
+        told.debug("task.settled", outcome=settlement.outcome)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from groupflow.core.app import is_async
 from groupflow.core.retry import RetryPolicy
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -254,8 +254,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _coroutine(function: _Function, name: str, role: str) -> _Function:
-    call = getattr(function, "__call__", None)  # noqa: B004  an instance with async __call__
-    if not (inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)):
+    if not is_async(function):
         raise ValueError(f"the scan {name!r}: its {role} has to be a coroutine function")
     return function
 

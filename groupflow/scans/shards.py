@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -16,13 +16,14 @@ import structlog
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.core.measures import ScanMeasures
 from groupflow.core.outcome import Dead, Done, Outcome, Turn
-from groupflow.core.policy import ROW_RULE, SHARD_RULE
+from groupflow.core.policy import SHARD_RULE
 from groupflow.core.retry import RetryOverride
 from groupflow.core.task import Task
-from groupflow.flow.handling import Failed, failed, was_cancelled
+from groupflow.flow.handling import Failed
+from groupflow.scans.closing import Closing, begin_next
 from groupflow.scans.scan import Scan, Shard, found, worked
-from groupflow.scans.state import Deferred, ShardState, merged
-from groupflow.scans.turn import PAGE, REST, ClaimedShard, ShardTurn
+from groupflow.scans.state import ShardState
+from groupflow.scans.turn import PAGE, ClaimedShard, RowLetters, ShardTurn, failed_by
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
@@ -30,7 +31,6 @@ from groupflow.store.partitions import partition_of
 from groupflow.store.replica_wait import ReplicaWait
 from groupflow.store.scans import (
     Record,
-    RowDeath,
     ScanRecords,
     group_of,
     hasten,
@@ -43,126 +43,8 @@ log = structlog.get_logger("groupflow.scans")
 
 AGAIN = 5.0  # seconds between two looks whether all shards are there
 AGAIN_SOON = 1.0  # seconds until the next try where Redis gave no answer
-CLOSING = 0.5  # seconds between two looks whether the other shards have stopped
 ABSENT = 5.0  # seconds until a shard runs again that came to a daemon without its scan
 A_LITTLE = 0.000_001  # seconds of priority: a task that has some has a task state from the start
-
-
-class Closing:
-    """One shard's turn in a generation that ends, since another number of shards is wanted.
-
-    Old shards end before new ones start. If a scan keeps a place, each shard first stops and
-    reports its place; then all go on up to the farthest of these. So all rows of all slices up to
-    there are done, and new shards go on from there: no row is missed, and none comes twice.
-    """
-
-    def __init__(self, records: ScanRecords, held: ClaimedShard, turn: ShardTurn) -> None:
-        self._records = records
-        self._held = held
-        self._turn = turn
-
-    async def run(self, *, keeps_place: bool) -> tuple[Outcome, bool]:
-        """Take the turn.
-
-        Returns:
-            What becomes of the shard's task, and whether the next generation has begun.
-
-        Raises:
-            StoreUnavailable: no answer; the turn may be taken again.
-        """
-        record, state = self._held.record, self._turn.state
-        if keeps_place and self._held.index not in record.ended:
-            told = await self._records.report(record, "closed", self._held.index, state.after)
-            if told is None or told.generation != record.generation:
-                return Done(), False
-            if len(told.closed) < told.count:
-                return Turn(REST, state.as_json(), CLOSING), False
-            outcome = await self._go_on_to(_farthest(told))
-            if not isinstance(outcome, Done):
-                return outcome, False
-        return await self._end()
-
-    async def _go_on_to(self, place: object) -> Outcome:
-        if place is None or self._turn.state.after == place:
-            return Done()
-        return await self._turn.run(until=place)
-
-    async def _end(self) -> tuple[Outcome, bool]:
-        record = self._held.record
-        told = await self._records.report(
-            record, "ended", self._held.index, self._turn.state.left()
-        )
-        if told is None or told.generation != record.generation or len(told.ended) < told.count:
-            return Done(), False
-        await begin_next(self._records, told)
-        return Done(), True
-
-
-async def begin_next(records: ScanRecords, record: Record) -> None:
-    """Begin the next generation, since all shards of this one have ended; later calls do nothing.
-
-    Raises:
-        StoreUnavailable: no answer; it may have begun.
-    """
-    done = record.done + sum(each["done"] for each in record.ended.values())
-    carried = merged(record.ended.values())
-    if await records.begin_next(record, _farthest(record), carried, done):
-        log.info("scan.shards_changed", scan=record.name, old=record.count, new=record.wanted)
-
-
-def _farthest(record: Record) -> object:
-    """The farthest place at which a shard stopped; ``None`` for none."""
-    places = [place for place in record.closed.values() if place is not None]
-    return max(places, default=None)
-
-
-class RowLetters:
-    """The dead letters of a shard's rows."""
-
-    def __init__(self, held: ClaimedShard, store_of: Callable[[str], StoreClient]) -> None:
-        """Binds the shard; `store_of` gives the store of a group."""
-        self._held = held
-        self._store_of = store_of
-
-    async def bury(self, key: str, story: Deferred, kind: str) -> str | None:
-        """Make a dead letter of a row; returns its id, or ``None`` if the shard is lost."""
-        record, index = self._held.record, self._held.index
-        type_, group = type_of(record.name), group_of(record.name, index)
-        facts = {
-            "scan": record.name,
-            "row": orjson.loads(key),
-            "shard": index,
-            "of": record.count,
-            "token": record.token,
-        }
-        scope = scope_of(record.name)
-        envelope = Envelope(type_, group, None, ROW_RULE, {}, orjson.dumps(facts), scope)
-        error = {"attempt": story.attempts, "stage": None, "error": kind, "message": story.error}
-        death = RowDeath(
-            id=f"{group}/{key}/{story.fence}",
-            group=group,
-            fence=self._held.task.fence,
-            packed=envelope.pack(),
-            type=type_,
-            scope=scope,
-            reason=f"row {key}: {story.error}",
-            kind=kind,
-            errors=[error],
-            attempts=story.attempts,
-        )
-        return death.id if await death.bury(self._store_of(group)) else None
-
-    async def present(self, ids: Sequence[str]) -> set[str]:
-        """Those of some letters that are still there, or were redriven and wait or run."""
-        by_store: dict[StoreClient, list[str]] = defaultdict(list)
-        for id_ in ids:  # of this shard, or of one of an earlier generation
-            by_store[self._store_of(id_.partition("/")[0])].append(id_)
-        there: set[str] = set()
-        for client, some in by_store.items():
-            scope = scope_of(self._held.record.name)
-            found = await present(client, [(id_, scope) for id_ in some])
-            there |= {id_ for id_, is_there in zip(some, found, strict=True) if is_there}
-        return there
 
 
 class ScanRunner:
@@ -170,12 +52,7 @@ class ScanRunner:
 
     def __init__(self, name: str, scan: Scan | None, store: Shards, measures: ScanMeasures) -> None:
         """Binds a scan by its name; `scan` is ``None`` if this daemon doesn't have it."""
-        retry = scan.retry if scan is not None else None
-        self.retry = (
-            RetryOverride(retry.max_attempts, retry.interval, retry.jitter)
-            if retry
-            else RetryOverride()
-        )
+        self.retry = RetryOverride(**asdict(scan.retry)) if scan else RetryOverride()
         self.timeout: float | None = None  # a row has one of its own
         self._name = name
         self._scan = scan
@@ -189,10 +66,8 @@ class ScanRunner:
         except StoreUnavailable as error:
             log.warning("scan.store_unavailable", scan=self._name, error=str(error))
             return Turn(task.stage or PAGE, task.context, AGAIN_SOON, crashed=True)
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and was_cancelled():
-                raise
-            return failed(error)
+        except BaseException as error:  # noqa: BLE001  the application's
+            return failed_by(error)
 
     async def _run(self, task: Task) -> Outcome:
         facts = _facts(task)
@@ -216,13 +91,12 @@ class ScanRunner:
     ) -> Outcome:
         if facts["generation"] != record.generation:
             return Done()
-        if task.context is None:
-            state = ShardState.of({**(record.carried or {}), "after": record.after})
-        else:
-            state = ShardState.of(task.context)
+        context = task.context
+        if context is None:
+            context = {**(record.carried or {}), "after": record.after}
         held = ClaimedShard(record, facts["shard"], task)
-        letters = RowLetters(held, self._store.store_of)
-        turn = ShardTurn(scan, held, state, letters, self._measures)
+        letters = RowLetters(held, self._store.stores.of)
+        turn = ShardTurn(scan, held, ShardState.of(context), letters, self._measures)
         if not record.closing:
             return await turn.run()
         outcome, is_next = await Closing(self._store.records, held, turn).run(
@@ -286,7 +160,7 @@ class Shards:
         self.scans = {scan.name: scan for scan in scans}
         for scan in self.scans.values():
             scan.check()
-        self._stores = stores
+        self.stores = stores
         self._measures = measures
         self._runners: dict[str, ScanRunner] = {}
         self._opened: set[str] = set()
@@ -371,7 +245,7 @@ class Shards:
     def _by_store(self, record: Record) -> dict[StoreClient, list[int]]:
         found: dict[StoreClient, list[int]] = defaultdict(list)
         for index in record.shards:
-            found[self._stores.of(group_of(record.name, index))].append(index)
+            found[self.stores.of(group_of(record.name, index))].append(index)
         return found
 
     @asynccontextmanager
@@ -383,10 +257,6 @@ class Shards:
                 stack.callback(scan.bind, None)
                 await stack.enter_async_context(scan.running())
             yield
-
-    def store_of(self, group: str) -> StoreClient:
-        """The store where a shard lies."""
-        return self._stores.of(group)
 
 
 def _arrival(record: Record, index: int) -> Arrival:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 import structlog
@@ -16,11 +17,14 @@ import structlog
 from groupflow.core.errors import StoreUnavailable
 from groupflow.core.measures import ScanMeasures
 from groupflow.core.outcome import Done, Halt, Outcome, Turn
+from groupflow.core.policy import ROW_RULE
 from groupflow.core.task import Task
-from groupflow.flow.handling import failed, message_of, was_cancelled
+from groupflow.flow.handling import Failed, failed, message_of, was_cancelled
 from groupflow.scans.scan import Scan, Shard, fetched, found, worked
 from groupflow.scans.state import ERROR_CHARS, MOST_ASIDE, Deferred, ShardState, text_of_key
-from groupflow.store.scans import Record
+from groupflow.store.client import StoreClient
+from groupflow.store.envelope import Envelope
+from groupflow.store.scans import Record, RowDeath, group_of, present, scope_of, type_of
 
 log = structlog.get_logger("groupflow.scans")
 
@@ -31,16 +35,6 @@ LONGEST_TROUBLE = 30.0  # seconds between two looks at a database that is away
 _DIED = "DaemonDied"  # the error of a row that its daemon didn't survive
 
 
-class ScanLetters(Protocol):
-    """The dead letters of rows that have failed for good."""
-
-    async def bury(self, key: str, story: Deferred, kind: str) -> str | None:
-        """Make a dead letter of a row; returns its id, or ``None`` if the shard is lost."""
-
-    async def present(self, ids: Sequence[str]) -> set[str]:
-        """Those of some letters that are still there, or were redriven and wait or run."""
-
-
 @dataclass(frozen=True, slots=True)
 class ClaimedShard:
     """The shard that a task is, under one claim."""
@@ -48,6 +42,62 @@ class ClaimedShard:
     record: Record  # of its scan, when the claim began
     index: int
     task: Task
+
+
+class RowLetters:
+    """The dead letters of a shard's rows."""
+
+    def __init__(self, held: ClaimedShard, store_of: Callable[[str], StoreClient]) -> None:
+        """Binds the shard; `store_of` gives the store of a group."""
+        self._held = held
+        self._store_of = store_of
+
+    async def bury(self, key: str, story: Deferred, kind: str) -> str | None:
+        """Make a dead letter of a row; returns its id, or ``None`` if the shard is lost."""
+        record, index = self._held.record, self._held.index
+        type_, group = type_of(record.name), group_of(record.name, index)
+        facts = {
+            "scan": record.name,
+            "row": orjson.loads(key),
+            "shard": index,
+            "of": record.count,
+            "token": record.token,
+        }
+        scope = scope_of(record.name)
+        envelope = Envelope(type_, group, None, ROW_RULE, {}, orjson.dumps(facts), scope)
+        error = {"attempt": story.attempts, "stage": None, "error": kind, "message": story.error}
+        death = RowDeath(
+            id=f"{group}/{key}/{story.fence}",
+            group=group,
+            fence=self._held.task.fence,
+            packed=envelope.pack(),
+            type=type_,
+            scope=scope,
+            reason=f"row {key}: {story.error}",
+            kind=kind,
+            errors=[error],
+            attempts=story.attempts,
+        )
+        return death.id if await death.bury(self._store_of(group)) else None
+
+    async def present(self, ids: Sequence[str]) -> set[str]:
+        """Those of some letters that are still there, or were redriven and wait or run."""
+        by_store: dict[StoreClient, list[str]] = defaultdict(list)
+        for id_ in ids:  # of this shard, or of one of an earlier generation
+            by_store[self._store_of(id_.partition("/")[0])].append(id_)
+        there: set[str] = set()
+        for client, some in by_store.items():
+            scope = scope_of(self._held.record.name)
+            found = await present(client, [(id_, scope) for id_ in some])
+            there |= {id_ for id_, is_there in zip(some, found, strict=True) if is_there}
+        return there
+
+
+def failed_by(error: BaseException) -> Failed:
+    """What the application raised; our own cancelling goes on, while the error is handled."""
+    if isinstance(error, asyncio.CancelledError) and was_cancelled():
+        raise error
+    return failed(error)
 
 
 class _Stop(Exception):
@@ -62,7 +112,7 @@ class ShardTurn:
         scan: Scan,
         held: ClaimedShard,
         state: ShardState,
-        letters: ScanLetters,
+        letters: RowLetters,
         measures: ScanMeasures,
     ) -> None:
         self.state = state
@@ -83,9 +133,9 @@ class ShardTurn:
     def shard(self) -> Shard:
         """The shard that the scan's functions are given."""
         held = self._held
-        skip = tuple(orjson.loads(key) for key in self.state.skipped(self.now))
-        if self._scan.holds:  # the row it waits behind comes first again
-            skip = tuple(orjson.loads(key) for key in self.state.dead)
+        # Where it waits behind a row, that one comes first again.
+        keys = self.state.dead if self._scan.holds else self.state.skipped(self.now)
+        skip = tuple(orjson.loads(key) for key in keys)
         return Shard(
             held.index, held.record.count, self._scan.page, self.state.after, skip, held.task.fence
         )
@@ -101,9 +151,7 @@ class ShardTurn:
             keyed = self._sorted_out(rows)
         except StoreUnavailable as error:
             return self._in_trouble(str(error))
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and was_cancelled():
-                raise
+        except BaseException as error:  # noqa: BLE001  the application's
             return self._trouble_of(error)
         self.state.trouble, self.state.troubles = "", 0
         self._measures.pages += 1
@@ -112,9 +160,7 @@ class ShardTurn:
         async with AsyncExitStack() as stack:
             try:
                 told = await stack.enter_async_context(self._scan.working(shard))
-            except BaseException as error:
-                if isinstance(error, asyncio.CancelledError) and was_cancelled():
-                    raise
+            except BaseException as error:  # noqa: BLE001  the application's
                 return self._trouble_of(error)
             return await self._work(keyed, told)
 
@@ -152,8 +198,7 @@ class ShardTurn:
         Raises:
             ValueError: rows don't come in the order of their places.
         """
-        skipped = set() if self._scan.holds else set(self.state.skipped(self.now))
-        skipped |= self.state.dead.keys()
+        skipped = set(self.state.dead if self._scan.holds else self.state.skipped(self.now))
         keyed = [(text_of_key(self._scan.key_of(row)), row) for row in rows]
         if self._scan.keeps_place and not self._is_again:
             last = self.state.after
@@ -214,10 +259,8 @@ class ShardTurn:
             return
         try:
             await worked(self._scan, row, shard)
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and was_cancelled():
-                raise
-            what = failed(error)
+        except BaseException as error:  # noqa: BLE001  the application's
+            what = failed_by(error)
             await self._fail(key, what.error, what.message)
         else:
             self.state.done += 1
@@ -271,7 +314,7 @@ class ShardTurn:
 
     def _trouble_of(self, error: BaseException) -> Outcome:
         """The outcome of an error of the application, or its database, before any row."""
-        what = failed(error)
+        what = failed_by(error)
         return self._in_trouble(f"{what.error}: {what.message}")
 
     def _in_trouble(self, words: str) -> Outcome:
