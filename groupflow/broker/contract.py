@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from groupflow.settings.model import Settings
 
 _NO_CONTROLS = {"not": {"type": "string", "pattern": r"[\u0000-\u001f\u007f-\u009f]"}}
+_NAME = ("string", "integer", "null")
+_WHOLE = {"minimum": -(2**63), "maximum": 2**64 - 1}
 _NUMBER_TEXT = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 
 
@@ -120,19 +122,11 @@ def _properties() -> dict[str, Any]:
         "type": "object",
         "description": "AMQP properties. Others are not read.",
         "properties": {
-            "message_id": {
-                "type": "string",
-                "maxLength": MAX_TEXT_BYTES,
-                **_NO_CONTROLS,
-                "description": "The task's id: a message with a known one is dropped. At most 255 "
-                "bytes; without one, the same message published again is a second task.",
-            },
-            "type": {
-                "type": "string",
-                "maxLength": MAX_TEXT_BYTES,
-                **_NO_CONTROLS,
-                "description": "The task type, which names the handler. At most 255 bytes.",
-            },
+            "message_id": _text(
+                "The task's id: a message with a known one is dropped. At most 255 bytes; without "
+                "one, the same message published again is a second task."
+            ),
+            "type": _text("The task type, which names the handler. At most 255 bytes."),
             "priority": {
                 "type": "integer",
                 "minimum": 0,
@@ -186,9 +180,9 @@ def _routed(settings: Settings) -> list[tuple[FieldPath, dict[str, Any]]]:
     """The fields that routing reads, each with its schema."""
     fields = settings.fields
     named = [
-        (fields.app, _name_or_number("The application, by which rules are chosen.")),
-        (fields.tenant, _name_or_number("The tenant.")),
-        (fields.type, _text("The task type, where the AMQP type isn't set.")),
+        (fields.app, {**_text("The application, by which rules are chosen.", *_NAME), **_WHOLE}),
+        (fields.tenant, {**_text("The tenant.", *_NAME), **_WHOLE}),
+        (fields.type, _text("The task type, where the AMQP type isn't set.", "string", "null")),
     ]
     found = [(FieldPath.parse(text), schema) for text, schema in named if text]
     for text, least, what in (
@@ -222,18 +216,10 @@ def _demand(steps: Sequence[str]) -> dict[str, Any]:
     return demand
 
 
-def _text(description: str) -> dict[str, Any]:
-    return {
-        "type": ["string", "null"],
-        "maxLength": MAX_TEXT_BYTES,
-        **_NO_CONTROLS,
-        "description": description,
-    }
-
-
-def _name_or_number(description: str) -> dict[str, Any]:
-    whole = {"minimum": -(2**63), "maximum": 2**64 - 1}
-    return {**_text(description), "type": ["string", "integer", "null"], **whole}
+def _text(description: str, *kinds: str) -> dict[str, Any]:
+    """A short text, or a value of one of these kinds."""
+    limits = {"maxLength": MAX_TEXT_BYTES, **_NO_CONTROLS}
+    return {"type": list(kinds) or "string", **limits, "description": description}
 
 
 def _numeric(least: float | None, most: float, *, from_header: bool) -> dict[str, Any]:

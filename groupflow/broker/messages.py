@@ -67,13 +67,9 @@ class Message:
 
 def _packed(body: Body) -> bytes:
     try:
-        packed = (
-            body
-            if isinstance(body, bytes)
-            else body.encode()
-            if isinstance(body, str)
-            else orjson.dumps(dict(body))
-        )
+        if isinstance(body, str):
+            body = body.encode()
+        packed = body if isinstance(body, bytes) else orjson.dumps(dict(body))
     except (TypeError, ValueError) as error:
         raise Unroutable(f"the body can't be written as JSON: {error}") from None
     parse_body(packed)

@@ -42,17 +42,9 @@ class Address:
         """
         self._queue = queue
         self._router = router
-
-    @property
-    def exchange(self) -> str:
-        """The exchange's name."""
-        return "" if self._router is None else self._queue
-
-    @property
-    def name(self) -> str:
-        """The address in words, for errors."""
-        kind = "queue" if self._router is None else "exchange with a queue bound to it:"
-        return f"{kind} {self._queue!r}"
+        self.exchange = "" if router is None else queue
+        kind = "queue" if router is None else "exchange with a queue bound to it:"
+        self.name = f"{kind} {queue!r}"  # for errors
 
     def routing_key(self, message: Outgoing) -> str:
         """The queue's name; where there are several, the message's group, or its id without one.

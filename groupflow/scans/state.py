@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 import orjson
@@ -51,39 +51,24 @@ class ShardState:
     trouble: str = ""  # why it can't fetch
     troubles: int = 0  # how often it couldn't, in a row
     # The row that is tried alone, since the shard crashed; and the shard's crashes before
-    trying: tuple[str, int] | None = None
+    trying: Sequence[Any] | None = None
 
     @classmethod
     def of(cls, context: Mapping[str, Any]) -> Self:
         """The state that a task's context carries."""
-        trying = context.get("trying")
-        return cls(
-            after=context.get("after"),
-            deferred={key: Deferred(*each) for key, each in context.get("deferred", {}).items()},
-            dead=dict(context.get("dead", {})),
-            done=context.get("done", 0),
-            died=context.get("died", 0),
-            last_pass=context.get("last_pass"),
-            trouble=context.get("trouble", ""),
-            troubles=context.get("troubles", 0),
-            trying=(trying[0], trying[1]) if trying else None,
-        )
+        facts = {"deferred": {}, "dead": {}, **context}
+        facts["deferred"] = {key: Deferred(*each) for key, each in facts["deferred"].items()}
+        facts["dead"] = dict(facts["dead"])
+        return cls(**facts)
 
     def as_json(self) -> dict[str, Any]:
         """A context that carries it."""
-        return {
-            "after": self.after,
-            "deferred": {
-                key: [each.attempts, round(each.due, 3), each.fence, each.error]
-                for key, each in self.deferred.items()
-            },
-            "dead": self.dead,
-            "done": self.done,
-            "died": self.died,
-            "last_pass": self.last_pass,
-            "trouble": self.trouble,
-            "troubles": self.troubles,
-            "trying": self.trying,
+        deferred = {
+            key: [each.attempts, round(each.due, 3), each.fence, each.error]
+            for key, each in self.deferred.items()
+        }
+        return {each.name: getattr(self, each.name) for each in fields(self)} | {
+            "deferred": deferred
         }
 
     def left(self) -> dict[str, Any]:

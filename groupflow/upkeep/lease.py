@@ -56,7 +56,7 @@ class LeaseThread:
         self._leases = leases
         self.renewers = [each.renewer for each in leases]
         self._is_named = False  # this process, in all sessions alike
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: asyncio.AbstractEventLoop  # once it runs
         self._leaving = asyncio.Event()
 
     @asynccontextmanager
@@ -150,7 +150,6 @@ class LeaseThread:
 
     async def carry(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
         """Run `work` in the thread, and raise its error; it is cancelled with the caller."""
-        assert self._loop is not None, "the thread isn't running"  # noqa: S101
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
 
@@ -159,7 +158,7 @@ class LoopListener:
 
     def __init__(self, listener: SessionListener) -> None:
         self._listener = listener
-        self.loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop  # once the thread runs
 
     def lease_ended(self) -> None:
         """As in `SessionListener`; it doesn't wait for the loop, which may be blocked."""
@@ -175,7 +174,6 @@ class LoopListener:
         async def drop() -> None:
             self._listener.session_lost()
 
-        assert self.loop is not None, "the thread isn't running"  # noqa: S101
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(drop(), self.loop))
 
     def session_opened(self) -> None:
@@ -191,5 +189,4 @@ class LoopListener:
         self._call(partial(self._listener.claimable, plain, groups))
 
     def _call(self, tell: Callable[[], None]) -> None:
-        assert self.loop is not None, "the thread isn't running"  # noqa: S101
         self.loop.call_soon_threadsafe(tell)

@@ -153,9 +153,7 @@ class Renewer:
             return
         self._reason, self._has_blamed = UNANSWERED, False
         if not self.is_open:  # its server was away when the daemon started
-            await self.open()
-            if self.is_begun:
-                self._listener.session_opened()
+            await self._open_again()
             return
         sent = monotonic()
         crash_point("before_renew")
@@ -175,9 +173,7 @@ class Renewer:
             self._answered, self._is_over = sent - self._lease, True
             if (dropping := self._listener.session_lost()) is not None:
                 await dropping
-            await self.open()
-            if self.is_begun:
-                self._listener.session_opened()
+            await self._open_again()
             return
         self._answered_at(sent)
         if self._begin():
@@ -186,6 +182,11 @@ class Renewer:
             self._listener.session_continued()
         self._tell_of_recovery(claimable.recovering)
         self._listener.claimable(claimable.plain, claimable.groups)
+
+    async def _open_again(self) -> None:
+        await self.open()
+        if self.is_begun:
+            self._listener.session_opened()
 
     async def _blame(self) -> None:
         """Tell the store once which task makes the lease end, while there is a session."""
