@@ -1,4 +1,4 @@
-"""What is lost by nobody: messages that daemons die with, or that go to a queue that is gone."""
+"""What is lost by nobody: messages that daemons die with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aio_pika.abc import AbstractConnection
 from groupflow.broker import topology
 from groupflow.broker.consumer import Consumer, consuming
 from groupflow.broker.publisher import Outgoing, publishing
-from groupflow.core.errors import BrokerUnavailable, QueueMissing
+from groupflow.core.errors import BrokerUnavailable
 from groupflow.servers import RabbitmqServer
 from tests.broker.wires import connected, first_of, proxied, taken
 
@@ -38,20 +38,3 @@ async def test_thirty_deaths_lose_nothing(
             await publisher.publish(Outgoing(b"{}", message_id=id_))
     await _die_with(rabbitmq_server, queue, DEATHS)
     assert [each.message_id for each in await taken(rabbitmq_server.url, queue, 3)] == IDS
-
-
-async def test_a_message_to_a_deleted_queue_is_not_confirmed(
-    rabbitmq_server: RabbitmqServer, connection: AbstractConnection, queue: str
-) -> None:
-    """RabbitMQ confirms what it could route nowhere, and hands it back first: that is no success.
-
-    Found by the nemesis (seed 5001): what was published until somebody declared the queue anew
-    counted as published, and was lost.
-    """
-    async with publishing(rabbitmq_server.url, queue) as publisher:
-        await publisher.publish(Outgoing(b"{}"))
-        await topology.delete(connection, queue)
-        with pytest.raises(QueueMissing, match="was deleted"):
-            await publisher.publish(Outgoing(b"{}"))
-        with pytest.raises(QueueMissing, match=queue):
-            await publisher.publish_all([Outgoing(b"{}"), Outgoing(b"{}")])

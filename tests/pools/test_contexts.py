@@ -50,17 +50,3 @@ async def test_beyond_a_tenant_s_share_an_advance_is_a_failed_attempt(shop: Shop
         assert await anna.done(*by_id.values()) == ["accepted"] * 2
     assert bench.count("carried_bytes") == 0
     bench.events.clear()
-
-
-async def test_done_retry_and_dead_are_never_refused(shop: Shop) -> None:
-    bench = shop.spread.benches[0]
-    await bench.enqueue(*(whose(name, "1") for name in "abc"))
-    async with api_of(shop.namespace, redis={"carried_memory": 0}) as api:
-        anna = Worker(api)
-        done, again, dead = sorted(await anna.claim(), key=lambda task: str(task["id"]))
-        verdicts = await anna.settle(
-            said(done), said(again, "retry", reason="later"), said(dead, "dead", reason="no")
-        )
-        assert verdicts == ["accepted"] * 3
-        assert (bench.count("done"), bench.count("retried"), bench.count("buried")) == (1, 1, 1)
-    bench.events.clear()

@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from time import monotonic
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from groupflow.upkeep.lease import LeaseThread, LoopListener, PartitionLease
 from groupflow.upkeep.renew import Renewer
 from tests.deadlines import deadline
 from tests.store.bench import Bench
+from tests.upkeep.heard import Heard
 
 LEASE = 600.0  # never over by itself
 INFO = {"pid": 1, "host": "h", "workers": 2, "lease": LEASE}
@@ -43,37 +45,25 @@ class Told(Sessions):
         return found
 
 
-class Listening:
-    """A listener that writes down what it is told, and in which thread."""
+class Listening(Heard):
+    """Notes in which thread it is told, and tells of it."""
 
     def __init__(self, session: Session) -> None:
+        super().__init__()
         self._session = session
-        self.heard: list[str] = []
         self.threads: set[int] = set()
         self.number_when_lost = ""
         self.opened, self.claims = asyncio.Event(), asyncio.Event()
 
-    def _hear(self, what: str) -> None:
-        self.heard.append(what)
+    def hear(self, what: Any) -> None:
+        super().hear(what)
         self.threads.add(threading.get_ident())
-
-    def lease_ended(self) -> None:
-        self._hear("lease ended")
-
-    def session_lost(self) -> None:
-        self.number_when_lost = self._session.number
-        self._hear("session lost")
-
-    def session_opened(self) -> None:
-        self._hear("session opened")
-        self.opened.set()
-
-    def session_continued(self) -> None:
-        self._hear("session continued")
-
-    def claimable(self, plain: int, groups: int) -> None:
-        self._hear("claimable")
-        self.claims.set()
+        if what == "lost":
+            self.number_when_lost = self._session.number
+        elif what == "opened":
+            self.opened.set()
+        elif isinstance(what, tuple):
+            self.claims.set()
 
 
 class Lease:
@@ -108,7 +98,7 @@ async def test_it_renews_while_the_loop_is_blocked(bench: Bench, redis_server: R
     async with lease.renewing(), asyncio.timeout(deadline()):
         assert lease.thread.watch._loop is asyncio.get_running_loop()
         assert lease.sessions.renewed.wait(deadline())  # blocks: nothing else here turns
-        assert lease.listening.heard == []
+        assert lease.listening.all == []
         [lives] = [each for each in threading.enumerate() if each.name == "groupflow-lease"]
         assert lives.daemon  # else one that hangs would keep the process
         await lease.listening.claims.wait()
@@ -131,8 +121,8 @@ async def test_no_session_is_opened_before_the_last_one_is_dropped(
         while not lease.listening.opened.is_set():
             await other.sessions.renew()  # who renews beside it is who would miss it
         assert lease.listening.number_when_lost == first != lease.session.number
-    heard = [each for each in lease.listening.heard if each.startswith("session")]
-    assert heard == ["session lost", "session opened"]
+    heard = [each for each in lease.listening.all if each in ("lost", "opened")]
+    assert heard == ["lost", "opened"]
 
 
 async def test_its_errors_end_those_that_wait_for_it(

@@ -16,6 +16,7 @@ from groupflow.store.keys import Keys
 from groupflow.store.sessions import Claimable, HandedOver, Session, Sessions
 from groupflow.upkeep import renew
 from groupflow.upkeep.renew import BLOCKED, UNANSWERED, Blamed, Renewer
+from tests.upkeep.heard import Heard
 
 LEASE = 8.0
 QUARTER = LEASE / 4
@@ -69,29 +70,6 @@ class Answers(Sessions):
         if self.error is not None:
             raise self.error
         return Claimable(3, 2)
-
-
-class Heard:
-    """A listener that writes down what it is told."""
-
-    def __init__(self) -> None:
-        self.all: list[Any] = []
-
-    def lease_ended(self) -> None:
-        self.all.append("ended")
-
-    async def session_lost(self) -> None:
-        await asyncio.sleep(0)
-        self.all.append("lost")
-
-    def session_opened(self) -> None:
-        self.all.append("opened")
-
-    def session_continued(self) -> None:
-        self.all.append("continued")
-
-    def claimable(self, plain: int, groups: int) -> None:
-        self.all.append((plain, groups))
 
 
 class World:
