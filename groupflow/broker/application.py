@@ -240,11 +240,11 @@ class Publisher:
     async def _publish(self, message: Outgoing) -> None:
         """Publish one message, on one connection after another."""
         while True:
-            term = await self._terms.reach()
+            publisher = await self._terms.reach()
             try:
-                return await term.publisher.publish(message)
+                return await publisher.publish(message)
             except BrokerUnavailable as error:
-                await self._terms.lose(term, error)
+                await self._terms.lose(publisher, error)
 
 
 class SyncPublisher:

@@ -106,6 +106,11 @@ class TermPublisher:
         self._address = address
         self._timeout = timeout
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether its channel has ended, and so it publishes nothing more."""
+        return self._channel.is_closed
+
     async def publish(self, message: Outgoing) -> None:
         """Publish one message and wait for its confirm.
 

@@ -6,11 +6,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from time import monotonic
 
 from aio_pika.abc import AbstractConnection
-from aiormq.abc import AbstractChannel
 
 from groupflow.broker.connection import HEARTBEAT, address_of, close_quietly, connect, open_channel
 from groupflow.broker.messages import Message
@@ -23,15 +21,6 @@ from groupflow.core.outages import Outage
 HANDSHAKE = 10.0  # seconds for one try to connect
 
 log = logging.getLogger("groupflow.publisher")  # the application's own logging
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """A connection's life."""
-
-    connection: AbstractConnection
-    channel: AbstractChannel
-    publisher: TermPublisher
 
 
 class Terms:
@@ -53,7 +42,8 @@ class Terms:
         self._address = address
         self._timeout = timeout
         self._declared = declared
-        self._term: Term | None = None
+        self._connection: AbstractConnection | None = None
+        self._publisher: TermPublisher | None = None  # over it
         self.trouble: BrokerUnavailable | None = None  # why there is none now
         self._outage = Outage(monotonic)
         self._is_closed = False
@@ -62,20 +52,20 @@ class Terms:
     async def close(self) -> None:
         """Close the connection; none follows."""
         self._is_closed = True
-        await self._end(self._term)
+        await self._end()
 
-    async def reach(self) -> Term:
-        """The open term, or a new one, with no time limit."""
+    async def reach(self) -> TermPublisher:
+        """A publisher over the open connection, or a new one, with no time limit."""
         backoff = Backoff()
         async with self._opening:
             while True:
                 if self._is_closed:
                     raise closed()
-                if self._term is not None and not self._term.channel.is_closed:
-                    return self._term
-                await self._end(self._term)
+                if self._publisher is not None and not self._publisher.is_closed:
+                    return self._publisher
+                await self._end()
                 try:
-                    self._term = await self._begin()
+                    await self._begin()
                     self.trouble = None
                     self._tell_of_return()
                 except BrokerUnavailable as error:
@@ -83,7 +73,7 @@ class Terms:
                     self._tell_of(error)
                     await asyncio.sleep(backoff.next())
 
-    async def reach_by(self, moment: float) -> Term:
+    async def reach_by(self, moment: float) -> TermPublisher:
         """The same until a moment of the loop's clock.
 
         Raises:
@@ -95,7 +85,7 @@ class Terms:
         except TimeoutError:
             raise self.unavailable() from self.trouble
 
-    async def _begin(self) -> Term:
+    async def _begin(self) -> None:
         connection = await connect(
             self._url, heartbeat=HEARTBEAT, timeout=HANDSHAKE, name="groupflow publisher"
         )
@@ -106,20 +96,21 @@ class Terms:
         except BaseException:
             await close_quietly(connection.close())
             raise
-        return Term(connection, channel, TermPublisher(channel, self._address, self._timeout))
+        self._connection = connection
+        self._publisher = TermPublisher(channel, self._address, self._timeout)
 
-    async def lose(self, term: Term, error: BrokerUnavailable) -> None:
-        """Give a term up, unless another publisher did so and opened the next."""
+    async def lose(self, publisher: TermPublisher, error: BrokerUnavailable) -> None:
+        """Give its connection up, unless another call did so and opened the next."""
         self.trouble = error
         self._tell_of(error)
-        if self._term is term:
-            await self._end(term)
+        if self._publisher is publisher:
+            await self._end()
         await asyncio.sleep(Backoff.shortest)
 
-    async def _end(self, term: Term | None) -> None:
-        if term is not None:
-            self._term = None
-            await close_quietly(term.connection.close())
+    async def _end(self) -> None:
+        connection, self._connection, self._publisher = self._connection, None, None
+        if connection is not None:
+            await close_quietly(connection.close())
 
     def _tell_of(self, error: BrokerUnavailable) -> None:
         """Say that RabbitMQ is away, once and then once a minute."""
@@ -161,11 +152,11 @@ class PublishedInOrder:
         self._confirm_clock()
         while True:
             try:
-                term = await terms.reach_by(self._progress + self._timeout)
+                publisher = await terms.reach_by(self._progress + self._timeout)
                 try:
-                    await term.publisher.publish_all(self._feed(), self._on_confirm)
+                    await publisher.publish_all(self._feed(), self._on_confirm)
                 except BrokerUnavailable as error:
-                    await terms.lose(term, error)
+                    await terms.lose(publisher, error)
                     continue
             except (PublishFailed, BrokerUnavailable) as error:
                 error.confirmed = self._confirmed

@@ -40,38 +40,6 @@ RETRY_AFTER = 10.0  # seconds
 _PIECE = 1024 * 1024  # bytes that are checked at a time
 
 
-class Uploads:
-    """The lists that come in now: each may hold a file, and a megabyte of memory or more."""
-
-    def __init__(self) -> None:
-        self._tokens: set[str] = set()
-
-    @contextmanager
-    def one(self, token: str) -> Iterator[None]:
-        """Let a token's list in, until the block ends.
-
-        Raises:
-            RequestRefused: it has another one in flight, or there are too many over all tokens.
-        """
-        if token in self._tokens:
-            raise RequestRefused(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                f"A list of the token of {token} is still under way: wait for its answer.",
-                RETRY_AFTER,
-            )
-        if len(self._tokens) >= MOST:
-            raise RequestRefused(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{MOST} lists of other tokens come in just now, and no more may. Try again soon.",
-                RETRY_AFTER,
-            )
-        self._tokens.add(token)
-        try:
-            yield
-        finally:
-            self._tokens.discard(token)
-
-
 async def spool(request: Request, spooled: SpooledList) -> None:
     """Take all of a list in, and check it.
 
@@ -123,7 +91,32 @@ class PoolFilling:
         lease = context.facts.settings.workers.lease
         self._stores = [Pulling(client, lease) for client in context.namespace.clients]
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._uploads = Uploads()
+        self._uploading: set[str] = set()  # tokens whose lists come in now
+
+    @contextmanager
+    def _upload(self, token: str) -> Iterator[None]:
+        """Let a token's list in, which may hold a file, and a megabyte of memory or more.
+
+        Raises:
+            RequestRefused: it has another one in flight, or there are too many over all tokens.
+        """
+        if token in self._uploading:
+            raise RequestRefused(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                f"A list of the token of {token} is still under way: wait for its answer.",
+                RETRY_AFTER,
+            )
+        if len(self._uploading) >= MOST:
+            raise RequestRefused(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"{MOST} lists of other tokens come in just now, and no more may. Try again soon.",
+                RETRY_AFTER,
+            )
+        self._uploading.add(token)
+        try:
+            yield
+        finally:
+            self._uploading.discard(token)
 
     async def fill(self, name: str, caller: Caller) -> Filled:
         """Make a pool equal to the list that comes.
@@ -139,7 +132,7 @@ class PoolFilling:
             )
         rabbitmq = settings.rabbitmq
         token = caller.holder.name if caller.holder else ""
-        with self._uploads.one(token):
+        with self._upload(token):
             caller.linger()
             spooled = SpooledList(rule.types, rabbitmq.max_body, rabbitmq.max_values)
             try:
