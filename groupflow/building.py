@@ -135,7 +135,6 @@ class Partition:
     """A daemon's parts of one partition."""
 
     number: int
-    session: Session
     sessions: Sessions
     # Exchangers share it with intake (without `redis.replicas`): a claim behind an enqueue finds
     # its tasks.
@@ -185,7 +184,6 @@ class Builder:
         lease = self._lease(number, keys, session, holding)
         return Partition(
             number,
-            session,
             Sessions(upkeep, session, workers.lease, limits=self.limits),
             path,
             upkeep,
@@ -245,7 +243,7 @@ class Builder:
                 self.daemon,
                 dedup_window=redis.dedup_window,
                 delayed_memory=redis.delayed_memory // redis.partitions,
-                seen=each.session.seen,
+                seen=each.lease.session.seen,
             )
             for each in partitions
         ]
@@ -284,7 +282,7 @@ class Builder:
         """The archiver: dead letters mustn't block intake; `is_pressed`: lack of memory does."""
         return Archiver(
             partition.upkeep,
-            partition.session,
+            partition.lease.session,
             archive_of(self.settings, f"groupflow {self.daemon} archive"),
             self.settings.history.dead_memory // self.settings.redis.partitions,
             is_pressed,
@@ -339,7 +337,7 @@ class Builder:
                 self.daemon,
                 dedup_window=redis.dedup_window,
                 replica_wait=replica_wait,
-                seen=partition.session.seen,
+                seen=partition.lease.session.seen,
             ),
             Backpressure(
                 client,

@@ -92,13 +92,17 @@ class Publisher:
             "allow_plaintext": allow_plaintext,
             "max_headers": max_headers,
         }
-        settings = checked(section, groups, fields)
+        self._bind(checked(section, groups, fields), timeout, declares=declare)
+
+    def _bind(self, settings: Settings, timeout: float, *, declares: bool) -> Self:
+        rabbitmq = settings.rabbitmq
         self._url = settings.rabbitmq_url()
-        self._address = Address(queue, settings.router() if partitions > 1 else None)
+        router = settings.router() if rabbitmq.partitions > 1 else None
+        self._address = Address(rabbitmq.queue, router)
         self._timeout = timeout
-        self._max_headers = max_headers
-        self._declared = (queue, partitions) if declare else None
-        self._afresh()
+        self._max_headers = rabbitmq.max_headers
+        self._declared = (rabbitmq.queue, rabbitmq.partitions) if declares else None
+        return self._afresh()
 
     @classmethod
     def from_config(cls, file: Path | str | None = None, *, timeout: float = 30.0) -> Self:
@@ -119,20 +123,7 @@ class Publisher:
     @classmethod
     def from_settings(cls, settings: Settings, *, timeout: float = 30.0) -> Self:
         """The same, by a configuration that was read."""
-        rabbitmq = settings.rabbitmq
-        return cls(
-            rabbitmq.url.get_secret_value(),
-            rabbitmq.queue,
-            partitions=rabbitmq.partitions,
-            groups=[dict(rule) for rule in settings.groups],
-            fields=dict(settings.fields),
-            timeout=timeout,
-            ca_file=rabbitmq.ca_file,
-            cert_file=rabbitmq.cert_file,
-            key_file=rabbitmq.key_file,
-            allow_plaintext=rabbitmq.allow_plaintext,
-            max_headers=rabbitmq.max_headers,
-        )
+        return cls.__new__(cls)._bind(settings, timeout, declares=False)
 
     def sync(self) -> SyncPublisher:
         """The same for code without an event loop: Django, Flask, Celery, a script.

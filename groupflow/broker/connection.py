@@ -184,11 +184,9 @@ async def connect(url: str, *, heartbeat: int, timeout: float, name: str) -> Abs
 
 
 @asynccontextmanager
-async def connected(
-    url: str, *, timeout: float, name: str, heartbeat: int = HEARTBEAT
-) -> AsyncIterator[AbstractConnection]:
+async def connected(url: str, *, timeout: float, name: str) -> AsyncIterator[AbstractConnection]:
     """The same for the time of a block."""
-    connection = await connect(url, heartbeat=heartbeat, timeout=timeout, name=name)
+    connection = await connect(url, heartbeat=HEARTBEAT, timeout=timeout, name=name)
     try:
         yield connection
     finally:
