@@ -147,12 +147,7 @@ async def test_a_pool_is_made_equal_to_a_list(shop: Shop) -> None:
         ("r698", "deliver"),
         ("r699", "deliver"),
     ]
-    second: list[dict[str, Any]] = [
-        {"id": "r699"},
-        {"id": "r0", "priority": 9999},
-        {"id": "new", "type": "t"},
-    ]
-    assert await put(*second) == {"added": 1, "kept": 1, "assigned": 1, "removed": 697}
+    assert await put({"id": "r699"}, {"id": "r0"}) == {"kept": 1, "assigned": 1, "removed": 697}
     sent = b'{"id": "a", "priority": 99999, "body": {"n": 123456789012345678901234567890}}'
     await shop.api.put("/couriers/tasks", content=sent, headers=as_(TOKEN))
     answer = await shop.api.post("/couriers/workers/dora/claims", json={"limit": 1})

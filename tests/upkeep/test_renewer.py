@@ -123,6 +123,13 @@ async def test_a_session_that_is_being_opened_is_waited_for(world: World, *, fai
     assert world.sessions.asked == 3
 
 
+async def test_a_lost_session_is_opened_again_and_told(world: World) -> None:
+    world.sessions.error = SessionLost("gone")
+    await world.renewer.run_once()
+    assert world.heard.all == ["lost", "opened"]
+    assert (world.sessions.registered, world.measures.sessions_lost) == (2, 1)
+
+
 async def test_no_answer_leaves_the_end_where_it_was(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
