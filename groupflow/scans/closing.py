@@ -14,54 +14,38 @@ log = structlog.get_logger("groupflow.scans")
 CLOSING = 0.5  # seconds between two looks whether the other shards have stopped
 
 
-class Closing:
+async def close(
+    records: ScanRecords, held: ClaimedShard, turn: ShardTurn, *, keeps_place: bool
+) -> tuple[Outcome, bool]:
     """One shard's turn in a generation that ends, since another number of shards is wanted.
 
     Old shards end before new ones start. If a scan keeps a place, each shard first stops and
     reports its place; then all go on up to the farthest of these. So all rows of all slices up to
     there are done, and new shards go on from there: no row is missed, and none comes twice.
+
+    Returns:
+        What becomes of the shard's task, and whether the next generation has begun.
+
+    Raises:
+        StoreUnavailable: no answer; the turn may be taken again.
     """
-
-    def __init__(self, records: ScanRecords, held: ClaimedShard, turn: ShardTurn) -> None:
-        self._records = records
-        self._held = held
-        self._turn = turn
-
-    async def run(self, *, keeps_place: bool) -> tuple[Outcome, bool]:
-        """Take the turn.
-
-        Returns:
-            What becomes of the shard's task, and whether the next generation has begun.
-
-        Raises:
-            StoreUnavailable: no answer; the turn may be taken again.
-        """
-        record, state = self._held.record, self._turn.state
-        if keeps_place and self._held.index not in record.ended:
-            told = await self._records.report(record, "closed", self._held.index, state.after)
-            if told is None or told.generation != record.generation:
-                return Done(), False
-            if len(told.closed) < told.count:
-                return Turn(REST, state.as_json(), CLOSING), False
-            outcome = await self._go_on_to(_farthest(told))
+    record, state = held.record, turn.state
+    if keeps_place and held.index not in record.ended:
+        told = await records.report(record, "closed", held.index, state.after)
+        if told is None or told.generation != record.generation:
+            return Done(), False
+        if len(told.closed) < told.count:
+            return Turn(REST, state.as_json(), CLOSING), False
+        place = _farthest(told)
+        if place is not None and state.after != place:
+            outcome = await turn.run(until=place)
             if not isinstance(outcome, Done):
                 return outcome, False
-        return await self._end()
-
-    async def _go_on_to(self, place: object) -> Outcome:
-        if place is None or self._turn.state.after == place:
-            return Done()
-        return await self._turn.run(until=place)
-
-    async def _end(self) -> tuple[Outcome, bool]:
-        record = self._held.record
-        told = await self._records.report(
-            record, "ended", self._held.index, self._turn.state.left()
-        )
-        if told is None or told.generation != record.generation or len(told.ended) < told.count:
-            return Done(), False
-        await begin_next(self._records, told)
-        return Done(), True
+    told = await records.report(record, "ended", held.index, state.left())
+    if told is None or told.generation != record.generation or len(told.ended) < told.count:
+        return Done(), False
+    await begin_next(records, told)
+    return Done(), True
 
 
 async def begin_next(records: ScanRecords, record: Record) -> None:

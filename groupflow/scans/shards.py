@@ -20,7 +20,7 @@ from groupflow.core.policy import SHARD_RULE
 from groupflow.core.retry import RetryOverride
 from groupflow.core.task import Task
 from groupflow.flow.handling import Failed
-from groupflow.scans.closing import Closing, begin_next
+from groupflow.scans.closing import begin_next, close
 from groupflow.scans.scan import Scan, Shard, found, worked
 from groupflow.scans.state import ShardState
 from groupflow.scans.turn import PAGE, ClaimedShard, RowLetters, ShardTurn, failed_by
@@ -99,8 +99,8 @@ class ScanRunner:
         turn = ShardTurn(scan, held, ShardState.of(context), letters, self._measures)
         if not record.closing:
             return await turn.run()
-        outcome, is_next = await Closing(self._store.records, held, turn).run(
-            keeps_place=scan.keeps_place
+        outcome, is_next = await close(
+            self._store.records, held, turn, keeps_place=scan.keeps_place
         )
         if is_next:
             begun = await self._store.records.look(self._name)
