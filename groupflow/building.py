@@ -275,19 +275,13 @@ class Builder:
             counting = partial(count_types, client, TypeCounter(self.measures.types, size))
             duties.append(Duty("count types", counting, again=10.0, level="debug"))
         if intake is not None:
-            duties.append(self._archiver(partition, lambda: intake.state.lacks_memory))
+            # Where memory is missing, dead letters mustn't block intake.
+            stream = archive_of(self.settings, f"groupflow {self.daemon} archive")
+            bound = history.dead_memory // self.settings.redis.partitions
+            session, state = partition.lease.session, intake.state
+            archiver = Archiver(client, session, stream, bound, lambda: state.lacks_memory, upkeep)
+            duties.append(archiver)
         return duties
-
-    def _archiver(self, partition: Partition, is_pressed: Callable[[], bool]) -> Archiver:
-        """The archiver: dead letters mustn't block intake; `is_pressed`: lack of memory does."""
-        return Archiver(
-            partition.upkeep,
-            partition.lease.session,
-            archive_of(self.settings, f"groupflow {self.daemon} archive"),
-            self.settings.history.dead_memory // self.settings.redis.partitions,
-            is_pressed,
-            self.measures.upkeep,
-        )
 
     def shards(self, app: App, partitions: Sequence[Partition]) -> Shards:
         """The shards, which run the application's scans.

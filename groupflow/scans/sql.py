@@ -282,19 +282,13 @@ async def _listen_once(
     engine: AsyncEngine, channel: str, wake: Callable[[], Awaitable[None]], backoff: Backoff
 ) -> None:
     stir = asyncio.Event()
-    is_over = False
 
-    def told(*_what: Any) -> None:
-        stir.set()
-
-    def ended(*_what: Any) -> None:
-        nonlocal is_over
-        is_over = True
+    def told(*_what: Any) -> None:  # of a notification, or the connection's end
         stir.set()
 
     async with engine.connect() as connection:
         driver: Any = (await connection.get_raw_connection()).driver_connection
-        driver.add_termination_listener(ended)
+        driver.add_termination_listener(told)
         await driver.add_listener(channel, told)
         try:
             log.info("scan.listening", channel=channel)
@@ -302,11 +296,11 @@ async def _listen_once(
             while True:
                 await stir.wait()
                 stir.clear()
-                if is_over:
+                if driver.is_closed():
                     raise ConnectionError("the database closed the connection")
                 await wake()
                 backoff.reset()
         finally:
-            if not is_over:
-                driver.remove_termination_listener(ended)
+            if not driver.is_closed():
+                driver.remove_termination_listener(told)
                 await driver.remove_listener(channel, told)
