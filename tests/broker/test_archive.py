@@ -98,21 +98,18 @@ async def test_no_word_is_not_waited_for(
             await archive.write([b"body"])
 
 
-async def test_a_queue_in_its_place_is_refused_and_named(
-    rabbitmq_server: Any, connection: AbstractConnection, queue: str
-) -> None:
-    await make_queue(rabbitmq_server.url, dead_stream.name_of(queue))
-    with pytest.raises(ArchiveRefused, match="stream"):
-        await archive_of(rabbitmq_server.url, queue, timeout=deadline(1.0)).write([b"x"])
-    check = await dead_stream.examine(connection, queue, "3.12.1", 30 * DAY)
-    assert (check.name, check.verdict) == (dead_stream.CHECK, "warn")
+STREAM = {"x_queue_type": "stream"}
 
 
 @pytest.mark.parametrize(
     ("otherwise", "found"),
-    [({"x_max_age": "7D"}, "7D"), ({"x_max_age": "37D", "x_max_length_bytes": 100}, "max-length")],
+    [
+        ({}, "is no stream of ours"),
+        ({**STREAM, "x_max_age": "7D"}, "7D"),
+        ({**STREAM, "x_max_age": "37D", "x_max_length_bytes": 100}, "max-length"),
+    ],
 )
-async def test_a_stream_that_throws_bodies_away_too_soon_is_refused(
+async def test_a_queue_in_its_place_or_a_stream_that_throws_bodies_away_too_soon_is_refused(
     rabbitmq_server: Any,
     connection: AbstractConnection,
     queue: str,
@@ -120,12 +117,11 @@ async def test_a_stream_that_throws_bodies_away_too_soon_is_refused(
     found: str,
 ) -> None:
     """No body goes where it is gone before its letter."""
-    stream = dead_stream.name_of(queue)
-    await make_queue(rabbitmq_server.url, stream, x_queue_type="stream", **otherwise)
+    await make_queue(rabbitmq_server.url, dead_stream.name_of(queue), **otherwise)
     with pytest.raises(ArchiveRefused, match=found):
         await archive_of(rabbitmq_server.url, queue).write([b"x"])
     check = await dead_stream.examine(connection, queue, "3.12.1", 30 * DAY)
-    assert check.verdict == "warn"
+    assert (check.name, check.verdict) == (dead_stream.CHECK, "warn")
     assert found in check.found
 
 
@@ -134,8 +130,7 @@ async def test_a_stream_that_keeps_for_long_enough_is_taken(
 ) -> None:
     """Whatever else it is declared with; or as a policy is said to see to it."""
     arguments: Any = {"x_max_age": "31D", "x_stream_max_segment_size_bytes": 1_000_000}
-    stream = dead_stream.name_of(queue)
-    await make_queue(rabbitmq_server.url, stream, x_queue_type="stream", **arguments)
+    await make_queue(rabbitmq_server.url, dead_stream.name_of(queue), **STREAM, **arguments)
     archive = archive_of(rabbitmq_server.url, queue)
     (place,) = await archive.write([b"x"])
     assert await archive.read(place) == b"x"

@@ -53,27 +53,24 @@ async def test_the_application_wakes_it(bench: Bench) -> None:
         await scan.wake()
 
 
-async def test_a_message_wakes_it(bench: Bench) -> None:
+SHARD = {"scan": "orders", "shard": 0, "of": 1, "generation": 1}
+
+
+@pytest.mark.parametrize("said", [{}, *({**SHARD, "token": each} for each in (None, "", "0" * 32))])
+async def test_a_message_wakes_it_and_is_never_taken_for_a_shard(
+    bench: Bench, said: dict[str, Any]
+) -> None:
+    """Whatever it says of itself: it doesn't know the scan's token."""
     table, machine = await begin(bench, idle=3600.0)
     await machine.work_off()
+    assert (await machine.record()).generation == SHARD["generation"]
     table.open = {1}
-    claim = await _message(machine)
+    claim = await _message(machine, **said)
     assert await machine.outcome(claim) == Done()
+    assert table.done == []
     await machine.work_off()
     assert table.done == [1]
     await machine.daemon.complete(claim)
-
-
-@pytest.mark.parametrize("token", [None, "", "0" * 32])
-async def test_no_message_is_taken_for_a_shard(bench: Bench, token: str | None) -> None:
-    """Whatever it says of itself: it doesn't know the scan's token."""
-    table, machine = await begin(bench, {1, 2, 3})
-    await machine.work_off()
-    table.open = {4}
-    generation = (await machine.record()).generation
-    said = {"scan": "orders", "shard": 0, "of": 1, "generation": generation, "token": token}
-    assert await machine.outcome(await _message(machine, **said)) == Done()
-    assert table.open == {4}
 
 
 async def test_the_shards_of_a_dropped_scan_end_and_are_made_anew(bench: Bench) -> None:
