@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from groupflow.broker.publisher import Outgoing, PublishFailed, TermPublisher, publishing
-from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
+from groupflow.broker.publisher import Outgoing, TermPublisher, publishing
+from groupflow.core.errors import BrokerUnavailable, PublishFailed, ServerUnreachable
 from tests.history.configuration import MAX_BODY, QUEUE, TENANT
 from tests.history.events import Journal, published
 
