@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupflow.core.limits import Rate, TenantLimit
+from groupflow.core.limits import Limit, Rate, TenantLimit
 from groupflow.core.policy import Policies, Policy
 from groupflow.core.retry import RetryOverride, RetryPolicy
 from groupflow.settings.model import RetryDefaults, Settings

@@ -28,7 +28,7 @@ from tests.endtoend.rig import Job, Rig, run
 from tests.endtoend.streams import streaming
 from tests.servers.proxy import Proxy
 from tests.servers.rabbitmq_cluster import RabbitmqCluster
-from tests.servers.replicated import ClusterNode, RedisCluster
+from tests.servers.replicated import RedisCluster
 from tests.verification.soak.gaps import Groups, killed_leader, killed_primary
 from tests.verification.soak.world import amqp
 
@@ -173,10 +173,8 @@ FIGURES = (
 
 
 @contextmanager
-def _servers(cluster: str, folder: Path, timeout: float) -> Iterator[tuple[Any, Any]]:
-    make = partial(ClusterNode, timeout=int(timeout * 1000))
-    redis = RedisCluster(folder / "redis", make=make)
-    store: Any = redis if cluster == "redis" else RedisServer(folder / "redis")
+def _servers(cluster: str, folder: Path) -> Iterator[tuple[Any, Any]]:
+    store: Any = (RedisCluster if cluster == "redis" else RedisServer)(folder / "redis")
     several = cluster == "rabbitmq"
     broker: Any = (RabbitmqCluster if several else RabbitmqServer)(folder / "rabbitmq")
     try:
@@ -188,14 +186,14 @@ def _servers(cluster: str, folder: Path, timeout: float) -> Iterator[tuple[Any, 
             run(server.stop())
 
 
-def _measure(figure: Figure, trials: int, timeout: float, chance: Random) -> list[float]:
+def _measure(figure: Figure, trials: int, chance: Random) -> list[float]:
     found: list[float] = []
     settings = _settings()
     if figure.cluster == "redis":
         # No copies are waited for: with one replica a primary, there is none behind a fail-over.
         settings["redis"] |= {"partitions": PARTITIONS}
     folder = Path(tempfile.mkdtemp(prefix="groupflow-figures-"))
-    with _servers(figure.cluster, folder, timeout) as (broker, store):
+    with _servers(figure.cluster, folder) as (broker, store):
         if figure.cluster == "rabbitmq":
             settings["rabbitmq"] = {"url": broker.urls, "partitions": PARTITIONS}
         while len(found) < trials:
@@ -223,14 +221,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=30, help="at least so many of each")
     parser.add_argument("--only", default="", help="a part of a figure's name")
-    parser.add_argument("--timeout", type=float, default=1.0, help="of a cluster's node, seconds")
     options = parser.parse_args()
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # broken connections are the point
     print("| figure | goal | trials | median s | p99 s | worst s |\n|---|---|---|---|---|---|")
     for figure in FIGURES:
         named = options.only.casefold() in figure.name.casefold()
         if named and (options.only or not figure.cluster):
-            found = _measure(figure, options.trials, options.timeout, Random(1))
+            found = _measure(figure, options.trials, Random(1))
             print(f"| {figure.name} | {figure.goal} | {_row(found)} |", flush=True)
 
 
