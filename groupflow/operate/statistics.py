@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from statistics import fmean
 from time import monotonic
 from typing import Any, TypeAlias
 
 import orjson
 
-from groupflow.core.measures import HANDLING, OTHER, TypeMeasures, Types
+from groupflow.core.measures import HANDLING, OTHER, Types
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
@@ -33,6 +35,7 @@ TYPES_EVERY = 10.0  # seconds between two times that a daemon adds its counts of
 TYPES_INTERVAL = 300.0  # seconds of types that are counted as one
 TYPES_KEPT = 289  # intervals of types: a day of them, and the current one
 _COUNTED = ("complete", "retry", "bury")  # in front of the buckets of durations
+_RATES = ("taken_in", "done", "buried", "crashed")  # of a row's totals, behind its time
 _PER_DECADE = 5
 _COUNTS = 12  # columns of a sample in front of its latencies
 BOUNDS = tuple(10 ** (step / _PER_DECADE - 3) for step in range(8 * _PER_DECADE + 1))
@@ -163,10 +166,9 @@ def together(parts: Sequence[Sequence[SampleRow]]) -> list[SampleRow]:
     return found
 
 
-def _added(counts: Sequence[Any]) -> Any:
+def _added(counts: Iterable[Any]) -> Any:
     """The sums of lists of counts, place by place; shorter lists add nothing."""
-    longest = max(map(len, counts))
-    return [sum(row[n] for row in counts if n < len(row)) for n in range(longest)]
+    return [int(sum(each)) for each in zip_longest(*counts, fillvalue=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,33 +188,26 @@ def rates_of(samples: Sequence[Sample], now: float) -> Rates | None:
     lately = [each for each in samples if now - each.at < MINUTE and each.taken_in is not None]
     if not lately:
         return None
-
-    def mean(values: Iterable[float | None]) -> float:
-        return round(sum(value or 0.0 for value in values) / len(lately), 3)
-
-    return Rates(
-        taken_in=mean(each.taken_in for each in lately),
-        done=mean(each.done for each in lately),
-        buried=mean(each.buried for each in lately),
-    )
+    names = ("taken_in", "done", "buried")
+    means = {name: fmean(getattr(each, name) or 0.0 for each in lately) for name in names}
+    return Rates(**{name: round(mean, 3) for name, mean in means.items()})
 
 
 def _sample(row: Sequence[Any], before: Sequence[Any] | None) -> Sample:
-    at, _taken, _done, _buried, _crashed, *waiting, ready, held, dead, counts = row
-    queued, running = waiting[0] + waiting[1], waiting[2] + waiting[3]
-    rates: list[float | None] = [None] * 4
+    at, *_, ready, held, dead, counts = row
+    rates: dict[str, Any] = dict.fromkeys(_RATES)
     if before is not None:
         span = seconds(at - before[0])
         # Totals fall only if an operator emptied the store: that is no rate.
-        rates = [round(max(0, row[i] - before[i]) / span, 3) for i in range(1, 5)]
+        grown = [
+            max(0, total - earlier) for total, earlier in zip(row[1:5], before[1:5], strict=True)
+        ]
+        rates = {name: round(each / span, 3) for name, each in zip(_RATES, grown, strict=True)}
     return Sample(
         seconds(at),
-        taken_in=rates[0],
-        done=rates[1],
-        buried=rates[2],
-        crashed=rates[3],
-        queued=queued,
-        running=running,
+        **rates,
+        queued=row[5] + row[6],
+        running=row[7] + row[8],
         ready=ready,
         delayed=held,
         dead=dead,
@@ -260,22 +255,17 @@ class TypeCounter:
     def take(self) -> bytes:
         """The counts since the last call, as `count_types.lua` wants them."""
         measured = {**self._types.named, OTHER: self._types.other}
-        counts = {name: _counts(each) for name, each in measured.items()}
-        told = {name: _since(now, self._known.get(name, ())) for name, now in counts.items()}
+        counts = {
+            name: [*(each.settled[what] for what in _COUNTED), *each.handling.counts]
+            for name, each in measured.items()
+        }
+        new = {name: _since(now, self._known.get(name, ())) for name, now in counts.items()}
+        types = {name: each for name, each in new.items() if any(each)}
         busy, asked = sum(each.handling.sum for each in measured.values()), monotonic()
-        packed = orjson.dumps(
-            {
-                "busy": busy - self._busy,
-                "capacity": self._workers * (asked - self._asked),
-                "types": {name: each for name, each in told.items() if any(each)},
-            }
-        )
+        capacity = self._workers * (asked - self._asked)
+        told = {"busy": busy - self._busy, "capacity": capacity, "types": types}
         self._known, self._busy, self._asked = counts, busy, asked
-        return packed
-
-
-def _counts(measures: TypeMeasures) -> list[int]:
-    return [*(measures.settled[each] for each in _COUNTED), *measures.handling.counts]
+        return orjson.dumps(told)
 
 
 def _since(now: Sequence[int], before: Sequence[int]) -> list[int]:
@@ -311,20 +301,18 @@ def _figures(at: float, hours: float, kept: Sequence[Mapping[str, Any]]) -> Type
         return TypeFigures(at, 0.0, None)
     begun = min(each["number"] for each in kept) * TYPES_INTERVAL
     span = max(1.0, min(hours * 3600, at - begun))
-    sums: dict[str, list[int]] = {}
+    counts: dict[str, list[list[int]]] = defaultdict(list)
     for each in kept:
-        for name, counts in each["types"].items():
-            before = sums.get(name, [])
-            sums[name] = [int(a + b) for a, b in zip_longest(before, counts, fillvalue=0)]
+        for name, told in each["types"].items():
+            counts[name].append(told)
     capacity = sum(each["capacity"] for each in kept)
     share = min(1.0, sum(each["busy"] for each in kept) / capacity) if capacity else None
-    rows = [_type_row(name, counts, span) for name, counts in sums.items()]
+    rows = [_type_row(name, span, *_added(each)) for name, each in counts.items()]
     rows.sort(key=lambda row: (-row.done, row.type))
     return TypeFigures(at, round(span / 3600, 2), share, rows)
 
 
-def _type_row(name: str, counts: Sequence[int], span: float) -> TypeRow:
-    done, failed, dead, *buckets = counts
+def _type_row(name: str, span: float, done: int, failed: int, dead: int, *buckets: int) -> TypeRow:
     return TypeRow(
         type=name,
         done=done,
