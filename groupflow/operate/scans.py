@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from groupflow.operate.groups import Groups, Why
-from groupflow.operate.namespace import Namespace, missing
+from groupflow.operate.namespace import Answers, Namespace, missing
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.scans import Record, ScanRecords, group_of, hasten
+
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,41 +32,18 @@ class ShardStory:
     held: str | None = None  # paused or parked, if its group is
     daemon: str | None = None  # the one that runs it
     until: float | None = None  # when its sleep ends
-    context: dict[str, Any] = field(default_factory=dict)  # what its task carries
-
-    @property
-    def deferred(self) -> set[str]:
-        """The keys of rows that failed and are to be tried again."""
-        return set(self.context.get("deferred", ()))
-
-    @property
-    def dead(self) -> set[str]:
-        """The ids of its rows' dead letters, as far as pages skip them."""
-        return set(self.context.get("dead", {}).values())
-
-    @property
-    def done(self) -> int:
-        """Rows done, in this generation."""
-        return int(self.context.get("done", 0))
-
-    @property
-    def last_pass(self) -> float | None:
-        """When it last had nothing more to do."""
-        found = self.context.get("last_pass")
-        return None if found is None else float(found)
-
-    @property
-    def trouble(self) -> str:
-        """Why it can't fetch, or an empty text."""
-        return str(self.context.get("trouble", ""))
+    deferred: frozenset[str] = frozenset()  # keys of rows that failed and are to be tried again
+    dead: frozenset[str] = frozenset()  # ids of its rows' dead letters, as far as pages skip them
+    done: int = 0  # rows, in this generation
+    last_pass: float | None = None  # when it last had nothing more to do
+    trouble: str = ""  # why it can't fetch
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of an entry of ``groupflow scans show --json``."""
-        names = ("index", "group", "place", "held", "daemon", "until")
-        facts = {name: getattr(self, name) for name in names}
+        names = ("index", "group", "place", "held", "daemon", "until", "last_pass", "trouble")
         rows = {"rows_done": self.done, "rows_deferred": len(self.deferred)}
         rows["rows_dead"] = len(self.dead)
-        return {**facts, **rows, "last_pass": self.last_pass, "trouble": self.trouble}
+        return {**{name: getattr(self, name) for name in names}, **rows}
 
     def words(self, *, with_words: bool = True) -> str:
         """Its state in words; without `with_words`, not the error of its database."""
@@ -130,6 +109,7 @@ async def look_at_shards(
 
 def _story(index: int, group: str, row: Sequence[Any]) -> ShardStory:
     facts = named(row, "now", "aside")
+    context = orjson.loads(facts.get("context", "null")) or {}
     place = "asleep" if "aside" in facts else "waiting"
     if "type" not in facts:
         place = "gone"
@@ -145,15 +125,18 @@ def _story(index: int, group: str, row: Sequence[Any]) -> ShardStory:
         held=facts.get("held"),
         daemon=facts.get("daemon"),
         until=facts["aside"] if place == "asleep" else None,
-        context=orjson.loads(facts.get("context", "null")) or {},
+        deferred=frozenset(context.get("deferred", ())),
+        dead=frozenset(context.get("dead", {}).values()),
+        done=context.get("done", 0),
+        last_pass=context.get("last_pass"),
+        trouble=context.get("trouble", ""),
     )
 
 
 def story_of(record: Record, shards: Sequence[ShardStory]) -> ScanStory:
     """A scan's story, from those of its shards."""
     moving = [each for each in shards if not each.held and each.place not in ("dead", "gone")]
-    passes = [each.last_pass for each in shards]
-    known = [each for each in passes if each is not None]
+    passes = [each.last_pass for each in shards if each.last_pass is not None]
     return ScanStory(
         name=record.name,
         shards=record.count,
@@ -163,7 +146,7 @@ def story_of(record: Record, shards: Sequence[ShardStory]) -> ScanStory:
         # Each new shard knows the rows of all old ones.
         rows_deferred=len(set().union(*(each.deferred for each in shards))),
         rows_dead=len(set().union(*(each.dead for each in shards))),
-        last_pass=min(known) if known and len(known) == record.count else None,
+        last_pass=min(passes) if passes and len(passes) == record.count else None,
         stopped=len(shards) - len(moving),
         changing_to=record.wanted if record.closing else None,
         trouble=next((each.trouble for each in shards if each.trouble), ""),
@@ -241,13 +224,10 @@ class Scans:
         """
         record = await self._record(name)
 
-        async def wake(indexes: list[int], client: StoreClient) -> int:
+        async def wake(client: StoreClient, indexes: Sequence[int]) -> int:
             return await hasten(client, [record.id_of(index) for index in indexes])
 
-        answers = await self._namespace.ask_each(
-            {place: partial(wake, indexes) for place, indexes in self._places(record).items()}
-        )
-        missing(answers.away)
+        missing((await self._ask_shards(record, wake)).away)
 
     async def drop(self, name: str) -> bool:
         """Forget a scan that no daemon has any more. Returns whether there was one."""
@@ -261,18 +241,18 @@ class Scans:
             raise KeyError(name)
         return record
 
-    def _places(self, record: Record) -> dict[int, list[int]]:
+    async def _shards(self, record: Record) -> list[ShardStory]:
+        answers = await self._ask_shards(record, partial(look_at_shards, record=record))
+        found = [each for shards in answers.all for each in shards]
+        return sorted(found, key=lambda each: each.index)
+
+    async def _ask_shards(
+        self, record: Record, question: Callable[..., Awaitable[_Answer]]
+    ) -> Answers[_Answer]:
+        """Ask each partition where shards lie; `question` takes the client, and their indexes."""
         places: dict[int, list[int]] = defaultdict(list)
         for index in record.shards:
             places[self._namespace.place_of(group_of(record.name, index))].append(index)
-        return places
-
-    async def _shards(self, record: Record) -> list[ShardStory]:
-        answers = await self._namespace.ask_each(
-            {
-                place: partial(look_at_shards, record=record, indexes=indexes)
-                for place, indexes in self._places(record).items()
-            }
+        return await self._namespace.ask_each(
+            {place: partial(question, indexes=indexes) for place, indexes in places.items()}
         )
-        found = [each for shards in answers.all for each in shards]
-        return sorted(found, key=lambda each: each.index)
