@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -58,11 +59,8 @@ async def read_daemons(namespace: Namespace) -> list[KnownDaemon]:
         StoreUnavailable: no partition answers.
     """
     answers = await namespace.ask_all(daemons_in)
-    found: dict[str, KnownDaemon] = {}
-    for each in chain.from_iterable(answers.all):
-        if each.name not in found or each.lease_left > found[each.name].lease_left:
-            found[each.name] = each
-    return [*found.values()]
+    known = sorted(chain.from_iterable(answers.all), key=attrgetter("lease_left"))
+    return [*{each.name: each for each in known}.values()]
 
 
 async def daemons_in(client: StoreClient) -> list[KnownDaemon]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
-from groupflow.operate.namespace import Namespace, missing
+from groupflow.operate.namespace import Namespace
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.clock import microseconds, seconds
 from groupflow.store.pulling import puller_of
@@ -122,9 +122,7 @@ class Groups:
     async def _change(self, group: str, verb: OperatorVerb, *arguments: str | int) -> bool:
         if group != ALL:
             return bool(await self._namespace.run_at(group, verb, group, *arguments))
-        answers = await self._namespace.ask_all(lambda client: client.run(verb, ALL, *arguments))
-        missing(answers.away)
-        return any(answers.all)
+        return any(await self._namespace.run_everywhere(verb, ALL, *arguments))
 
     async def why(self, group: str, *, with_words: bool = True) -> Why:
         """The state that a group is in, and why.
@@ -188,19 +186,27 @@ def _in_line(answer: Callable[..., Why], facts: Mapping[str, Any], task_state: T
     """For a group that nothing of its own holds."""
     if "tenant" in facts:
         return _turn(answer, named(facts["tenant"]), seconds(facts["now"]))
-    if "ready" in facts:
-        return _ready(answer, facts, task_state)
-    return answer(state="idle", reason="nothing waits in it")
+    if "ready" not in facts:
+        return answer(state="idle", reason="nothing waits in it")
+    if "recovering" in facts:
+        since, until = (seconds(int(each)) for each in facts["recovering"])
+        return answer(state="ready", reason=HELD_BACK, since=since, until=until)
+    reason = "its head may be claimed: all workers are busy, or none is running"
+    if pool := facts.get("pool"):
+        reason = f"its head may be claimed: it waits for a worker that asks pool {pool}"
+    elif task_state.crashes:
+        reason = _quarantine_reason(task_state, [name.decode() for name in facts["busy"]])
+    return answer(state="ready", reason=reason)
 
 
 def _paused(answer: Callable[..., Why], facts: Mapping[str, Any], hold: str) -> Why:
     by, since = paused_by(hold)
     what, ends = ("the group", "pause_ends") if "paused" in facts else _EVERYTHING
-    if ends not in facts:
-        return answer(state="paused", reason=f"{by} paused {what}", since=since)
-    until = seconds(facts[ends])
-    left = max(0.0, until - seconds(facts["now"]))
-    reason = f"{by} paused {what}, which goes on by itself in {left:.1f} s"
+    reason, until = f"{by} paused {what}", None
+    if ends in facts:
+        until = seconds(facts[ends])
+        left = max(0.0, until - seconds(facts["now"]))
+        reason += f", which goes on by itself in {left:.1f} s"
     return answer(state="paused", reason=reason, since=since, until=until)
 
 
@@ -239,14 +245,14 @@ def _turn(answer: Callable[..., Why], tenant: Mapping[str, Any], now: float) -> 
         return answer(state="delayed", reason=said)
     until = seconds(tenant["free"])
     if until <= now:
-        return answer(
-            state="ready", reason=f"it is ready, and waits for the turn of {name}; {waiting}"
-        )
-    at = datetime.fromtimestamp(until).astimezone().strftime("%H:%M:%S")
+        said = f"it is ready, and waits for the turn of {name}; {waiting}"
+        return answer(state="ready", reason=said)
     if tenant["limited_by"] == "rate":
-        said = f"{name} is over its {tenant['rate']} until {at}; {waiting}"
+        said = f"{name} is over its {tenant['rate']} until {_hour_of(until)}; {waiting}"
     else:
-        said = f"{name} is closed until {at}, since a handler asked for that; {waiting}"
+        said = (
+            f"{name} is closed until {_hour_of(until)}, since a handler asked for that; {waiting}"
+        )
     return answer(state="delayed", reason=said, until=until)
 
 
@@ -254,15 +260,15 @@ def _with_limits(why: Why, facts: Mapping[str, Any]) -> Why:
     """The same, with the limits by hand in the reason."""
     tenant = named(facts.get("tenant", []))
     if "by_hand" in tenant:
-        said = f"; tenant {tenant['name']}'s limits are by hand until {moment(tenant['by_hand'])}"
+        said = f"; tenant {tenant['name']}'s limits are by hand until {_moment(tenant['by_hand'])}"
         why = replace(why, reason=why.reason + said)
     if "by_hand" not in facts:
         return why
-    said = f"; its limits are by hand until {moment(facts['by_hand'])}"
+    said = f"; its limits are by hand until {_moment(facts['by_hand'])}"
     return replace(why, reason=why.reason + said, by_hand_until=seconds(facts["by_hand"]))
 
 
-def moment(time: int) -> str:
+def _moment(time: int) -> str:
     """A time (µs) that is hours or days away: the hour, and the day if it isn't today."""
     then, now = datetime.fromtimestamp(seconds(time)).astimezone(), datetime.now().astimezone()
     return then.strftime("%H:%M:%S" if then.date() == now.date() else "%Y-%m-%d %H:%M:%S")
@@ -308,20 +314,7 @@ def _hour_of(time: float) -> str:
     return datetime.fromtimestamp(time).astimezone().strftime("%H:%M:%S")
 
 
-def _ready(answer: Callable[..., Why], facts: Mapping[str, Any], task_state: TaskState) -> Why:
-    if "recovering" in facts:
-        since, until = (seconds(int(each)) for each in facts["recovering"])
-        return answer(state="ready", reason=HELD_BACK, since=since, until=until)
-    if pool := facts.get("pool"):
-        reason = f"its head may be claimed: it waits for a worker that asks pool {pool}"
-        return answer(state="ready", reason=reason)
-    busy = [name.decode() for name in facts["busy"]]
-    return answer(state="ready", reason=_ready_reason(task_state, busy))
-
-
-def _ready_reason(task_state: TaskState, busy: list[str]) -> str:
-    if not task_state.crashes:
-        return "its head may be claimed: all workers are busy, or none is running"
+def _quarantine_reason(task_state: TaskState, busy: list[str]) -> str:
     died = f"its head is in quarantine, since {_ends(task_state)}"
     if not busy:
         return f"{died}; it may be claimed: all workers are busy, or none is running"
@@ -338,10 +331,6 @@ def _delay_reason(task_state: TaskState, left: float, with_words: bool) -> str:
     return f"attempt {task_state.attempt} of its head is due in {left:.1f} s, after {said}"
 
 
-def _without_traceback(error: dict[str, Any]) -> dict[str, Any]:
-    return {name: fact for name, fact in error.items() if name != "traceback"}
-
-
 def _waiting(row: Sequence[Any]) -> Waiting:
     facts = named(row, "enqueued_at")
     task_state = TaskState.of(facts["task_state"])
@@ -355,5 +344,8 @@ def _waiting(row: Sequence[Any]) -> Waiting:
         lost_leases=task_state.lost_leases,
         stage=task_state.stage,
         due=None if task_state.due is None else seconds(task_state.due),
-        errors=[_without_traceback(error) for error in task_state.errors],
+        errors=[
+            {name: fact for name, fact in error.items() if name != "traceback"}
+            for error in task_state.errors
+        ],
     )

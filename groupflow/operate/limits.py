@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from groupflow.core.errors import GroupflowError
 from groupflow.core.limits import HandLimit, Limited, Rate, SetByHand
-from groupflow.operate.namespace import Away, Namespace, missing
+from groupflow.operate.namespace import Away, Namespace
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import Argument
 from groupflow.store.clock import microseconds, seconds
@@ -85,21 +87,14 @@ class LimitsByHand:
         arguments = (_LETTERS[kind] + name, *facts, MOST)
         if kind == "group":
             return [await self._namespace.run_at(name, OperatorVerb.LIMIT, *arguments)]
-        answers = await self._namespace.ask_all(
-            lambda client: client.run(OperatorVerb.LIMIT, *arguments)
-        )
-        missing(answers.away)
-        return answers.all
+        return await self._namespace.run_everywhere(OperatorVerb.LIMIT, *arguments)
 
 
 def together(parts: Iterable[Iterable[SetByHand]]) -> list[SetByHand]:
     """Each limit once, with its latest end, the first to end first."""
-    found: dict[tuple[str, str], SetByHand] = {}
-    for each in (limit for part in parts for limit in part):
-        known = found.get((each.kind, each.name))
-        if known is None or each.until > known.until:
-            found[each.kind, each.name] = each
-    return sorted(found.values(), key=lambda each: each.until)
+    every = sorted(chain.from_iterable(parts), key=attrgetter("until"))
+    latest = {(each.kind, each.name): each for each in every}
+    return sorted(latest.values(), key=attrgetter("until"))
 
 
 def set_by_hand(*row: bytes) -> SetByHand:
@@ -125,8 +120,5 @@ def _packed(rate: str | None) -> tuple[str | int, ...]:
     found = Rate.parse(rate)
     if found is None:
         return 0, 0, ""
-    return (
-        f"{found.interval * 1e6:.3f}",
-        f"{found.tolerance * 1e6:.0f}",
-        " ".join(found.text.split()),
-    )
+    text = " ".join(found.text.split())
+    return f"{found.interval * 1e6:.3f}", f"{found.tolerance * 1e6:.0f}", text

@@ -97,6 +97,16 @@ class Namespace:
         """
         return await self.ask(self.place_of(group), lambda client: client.run(verb, *arguments))
 
+    async def run_everywhere(self, verb: AnyVerb, *arguments: Argument) -> list[Any]:
+        """Run a script in all partitions.
+
+        Raises:
+            StoreUnavailable: some don't answer; it ran in the others.
+        """
+        answers = await self.ask_all(lambda client: client.run(verb, *arguments))
+        missing(answers.away)
+        return answers.all
+
     async def ask_all(
         self,
         question: Callable[[StoreClient], Awaitable[_Answer]],

@@ -6,11 +6,12 @@ Each pool lies in all partitions, and so does each worker.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.scripts import OperatorVerb, named
@@ -56,6 +57,9 @@ class PoolStatus:
     def claimable(self) -> int:
         """How many tasks as many workers could claim now."""
         return self.plain + self.groups
+
+
+_Row = TypeVar("_Row", PoolWorker, PoolStatus)
 
 
 async def read_pools(namespace: Namespace, names: Sequence[str]) -> list[PoolStatus]:
@@ -105,44 +109,39 @@ async def _read_workers(client: StoreClient, pool: str, most: int) -> list[PoolW
 def _worker(facts: dict[str, Any]) -> PoolWorker:
     left, lease = facts["lease_left"], facts["lease"]
     heard = max(0.0, lease - left)
-    return PoolWorker(
-        facts["name"],
-        facts["held"],
-        facts.get("since"),
-        round(heard, 3),
-        round(left, 3),
-        heard >= lease * _SILENT,
-    )
+    known = (facts["name"], facts["held"], facts.get("since"))
+    return PoolWorker(*known, round(heard, 3), round(left, 3), heard >= lease * _SILENT)
 
 
 def sum_of_pools(parts: Iterable[PoolStatus]) -> dict[str, PoolStatus]:
     """Whole pools by name, from each partition's part of them."""
-    found: dict[str, PoolStatus] = {}
-    for pool in parts:
-        known = found.get(pool.name)
-        found[pool.name] = _together(known, pool) if known else pool
+    return {name: _whole(some) for name, some in _by_name(parts).items()}
+
+
+def _by_name(rows: Iterable[_Row]) -> dict[str, list[_Row]]:
+    found: dict[str, list[_Row]] = defaultdict(list)
+    for row in rows:
+        found[row.name].append(row)
     return found
 
 
-def _together(one: PoolStatus, other: PoolStatus) -> PoolStatus:
-    workers = {each.name: each for each in one.workers}
-    for each in other.workers:
-        known = workers.get(each.name)
-        workers[each.name] = _same(known, each) if known else each
+def _whole(parts: Sequence[PoolStatus]) -> PoolStatus:
+    workers = _by_name(chain.from_iterable(part.workers for part in parts))
     return PoolStatus(
-        one.name,
-        one.plain + other.plain,
-        one.groups + other.groups,
-        one.held + other.held,
-        max(one.waited, other.waited),
-        max(one.known, other.known),
-        max(one.silent, other.silent),
-        sorted(workers.values(), key=lambda each: each.name),
+        parts[0].name,
+        sum(part.plain for part in parts),
+        sum(part.groups for part in parts),
+        sum(part.held for part in parts),
+        max(part.waited for part in parts),
+        max(part.known for part in parts),
+        max(part.silent for part in parts),
+        [_latest(calls) for _, calls in sorted(workers.items())],
     )
 
 
-def _same(one: PoolWorker, other: PoolWorker) -> PoolWorker:
+def _latest(calls: Sequence[PoolWorker]) -> PoolWorker:
     """A worker by its later call, with the tasks that it holds anywhere."""
-    later = min(one, other, key=lambda each: each.heard)
-    starts = [each.since for each in (one, other) if each.since is not None]
-    return replace(later, held=one.held + other.held, since=min(starts, default=None))
+    later = min(calls, key=lambda each: each.heard)
+    starts = [each.since for each in calls if each.since is not None]
+    held = sum(each.held for each in calls)
+    return replace(later, held=held, since=min(starts, default=None))
