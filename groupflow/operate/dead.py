@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import takewhile
 from typing import Any
 from uuid import uuid4
 
@@ -48,14 +51,8 @@ class DeadLetter:
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of an entry of ``groupflow dead list --json``."""
-        return {
-            "id": self.id,
-            "type": self.type,
-            "group": self.group,
-            "reason": self.reason,
-            "attempts": self.attempts,
-            "died_at": self.died_at,
-        }
+        names = ("id", "type", "group", "reason", "attempts", "died_at")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,28 +137,27 @@ class DeadLetters:
         """
         number = len(self._namespace)
         streams = [self._each_in(place, wanted or Filter()) for place in range(number)]
-
-        def next_of(place: int) -> Callable[[StoreClient], Awaitable[DeadLetter | None]]:
-            return lambda _: anext(streams[place], None)
-
-        first = await self._namespace.ask_each({n: next_of(n) for n in range(number)})
+        first = await self._namespace.ask_each(
+            {place: partial(_next_of, stream) for place, stream in enumerate(streams)}
+        )
         heads = {n: letter for n, letter in first.by_partition.items() if letter is not None}
         while heads:
             latest = max(heads, key=lambda place: heads[place].died_at)
             yield heads.pop(latest)
+            following = None
             try:
-                following = await self._namespace.ask(latest, next_of(latest))
+                following = await self._namespace.ask(latest, partial(_next_of, streams[latest]))
             except StoreUnavailable:
                 if number == 1:
                     raise
-            else:
-                if following is not None:
-                    heads[latest] = following
+            if following is not None:
+                heads[latest] = following
 
     async def _each_in(self, place: int, wanted: Filter) -> AsyncIterator[DeadLetter]:
         passed, looked = 0, PAGE
         while looked == PAGE:
-            looked, letters = await self._read(place, wanted, passed, PAGE)
+            client = self._namespace.clients[place]
+            looked, letters = await _read(client, place, wanted, passed, PAGE)
             for _, letter in letters:
                 yield letter
             passed += looked
@@ -179,40 +175,14 @@ class DeadLetters:
             ValueError: `passed` is neither a number nor the `next` of a page.
         """
         at = Cursor.parse(str(passed), len(self._namespace))
-
-        def look_in(place: int) -> Callable[[StoreClient], Awaitable[Slice[DeadLetter]]]:
-            return lambda _: self._look(place, wanted, at.places[place] or 0, limit)
-
-        answers = await self._namespace.ask_each({n: look_in(n) for n in at.open})
+        look = partial(_look, wanted=wanted, limit=limit)
+        looks = {n: partial(look, place=n, passed=at.places[n] or 0) for n in at.open}
+        answers = await self._namespace.ask_each(looks)
         page = merge(answers.by_partition, at, limit)
         following: int | str | None = page.cursor.told({each.partition for each in answers.away})
         if following is not None and len(self._namespace) == 1:
             following = int(following)
         return DeadPage(page.looked, following, page.rows, answers.away)
-
-    async def _look(self, place: int, wanted: Filter, passed: int, limit: int) -> Slice[DeadLetter]:
-        found: Slice[DeadLetter] = Slice()
-        for _ in range(LOOKS):
-            rows = limit - len(found.rows)
-            looked, letters = await self._read(place, wanted, passed + found.looked, rows)
-            for number, letter in letters:
-                found.add(letter, -letter.died_at, found.looked + number)
-            found.looked += looked
-            if len(found.rows) < limit and looked < PAGE:
-                return found
-            if len(found.rows) >= limit:
-                break
-        found.next = str(passed + found.looked)
-        return found
-
-    async def _read(
-        self, place: int, wanted: Filter, passed: int, most: int
-    ) -> tuple[int, list[tuple[int, DeadLetter]]]:
-        """How many were looked at to find `most` letters; the letters, and their places."""
-        client = self._namespace.clients[place]
-        page = named(await client.run(OperatorVerb.DEAD, passed, PAGE, most, wanted.pack()))
-        letters = [_facts(row, place) for row in page["letters"]]
-        return page["looked_at"], [(each.pop("place"), DeadLetter(**each)) for each in letters]
 
     async def kinds(self, wanted: Filter) -> tuple[int, bool, list[DeadKind]]:
         """What the matching dead letters died of, by a bounded look at the latest of them.
@@ -225,27 +195,17 @@ class DeadLetters:
         """
         looked = 0
         passed: int | str = 0
-        found: dict[str, DeadKind] = {}
+        found: dict[str, list[DeadLetter]] = defaultdict(list)
         for _ in range(_PAGES):
             page = await self.page(wanted, passed=passed, limit=_A_PAGE)
             looked += page.looked_at
             for letter in page.letters:
-                name = letter.kind or letter.reason[:_ALIKE]
-                known = found.get(name)
-                reason = letter.reason.partition("\n")[0][:_SHOWN]
-                found[name] = (
-                    DeadKind(letter.kind, reason, 1, letter.died_at, letter.id, letter.tenant)
-                    if known is None
-                    else replace(
-                        known,
-                        count=known.count + 1,
-                        reason=_beginning(known.reason, reason),
-                    )
-                )
+                found[letter.kind or letter.reason[:_ALIKE]].append(letter)
             if page.next is None:
                 break
             passed = page.next
-        kinds = sorted(found.values(), key=lambda each: (-each.count, -each.last_at))
+        kinds = [_kind_of(letters) for letters in found.values()]
+        kinds.sort(key=lambda each: (-each.count, -each.last_at))
         return looked, page.next is None, kinds
 
     async def find(self, id_: str, choice: Choice = ANY) -> DeadStory | None:
@@ -373,8 +333,41 @@ def _facts(row: Sequence[Any], place: int) -> dict[str, Any]:
     return {**facts, "died_at_the_door": facts["died_at_the_door"] == 1}
 
 
-def _beginning(one: str, other: str) -> str:
-    """The beginning that both texts share."""
-    pairs = enumerate(zip(one, other, strict=False))
-    length = next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
-    return one[:length]
+async def _next_of(letters: AsyncIterator[DeadLetter], _: StoreClient) -> DeadLetter | None:
+    return await anext(letters, None)
+
+
+async def _look(
+    client: StoreClient, place: int, wanted: Filter, passed: int, limit: int
+) -> Slice[DeadLetter]:
+    found: Slice[DeadLetter] = Slice()
+    for _ in range(LOOKS):
+        rows = limit - len(found.rows)
+        looked, letters = await _read(client, place, wanted, passed + found.looked, rows)
+        for number, letter in letters:
+            found.add(letter, -letter.died_at, found.looked + number)
+        found.looked += looked
+        if len(found.rows) < limit and looked < PAGE:
+            return found
+        if len(found.rows) >= limit:
+            break
+    found.next = passed + found.looked
+    return found
+
+
+async def _read(
+    client: StoreClient, place: int, wanted: Filter, passed: int, most: int
+) -> tuple[int, list[tuple[int, DeadLetter]]]:
+    """How many were looked at to find `most` letters; the letters, and their places."""
+    page = named(await client.run(OperatorVerb.DEAD, passed, PAGE, most, wanted.pack()))
+    letters = [_facts(row, place) for row in page["letters"]]
+    return page["looked_at"], [(each.pop("place"), DeadLetter(**each)) for each in letters]
+
+
+def _kind_of(letters: Sequence[DeadLetter]) -> DeadKind:
+    """What letters died of alike, the latest death first."""
+    last = letters[0]
+    lines = [each.reason.partition("\n")[0][:_SHOWN] for each in letters]
+    shared = takewhile(lambda some: len({*some}) == 1, zip(*lines, strict=False))
+    reason = "".join(character for character, *_ in shared)
+    return DeadKind(last.kind, reason, len(letters), last.died_at, last.id, last.tenant)

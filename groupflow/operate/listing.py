@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import merge as merge_sorted
@@ -57,20 +57,19 @@ class GroupPage:
     away: list[Away] = field(default_factory=list)  # partitions that are missing from all of this
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLook:
+@dataclass(slots=True)
+class GroupLook(Slice[GroupRow]):
     """What was seen of the groups of a state."""
 
-    at: float  # Unix seconds by Redis's clock
-    total: int  # groups in that state
-    slice: Slice[GroupRow]
+    at: float = 0.0  # Unix seconds by Redis's clock
+    total: int = 0  # groups in that state
 
 
 async def look_at_groups(
     client: StoreClient,
     state: ListedGroups,
     *,
-    cursor: str = "0",
+    begin: int = 0,
     limit: int = 50,
     text: str = "",
     tenant: str = "",
@@ -83,13 +82,13 @@ async def look_at_groups(
     Args:
         client: the partition.
         state: which.
-        cursor: ``0``, or `next` of the look before.
+        begin: 0, or `next` of the look before.
         limit: groups at most; of the parked and paused, those of one step more. 0 only counts.
         text: that the group's name must contain; empty for any.
         tenant: the tenant of its head; empty for any.
     """
-    found: Slice[GroupRow] = Slice()
-    following = cursor if limit else ""  # without a cursor the script only counts
+    found = GroupLook()
+    following = str(begin) if limit else ""  # without a cursor the script only counts
     for _ in range(_LOOKS):
         wanted = limit - len(found.rows)
         reply = await client.run(OperatorVerb.GROUPS, state, following, _LOOK, wanted, text, tenant)
@@ -98,11 +97,12 @@ async def look_at_groups(
             facts = named(row, "enqueued_at", "since", "until")
             place, turn = found.looked + facts.pop("place"), float(facts.pop("turn", 0))
             found.add(GroupRow(state=state, **facts), turn, place)
-        found.looked, following = found.looked + page["looked_at"], page.get("next", "")
+        found.at, found.total, following = page["at"], page["total"], page.get("next", "")
+        found.looked += page["looked_at"]
         if not following or len(found.rows) >= limit:
             break
-    found.next = following or None
-    return GroupLook(page["at"], page["total"], found)
+    found.next = int(following) if following else None
+    return found
 
 
 async def list_groups(
@@ -127,16 +127,13 @@ async def list_groups(
     if state in WITHOUT_ORDER:
         known = {each.partition for each in namespace.away}
         asked = [n for n in at.open if n not in known][:1] or asked[:1]
-
-    def look_in(number: int) -> Callable[[StoreClient], Awaitable[GroupLook]]:
-        most = limit if number in asked else 0
-        place = str(at.places[number] or 0)
-        return lambda client: look_at_groups(
-            client, state, cursor=place, limit=most, text=text, tenant=tenant
-        )
-
-    answers = await namespace.ask_each({n: look_in(n) for n in range(len(namespace))})
-    slices = {n: look.slice for n, look in answers.by_partition.items() if n in asked}
+    look = partial(look_at_groups, state=state, text=text, tenant=tenant)
+    questions = {
+        number: partial(look, begin=place or 0, limit=limit if number in asked else 0)
+        for number, place in enumerate(at.places)
+    }
+    answers = await namespace.ask_each(questions)
+    slices = {n: each for n, each in answers.by_partition.items() if n in asked}
     page = _joined(slices, at) if state in WITHOUT_ORDER else merge(slices, at, limit)
     return GroupPage(
         at=max(look.at for look in answers.all),
@@ -148,11 +145,11 @@ async def list_groups(
     )
 
 
-def _joined(slices: dict[int, Slice[GroupRow]], cursor: Cursor) -> Merged[GroupRow]:
+def _joined(slices: dict[int, GroupLook], cursor: Cursor) -> Merged[GroupRow]:
     """All rows of a slice: Redis walks a hash in steps, and can't begin within one."""
-    moved = {n: None if each.next is None else int(each.next) for n, each in slices.items()}
     rows = [row for each in slices.values() for row in each.rows]
-    return Merged(rows, sum(each.looked for each in slices.values()), cursor.after(moved))
+    following = cursor.after({number: each.next for number, each in slices.items()})
+    return Merged(rows, sum(each.looked for each in slices.values()), following)
 
 
 Begin: TypeAlias = tuple[int, str, int]
@@ -211,9 +208,8 @@ class TaskFilter:
         )
 
     def _is_of_type(self, name: str) -> bool:
-        if self.type.endswith("*"):
-            return name.startswith(self.type[:-1])
-        return not self.type or self.type == name
+        is_beginning = self.type.endswith("*")
+        return name.startswith(self.type[:-1]) if is_beginning else self.type in {"", name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,12 +236,9 @@ async def look_at_tasks(
     yet a next.
     """
     reply = named(await client.run(OperatorVerb.LIST, state, limit, *begin), "at")
-    rows, turns = [], []
-    for packed in reply["tasks"]:
-        facts = named(packed, "enqueued_at", "since", "until")
-        turns.append(int(facts.pop("turn")))
-        facts["attempt"] = int(facts["attempt"])
-        rows.append(TaskRow(**{**_UNKNOWN, **facts}))
+    found = [named(row, "enqueued_at", "since", "until") for row in reply["tasks"]]
+    turns = [int(facts.pop("turn")) for facts in found]
+    rows = [TaskRow(**{**_UNKNOWN, **each, "attempt": int(each["attempt"])}) for each in found]
     following = (reply["part"], reply["place"], reply["deep"]) if "part" in reply else None
     return TaskPage(reply["at"], rows, turns, following)
 

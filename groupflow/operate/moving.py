@@ -9,32 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 from uuid import uuid4
 
 from groupflow.core.errors import GroupflowError
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
 from groupflow.store.partitions import partition_of
-
-MovedList: TypeAlias = Literal[
-    "plain",
-    "ordered",
-    "quarantined_plain",
-    "delayed",
-    "dead",
-    "letter",
-    "lane",
-    "pool_ordered",
-    "pool_quarantined_plain",
-    "paused",
-    "by_hand",
-    "schedules",
-    "history_new",
-    "history_old",
-]
-"""Where in a partition: lists of tasks; one dead letter; a group's lane; the plain tasks of a pool;
-operators' holds of groups, and their limits; schedules; the parts of the history."""
 
 MOST = 200  # tasks a script
 ROOM = 4 * 1024 * 1024  # bytes after which a script reads no more tasks
@@ -63,13 +44,13 @@ class Movable:
 
 
 async def move_out(
-    source: StoreClient, where: MovedList, name: str = "", *, passed: int | str = 0
+    source: StoreClient, where: str, name: str = "", *, passed: int | str = 0
 ) -> tuple[list[Movable], str]:
     """Read some of what lies in a place.
 
     Args:
         source: its partition.
-        where: the place.
+        where: the place, by its name in `move_out.lua`.
         name: the group, the pool, or the dead letter's id.
         passed: how many stay, and are passed over; or the cursor.
 
@@ -115,7 +96,7 @@ async def move_in(
     return [id_.decode() for id_ in _unless_daemons_run(reply)[0]]
 
 
-async def move_done(source: StoreClient, where: MovedList, rows: Sequence[Movable]) -> int:
+async def move_done(source: StoreClient, where: str, rows: Sequence[Movable]) -> int:
     """Remove rows that were written elsewhere; how many were still there."""
     pairs = [part for row in rows for part in (row.group, row.entry)]
     return int(await source.run(OperatorVerb.MOVE_DONE, where, uuid4().hex, *pairs))
@@ -163,16 +144,15 @@ class Mover:
         """
         self._source = source
         self._targets = targets
-        self._gone: dict[int, list[str]] = defaultdict(
-            list
-        )  # by target, since the last write there
+        # By target, since the last write there.
+        self._gone: dict[int, list[str]] = defaultdict(list)
 
     def leaves(self, group: str | None, name: str = "") -> int | None:
         """The partition to which a group or an id belongs; ``None`` if it stays."""
         place = partition_of(group, name, len(self._targets))
         return None if self._targets[place].keys == self._source.keys else place
 
-    async def move(self, where: MovedList, name: str = "") -> int:
+    async def move(self, where: str, name: str = "") -> int:
         """Move what lies in a place and doesn't belong here; returns how many."""
         moved = stay = 0
         cursor, is_last = "", False
@@ -184,11 +164,9 @@ class Mover:
                 place = self.leaves(row.group or None, row.name)
                 if where == "by_hand" and not row.group:
                     await self._tell_all(row)
-                    place = None
-                if place is None:
-                    stay += 1
-                else:
+                elif place is not None:
                     leaving[place].append(row)
+            stay += len(rows) - sum(map(len, leaving.values()))
             for place, some in leaving.items():
                 target = self._targets[place]
                 await move_in(target, self._source, some, self._gone.pop(place, ()))

@@ -18,7 +18,7 @@ class Slice(Generic[_Row]):
     turns: list[float] = field(default_factory=list)  # by which rows of several stores are ordered
     places: list[int] = field(default_factory=list)  # entries that were looked at up to each row
     looked: int = 0  # entries that were looked at
-    next: str | None = None  # where the next slice begins, None at the end
+    next: int | None = None  # where the next slice begins, None at the end
 
     def add(self, row: _Row, turn: float, place: int) -> None:
         """Append a row."""
@@ -100,13 +100,11 @@ def merge(slices: Mapping[int, Slice[_Row]], cursor: Cursor, limit: int) -> Merg
     moved: dict[int, int | None] = {}
     looked = 0
     for number, each in slices.items():
-        begun, here = cursor.places[number] or 0, read[number]
+        here = read[number]
         if here == len(each.rows):
-            moved[number] = None if each.next is None else int(each.next)
-            looked += each.looked
-        elif here:
-            moved[number] = begun + each.places[here - 1]
-            looked += each.places[here - 1]
+            seen, moved[number] = each.looked, each.next
         else:
-            moved[number] = begun
+            seen = each.places[here - 1] if here else 0
+            moved[number] = (cursor.places[number] or 0) + seen
+        looked += seen
     return Merged(rows, looked, cursor.after(moved))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from groupflow.core.errors import ConfigError, GroupflowError, Problem
 from groupflow.operate.daemons import daemons_in
 from groupflow.operate.listing import WITHOUT_ORDER, ListedGroups, look_at_groups
-from groupflow.operate.moving import DaemonsRun, MovedList, Mover
+from groupflow.operate.moving import DaemonsRun, Mover
 from groupflow.operate.pools import pools_in
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
@@ -23,10 +23,8 @@ from groupflow.store.sessions import REAPED_AT_ONCE
 _SHARING = ("g", "p")  # tenants have shares of workers, for groups and for plain tasks
 _GROUPS = 300  # groups a look
 _STATES: tuple[ListedGroups, ...] = ("ready", "delayed", "parked", "paused")
-_BESIDE_TASKS: tuple[MovedList, ...] = ("paused", "schedules", "by_hand")
-_HISTORY: tuple[MovedList, ...] = ("history_new", "history_old")
+_LISTS = ("plain", "ordered", "quarantined_plain", "delayed")
 _STAYS = ("partitions", "scans")  # keys that stay of a partition that is none any more
-_LISTS: tuple[MovedList, ...] = ("plain", "ordered", "quarantined_plain", "delayed")
 
 
 class TasksLeft(GroupflowError):
@@ -79,21 +77,20 @@ class Repartition:
             StoreUnavailable: no answer; the same.
         """
         known, moving_to = await self._noted()
+        report = Report(known, self._count)
         if known in (0, self._count) and not moving_to:
-            return Report(known, self._count)
+            return report
         sources, targets = self._partitions(known), self._partitions(self._count)
         every = [*dict.fromkeys([*sources, *targets])]
         await _check_nobody_runs(every)  # first: from the note on, what daemons bring is refused
         known, moving = await self._common.run(OperatorVerb.MOVING_TO, "begin", self._count)
-        if moving != self._count:
-            raise ConfigError([Problem("repartition", str(self._count), _finish(known, moving))])
+        self._check_target(known, moving)
         try:
             await _check_nobody_runs(every)
         except DaemonsRun:
             if not moving_to:
                 await self._common.run(OperatorVerb.MOVING_TO, "cancel", self._count)
             raise
-        report = Report(known, self._count)
         for each in every:
             # Before anything is read: a daemon that slept until now brings nothing meanwhile.
             await each.run(OperatorVerb.MOVING_TO, "mark", self._count, known)
@@ -123,9 +120,18 @@ class Repartition:
         known, moving_to, format_ = await self._common.run(OperatorVerb.NUMBER)
         if known:
             check_format(self._name, format_)
-        if moving_to not in (0, self._count):
-            raise ConfigError([Problem("repartition", str(self._count), _finish(known, moving_to))])
+        if moving_to:
+            self._check_target(known, moving_to)
         return known, moving_to
+
+    def _check_target(self, known: int, moving_to: int) -> None:
+        if moving_to != self._count:
+            remedy = (
+                f"The namespace is on its way from {known} to {moving_to} partitions: give "
+                f"`groupflow repartition {moving_to}` first, which goes on where that was "
+                "interrupted."
+            )
+            raise ConfigError([Problem("repartition", str(self._count), remedy)])
 
     @property
     def _common(self) -> StoreClient:
@@ -164,9 +170,9 @@ class Repartition:
         for state in _STATES:
             report.tasks += await _lanes(source, mover, state)
         report.dead += await mover.move("dead")
-        for place in _BESIDE_TASKS:
+        for place in ("paused", "schedules", "by_hand"):
             await mover.move(place)
-        for place in _HISTORY:
+        for place in ("history_new", "history_old"):
             report.over += await mover.move(place)
 
     async def _end(self, source: StoreClient, heir: StoreClient) -> None:
@@ -194,9 +200,8 @@ async def _check_nobody_runs(every: Sequence[StoreClient]) -> None:
     names = {daemon.name for each in every for daemon in await daemons_in(each)}
     for each in every:
         for pool in await pools_in(each):
-            names |= {
-                f"{one.name} of pool {pool.name}" for one in pool.workers if one.lease_left > 0
-            }
+            living = [worker for worker in pool.workers if worker.lease_left > 0]
+            names |= {f"{worker.name} of pool {pool.name}" for worker in living}
     if names:
         raise DaemonsRun([*names])
 
@@ -228,23 +233,15 @@ async def _end_turns(source: StoreClient) -> None:
 
 async def _lanes(source: StoreClient, mover: Mover, state: ListedGroups) -> int:
     """Move the lanes of groups in a state; returns how many tasks."""
-    cursor: str | None = "0"
+    begin: int | None = 0
     moved = 0
-    while cursor is not None:
-        found = (await look_at_groups(source, state, cursor=cursor, limit=_GROUPS)).slice
+    while begin is not None:
+        found = await look_at_groups(source, state, begin=begin, limit=_GROUPS)
         leaving = [row for row in found.rows if mover.leaves(row.group) is not None]
         for row in leaving:
             moved += await mover.move("lane", row.group)
         if state in WITHOUT_ORDER:
-            cursor = found.next
+            begin = found.next
         else:  # those that leave are no longer in the index
-            stay = len(found.rows) - len(leaving)
-            cursor = str(int(cursor) + stay) if found.rows else None
+            begin = begin + len(found.rows) - len(leaving) if found.rows else None
     return moved
-
-
-def _finish(known: int, moving: int) -> str:
-    return (
-        f"The namespace is on its way from {known} to {moving} partitions: give `groupflow "
-        f"repartition {moving}` first, which goes on where that was interrupted."
-    )

@@ -28,7 +28,7 @@ def look(entries: list[tuple[int, bool]], begin: int, limit: int) -> Slice[int]:
         if passes:
             found.add(turn, turn, found.looked)
     end = begin + found.looked
-    found.next = str(end) if end < len(entries) else None
+    found.next = end if end < len(entries) else None
     return found
 
 
