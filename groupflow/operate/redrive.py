@@ -129,16 +129,8 @@ class Redriver:
         whole = await whole_letter(self._settings, self._namespace, letter)
         old = whole.envelope
         route = self._router.route(old.body, old.headers, type=old.type or None)
-        envelope = Envelope(
-            route.type,
-            route.group,
-            route.tenant,
-            route.rule,
-            old.headers,
-            old.body,
-            route.scope,
-            route.pool,
-        )
+        facts = (route.type, route.group, route.tenant, route.rule)
+        envelope = Envelope(*facts, old.headers, old.body, route.scope, route.pool)
         await self._check_room(whole, letter.partition)
         here, clients = letter.partition, self._namespace.clients
         there = here if route.group is None else self._namespace.place_of(route.group)

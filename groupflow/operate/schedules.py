@@ -149,9 +149,9 @@ def _schedule(facts: Mapping[str, Any], now: int) -> Schedule:
         last_task=last.task if last else None,
         last_outcome=last.outcome if last else None,
         missed_total=int(facts.get("missed", 0)),
-        paused=by is not None,
         ticks_total=int(facts.get("ticks", 0)),
         skipped_total=int(facts.get("skipped", 0)),
+        paused=by is not None,
         paused_by=by,
         paused_since=since,
         **{name: told[name] for name in _TOLD},
@@ -187,17 +187,10 @@ class Schedules:
 
         async def make(client: StoreClient) -> tuple[bytes, bytes] | None:
             moment = int(named(await client.run(OperatorVerb.SCHEDULES))["at"])
-            state, id_ = await client.run(
-                OperatorVerb.SCHEDULE_RUN,
-                "",
-                microseconds(_DEDUP_WINDOW),
-                token_hex(16),
-                UNBOUNDED,
-                no_room(UNBOUNDED),
-                name,
-                f"{moment:016d}",
-                tick_text(moment),
-            )
+            window, bound = microseconds(_DEDUP_WINDOW), (UNBOUNDED, no_room(UNBOUNDED))
+            tick = (name, f"{moment:016d}", tick_text(moment))
+            verb = OperatorVerb.SCHEDULE_RUN
+            state, id_ = await client.run(verb, "", window, token_hex(16), *bound, *tick)
             return None if state == b"UNKNOWN" else (state, id_)
 
         state, id_ = await self._where_it_is(name, make)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -77,13 +78,11 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
     if "type" not in facts:
         return _ended(id_, facts["ended"]) if "ended" in facts else None
     task_state = TaskState.of(facts["task_state"])
+    known: dict[str, Any] = {name: facts.get(name) for name in ("type", "group", "tenant", "scope")}
     found = partial(
         Found,
         id=id_,
-        type=facts["type"],
-        group=facts.get("group"),
-        tenant=facts.get("tenant"),
-        scope=facts.get("scope"),
+        **known,
         attempt=task_state.attempt,
         crashes=task_state.deaths,
         lost_leases=task_state.lost_leases,
@@ -93,10 +92,12 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
     if "died" in facts:
         return found(state="dead", since=seconds(facts["died"]), reason=task_state.reason)
     if "daemon" in facts:
-        where = {name: facts[name] for name in ("daemon", "worker")}
-        return found(
-            state="running", fence=int(facts["fence"]), since=seconds(facts["since"]), **where
-        )
+        holder = {
+            "daemon": facts["daemon"],
+            "worker": facts["worker"],
+            "fence": int(facts["fence"]),
+        }
+        return found(state="running", since=seconds(facts["since"]), **holder)
     if task_state.due is not None and task_state.due > facts["now"]:
         reason = quiet_reason(task_state) or lost_reason(task_state) or None
         return found(state="delayed", until=seconds(task_state.due), reason=reason)
@@ -188,11 +189,9 @@ async def _described(namespace: Namespace, number: int, found: Found) -> str:
 
 async def _application(namespace: Namespace, number: int, found: Found) -> str:
     """The application that its body or headers name, if its scope was made of that."""
-    app = None
-    try:
-        envelope = await namespace.ask(number, lambda client: _read_envelope(client, found.id))
-    except StoreUnavailable:
-        envelope = None
+    app = envelope = None
+    with suppress(StoreUnavailable):
+        envelope = await namespace.ask(number, partial(_read_envelope, id_=found.id))
     if envelope is not None and namespace.router is not None:
         app = namespace.router().application_of(envelope.body, envelope.headers)
     if scope_of(app, found.tenant) != found.scope:
@@ -231,7 +230,7 @@ class Tasks:
         found = await choose(self._namespace, id_, choice)
         if found is None:
             return None
-        return await self._namespace.ask(found[0], lambda client: _read_envelope(client, id_))
+        return await self._namespace.ask(found[0], partial(_read_envelope, id_=id_))
 
     async def drop(self, id_: str, choice: Choice = ANY) -> Left | None:
         """Remove a task that waits, or is delayed, for good. Its group goes on.
@@ -282,7 +281,7 @@ class Tasks:
             StoreUnavailable: its partition is away.
         """
         place = self._namespace.place_of(group)
-        return await self._namespace.ask(place, lambda client: _delayed_of(client, group))
+        return await self._namespace.ask(place, partial(_delayed_of, group=group))
 
 
 async def _drop(client: StoreClient, found: Found) -> Left | None:
@@ -311,27 +310,21 @@ async def _run_now(client: StoreClient, found: Found) -> Left | None:
 
 
 async def _delayed_of(client: StoreClient, group: str) -> list[str]:
-    held: list[str] = []
-    aside: list[str] = []
-    for place, ids in (("lane", held), ("aside", aside)):
+    ids: dict[str, list[str]] = {"lane": [], "aside": []}
+    for place, found in ids.items():
         passed, looked = 0, LOOKED_AT
         while looked == LOOKED_AT:
-            looked, found = await client.run(
-                OperatorVerb.DELAYED_OF, group, place, passed, LOOKED_AT
-            )
+            asked = (group, place, passed, LOOKED_AT)
+            looked, some = await client.run(OperatorVerb.DELAYED_OF, *asked)
             passed += looked
-            ids += [id_.decode() for id_ in found]
-    return [*reversed(held), *aside]  # the next to run first
+            found += [id_.decode() for id_ in some]
+    return [*reversed(ids["lane"]), *ids["aside"]]  # the next to run first
 
 
 def _left(found: Found | None) -> Left | None:
     """Why a task can't be dropped or run now, by its state; ``None`` if it can."""
     if found is None:
         return "unknown"
-    match found.state:
-        case "running" | "dead":
-            return found.state
-        case "queued" | "delayed":
-            return None
-        case _:
-            return "over"
+    if found.state in {"running", "dead"}:
+        return found.state
+    return "over" if found.state in OVER else None

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from groupflow.core.limits import SetByHand
@@ -17,7 +18,10 @@ from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import seconds
 
-_NOT_SUMMED = {"at", "waited_plain", "waited_grouped"}
+_TIMES = ("at", "waited_plain", "waited_grouped")
+_COUNTED = ("queued_plain", "queued_grouped", "running_plain", "running_grouped", "asleep")
+_COUNTED_BYTES = ("delayed_bytes", "carried_bytes", "dead_bytes")
+_COUNTED_EVER = ("taken", "done", "superseded", "buried", "crashed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,24 +106,15 @@ class Totals:
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow status --json``."""
+        plain, grouped = (
+            {name: getattr(self, f"{name}_{kind}") for name in ("queued", "running", "waited")}
+            for kind in ("plain", "grouped")
+        )
+        states = ("asleep", "groups", "ready", "delayed", "parked", "paused")
         return {
             "paused": asdict(self.everything_paused) if self.everything_paused else None,
-            "plain": {
-                "queued": self.queued_plain,
-                "running": self.running_plain,
-                "waited": self.waited_plain,
-            },
-            "grouped": {
-                "queued": self.queued_grouped,
-                "asleep": self.asleep,
-                "running": self.running_grouped,
-                "waited": self.waited_grouped,
-                "groups": self.groups,
-                "ready": self.ready,
-                "delayed": self.delayed,
-                "parked": self.parked,
-                "paused": self.paused,
-            },
+            "plain": plain,
+            "grouped": {**grouped, **{name: getattr(self, name) for name in states}},
             "tenants": {"standing": self.standing_tenants, "groups": self.standing},
             "limited": {"tenants": self.limited_tenants, "groups": self.limited_groups},
             "limits": [asdict(limit) for limit in self.by_hand],
@@ -162,7 +157,7 @@ def sum_of(parts: Mapping[int, Totals], away: Sequence[Away]) -> Totals:
         for name in (each.name for each in fields(Totals) if each.type == "int")
     }
     sums["limited_tenants"] = max(part.limited_tenants for part in every)  # each knows all of them
-    largest = {name: max(getattr(part, name) for part in every) for name in _NOT_SUMMED}
+    largest = {name: max(getattr(part, name) for part in every) for name in _TIMES}
     holds = [part.everything_paused for part in every if part.everything_paused]
     return Totals(
         **sums,
@@ -179,37 +174,29 @@ def sum_of(parts: Mapping[int, Totals], away: Sequence[Away]) -> Totals:
 
 def _by_name(told: Iterable[DaemonStatus]) -> list[DaemonStatus]:
     """Each daemon once, as its newest session reports it, with its longest silence anywhere."""
-    found: dict[str, DaemonStatus] = {}
-    silence: dict[str, float] = {}
-    for each in told:
-        silence[each.name] = max(each.heartbeat_age, silence.get(each.name, 0.0))
-        known = found.get(each.name)
-        if known is None or each.heartbeat_age < known.heartbeat_age:
-            found[each.name] = each
-    return [replace(each, heartbeat_age=silence[name]) for name, each in found.items()]
+    by_age = sorted(told, key=attrgetter("heartbeat_age"))
+    silence = {each.name: each.heartbeat_age for each in by_age}
+    newest = {each.name: each for each in reversed(by_age)}
+    return [replace(each, heartbeat_age=silence[name]) for name, each in newest.items()]
 
 
 async def totals_in(client: StoreClient) -> Totals:
     """Totals of a partition, read in one instant."""
-    facts = named(await client.run(OperatorVerb.STATUS), "at", "waited_plain", "waited_grouped")
+    facts = named(await client.run(OperatorVerb.STATUS), *_TIMES)
     count = Counter({name: int(number) for name, number in named(facts.pop("count")).items()})
     known = [known_daemon(row) for row in facts.pop("daemons")]
     by_hand = [set_by_hand(*row) for row in facts.pop("by_hand")]
     note, ends = facts.pop("everything_paused", None), facts.pop("everything_ends", None)
-    until = None if ends is None else seconds(ends)
+    hold = Hold(*paused_by(note), ends and seconds(ends)) if note else None
     recovering = [seconds(int(each)) for each in facts.pop("recovering", ())]
-    shared, apart = facts.pop("sharing"), facts.pop("running_groups")
-    states = [facts[name] for name in ("ready", "delayed", "parked", "paused")]
-    waiting = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")
-    held = ("delayed_bytes", "carried_bytes", "dead_bytes")
-    facts |= {name: count[name] for name in (*waiting, "asleep", *held)}
-    ended = ("taken", "done", "superseded", "buried", "crashed")
-    facts |= {f"{name}_total": count[name] for name in ended}
+    # One lock a group, except where several tasks of a group may run.
+    locked = count["running_grouped"] - facts.pop("sharing") + facts.pop("running_groups")
+    facts |= {name: count[name] for name in (*_COUNTED, *_COUNTED_BYTES)}
+    facts |= {f"{name}_total": count[name] for name in _COUNTED_EVER}
     return Totals(
         **facts,
-        # One lock a group, except where several tasks of a group may run.
-        groups=count["running_grouped"] - shared + apart + sum(states),
-        everything_paused=Hold(*paused_by(note), until) if note else None,
+        groups=locked + sum(facts[name] for name in ("ready", "delayed", "parked", "paused")),
+        everything_paused=hold,
         held_back=[HeldBack(client.keys.partition or 0, *recovering)] if recovering else [],
         by_hand=by_hand,
         daemons=[_status_of(each) for each in known],
