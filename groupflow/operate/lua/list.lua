@@ -108,22 +108,19 @@ local function places(add_from)
   end
 end
 
-local function add_delayed(most)
-  local found = call('ZRANGE', K.delayed, place, place + most - 1, 'WITHSCORES')
+-- Adds tasks by their due times, from an index of entries or one of groups.
+local function add_due(index, most)
+  local found = call('ZRANGE', index, place, place + most - 1, 'WITHSCORES')
   for i = 1, #found, 2 do
-    local group = call('HGET', K.task_state .. id_of(found[i]), 'group') or ''
-    add(found[i], group, digits(found[i + 1]), { ['until'] = found[i + 1] })
+    local entry, group = found[i], found[i]
+    if index == K.delayed then
+      group = call('HGET', K.task_state .. id_of(entry), 'group') or ''
+    else
+      entry = call('LINDEX', K.lane .. group, -1)
+    end
+    if entry then add(entry, group, digits(found[i + 1]), { ['until'] = found[i + 1] }) end
   end
   return #found / 2
-end
-
-local function add_held(most)
-  local held = call('ZRANGE', K.held, place, place + most - 1, 'WITHSCORES')
-  for i = 1, #held, 2 do
-    local head = call('LINDEX', K.lane .. held[i], -1)
-    if head then add(head, held[i], digits(held[i + 1]), { ['until'] = held[i + 1] }) end
-  end
-  return #held / 2
 end
 
 local function add_running(most)
@@ -167,7 +164,9 @@ local function has_turn(group) return call('ZSCORE', K.ready, group) or call('ZS
 
 local PARTS = {
   running = { places(add_running) },
-  delayed = { places(add_delayed), places(add_held) },
+  delayed = {
+    places(function(most) return add_due(K.delayed, most) end), places(function(most) return add_due(K.held, most) end),
+  },
   queued = {
     places(function() return add_list(K.plain, '', place) end), places(add_ordered),
     lanes(in_order(function(most) return every_second(members_of(READY, place, most)) end)),

@@ -14,21 +14,15 @@ local groups, ids = {}, {}
 
 local function note_of(id) return from .. ' ' .. id end
 
-local function add_bytes(task_state, total)
-  local bytes = task_state[total]
-  if bytes then call('HINCRBY', K.count, total, bytes) end
-end
-
 local function write_state(record, id, old)
   local task_state = {}
   for i = 1, #record.task_state, 2 do task_state[record.task_state[i]] = record.task_state[i + 1] end
   if task_state.late_for == old then task_state.late_for = id end
   for name, value in pairs(task_state) do call('HSET', K.task_state .. id, name, value) end
   if task_state.pool then call('HSETNX', K.pools, task_state.pool, digits(now)) end
-  add_bytes(task_state, 'delayed_bytes')
-  add_bytes(task_state, 'dead_bytes')
-  add_bytes(task_state, 'asleep')
-  add_bytes(task_state, 'carried_bytes')
+  for _, total in ipairs({ 'delayed_bytes', 'dead_bytes', 'asleep', 'carried_bytes' }) do
+    if task_state[total] then call('HINCRBY', K.count, total, task_state[total]) end
+  end
   if task_state.carried_for then call('HINCRBY', K.carried, task_state.carried_for, task_state.carried_bytes) end
 end
 

@@ -17,19 +17,11 @@ local function add(tenant)
   if name == '' or sub(tenant, 9) == name then found[#found + 1] = tenant end
 end
 
--- A tenant may have turns of several kinds: only the first kind adds it.
-local function is_first_turn(kind, tenant)
-  for _, each in ipairs(KINDS) do
-    if each == kind then return true end
-    if call('HEXISTS', K.turns, each .. tenant) == 1 then return false end
-  end
-end
-
-local function has_turn(tenant)
+-- The first kind of which a tenant has a turn. It may have turns of several: only the first one adds it.
+local function first_turn(tenant)
   for _, kind in ipairs(KINDS) do
-    if call('HEXISTS', K.turns, kind .. tenant) == 1 then return true end
+    if call('HEXISTS', K.turns, kind .. tenant) == 1 then return kind end
   end
-  return false
 end
 
 local function stands(tenant) return call('ZSCORE', K.standing, tenant) and true or false end
@@ -51,10 +43,10 @@ else
   for i = 1, #page[2], 2 do
     if walk == 1 then
       local kind, tenant = sub(page[2][i], 1, 1), sub(page[2][i], 2)
-      if not stands(tenant) and is_first_turn(kind, tenant) then add(tenant) end
+      if not stands(tenant) and first_turn(tenant) == kind then add(tenant) end
     else
       local fence, tenant = page[2][i], page[2][i + 1]
-      if not stands(tenant) and not has_turn(tenant) and is_first_charge(fence, tenant) then add(tenant) end
+      if not stands(tenant) and not first_turn(tenant) and is_first_charge(fence, tenant) then add(tenant) end
     end
   end
   looked, place = #page[2] / 2, tonumber(page[1])
