@@ -74,7 +74,7 @@ async def _read_envelope(client: StoreClient, id_: str) -> Envelope | None:
 
 async def find_task(client: StoreClient, id_: str) -> Found | None:
     """Find a task of one partition by its id; ``None`` as of `Tasks.find`."""
-    facts = named(await client.run(OperatorVerb.FIND, id_))
+    facts = named(await client.run(OperatorVerb.FIND, id_), "died", "since")
     if "type" not in facts:
         return _ended(id_, facts["ended"]) if "ended" in facts else None
     task_state = TaskState.of(facts["task_state"])
@@ -90,14 +90,10 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
         errors=task_state.errors,
     )
     if "died" in facts:
-        return found(state="dead", since=seconds(facts["died"]), reason=task_state.reason)
+        return found(state="dead", since=facts["died"], reason=task_state.reason)
     if "daemon" in facts:
-        holder = {
-            "daemon": facts["daemon"],
-            "worker": facts["worker"],
-            "fence": int(facts["fence"]),
-        }
-        return found(state="running", since=seconds(facts["since"]), **holder)
+        holder = {name: facts[name] for name in ("daemon", "worker", "since")}
+        return found(state="running", fence=int(facts["fence"]), **holder)
     if task_state.due is not None and task_state.due > facts["now"]:
         reason = quiet_reason(task_state) or lost_reason(task_state) or None
         return found(state="delayed", until=seconds(task_state.due), reason=reason)
@@ -109,19 +105,10 @@ def _ended(id_: str, line: str) -> Found | None:
     if state == "moved":  # its dead letter, to another partition or scope
         return None
     crashes, lost_leases = died if isinstance(died, list) else (died, 0)
-    superseded_by = rest.pop(0) if state == "superseded" else None
-    return Found(
-        id_,
-        state,
-        type_,
-        group,
-        attempt=attempt,
-        crashes=crashes,
-        lost_leases=lost_leases,
-        since=seconds(line[:SEQUENCE_DIGITS]),
-        scope=rest[0],
-        superseded_by=superseded_by,
-    )
+    ends = {"attempt": attempt, "crashes": crashes, "lost_leases": lost_leases}
+    newer = rest.pop(0) if state == "superseded" else None
+    since = seconds(line[:SEQUENCE_DIGITS])
+    return Found(id_, state, type_, group, scope=rest[0], since=since, superseded_by=newer, **ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,14 +272,8 @@ class Tasks:
 
 
 async def _drop(client: StoreClient, found: Found) -> Left | None:
-    line = history_line(
-        "dropped",
-        found.type,
-        found.group,
-        found.attempt,
-        found.crashes,
-        lost_leases=found.lost_leases,
-    )
+    past = (found.attempt, found.crashes)
+    line = history_line("dropped", found.type, found.group, *past, lost_leases=found.lost_leases)
     position: Sequence[Argument] = ("line", "")
     while position:
         dropped, *position = await client.run(
