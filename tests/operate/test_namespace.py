@@ -16,7 +16,7 @@ from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.listing import every_task, list_tasks
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.redrive import Redriver
-from groupflow.operate.statistics import Latencies, SampleRow, read_samples, take_sample, together
+from groupflow.operate.statistics import SampleRow, together
 from groupflow.operate.tasks import Choice, Tasks
 from groupflow.operate.totals import read_totals
 from groupflow.settings.model import Settings
@@ -161,18 +161,14 @@ async def test_dead_letters_are_one_list(spread: Spread) -> None:
     assert letter.partition == spread.place_of(letter.group, ids[0])
     assert await letters.drop(letter)
     assert await letters.find(ids[0]) is None
-
-
-async def test_dead_letters_without_a_partition(spread: Spread) -> None:
-    ids = await kill_some(spread)
     letters = DeadLetters(spread.without(0))
-    found = [letter async for letter in letters.each()]
-    assert 0 < len(found) < len(ids)
-    assert {letter.partition for letter in found} == {1, 2, 3}
+    found = [letter.id async for letter in letters.each()]
+    assert 0 < len(found) < len(ids) - 1
     ended = await letters.page(Filter(), passed="---")
     assert (ended.letters, ended.next) == ([], None)
     page = await letters.page(Filter(), limit=50)
-    assert [letter.id for letter in page.letters] == [letter.id for letter in found]
+    assert [letter.id for letter in page.letters] == found
+    assert {letter.partition for letter in page.letters} == {1, 2, 3}
     assert ([each.partition for each in page.away], page.next) == ([0], None)
 
 
@@ -218,15 +214,6 @@ async def test_everything_is_paused_everywhere(spread: Spread) -> None:
     assert (hold and hold.by) == "me"
     assert await groups.resume(ALL)
     assert (await read_totals(spread.namespace)).everything_paused is None
-
-
-async def test_an_hour_of_samples_is_summed(spread: Spread) -> None:
-    await spread.fill()
-    latencies = Latencies()
-    for bench in spread.benches:
-        await take_sample(bench.client, latencies)
-    (sample,) = await read_samples(spread.namespace)
-    assert (sample.queued, sample.ready) == (120, 40)
 
 
 def row(at: int, taken: int, *latencies: int) -> SampleRow:
