@@ -40,9 +40,9 @@ from groupflow.store.enqueue import Enqueuer
 from groupflow.store.envelope import Pool
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import agree, open_client
-from groupflow.store.replica_wait import ReplicaWait
 from groupflow.store.scans import type_of
 from groupflow.store.sessions import Session, Sessions
+from groupflow.store.wire import ReplicaWait
 from groupflow.upkeep.archive import Archiver
 from groupflow.upkeep.block import BlockWatch
 from groupflow.upkeep.duty import Duty

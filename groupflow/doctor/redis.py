@@ -23,8 +23,8 @@ from groupflow.doctor.table import SLOTS, judge
 from groupflow.settings import transport
 from groupflow.settings.model import Settings
 from groupflow.store.keys import Keys
+from groupflow.store.node import make_pool
 from groupflow.store.partitions import keys_of
-from groupflow.store.pool import make_pool
 from groupflow.store.refusals import address_of, translated
 from groupflow.store.topology import BySentinel, InCluster, topology_of
 

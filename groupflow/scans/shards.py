@@ -28,7 +28,6 @@ from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.partitions import partition_of
-from groupflow.store.replica_wait import ReplicaWait
 from groupflow.store.scans import (
     Record,
     ScanRecords,
@@ -38,6 +37,7 @@ from groupflow.store.scans import (
     scope_of,
     type_of,
 )
+from groupflow.store.wire import ReplicaWait
 
 log = structlog.get_logger("groupflow.scans")
 

@@ -8,27 +8,22 @@ node refused, since another node has the keys now, didn't run, and goes there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence, Set
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterable, Sequence, Set
+from contextlib import suppress
 from time import monotonic, perf_counter
 from typing import Any, Protocol, TypeAlias
 
-from redis.asyncio import Redis
-from redis.asyncio.connection import ConnectionPool
 from redis.exceptions import RedisError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.core.measures import EXCHANGE, ScriptMeasures
 from groupflow.store.epochs import Epoch, ask_epoch
 from groupflow.store.keys import Keys
 from groupflow.store.layout import check_reply
-from groupflow.store.pool import make_pool
-from groupflow.store.refusals import address_of, has_moved, is_unknown_script, translated
-from groupflow.store.replica_wait import ReplicaWait
+from groupflow.store.node import NodeClient
+from groupflow.store.refusals import has_moved, is_unknown_script, translated
 from groupflow.store.scripts import AnyVerb, Order, Scripts
-from groupflow.store.topology import topology_of
-from groupflow.store.wire import Packed, Wire, pack
+from groupflow.store.wire import Packed, ReplicaWait, Wire, pack
 
 Argument: TypeAlias = str | bytes | int
 Call: TypeAlias = tuple[AnyVerb, Sequence[Argument]]
@@ -52,7 +47,7 @@ class _NotYet(StoreUnavailable):
     """Redis answers, but this daemon's session can't go on there yet."""
 
 
-class StoreClient:
+class StoreClient(NodeClient):
     """Runs scripts on one Redis, several in one round trip where wanted."""
 
     def __init__(
@@ -72,21 +67,16 @@ class StoreClient:
         the namespace has another number of `partitions`, scripts bring nothing in, unless that is
         0.
         """
+        super().__init__(url, keys, timeout)
         self._hearing = hearing
-        self.keys = keys
-        self._url, self._order = url, order
-        self.address = address_of(url)  # hosts and ports
+        self._order, self._partitions = order, partitions
         self._front = keys.front
-        self._timeout = timeout
         self._measures = measures or ScriptMeasures()
-        self._topology = topology_of(url, self._front)
-        in_cluster, self._partitions = self._topology.is_cluster, partitions
+        in_cluster = self._topology.is_cluster
         self.scripts = Scripts(order, in_cluster=in_cluster, partitions=partitions)
-        self._node = ""  # the URL of the one that served last
         self._wire: Wire | None = None
         self._watch: asyncio.Task[None] | None = None
         self._preparing = asyncio.Lock()  # calls made meanwhile wait their turn
-        self._pools: dict[str, ConnectionPool] = {}  # of redis-py's, by node
 
     @property
     def extended(self) -> float:
@@ -128,9 +118,9 @@ class StoreClient:
         """
         verb = calls[0][0] if len(calls) == 1 else EXCHANGE
         rooms = {type(each) for each, _ in calls}
-        return (await self._measured(verb, [self._packed(*call) for call in calls], rooms, epoch))[
-            0
-        ]
+        packed = [self._packed(*call) for call in calls]
+        replies, _ = await self._measured(verb, packed, rooms, epoch)
+        return replies
 
     async def run_replicated(
         self,
@@ -178,26 +168,18 @@ class StoreClient:
             self._refuse(reply)
         return reply, replies[-1] if replica_wait else 0, wire
 
-    async def values(self, *places: tuple[str, str, str]) -> list[bytes | None]:
-        """What lies in fields of hashes, which may be too large for a script.
-
-        Args:
-            places: of each, the kind of key, the name behind that where there is one, the field.
-
-        Raises:
-            StoreUnavailable: no answer.
-        """
-        packed = [pack("HGET", self.keys(kind, name), field) for kind, name, field in places]
-        return (await self._measured("values", packed, set()))[0]
-
     async def read_apart(self, id_: str) -> tuple[bytes | None, bytes | None]:
-        """A task's envelope and its context, each by a command of its own.
+        """A task's envelope and its context, which may be too large for a script.
 
         Raises:
             StoreUnavailable: no answer.
         """
-        packed, context = await self.values(("tasks", "", id_), ("task_state", id_, "context"))
-        return packed, context
+        packed = [
+            pack("HGET", self.keys("tasks"), id_),
+            pack("HGET", self.keys("task_state", id_), "context"),
+        ]
+        (envelope, context), _ = await self._measured("values", packed, set())
+        return envelope, context
 
     def _packed(self, verb: AnyVerb, arguments: Sequence[Argument]) -> Packed:
         return pack("EVALSHA", self.scripts[verb].sha, 1, self._front, *arguments)
@@ -312,34 +294,11 @@ class StoreClient:
         while wire.is_open:
             await asyncio.sleep(LOOK)
             waits = wire.oldest
-            if waits is not None and waits is seen and await self._has_left(node):
-                wire.close()
+            if waits is not None and waits is seen:
+                with suppress(RedisError, OSError):  # no answer says nothing
+                    if await self._topology.find(LOOK) != node:
+                        wire.close()
             seen = waits
-
-    async def _has_left(self, node: str) -> bool:
-        try:
-            return await self._topology.find(LOOK) != node
-        except (RedisError, OSError):
-            return False  # no answer says otherwise
-
-    async def _located(self) -> Redis:
-        """redis-py's client of the node that serves now."""
-        if not self._node:
-            self._node = await self._topology.find(self._timeout)
-        for node in [node for node in self._pools if node != self._node]:
-            await self._pools.pop(node).disconnect()
-        if self._node not in self._pools:
-            self._pools[self._node] = make_pool(self._node, self._timeout)
-        return Redis(connection_pool=self._pools[self._node])
-
-    @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Turns redis-py's errors into ours."""
-        try:
-            yield
-        except (RedisError, OSError) as error:
-            self._node = ""
-            raise translated(error, self.address) from error
 
     async def _load(self, rooms: Iterable[type[AnyVerb]]) -> None:
         """Load all scripts of a room at once: of several calls, none is then run before another."""
@@ -352,85 +311,9 @@ class StoreClient:
         for reply in replies:
             self._refuse(reply)
 
-    async def info(self, section: str) -> dict[str, Any]:
-        """A section of Redis's own ``INFO``.
-
-        Raises:
-            StoreUnavailable: no answer.
-        """
-        with self._telling():
-            async with asyncio.timeout(self._timeout):
-                return dict(await (await self._located()).info(section))
-
-    @asynccontextmanager
-    async def wakes(self) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Subscribe to the namespace's wake channel.
-
-        Yields an iterator with an item a wake: ``plain`` where a plain task may be claimed,
-        ``grouped`` where one of a group may be, ``ready`` where either may, ``due`` where a due
-        time was set, ``pool`` where something may be claimed from a pool, ``hold:`` and a group
-        where that is held back, ``hold`` where all are. It begins with ``all``: any of these may
-        have passed before the subscription. It ends with `StoreUnavailable` when the connection
-        does.
-        """
-        with self._telling():
-            pubsub = (await self._located()).pubsub()
-        try:
-            with self._telling():
-                async with asyncio.timeout(self._timeout):
-                    if self._topology.is_cluster:
-                        await pubsub.ssubscribe(self.keys.wake)
-                    else:
-                        await pubsub.subscribe(self.keys.wake)
-                    # Sent is not done: every wake is heard only from the answer on.
-                    while await pubsub.get_message(timeout=self._timeout) is None:
-                        pass
-            yield self._wakes(pubsub)
-        finally:
-            await pubsub.aclose()  # type: ignore[no-untyped-call]
-
-    async def _wakes(self, pubsub: Any) -> AsyncIterator[bytes]:
-        yield b"all"
-        while True:
-            with self._telling():
-                message = await pubsub.get_message(timeout=30.0)
-                if message is None:
-                    # A silent channel or a dead peer: an answer to a ping tells which.
-                    await pubsub.ping()
-                    message = await pubsub.get_message(timeout=self._timeout)
-                    if message is None:
-                        raise RedisTimeoutError("no answer to a ping")
-            if message["type"] in ("message", "smessage"):
-                yield message["data"]
-
-    async def ping(self) -> None:
-        """Ask for a sign of life.
-
-        Raises:
-            StoreUnavailable: none came.
-            ServerUnreachable: Redis refused the credentials.
-        """
-        with self._telling():
-            async with asyncio.timeout(self._timeout):
-                await (await self._located()).ping()
-
-    async def erase_namespace(self) -> None:
-        """Delete every key of the namespace, tasks and all: for a demo's or a test's own corner.
-
-        Raises:
-            StoreUnavailable: no answer; some may be left.
-        """
-        with self._telling():
-            redis, cursor = await self._located(), -1
-            while cursor != 0:
-                cursor, keys = await redis.scan(max(cursor, 0), self.keys("*"), 1000)
-                if keys:
-                    await redis.unlink(*keys)
-
     async def close(self) -> None:
         self._leave()
-        for pool in self._pools.values():
-            await pool.disconnect()
+        await super().close()
 
 
 def _left(until: float) -> float:

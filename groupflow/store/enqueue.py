@@ -16,9 +16,8 @@ from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import microseconds
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.epochs import Seen
-from groupflow.store.replica_wait import ReplicaWait
 from groupflow.store.scripts import Verb
-from groupflow.store.wire import Wire
+from groupflow.store.wire import ReplicaWait, Wire
 
 REJECTED = "rejected"  # the error of a message that died at the door, before it had a route
 UNBOUNDED = 2**52  # bytes; more than there ever are

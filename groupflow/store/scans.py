@@ -14,8 +14,8 @@ from groupflow.core.app import SCAN_TYPES
 from groupflow.core.errors import TooFewReplicas
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import seconds
-from groupflow.store.replica_wait import ReplicaWait
 from groupflow.store.scripts import Verb
+from groupflow.store.wire import ReplicaWait
 
 
 def type_of(scan: str) -> str:

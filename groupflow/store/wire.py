@@ -13,6 +13,7 @@ import struct
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, cast
 
@@ -225,3 +226,35 @@ class Wires:
 
 def pack(*words: str | bytes | int) -> Packed:
     return cast(Packed, hiredis.pack_command(words))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaWait:
+    """How many replicas must have a batch: before, it doesn't count as written.
+
+    `WAIT` goes on the very connection that wrote, right behind the script: Redis then compares what
+    replicas have acknowledged with what that connection wrote last. It holds up all calls behind it
+    on that connection, so callers that wait for replicas have one of their own.
+    """
+
+    replicas: int
+    timeout: float  # seconds to wait for them before saying so
+
+    @property
+    def command(self) -> Packed:
+        """What follows a script."""
+        return pack("WAIT", self.replicas, max(1, int(self.timeout * 1000)))
+
+    async def wait(self, wire: Wire) -> int:
+        """Wait once more, on the connection that wrote.
+
+        Returns:
+            How many replicas have what it wrote.
+
+        Raises:
+            redis.exceptions.RedisError: the connection has ended, or the server leads no more.
+        """
+        (reply,) = await wire.call([self.command], 2 * self.timeout)
+        if isinstance(reply, Exception):
+            raise reply
+        return int(reply)

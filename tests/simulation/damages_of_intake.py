@@ -9,7 +9,7 @@ from groupflow.broker.consumer import Consumer, Delivery
 from groupflow.core.errors import GroupflowError
 from groupflow.flow.entrance import Batch, PartitionEntrance
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
-from groupflow.store.replica_wait import ReplicaWait
+from groupflow.store.wire import ReplicaWait
 from tests.simulation.damaging import Damage, Hits, Replaced
 
 

@@ -14,7 +14,7 @@ _OURS = str(Path(groupflow.__file__).parent) + "/"
 _COMMON = (
     "store/client.py",
     "store/wire.py",
-    "store/replica_wait.py",
+    "store/node.py",
     "flow/parts.py",
     "upkeep/duty.py",
 )

@@ -20,7 +20,7 @@ from groupflow.core.measures import EXCHANGE, ScriptMeasures
 from groupflow.servers import RedisServer
 from groupflow.store.client import Call, StoreClient
 from groupflow.store.keys import Keys
-from groupflow.store.pool import make_pool
+from groupflow.store.node import make_pool
 from groupflow.store.refusals import address_of, translated
 from groupflow.store.scripts import Verb
 from groupflow.store.wire import Wire, Wires

@@ -18,9 +18,9 @@ from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.keys import Keys
-from groupflow.store.replica_wait import ReplicaWait
 from groupflow.store.scans import ScanRecords
 from groupflow.store.sessions import Sessions
+from groupflow.store.wire import ReplicaWait
 from tests.deadlines import deadline
 from tests.servers.replicated import WatchedRedis, command, until
 from tests.store.bench import Bench, Daemon, arrival, ids
