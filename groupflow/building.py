@@ -173,7 +173,7 @@ class Builder:
         exchangers = {
             pool: Exchanger(
                 dispatcher,
-                Claims(path, session, pool, latencies.observe, Carrying.of(path, redis)),
+                Claims(path, session, pool, latencies.observe, Carrying(path, redis)),
                 lambda: lease.renewer.holds_lease,
                 workers.order,
                 run_for=workers.lease / 2,

@@ -75,7 +75,7 @@ class Pullers:
         """Takes the clients in the order of the partitions, and the settings with the policies."""
         self._settings = settings
         lease, redis = settings().workers.lease, settings().redis
-        self._stores = [Pulling(client, lease, Carrying.of(client, redis)) for client in clients]
+        self._stores = [Pulling(client, lease, Carrying(client, redis)) for client in clients]
         self._claims: OrderedDict[int, Claim] = OrderedDict()  # by fence; the oldest first
         self._by: tuple[Settings, Policies] | None = None
         # By pool: a pool's calls wait behind none of another's.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import monotonic
-from typing import Self
 
 from groupflow.core.errors import GroupflowError
 from groupflow.settings.model import Redis
@@ -26,38 +25,14 @@ class CarriedLimits:
 class Carrying:
     """What a configuration and Redis's memory leave room for."""
 
-    def __init__(
-        self,
-        client: StoreClient,
-        *,
-        carried_memory: int,
-        tenant_share: float,
-        max_memory: int = 0,
-    ) -> None:
-        """Binds the bounds of one store.
-
-        Args:
-            client: tells how much memory Redis has.
-            carried_memory: bytes for all tasks of this store.
-            tenant_share: the part of them that one tenant may have.
-            max_memory: bytes that Redis may use; 0 for no limit.
-        """
+    def __init__(self, client: StoreClient, redis: Redis) -> None:
+        """Binds the bounds of one partition, as configured; its client tells Redis's memory."""
         self._client = client
-        self._carried_memory = carried_memory
-        self._tenant_share = tenant_share
-        self._max_memory = max_memory
+        self._carried_memory = redis.carried_memory // redis.partitions
+        self._tenant_share = redis.tenant_share
+        self._max_memory = redis.max_memory
         self._redis_has = 0  # bytes; 0 where Redis has no limit, or doesn't say
         self._looked = float("-inf")
-
-    @classmethod
-    def of(cls, client: StoreClient, redis: Redis) -> Self:
-        """As configured, in one partition of the namespace."""
-        return cls(
-            client,
-            carried_memory=redis.carried_memory // redis.partitions,
-            tenant_share=redis.tenant_share,
-            max_memory=redis.max_memory,
-        )
 
     async def room(self) -> CarriedLimits:
         """The bounds now."""

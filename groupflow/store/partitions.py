@@ -9,9 +9,7 @@ others. A namespace keeps their number for life, or until it is moved as a whole
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from typing import overload
 
 from groupflow.core.errors import StoreUnavailable
 from groupflow.core.measures import ScriptMeasures
@@ -40,29 +38,18 @@ def keys_of(namespace: str, count: int) -> list[Keys]:
     return [Keys(namespace)] if count == 1 else [Keys(namespace, n) for n in range(count)]
 
 
-class Partitions(Sequence[StoreClient]):
+class Partitions(tuple[StoreClient, ...]):
     """A client of each partition, in order."""
 
-    def __init__(self, clients: Iterable[StoreClient]) -> None:
-        self._clients = tuple(clients)
-
-    @overload
-    def __getitem__(self, index: int) -> StoreClient: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[StoreClient]: ...
-    def __getitem__(self, index: int | slice) -> StoreClient | Sequence[StoreClient]:
-        return self._clients[index]
-
-    def __len__(self) -> int:
-        return len(self._clients)
+    __slots__ = ()
 
     def of(self, group: str | None, id: str = "") -> StoreClient:
         """The one in which a task lies: by its group, and without one by its id."""
-        return self._clients[partition_of(group, id, len(self._clients))]
+        return self[partition_of(group, id, len(self))]
 
     async def close(self) -> None:
         """Close all of them, even if one fails."""
-        await asyncio.gather(*(client.close() for client in self._clients), return_exceptions=True)
+        await asyncio.gather(*(client.close() for client in self), return_exceptions=True)
 
 
 def open_partitions(settings: Settings) -> Partitions:

@@ -121,9 +121,20 @@ class ScanRecords:
             TooFewReplicas: it is told, and may still be lost. Tell it again.
             StoreUnavailable: no answer; it may have been told.
         """
-        now, flat = await self._write(
-            *(Verb.SCAN_REPORT, record.name, record.generation, kind, index, orjson.dumps(told))
-        )
+        client, waits = self._client, self._replica_wait
+        arguments: list[Argument] = [
+            record.name,
+            record.generation,
+            kind,
+            index,
+            orjson.dumps(told),
+        ]
+        (now, flat), number, _ = await client.run_replicated(Verb.SCAN_REPORT, arguments, waits)
+        if waits is not None and number < waits.replicas:
+            raise TooFewReplicas(
+                f"Redis at {client.address}: {number} replicas have what a shard told, and "
+                f"redis.replicas is {waits.replicas}"
+            )
         return _record(record.name, now, flat)
 
     async def begin_next(self, record: Record, after: Any, carried: Any, done: int) -> bool:
@@ -133,17 +144,6 @@ class ScanRecords:
             *(Verb.SCAN_NEXT, record.name, record.generation, place, orjson.dumps(carried), done)
         )
         return bool(begun)
-
-    async def _write(self, verb: Verb, *arguments: Argument) -> Any:
-        if self._replica_wait is None:
-            return await self._client.run(verb, *arguments)
-        reply, number, _ = await self._client.run_replicated(verb, arguments, self._replica_wait)
-        if number < self._replica_wait.replicas:
-            raise TooFewReplicas(
-                f"Redis at {self._client.address}: {number} replicas have what a shard told, and "
-                f"redis.replicas is {self._replica_wait.replicas}"
-            )
-        return reply
 
     async def names(self) -> list[str]:
         """All scans."""

@@ -4,11 +4,18 @@ They name no partition: each call tells the script its partition, as the only ke
 the same for all partitions, and for all namespaces.
 
 One file a verb under `lua/`, whose header is its contract. What several verbs share stands in files
-of its own, and each verb names those that it needs: there is nothing to resolve.
+of its own, and each verb names those that it needs: there is nothing to resolve. Of these rules, a
+script is sent only the functions that it uses: Redis runs a script as one function, and would make
+each of them again on every run, with a look at all the others for what it refers to
+(docs/adr/0057).
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections import defaultdict
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib import resources
@@ -16,7 +23,15 @@ from typing import Literal, Self, TypeAlias
 
 from groupflow.store.keys import spelled
 from groupflow.store.layout import FORMAT
-from groupflow.store.rendering import Script, without_unused
+
+# A function of the rules: on a line of its own, or from the margin to an `end` at the margin.
+_RULE = re.compile(
+    r"^(?:local )?function (\w+)\((?:[^\n]* end|[^\n]*\n(?:(?!end$)[^\n]*\n)*end)$", re.MULTILINE
+)
+_NAMED_AHEAD = re.compile(r"^local \w+(?:, \w+)*$", re.MULTILINE)
+# Comments and texts name no function. Nor does a field of something.
+_UNREAD = re.compile(r"--.*|'[^'\n]*'")
+_WORD = re.compile(r"(?<![.\w])\w+")
 
 Order: TypeAlias = Literal["oldest", "fair", "tenants"]
 
@@ -103,11 +118,49 @@ class Verb(AnyVerb):
     SCAN_NAMES = "scan_names"
 
 
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script as Redis gets it: its text, and the SHA-1 under which Redis keeps it."""
+
+    text: str
+    sha: str
+
+
 @cache  # the shared files are in front of nearly every verb
 def read_lua(file: str) -> str:
     """The text of a file, by its package and its name: ``store/prelude``."""
     room, name = file.split("/")
     return resources.files(f"groupflow.{room}").joinpath("lua", f"{name}.lua").read_text("utf-8")
+
+
+@cache
+def without_unused(rules: tuple[str, ...], text: str) -> str:
+    """The rules without the functions that the script doesn't name, itself or through others."""
+    pieces = [piece for each in rules for piece in _in_pieces(each)]
+    named: dict[str, set[str]] = defaultdict(set)  # by each function, what it names
+    to_see = set(_words(text))
+    for name, lua in pieces:
+        (named[name] if name else to_see).update(_words(_NAMED_AHEAD.sub("", lua)))
+    used = set[str]()
+    while to_see := (to_see & named.keys()) - used:
+        used |= to_see
+        to_see = set[str]().union(*(named[name] for name in to_see))
+    return "\n".join(lua for name, lua in pieces if not name or name in used)
+
+
+@cache
+def _in_pieces(rules: str) -> list[tuple[str, str]]:
+    """The functions of a file, each with its name, and the text between them with none."""
+    pieces, end = list[tuple[str, str]](), 0
+    for found in _RULE.finditer(rules):
+        pieces += [("", rules[end : found.start()]), (found[1], found[0])]
+        end = found.end()
+    return [*pieces, ("", rules[end:])]
+
+
+@cache
+def _words(lua: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(_UNREAD.sub("", lua)))
 
 
 @cache  # each partition has a client of its own
@@ -130,7 +183,8 @@ def render(
         f"local PARTITIONS, FORMAT = {partitions}, '{FORMAT}'"
     )
     whole = f"{shebang}\nlocal TAG = KEYS[1]\n{constants}\n{spelled(front)}\n{spelled(text)}"
-    return Script.of(whole.lstrip("\n"))
+    whole = whole.lstrip("\n")
+    return Script(whole, hashlib.sha1(whole.encode(), usedforsecurity=False).hexdigest())
 
 
 class Scripts(dict[AnyVerb, Script]):

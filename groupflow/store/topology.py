@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlunsplit
 
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
@@ -20,7 +20,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from groupflow.core.urls import split_url
 from groupflow.settings.transport import CLUSTER, PORT, SENTINEL, SENTINEL_PORT, split_hosts
-from groupflow.store.wire import Wire, Wires, pack
+from groupflow.store.wire import Packed, Wire, Wires, pack
 
 FURTHER_WITHIN = 0.3  # seconds for further answers once there is one
 KNOWN = 100  # nodes that are remembered; the configured ones always are
@@ -85,8 +85,30 @@ class Fixed(Topology):
         return self._url
 
 
-class InCluster(Topology):
-    """The node of a Redis Cluster that has the slot of a key.
+class _Several(Topology):
+    """The node that most of those asked name."""
+
+    def __init__(self, asked: Nodes, serving: Nodes, question: Packed) -> None:
+        self._asked, self._serving, self._question = asked, serving, question
+
+    async def open(self, timeout: float) -> tuple[str, Wire]:
+        """Connect to it."""
+        until = monotonic() + timeout
+        node = await self.find(timeout)
+        return node, await Wires(node).open(until - monotonic())
+
+    async def find(self, timeout: float) -> str:
+        """The node that most say it is."""
+        said = await most_say(self._asked.all, self._ask, timeout)
+        return self._serving.at(*said)
+
+    @abstractmethod
+    async def _ask(self, node: str, timeout: float) -> HostAndPort:
+        """What one of them says."""
+
+
+class InCluster(_Several):
+    """The node of a Redis Cluster that has the slot of a key. It says so itself once it hasn't.
 
     Each node is asked for the key, and answers or names the node that has it. So this needs no
     right that a script doesn't need, and nothing has to know how slots are counted.
@@ -95,33 +117,22 @@ class InCluster(Topology):
     is_cluster = True
 
     def __init__(self, url: str, key: str) -> None:
-        self._nodes = Nodes(url)
-        self._question = pack("EXISTS", key)
-
-    async def open(self, timeout: float) -> tuple[str, Wire]:
-        """Connect to the node that has the slot. It says so itself once it hasn't any more."""
-        until = monotonic() + timeout
-        node = await self.find(timeout)
-        return node, await Wires(node).open(until - monotonic())
-
-    async def find(self, timeout: float) -> str:
-        """The node that most say has the slot."""
-        said = await most_say(self._nodes.all, self._ask, timeout)
-        return self._nodes.at(*said)
+        nodes = Nodes(url)
+        super().__init__(nodes, nodes, pack("EXISTS", key))
 
     async def told(self, timeout: float) -> dict[str, str]:
         """Where each answering node says the slot is, as host and port by host and port."""
-        nodes = self._nodes.all
+        nodes = self._asked.all
         answers = await asyncio.gather(
             *(self._ask(node, timeout) for node in nodes), return_exceptions=True
         )
         return {
-            _shown(address_in(node)): _shown(said)
+            _shown(node): "{}:{}".format(*said)
             for node, said in zip(nodes, answers, strict=True)
             if not isinstance(said, BaseException)
         }
 
-    async def _ask(self, node: str, timeout: float) -> tuple[str, int]:
+    async def _ask(self, node: str, timeout: float) -> HostAndPort:
         answer = await _ask(node, self._question, timeout)
         if not isinstance(answer, ResponseError):
             return address_in(node)
@@ -135,7 +146,7 @@ class InCluster(Topology):
         raise answer
 
 
-class BySentinel(Topology):
+class BySentinel(_Several):
     """The primary that Sentinels watch under a name."""
 
     def __init__(self, url: str) -> None:
@@ -145,23 +156,21 @@ class BySentinel(Topology):
         query = dict(parse_qsl(parts.query))
         user, password = query.pop("sentinel_user", ""), query.pop("sentinel_password", "")
         rest = parts._replace(path=f"/{database or 0}", query=urlencode(query))
-        self._servers = Nodes(urlunsplit(rest))
-        self._sentinels = Nodes(urlunsplit(rest._replace(path="")), (user, password))
-        self._question = pack("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._name)
+        sentinels = Nodes(urlunsplit(rest._replace(path="")), (user, password))
+        question = pack("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._name)
+        super().__init__(sentinels, Nodes(urlunsplit(rest)), question)
 
     async def open(self, timeout: float) -> tuple[str, Wire]:
         """Connect to the primary, and make sure that it knows that it is."""
         until = monotonic() + timeout
-        node = await self.find(timeout)
-        wire = await Wires(node).open(until - monotonic())
+        node, wire = await super().open(timeout)
         try:
             (hello,) = await wire.call([pack("HELLO", 2)], until - monotonic())
             if isinstance(hello, Exception):
                 raise hello
             role = dict(zip(hello[::2], hello[1::2], strict=True)).get(b"role")
             if role != b"master":
-                host, port = address_in(node)
-                raise RedisConnectionError(f"Sentinel names {host}:{port}, which is a replica")
+                raise RedisConnectionError(f"Sentinel names {_shown(node)}, which is a replica")
         except BaseException:
             wire.close()
             raise
@@ -175,24 +184,18 @@ class BySentinel(Topology):
         question = pack("SENTINEL", "CKQUORUM", self._name)
 
         async def ask(sentinel: str) -> str:
-            host, port = address_in(sentinel)
             try:
                 answer = await _ask(sentinel, question, timeout)
-            except (RedisError, OSError, TimeoutError) as error:
-                return f"{host}:{port}: {error or 'no answer'}"
+            except (RedisError, OSError) as error:
+                return f"{_shown(sentinel)}: {error or 'no answer'}"
             if isinstance(answer, bytes):
                 return answer.decode(errors="replace")
-            return f"{host}:{port}: {answer}"
+            return f"{_shown(sentinel)}: {answer}"
 
-        return await asyncio.gather(*map(ask, self._sentinels.all))
+        return await asyncio.gather(*map(ask, self._asked.all))
 
-    async def find(self, timeout: float) -> str:
-        """The server that most Sentinels name."""
-        said = await most_say(self._sentinels.all, self._ask, timeout)
-        return self._servers.at(*said)
-
-    async def _ask(self, sentinel: str, timeout: float) -> tuple[str, int]:
-        answer = await _ask(sentinel, self._question, timeout)
+    async def _ask(self, node: str, timeout: float) -> HostAndPort:
+        answer = await _ask(node, self._question, timeout)
         if isinstance(answer, Exception):
             raise answer
         if answer is None:
@@ -243,12 +246,12 @@ def address_in(url: str) -> tuple[str, int]:
     return parts.hostname or "localhost", parts.port or 0
 
 
-def _shown(address: HostAndPort) -> str:
-    return f"{address[0]}:{address[1]}"
+def _shown(url: str) -> str:
+    return "{}:{}".format(*address_in(url))
 
 
-HostAndPort = tuple[str, int]
-AskNode = Callable[[str, float], Awaitable[HostAndPort]]
+HostAndPort: TypeAlias = tuple[str, int]
+AskNode: TypeAlias = Callable[[str, float], Awaitable[HostAndPort]]
 
 
 async def most_say(nodes: Sequence[str], ask: AskNode, timeout: float) -> HostAndPort:
@@ -294,9 +297,7 @@ async def most_say(nodes: Sequence[str], ask: AskNode, timeout: float) -> HostAn
         await asyncio.gather(*asking, return_exceptions=True)
     if votes:
         return votes.most_common(1)[0][0]
-    for error in sorted(refusals, key=_weight):
-        raise error
-    raise TimeoutError
+    raise min(refusals, key=_weight, default=TimeoutError())
 
 
 def _weight(error: BaseException) -> int:

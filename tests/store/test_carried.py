@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from groupflow.core.task import Task
+from groupflow.settings.model import Redis
 from groupflow.store.carrying import CARRIED_SHARE, CarriedLimits, Carrying
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
@@ -135,10 +136,10 @@ async def test_what_a_list_removes_from_a_pool_is_taken_off(shop: Bench) -> None
 
 
 async def test_redis_s_own_memory_bounds_it(shop: Bench) -> None:
-    wide = Carrying(shop.client, carried_memory=10**9, tenant_share=0.5, max_memory=4000)
+    wide = Carrying(shop.client, Redis(carried_memory=10**9, tenant_share=0.5, max_memory=4000))
     share = int(4000 * CARRIED_SHARE)
     assert await wide.room() == CarriedLimits(share, share // 2)
-    tight = Carrying(shop.client, carried_memory=100, tenant_share=0.25)
+    tight = Carrying(shop.client, Redis(carried_memory=400, partitions=4))
     assert await tight.room() == CarriedLimits(100, 25)
 
 

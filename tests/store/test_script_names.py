@@ -12,8 +12,7 @@ import pytest
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.schedule.table import ScheduleVerb
 from groupflow.store.keys import spelled
-from groupflow.store.rendering import without_unused
-from groupflow.store.scripts import AnyVerb, Scripts, Verb, read_lua, render
+from groupflow.store.scripts import AnyVerb, Scripts, Verb, read_lua, render, without_unused
 from tests.verification.mutants.lua_tokens import Token, tokens_of
 
 GIVEN = frozenset(

@@ -16,8 +16,7 @@ from functools import partial
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.schedule.table import ScheduleVerb
 from groupflow.store import scripts
-from groupflow.store.rendering import Script
-from groupflow.store.scripts import AnyVerb, Scripts, Verb
+from groupflow.store.scripts import AnyVerb, Script, Scripts, Verb
 from tests.verification.mutants.lua_tokens import BINARY, OPENING, joins, pairs, tokens_of
 from tests.verification.mutants.mutant import Mutant
 
