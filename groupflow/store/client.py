@@ -19,7 +19,7 @@ from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.core.measures import EXCHANGE, ScriptMeasures
 from groupflow.store.epochs import Epoch, ask_epoch
 from groupflow.store.keys import Keys
-from groupflow.store.layout import check_reply
+from groupflow.store.layout import REFUSED, compare
 from groupflow.store.node import NodeClient
 from groupflow.store.refusals import has_moved, is_unknown_script, translated
 from groupflow.store.scripts import AnyVerb, Order, Scripts
@@ -228,7 +228,9 @@ class StoreClient(NodeClient):
 
     def _refuse(self, reply: Any) -> None:
         if isinstance(reply, Exception):
-            check_reply(reply, self.keys.namespace, self._partitions)
+            word, *noted = str(reply).split(" ")
+            if word == REFUSED:
+                compare(self.keys.namespace, self._partitions, *map(int, noted))
             raise translated(reply, self.address) from reply
 
     async def _send(self, packed: list[Packed], epoch: Epoch | None) -> tuple[list[Any], Wire]:

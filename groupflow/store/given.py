@@ -155,31 +155,18 @@ def claims_from(rows: list[Any], now: int, reads: FetchLargeTask) -> list[Claim]
 def _claim_from(row: list[Any], now: int, reads: FetchLargeTask) -> Claim:
     slot, fence, entry, raw_group, packed, flat_state, told = row
     task_state = TaskState.of(flat_state) if flat_state else NO_STATE
-    group = raw_group.decode() or None
-    if isinstance(packed, int):
-        claim = _without_body(slot.decode(), fence, entry, group, flat_state, now)
-        claim.apart, claim.reads = packed, reads
-        return claim
+    group, apart = raw_group.decode() or None, 0
+    if isinstance(packed, int):  # envelope, or context, are to be fetched: its state has the facts
+        facts, apart = dict(zip(flat_state[::2], flat_state[1::2], strict=True)), packed
+        known = (facts.get(name, b"").decode() for name in (b"type", b"tenant", b"rule", b"scope"))
+        type_, tenant, rule, scope = known
+        packed = Envelope(type_, group, tenant or None, rule or None, {}, b"", scope).pack()
     claim = claim_of(slot.decode(), fence, entry, group, packed, task_state, now)
-    if told and isinstance(told, list):  # else no run; or since when, of a puller
-        claim.run = Rest(claim.slot, claim.task.group, int(told[0]), told[1:], now)
+    if apart:
+        claim.apart, claim.reads = apart, reads
+    elif told and isinstance(told, list):  # else no run; or since when, of a puller
+        claim.run = Rest(claim.slot, group, int(told[0]), told[1:], now)
     return claim
-
-
-def _without_body(  # noqa: PLR0917  as `claim_of`
-    slot: str,
-    fence: bytes,
-    entry: bytes,
-    group: str | None,
-    flat_state: Sequence[bytes],
-    now: int,
-) -> Claim:
-    """A claim whose envelope, or context, is to be fetched; its task state has the facts."""
-    facts = dict(zip(flat_state[::2], flat_state[1::2], strict=True))
-    known = [facts.get(name, b"").decode() for name in (b"type", b"tenant", b"rule", b"scope")]
-    type_, tenant, rule, scope = known
-    packed = Envelope(type_, group, tenant or None, rule or None, {}, b"", scope).pack()
-    return claim_of(slot, fence, entry, group, packed, TaskState.of(flat_state), now)
 
 
 def claim_of(  # noqa: PLR0917  what a row has, in its order

@@ -55,14 +55,3 @@ def check_format(name: str, format_: int) -> None:
             "version that wrote them until nothing waits there, or name another namespace."
         )
         raise OtherLayout([Problem("redis.namespace", name, remedy)])
-
-
-def check_reply(reply: object, name: str, count: int) -> None:
-    """Raise if a script was refused for that.
-
-    Raises:
-        OtherLayout: it was; it wrote nothing.
-    """
-    word, *noted = str(reply).split(" ")
-    if isinstance(reply, Exception) and word == REFUSED:
-        compare(name, count, *map(int, noted))

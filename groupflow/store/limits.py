@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import orjson
 
-from groupflow.core.limits import Limit, Limits, Rate, TenantLimit
+from groupflow.core.limits import Limits, Rate, TenantLimit
 from groupflow.store.clock import MICROSECONDS
 
 
@@ -21,7 +21,7 @@ def pack(limits: Limits, partitions: int = 1) -> bytes:
     flat: list[str] = []
     for name, limit in limits.rules.items():
         if not limit.is_serial:
-            flat += ("r" + name, _packed(limit))
+            flat += ("r" + name, f"{limit.concurrency} {_packed_rate(limit.rate)}")
         if limit.batch_wait:
             flat += ("b" + name, f"{limit.batch} {limit.batch_wait * MICROSECONDS:.0f}")
     if any(limit.batch_wait for limit in limits.rules.values()):
@@ -31,10 +31,6 @@ def pack(limits: Limits, partitions: int = 1) -> bytes:
     for tenant, own in limits.tenants.items():
         flat += ("t" + tenant, _packed_tenant(own.shared(partitions)))
     return orjson.dumps(flat)
-
-
-def _packed(limit: Limit) -> str:
-    return f"{limit.concurrency} {_packed_rate(limit.rate)}"
 
 
 def _packed_tenant(limit: TenantLimit) -> str:

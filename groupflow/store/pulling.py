@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from secrets import token_hex
 from time import monotonic
 from typing import Literal, TypeAlias
@@ -96,8 +97,7 @@ class Poll:
     def idle(self, number: int) -> list[str]:
         """So many of its slots that hold nothing."""
         busy = {each.slot for each in self.held.values()}
-        free = (str(n) for n in range(MOST_HELD + len(busy)))
-        return [slot for slot, _ in zip((s for s in free if s not in busy), range(number))]  # noqa: B905
+        return list(islice((slot for slot in map(str, count()) if slot not in busy), number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,12 @@ class Pulling:
                 Verb.POLL, *arguments
             )
         if state == b"FULL":
-            raise _full(puller)
+            raise PoolFull(
+                f"Pool {puller.pool!r} has {puller.most} workers, as many as [pools.{puller.pool}] "
+                f"max_workers lets it have, so {puller.name!r} can't be one more. Let workers keep "
+                "their names, DELETE those that end, or raise max_workers; who is silent for "
+                f"{puller.lease:g} s makes room."
+            )
         session = None
         if state == b"HAS":
             session = Session(puller.daemon)
@@ -207,8 +212,10 @@ class Pulling:
             StoreUnavailable: no answer; call again.
         """
         newest = sorted(poll.held, reverse=True)[:number]
-        claims = await self._claims_in(poll, [poll.held[fence].slot for fence in newest])
-        await self.settle(poll, [Release(claim) for claim in claims if claim.fence in newest])
+        slots = [poll.held[fence].slot for fence in newest]
+        found = await self.holdings(_session_of(poll).daemon, slots)
+        claims = [claim for claim, _ in found.claims if claim.fence in newest]
+        await self.settle(poll, [Release(claim) for claim in claims])
 
     async def leave(self, poll: Poll) -> None:
         """Let all of it go, and end the session."""
@@ -216,10 +223,6 @@ class Pulling:
             return
         await self.hand_back(poll, len(poll.held))
         await self._client.run(Verb.LEAVE, poll.session.daemon, poll.session.shown, self._lease)
-
-    async def _claims_in(self, poll: Poll, slots: Sequence[str]) -> list[Claim]:
-        found = await self.holdings(_session_of(poll).daemon, slots)
-        return [claim for claim, _ in found.claims]
 
     async def holdings(self, daemon: str, slots: Sequence[str] = ()) -> Holdings:
         """What a worker holds, in some slots or in all; its lease isn't pushed back."""
@@ -316,15 +319,6 @@ class Holdings:
     now: float  # Unix seconds by Redis's clock
     lease_until: float  # the same clock; 0 where it has no session
     claims: list[tuple[Claim, float]]  # and since when it holds each, Unix seconds
-
-
-def _full(puller: Puller) -> PoolFull:
-    return PoolFull(
-        f"Pool {puller.pool!r} has {puller.most} workers, as many as [pools.{puller.pool}] "
-        f"max_workers lets it have, so {puller.name!r} can't be one more. Let workers keep their "
-        f"names, DELETE those that end, or raise max_workers; who is silent for {puller.lease:g} s "
-        "makes room."
-    )
 
 
 def _session_of(poll: Poll) -> Session:

@@ -46,8 +46,6 @@ STORIES = named(
     without a session nothing is claimed::
         take a0 p0 | open d1 | leave | SessionLost claim a0 | SessionLost claim p0
         status queued_plain=1 queued_grouped=1 daemons=[]
-    whose lease is over gets nothing new::
-        take a0 b0 p0 p1 | claim a0 p0 | expire | none | renew | claim b0 p1 | done a0 p0
     """
 )
 

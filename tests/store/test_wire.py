@@ -275,34 +275,26 @@ async def slow_wire(monkeypatch: pytest.MonkeyPatch, *pieces: bytes) -> SlowWire
     return wire
 
 
+SLOW = [b"$10\r\n", b"0123", b"4567", b"89\r\n$1", b"\r\n!\r\n"]
+
+
+@pytest.mark.parametrize("number", [0, 2, len(SLOW)])
 async def test_an_answer_may_take_longer_than_the_timeout_as_long_as_it_comes(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """A large body over a slow network: it was given up half-way, each time again."""
-    wire = await slow_wire(monkeypatch, b"$10\r\n", b"0123", b"4567", b"89\r\n$1", b"\r\n!\r\n")
+    """A large body over a slow network; one that comes no further is given up, for all calls."""
+    wire, is_whole = await slow_wire(monkeypatch, *SLOW[:number]), number == len(SLOW)
     try:
         assert not wire.extended
         calls = wire.call([pack("GET", "a")], 0.01), wire.call([pack("GET", "b")], 0.01)
-        first, second = await asyncio.gather(*calls)
-        assert first == [b"0123456789"]
-        assert second == [b"!"]
-        assert wire.is_open
-        assert wire.extended
-    finally:
-        wire.close()
-
-
-@pytest.mark.parametrize("pieces", [[], [b"$10\r\n", b"0123"]])
-async def test_an_answer_that_comes_no_further_is_given_up(
-    monkeypatch: pytest.MonkeyPatch, pieces: list[bytes]
-) -> None:
-    wire = await slow_wire(monkeypatch, *pieces)
-    try:
-        calls = wire.call([pack("GET", "a")], 0.01), wire.call([pack("GET", "b")], 0.01)
         found = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(each) for each in found] == [RedisTimeoutError] * 2
-        assert "no byte of an answer for 0.01 s" in str(found[0])
-        assert not wire.is_open
         assert not wire.pieces
+        assert wire.is_open == is_whole
+        assert bool(wire.extended) == (number > 0)
+        if is_whole:
+            assert found == [[b"0123456789"], [b"!"]]
+        else:
+            assert [type(each) for each in found] == [RedisTimeoutError] * 2
+            assert "no byte of an answer for 0.01 s" in str(found[0])
     finally:
         wire.close()

@@ -19,10 +19,7 @@ if look_after(runs, now) then keep_runs(row, runs) end
 local facts, decided = {}, tonumber(call('HGET', row, 'decided') or 0)
 for _, field in ipairs({ 'decided', 'runs', 'ticks', 'missed', 'skipped', 'paused' }) do
   local value = call('HGET', row, field)
-  if value then
-    facts[#facts + 1] = field
-    facts[#facts + 1] = value
-  end
+  if value then facts[#facts + 1], facts[#facts + 2] = field, value end
 end
 if not call('HGET', row, 'gone') then
   -- The row keeps the due time: this script may run again.

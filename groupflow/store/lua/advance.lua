@@ -37,7 +37,7 @@ local function go_on()
   if group ~= '' and ARGV[9] == 'step-aside' then
     -- A new place in line needs a new arrival; the task state keeps the first one.
     call('HSETNX', K.task_state .. id, 'enqueued', string.sub(entry, 1, 16))
-    local sequence = digits(math.max(now, tonumber(call('HGET', K.count, 'sequence') or 0) + 1))
+    local sequence = digits(next_sequence(now))
     call('HSET', K.count, 'sequence', sequence)
     waiting = sequence .. '+' .. id
   end

@@ -11,9 +11,9 @@ local lock = call('GET', K.lock .. group)
 if not lock or sub(lock, 1, 16) ~= digits(ARGV[2]) then return 0 end
 if has_ended(id) or call('HSETNX', K.tasks, id, ARGV[4]) == 0 then return 1 end
 local now = clock()
-local sequence = math.max(now, (tonumber(call('HGET', K.count, 'sequence') or 0)) + 1)
-call('HSET', K.count, 'sequence', digits(sequence))
-call('HSET', K.task_state .. id, 'sequence', digits(sequence), 'group', group, 'priority', 0, 'type', ARGV[5],
+local sequence = digits(next_sequence(now))
+call('HSET', K.count, 'sequence', sequence)
+call('HSET', K.task_state .. id, 'sequence', sequence, 'group', group, 'priority', 0, 'type', ARGV[5],
   'tenant', '', 'scope', ARGV[6], 'reason', ARGV[7], 'kind', ARGV[8], 'errors', ARGV[9], 'attempts', ARGV[10])
 add_letter(id, now)
 call('HINCRBY', K.count, 'taken', 1)

@@ -8,10 +8,6 @@
 
 -- Nearly always nothing debounces: a script asks that once, and only for tasks with a task state.
 local may_debounce
-local function is_debouncing()
-  if may_debounce == nil then may_debounce = call('EXISTS', K.debouncing) == 1 end
-  return may_debounce
-end
 
 -- So a script makes these only where something does.
 local bursts_made
@@ -48,12 +44,6 @@ local function bursts()
     return nil
   end
 
-  -- A waiting task leaves its place. Returns whether it was there. Nearly always that is at the young end of its lane,
-  -- and never further from it than what has come since into its group.
-  local function leave_place(entry, group)
-    return call('ZREM', K.delayed, entry) == 1 or call('LREM', K.lane .. group, 1, entry) == 1
-  end
-
   -- Ends a task that neither waits nor runs any more, since a newer one of its group and type waits. Only its line in
   -- the history stays, with its scope at the end.
   function B.supersede(entry, group, by, now)
@@ -71,9 +61,10 @@ local function bursts()
     call('HINCRBY', K.count, 'superseded', 1)
   end
 
-  -- The same for a task that waits: it leaves its place first. Returns whether it was there.
+  -- The same for a task that waits: it leaves its place first. Returns whether it was there. Nearly always that is at
+  -- the young end of its lane, and never further from it than what has come since into its group.
   function B.supersede_waiting(entry, group, by, now)
-    if not leave_place(entry, group) then return false end
+    if call('ZREM', K.delayed, entry) == 0 and call('LREM', K.lane .. group, 1, entry) == 0 then return false end
     B.supersede(entry, group, by, now)
     call('HINCRBY', K.count, 'queued_grouped', -1)
     -- It may have been the head for which its group was held.
@@ -85,8 +76,9 @@ end
 
 -- Since when a task's burst goes on, and its name, where that task stands in it.
 local function burst_of(entry)
-  if not has_state(entry) or not is_debouncing() then return nil end
-  return bursts().of(entry)
+  if not has_state(entry) then return nil end
+  if may_debounce == nil then may_debounce = call('EXISTS', K.debouncing) == 1 end
+  if may_debounce then return bursts().of(entry) end
 end
 
 -- A task doesn't wait any more, or not here.

@@ -37,6 +37,7 @@ end
 
 -- The name under which `renamed` holds a scope and message id. A scope has no spaces.
 local function family(scope, id) return scope .. ' ' .. id end
+local function newest_of(scope, id) return tonumber(call('HGET', K.renamed, family(scope, id)) or nil) or 0 end
 
 -- Calls `visit` with each derived id that it looks at, the newest first, until `visit` answers true.
 local function any_derived(scope, id, newest, visit)
@@ -64,7 +65,7 @@ local function names_of(id, scope, laid_at)
     local is_known = (name ~= laid_at and is_here(name)) or has_ended(name)
     if is_known and belongs(name, scope) then names[#names + 1] = name end
   end
-  any_derived(scope, id, tonumber(call('HGET', K.renamed, family(scope, id)) or nil) or 0, note)
+  any_derived(scope, id, newest_of(scope, id), note)
   note(id)
   return names
 end

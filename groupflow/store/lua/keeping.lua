@@ -60,7 +60,7 @@ local function keep_renamed(scope, id, newest, envelope)
 end
 
 local function keep_somewhere(id, scope, envelope)
-  local newest = any_renamed and tonumber(call('HGET', K.renamed, family(scope, id)) or nil) or 0
+  local newest = any_renamed and newest_of(scope, id) or 0
   local function is_it(derived)
     return (has_ended(derived) or is_there(derived, envelope)) and is_ours(derived, scope)
   end

@@ -48,22 +48,20 @@ function limits()
     return text(4), text(3), text(6)
   end
 
+  function L.parsed(concurrency, interval, tolerance, rate)
+    return {
+      concurrency = tonumber(concurrency), interval = tonumber(interval), tolerance = tonumber(tolerance), rate = rate,
+    }
+  end
+
   -- The limit of a group whose head is of that rule.
   local found = {}
   local function limit_of(rule)
-    local limit = found[rule]
-    if limit then return limit end
-    local text = rule ~= '' and call('HGET', K.limits, 'r' .. rule)
-    limit = NONE
-    if text then
-      local concurrency, interval, tolerance, rate = string.match(text, '^(%S+) (%S+) (%S+) ?(.*)$')
-      limit = {
-        concurrency = tonumber(concurrency), interval = tonumber(interval), tolerance = tonumber(tolerance),
-        rate = rate,
-      }
+    if not found[rule] then
+      local text = rule ~= '' and call('HGET', K.limits, 'r' .. rule)
+      found[rule] = text and L.parsed(string.match(text, '^(%S+) (%S+) (%S+) ?(.*)$')) or NONE
     end
-    found[rule] = limit
-    return limit
+    return found[rule]
   end
 
   -- What an operator set for a group, or a tenant, for a while: until when (µs), and concurrency and rate, nil where
@@ -73,13 +71,12 @@ function limits()
     if is_any == nil then is_any = call('EXISTS', K.by_hand) == 1 end
     local text = is_any and call('HGET', K.by_hand, whose)
     if not text then return nil end
-    local till, concurrency, interval, tolerance, rate = string.match(text, '^(%d+) (%S+) (%S+) (%S+) %d+ ?([^\n]*)')
+    local till = tonumber(string.match(text, '^%d+'))
     moment = moment or clock()
-    if tonumber(till) <= moment then return nil end
-    return {
-      till = tonumber(till), concurrency = tonumber(concurrency), interval = tonumber(interval),
-      tolerance = tonumber(tolerance), rate = rate,
-    }
+    if till <= moment then return nil end
+    local hand = L.parsed(string.match(text, '^%d+ (%S+) (%S+) (%S+) %d+ ?([^\n]*)'))
+    hand.till = till
+    return hand
   end
 
   -- A limit under what was set by hand, if anything was.
@@ -98,9 +95,13 @@ function limits()
   -- Until when the tasks of a group wait for more, where their rule makes batches; 0 where they don't. Pullers claim
   -- the tasks of a pool one by one.
   local may_gather
-  local function gathers_until(group, head)
+  local function is_gathering()
     if may_gather == nil then may_gather = call('HEXISTS', K.limits, 'b') == 1 end
-    if not may_gather then return 0 end
+    return may_gather
+  end
+
+  local function gathers_until(group, head)
+    if not is_gathering() then return 0 end
     if has_state(head) and call('HEXISTS', K.task_state .. id_of(head), 'pool') == 1 then return 0 end
     local rule = L.facts_of(head)
     local text = rule ~= '' and call('HGET', K.limits, 'b' .. rule)
@@ -111,10 +112,7 @@ function limits()
   end
 
   -- Whether one more task behind others in a group may have filled a batch.
-  function L.may_fill(group)
-    if may_gather == nil then may_gather = call('HEXISTS', K.limits, 'b') == 1 end
-    return may_gather and call('ZSCORE', K.held, group)
-  end
+  function L.may_fill(group) return is_gathering() and call('ZSCORE', K.held, group) end
 
   local function front_of(group) return format('%04d', #group) .. group end
 
@@ -167,7 +165,7 @@ function limits()
   -- A start has happened.
   function L.advance(whose, limit, now)
     call('ZADD', K.rates, math.max(next_start(whose, limit, now), now) + limit.interval, whose)
-    L.forget_rates(now, EXPIRED)
+    L.forget(K.rates, now, EXPIRED)
   end
 
   -- From when on the head of a group may start, by its limits alone. That may be past. Also what sets it where it isn't
@@ -214,10 +212,10 @@ function limits()
     may_limit = true
   end
 
-  -- Removes arrival times that are past.
-  function L.forget_rates(now, most)
-    local past = call('ZRANGEBYSCORE', K.rates, '-inf', digits(now), 'LIMIT', 0, most)
-    if #past > 0 then call('ZREM', K.rates, unpack(past)) end
+  -- Removes times that are past from `rates` or `closed`.
+  function L.forget(times, now, most)
+    local past = call('ZRANGEBYSCORE', times, '-inf', digits(now), 'LIMIT', 0, most)
+    if #past > 0 then call('ZREM', times, unpack(past)) end
   end
   return L
 end

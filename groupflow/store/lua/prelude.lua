@@ -18,6 +18,9 @@ end
 local function digits(number) return format('%016d', number) end
 local NEVER = '0000000000000000'
 
+-- The sequence number of what comes now: above all before, however late the clock is.
+local function next_sequence(now) return math.max(now, tonumber(call('HGET', K.count, 'sequence') or 0) + 1) end
+
 local LIVES = byte('+')
 local function sequence_of(entry) return tonumber(sub(entry, 1, 16)) end
 local function id_of(entry) return sub(entry, 18) end

@@ -7,8 +7,8 @@
 --          began and ended (see `by_hand.lua`) }
 local now = clock()
 local promoted = 0
-local tasks = call('ZRANGEBYSCORE', K.delayed, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
-for _, entry in ipairs(tasks) do
+local function due_in(index) return call('ZRANGEBYSCORE', index, '-inf', digits(now), 'LIMIT', 0, ARGV[1]) end
+for _, entry in ipairs(due_in(K.delayed)) do
   call('ZREM', K.delayed, entry)
   rouse(id_of(entry))
   local group = call('HGET', K.task_state .. id_of(entry), 'group') or ''
@@ -21,14 +21,12 @@ if is_limiting() then
   if turned > 0 then wake() end
   promoted = promoted + turned
 end
-local groups = call('ZRANGEBYSCORE', K.held, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
-for _, group in ipairs(groups) do
+for _, group in ipairs(due_in(K.held)) do
   call('ZREM', K.held, group)
   if place(group, now) then wake_for(group) end
   promoted = promoted + 1
 end
-local over = call('ZRANGEBYSCORE', K.resumes, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
-for _, group in ipairs(over) do
+for _, group in ipairs(due_in(K.resumes)) do
   call('ZREM', K.resumes, group)
   if group == '' then
     call('DEL', K.paused_all)
@@ -39,18 +37,14 @@ for _, group in ipairs(over) do
   end
   promoted = promoted + 1
 end
-local over_by_hand = call('ZRANGEBYSCORE', K.by_hand_ends, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
+local over_by_hand = due_in(K.by_hand_ends)
 end_by_hand(over_by_hand, '', now)
 promoted = promoted + #over_by_hand
-if #over_by_hand > 0 then wake() end
 -- These wait for no delay from now on, even in a group that runs or is paused.
-for _, id in ipairs(call('ZRANGEBYSCORE', K.late, '-inf', digits(now), 'LIMIT', 0, ARGV[1])) do
-  remove_delay(id)
-end
+for _, id in ipairs(due_in(K.late)) do remove_delay(id) end
 if is_limiting() then
-  limits().forget_rates(now, ARGV[1])
-  local open = call('ZRANGEBYSCORE', K.closed, '-inf', digits(now), 'LIMIT', 0, ARGV[1])
-  if #open > 0 then call('ZREM', K.closed, unpack(open)) end
+  limits().forget(K.rates, now, ARGV[1])
+  limits().forget(K.closed, now, ARGV[1])
 end
 local wait = -1
 for _, key in ipairs({ K.delayed, K.held, K.late, K.resumes, K.standing, K.by_hand_ends }) do

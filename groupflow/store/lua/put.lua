@@ -17,7 +17,7 @@ if refusal then return refusal end
 local pool = ARGV[1]
 now, any_renamed = clock(), true -- each line looks there anyway
 note_first_epoch(now)
-local sequence = math.max(now, (tonumber(call('HGET', K.count, 'sequence') or 0)) + 1)
+local sequence = next_sequence(now)
 local number = ARGV[4]
 if number == '' then
   number = digits(sequence)

@@ -10,9 +10,6 @@ if call('HEXISTS', scan, 'closing') == 1 then return { clock(), call('HGETALL', 
 local found = {}
 local names = { 'generation', 'count', 'wanted', 'token', 'after', 'done', ARGV[2] }
 for i, value in ipairs(call('HMGET', scan, unpack(names))) do
-  if value then
-    found[#found + 1] = names[i]
-    found[#found + 1] = value
-  end
+  if value then found[#found + 1], found[#found + 2] = names[i], value end
 end
 return { clock(), found }

@@ -5,7 +5,7 @@
 local function take_in(list, first)
   now = clock()
   if #list >= first then note_first_epoch(now) end
-  sequence = math.max(now, (tonumber(call('HGET', K.count, 'sequence') or 0)) + 1)
+  sequence = next_sequence(now)
   any_renamed = call('EXISTS', K.renamed) == 1
   local taken, crowded, starts = {}, {}, {}
   local plain, grouped, buried, accepted, superseded, known = 0, 0, 0, 0, 0, 0

@@ -46,11 +46,9 @@ function tenants()
     local text = name ~= '' and (call('HGET', K.limits, 't' .. name) or call('HGET', K.limits, 't'))
     local limit = { concurrency = 0, interval = 0, tolerance = 0, weight = 1 }
     if text then
-      local concurrency, weight, interval, tolerance, rate = string.match(text, '^(%S+) (%S+) (%S+) (%S+) ?(.*)$')
-      limit = {
-        concurrency = tonumber(concurrency), weight = tonumber(weight), interval = tonumber(interval),
-        tolerance = tonumber(tolerance), rate = rate,
-      }
+      local concurrency, weight, rest = string.match(text, '^(%S+) (%S+) (.*)$')
+      limit = L.parsed(concurrency, string.match(rest, '^(%S+) (%S+) ?(.*)$'))
+      limit.weight = tonumber(weight)
     end
     found[name] = L.under(name ~= '' and shared(L.by_hand('t' .. name)), limit)
     return found[name]
