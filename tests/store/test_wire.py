@@ -292,7 +292,7 @@ async def test_an_answer_may_take_longer_than_the_timeout_as_long_as_it_comes(
         assert wire.is_open == is_whole
         assert bool(wire.extended) == (number > 0)
         if is_whole:
-            assert found == [[b"0123456789"], [b"!"]]
+            assert list(found) == [[b"0123456789"], [b"!"]]
         else:
             assert [type(each) for each in found] == [RedisTimeoutError] * 2
             assert "no byte of an answer for 0.01 s" in str(found[0])
