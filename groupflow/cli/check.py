@@ -7,6 +7,7 @@ is what groupflow stands on fit for it?
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -17,15 +18,14 @@ import typer
 
 from groupflow.cli.bodies import STDIN, BodiesArgument, HeaderOption, parse_headers, read_bodies
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import AppOption, ConfigOption, JsonOption, print_json
+from groupflow.cli.options import AppOption, ConfigOption, print_json
 from groupflow.cli.safe import say
-from groupflow.cli.store import ask_store
+from groupflow.cli.verb import Answer, Call, verb
 from groupflow.core.errors import ConfigError
 from groupflow.core.masking import mask_secrets
 
 if TYPE_CHECKING:
     from groupflow.core.app import App
-    from groupflow.core.checkup import Check
     from groupflow.settings.changes import SettingChange
     from groupflow.settings.dry_run import Way
     from groupflow.settings.load import Sources
@@ -37,10 +37,10 @@ _LISTS = ("groups", "handlers", "schedules")
 _NEXT_TIMES = 3  # of each schedule
 
 
-@verbs.command("check-config")
+@verb(verbs, "check-config")
 def check_config(
+    call: Call,
     *,
-    config: ConfigOption = None,
     app: AppOption = None,
     diff: Annotated[
         str | None,
@@ -51,8 +51,7 @@ def check_config(
             "name goes by, apart from its passwords.",
         ),
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Check the configuration and print what it comes to, passwords hidden.
 
     With --app the handlers too: those of the application can be called, commands can be run here.
@@ -66,12 +65,12 @@ def check_config(
       groupflow check-config --config new.toml --diff worker-1
     """
     from groupflow.cli.app_loading import load_app
-    from groupflow.settings.load import find_sources, load_settings
+    from groupflow.settings.load import find_sources
 
     try:
-        settings = load_settings(config)
+        settings = call.settings
         loaded = load_app(app) if app else None
-        sources = find_sources(config)
+        sources = find_sources(call.config)
         if loaded is not None:
             from groupflow.flow.runners import problems_with, problems_with_batches
 
@@ -80,46 +79,35 @@ def check_config(
             if problems:
                 raise ConfigError(problems, str(sources.file or ""))
     except ConfigError as error:
-        if not as_json:
+        if not call.as_json:
             raise
-        print_json({"ok": False, "source": error.source, "problems": _problems(error)})
-        raise typer.Exit(Exit.CONFIG) from None
+        found = [
+            {"setting": p.setting, "value": p.value, "remedy": p.remedy} for p in error.problems
+        ]
+        told = {"ok": False, "source": error.source, "problems": found}
+        return Answer(told, [], exit=Exit.CONFIG)
     if diff is not None:
-        _show_changes(config, settings, diff, as_json=as_json)
-        return
+        changes = [change.as_json() for change in _changes(call, diff)]
+        lines = change_lines(changes) or ["nothing would change"]
+        return Answer({"ok": True, "changes": changes}, lines)
     report = _report(settings, loaded, sources)
-    if as_json:
-        print_json(report)
-    else:
-        _print(report)
+    return Answer(report, _lines(report))
 
 
-def _show_changes(config: Path | None, settings: Settings, target: str, *, as_json: bool) -> None:
-    changes = [change.as_json() for change in _changes(config, settings, target)]
-    if as_json:
-        print_json({"ok": True, "changes": changes})
-        return
-    for line in change_lines(changes):
-        say(line)
-    if not changes:
-        say("nothing would change")
-
-
-def _changes(config: Path | None, settings: Settings, target: str) -> list[SettingChange]:
-    """What `settings` would change for a file or a daemon."""
+def _changes(call: Call, target: str) -> list[SettingChange]:
+    """What the configuration would change for a file or a daemon."""
+    from groupflow.operate.daemons import read_configuration
     from groupflow.settings.changes import compare, compare_reports, report
     from groupflow.settings.load import load_settings
 
     if Path(target).is_file():
-        return compare(load_settings(Path(target)), settings)
-    from groupflow.operate.daemons import read_configuration
-
-    found = ask_store(config, lambda namespace: read_configuration(namespace, target))
+        return compare(load_settings(Path(target)), call.settings)
+    found = call.ask(lambda namespace: read_configuration(namespace, target))
     if found is None:
         raise typer.BadParameter(
             f"{target!r} is no file, and no daemon of that name is running.", param_hint="--diff"
         )
-    return compare_reports(found, report(settings))
+    return compare_reports(found, report(call.settings))
 
 
 def change_lines(changes: list[dict[str, Any]]) -> list[str]:
@@ -129,10 +117,6 @@ def change_lines(changes: list[dict[str, Any]]) -> list[str]:
         + (", needs a restart" if each["needs_restart"] else "")
         for each in changes
     ]
-
-
-def _problems(error: ConfigError) -> list[dict[str, str]]:
-    return [{"setting": p.setting, "value": p.value, "remedy": p.remedy} for p in error.problems]
 
 
 def _report(settings: Settings, app: App | None, sources: Sources) -> dict[str, Any]:
@@ -216,37 +200,32 @@ def _notes_of_here(settings: Settings, sources: Sources) -> list[str]:
     return notes + [f"it can't run here: {problem}" for problem in problems]
 
 
-def _print(report: dict[str, Any]) -> None:
-    say(f"file: {report['file'] or 'none, defaults are used'}")
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    yield f"file: {report['file'] or 'none, defaults are used'}"
     if report["secrets"]:
-        say(f"secrets: {report['secrets']}: {', '.join(report['secret_files']) or 'none'}")
+        yield f"secrets: {report['secrets']}: {', '.join(report['secret_files']) or 'none'}"
     if report["variables"]:
-        say(f"environment: {', '.join(report['variables'])}")
+        yield f"environment: {', '.join(report['variables'])}"
     if report["handlers"] is not None:
-        say(f"handlers: {', '.join(report['handlers']) or 'none'}")
-    say()
+        yield f"handlers: {', '.join(report['handlers']) or 'none'}"
+    yield ""
     settings = report["settings"]
-    for section in (name for name in settings if name not in _LISTS):
-        _print_table(f"[{section}]", settings[section])
-    for rule in settings["groups"]:
-        _print_table("[[groups]]", rule)
-    for name, handler in settings["handlers"].items():
-        _print_table(f"[handlers.{_literal(name)}]", handler)
-    for schedule in settings["schedules"]:
-        _print_table("[[schedules]]", schedule)
+    tables = [(f"[{name}]", settings[name]) for name in settings if name not in _LISTS]
+    tables += [("[[groups]]", rule) for rule in settings["groups"]]
+    tables += [
+        (f"[handlers.{_literal(name)}]", handler) for name, handler in settings["handlers"].items()
+    ]
+    tables += [("[[schedules]]", schedule) for schedule in settings["schedules"]]
+    for header, values in tables:
+        yield header
+        for name, value in values.items():
+            if value is not None:
+                yield f"{name} = {_literal(value)}"
+        yield ""
     for name, times in report["schedules"].items():
-        say(f"schedule {name}: next {', '.join(times) or 'never'}")
-    for note in report["notes"]:
-        say(f"note: {note}")
-    say("ok")
-
-
-def _print_table(header: str, values: dict[str, Any]) -> None:
-    say(header)
-    for name, value in values.items():
-        if value is not None:
-            say(f"{name} = {_literal(value)}")
-    say()
+        yield f"schedule {name}: next {', '.join(times) or 'never'}"
+    yield from (f"note: {note}" for note in report["notes"])
+    yield "ok"
 
 
 def _literal(value: Any) -> str:
@@ -257,18 +236,17 @@ def _literal(value: Any) -> str:
 NO_HANDLER = "none in this configuration"
 
 
-@verbs.command("route")
+@verb(verbs, "route")
 def route(
+    call: Call,
     file: BodiesArgument = STDIN,
     *,
-    config: ConfigOption = None,
     task_type: Annotated[
         str | None, typer.Option("--type", metavar="T", help="The AMQP type property.")
     ] = None,
     header: HeaderOption = None,
     app: AppOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Say where messages would go, without sending them anywhere. Exit 1: one is a dead letter.
 
     For example:
@@ -279,34 +257,26 @@ def route(
     """
     from groupflow.cli.app_loading import load_app
     from groupflow.settings.dry_run import DryRun
-    from groupflow.settings.load import load_settings
 
     headers = parse_headers(header)
-    settings = load_settings(config)
-    loaded = load_app(app) if app else None
-    dry_run = DryRun(settings, loaded.names if loaded else {})
+    dry_run = DryRun(call.settings, load_app(app).names if app else {})
     ways = [dry_run.find(body.raw, headers, task_type) for body in read_bodies(file)]
     ways = [way if way.handler or way.reason else replace(way, handler=NO_HANDLER) for way in ways]
-    if as_json:
-        print_json(ways)
-    else:
-        for number, way in enumerate(ways, start=1):
-            _print_way(number, way)
-    if any(way.reason for way in ways):
-        raise typer.Exit(Exit.FAILED)
+    lines = [f"{number}: {_way_line(way)}" for number, way in enumerate(ways, start=1)]
+    is_dead = any(way.reason for way in ways)
+    return Answer(ways, lines, exit=Exit.FAILED if is_dead else Exit.FINE)
 
 
-def _print_way(number: int, way: Way) -> None:
+def _way_line(way: Way) -> str:
     if way.reason:
-        say(f"{number}: dead letter: {way.reason}")
-        return
+        return f"dead letter: {way.reason}"
     facts: list[str] = [way.queue]
     if way.group is not None:
         facts.append(f"group {way.group} by {way.rule}")
     facts += [f"type {way.type}", f"handler {way.handler}"]
     seconds = {"priority": way.priority, "delay": way.delay}
     facts += [f"{name} {value:g} s" for name, value in seconds.items() if value]
-    say(f"{number}: {', '.join(facts)}")
+    return ", ".join(facts)
 
 
 class Format(StrEnum):
@@ -340,8 +310,8 @@ def schema(
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-@verbs.command("doctor")
-def doctor(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+@verb(verbs, "doctor")
+def doctor(call: Call) -> Answer:
     """Examine Redis and RabbitMQ: versions, durability, memory, clocks, rights, the queue.
 
     And whether others may write the configuration, or read its secrets.
@@ -356,28 +326,24 @@ def doctor(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
       groupflow doctor --json | jq '.checks[] | select(.verdict != "ok")'
     """
     from groupflow.doctor.examination import examine
-    from groupflow.settings.load import find_sources, load_settings
+    from groupflow.settings.load import find_sources
 
-    findings = asyncio.run(examine(load_settings(config), find_sources(config)))
-    if as_json:
-        checks = [_masked(check) for check in findings.checks]
-        print_json({"verdict": findings.worst, "checks": checks})
-    else:
-        for check in findings.checks:
-            _print_check(check)
-    if findings.unreachable:
-        raise typer.Exit(Exit.UNAVAILABLE)
-    if findings.worst == "fail":
-        raise typer.Exit(Exit.FAILED)
-
-
-def _masked(check: Check) -> dict[str, str]:
-    return {name: mask_secrets(text) for name, text in check.as_json().items()}
+    findings = asyncio.run(examine(call.settings, find_sources(call.config)))
+    checks = [
+        {name: mask_secrets(text) for name, text in check.as_json().items()}
+        for check in findings.checks
+    ]
+    end = Exit.FAILED if findings.worst == "fail" else Exit.FINE
+    return Answer(
+        {"verdict": findings.worst, "checks": checks},
+        lambda: _print_checks(checks),
+        exit=Exit.UNAVAILABLE if findings.unreachable else end,
+    )
 
 
-def _print_check(check: Check) -> None:
-    masked = _masked(check)
-    verdict = typer.style(f"{check.verdict:4}", fg=_STYLES[check.verdict])
-    say(f"  {masked['name']:25} {masked['found']}", lead=verdict)
-    if masked["remedy"]:
-        say(f"{'':32}→ {masked['remedy']}")
+def _print_checks(checks: Sequence[dict[str, str]]) -> None:
+    for check in checks:
+        verdict = typer.style(f"{check['verdict']:4}", fg=_STYLES[check["verdict"]])
+        say(f"  {check['name']:25} {check['found']}", lead=verdict)
+        if check["remedy"]:
+            say(f"{'':32}→ {check['remedy']}")

@@ -6,26 +6,23 @@ import base64
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import (
-    ConfigOption,
     FullHelp,
-    JsonOption,
+    IdsArgument,
     OfTenantOption,
     PartitionOption,
+    YesOption,
+    attempt_lines,
     confirm,
     moment,
-    print_attempts,
-    print_json,
 )
 from groupflow.cli.safe import say
-from groupflow.cli.store import ask_store
+from groupflow.cli.verb import Answer, Call, failed, verb
 from groupflow.core.errors import AmbiguousId, GroupflowError, NoRoomForDelay, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
     from groupflow.settings.model import Settings
 
 _Act: TypeAlias = "Callable[[Settings, Namespace, DeadLetter], Awaitable[bool]]"
+_Kept: TypeAlias = str | GroupflowError | None  # why a letter is as it was; None if it isn't
 
 verbs = typer.Typer()
 dead = typer.Typer(
@@ -42,7 +40,7 @@ dead = typer.Typer(
 )
 verbs.add_typer(dead, name="dead")
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Which, by id.")]
+EVERY = 10**9  # letters: more than there can be
 ReasonOption = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="Those whose reason has this in it.")
 ]
@@ -64,20 +62,18 @@ WhoseOption = Annotated[
     ),
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="All of them.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
 
-@dead.command("list")
+@verb(dead, "list")
 def list_(
+    call: Call,
     *,
     reason: ReasonOption = None,
     task_type: TypeOption = None,
     group: GroupOption = None,
     tenant: TenantOption = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 1000,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """List dead letters, the latest first.
 
     For example:
@@ -86,29 +82,26 @@ def list_(
 
       groupflow dead list --reason "no handler" --json
     """
-    wanted = _filter(reason, task_type, group, tenant)
-    found = ask_store(config, lambda namespace: _collect(namespace, wanted, limit))
-    if as_json:
-        print_json([letter.as_json() for letter in found])
-        return
-    for letter in found:
-        say(
-            f"{moment(letter.died_at)}  {letter.id}  {letter.type or '(no type)'}  "
-            f"{letter.group or '-'}  {_first_line(letter.reason)}"
-        )
-    if not found:
-        say("no dead letters")
+    from groupflow.operate.dead import Filter
+
+    wanted = Filter(reason=reason, type=task_type, group=group, tenant=tenant)
+    found = call.ask(lambda namespace: collect(namespace, limit, wanted))
+    lines = [
+        f"{moment(letter.died_at)}  {letter.id}  {letter.type or '(no type)'}  "
+        f"{letter.group or '-'}  {_first_line(letter.reason)}"
+        for letter in found
+    ]
+    return Answer([letter.as_json() for letter in found], lines or ["no dead letters"])
 
 
-@dead.command("show")
+@verb(dead, "show")
 def show(
+    call: Call,
     id_: Annotated[str, typer.Argument(metavar="ID", help="The dead letter's id.")],
     *,
     tenant: OfTenantOption = None,
     partition: PartitionOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Show one dead letter: its reason, its attempts, its headers and its body.
 
     A body that has left Redis for RabbitMQ is read from there. With --json it is text where it is
@@ -118,37 +111,47 @@ def show(
 
       groupflow dead show 01c8b175db8147af99efc6899b9455af
     """
+    from groupflow.operate.dead import DeadLetters
+    from groupflow.operate.redrive import whole_letter
     from groupflow.operate.tasks import Choice
-    from groupflow.settings.load import load_settings
 
-    settings, choice = load_settings(config), Choice(tenant, partition)
-    try:
-        found = ask_store(config, lambda namespace: _look(settings, namespace, id_, choice))
-    except AmbiguousId:
-        if as_json:
-            print_json(None)
-        raise
+    async def look(namespace: Namespace) -> tuple[DeadStory, dict[str, Any], bytes] | None:
+        letter = await DeadLetters(namespace).find(id_, Choice(tenant, partition))
+        if letter is None:
+            return None
+        whole = await whole_letter(call.settings, namespace, letter)
+        return letter.with_beside(whole.beside), dict(whole.envelope.headers), whole.envelope.body
+
+    found = call.ask(look)
     if found is None:
-        _none_such(id_)
+        raise failed(f"no dead letter {id_}: see groupflow dead list")
     letter, headers, body = found
-    if as_json:
-        print_json(_as_json(letter, headers, body))
-        return
-    say(f"{letter.id}, {letter.type or '(no type)'}, {letter.group or 'plain'}")
-    say(f"died {moment(letter.died_at)}: {letter.reason}")
-    print_attempts(letter.errors)
-    for name, value in headers.items():
-        say(f"  {name}: {value}")
-    say(body.decode(errors="backslashreplace"))
+    facts = {"tenant": letter.tenant, "errors": letter.errors, "headers": headers}
+    lines = [
+        f"{letter.id}, {letter.type or '(no type)'}, {letter.group or 'plain'}",
+        f"died {moment(letter.died_at)}: {letter.reason}",
+        *attempt_lines(letter.errors),
+        *(f"  {name}: {value}" for name, value in headers.items()),
+        body.decode(errors="backslashreplace"),
+    ]
+    return Answer({**letter.as_json(), **facts, **_json_of(body)}, lines)
+
+
+def _json_of(body: bytes) -> dict[str, str]:
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode()}
 
 
 def _verb(name: str, past: str, *, deletes: bool = False) -> Callable[[_Act], _Act]:
     """Make a verb of what is done to one dead letter; its docstring is the verb's help."""
 
     def registered(act: _Act) -> _Act:
-        @dead.command(name, help=inspect.getdoc(act))
-        def verb(
-            ids: Ids = None,
+        @verb(dead, name, help=inspect.getdoc(act))
+        def act_on_letters(
+            call: Call,
+            ids: IdsArgument = None,
             *,
             reason: ReasonOption = None,
             task_type: TypeOption = None,
@@ -157,15 +160,13 @@ def _verb(name: str, past: str, *, deletes: bool = False) -> Callable[[_Act], _A
             partition: PartitionOption = None,
             everything: AllOption = False,
             yes: YesOption = False,
-            config: ConfigOption = None,
-            as_json: JsonOption = False,
-        ) -> None:
+        ) -> Answer:
+            from groupflow.operate.dead import Filter
             from groupflow.operate.tasks import Choice
-            from groupflow.settings.load import load_settings
 
             # With ids a tenant is no filter: it says whose letter of an id is meant.
-            wanted = _filter(reason, task_type, group, None if ids else tenant)
-            choice = Choice(tenant, partition)
+            named = None if ids else tenant
+            wanted = Filter(reason=reason, type=task_type, group=group, tenant=named)
             if partition is not None and not ids:
                 raise typer.BadParameter("--partition chooses among letters of an id: name ids.")
             if not ids and not everything and not wanted.is_set:
@@ -175,13 +176,10 @@ def _verb(name: str, past: str, *, deletes: bool = False) -> Callable[[_Act], _A
             if ids and (everything or wanted.is_set):
                 raise typer.BadParameter("Name ids, or a filter or --all: not both.")
             if not ids and not yes and (deletes or sys.stdin.isatty()):
-                found = ask_store(config, lambda namespace: _collect(namespace, wanted, 10**9))
+                found = call.ask(lambda namespace: collect(namespace, EVERY, wanted))
                 confirm(f"{name} {len(found)} dead letters?", deletes=deletes)
-            bound = partial(act, load_settings(config))
-            done = ask_store(
-                config, lambda namespace: _act_on_each(namespace, ids, wanted, choice, bound)
-            )
-            _report(past, done, as_json=as_json)
+            meant = ids or wanted
+            return _act_on_each(call, past, meant, Choice(tenant, partition), act)
 
         return act
 
@@ -229,15 +227,10 @@ def _first_line(reason: str) -> str:
     return f"{line[:120]} …" if len(reason) > len(line[:120]) else line
 
 
-def _filter(
-    reason: str | None, task_type: str | None, group: str | None, tenant: str | None
-) -> Filter:
-    from groupflow.operate.dead import Filter
-
-    return Filter(reason=reason, type=task_type, group=group, tenant=tenant)
-
-
-async def _collect(namespace: Namespace, wanted: Filter, limit: int) -> list[DeadLetter]:
+async def collect(
+    namespace: Namespace, limit: int, wanted: Filter | None = None
+) -> list[DeadLetter]:
+    """The latest dead letters, of all or of some."""
     from groupflow.operate.dead import DeadLetters
 
     found = []
@@ -248,85 +241,46 @@ async def _collect(namespace: Namespace, wanted: Filter, limit: int) -> list[Dea
     return found
 
 
-async def _look(
-    settings: Settings, namespace: Namespace, id_: str, choice: Choice
-) -> tuple[DeadStory, dict[str, Any], bytes] | None:
-    from groupflow.operate.dead import DeadLetters
-    from groupflow.operate.redrive import whole_letter
+def _act_on_each(
+    call: Call, past: str, wanted: list[str] | Filter, choice: Choice, act: _Act
+) -> Answer:
+    """Act on letters that are named, or that pass a filter; say what kept others as they were."""
+    is_by_id = isinstance(wanted, list)
 
-    letter = await DeadLetters(namespace).find(id_, choice)
-    if letter is None:
-        return None
-    whole = await whole_letter(settings, namespace, letter)
-    return letter.with_beside(whole.beside), dict(whole.envelope.headers), whole.envelope.body
+    async def act_on_all(namespace: Namespace) -> tuple[list[tuple[str, _Kept]], bool]:
+        from groupflow.operate.dead import DeadLetters
+        from groupflow.operate.several import act_on_each
 
+        letters, ends = DeadLetters(namespace), list[tuple[str, _Kept]]()
 
-def _as_json(letter: DeadStory, headers: dict[str, Any], body: bytes) -> dict[str, Any]:
-    found = {**letter.as_json(), "tenant": letter.tenant, "errors": letter.errors}
-    found["headers"] = headers
-    try:
-        found["body"] = body.decode()
-    except UnicodeDecodeError:
-        found["body_base64"] = base64.b64encode(body).decode()
-    return found
+        async def act_on(meant: str | DeadLetter) -> str | None:
+            letter = await letters.find(meant, choice) if isinstance(meant, str) else meant
+            is_done = letter is not None and await act(call.settings, namespace, letter)
+            return None if is_done else "unknown"
 
+        meant: Iterable[str | DeadLetter]
+        if isinstance(wanted, list):
+            meant = dict.fromkeys(wanted)
+        else:
+            meant = await collect(namespace, EVERY, wanted)
+        async for each, kept in act_on_each(meant, act_on, len(namespace)):
+            ends.append((each if isinstance(each, str) else each.id, kept))
+            if isinstance(kept, GroupflowError):
+                say(f"{ends[-1][0]} stays: {kept}", err=True)
+        return ends, bool(namespace.away)
 
-@dataclass
-class _Done:
-    """What became of the letters that were named, by id."""
-
-    acted: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    kept: list[GroupflowError] = field(default_factory=list)  # what kept others as they were
-    is_part: bool = False  # not all that may be meant could be reached
-
-
-async def _act_on_each(
-    namespace: Namespace,
-    ids: list[str] | None,
-    wanted: Filter,
-    choice: Choice,
-    act: Callable[[Namespace, DeadLetter], Awaitable[bool]],
-) -> _Done:
-    from groupflow.operate.dead import DeadLetters
-    from groupflow.operate.several import act_on_each
-
-    done, letters = _Done(), DeadLetters(namespace)
-
-    async def act_on(meant: str | DeadLetter) -> str | None:
-        letter = await letters.find(meant, choice) if isinstance(meant, str) else meant
-        return None if letter is not None and await act(namespace, letter) else "unknown"
-
-    meant: Iterable[str | DeadLetter] = dict.fromkeys(ids or ())
-    if not ids:
-        meant = await _collect(namespace, wanted, 10**9)
-    async for each, kept in act_on_each(meant, act_on, len(namespace)):
-        id_ = each if isinstance(each, str) else each.id
-        if kept is None:
-            done.acted.append(id_)
-        elif isinstance(kept, GroupflowError):
-            done.kept.append(kept)
-            say(f"{id_} stays: {kept}", err=True)
-        elif ids:
-            done.unknown.append(id_)
-    is_away = not ids and bool(namespace.away)
-    done.is_part = is_away or any(isinstance(each, StoreUnavailable) for each in done.kept)
-    return done
-
-
-def _report(past: str, done: _Done, *, as_json: bool) -> None:
-    if as_json:
-        print_json({past: done.acted, "unknown": done.unknown})
-    else:
-        say(f"{past} {len(done.acted)}")
-    for id_ in done.unknown:
-        say(f"no dead letter {id_}", err=True)
-    if done.is_part:
-        raise typer.Exit(Exit.UNAVAILABLE)
-    if done.unknown or any(isinstance(each, AmbiguousId | NoRoomForDelay) for each in done.kept):
-        raise typer.Exit(Exit.FAILED)
-
-
-def _none_such(id_: str) -> NoReturn:
-    say(f"no dead letter {id_}: see groupflow dead list", err=True)
-    raise typer.Exit(Exit.FAILED)
+    ends, is_away = call.ask(act_on_all)
+    acted = [id_ for id_, kept in ends if kept is None]
+    unknown = [id_ for id_, kept in ends if isinstance(kept, str)] if is_by_id else []
+    end = Exit.FINE
+    if unknown or any(isinstance(kept, AmbiguousId | NoRoomForDelay) for _, kept in ends):
+        end = Exit.FAILED
+    # Not all that may be meant could be reached.
+    if (is_away and not is_by_id) or any(isinstance(kept, StoreUnavailable) for _, kept in ends):
+        end = Exit.UNAVAILABLE
+    return Answer(
+        {past: acted, "unknown": unknown},
+        [f"{past} {len(acted)}"],
+        [f"no dead letter {id_}" for id_ in unknown],
+        end,
+    )

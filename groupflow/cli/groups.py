@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import getpass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from groupflow.cli.options import ConfigOption, JsonOption, print_json, seconds_for
-from groupflow.cli.safe import say
-from groupflow.cli.store import ask_store
-
-if TYPE_CHECKING:
-    from groupflow.operate.groups import Groups
-    from groupflow.operate.namespace import Namespace
+from groupflow.cli.options import seconds_for
+from groupflow.cli.verb import Answer, Call, verb
 
 verbs = typer.Typer()
 
 GroupArgument = Annotated[
     str | None, typer.Argument(metavar="[GROUP]", help="The group key as rendered: contact:42.")
 ]
-ForOption = Annotated[
-    str | None,
-    typer.Option("--for", metavar="TIME", help="Then it goes on by itself: 30s, 10m, 2h, 1d."),
-]
 AllOption = Annotated[bool, typer.Option("--all", help="Everything, plain tasks too.")]
 
 
-@verbs.command("why")
-def why_(
+@verb(verbs, "why")
+def why(
+    call: Call,
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group key as rendered.")],
-    *,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Say in one line why a group is not moving.
 
     For example:
@@ -42,22 +31,23 @@ def why_(
     """
     from groupflow.operate.scans import explain
 
-    why = ask_store(config, lambda namespace: explain(namespace, group))
-    if as_json:
-        print_json(why)
-    else:
-        say(f"{why.group} is {why.state}, {why.queued} waiting: {why.reason}")
+    found = call.ask(lambda namespace: explain(namespace, group))
+    return Answer(
+        found, [f"{found.group} is {found.state}, {found.queued} waiting: {found.reason}"]
+    )
 
 
-@verbs.command("pause")
+@verb(verbs, "pause")
 def pause(
+    call: Call,
     group: GroupArgument = None,
     *,
     everything: AllOption = False,
-    for_: ForOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    for_: Annotated[
+        str | None,
+        typer.Option("--for", metavar="TIME", help="Then it goes on by itself: 30s, 10m, 2h, 1d."),
+    ] = None,
+) -> Answer:
     """Hold a group, or everything: nothing more of it is started. Intake goes on.
 
     For example:
@@ -68,23 +58,19 @@ def pause(
 
       groupflow pause --all
     """
+    from groupflow.operate.groups import Groups
+
     target, by = _target(group, everything=everything), getpass.getuser()
     length = None if for_ is None else seconds_for(for_)
-    changed = ask_store(config, lambda namespace: _groups(namespace).pause(target, by, length))
+    changed = call.ask(lambda namespace: Groups(namespace).pause(target, by, length))
     words = "paused" if changed else "was paused already"
-    if changed and length is not None:
+    if changed and for_ is not None:
         words = f"paused, and goes on by itself in {for_}"
-    _report(target, words, as_json=as_json, paused=True, changed=changed)
+    return _answer(target, words, paused=True, changed=changed)
 
 
-@verbs.command("resume")
-def resume(
-    group: GroupArgument = None,
-    *,
-    everything: AllOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@verb(verbs, "resume")
+def resume(call: Call, group: GroupArgument = None, *, everything: AllOption = False) -> Answer:
     """Let a group, or everything, go on. What was paused by name has to be resumed by name.
 
     For example:
@@ -93,16 +79,12 @@ def resume(
 
       groupflow resume --all
     """
-    target = _target(group, everything=everything)
-    changed = ask_store(config, lambda namespace: _groups(namespace).resume(target))
-    words = "goes on" if changed else "was not paused"
-    _report(target, words, as_json=as_json, paused=False, changed=changed)
-
-
-def _groups(namespace: Namespace) -> Groups:
     from groupflow.operate.groups import Groups
 
-    return Groups(namespace)
+    target = _target(group, everything=everything)
+    changed = call.ask(lambda namespace: Groups(namespace).resume(target))
+    words = "goes on" if changed else "was not paused"
+    return _answer(target, words, paused=False, changed=changed)
 
 
 def _target(group: str | None, *, everything: bool) -> str:
@@ -111,8 +93,5 @@ def _target(group: str | None, *, everything: bool) -> str:
     return group or ""
 
 
-def _report(target: str, words: str, *, as_json: bool, **facts: bool) -> None:
-    if as_json:
-        print_json({"group": target or None, **facts})
-    else:
-        say(f"{target or 'everything'} {words}")
+def _answer(target: str, words: str, **facts: bool) -> Answer:
+    return Answer({"group": target or None, **facts}, [f"{target or 'everything'} {words}"])

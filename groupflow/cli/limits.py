@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import getpass
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from groupflow.cli.options import ConfigOption, JsonOption, moment, print_json, seconds_for
-from groupflow.cli.safe import say
-from groupflow.cli.store import ask_store
-
-if TYPE_CHECKING:
-    from groupflow.core.limits import HandLimit, SetByHand
-    from groupflow.operate.limits import ByHand, LimitsByHand
-    from groupflow.operate.namespace import Namespace
+from groupflow.cli.options import moment, seconds_for
+from groupflow.cli.verb import Answer, Call, listing, verb
+from groupflow.core.limits import HandLimit, SetByHand
 
 verbs = typer.Typer()
-_limit = typer.Typer(
-    help="Other limits than configured for a group or a tenant, for a while.",
-    invoke_without_command=True,
-)
+_limit = typer.Typer(help="Other limits than configured for a group or a tenant, for a while.")
 verbs.add_typer(_limit, name="limit")
+
+
+def _rate(text: str | None) -> str | None:
+    return "" if text is not None and text.strip().lower() == "none" else text
+
 
 ConcurrencyOption = Annotated[
     int | None, typer.Option(metavar="N", help="Tasks at once; of a tenant 0: any number.")
 ]
 RateOption = Annotated[
     str | None,
-    typer.Option(metavar="RATE", help='Starts: 5/s, 600/min, "10/s burst 50"; none: any number.'),
+    typer.Option(
+        metavar="RATE",
+        help='Starts: 5/s, 600/min, "10/s burst 50"; none: any number.',
+        callback=_rate,
+    ),
 ]
 ForOption = Annotated[
     str, typer.Option("--for", metavar="TIME", help="Then it ends by itself: 30s, 10m, 2h, 1d.")
@@ -38,51 +38,36 @@ ForOption = Annotated[
 OffOption = Annotated[bool, typer.Option("--off", help="End what was set, now.")]
 
 
-@_limit.callback()
-def limit(
-    context: typer.Context, *, config: ConfigOption = None, as_json: JsonOption = False
-) -> None:
-    """List what holds just now in place of the configuration, the first to end first.
-
-    For example:
-
-      groupflow limit
-
-      groupflow limit tenant 42 --rate 5/s --for 10m
-
-      groupflow limit group contact:42 --concurrency 4
-
-      groupflow limit tenant 42 --off
-    """
-    if context.invoked_subcommand is None:
-        _print_list(config, as_json=as_json)
-    elif config is not None or as_json:
-        verb = f"groupflow limit {context.invoked_subcommand} NAME"
-        raise typer.BadParameter(f"Put options behind the verb: {verb} --config FILE.")
+@listing(_limit, "limit")
+def limit(call: Call) -> Answer:
+    """List what holds just now in place of the configuration, the first to end first."""
+    return list_(call)
 
 
-@_limit.command("list")
-def list_(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+@verb(_limit, "list")
+def list_(call: Call) -> Answer:
     """List what holds just now in place of the configuration.
 
     For example:
 
       groupflow limit list --json
     """
-    _print_list(config, as_json=as_json)
+    from groupflow.operate.limits import LimitsByHand
+
+    found = call.ask(lambda namespace: LimitsByHand(namespace).every()).limits
+    return Answer([*map(asdict, found)], [*map(line_of, found)] or ["nothing is limited by hand"])
 
 
-@_limit.command("tenant")
+@verb(_limit, "tenant")
 def tenant(
+    call: Call,
     name: Annotated[str, typer.Argument(metavar="NAME", help="As in [tenants.NAME].")],
     *,
     concurrency: ConcurrencyOption = None,
     rate: RateOption = None,
     for_: ForOption = "1h",
     off: OffOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Give a tenant other limits for a while, in every application. What isn't given stays.
 
     For example:
@@ -93,24 +78,19 @@ def tenant(
 
       groupflow limit tenant 42 --off
     """
-    from groupflow.core.limits import HandLimit
-
-    _change(
-        HandLimit("tenant", name, concurrency, _rate(rate)), for_, config, off=off, as_json=as_json
-    )
+    return _change(call, HandLimit("tenant", name, concurrency, rate), for_, off=off)
 
 
-@_limit.command("group")
+@verb(_limit, "group")
 def group(
+    call: Call,
     key: Annotated[str, typer.Argument(metavar="GROUP", help="The group key as rendered.")],
     *,
     concurrency: ConcurrencyOption = None,
     rate: RateOption = None,
     for_: ForOption = "1h",
     off: OffOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Give a group other limits for a while. What isn't given stays as configured.
 
     For example:
@@ -119,62 +99,28 @@ def group(
 
       groupflow limit group contact:42 --off
     """
-    from groupflow.core.limits import HandLimit
-
-    _change(
-        HandLimit("group", key, concurrency, _rate(rate)), for_, config, off=off, as_json=as_json
-    )
+    return _change(call, HandLimit("group", key, concurrency, rate), for_, off=off)
 
 
-def _rate(text: str | None) -> str | None:
-    return "" if text is not None and text.strip().lower() == "none" else text
+def _change(call: Call, limit: HandLimit, for_: str, *, off: bool) -> Answer:
+    from groupflow.operate.limits import LimitsByHand
 
-
-def _change(limit: HandLimit, for_: str, config: Path | None, *, off: bool, as_json: bool) -> None:
-    by = getpass.getuser()
-    what = f"{limit.kind} {limit.name}"
+    by, what = getpass.getuser(), f"{limit.kind} {limit.name}"
+    told = {"kind": limit.kind, "name": limit.name, "limited": not off}
     if off:
         if limit.concurrency is not None or limit.rate is not None:
             raise typer.BadParameter("--off ends all that was set: give nothing beside it.")
-        ended = ask_store(config, lambda namespace: _all(namespace).end(limit.kind, limit.name, by))
+        ended = call.ask(lambda namespace: LimitsByHand(namespace).end(limit.kind, limit.name, by))
         words = "goes on as configured" if ended else "was not limited by hand"
-        _report(limit, f"{what} {words}", as_json=as_json, limited=False, changed=ended)
-        return
+        return Answer({**told, "changed": ended}, [f"{what} {words}"])
     length = seconds_for(for_)
     try:
         limit.check(length)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    ask_store(config, lambda namespace: _all(namespace).begin(limit, by, length))
+    call.ask(lambda namespace: LimitsByHand(namespace).begin(limit, by, length))
     words = f"{what}: {limit.words}, for {for_}; then it goes on as configured"
-    _report(limit, words, as_json=as_json, limited=True, changed=True)
-
-
-def _all(namespace: Namespace) -> LimitsByHand:
-    from groupflow.operate.limits import LimitsByHand
-
-    return LimitsByHand(namespace)
-
-
-def _report(limit: HandLimit, words: str, *, as_json: bool, **facts: bool) -> None:
-    if as_json:
-        print_json({"kind": limit.kind, "name": limit.name, **facts})
-    else:
-        say(words)
-
-
-def _print_list(config: Path | None, *, as_json: bool) -> None:
-    def every(namespace: Namespace) -> Any:
-        return _all(namespace).every()
-
-    found: ByHand = ask_store(config, every)
-    if as_json:
-        print_json([asdict(each) for each in found.limits])
-        return
-    for each in found.limits:
-        say(line_of(each))
-    if not found.limits:
-        say("nothing is limited by hand")
+    return Answer({**told, "changed": True}, [words])
 
 
 def line_of(limit: SetByHand) -> str:

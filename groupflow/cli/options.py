@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import orjson
 import typer
 from typer.core import TyperGroup
 
-from groupflow.cli.safe import say
 from groupflow.core.escaping import plain_json, plain_text
 
 
@@ -71,6 +70,10 @@ PartitionOption: TypeAlias = Annotated[
 JsonOption: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON value instead of text.")
 ]
+IdsArgument: TypeAlias = Annotated[
+    list[str] | None, typer.Argument(metavar="[ID]...", help="Which, by id.")
+]
+YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
 
 def print_json(value: Any) -> None:
@@ -78,23 +81,9 @@ def print_json(value: Any) -> None:
     typer.echo(plain_json(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()))
 
 
-class JsonList:
-    """One JSON list on stdout, written as its entries come; a context."""
-
-    def __init__(self) -> None:
-        self._lead = "["
-
-    def __enter__(self) -> Self:
-        return self
-
-    def add(self, entry: Any) -> None:
-        """Another entry."""
-        typer.echo(f"{self._lead}\n{plain_json(orjson.dumps(entry).decode())}", nl=False)
-        self._lead = ","
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:  # an incomplete list is no JSON, which its reader notices
-            typer.echo("[]" if self._lead == "[" else "\n]")
+def print_entry(lead: str, entry: Any) -> None:
+    """Print an entry of a JSON list that is written as it is read."""
+    typer.echo(f"{lead}\n{plain_json(orjson.dumps(entry).decode())}", nl=False)
 
 
 def confirm(question: str, *, deletes: bool) -> None:
@@ -119,16 +108,16 @@ def moment(seconds: float | None) -> str | None:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def print_attempts(errors: Sequence[dict[str, Any]], indent: str = "  ") -> None:
-    """Print them, the oldest first; what was no attempt of a daemon has less in it."""
+def attempt_lines(errors: Sequence[dict[str, Any]], indent: str = "  ") -> Iterator[str]:
+    """Failed attempts, the oldest first; what was no attempt of a daemon has less in it."""
     for error in errors:
         facts = [f"attempt {error.get('attempt', '-')}"]
         if "at" in error:
             facts += [str(moment(error["at"])), f"{error['seconds']:.3f} s on {error['daemon']}"]
         said = f": {error['message']}" if error["message"] else ""
-        say(f"{indent}{', '.join(facts)}: {error['error']}{said}")
+        yield f"{indent}{', '.join(facts)}: {error['error']}{said}"
         for line in error.get("traceback", "").splitlines():
-            say(f"{indent}    {line}")
+            yield f"{indent}    {line}"
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

@@ -5,26 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
 
-from groupflow.cli.options import ConfigOption, JsonOption, print_json
-from groupflow.cli.safe import say
+from groupflow.cli.options import ConfigOption
+from groupflow.cli.verb import Answer, Call, verb
 from groupflow.core.errors import ConfigError, GroupflowError, Problem, ServerUnreachable
 
 if TYPE_CHECKING:
-    from groupflow.operate.namespace import Namespace
     from groupflow.operate.pools import PoolStatus
 
 verbs = typer.Typer()
 _pool = typer.Typer(help="Change what waits in a pool.", no_args_is_help=True)
 verbs.add_typer(_pool, name="pool")
 
-PIECE = 1024 * 1024  # bytes that are sent at a time
 UPLOAD = 600.0  # seconds without a byte, or for the answer
 
 UrlOption = Annotated[
@@ -45,8 +43,8 @@ TokenOption = Annotated[
 ]
 
 
-@verbs.command("pools")
-def pools(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+@verb(verbs, "pools")
+def pools(call: Call) -> Answer:
     """List the pools: what could be claimed, who holds how much, who is silent.
 
     For example:
@@ -55,71 +53,49 @@ def pools(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
       groupflow pools --json | jq '.[] | {name, held, waited}'
     """
-    from groupflow.cli.store import ask_store
     from groupflow.operate.pools import read_pools
-    from groupflow.settings.load import load_settings
 
-    names = list(load_settings(config).pools)
+    names = list(call.settings.pools)
+    found = call.ask(lambda namespace: read_pools(namespace, names))
+    lines = [*_lines(found)] or ["no pools: [pools.NAME] sets one up"]
+    return Answer([each.as_json() for each in found], lines)
 
-    async def read(namespace: Namespace) -> list[PoolStatus]:
-        return await read_pools(namespace, names)
 
-    found = ask_store(config, read)
-    if as_json:
-        print_json([each.as_json() for each in found])
-        return
-    for each in found:
-        say(_line(each))
-        for worker in each.workers:
+def _lines(found: Sequence[PoolStatus]) -> Iterator[str]:
+    for pool in found:
+        waits = f", for {pool.waited:.1f} s" if pool.claimable else ""
+        held = f"{pool.held} held by {pool.known} workers"
+        yield f"{pool.name}: {pool.claimable} claimable{waits}, {held}"
+        for worker in pool.workers:
             silent = ", silent" if worker.is_silent else ""
-            say(f"  {worker.name}: holds {worker.held}, heard {worker.heard:.1f} s ago{silent}")
-        if each.known > len(each.workers):
-            say(f"  and {each.known - len(each.workers)} more, heard of since")
-    if not found:
-        say("no pools: [pools.NAME] sets one up")
+            yield f"  {worker.name}: holds {worker.held}, heard {worker.heard:.1f} s ago{silent}"
+        if pool.known > len(pool.workers):
+            yield f"  and {pool.known - len(pool.workers)} more, heard of since"
 
 
-def _line(pool: PoolStatus) -> str:
-    waits = f", for {pool.waited:.1f} s" if pool.claimable else ""
-    return (
-        f"{pool.name}: {pool.claimable} claimable{waits}, {pool.held} held by {pool.known} workers"
-    )
-
-
-@_pool.command("sync")
+@verb(_pool, "sync")
 def sync(
+    call: Call,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The pool.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON Lines: id, priority, body.")],
     *,
     url: UrlOption = "",
     token_file: TokenOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Make what waits in a pool equal to a list; what workers hold is left alone.
 
     For example:
 
       groupflow pool sync couriers open-deliveries.jsonl
     """
-    url, token = _address_and_token(url, token_file, config)
-    counts = asyncio.run(_send(f"{url.rstrip('/')}/api/pools/{quote(name)}/tasks", file, token))
-    if as_json:
-        print_json(counts)
-    else:
-        say(", ".join(f"{number} {word}" for word, number in counts.items()))
-
-
-async def _send(url: str, file: Path, token: str) -> dict[str, int]:
     import httpx
 
+    url, token = _address_and_token(url, token_file, call)
+    url = f"{url.rstrip('/')}/api/pools/{quote(name)}/tasks"
+    headers = {"authorization": f"Bearer {token}"} if token else {}
     try:
-        size = (await asyncio.to_thread(file.stat)).st_size
-        headers = {"content-length": str(size)}
-        if token:
-            headers["authorization"] = f"Bearer {token}"
-        async with httpx.AsyncClient(timeout=UPLOAD) as client:
-            answer = await client.put(url, content=_pieces(file), headers=headers)
+        with file.open("rb") as body:
+            answer = httpx.put(url, content=body, headers=headers, timeout=UPLOAD)
     except OSError as error:
         raise GroupflowError(f"{file} can't be read: {error.strerror}") from None
     except httpx.HTTPError as error:
@@ -127,7 +103,7 @@ async def _send(url: str, file: Path, token: str) -> dict[str, int]:
     if not answer.is_success:
         raise GroupflowError(_refusal(answer))
     counts: dict[str, int] = answer.json()
-    return counts
+    return Answer(counts, [", ".join(f"{number} {word}" for word, number in counts.items())])
 
 
 def _refusal(answer: Any) -> str:
@@ -137,24 +113,16 @@ def _refusal(answer: Any) -> str:
         return f"{answer.status_code}: {answer.text[:200]}"
 
 
-async def _pieces(file: Path) -> AsyncIterator[bytes]:
-    with await asyncio.to_thread(file.open, "rb") as opened:
-        while piece := await asyncio.to_thread(opened.read, PIECE):
-            yield piece
-
-
-def _address_and_token(url: str, token_file: Path | None, config: Path | None) -> tuple[str, str]:
+def _address_and_token(url: str, token_file: Path | None, call: Call) -> tuple[str, str]:
     """Where groupflow listens, and the token to show there.
 
     Raises:
         ConfigError: a file can't be used.
     """
-    from groupflow.settings.load import load_settings
-
     token = _token(token_file)
     if url:
         return url, token
-    http = load_settings(config).http
+    http = call.settings.http
     if not http.listen:
         remedy = "There is no page to ask: name one with --url."
         raise ConfigError([Problem("http.listen", "", remedy)])
@@ -209,7 +177,7 @@ def work(
     wrong = "Give --exec a command." if not words else what_is_wrong(words[0])
     if wrong:
         raise typer.BadParameter(wrong, param_hint="--exec")
-    url, token = _address_and_token(url, token_file, config)
+    url, token = _address_and_token(url, token_file, Call(config, as_json=False))
     configure_logging()
     runner = ExecRunner(HandlerRule(exec=words), words)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
 
 import typer
@@ -21,11 +20,12 @@ from groupflow.cli.bodies import (
     read_bodies,
 )
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import ConfigOption, JsonOption, print_json
 from groupflow.cli.safe import say
+from groupflow.cli.verb import Answer, Call, verb
 from groupflow.core.errors import GroupflowError, Unroutable, reaching
 
 if TYPE_CHECKING:
+    from groupflow.broker.messages import Message
     from groupflow.broker.publisher import Outgoing
     from groupflow.settings.model import Settings
 
@@ -34,35 +34,22 @@ verbs = typer.Typer()
 REFUSALS_SHOWN = 20
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    """A message that would be a dead letter from the start."""
-
-    where: str  # in the file
-    reason: str
-
-
 @dataclass(slots=True)
 class _Batch:
     """What a file has in it, checked."""
 
     first_id: str  # of one message its id; of several what their ids begin with
     outgoing: list[Outgoing] = field(default_factory=list)
-    refused: list[_Refused] = field(default_factory=list)
+    refused: list[dict[str, str]] = field(default_factory=list)  # where in the file, and why
     confirmed: int = 0
     has_begun: bool = False  # whether some may have been sent
 
-    @property
-    def ids(self) -> list[str]:
-        """Of those that are fit to go."""
-        return [each.message_id for each in self.outgoing]
 
-
-@verbs.command("publish")
+@verb(verbs, "publish")
 def publish(
+    call: Call,
     file: BodiesArgument = STDIN,
     *,
-    config: ConfigOption = None,
     task_type: Annotated[
         str | None,
         typer.Option("--type", metavar="T", help="The task type; else the body has to name it."),
@@ -89,8 +76,7 @@ def publish(
         bool,
         typer.Option("--partial", help="Publish the others where some would be dead letters."),
     ] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Publish messages in order and wait until RabbitMQ has confirmed each.
 
     They are checked first, by the rules of this configuration: where one would be a dead letter
@@ -105,35 +91,22 @@ def publish(
       echo '{"app_name": "crm", "tenant_id": 42}' | groupflow publish --type import.contacts
     """
     from groupflow.broker.connection import address_of
-    from groupflow.settings.load import load_settings
+    from groupflow.broker.messages import Message
 
-    settings = load_settings(config)
-    headers = parse_headers(header)
-    bodies = read_bodies(file)
-    facts = _Facts(task_type, headers, priority, delay)
-    batch = _check(settings, bodies, id_ or uuid4().hex, facts)
+    settings, headers, bodies = call.settings, parse_headers(header), read_bodies(file)
+    like = Message(b"", task_type, headers=headers, priority=priority, delay=delay)
+    batch = _check(settings, bodies, id_ or uuid4().hex, like)
     if batch.refused and not partial:
         batch.outgoing.clear()
     if batch.outgoing:
         with reaching("RabbitMQ", address_of(settings.rabbitmq.url.get_secret_value())):
             _send(settings, batch)
-    _report(settings, batch, len(bodies), partial=partial, as_json=as_json)
+    return _answer(settings.rabbitmq.queue, batch, len(bodies), partial=partial)
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """What all messages of a call have."""
-
-    type: str | None
-    headers: Mapping[str, str]
-    priority: float | None
-    delay: float | None
-
-
-def _check(settings: Settings, bodies: Sequence[FileBody], id_: str, facts: _Facts) -> _Batch:
+def _check(settings: Settings, bodies: Sequence[FileBody], id_: str, like: Message) -> _Batch:
     """Tell the messages that can become tasks from those that can't."""
     from groupflow.broker.consumer import Delivery
-    from groupflow.broker.messages import Message
     from groupflow.flow.admission import Admission
 
     admission = Admission.of(settings)
@@ -141,16 +114,13 @@ def _check(settings: Settings, bodies: Sequence[FileBody], id_: str, facts: _Fac
     for number, body in enumerate(bodies, start=1):
         own = id_ if len(bodies) == 1 else f"{id_}-{number}"
         try:
-            message = Message(
-                body.raw, facts.type, own, facts.headers, facts.priority, facts.delay
-            ).checked(settings.rabbitmq.max_headers)
+            message = replace(like, body=body.raw, id=own).checked(settings.rabbitmq.max_headers)
+            seen = Delivery(0, message.body, own, message.type, message.headers, message.priority)
+            reason = admission.admit(seen).dead
         except Unroutable as refusal:
-            batch.refused.append(_Refused(body.where, refusal.reason))
-            continue
-        seen = Delivery(0, message.body, own, message.type, message.headers, message.priority)
-        reason = admission.admit(seen).dead
+            reason = refusal.reason
         if reason:
-            batch.refused.append(_Refused(body.where, reason))
+            batch.refused.append({"where": body.where, "reason": reason})
         else:
             batch.outgoing.append(message)
     return batch
@@ -170,44 +140,21 @@ def _send(settings: Settings, batch: _Batch) -> None:
         raise
 
 
-def _report(settings: Settings, batch: _Batch, total: int, *, partial: bool, as_json: bool) -> None:
-    """Say what was published, and what was not and why.
-
-    Raises:
-        typer.Exit: some were refused.
-    """
-    ids, queue = batch.ids, settings.rabbitmq.queue
-    if as_json:
-        refused = [{"where": each.where, "reason": each.reason} for each in batch.refused]
-        print_json({"published": batch.confirmed, "queue": queue, "ids": ids, "refused": refused})
-    for each in batch.refused[:REFUSALS_SHOWN]:
-        say(f"{each.where}: {each.reason}", err=True)
-    if len(batch.refused) > REFUSALS_SHOWN:
-        say(f"and {len(batch.refused) - REFUSALS_SHOWN} more", err=True)
-    if ids and not as_json:
-        under = f"as {ids[0]}" if len(ids) == 1 else f"as {ids[0]} to {ids[-1]}"
-        say(f"published {batch.confirmed} to {queue}, all confirmed, {under}")
-    if batch.refused:
-        rest = "the others are" if partial and ids else "nothing is"
-        more = "" if partial or len(batch.refused) == total else "; --partial publishes the others"
-        say(
-            f"{len(batch.refused)} of {total} would be dead letters: {rest} published{more}",
-            err=True,
-        )
-        raise typer.Exit(Exit.FAILED)
-
-
 async def _publish(settings: Settings, batch: _Batch) -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
     from groupflow.broker.publisher import publishing
     from groupflow.ops.tracing import open_tracing
 
-    tracing = open_tracing(settings)
-    rabbitmq = settings.rabbitmq
-    with _progress(len(batch.outgoing)) as advance:
+    tracing, rabbitmq = open_tracing(settings), settings.rabbitmq
+    console, is_piped = Console(stderr=True), not sys.stderr.isatty()
+    with Progress(console=console, transient=True, disable=is_piped) as progress:
+        bar = progress.add_task("publishing", total=len(batch.outgoing))
 
         def on_confirm() -> None:
             batch.confirmed += 1
-            advance()
+            progress.advance(bar)
 
         async with publishing(
             settings.rabbitmq_url(),
@@ -220,20 +167,18 @@ async def _publish(settings: Settings, batch: _Batch) -> None:
             await publisher.publish_all(batch.outgoing, on_confirm)
 
 
-def _progress(total: int) -> Any:
-    """A context that gives what to call after each confirm; a bar on a terminal."""
-    if not sys.stderr.isatty():
-        return nullcontext(lambda: None)
-    from contextlib import contextmanager
-
-    from rich.console import Console
-    from rich.progress import Progress
-
-    @contextmanager
-    def bar() -> Any:
-        with Progress(console=Console(stderr=True), transient=True) as progress:
-            task = progress.add_task("publishing", total=total)
-            advance: Callable[[], None] = lambda: progress.advance(task)  # noqa: E731
-            yield advance
-
-    return bar()
+def _answer(queue: str, batch: _Batch, total: int, *, partial: bool) -> Answer:
+    """What was published, and what was not and why."""
+    ids, refused = [each.message_id for each in batch.outgoing], batch.refused
+    told = {"published": batch.confirmed, "queue": queue, "ids": ids, "refused": refused}
+    under = f"as {' to '.join([ids[0], *ids[1:][-1:]])}" if ids else ""
+    lines = [f"published {batch.confirmed} to {queue}, all confirmed, {under}"] if ids else []
+    if not refused:
+        return Answer(told, lines)
+    errors = [f"{each['where']}: {each['reason']}" for each in refused[:REFUSALS_SHOWN]]
+    if len(refused) > REFUSALS_SHOWN:
+        errors.append(f"and {len(refused) - REFUSALS_SHOWN} more")
+    rest = "the others are" if partial and ids else "nothing is"
+    more = "" if partial or len(refused) == total else "; --partial publishes the others"
+    errors.append(f"{len(refused)} of {total} would be dead letters: {rest} published{more}")
+    return Answer(told, lines, errors, Exit.FAILED)

@@ -16,9 +16,7 @@ import typer
 
 from groupflow.cli.check import change_lines
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import ConfigOption, JsonOption, print_json
-from groupflow.cli.safe import say
-from groupflow.cli.store import ask_store
+from groupflow.cli.verb import Answer, Call, verb
 
 if TYPE_CHECKING:
     from groupflow.operate.daemons import KnownDaemon
@@ -39,18 +37,10 @@ class DaemonAnswer:
     changes: list[dict[str, Any]]
     problems: list[str]
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "daemon": self.daemon,
-            "pid": self.pid,
-            "verdict": self.verdict,
-            "changes": self.changes,
-            "problems": self.problems,
-        }
 
-
-@verbs.command("reload")
+@verb(verbs, "reload")
 def reload(
+    call: Call,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Which daemons; none: all.")
     ] = None,
@@ -58,9 +48,7 @@ def reload(
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.1, help="Seconds to wait for their answers.")
     ] = 10.0,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Have this machine's daemons take their changed configuration over, and say what came of it.
 
     The file is checked first; if it is wrong, no daemon hears of it (exit 78). Then each gets
@@ -73,16 +61,15 @@ def reload(
 
       groupflow reload worker-1 worker-2 --json
     """
-    answers = ask_store(config, lambda namespace: _reload(namespace, names or [], timeout))
-    if as_json:
-        print_json([answer.as_json() for answer in answers])
-    else:
-        for answer in answers:
-            _print(answer)
-    if not answers:
-        say(f"no daemon of this namespace runs on {socket.gethostname()}", err=True)
-    if not answers or any(each.verdict not in ("changed", "unchanged") for each in answers):
-        raise typer.Exit(Exit.FAILED)
+    answers = call.ask(lambda namespace: _reload(namespace, names or [], timeout))
+    none = f"no daemon of this namespace runs on {socket.gethostname()}"
+    is_done = answers and all(each.verdict in ("changed", "unchanged") for each in answers)
+    return Answer(
+        answers,
+        [line for each in answers for line in _lines(each)],
+        [] if answers else [none],
+        Exit.FINE if is_done else Exit.FAILED,
+    )
 
 
 async def _reload(namespace: Namespace, names: Sequence[str], timeout: float) -> list[DaemonAnswer]:
@@ -137,9 +124,8 @@ def _signal(daemon: KnownDaemon) -> str:
     return ""
 
 
-def _print(answer: DaemonAnswer) -> None:
-    say(f"{answer.daemon} (pid {answer.pid}): {answer.verdict}")
+def _lines(answer: DaemonAnswer) -> list[str]:
     # What needs a restart is said by the problems already.
     lines = [] if answer.problems else change_lines(answer.changes)
-    for line in (*lines, *answer.problems):
-        say(f"  {line}")
+    first = f"{answer.daemon} (pid {answer.pid}): {answer.verdict}"
+    return [first, *(f"  {line}" for line in (*lines, *answer.problems))]

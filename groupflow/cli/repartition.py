@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupflow.cli.options import ConfigOption, JsonOption, print_json
 from groupflow.cli.safe import say
-from groupflow.cli.store import run_against
+from groupflow.cli.verb import Answer, Call, verb
 
 if TYPE_CHECKING:
     from groupflow.operate.repartition import Report
@@ -16,15 +15,13 @@ if TYPE_CHECKING:
 verbs = typer.Typer()
 
 
-@verbs.command("repartition")
+@verb(verbs, "repartition")
 def repartition(
+    call: Call,
     count: Annotated[
         int, typer.Argument(metavar="N", min=1, max=1024, help="How many it is to have.")
     ],
-    *,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Move a namespace to another number of partitions, while no daemon runs.
 
     Groups keep their order; dead letters, and the memory of ids that came, are moved too. What is
@@ -36,11 +33,10 @@ def repartition(
       groupflow repartition 16 --config groupflow.toml
     """
     from groupflow.operate.repartition import Repartition
-    from groupflow.settings.load import load_settings
     from groupflow.store.client import StoreClient
     from groupflow.store.keys import Keys
 
-    settings = load_settings(config)
+    settings = call.settings
     url, redis, opened = settings.redis_url(), settings.redis, list[StoreClient]()
 
     def make(keys: Keys) -> StoreClient:
@@ -55,15 +51,12 @@ def repartition(
             for client in opened:
                 await client.close()
 
-    report = run_against(url, move)
-    if as_json:
-        print_json(report)
-    elif report.before == 0:
-        say(f"no daemon has used namespace {redis.namespace} yet: set redis.partitions = {count}")
+    report = call.reach(move)
+    has, to_set = f"namespace {redis.namespace} has {count} partitions", "set redis.partitions ="
+    if report.before == 0:
+        words = f"no daemon has used namespace {redis.namespace} yet: {to_set} {count}"
     elif report.before == count:
-        say(f"namespace {redis.namespace} has {count} partitions already")
+        words = f"{has} already"
     else:
-        say(
-            f"namespace {redis.namespace} has {count} partitions, no longer {report.before}: "
-            f"set redis.partitions = {count}"
-        )
+        words = f"{has}, no longer {report.before}: {to_set} {count}"
+    return Answer(report, [words])

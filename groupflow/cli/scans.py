@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from groupflow.cli.exits import Exit
-from groupflow.cli.options import ConfigOption, JsonOption, moment, print_json
+from groupflow.cli.options import moment
 from groupflow.cli.safe import plain_text, say
-from groupflow.cli.store import ask_store
+from groupflow.cli.verb import Answer, Call, failed, listing, verb
 
 if TYPE_CHECKING:
     from groupflow.operate.namespace import Namespace
-    from groupflow.operate.scans import Scans, ScanStory, ShardStory
+    from groupflow.operate.scans import Scans, ScanStory
+
+_Answer = TypeVar("_Answer")
 
 verbs = typer.Typer()
 scans_verbs = typer.Typer(help="Show the scans of tables; wake or forget one.")
@@ -23,102 +24,68 @@ verbs.add_typer(scans_verbs, name="scans")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The scan's name.")]
 
 
-@scans_verbs.callback(invoke_without_command=True)
-def scans(
-    context: typer.Context, *, config: ConfigOption = None, as_json: JsonOption = False
-) -> None:
-    """Show all scans: shards, rows done, deferred and dead, and when all was last done.
+@listing(scans_verbs, "scans")
+def scans(call: Call) -> Answer:
+    """Show all scans: shards, rows done, deferred and dead, and when all was last done."""
+    from groupflow.operate.scans import Scans
 
-    For example:
-
-      groupflow scans
-
-      groupflow scans show orders
-    """
-    if context.invoked_subcommand is not None:
-        return
-    found = ask_store(config, lambda namespace: _scans(namespace).every())
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("no daemon has had a scan")
-    else:
-        _print(found)
+    found = call.ask(lambda namespace: Scans(namespace).every())
+    return Answer(found, (lambda: _print(found)) if found else ["no daemon has had a scan"])
 
 
-@scans_verbs.command("show")
-def show(name: NameArgument, *, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+@verb(scans_verbs, "show")
+def show(call: Call, name: NameArgument) -> Answer:
     """Show the shards of a scan, each in a line.
 
     For example:
 
       groupflow scans show orders
     """
-
-    async def ask(namespace: Namespace) -> list[ShardStory] | None:
-        try:
-            return await _scans(namespace).shards(name)
-        except KeyError:
-            return None
-
-    found = ask_store(config, ask)
-    if found is None:
-        raise _unknown(name)
-    if as_json:
-        print_json([each.as_json() for each in found])
-    for each in [] if as_json else found:
-        say(f"{each.group}: {each.words()}")
+    found = _ask(call, name, lambda scans: scans.shards(name))
+    lines = [f"{each.group}: {each.words()}" for each in found]
+    return Answer([each.as_json() for each in found], lines)
 
 
-@scans_verbs.command("wake")
-def wake(name: NameArgument, *, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+@verb(scans_verbs, "wake")
+def wake(call: Call, name: NameArgument) -> Answer:
     """End the sleep of a scan's shards: there is something to do.
 
     For example:
 
       groupflow scans wake orders
     """
-
-    async def ask(namespace: Namespace) -> bool:
-        try:
-            await _scans(namespace).wake(name)
-        except KeyError:
-            return False
-        return True
-
-    if not ask_store(config, ask):
-        raise _unknown(name)
-    if as_json:
-        print_json({"name": name, "woken": True})
-    else:
-        say(f"{name} is awake")
+    _ask(call, name, lambda scans: scans.wake(name))
+    return Answer({"name": name, "woken": True}, [f"{name} is awake"])
 
 
-@scans_verbs.command("drop")
-def drop(name: NameArgument, *, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+@verb(scans_verbs, "drop")
+def drop(call: Call, name: NameArgument) -> Answer:
     """Forget a scan that no daemon has any more; its shards end. The table isn't touched.
 
     For example:
 
       groupflow scans drop orders
     """
-    if not ask_store(config, lambda namespace: _scans(namespace).drop(name)):
+    if not _ask(call, name, lambda scans: scans.drop(name)):
         raise _unknown(name)
-    if as_json:
-        print_json({"name": name, "dropped": True})
-    else:
-        say(f"{name} is forgotten, unless a daemon still has it")
+    words = f"{name} is forgotten, unless a daemon still has it"
+    return Answer({"name": name, "dropped": True}, [words])
 
 
-def _scans(namespace: Namespace) -> Scans:
-    from groupflow.operate.scans import Scans
+def _ask(call: Call, name: str, ask: Callable[[Scans], Awaitable[_Answer]]) -> _Answer:
+    async def ask_scans(namespace: Namespace) -> _Answer:
+        from groupflow.operate.scans import Scans
 
-    return Scans(namespace)
+        try:
+            return await ask(Scans(namespace))
+        except KeyError:
+            raise _unknown(name) from None
+
+    return call.ask(ask_scans)
 
 
 def _unknown(name: str) -> typer.Exit:
-    say(f"there is no scan {name!r}: `groupflow scans` lists them", err=True)
-    return typer.Exit(Exit.FAILED)
+    return failed(f"there is no scan {name!r}: `groupflow scans` lists them")
 
 
 def _print(found: Sequence[ScanStory]) -> None:

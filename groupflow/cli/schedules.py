@@ -4,111 +4,78 @@ from __future__ import annotations
 
 import getpass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupflow.cli.options import ConfigOption, JsonOption, print_json
-from groupflow.cli.safe import say
-from groupflow.cli.store import ask_store
+from groupflow.cli.verb import Answer, Call, listing, verb
 
 if TYPE_CHECKING:
-    from groupflow.operate.namespace import Namespace
-    from groupflow.operate.schedules import Schedule, Schedules
+    from groupflow.operate.schedules import Schedule
 
 verbs = typer.Typer()
-_schedules = typer.Typer(
-    help="What comes by itself: when it is due, and what became of it.",
-    invoke_without_command=True,
-)
+_schedules = typer.Typer(help="What comes by itself: when it is due, and what became of it.")
 verbs.add_typer(_schedules, name="schedules")
 
-NameArgument = typer.Argument(metavar="NAME", help="The schedule's name.")
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
 
 
-@_schedules.callback()
-def schedules(
-    context: typer.Context, *, config: ConfigOption = None, as_json: JsonOption = False
-) -> None:
-    """List all schedules that daemons have or had, by name.
-
-    For example:
-
-      groupflow schedules
-
-      groupflow schedules --json | jq '.[] | select(.last_outcome == "dead")'
-
-      groupflow schedules run nightly
-    """
-    if context.invoked_subcommand is not None:
-        if config is not None or as_json:
-            verb = f"groupflow schedules {context.invoked_subcommand} NAME"
-            raise typer.BadParameter(f"Put options behind the verb: {verb} --config FILE.")
-        return
+@listing(_schedules, "schedules")
+def schedules(call: Call) -> Answer:
+    """List all schedules that daemons have or had, by name."""
     from groupflow.operate.schedules import read_schedules
 
-    found = ask_store(config, read_schedules)
-    if as_json:
-        print_json(found)
-        return
-    for each in found:
-        say(_line(each))
-    if not found:
-        say("no schedules")
+    found = call.ask(read_schedules)
+    return Answer(found, [*map(_line, found)] or ["no schedules"])
 
 
-@_schedules.command("run")
-def run(
-    name: str = NameArgument, *, config: ConfigOption = None, as_json: JsonOption = False
-) -> None:
+@verb(_schedules, "run")
+def run(call: Call, name: NameArgument) -> Answer:
     """Make a tick now; what is due stays due.
 
     For example:
 
       groupflow schedules run nightly
     """
-    task = ask_store(config, lambda namespace: _all(namespace).run(name))
-    if as_json:
-        print_json({"name": name, "task": task})
-    else:
-        say(f"{name}: task {task}")
+    from groupflow.operate.schedules import Schedules
+
+    task = call.ask(lambda namespace: Schedules(namespace).run(name))
+    return Answer({"name": name, "task": task}, [f"{name}: task {task}"])
 
 
-@_schedules.command("pause")
-def pause(
-    name: str = NameArgument, *, config: ConfigOption = None, as_json: JsonOption = False
-) -> None:
+@verb(_schedules, "pause")
+def pause(call: Call, name: NameArgument) -> Answer:
     """Let its ticks pass by, until it is resumed; those are not made up.
 
     For example:
 
       groupflow schedules pause nightly
     """
+    from groupflow.operate.schedules import Schedules
+
     by = getpass.getuser()
-    changed = ask_store(config, lambda namespace: _all(namespace).pause(name, by))
+    changed = call.ask(lambda namespace: Schedules(namespace).pause(name, by))
     words = "paused" if changed else "was paused already"
-    _report(name, words, as_json=as_json, paused=True, changed=changed)
+    return Answer({"name": name, "paused": True, "changed": changed}, [f"{name} {words}"])
 
 
-@_schedules.command("resume")
-def resume(
-    name: str = NameArgument, *, config: ConfigOption = None, as_json: JsonOption = False
-) -> None:
+@verb(_schedules, "resume")
+def resume(call: Call, name: NameArgument) -> Answer:
     """Let a paused schedule go on, with its next tick.
 
     For example:
 
       groupflow schedules resume nightly
     """
-    changed = ask_store(config, lambda namespace: _all(namespace).resume(name))
+    from groupflow.operate.schedules import Schedules
+
+    changed = call.ask(lambda namespace: Schedules(namespace).resume(name))
     words = "goes on" if changed else "was not paused"
-    _report(name, words, as_json=as_json, paused=False, changed=changed)
+    return Answer({"name": name, "paused": False, "changed": changed}, [f"{name} {words}"])
 
 
-@_schedules.command("drop")
-def drop(
-    name: str = NameArgument, *, config: ConfigOption = None, as_json: JsonOption = False
-) -> None:
+@verb(_schedules, "drop")
+def drop(call: Call, name: NameArgument) -> Answer:
     """Forget a schedule that no configuration has any more. Its tasks stay.
 
     If a daemon still has it, that daemon enters it again.
@@ -117,29 +84,18 @@ def drop(
 
       groupflow schedules drop nightly
     """
-    ask_store(config, lambda namespace: _all(namespace).drop(name))
-    _report(name, "forgotten", as_json=as_json, dropped=True)
-
-
-def _all(namespace: Namespace) -> Schedules:
     from groupflow.operate.schedules import Schedules
 
-    return Schedules(namespace)
-
-
-def _report(name: str, words: str, *, as_json: bool, **facts: bool) -> None:
-    if as_json:
-        print_json({"name": name, **facts})
-    else:
-        say(f"{name} {words}")
+    call.ask(lambda namespace: Schedules(namespace).drop(name))
+    return Answer({"name": name, "dropped": True}, [f"{name} forgotten"])
 
 
 def _line(schedule: Schedule) -> str:
-    parts = [f"{schedule.name}: next {time_text(schedule.next_at)}"]
+    parts = [f"{schedule.name}: next {_time_text(schedule.next_at)}"]
     if schedule.paused:
         parts[0] = f"{schedule.name}: paused by {schedule.paused_by}"
     if schedule.last_at is not None:
-        parts.append(f"last {time_text(schedule.last_at)} {schedule.last_outcome}")
+        parts.append(f"last {_time_text(schedule.last_at)} {schedule.last_outcome}")
     if schedule.missed_total:
         parts.append(f"{schedule.missed_total} missed")
     if schedule.skipped_total:
@@ -151,7 +107,7 @@ def _line(schedule: Schedule) -> str:
     return ", ".join(parts)
 
 
-def time_text(at: float) -> str:
+def _time_text(at: float) -> str:
     """A time for people, in UTC."""
     text = datetime.fromtimestamp(at, UTC).isoformat(sep=" ", timespec="milliseconds")
     return text.removesuffix("+00:00").removesuffix(".000") + " UTC"

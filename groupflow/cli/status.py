@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 
 from groupflow.cli.limits import line_of
-from groupflow.cli.options import ConfigOption, JsonOption, moment, print_json
+from groupflow.cli.options import moment
 from groupflow.cli.safe import plain_text
-from groupflow.cli.store import ask_store
+from groupflow.cli.verb import Answer, Call, verb
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from groupflow.operate.listing import GroupRow, ListedGroups
     from groupflow.operate.namespace import Namespace
     from groupflow.operate.statistics import Rates
@@ -26,21 +25,8 @@ HELD_SHOWN = 3  # groups of each kind that are named
 LIMITS_SHOWN = 5  # limits by hand
 
 
-@dataclass(frozen=True, slots=True)
-class _Status:
-    """All that it tells."""
-
-    totals: Totals
-    rates: Rates | None  # over the last minute, None where no daemon has counted
-    held: list[GroupRow]  # some of the groups that deaths or people hold
-
-    def as_json(self) -> dict[str, Any]:
-        """The public shape of ``groupflow status --json``."""
-        return {**self.totals.as_json(), "rates": asdict(self.rates) if self.rates else None}
-
-
-@verbs.command("status")
-def status(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+@verb(verbs, "status")
+def status(call: Call) -> Answer:
     """Show totals, groups and daemons at this instant, and what is held: paused, parked.
 
     An oldest wait is how long the task that goes next could have been claimed; rates are of the
@@ -52,14 +38,13 @@ def status(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
       groupflow status --json | jq .grouped.queued
     """
-    found = ask_store(config, _look)
-    if as_json:
-        print_json(found.as_json())
-    else:
-        _print(found)
+    totals, rates, held = call.ask(_look)
+    shown = {**totals.as_json(), "rates": asdict(rates) if rates else None}
+    return Answer(shown, lambda: _print(totals, rates, held))
 
 
-async def _look(namespace: Namespace) -> _Status:
+async def _look(namespace: Namespace) -> tuple[Totals, Rates | None, list[GroupRow]]:
+    """Totals; rates where daemons have counted; some of the groups that deaths or people hold."""
     from groupflow.operate.listing import list_groups
     from groupflow.operate.statistics import rates_of, read_samples
     from groupflow.operate.totals import read_totals
@@ -71,7 +56,7 @@ async def _look(namespace: Namespace) -> _Status:
         if count:
             page = await list_groups(namespace, state, limit=HELD_SHOWN)
             held += page.groups[:HELD_SHOWN]
-    return _Status(totals, rates_of(await read_samples(namespace), totals.at), held)
+    return totals, rates_of(await read_samples(namespace), totals.at), held
 
 
 def paused_line(found: Totals) -> str:
@@ -82,22 +67,27 @@ def paused_line(found: Totals) -> str:
     return f"PAUSED: everything, by {hold.by} since {moment(hold.since)}: groupflow resume --all"
 
 
-def limit_lines(found: Totals, most: int = LIMITS_SHOWN) -> list[str]:
+def limit_lines(found: Totals) -> list[str]:
     """What is limited by hand, some of it by name."""
-    number = found.limited_groups + found.limited_tenants
-    shown = found.by_hand[:most]
+    shown = found.by_hand[:LIMITS_SHOWN]
+    left = found.limited_groups + found.limited_tenants - len(shown)
     lines = [f"by hand: {line_of(each)}" for each in shown]
-    if number > len(shown):
-        lines.append(f"by hand: {number - len(shown):,} more limits: groupflow limit")
-    return lines
+    return [*lines, f"by hand: {left:,} more limits: groupflow limit"] if left > 0 else lines
 
 
-def _print(status: _Status) -> None:
+def groups_line(found: Totals) -> str:
+    """How many groups are in which state."""
+    return (
+        f"groups {found.groups:,}: {found.running_grouped:,} running, {found.ready:,} ready, "
+        f"{found.delayed:,} delayed, {found.parked:,} parked, {found.paused:,} paused"
+    )
+
+
+def _print(found: Totals, rates: Rates | None, held: list[GroupRow]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    found = status.totals
     console = Console(soft_wrap=True)
     if found.everything_paused:
         console.print(Text(plain_text(paused_line(found)), style="bold red"))
@@ -110,39 +100,13 @@ def _print(status: _Status) -> None:
     console.print(tasks)
     if found.asleep:
         console.print(f"of the queued ones, {found.asleep:,} are shards of scans that sleep")
-    console.print(
-        f"groups {found.groups:,}: {found.running_grouped:,} running, {found.ready:,} ready, "
-        f"{found.delayed:,} delayed, {found.parked:,} parked, {found.paused:,} paused"
-    )
-    _print_held(console, status)
-    for line in limit_lines(found):
+    console.print(groups_line(found))
+    for line in (*_held_lines(found, held), *limit_lines(found)):
         console.print(Text(plain_text(line), style="bold"))
-    if found.standing_tenants:
-        console.print(
-            f"tenants {found.standing_tenants:,} at their limits: {found.standing:,} groups wait"
-        )
-    over = f"done {found.done_total:,}, failed {found.buried_total:,}, dead {found.dead:,}"
-    replaced = found.superseded_total
-    console.print(f"{over}, superseded {replaced:,}" if replaced else over)
-    if status.rates:
-        rates = status.rates
-        console.print(
-            f"a second, over the last minute: {rates.taken_in:,.1f} in, {rates.done:,.1f} done, "
-            f"{rates.buried:,.1f} failed"
-        )
-    if found.dead_staying:
-        console.print(f"{found.dead_staying:,} of the dead stay in Redis: RabbitMQ refuses them")
-    for standing in found.intake:
-        line = (
-            f"intake of {standing.daemon} stands since {moment(standing.since)}: {standing.paused}"
-        )
+    for line in _totals_lines(found, rates):
+        console.print(line)
+    for line in _standing_lines(found):
         console.print(Text(plain_text(line), style="bold"))
-    for held in found.held_back:
-        console.print(
-            f"partition {held.partition} gives nothing out since {moment(held.since)}, until every "
-            f"daemon has renewed or {moment(held.until)}: its Redis may have lost claims",
-            style="bold",
-        )
     if not found.daemons:
         console.print("no daemon is running")
         return
@@ -150,21 +114,41 @@ def _print(status: _Status) -> None:
     for each in found.daemons:
         # Text is taken as it is: a name must not be read as markup.
         name, host = Text(plain_text(each.name)), Text(plain_text(each.host))
-        daemons.add_row(
-            name, host, str(each.pid), str(each.workers), f"{each.heartbeat_age:.1f} s ago"
-        )
+        age = f"{each.heartbeat_age:.1f} s ago"
+        daemons.add_row(name, host, str(each.pid), str(each.workers), age)
     console.print(daemons)
 
 
-def _print_held(console: Console, status: _Status) -> None:
+def _held_lines(found: Totals, held: list[GroupRow]) -> Iterator[str]:
     """The groups that a dead letter or a person holds, by name, some of each."""
-    from rich.text import Text
-
-    for row in status.held:
+    for row in held:
         by = f"behind dead letter {row.by}" if row.state == "parked" else f"by {row.by}"
-        line = f"  {row.state}: {row.group}, {by}, since {moment(row.since)}"
-        console.print(Text(plain_text(line), style="bold"))
-    named = len(status.held)
-    left = status.totals.parked + status.totals.paused - named
-    if named and left > 0:
-        console.print(f"  and {left:,} more")
+        yield f"  {row.state}: {row.group}, {by}, since {moment(row.since)}"
+    left = found.parked + found.paused - len(held)
+    if held and left > 0:
+        yield f"  and {left:,} more"
+
+
+def _totals_lines(found: Totals, rates: Rates | None) -> Iterator[str]:
+    if found.standing_tenants:
+        yield f"tenants {found.standing_tenants:,} at their limits: {found.standing:,} groups wait"
+    over = f"done {found.done_total:,}, failed {found.buried_total:,}, dead {found.dead:,}"
+    replaced = found.superseded_total
+    yield f"{over}, superseded {replaced:,}" if replaced else over
+    if rates:
+        yield (
+            f"a second, over the last minute: {rates.taken_in:,.1f} in, {rates.done:,.1f} done, "
+            f"{rates.buried:,.1f} failed"
+        )
+    if found.dead_staying:
+        yield f"{found.dead_staying:,} of the dead stay in Redis: RabbitMQ refuses them"
+
+
+def _standing_lines(found: Totals) -> Iterator[str]:
+    for intake in found.intake:
+        yield f"intake of {intake.daemon} stands since {moment(intake.since)}: {intake.paused}"
+    for held in found.held_back:
+        yield (
+            f"partition {held.partition} gives nothing out since {moment(held.since)}, until every "
+            f"daemon has renewed or {moment(held.until)}: its Redis may have lost claims"
+        )

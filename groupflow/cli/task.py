@@ -5,36 +5,36 @@ And what people do to tasks that wait, or are delayed: `task drop` and `task run
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import (
-    ConfigOption,
     FullHelp,
-    JsonList,
-    JsonOption,
+    IdsArgument,
     OfTenantOption,
     PartitionOption,
+    YesOption,
+    attempt_lines,
     confirm,
     moment,
-    print_attempts,
-    print_json,
+    print_entry,
 )
 from groupflow.cli.safe import say
-from groupflow.cli.store import ask_store
-from groupflow.core.errors import AmbiguousId, GroupflowError, StoreUnavailable
+from groupflow.cli.verb import Answer, Call, verb
+from groupflow.core.errors import GroupflowError, StoreUnavailable
 
 if TYPE_CHECKING:
     from groupflow.operate.listing import TaskPage, TaskRow
     from groupflow.operate.namespace import Namespace
     from groupflow.operate.tasks import Choice, Found, Left, Tasks
+
+_Act: TypeAlias = "Callable[[Tasks, str, Choice], Awaitable[Left | None]]"
 
 verbs = typer.Typer()
 
@@ -57,15 +57,14 @@ task = typer.Typer(
 verbs.add_typer(task, name="task")
 
 
-@task.command("show")
+@verb(task, "show")
 def show(
+    call: Call,
     id_: Annotated[str, typer.Argument(metavar="ID", help="The task's id: its message id.")],
     *,
     tenant: OfTenantOption = None,
     partition: PartitionOption = None,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Say where a task is and what has happened to it. Exit 1 where nothing is known of it.
 
     The same as `groupflow task ID`.
@@ -77,23 +76,12 @@ def show(
     from groupflow.operate.tasks import Choice, Tasks
 
     choice = Choice(tenant, partition)
-    try:
-        found = ask_store(config, lambda namespace: Tasks(namespace).find(id_, choice))
-    except AmbiguousId:
-        if as_json:
-            print_json(None)
-        raise
-    if as_json:
-        print_json(found)
-    elif found:
-        _print(found)
-    else:
-        say(
-            f"no task {id_}: it never came, or ended longer ago than history.retention keeps",
-            err=True,
-        )
-    if found is None:
-        raise typer.Exit(Exit.FAILED)
+    found = call.ask(lambda namespace: Tasks(namespace).find(id_, choice))
+    if found is not None:
+        return Answer(found, _lines(found))
+    never = f"no task {id_}: it never came, or ended longer ago than history.retention keeps"
+    # With --json stdout has it already that there is none.
+    return Answer(None, [], [] if call.as_json else [never], Exit.FAILED)
 
 
 class StateChoice(StrEnum):
@@ -106,8 +94,9 @@ class StateChoice(StrEnum):
     SUPERSEDED = "superseded"
 
 
-@verbs.command("tasks")
+@verb(verbs, "tasks")
 def tasks(
+    call: Call,
     state: Annotated[
         StateChoice,
         typer.Argument(metavar="STATE", help="queued, running, delayed, done, superseded"),
@@ -120,8 +109,6 @@ def tasks(
         bool,
         typer.Option("--all", help="All of them, as they are read; some may move meanwhile."),
     ] = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """List tasks of a state: the next to run first, the longest at it, or the latest to end.
 
@@ -137,20 +124,23 @@ def tasks(
     async def look(namespace: Namespace) -> None:
         from groupflow.operate.listing import every_task, list_tasks
 
-        with JsonList() if as_json else nullcontext() as rows:
-            count = 0
-            if everything:
-                pages = every_task(namespace, state.value)
-            else:
-                pages = _one(await list_tasks(namespace, state.value, limit))
-            async for page in pages:
-                count += len(page.rows)
-                for row in page.rows:
-                    rows.add(row) if rows else say(_line(state, row, page.at))
-        if not (count or as_json):
-            say(f"no tasks are {state.value}")
+        lead = "["
+        if everything:
+            pages = every_task(namespace, state.value)
+        else:
+            pages = _one(await list_tasks(namespace, state.value, limit))
+        async for page in pages:
+            for row in page.rows:
+                print_entry(lead, row) if call.as_json else say(_line(state, row, page.at))
+                lead = ","
+        # Where reading fails the list is incomplete, and so no JSON, which its reader notices.
+        if lead == "[":
+            say("[]" if call.as_json else f"no tasks are {state.value}")
+        elif call.as_json:
+            say()
+            say("]")
 
-    ask_store(config, look)
+    call.ask(look)
 
 
 async def _one(page: TaskPage) -> AsyncIterator[TaskPage]:
@@ -172,7 +162,7 @@ def _line(state: StateChoice, row: TaskRow, now: float) -> str:
     return "  ".join(facts)
 
 
-def _print(found: Found) -> None:
+def _lines(found: Found) -> Iterator[str]:
     facts = {
         "state": f"superseded by {found.superseded_by}" if found.superseded_by else found.state,
         "type": found.type,
@@ -187,30 +177,49 @@ def _print(found: Found) -> None:
         "until": moment(found.until),
         "reason": found.reason,
     }
-    for name, fact in facts.items():
-        if fact is not None:
-            say(f"{name:8} {fact}")
-    print_attempts(found.errors, "         ")
+    yield from (f"{name:8} {fact}" for name, fact in facts.items() if fact is not None)
+    yield from attempt_lines(found.errors, "         ")
 
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Which, by id.")]
-DelayedOption = Annotated[
-    str | None, typer.Option("--delayed", metavar="GROUP", help="All delayed tasks of a group.")
-]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+def _verb(name: str, past: str, *, deletes: bool = False) -> Callable[[_Act], _Act]:
+    """Make a verb of what is done to one task; its docstring is the verb's help."""
+
+    def registered(act: _Act) -> _Act:
+        @verb(task, name, help=inspect.getdoc(act))
+        def act_on_tasks(
+            call: Call,
+            ids: IdsArgument = None,
+            *,
+            delayed: Annotated[
+                str | None,
+                typer.Option("--delayed", metavar="GROUP", help="All delayed tasks of a group."),
+            ] = None,
+            tenant: OfTenantOption = None,
+            partition: PartitionOption = None,
+            yes: YesOption = False,
+        ) -> Answer:
+            from groupflow.operate.tasks import ANY, Choice
+
+            choice = Choice(tenant, partition)
+            if bool(ids) == (delayed is not None):
+                raise typer.BadParameter("Name ids, or a group by --delayed: one of the two.")
+            if delayed is not None and choice != ANY:
+                raise typer.BadParameter(
+                    "--tenant and --partition choose among tasks of an id: name ids."
+                )
+            if delayed is not None:
+                ids, choice = call.ask(lambda namespace: _delayed_of(namespace, delayed))
+                if ids and not yes and (deletes or sys.stdin.isatty()):
+                    confirm(f"{name} {len(ids)} delayed tasks of {delayed}?", deletes=deletes)
+            return _act_on_each(call, past, ids or [], choice, act)
+
+        return act
+
+    return registered
 
 
-@task.command("drop")
-def drop(
-    ids: Ids = None,
-    *,
-    delayed: DelayedOption = None,
-    tenant: OfTenantOption = None,
-    partition: PartitionOption = None,
-    yes: YesOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@_verb("drop", "dropped", deletes=True)
+async def drop(tasks: Tasks, id_: str, choice: Choice) -> Left | None:
     """Remove tasks that wait, or are delayed, for good. What runs is left alone.
 
     For example:
@@ -219,21 +228,11 @@ def drop(
 
       groupflow task drop --delayed contact:42
     """
-    chosen = _chosen("drop", ids, delayed, (tenant, partition), config, yes=yes)
-    _act("dropped", chosen, lambda tasks, *which: tasks.drop(*which), config, as_json=as_json)
+    return await tasks.drop(id_, choice)
 
 
-@task.command("run-now")
-def run_now(
-    ids: Ids = None,
-    *,
-    delayed: DelayedOption = None,
-    tenant: OfTenantOption = None,
-    partition: PartitionOption = None,
-    yes: YesOption = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@_verb("run-now", "due")
+async def run_now(tasks: Tasks, id_: str, choice: Choice) -> Left | None:
     """Make delayed tasks due: by their message's delay, or before their next attempt.
 
     For example:
@@ -242,54 +241,18 @@ def run_now(
 
       groupflow task run-now --delayed contact:42
     """
-    chosen = _chosen("run-now", ids, delayed, (tenant, partition), config, yes=yes)
-    _act("due", chosen, lambda tasks, *which: tasks.run_now(*which), config, as_json=as_json)
+    return await tasks.run_now(id_, choice)
 
 
-def _chosen(
-    verb: str,
-    ids: list[str] | None,
-    group: str | None,
-    which: tuple[str | None, int | None],
-    config: Path | None,
-    *,
-    yes: bool,
-) -> tuple[list[str], Choice]:
-    """The ids that were named, or the group's once the user has agreed; and of which tenant."""
-    from groupflow.operate.tasks import ANY, Choice
+async def _delayed_of(namespace: Namespace, group: str) -> tuple[list[str], Choice]:
+    from groupflow.operate.tasks import Tasks
 
-    choice = Choice(*which)
-    if bool(ids) == (group is not None):
-        raise typer.BadParameter("Name ids, or a group by --delayed: one of the two.")
-    if group is None:
-        return ids or [], choice
-    if choice != ANY:
-        raise typer.BadParameter("--tenant and --partition choose among tasks of an id: name ids.")
-
-    async def look(namespace: Namespace) -> tuple[list[str], Choice]:
-        from groupflow.operate.tasks import Tasks
-
-        tasks = Tasks(namespace)
-        return await tasks.delayed_of(group), tasks.choice_of(group)
-
-    found, choice = ask_store(config, look)
-    deletes = verb == "drop"
-    if found and not yes and (deletes or sys.stdin.isatty()):
-        confirm(f"{verb} {len(found)} delayed tasks of {group}?", deletes=deletes)
-    return found, choice
+    tasks = Tasks(namespace)
+    return await tasks.delayed_of(group), tasks.choice_of(group)
 
 
-def _act(
-    past: str,
-    chosen: tuple[list[str], Choice],
-    act: Callable[[Tasks, str, Choice], Awaitable[Left | None]],
-    config: Path | None,
-    *,
-    as_json: bool,
-) -> None:
-    ids, choice = chosen
-
-    async def do(namespace: Namespace) -> dict[str, str | GroupflowError | None]:
+def _act_on_each(call: Call, past: str, ids: list[str], choice: Choice, act: _Act) -> Answer:
+    async def act_on_all(namespace: Namespace) -> dict[str, str | GroupflowError | None]:
         from groupflow.operate.several import act_on_each
         from groupflow.operate.tasks import REASONS, Tasks
 
@@ -302,16 +265,14 @@ def _act(
         each = act_on_each(dict.fromkeys(ids), act_on, len(namespace))
         return {id_: kept async for id_, kept in each}
 
-    left = ask_store(config, do)
+    left = call.ask(act_on_all)
     done = [id_ for id_, kept in left.items() if kept is None]
     stayed = {id_: kept for id_, kept in left.items() if kept is not None}
-    if as_json:
-        rows = [{"id": id_, "reason": str(reason)} for id_, reason in stayed.items()]
-        print_json({past: done, "stayed": rows})
-    else:
-        say(f"{past} {len(done)}")
-    for id_, reason in stayed.items():
-        say(f"{id_} stays: {reason}", err=True)
-    if stayed:
-        is_away = any(isinstance(kept, StoreUnavailable) for kept in stayed.values())
-        raise typer.Exit(Exit.UNAVAILABLE if is_away else Exit.FAILED)
+    is_away = any(isinstance(kept, StoreUnavailable) for kept in stayed.values())
+    end = Exit.UNAVAILABLE if is_away else Exit.FAILED
+    return Answer(
+        {past: done, "stayed": [{"id": id_, "reason": str(kept)} for id_, kept in stayed.items()]},
+        [f"{past} {len(done)}"],
+        [f"{id_} stays: {kept}" for id_, kept in stayed.items()],
+        end if stayed else Exit.FINE,
+    )

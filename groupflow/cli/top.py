@@ -6,13 +6,14 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupflow.cli.options import ConfigOption, JsonOption, print_json
-from groupflow.cli.store import ask_store
+from groupflow.cli.dead import collect
+from groupflow.cli.verb import Answer, Call, verb
 from groupflow.core.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -24,16 +25,15 @@ verbs = typer.Typer()
 DEAD_SHOWN = 50
 
 
-@verbs.command("top")
+@verb(verbs, "top")
 def top(
+    call: Call,
     *,
     interval: Annotated[
         float, typer.Option("--interval", "-n", min=0.2, max=60, help="Seconds between looks.")
     ] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print one look and end.")] = False,
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer | None:
     """Watch totals, rates, daemons, the busiest groups and the latest dead letters.
 
     Keys: q ends it, s sorts groups by what waits in them or by how long they run, space holds the
@@ -47,32 +47,28 @@ def top(
 
       groupflow top --once --json | jq '.groups[0]'
     """
-    if as_json and not once:
+    if call.as_json and not once:
         raise typer.BadParameter("Give --once as well: JSON is one look.", param_hint="--json")
     if once:
-        look = ask_store(config, _look)
-        if as_json:
-            print_json(look.as_json())
-        else:
-            _print_once(look)
-        return
+        look = call.ask(_look)
+        shown = {
+            "status": look.totals.as_json(),
+            "groups": look.sorted("waiting"),
+            "dead": [letter.as_json() for letter in look.dead],
+        }
+        return Answer(shown, lambda: _print_once(look))
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise typer.BadParameter("This is no terminal: give --once.")
-    ask_store(config, lambda namespace: _watch(namespace, interval))
+    call.ask(lambda namespace: _watch(namespace, interval))
+    return None
 
 
 async def _look(namespace: Namespace) -> Look:
     from groupflow.cli.top_screen import Look
     from groupflow.operate.busy import read_busy
-    from groupflow.operate.dead import DeadLetters
     from groupflow.operate.totals import read_totals
 
-    totals = await read_totals(namespace)
-    letters = []
-    async for letter in DeadLetters(namespace).each():
-        letters.append(letter)
-        if len(letters) == DEAD_SHOWN:
-            break
+    totals, letters = await read_totals(namespace), await collect(namespace, DEAD_SHOWN)
     return Look(monotonic(), totals, await read_busy(namespace), letters)
 
 
@@ -82,9 +78,8 @@ def _print_once(look: Look) -> None:
     from groupflow.cli.top_screen import View, draw
 
     console = Console(highlight=False)
-    view = View(now=look, is_once=True)
     height = console.height if console.is_terminal else 24
-    console.print(draw(view, console.width, height))
+    console.print(draw(View(now=look, is_once=True), console.width, height))
 
 
 async def _watch(namespace: Namespace, interval: float) -> None:
@@ -117,7 +112,7 @@ async def _looked_again(namespace: Namespace, view: View) -> View:
     try:
         return view.seen(await _look(namespace))
     except StoreUnavailable as error:
-        return view.failed(str(error))
+        return replace(view, trouble=str(error))
 
 
 async def _next_key(keys: asyncio.Queue[str], seconds: float) -> str | None:

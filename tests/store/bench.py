@@ -54,7 +54,9 @@ def arrival(id_: str, group: str | None = None, **facts: Any) -> Arrival:
 def totals(**facts: Any) -> Totals:
     """Totals made by hand: zeros, apart from these facts."""
     numbers = {each.name: 0 for each in fields(Totals)}
-    lists: dict[str, Any] = {"daemons": [], "intake": [], "by_hand": [], "away": []}
+    lists: dict[str, Any] = {
+        name: [] for name in ("daemons", "intake", "held_back", "by_hand", "away")
+    }
     return Totals(**{**numbers, "everything_paused": None, **lists, **facts})
 
 

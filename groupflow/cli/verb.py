@@ -1,0 +1,159 @@
+"""What a one-shot verb is: it takes a call and returns an answer, which is printed here."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from inspect import Parameter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+
+from groupflow.cli.exits import Exit
+from groupflow.cli.options import ConfigOption, JsonOption, print_json
+from groupflow.cli.safe import say
+from groupflow.core.errors import AmbiguousId, reaching
+
+if TYPE_CHECKING:
+    from groupflow.operate.namespace import Namespace
+    from groupflow.settings.model import Settings
+
+_Answer = TypeVar("_Answer")
+_Verb = TypeVar("_Verb", bound="Callable[..., Answer | None]")
+
+_USUAL = (
+    Parameter("config", Parameter.KEYWORD_ONLY, default=None, annotation=ConfigOption),
+    Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a verb found, and how it ends."""
+
+    value: Any  # printed with --json
+    text: Iterable[str] | Callable[[], None]  # said without: lines, or what prints a table
+    errors: Sequence[str] = ()  # said on stderr in any case
+    exit: Exit = Exit.FINE
+
+
+@dataclass(frozen=True)
+class Call:
+    """How a verb was called, and what it may ask."""
+
+    config: Path | None
+    as_json: bool
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The configuration.
+
+        Raises:
+            ConfigError: it can't be used.
+        """
+        from groupflow.settings.load import load_settings
+
+        return load_settings(self.config)
+
+    def ask(self, ask: Callable[[Namespace], Awaitable[_Answer]]) -> _Answer:
+        """Ask the store one thing: connect, agree, ask, close.
+
+        Where some partitions don't answer and others do, stderr names them.
+
+        Raises:
+            ConfigError: the configuration can't be used, or isn't the namespace's.
+            ServerUnreachable: Redis does not answer, or refused the credentials.
+        """
+        from groupflow.operate.namespace import Namespace, check_number
+        from groupflow.store.partitions import open_partitions
+
+        async def ask_once() -> _Answer:
+            partitions = open_partitions(self.settings)
+            namespace = Namespace(partitions, self.settings.router)
+            try:
+                await check_number(self.settings, partitions)
+                answer = await ask(namespace)
+            finally:
+                await partitions.close()
+            for away in namespace.away:
+                say(str(away), err=True)
+            return answer
+
+        return self.reach(ask_once)
+
+    def reach(self, work: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer:
+        """Do something with the configured Redis.
+
+        Raises:
+            ServerUnreachable: it does not answer, or refused the credentials.
+        """
+        from groupflow.store.refusals import address_of
+
+        with reaching("Redis", address_of(self.settings.redis_url())):
+            return asyncio.run(work())
+
+
+def verb(family: typer.Typer, name: str, *, help: str | None = None) -> Callable[[_Verb], _Verb]:
+    """Make a function a verb, with `--config` and `--json`; its docstring is the verb's help."""
+
+    def register(function: _Verb) -> _Verb:
+        def called(*, config: Path | None, as_json: bool, **values: Any) -> None:
+            _print(function, Call(config, as_json), values)
+
+        own = [*inspect.signature(function, eval_str=True).parameters.values()][1:]
+        called.__signature__ = inspect.Signature([*own, *_USUAL])  # type: ignore[attr-defined]
+        family.command(name, help=help or inspect.getdoc(function))(called)
+        return function
+
+    return register
+
+
+def listing(family: typer.Typer, name: str) -> Callable[[_Verb], _Verb]:
+    """Make a function what a family of verbs does when none of them is named."""
+
+    def register(function: _Verb) -> _Verb:
+        @family.callback(invoke_without_command=True)
+        def called(
+            context: typer.Context, *, config: ConfigOption = None, as_json: JsonOption = False
+        ) -> None:
+            if context.invoked_subcommand is None:
+                _print(function, Call(config, as_json), {})
+            elif as_json or config != context.find_root().params.get("config"):
+                words = f"groupflow {name} {context.invoked_subcommand} NAME --config FILE"
+                raise typer.BadParameter(f"Put options behind the verb: {words}.")
+
+        return function
+
+    return register
+
+
+def _print(function: Callable[..., Answer | None], call: Call, values: dict[str, Any]) -> None:
+    try:
+        answer = function(call, **values)
+    except AmbiguousId:
+        if call.as_json:
+            print_json(None)
+        raise
+    if answer is None:  # it has printed all by itself
+        return
+    if call.as_json:
+        print_json(answer.value)
+    elif callable(answer.text):
+        answer.text()
+    else:
+        for line in answer.text:
+            say(line)
+    for line in answer.errors:
+        say(line, err=True)
+    if answer.exit:
+        raise typer.Exit(answer.exit)
+
+
+def failed(line: str) -> typer.Exit:
+    """Say on stderr why there is nothing to print; raise what is returned."""
+    say(line, err=True)
+    return typer.Exit(Exit.FAILED)
