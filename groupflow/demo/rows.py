@@ -22,15 +22,17 @@ PLANES = "import.planes"
 FLIGHTS = "import.flights"
 WEATHER = "import.weather"
 
-AIRLINES = {
+TENANTS = {
     "9E": "Endeavor Air",
     "AA": "American Airlines",
     "B6": "JetBlue Airways",
     "DL": "Delta Air Lines",
     "EV": "ExpressJet Airlines",
     "UA": "United Air Lines",
+    "EWR": "Newark weather",
+    "JFK": "Kennedy weather",
+    "LGA": "LaGuardia weather",
 }
-STATIONS = {"EWR": "Newark weather", "JFK": "Kennedy weather", "LGA": "LaGuardia weather"}
 
 CsvRow = dict[str, str]
 
@@ -98,22 +100,14 @@ _LATE_MINUTES = 15
 # another order: they are what the comparison with a serial import would catch. `tasks` is what was
 # published, `attempts` the handlers' log.
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS planes (
-    tenant TEXT, tailnum TEXT, model TEXT, seats TEXT, legs INTEGER, miles INTEGER,
-    late_streak INTEGER, last_airport TEXT, PRIMARY KEY (tenant, tailnum)
-);
-CREATE TABLE IF NOT EXISTS flights (
-    tenant TEXT, tailnum TEXT, leg INTEGER, flight TEXT, departed TEXT, origin TEXT, dest TEXT,
-    delay INTEGER, miles INTEGER, PRIMARY KEY (tenant, tailnum, leg)
-);
-CREATE TABLE IF NOT EXISTS weather (
-    airport TEXT, hour TEXT, temperature TEXT, wind_speed TEXT, visibility TEXT,
-    PRIMARY KEY (airport, hour)
-);
-CREATE TABLE IF NOT EXISTS tasks (number INTEGER PRIMARY KEY, tenant TEXT, key TEXT);
-CREATE TABLE IF NOT EXISTS attempts (
-    number INTEGER, key TEXT, daemon TEXT, crashes INTEGER, started REAL, ended REAL, error TEXT
-);
+CREATE TABLE IF NOT EXISTS planes (tenant, tailnum, model, seats, legs, miles, late_streak,
+    last_airport, PRIMARY KEY (tenant, tailnum));
+CREATE TABLE IF NOT EXISTS flights (tenant, tailnum, leg, flight, departed, origin, dest, delay,
+    miles, PRIMARY KEY (tenant, tailnum, leg));
+CREATE TABLE IF NOT EXISTS weather (airport, hour, temperature, wind_speed, visibility,
+    PRIMARY KEY (airport, hour));
+CREATE TABLE IF NOT EXISTS tasks (number INTEGER PRIMARY KEY, tenant, key);
+CREATE TABLE IF NOT EXISTS attempts (number, key, daemon, crashes, started, ended, error);
 CREATE INDEX IF NOT EXISTS attempts_of_a_task ON attempts (number);
 """
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import NamedTuple
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from groupflow.demo.rows import AIRLINES, STATIONS, ImportTask
+from groupflow.demo.rows import TENANTS, ImportTask
 from groupflow.demo.verdict import DemoFindings
 
 _LINE_EVERY = 1.0  # seconds between two lines where there is no terminal
@@ -80,11 +80,9 @@ class Screen:
         self._last = 0.0
         self._told = ""
 
-    @contextmanager
-    def open(self) -> Iterator[None]:
+    def open(self) -> AbstractContextManager[Any]:
         """Draw within the block; the last picture stays."""
-        with self._live or nullcontext():
-            yield
+        return self._live or nullcontext()
 
     def show(self, state: ImportProgress, published: int, happened: str = "") -> None:
         """Show how far the daemons and the publishing are, and what happened to the daemons."""
@@ -94,10 +92,10 @@ class Screen:
             return
         if happened != self._told:
             self._told = happened
-            tell(self._console, f"  {happened}")
+            self._console.print(f"  {happened}")
         if now - self._last >= _LINE_EVERY or state.handled == state.total:
             self._last = now
-            tell(self._console, f"  {_summed_up(state, published)}")
+            self._console.print(f"  {_summed_up(state, published)}")
 
 
 def _summed_up(state: ImportProgress, published: int) -> str:
@@ -116,7 +114,7 @@ def _picture(state: ImportProgress, published: int, happened: str) -> Renderable
     table = Table.grid(padding=(0, 2), expand=True)
     for ratio in (None, None, None, 1, None):
         table.add_column(no_wrap=True, ratio=ratio)
-    for code, name in (AIRLINES | STATIONS).items():
+    for code, name in TENANTS.items():
         groups, handled, total = state.tenants[code]
         table.add_row(
             f"[bold]{code}[/]",
@@ -135,7 +133,7 @@ def step(console: Console, text: str) -> Iterator[None]:
     began = time.monotonic()
     with console.status(f"{text} …") if console.is_terminal else nullcontext():
         yield
-    tell(console, f"[green]✓[/] {text} [dim]{time.monotonic() - began:.1f} s[/]")
+    console.print(f"[green]✓[/] {text} [dim]{time.monotonic() - began:.1f} s[/]")
 
 
 def print_summary(console: Console, verdict: DemoFindings, killed: str, stopped: str) -> None:
@@ -144,45 +142,44 @@ def print_summary(console: Console, verdict: DemoFindings, killed: str, stopped:
     `killed` names the daemon that was killed, and `stopped` says why the demo gave up, if either
     happened.
     """
-    tell(console, f"\n[bold red]{stopped}[/]\n" if stopped else "")
+    console.print(f"\n[bold red]{stopped}[/]\n" if stopped else "")
     if verdict.seconds:
         _print_speed(console, verdict)
     for check, kinds in verdict.checks.items():
         counts = ", ".join(f"{len(numbers):,} {kind}" for kind, numbers in kinds.items())
-        _tick(console, check, counts, bad=any(kinds.values()))
-        for kind, numbers in kinds.items():
-            first = ", ".join(map(str, numbers[:_NAMED]))
-            _quote(console, [f"{kind}: task {first}"] if numbers else [])
+        faults = [
+            f"{kind}: task {', '.join(map(str, numbers[:_NAMED]))}"
+            for kind, numbers in kinds.items()
+            if numbers
+        ]
+        _tick(console, check, counts, faults)
     _quote(console, verdict.errors)
     if killed:
         held = f"{verdict.crashed:,} tasks that {killed} held ran again, each in its place"
         _tick(console, "kill -9", held)
     rows = ", ".join(f"{table} {count:,}" for table, count in verdict.rows.items())
-    differing = len(verdict.differences)
-    _tick(console, "tables", f"{rows} rows: {differing:,} differ from serial", bad=differing > 0)
-    _quote(console, verdict.differences)
-    tell(
-        console,
+    compared = f"{rows} rows: {len(verdict.differences):,} differ from serial"
+    _tick(console, "tables", compared, verdict.differences)
+    console.print(
         "\n  Why groups: replayed in the order in which the workers would finish without,\n"
         f"  {verdict.ungrouped_failed:,} imports fail and {verdict.ungrouped_wrong:,} of"
-        f" {sum(verdict.rows.values()):,} rows come out wrong.",
+        f" {sum(verdict.rows.values()):,} rows come out wrong."
     )
     equal = verdict.equal and not stopped
     said = "[bold green]Equal" if equal else "[bold red]NOT equal"
-    tell(console, f"\n{said} to a serial import{', row by row' if equal else ''}.[/]")
+    console.print(f"\n{said} to a serial import{', row by row' if equal else ''}.[/]")
 
 
 def _print_speed(console: Console, verdict: DemoFindings) -> None:
     took, serial = verdict.seconds, verdict.serial_seconds
     for name, seconds, style in (("one by one", serial, "yellow"), ("groupflow", took, "green")):
         bar = "█" * max(1, round(_BAR * seconds / max(took, serial)))
-        tell(console, f"  {name:<10} {duration(seconds):>12}  [{style}]{bar}[/]")
-    tell(
-        console,
+        console.print(f"  {name:<10} {duration(seconds):>12}  [{style}]{bar}[/]")
+    console.print(
         f"  [bold]{serial / took:.0f} times as fast[/],"
         f" with up to {verdict.peak_groups} groups running at once\n"
         "  [dim]A task first waits 30 to 160 ms, in place of a real import's remote look-up;\n"
-        "  one by one is the sum of those waits, plus the writing as measured.[/]\n",
+        "  one by one is the sum of those waits, plus the writing as measured.[/]\n"
     )
 
 
@@ -194,17 +191,13 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s"
 
 
-def _tick(console: Console, name: str, text: str, *, bad: bool = False) -> None:
-    mark = "[bold red]✗[/]" if bad else "[green]✓[/]"
-    tell(console, f"  {mark} [bold]{name:<9}[/] {text}")
+def _tick(console: Console, name: str, text: str, faults: Sequence[str] = ()) -> None:
+    mark = "[bold red]✗[/]" if faults else "[green]✓[/]"
+    console.print(f"  {mark} [bold]{name:<9}[/] {text}")
+    _quote(console, faults)
 
 
 def _quote(console: Console, lines: Sequence[str]) -> None:
     """Print the first few lines of data, never as markup."""
     for line in lines[:_NAMED]:
-        console.print(f"      {line}", markup=False, highlight=False, soft_wrap=True)
-
-
-def tell(console: Console, text: str) -> None:
-    """Print our own text, with rich's markup only: no highlighting, no line broken."""
-    console.print(text, highlight=False, soft_wrap=True)
+        console.print(f"      {line}", markup=False)

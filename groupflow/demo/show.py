@@ -7,7 +7,6 @@ configuration file names, which the demo leaves as they were.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import secrets
 import sqlite3
@@ -28,10 +27,11 @@ from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import GroupflowError, reaching
 from groupflow.demo.handlers import DAEMON_VARIABLE, DATABASE_VARIABLE
 from groupflow.demo.rows import ImportTask, load_tasks, open_database
-from groupflow.demo.screen import Screen, intro, print_summary, read_state, step, tell
+from groupflow.demo.screen import Screen, intro, print_summary, read_state, step
 from groupflow.demo.verdict import judge
 from groupflow.ops.signals import cancelled_by_signals
 from groupflow.servers import private_servers
+from groupflow.servers.ports import free_ports
 from groupflow.servers.process import ServerProcess
 from groupflow.settings.load import PREFIX, load_settings
 from groupflow.store.client import StoreClient
@@ -57,33 +57,39 @@ def run_demo(config: Path | None, *, keep: bool = False) -> int:
     Returns the exit status: 0 if the result equals a serial import's, 1 if not, 130 if it was
     interrupted. Raises `GroupflowError` where the demo could not run.
     """
-    console = Console()
+    console = Console(highlight=False, soft_wrap=True)
     try:
         return asyncio.run(_demo(console, config, keep=keep))
     except DaemonDied as error:
-        console.print(str(error), markup=False, highlight=False, soft_wrap=True)
+        console.print(str(error), markup=False)
         return 1
     except (KeyboardInterrupt, asyncio.CancelledError):
-        tell(console, "Interrupted. Everything that the demo had started is stopped.")
+        console.print("Interrupted. Everything that the demo had started is stopped.")
         return INTERRUPTED
 
 
 async def _demo(console: Console, config: Path | None, *, keep: bool) -> int:
-    demo = cancelled_by_signals()
-    tasks = load_tasks()
-    tell(console, intro(tasks))
+    demo, tasks, ports = cancelled_by_signals(), load_tasks(), free_ports(2)
+    console.print(intro(tasks))
     async with AsyncExitStack() as parts:
         folder = Path(parts.enter_context(TemporaryDirectory(prefix="groupflow-demo-")))
         servers = await parts.enter_async_context(servers_for(config, console))
         work = Import(tasks, folder / "imported.db")
-        environment = servers.environment() | {DATABASE_VARIABLE: str(work.database)}
-        daemons = await parts.enter_async_context(_running_daemons(folder, environment))
-        stopped = await work.run(servers, Screen(console), daemons)
+        for number, port in enumerate(ports, start=1):
+            variables = {
+                DATABASE_VARIABLE: str(work.database),
+                f"{PREFIX}HTTP__LISTEN": f"127.0.0.1:{port}",
+            }
+            daemon = DemoDaemon(f"demo-{number}", folder, servers.environment() | variables)
+            parts.push_async_callback(daemon.stop)
+            await daemon.start()
+            work.daemons.append(daemon)
+        stopped = await work.run(servers, Screen(console))
         verdict = await asyncio.to_thread(judge, tasks, work.database, _WORKERS)
         print_summary(console, verdict, work.killed, stopped)
         if keep:
-            pages = " and ".join([await daemon.page() for daemon in daemons])
-            tell(console, f"\nIts page is at {pages}\nCtrl-C ends it.")
+            pages = " and ".join(f"http://127.0.0.1:{port}/" for port in ports)
+            console.print(f"\nIts page is at {pages}\nCtrl-C ends it.")
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
@@ -177,37 +183,11 @@ class DemoDaemon:
         if self._process is not None:
             await self._process.terminate(_GRACE)
 
-    async def page(self) -> str:
-        """Where its page is, once its log says so.
-
-        Raises:
-            DaemonDied: it ended.
-        """
-        while True:
-            self.check()
-            for line in reversed(self._log.read_text(errors="replace").splitlines()):
-                if '"http.listening"' in line:
-                    return str(json.loads(line)["url"])
-            await asyncio.sleep(_LOOK_EVERY)
-
     def check(self) -> None:
         """Raise `DaemonDied` unless it runs."""
         if self._process is None or not self._process.alive:
             said = self._log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
             raise DaemonDied("\n".join([f"The daemon {self.name} ended. Its last words:", *said]))
-
-
-@asynccontextmanager
-async def _running_daemons(
-    folder: Path, environment: Mapping[str, str]
-) -> AsyncIterator[list[DemoDaemon]]:
-    daemons = [DemoDaemon(name, folder, environment) for name in ("demo-1", "demo-2")]
-    try:
-        for daemon in daemons:
-            await daemon.start()
-        yield daemons
-    finally:
-        await asyncio.gather(*(daemon.stop() for daemon in daemons))
 
 
 class Import:
@@ -217,16 +197,17 @@ class Import:
         # The tables exist before the daemons start, so that these don't create them at once.
         open_database(database, tasks).close()
         self.database = database
+        self.daemons: list[DemoDaemon] = []
         self.killed = ""  # the name of the daemon that was killed, once one was
         self._tasks = tasks
         self._published = 0  # messages that the broker has confirmed
 
-    async def run(self, servers: Servers, screen: Screen, daemons: Sequence[DemoDaemon]) -> str:
+    async def run(self, servers: Servers, screen: Screen) -> str:
         """Publish all while the daemons import it. Returns and raises what `watch` does."""
         publishing = asyncio.create_task(self._publish(servers))
         try:
             with screen.open():
-                return await self.watch(screen, daemons, publishing)
+                return await self.watch(screen, publishing)
         finally:
             publishing.cancel()
 
@@ -243,11 +224,7 @@ class Import:
             await publisher.publish_all(messages, on_confirm=count)
 
     async def watch(
-        self,
-        screen: Screen,
-        daemons: Sequence[DemoDaemon],
-        publishing: asyncio.Task[None],
-        standstill: float = 30.0,
+        self, screen: Screen, publishing: asyncio.Task[None], standstill: float = 30.0
     ) -> str:
         """Follow the handlers' log until every task was handled; half-way, kill the last daemon.
 
@@ -267,12 +244,12 @@ class Import:
                 if now - last_news > standstill:
                     done = f"{handled:,} of {state.total:,} tasks were handled"
                     return f"Gave up after {standstill:g} s without progress: {done}."
-                for daemon in daemons:
+                for daemon in self.daemons:
                     daemon.check()
                 if publishing.done():
                     publishing.result()
-                if daemons and not self.killed and handled > state.total / 2:
-                    self.killed = daemons[-1].name
-                    await daemons[-1].start()
+                if self.daemons and not self.killed and handled > state.total / 2:
+                    self.killed = self.daemons[-1].name
+                    await self.daemons[-1].start()
                     happened = f"[yellow]{self.killed} killed with -9, and started again[/]"
                 await asyncio.sleep(_LOOK_EVERY)

@@ -4,6 +4,7 @@ import io
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -15,7 +16,8 @@ from groupflow.demo.verdict import DemoFindings
 
 def _console(*, terminal: bool) -> tuple[Console, io.StringIO]:
     text = io.StringIO()
-    return Console(file=text, force_terminal=terminal, width=100, height=40), text
+    options: Any = {"highlight": False, "soft_wrap": True, "width": 100, "height": 40}
+    return Console(file=text, force_terminal=terminal, **options), text
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -34,14 +34,14 @@ async def _nothing() -> None:
     """All is published."""
 
 
-async def _watch(work: Import, *daemons: DemoDaemon, standstill: float = 30.0) -> str:
+async def _watch(work: Import, standstill: float = 30.0) -> str:
     publishing = asyncio.create_task(_nothing())
-    return await work.watch(Screen(Console(quiet=True)), daemons, publishing, standstill)
+    return await work.watch(Screen(Console(quiet=True)), publishing, standstill)
 
 
 async def test_it_gives_up_at_a_standstill(work: Import) -> None:
     _log(work, 0)
-    stopped = await _watch(work, standstill=0.2)
+    stopped = await _watch(work, 0.2)
     assert stopped == "Gave up after 0.2 s without progress: 1 of 3 tasks were handled."
 
 
@@ -66,7 +66,8 @@ async def test_half_way_a_daemon_is_killed_and_started_again_and_may_not_end_by_
 ) -> None:
     daemon = DemoDaemon("demo-2", tmp_path, {})
     await daemon.start()
-    watching = asyncio.create_task(_watch(work, daemon))
+    work.daemons.append(daemon)
+    watching = asyncio.create_task(_watch(work))
     _log(work, 0, 1)
     with pytest.raises(DaemonDied, match=r"demo-2 ended.*\n(first\nmy last word\n?)+"):
         await watching
