@@ -63,13 +63,11 @@ def _import(module_name: str, target: str) -> object:
 
 def _raised(error: BaseException, target: str) -> ConfigError:
     """What an import raised, and where in the operator's own code."""
-    message = " ".join(str(error).split())
-    said = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    where = ""
     if isinstance(error, SyntaxError):
-        said = f"SyntaxError: {error.msg}"
-        where = f" at {error.filename}:{error.lineno}"
+        said, where = f"SyntaxError: {error.msg}", f" at {error.filename}:{error.lineno}"
     else:
+        message = " ".join(str(error).split())
+        said = f"{type(error).__name__}: {message}".removesuffix(": ")
         where = _where(error)
     return _error(target, f"Importing it raised {said}{where}. Correct it there.")
 

@@ -137,7 +137,7 @@ def _report(settings: Settings, app: App | None, sources: Sources) -> dict[str, 
 
 def _next_times(settings: Settings) -> dict[str, list[str]]:
     """When each schedule is due next, in its own time zone, by this machine's clock."""
-    from datetime import UTC, datetime, timedelta
+    from datetime import datetime
     from itertools import islice
     from time import time
     from zoneinfo import ZoneInfo
@@ -145,8 +145,8 @@ def _next_times(settings: Settings) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for rule in settings.schedules:
         ticks = islice(rule.timing().ticks(round(time() * 1_000_000)), _NEXT_TIMES)
-        epoch, zone = datetime(1970, 1, 1, tzinfo=UTC), ZoneInfo(rule.timezone)
-        times = [(epoch + timedelta(microseconds=tick)).astimezone(zone) for tick in ticks]
+        zone = ZoneInfo(rule.timezone)
+        times = [datetime.fromtimestamp(tick / 1_000_000, zone) for tick in ticks]
         found[rule.name] = [each.isoformat(sep=" ") for each in times]
     return found
 

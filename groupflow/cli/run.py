@@ -66,6 +66,8 @@ def run(
 
       groupflow run --only intake
     """
+    import uvloop
+
     from groupflow.cli.app_loading import load_app
     from groupflow.core.app import App
     from groupflow.daemon import Daemon
@@ -77,12 +79,15 @@ def run(
     handlers = load_app(app) if app else App()
     if only is not Only.INTAKE and not (handlers.types or handlers.scans or settings.handlers):
         raise ConfigError([_no_handlers(app)])
-    checked = _checked_name(name or _default_name())
+    # Only a daemon with a name of its own takes its tasks up again at once when it is restarted;
+    # one without leaves them to the daemon that first sees its lease run out.
+    checked = _checked_name(name or f"{socket.gethostname()}-{os.getpid()}")
     load = partial(load_settings, config)
-    code = _run_loop(
-        lambda: Daemon(settings, handlers, checked, only.value if only else None, load)
-    )
-    sys.exit(code)
+
+    def build() -> Daemon:
+        return Daemon(settings, handlers, checked, only.value if only else None, load)
+
+    sys.exit(uvloop.run(_serve(build)))
 
 
 def _no_handlers(app: str | None) -> Problem:
@@ -94,27 +99,11 @@ def _no_handlers(app: str | None) -> Problem:
     return Problem("--app", app or "", remedy)
 
 
-def _default_name() -> str:
-    """The name of a daemon that was given none: no other process has it.
-
-    Only a daemon with a `--name` of its own takes its tasks up again at once when it is restarted;
-    one without leaves them to the daemon that first sees its lease run out.
-    """
-    return f"{socket.gethostname()}-{os.getpid()}"
-
-
 def _checked_name(name: str) -> str:
     if not name.isprintable() or len(name) > 128:  # noqa: PLR2004
         remedy = "A daemon's name has at most 128 printable characters."
         raise ConfigError([Problem("--name", ascii(name), remedy)])
     return name
-
-
-def _run_loop(build: Callable[[], Daemon]) -> int:
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(build))
 
 
 async def _serve(build: Callable[[], Daemon]) -> int:
@@ -198,21 +187,19 @@ def page(
     """
     import uvloop
 
-    from groupflow.core.errors import ConfigError, Problem
     from groupflow.page import serve_alone, serve_beside
     from groupflow.settings.load import load_settings
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        if channel is not None:
-            _step_behind()  # once what takes long to import is there: probes may wait for it
-            runner.run(serve_beside(channel))
-            return
-        settings = load_settings(config)
-        if not settings.http.listen:
-            remedy = "Name the address that the page is to be at, such as 127.0.0.1:9464."
-            raise ConfigError([Problem("http.listen", "", remedy)])
-        settings.http.read_holders()
-        runner.run(serve_alone(settings, partial(load_settings, config)))
+    if channel is not None:
+        _step_behind()  # once what takes long to import is there: probes may wait for it
+        uvloop.run(serve_beside(channel))
+        return
+    settings = load_settings(config)
+    if not settings.http.listen:
+        remedy = "Name the address that the page is to be at, such as 127.0.0.1:9464."
+        raise ConfigError([Problem("http.listen", "", remedy)])
+    settings.http.read_holders()
+    uvloop.run(serve_alone(settings, partial(load_settings, config)))
 
 
 def _step_behind() -> None:
