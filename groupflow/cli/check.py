@@ -110,7 +110,7 @@ def _changes(call: Call, target: str) -> list[SettingChange]:
     return compare_reports(found, report(call.settings))
 
 
-def change_lines(changes: list[dict[str, Any]]) -> list[str]:
+def change_lines(changes: Sequence[dict[str, Any]]) -> list[str]:
     """Changes for people, one a line."""
     return [
         f"{each['setting']}: {_literal(each['old'])} → {_literal(each['new'])}"

@@ -29,13 +29,13 @@ LOOK = 0.1  # seconds between two looks at what daemons tell
 
 @dataclass(frozen=True, slots=True)
 class DaemonAnswer:
-    """What became of one daemon's reload; `verdict` is ``no answer`` where it gave none."""
+    """What became of one daemon's reload."""
 
     daemon: str
     pid: int
-    verdict: str
-    changes: list[dict[str, Any]]
-    problems: list[str]
+    verdict: str = "no answer"
+    changes: Sequence[dict[str, Any]] = ()
+    problems: Sequence[str] = ()
 
 
 @verb(verbs, "reload")
@@ -82,7 +82,7 @@ async def _reload(namespace: Namespace, names: Sequence[str], timeout: float) ->
             raise typer.BadParameter(f"No daemon {name!r} runs on {here}.", param_hint="NAME")
     wanted = {name: each for name, each in found.items() if not names or name in names}
     answers = {
-        name: DaemonAnswer(name, each.pid, "no answer", [], [problem])
+        name: DaemonAnswer(name, each.pid, problems=[problem])
         for name, each in wanted.items()
         if (problem := _signal(each))
     }
@@ -91,14 +91,12 @@ async def _reload(namespace: Namespace, names: Sequence[str], timeout: float) ->
         for each in await read_daemons(namespace):
             before = wanted.get(each.name)
             if before is not None and each.name not in answers and _is_new(before, each):
-                told = each.reload
-                answers[each.name] = DaemonAnswer(
-                    each.name, each.pid, told["verdict"], told["changes"], told["problems"]
-                )
+                told = {key: each.reload[key] for key in ("verdict", "changes", "problems")}
+                answers[each.name] = DaemonAnswer(each.name, each.pid, **told)
         await asyncio.sleep(LOOK)
     silent = [f"it told nothing within {timeout:g} s: see its log"]
     return [
-        answers.get(name, DaemonAnswer(name, each.pid, "no answer", [], silent))
+        answers.get(name, DaemonAnswer(name, each.pid, problems=silent))
         for name, each in sorted(wanted.items())
     ]
 
