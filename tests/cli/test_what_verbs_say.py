@@ -125,6 +125,10 @@ CASES = [
                         modes=modes))),
     *(Case(words, 0, unsaid="it can't run here", config=_exec(command), modes={"there": 0o755},
            app=APP) for words in (OF_APP, CHECK) for command in ("./there", "sh")),
+    # run
+    Case("run", 78, "Nothing can run without handlers: give --app MODULE:ATTR"),
+    Case("run --app {m}:app", 78, "It has no handlers and no scans: decorate one", app=START),
+    Case(f"run --app {{m}}:app --name {'x' * 129}", 78, "at most 128 printable", app=APP),
     # route
     *(Case(f"route {words}", 2) for words in ("nowhere.json", "--header x", "", "--nonsense")),
     Case(f"route -c {CONFIG}/groupflow.toml", 0,

@@ -34,15 +34,21 @@ def _demo(*options: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+def _until(demo: subprocess.Popen[str], words: str) -> str:
+    """What it says until these words have been in it."""
+    assert demo.stdout is not None
+    said = ""
+    while words not in said:
+        line = demo.stdout.readline()
+        assert line, said
+        said += line
+    return said
+
+
 def test_demo_ends_equal() -> None:
     """Its page is there until somebody has seen enough of it."""
     with _demo("--keep") as demo:
-        assert demo.stdout is not None
-        said = ""
-        while "Ctrl-C ends it" not in said:
-            line = demo.stdout.readline()
-            assert line, said
-            said += line
+        said = _until(demo, "Ctrl-C ends it")
         page = re.search(r"page is at (http://\S+/) and http://", said)
         assert page is not None
         overview = httpx.get(f"{page[1]}api/overview", trust_env=False, timeout=deadline()).json()
@@ -77,12 +83,7 @@ async def test_an_interrupted_demo_leaves_no_queue_on_servers_of_others(
     config: Path, rabbitmq_server: RabbitmqServer
 ) -> None:
     with _demo("--config", str(config)) as demo:
-        assert demo.stdout is not None
-        said = ""
-        while " imported " not in said:
-            line = demo.stdout.readline()
-            assert line, said
-            said += line
+        said = _until(demo, " imported ")
         demo.send_signal(signal.SIGINT)
         said += demo.communicate(timeout=2 * deadline())[0]
     assert demo.returncode == 130, said

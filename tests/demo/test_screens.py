@@ -89,4 +89,4 @@ def test_the_summary_names_what_went_wrong() -> None:
 
 
 def test_durations() -> None:
-    assert [duration(each) for each in (5.44, 60, 230.4)] == ["5.4 s", "1 min 0 s", "3 min 50 s"]
+    assert [*map(duration, (5.44, 60, 230.4))] == ["5.4 s", "1 min 0 s", "3 min 50 s"]

@@ -2,10 +2,8 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -13,7 +11,6 @@ from rich.console import Console
 from groupflow.demo.rows import FLIGHTS, ImportTask
 from groupflow.demo.screen import Screen
 from groupflow.demo.show import DaemonDied, DemoDaemon, Import, Servers
-from groupflow.servers.process import ServerProcess
 
 TASKS = [ImportTask(n, FLIGHTS, "UA", "N1:UA", b"{}") for n in range(3)]
 
@@ -45,35 +42,11 @@ async def test_it_gives_up_at_a_standstill(work: Import) -> None:
     assert stopped == "Gave up after 0.2 s without progress: 1 of 3 tasks were handled."
 
 
-@pytest.fixture
-def spawned(monkeypatch: pytest.MonkeyPatch) -> list[ServerProcess]:
-    """The processes of daemons, which are shells that speak and, from the second on, end."""
-    processes: list[ServerProcess] = []
-    spawn = ServerProcess.spawn
-
-    async def fake(command: Sequence[str], **options: Any) -> ServerProcess:
-        ending = "exit 1" if processes else "sleep 600"
-        shell = f"echo first; echo my last word; {ending}"
-        processes.append(await spawn(["/bin/sh", "-c", shell], **options))
-        return processes[-1]
-
-    monkeypatch.setattr(ServerProcess, "spawn", fake)
-    return processes
-
-
-async def test_half_way_a_daemon_is_killed_and_started_again_and_may_not_end_by_itself(
-    work: Import, tmp_path: Path, spawned: list[ServerProcess]
-) -> None:
-    daemon = DemoDaemon("demo-2", tmp_path, {})
-    await daemon.start()
-    work.daemons.append(daemon)
-    watching = asyncio.create_task(_watch(work))
-    _log(work, 0, 1)
-    with pytest.raises(DaemonDied, match=r"demo-2 ended.*\n(first\nmy last word\n?)+"):
-        await watching
-    await daemon.stop()
-    assert work.killed == "demo-2"
-    assert [process.alive for process in spawned] == [False, False]
+async def test_no_daemon_may_end_by_itself(work: Import, tmp_path: Path) -> None:
+    (tmp_path / "demo-2.log").write_text("first\nmy last word\n")
+    work.daemons.append(DemoDaemon("demo-2", tmp_path, {}))
+    with pytest.raises(DaemonDied, match=r"demo-2 ended.*\nfirst\nmy last word"):
+        await _watch(work)
 
 
 def test_the_daemons_see_nothing_of_the_users_own_settings(

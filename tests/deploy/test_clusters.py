@@ -21,7 +21,7 @@ from groupflow.store.partitions import keys_of
 from tests.deploy.manifests import CLUSTERS, DEPLOY, at, files_of, read
 from tests.endtoend.conftest import rigs
 from tests.endtoend.rig import run
-from tests.endtoend.test_order import mixed
+from tests.endtoend.streams import mixed
 from tests.servers.replicated import SLOTS, RedisCluster, command
 
 DOMAIN = "groupflow.svc.cluster.local"

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
-import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from groupflow import Advance, App, Dead, Retry, Task
+from groupflow import App, Dead, Task
 from groupflow.core.outcome import Outcome
 from tests.history.events import Journal, event_of
 
@@ -27,11 +24,25 @@ app = App()
 journal = Journal(Path(os.environ["HISTORY_FILE"]))
 
 
-def _gate_of(task: Task, body: dict[str, Any]) -> Path | None:
-    gate = body.get("gate")
-    if gate is None or (body.get("gate_once") and task.crashes > 0):
-        return None
-    return Path(gate)
+@contextmanager
+def journaled(task: Task, how: str = "done") -> Iterator[dict[str, Any]]:
+    """Write a task's start and its end to the history; its body."""
+    body = task.json()
+    n = body.get("n", 0)
+    journal.write(event_of("start", task, n))
+    try:
+        yield body
+    except asyncio.CancelledError:
+        journal.write(event_of("end", task, n, "cut"))
+        raise
+    journal.write(event_of("end", task, n, how))
+
+
+def is_held(task: Task, body: dict[str, Any]) -> bool:
+    """Whether the gate that a task waits for is still shut."""
+    if "gate" not in body or (body.get("gate_once") and task.crashes > 0):
+        return False
+    return not Path(body["gate"]).exists()
 
 
 async def _until_open(gate: Path) -> None:
@@ -41,68 +52,46 @@ async def _until_open(gate: Path) -> None:
 
 @app.handler("work")
 async def work(task: Task) -> None:
-    """Work for a while, or until the gate is open."""
-    body = task.json()
-    n = body.get("n", 0)
-    journal.write(event_of("start", task, n))
-    gate = _gate_of(task, body)
-    try:
-        if gate is None:
-            await asyncio.sleep(body.get("ms", 0) / 1000)
-        else:
-            await _until_open(gate)
-    except asyncio.CancelledError:
-        journal.write(event_of("end", task, n, "cut"))
-        raise
-    journal.write(event_of("end", task, n, "done"))
+    """Work for a while, and until the gate is open."""
+    with journaled(task) as body:
+        await asyncio.sleep(body.get("ms", 0) / 1000)
+        while is_held(task, body):
+            await asyncio.sleep(LOOK)
 
 
 @app.handler("thread")
 def work_in_a_thread(task: Task) -> None:
     """The same as a plain function, which nobody can stop."""
-    body = task.json()
-    n = body.get("n", 0)
-    journal.write(event_of("start", task, n))
-    gate = _gate_of(task, body)
-    while gate is not None and not gate.exists():
-        time.sleep(LOOK)
-    journal.write(event_of("end", task, n, "done"))
+    with journaled(task) as body:
+        while is_held(task, body):
+            time.sleep(LOOK)
 
 
 @app.handler("stubborn")
 async def work_on(task: Task) -> None:
     """Ignores its cancellation until the gate is open."""
-    body = task.json()
-    journal.write(event_of("start", task, body.get("n", 0)))
-    gate = _gate_of(task, body)
-    while gate is not None and not gate.exists():
-        try:
-            await asyncio.sleep(LOOK)
-        except asyncio.CancelledError:
-            continue
-    journal.write(event_of("end", task, body.get("n", 0), "done"))
+    with journaled(task) as body:
+        while is_held(task, body):
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(LOOK)
 
 
 @app.handler("block")
 async def block(task: Task) -> None:
     """Blocks the daemon's loop until the gate is open, asleep or computing."""
-    body = task.json()
-    journal.write(event_of("start", task, body.get("n", 0)))
-    gate = _gate_of(task, body)
-    while gate is not None and not gate.exists():
-        if body.get("computes"):
-            sum(n * n for n in range(100_000))
-        else:
-            time.sleep(LOOK)  # noqa: ASYNC251  the mistake that is meant
-    journal.write(event_of("end", task, body.get("n", 0), "done"))
+    with journaled(task) as body:
+        while is_held(task, body):
+            if body.get("computes"):
+                sum(n * n for n in range(100_000))
+            else:
+                time.sleep(LOOK)  # noqa: ASYNC251  the mistake that is meant
 
 
 @app.handler("fail")
 async def fail(task: Task) -> None:
     """Fails, whatever comes."""
-    n = task.json().get("n", 0)
-    journal.write(event_of("start", task, n))
-    journal.write(event_of("end", task, n, "failed"))
+    with journaled(task, "failed"):
+        pass
     raise ValueError("it fails on purpose")
 
 
@@ -114,41 +103,15 @@ async def quote(task: Task) -> None:
 
 @app.handler("scripted")
 async def scripted(task: Task) -> Outcome | None:
-    """Does what its body says: of the list of its stage the entry of its attempt, or the last."""
-    steps = task.json().get("do", {}).get(task.stage or "", ["ok"])
+    """Does what its body says: of the list the entry of its attempt, or the last."""
+    steps = task.json().get("do", {}).get("", ["ok"])
     what, _, more = steps[min(task.attempt, len(steps)) - 1].partition(" ")
-    told = orjson.dumps([task.stage, task.context]).decode()
-    journal.write(event_of("start", task, how=told))
-    if what == "wait":
-        await _until_open(Path(more))
-    journal.write(event_of("end", task, how="done"))
-    match what:
-        case "fail":
-            raise ValueError(more)
-        case "retry":
-            return Retry(after=float(more), reason="busy")
-        case "dead":
-            return Dead(more)
-        case "advance":
-            return Advance(more, {"came from": task.stage})
-    return None
-
-
-@app.handler("exit")
-async def leave(task: Task) -> None:
-    """Thinks that it is a script."""
-    n = task.json().get("n", 0)
-    journal.write(event_of("start", task, n))
-    journal.write(event_of("end", task, n, "failed"))
-    sys.exit(3)
-
-
-@app.handler("abort")
-async def abort(task: Task) -> None:
-    """Ends its daemon as a fault in a native library does."""
-    journal.write(event_of("start", task, task.json().get("n", 0)))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # nobody wants to look at what it leaves
-    os.abort()
+    with journaled(task):
+        if what == "wait":
+            await _until_open(Path(more))
+    if what == "fail":
+        raise ValueError(more)
+    return Dead(more) if what == "dead" else None
 
 
 lingering = App()
@@ -163,6 +126,3 @@ async def linger(_app: App) -> AsyncIterator[None]:
     if journal.path.with_name("broken").exists():
         raise OSError("the pool is broken on purpose")
     await _until_open(journal.path.with_name("closed"))
-
-
-empty = App()

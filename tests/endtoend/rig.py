@@ -22,7 +22,6 @@ import orjson
 from aio_pika.abc import AbstractConnection
 from redis.exceptions import RedisError
 
-from groupflow.broker import topology
 from groupflow.broker.connection import connect, open_channel
 from groupflow.broker.partitions import names_of
 from groupflow.broker.publisher import Outgoing, publishing
@@ -290,10 +289,6 @@ class Rig:
             return sum(answer.message_count or 0 for answer in answers)
 
         return run(self._at_rabbitmq(count))
-
-    def delete_queue(self) -> None:
-        """Delete the queue, with all that is in it."""
-        run(self._at_rabbitmq(lambda connection: topology.delete(connection, self.queue)))
 
     async def _at_rabbitmq(self, do: Callable[[AbstractConnection], Awaitable[_Answer]]) -> _Answer:
         connection = await connect(self.rabbitmq.url, heartbeat=10, timeout=deadline(), name="rig")

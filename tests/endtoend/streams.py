@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,19 @@ from itertools import count, cycle
 from tests.endtoend.rig import Job, Rig
 
 PAUSE = 0.1  # seconds between two batches: what is tested is not how many there are
+
+
+def mixed(tasks: int, seed: int) -> list[Job]:
+    """Tasks of a hot group, of many others, of several tenants, and plain ones, well mixed."""
+    dice = random.Random(seed)
+    jobs = []
+    for n in range(tasks):
+        entity = dice.choice([None, "hot", "contact", "invoice", "line:item", "租户"])
+        tenant = dice.choice([1, 42, 43]) if entity != "hot" else 7
+        facts = {"ms": dice.choice([0, 0, 1, 5])}
+        type_ = dice.choice(["work", "work", "thread"])
+        jobs.append(Job(f"t{n}", entity, tenant, n, type_, facts))
+    return jobs
 
 
 @contextmanager

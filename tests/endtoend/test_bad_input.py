@@ -72,20 +72,14 @@ def crm(**facts: Any) -> bytes:
 
 BODIES = [
     (b"{oops", "not JSON"),
-    (b'{} {"a": 1}', "not JSON"),
     (b'{"a": NaN}', "not JSON"),
-    ('{"a": 1}'.encode("utf-16"), "not UTF-8"),
     (b'{"a": "\\ud800"}', "not JSON"),
+    ('{"a": 1}'.encode("utf-16"), "not UTF-8"),
     (b"\x00", "not JSON"),
-    (b"[" * 100_000, "not JSON"),
     (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not JSON"),
     (b"", "empty body"),
-    (b"  \n ", "not JSON"),
-    (b"[1, 2]", "not a JSON object but a list of 2"),
     (crm(entity=...), "key field {entity} of rule 'groups[0]' is missing"),
     (crm(entity="a\x9bb"), "control character U+009B"),
-    (crm(app_name=["crm"]), "app_name"),
-    (b'{"app_name": "plain", "tenant_id": {}}', "tenant_id"),
 ]
 TYPES = [
     ("nobody", crm(), "no handler for type 'nobody'"),
@@ -93,16 +87,8 @@ TYPES = [
     ("", crm(), "no type"),
     (None, crm(type=["work"]), "text is needed"),
     ("wo\x00rk", crm(), "control character"),
-    ("work ", crm(), "no handler for type 'work '"),
-    ("{work}", crm(), "no handler for type '{work}'"),
 ]
-HEADERS: list[dict[str, Any]] = [
-    {"x-priority": "high"},
-    {"x-priority": True},
-    {"x-delay": "soon"},
-    {"x-delay": bytearray(b"\xff")},
-    {"x-delay": 2**60},
-]
+HEADERS: list[dict[str, Any]] = [{"x-priority": "high"}, {"x-delay": bytearray(b"\xff")}]
 
 
 def test_each_becomes_a_dead_letter_with_its_reason(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""A task's whole life through real daemons: published, retried, staged, buried, redriven, found.
+"""A task's whole life through real daemons: published, retried, buried, redriven, found.
 
 Two daemons serve all of these tests; each test has groups and ids of its own.
 """
@@ -61,12 +61,11 @@ def life(
         rig.stop_all()
 
 
-def job(id_: str, app: str | None, *steps: str, stages: Any = None, **how: Any) -> Job:
+def job(id_: str, app: str | None, *steps: str, **how: Any) -> Job:
     """A task of these steps, one an attempt; its group is named for what its id begins with."""
     entity = None if app is None else how.pop("entity", id_.rstrip("0123456789"))
     named = {} if app is None else {"app_name": app}
-    script = {"": list(steps), **(stages or {})} if steps else {}
-    facts = {**named, "do": script}
+    facts = {**named, "do": {"": list(steps)} if steps else {}}
     return Job(id_, entity, type=how.pop("type", "scripted"), facts=facts, **how)
 
 
@@ -87,26 +86,6 @@ def until_state(life: Rig, id_: str, state: str) -> dict[str, Any]:
     life.until(is_so, f"{id_} to be {state}")
     assert told.keys() == FOUND_KEYS
     return told
-
-
-def test_a_group_is_held_by_retries_and_stages_and_let_go_by_a_death(life: Rig) -> None:
-    """Each stage has attempts of its own, and what the one before it handed on."""
-    stages = {"check": ["fail", "advance load"], "load": ["ok"]}
-    life.publish(
-        [
-            job("gr0", "hold", "fail", "retry 0.1", "advance check", stages=stages),
-            job("gr1", "hold", "fail one", "fail two", "fail three"),
-            job("gr2", "hold"),
-        ]
-    )
-    life.wait_for_end("gr2")
-    attempts = [("gr0", n) for n in (1, 2, 3, 1, 2, 1)] + [("gr1", n) for n in (1, 2, 3)]
-    assert ran(life, "gr") == [*attempts, ("gr2", 1)]
-    assert [orjson.loads(each.how) for each in life.events("start", "gr0")] == [
-        *[[None, None]] * 3,
-        *[["check", {"came from": None}]] * 2,
-        ["load", {"came from": "check"}],
-    ]
 
 
 def test_a_dead_letter_tells_its_story(life: Rig) -> None:

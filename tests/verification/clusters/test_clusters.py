@@ -11,7 +11,7 @@ from groupflow.servers import RabbitmqServer
 from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig, rigs
 from tests.endtoend.rig import run
-from tests.endtoend.test_order import mixed
+from tests.endtoend.streams import mixed
 from tests.servers.replicated import RedisCluster, until
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from groupflow.store.keys import Keys
 from tests.endtoend.conftest import MakeRig
-from tests.endtoend.test_order import mixed
+from tests.endtoend.streams import mixed
 
 
 def test_the_node_that_knows_the_number_is_needed_once(make_rig: MakeRig) -> None:

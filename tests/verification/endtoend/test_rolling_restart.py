@@ -105,10 +105,8 @@ def test_a_rolling_restart_and_a_rollback(make_rig: MakeRig, previous: Path) -> 
                 assert daemons[name].stop() == Exit.FINE, daemons[name].tail()
                 daemons[name] = rig.spawn(name, tree=tree)
                 _wait_for_work(rig, *daemons.values())
-    rig.wait_for_all()
-    rig.stop_all()
+    rig.end(with_faults=False)
     assert sorted(rig.dead()) == sorted(job.id for job in rig.jobs.values() if job.type == "fail")
-    assert rig.judge(with_faults=False) == []
 
 
 @pytest.mark.parametrize("upgrade", [True, False], ids=["upgrade", "rollback"])
@@ -129,5 +127,4 @@ def test_each_takes_over_what_a_killed_one_of_the_other_held(
     rig.wait_for_all()
     taken = heir.events("task.resumed" if successor == "d1" else "task.taken_over")
     assert {event["task"] for event in taken} == {job.id for job in first}
-    rig.stop_all()
-    assert rig.judge(with_faults=True) == []
+    rig.end(with_faults=True)
