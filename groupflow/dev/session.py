@@ -37,12 +37,13 @@ def run_dev(app: str, config: Path | None, *, shows_page: bool) -> None:
         ServerFailed: a server did not come up.
     """
     with suppress(asyncio.CancelledError, KeyboardInterrupt):
-        asyncio.run(_dev(Console(), app, config, shows_page=shows_page))
+        console = Console(markup=False, highlight=False, soft_wrap=True)
+        asyncio.run(_dev(console, app, config, shows_page=shows_page))
 
 
 async def _dev(console: Console, app: str, config: Path | None, *, shows_page: bool) -> None:
     cancelled_by_signals()
-    _say(console, "Starting a private RabbitMQ and Redis; they are gone when this ends.")
+    console.print("Starting a private RabbitMQ and Redis; they are gone when this ends.")
     async with private_servers() as servers:
         with TemporaryDirectory(prefix="groupflow-dev-") as folder:
             session_ = _Session(console, app, config, servers, Path(folder))
@@ -78,7 +79,7 @@ class _Session:
                 reading = parts.create_task(self._tell(shows_page=shows_page))
                 await self._child.start()
                 async for changed in self._saves():
-                    _say(self._console, f"{', '.join(changed)} saved: restarting")
+                    self._console.print(f"{', '.join(changed)} saved: restarting")
                     await self._child.stop()
                     await self._child.start()
                 reading.cancel()  # the watch ended: leave
@@ -105,22 +106,21 @@ class _Session:
 
     async def _tell(self, *, shows_page: bool) -> None:
         exports = "\n".join(f"  export {name}={url}" for name, url in self._urls.items())
-        _say(
-            self._console,
+        self._console.print(
             f"\nThe page: http://{self._page}/ (token: {self._token})\n"
             f"In another shell, so that `groupflow publish` and all other verbs meet it:\n{exports}"
             "\nThe daemon restarts when you save a .py or .toml file. Ctrl-C ends it.\n",
         )
         async for line in self._child.lines():
             if line is None:
-                _say(self._console, "It ended. Save a file to restart it.")
+                self._console.print("It ended. Save a file to restart it.")
             elif _READY in line:
-                _say(self._console, "Ready.")
+                self._console.print("Ready.")
                 if shows_page:
                     await asyncio.to_thread(webbrowser.open, f"http://{self._page}/")
                     shows_page = False  # once is enough
             elif (shown := line_of(line)) is not None:
-                self._console.print(shown, markup=False, highlight=False, soft_wrap=True)
+                self._console.print(shown)
 
 
 class _Child:
@@ -131,11 +131,9 @@ class _Child:
         self._environment = environment
         self._log = log
         self._process: ServerProcess | None = None
-        self._is_told = False
 
     async def start(self) -> None:
         """Start a process in the current directory, where it looks for its application."""
-        self._is_told = False
         self._process = await ServerProcess.spawn(
             self._command, log=self._log, environment=self._environment, folder=Path.cwd()
         )
@@ -146,22 +144,19 @@ class _Child:
             await self._process.terminate(_GRACE)
             self._process = None
 
-    def has_ended(self) -> bool:
-        """Whether the process ended by itself; true once for each process."""
-        if self._is_told or self._process is None or self._process.alive:
-            return False
-        self._is_told = True
-        return True
-
     async def lines(self) -> AsyncIterator[str | None]:
         """The log of all its processes, line by line, for ever; ``None`` where one has ended."""
         self._log.touch()
+        told: ServerProcess | None = None  # the last one whose end was told
         with self._log.open(errors="replace") as file:
             while True:
-                ended = self.has_ended()  # asked first: then all its lines are in the file
+                process = self._process
+                # Asked first: then all its lines are in the file.
+                has_ended = process not in (None, told) and not process.alive
                 while line := file.readline():
                     yield line.rstrip("\n")
-                if ended:
+                if has_ended:
+                    told = process
                     yield None
                 await asyncio.sleep(_LOOK_EVERY)
 
@@ -181,7 +176,3 @@ def has_display() -> bool:
     """Whether a user at a terminal can see a page here."""
     shown = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
     return bool(shown and sys.stdout.isatty())
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
