@@ -143,6 +143,8 @@ CASES = [
         ("tenant a --rate 1/s --for 31d", "30 days"),
         ("tenant a --rate 1/s --off", "nothing beside"),
         ("--json group a --rate 1/s", "behind the verb"))),
+    Case("scans --json show a", 2, "groupflow scans show NAME --config FILE"),
+    Case("-c groupflow.toml limit group a", 2, "a concurrency, a rate", unsaid="behind the verb"),
     *(Case(f"pause g --for {text or repr(text)}", 2, "--for") for text in (
         "", "s", "30", "-1s", "0s", "1w", "1e3s", "1.2.3s", "nans", "inf", "٣s", "400d")),
     # a choice is among tasks of an id
