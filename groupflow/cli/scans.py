@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from groupflow.operate.namespace import Namespace
     from groupflow.operate.scans import Scans, ScanStory
 
-_Answer = TypeVar("_Answer")
+_Found = TypeVar("_Found")
 
 verbs = typer.Typer()
 scans_verbs = typer.Typer(help="Show the scans of tables; wake or forget one.")
@@ -72,8 +72,8 @@ def drop(call: Call, name: NameArgument) -> Answer:
     return Answer({"name": name, "dropped": True}, [words])
 
 
-def _ask(call: Call, name: str, ask: Callable[[Scans], Awaitable[_Answer]]) -> _Answer:
-    async def ask_scans(namespace: Namespace) -> _Answer:
+def _ask(call: Call, name: str, ask: Callable[[Scans], Awaitable[_Found]]) -> _Found:
+    async def ask_scans(namespace: Namespace) -> _Found:
         from groupflow.operate.scans import Scans
 
         try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from groupflow.operate.namespace import Namespace
     from groupflow.settings.model import Settings
 
-_Answer = TypeVar("_Answer")
+_Found = TypeVar("_Found")
 _Verb = TypeVar("_Verb", bound="Callable[..., Answer | None]")
 
 _USUAL = (
@@ -59,7 +59,7 @@ class Call:
 
         return load_settings(self.config)
 
-    def ask(self, ask: Callable[[Namespace], Awaitable[_Answer]]) -> _Answer:
+    def ask(self, ask: Callable[[Namespace], Awaitable[_Found]]) -> _Found:
         """Ask the store one thing: connect, agree, ask, close.
 
         Where some partitions don't answer and others do, stderr names them.
@@ -71,7 +71,7 @@ class Call:
         from groupflow.operate.namespace import Namespace, check_number
         from groupflow.store.partitions import open_partitions
 
-        async def ask_once() -> _Answer:
+        async def ask_once() -> _Found:
             partitions = open_partitions(self.settings)
             namespace = Namespace(partitions, self.settings.router)
             try:
@@ -85,7 +85,7 @@ class Call:
 
         return self.reach(ask_once)
 
-    def reach(self, work: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer:
+    def reach(self, work: Callable[[], Coroutine[Any, Any, _Found]]) -> _Found:
         """Do something with the configured Redis.
 
         Raises:
