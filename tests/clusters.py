@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from redis.asyncio import Redis
 
-from tests.servers.replicated import ClusterNode, RedisCluster, command
+from tests.servers.replicated import ClusterNode, RedisCluster, command, until
 
 AT_ONCE = 100  # keys a step
 
@@ -39,8 +40,25 @@ async def end_move(source: ClusterNode, slot: str, target: ClusterNode) -> None:
 
 
 async def move(cluster: RedisCluster, key: str, target: ClusterNode) -> None:
-    """Move the slot of a key to another primary, key by key, as `redis-cli --cluster` does."""
+    """Move the slot of a key to another primary, key by key, as `redis-cli --cluster` does.
+
+    It ends once the target's replicas have all of it, which `redis-cli` doesn't wait for: the
+    source has nothing any more, so a target that died before would take the partition with it.
+    """
     source, slot = await begin_move(cluster, key, target)
     while await move_keys(source, slot, target, AT_ONCE):
         pass
     await end_move(source, slot, target)
+    wanted, _ = await _offsets(target)
+
+    async def has_arrived() -> bool:
+        return all(offset >= wanted for offset in (await _offsets(target))[1])
+
+    await until(has_arrived, "the replica did not follow")
+
+
+async def _offsets(primary: ClusterNode) -> tuple[int, list[int]]:
+    """How far a primary has come, and how far each of its replicas has followed."""
+    said = await command(primary, "INFO replication")
+    own = int(re.findall(r"master_repl_offset:(\d+)", said)[0])
+    return own, [int(offset) for offset in re.findall(r"slave\d+:.*?offset=(\d+)", said)]
