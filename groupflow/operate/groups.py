@@ -18,7 +18,7 @@ from groupflow.store.task_state import TaskState
 
 GroupState: TypeAlias = Literal["idle", "ready", "running", "delayed", "parked", "paused"]
 _NAMED = 3  # daemons in a reason
-_ENDS_BEFORE_WAIT = 2  # a first lost lease makes no task wait: see `sessions.lua`
+_ENDS_BEFORE_WAIT = 2  # a first lost lease makes no task wait: see `hand_over.lua`
 _EVERYTHING = ("everything", "everything_ends")
 ALL = ""  # in place of a group's name: everything
 HELD_BACK = (

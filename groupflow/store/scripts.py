@@ -35,17 +35,17 @@ _WORD = re.compile(r"(?<![.\w])\w+")
 
 Order: TypeAlias = Literal["oldest", "fair", "tenants"]
 
-PRELUDE = ("store/prelude", "store/limits", "store/tenants")
-SESSIONS = (*PRELUDE, "store/sessions")
+PRELUDE = ("store/prelude", "store/place", "store/held_bytes", "store/limits", "store/tenants")
+SESSIONS = (*PRELUDE, "store/sessions", "store/hand_over")
 FACTS = (*PRELUDE, "store/facts")
 LEADING = "store/leading"
 _EPOCHS = (*SESSIONS, LEADING, "store/epochs")
 DEBOUNCING = "store/debouncing"
 _CLAIMING = (*SESSIONS, DEBOUNCING, "store/claiming")
-_SETTLING = (*SESSIONS, "store/settling")
+_SETTLING = (*SESSIONS, "store/freeing")
 _EXCHANGING = (
     *_CLAIMING,
-    "store/settling",
+    "store/freeing",
     "store/claiming_groups",
     "store/claiming_plain",
     "store/running",
@@ -61,7 +61,7 @@ TAKING = (
     LAYOUT,
     LEADING,
     "store/keeping",
-    "store/placing",
+    "store/entering",
     "store/taking",
 )
 

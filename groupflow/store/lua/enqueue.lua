@@ -12,7 +12,7 @@
 --          else '' · reason of a dead letter ('' = a task) · its errors (JSON) · envelope and body, or of one too
 --          large for a script where the command in front of it put that (`laid` in `keeping.lua`) · its
 --          type, tenant, rule, pool, and where its rule debounces, for how long and how long at most (µs)
---          (JSON), where they are to be known without reading that: of what makes a detour (`placing.lua`) for
+--          (JSON), where they are to be known without reading that: of what makes a detour (`entering.lua`) for
 --          more than a priority, and of a large message; else '' · scope
 -- returns  { tasks that wait, without those that wait for delays and shards that sleep; one row of 1 (taken),
 --          0 (duplicate), the derived id under which it was taken, or that id in a list where its envelope has to be

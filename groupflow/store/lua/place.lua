@@ -1,0 +1,150 @@
+-- Behind the prelude, in every script: the one rule that says which state a group is in, and what goes back to its
+-- place.
+
+-- A task of a pool waits for pullers, in indexes of that pool; each is named as the index whose place it takes. `pools`
+-- has the names of all that ever had a task or a puller.
+local pools_known
+local function pools()
+  pools_known = pools_known or call('HKEYS', K.pools)
+  return pools_known
+end
+
+local function index_of(kind, pool) return TAG .. (pool and 'pool_' .. kind .. ':' .. pool or kind) end
+
+-- Takes a group out of all pools' indexes except `stays`.
+local function leave_pools(group, stays)
+  for _, pool in ipairs(pools()) do
+    for _, kind in ipairs({ 'ready', 'quarantined_groups' }) do
+      local index = index_of(kind, pool)
+      if index ~= stays then call('ZREM', index, group) end
+    end
+  end
+end
+
+-- Nearly always nothing is parked or paused: a script asks that once, and only when it has to know.
+local may_withhold
+local function is_withheld(group)
+  if may_withhold == nil then may_withhold = call('EXISTS', K.parked, K.paused) > 0 end
+  if not may_withhold then return false end
+  return call('HEXISTS', K.parked, group) == 1 or call('HEXISTS', K.paused, group) == 1
+end
+
+-- Nor does a quarantined task wait: a script asks that once too.
+local may_quarantine
+local function is_in_quarantine(group)
+  if may_quarantine == nil then may_quarantine = call('EXISTS', K.quarantined_groups) == 1 end
+  return may_quarantine and call('ZSCORE', K.quarantined_groups, group)
+end
+
+-- Whether anything has limits here, and the rules for that: see `limits.lua` and `tenants.lua`.
+local is_limiting, limits, tenants
+
+-- Whether a ready group, a pause of everything or a recovery goes before the next task of a group that runs.
+local function is_beside_others()
+  return call('EXISTS', K.ready, K.quarantined_groups, K.paused_all, K.recovering) > 0
+end
+
+-- Takes a group out of the index in which it is ready: it is in at most one of two, or of two for each pool.
+local function unready(group, now)
+  if is_limiting() then tenants().leave(group, now) end
+  leave_pools(group)
+  call('ZREM', K.ready, group)
+  if is_in_quarantine(group) then call('ZREM', K.quarantined_groups, group) end
+end
+
+-- Puts a group in which one more task may run into the one state that its facts call for. A group whose head is a
+-- quarantined task is ready too, in an index of its own, so that no ordinary claim meets it. Returns true where it may
+-- now be claimed.
+local function place_unlocked(group, now)
+  local head = call('LINDEX', K.lane .. group, -1)
+  if not head or is_withheld(group) then
+    unready(group, now)
+    call('ZREM', K.held, group)
+    return false
+  end
+  local order, priority, failed, is_quarantined, pool = order_of(head)
+  local due = has_state(head) and tonumber(call('HGET', K.task_state .. id_of(head), 'due') or nil) or 0
+  if is_limiting() then
+    local free = limits().free_at(group, head, now)
+    if not free then -- the end of one that runs places it again
+      unready(group, now)
+      call('ZREM', K.held, group)
+      return false
+    end
+    due = math.max(due, free)
+  end
+  if due > now then
+    unready(group, now)
+    call('ZADD', K.held, digits(due), group)
+    wake_at_due(K.held, due)
+    return false
+  end
+  if has_state(head) or is_limiting() then call('ZREM', K.held, group) end
+  local index = index_of(is_quarantined and 'quarantined_groups' or 'ready', pool)
+  leave_pools(group, index)
+  -- A group that is ready already keeps its turn, even if a task comes back into it.
+  local score = digits(ORDER == 'fair' and (failed and now or (now - priority)) or order)
+  if is_limiting() then
+    local may_start = tenants().line_up(group, head, score, is_quarantined, now)
+    if may_start ~= nil then return may_start end
+  end
+  if pool then
+    call('ZREM', K.ready, group)
+    call('ZREM', K.quarantined_groups, group)
+    tell('pool')
+  elseif is_quarantined then
+    call('ZREM', K.ready, group)
+    may_quarantine = true
+  elseif is_in_quarantine(group) then
+    call('ZREM', K.quarantined_groups, group)
+  end
+  if ORDER == 'fair' then
+    call('ZADD', index, 'LT', score, group)
+  else
+    call('ZADD', index, score, group)
+  end
+  return true
+end
+
+-- The same for a group that may be running. A script that changes a fact (the lock, the lane, a hold) calls one of the
+-- two right after. Beside these, only `place_freed` and tenants' turns put a group into `ready`, `quarantined_groups`
+-- or `held`.
+local function place(group, now)
+  if call('EXISTS', K.lock .. group) == 1 and not is_limiting() then return false end
+  return place_unlocked(group, now)
+end
+
+-- Puts an entry into its group's lane where its arrival belongs: a lane is in order of arrival, even where a task
+-- comes back. Nearly always that is in front.
+local function insert(lane, entry)
+  local sequence = sequence_of(entry)
+  local head = call('LINDEX', lane, -1)
+  if not head or sequence_of(head) > sequence then return call('RPUSH', lane, entry) end
+  -- Counts how many are older, from the head: halving, so about twenty looks at a million. (LINSERT then walks the list
+  -- from its young end, in C.)
+  local older, most = 1, call('LLEN', lane)
+  while older < most do
+    local middle = math.floor((older + most + 1) / 2)
+    if sequence_of(call('LINDEX', lane, -middle)) < sequence then older = middle else most = middle - 1 end
+  end
+  local newer = call('LINDEX', lane, -(older + 1))
+  if newer then return call('LINSERT', lane, 'AFTER', newer, entry) end
+  return call('LPUSH', lane, entry)
+end
+
+-- Puts a task back to its place in its group, or as the next plain one.
+local function put_back(entry, group, now)
+  if group ~= '' then
+    insert(K.lane .. group, entry)
+    return place(group, now)
+  end
+  local order, _, _, is_quarantined, pool = order_of(entry)
+  if is_limiting() and tenants().line_up_plain(entry, digits(order), is_quarantined, now) then return true end
+  if has_state(entry) then
+    call('ZADD', index_of(is_quarantined and 'quarantined_plain' or 'ordered', pool), digits(order), entry)
+    if pool then tell('pool') end
+  else
+    call('RPUSH', K.plain, entry)
+  end
+  return true
+end
