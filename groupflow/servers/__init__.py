@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groupflow.servers.process import ServerFailed
-from groupflow.servers.rabbitmq import RabbitmqServer
+from groupflow.servers.rabbitmq import HASH_EXCHANGE, RabbitmqServer
 from groupflow.servers.redis import RedisServer
 from groupflow.servers.server import MissingServer
 
@@ -47,7 +47,8 @@ async def private_servers() -> AsyncIterator[PrivateServers]:
     _require_programs()
     scratch = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="groupflow-"))
     redis = RedisServer(scratch / "redis", scratch=scratch)
-    rabbitmq = RabbitmqServer(scratch / "rabbitmq", scratch=scratch)
+    plugins = [HASH_EXCHANGE]  # a configuration may have `rabbitmq.partitions`
+    rabbitmq = RabbitmqServer(scratch / "rabbitmq", plugins=plugins, scratch=scratch)
     try:
         try:
             async with asyncio.TaskGroup() as starts:

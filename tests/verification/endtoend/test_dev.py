@@ -22,6 +22,7 @@ async def greet(task: Task) -> None:
     print("hello", task.json()["name"], flush=True)
 """
 ENVIRONMENT = {name: text for name, text in os.environ.items() if not name.startswith("GROUPFLOW_")}
+ENVIRONMENT["GROUPFLOW_RABBITMQ__PARTITIONS"] = "2"  # needs a plugin of RabbitMQ
 
 
 class Dev:
