@@ -184,6 +184,7 @@ async def running(
         "BENCH_TASKS": str(load.tasks),
         "BENCH_HANDLER_MS": str(load.handler_ms),
         "BENCH_REDIS_PID": str(redis),
+        "PYTHONPATH": str(code),  # for the page's process too, which doesn't look where it stands
     }
     command = [sys.executable, "-m", "groupflow", "run", "--config", str(config), "--name", "d1"]
     command += ["--app", "tests.verification.bench.handlers:app"]
