@@ -22,7 +22,7 @@ from tests.verification.bench.rows import Row
 RATE = 300  # messages a second
 SECONDS, QUICK_SECONDS = 10, 4
 WARM = 100  # messages before those that count
-GOALS = {"p50": 3.0, "p99": 15.0}  # ms
+GOALS = {"p50": 1.7, "p99": 4.0}  # ms
 KEY = "latency"
 
 
