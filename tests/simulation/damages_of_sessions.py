@@ -103,7 +103,7 @@ OF_SESSIONS: tuple[Damage, ...] = (
         "run-kept",
         "a run goes on behind its lease, where a promoted server may have lost who took it over",
         ((r"\(has_come and may_have_lost_a_run\(daemon, now\)\)", "false"),),
-        unseen="none of 400 seeds came there: the model and a test of the scripts show it",
+        unseen="none of 400 seeds came there: a test of the scripts shows it",
     ),
     Condition(
         "proof-of-all",
