@@ -24,6 +24,7 @@ from groupflow.servers import (
     private_servers,
 )
 from groupflow.servers.ports import free_ports
+from groupflow.servers.rabbitmq import HASH_EXCHANGE
 from tests.servers import replicated
 from tests.servers.valkey import ValkeyServer
 
@@ -156,7 +157,12 @@ async def test_missing_programs_are_named_all_at_once(
 
 async def test_the_folder_goes_when_the_block_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     # Valkey in RabbitMQ's place: what is tested is the launch, and it is fifty times as fast.
-    monkeypatch.setattr("groupflow.servers.RabbitmqServer", ValkeyServer)
+    class InItsPlace(ValkeyServer):
+        def __init__(self, folder: Path, *, plugins: list[str], scratch: Path) -> None:
+            assert plugins == [HASH_EXCHANGE]
+            super().__init__(folder, scratch=scratch)
+
+    monkeypatch.setattr("groupflow.servers.RabbitmqServer", InItsPlace)
     launch = private_servers()
     servers = await launch.__aenter__()
     folder = servers.redis.folder.parent
