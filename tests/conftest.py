@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from groupflow.servers import RabbitmqServer, RedisServer
@@ -100,6 +102,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     if item.config.getoption("timeout") is None:
         item.add_marker(pytest.mark.timeout(deadline(_time_limit(item))), append=False)
     return (yield)
+
+
+@pytest.fixture(autouse=True)
+def _logging() -> Iterator[None]:
+    """Logging as it was: a verb that a test calls sets it up for the whole process."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
 
 
 def _run(work: Coroutine[Any, Any, _Result]) -> _Result:
