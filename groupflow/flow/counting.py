@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import structlog
 
 from groupflow.core.measures import IntakeMeasures, PoolMeasures
 from groupflow.store.enqueue import Arrival, Enqueued
-from groupflow.store.given import Claim, Rest
+from groupflow.store.given import Claim
 from groupflow.store.settlements import Advance, Settlement, one_by_one
 
 log = structlog.get_logger("groupflow.exchange")
@@ -19,14 +19,13 @@ def count_exchange(
     finished: Sequence[Settlement],
     refused: Sequence[Settlement],
     claims: Sequence[Claim],
-    further: Collection[Rest] = (),
 ) -> None:
     """Count what was settled, without refusals, and what was claimed, also for runs."""
     if not finished and not claims:
         return
     accepted = [each for each in finished if each not in refused] if refused else finished
     settled = one_by_one(accepted)
-    rests = [*further, *(claim.run for claim in claims)]
+    rests = [claim.run for claim in claims if claim.run]
     given = len(claims) + sum(map(len, rests))
     measures.batches.observe(len(settled) + given)
     measures.claimed += given

@@ -40,7 +40,7 @@ class Dispatcher:
     ) -> Slot | None:
         """Hand in a slot whose task has ended, and wait for one that holds a claim.
 
-        It is the same slot where its run or its group goes on; else one that is ready.
+        It is the same slot where its run goes on; else one that is ready.
 
         Args:
             worker: the name of the worker that asks.
@@ -55,7 +55,7 @@ class Dispatcher:
             self.wake()
         else:
             works_on = self.may_claim and worker not in self._retiring
-            if await slot.source.settle(slot, settlement, works_on=works_on, hops=not self._ready):
+            if slot.source.settle(slot, settlement, works_on=works_on):
                 return slot
             if settlement is None:
                 self.wake()

@@ -19,7 +19,7 @@ from time import monotonic
 import structlog
 
 from groupflow.core.backoff import Backoff
-from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
+from groupflow.core.errors import SessionLost, StoreUnavailable
 from groupflow.crashpoints import crash_point
 from groupflow.flow.counting import count_exchange, report_crowded_out, report_lost
 from groupflow.flow.dispatcher import Dispatcher
@@ -70,18 +70,13 @@ class Exchanger(InFlight):
         """Take over, by rule, how many tasks of a group one claim covers, from the next one on."""
         self._claims.adopt(runs)
 
-    async def settle(
-        self, slot: Slot, settlement: Settlement | None, *, works_on: bool, hops: bool
-    ) -> bool:
+    def settle(self, slot: Slot, settlement: Settlement | None, *, works_on: bool) -> bool:
         """As in `ClaimSource`."""
-        if works_on and isinstance(settlement, Complete):
-            run = slot.run
-            if run is not None and run.goes_on and self._slots.has(slot) and self.holds_lease():
-                self._slots.go_on(slot)
-                self._tell_soon()
-                return True
-            if hops and self._may_hop(slot, settlement):
-                return await self._hop(slot, settlement)
+        run, is_done = slot.run, works_on and isinstance(settlement, Complete)
+        if run and is_done and run.goes_on and self._slots.has(slot) and self.holds_lease():
+            self._slots.go_on(slot)
+            self._tell_soon()
+            return True
         self.end(slot, settlement)
         return False
 
@@ -92,62 +87,6 @@ class Exchanger(InFlight):
     def _tell_of_runs(self) -> None:
         self._pace = None
         self._stir.set()
-
-    def _may_hop(self, slot: Slot, settlement: Complete) -> bool:
-        """Whether a slot whose task has ended may go on with the next one of its group.
-
-        It tries where its last claim was of a group settled with it. Other partitions go first
-        where their positions are lower.
-        """
-        return (
-            slot.stays
-            and not settlement.claim.task.crashes
-            and self._is_well
-            and self.held <= FEW
-            and self._slots.has(slot)
-            and self._session_open.is_set()
-            and self.holds_lease()
-            and self._dispatcher.granted(self, 1) > 0
-        )
-
-    async def _hop(self, slot: Slot, settlement: Complete) -> bool:
-        """Settle a slot's task, and claim for it again: nearly always the next one of its group.
-
-        It is a small exchange of its own. Where it fails, the next exchange carries all of it.
-
-        Returns:
-            Whether the slot holds a claim.
-        """
-        lifted = self._slots.lift(slot, settlement)
-        self._dispatcher.held -= 1
-        exchange = self._set_out(lifted, [slot], self.prefetch.ask_one())
-        try:
-            crash_point("before_settle")
-            crash_point("before_claim")
-            answer = await self._claims.go_on(settlement)
-            crash_point("after_settle")
-            crash_point("after_claim", answer.claims)
-        except BaseException as error:
-            self._end(exchange)
-            self._take_back(exchange)
-            if isinstance(error, (StoreUnavailable, SessionLost, SessionReplaced)):
-                return False  # the next exchange meets the same error and reports it
-            raise
-        self._end(exchange)
-        count_exchange(self._dispatcher.measures, [settlement], answer.refused, answer.claims)
-        if answer.refused:
-            report_lost(self._dispatcher.measures, settlement.claim)
-        if answer.beside_quarantined:
-            self.prefetch.refrain()
-        held = self._arrive(exchange, answer.claims)
-        if held and not self._held_back(exchange, held):
-            self._advance(answer.claims)
-            return True
-        for each in held:
-            self.end(each, Release(each.held))
-        self.wake()
-        self._dispatcher.answered(is_short=False)
-        return False
 
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
         """A slot's claim has ended, by a settlement, or since it was lost."""
@@ -221,8 +160,9 @@ class Exchanger(InFlight):
                 await self._stir.wait()
                 await self._session_open.wait()
                 self._stir.clear()
-                # In one turn of the loop, all workers that end together hand in their slots.
-                await asyncio.sleep(0)
+                if self._slots.claimed:
+                    # In one turn of the loop, all workers that end together hand in their slots.
+                    await asyncio.sleep(0)
             try:
                 await self.run_once()
                 backoff.reset()
@@ -247,7 +187,7 @@ class Exchanger(InFlight):
         if exchange is None:
             self._let_go()
             return
-        finished = exchange.tell(may_reach=bool(exchange.running) and self._may_reach)
+        finished = exchange.tell()
         names = [slot.name for slot in exchange.asking]
         try:
             crash_point("before_settle", finished)
@@ -264,7 +204,7 @@ class Exchanger(InFlight):
         self._is_well = True
         measures = self._dispatcher.measures
         written = [answer.written(each) for each in finished] if answer.crowded_out else finished
-        count_exchange(measures, written, answer.refused, answer.claims, answer.further.values())
+        count_exchange(measures, written, answer.refused, answer.claims)
         measures.superseded += answer.superseded
         for advance in answer.crowded_out:
             report_crowded_out(advance)
@@ -273,21 +213,10 @@ class Exchanger(InFlight):
         self._steer_runs(exchange, answer)
         self._take(exchange, finished, answer)
 
-    @property
-    def _may_reach(self) -> bool:
-        """Whether runs may ask for more tasks, where no other partition goes first."""
-        dispatcher = self._dispatcher
-        return dispatcher.may_claim and self.holds_lease() and dispatcher.granted(self, 1) > 0
-
     def _steer_runs(self, exchange: Exchange, answer: ExchangeReply) -> None:
-        """Give runs the further tasks that came.
-
-        Runs whose groups others wait for end with the task that runs; lost ones, at once.
-        """
+        """End runs whose groups others wait for with the task that runs; lost ones, at once."""
         lost = {each.claim.slot for each in answer.refused if isinstance(each, Proceed)}
         for slot in exchange.running:
-            if slot.run is not None and slot.name in answer.further:
-                slot.run.reach(answer.further[slot.name])
             if slot.run is not None and slot.name in answer.ending | lost:
                 slot.run.is_ending = True
             if slot.name in lost and slot.claim is not None and slot.lose is not None:
@@ -364,7 +293,8 @@ class Exchanger(InFlight):
             if slots:
                 self._advance(answer.claims)
                 self._deliver(exchange, slots)
-        if any(claim.task.crashes for claim in (*answer.claims, *(s.claim for s in finished))):
+        told = [*answer.claims, *[each.claim for each in finished]]
+        if [claim for claim in told if claim.task.crashes]:
             self.wake()  # quarantined tasks come alone: the next may come once this has ended
         elif prefetch.goes_on(exchange.asked, came, dispatcher.workers, dispatcher.taken(self)):
             self._stir.set()

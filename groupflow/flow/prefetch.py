@@ -93,10 +93,6 @@ class Prefetch:
             self.call()
         return Asked(number, self._calls, was_empty)
 
-    def ask_one(self) -> Asked:
-        """A slot goes on with its group's next task: that says nothing of other groups."""
-        return Asked(1, self._calls, self.is_empty)
-
     def failed(self, asked: Asked) -> None:
         """An exchange got no answer: it may have asked for too many claims."""
         if asked.number:

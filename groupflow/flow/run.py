@@ -7,7 +7,6 @@ settled ahead of one in front of it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from time import monotonic
 
@@ -29,10 +28,7 @@ class GroupRun:
         self.is_ending = False
         self.is_travelling = False
         self.seconds = 0.0
-        self._rest: Sequence[Claim] = rest  # read one by one: see `given.Rest`
-        self._further = deque[Rest]()  # behind `_rest`
-        self._size = len(rest) + 1
-        self._last = rest.last_entry  # of the last task that it has
+        self._rest = rest  # read one by one: see `given.Rest`
         self._next = 0  # place in `_rest`
         self._read: Claim | None = None  # the claim there, once it is read
         self._until = monotonic() + seconds
@@ -42,24 +38,13 @@ class GroupRun:
     @property
     def goes_on(self) -> bool:
         """Whether its next task may begin."""
-        return self._behind > 0 and self._may_go_on
-
-    @property
-    def _may_go_on(self) -> bool:
-        return not self.is_ending and monotonic() < self._until
-
-    @property
-    def _behind(self) -> int:
-        return len(self._rest) - self._next + sum(map(len, self._further))
+        is_over = self.is_ending or self._next == len(self._rest)
+        return not is_over and monotonic() < self._until
 
     @property
     def rest(self) -> Sequence[Claim]:
-        """The claims behind the task that runs, in order; all of them are read."""
-        found = list(self._rest[self._next :])
-        while self._further:
-            found += self._further.popleft()
-        self._rest, self._next = found, 0
-        return found
+        """The claims behind the task that runs, in order."""
+        return self._rest[self._next :]
 
     @property
     def has_news(self) -> bool:
@@ -74,34 +59,17 @@ class GroupRun:
     def next(self, done: Claim) -> Claim:
         """A task is done. Returns the next one's claim."""
         self._done.append(Complete(done))
-        claim = self._read or self._look()
+        claim = self._read or self._rest[self._next]
         self._next, self._read = self._next + 1, None
         return claim
 
-    def _look(self) -> Claim:
-        if self._next == len(self._rest):
-            self._rest, self._next = self._further.popleft(), 0
-        return self._rest[self._next]
-
-    def reach(self, further: Rest) -> None:
-        """Add further tasks behind those it has."""
-        self._further.append(further)
-        self._last = further.last_entry
-
-    def tell(self, claim: Claim, *, may_reach: bool = False) -> list[Settlement]:
-        """What an exchange tells while `claim` runs; `told` says how that went.
-
-        Where it may reach further, and half of it is over, it asks to be as large as at first.
-        """
+    def tell(self, claim: Claim) -> list[Settlement]:
+        """What an exchange tells while `claim` runs; `told` says how that went."""
         self.is_travelling, self._told = True, len(self._done)
-        behind = self._behind
-        if behind:  # early: the worker mustn't wait for it between two handlers
-            self._read = self._read or self._look()
-        more = self._size - 1 - behind if may_reach and self._may_go_on else 0
-        if 2 * more < self._size:
-            return [Proceed(tuple(self._done), claim)]
-        last = self._last if behind else claim.entry
-        return [Proceed(tuple(self._done), claim, more, behind, last)]
+        if self._read is None and self._next < len(self._rest):
+            # early: the worker mustn't wait for it between two handlers
+            self._read = self._rest[self._next]
+        return [Proceed(tuple(self._done), claim)]
 
     def told(self, *, arrived: bool) -> None:
         """The exchange has ended, with an answer if `arrived`."""

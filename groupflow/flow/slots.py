@@ -55,16 +55,13 @@ class ClaimSource(Protocol):
     def stir(self) -> None:
         """There may be room for more claims, or something to be settled."""
 
-    async def settle(
-        self, slot: Slot, settlement: Settlement | None, *, works_on: bool, hops: bool
-    ) -> bool:
-        """A slot's task has ended. True if the slot holds the next one of its run or group.
+    def settle(self, slot: Slot, settlement: Settlement | None, *, works_on: bool) -> bool:
+        """A slot's task has ended. True if the slot goes on with the next one of its run.
 
         Args:
             slot: the one that held the task's claim.
             settlement: of that claim; ``None`` where it was lost.
             works_on: whether the slot's worker goes on.
-            hops: whether no ready claim could go before the next one of its group.
         """
 
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
@@ -82,7 +79,6 @@ class Slot:
     # earlier one: the store would give a slot whose last claim isn't settled that claim again.
     finished: Settlement | None = None
     is_unsure: bool = False  # a claim was asked for it and the reply was lost: it may hold one
-    stays: bool = False  # its claim is no run, and of a group that was settled with it
     run: GroupRun | None = None  # the run of its claim, where that has several tasks
     lose: Callable[[], None] | None = None  # stops its worker, when the claim is lost
 
@@ -168,12 +164,6 @@ class Slots:
             slot.run = None
             self._free.append(slot)
 
-    def lift(self, slot: Slot, settlement: Settlement) -> list[Slot]:
-        """A claim has ended, and its slot travels with an exchange of its own at once."""
-        slot.claim, slot.finished = None, settlement
-        self.claimed -= 1
-        return [slot]
-
     def take_due(self, most: int) -> list[Slot]:
         """Take slots with something to settle, the longest due first, for an exchange."""
         found: list[Slot] = []
@@ -236,7 +226,6 @@ class Slots:
         Returns:
             The slots that hold the new claims.
         """
-        settled = {slot.finished.claim.task.group for slot in exchange.settling if slot.finished}
         for slot in exchange.settling:
             slot.finished = slot.run = None
         for slot in exchange.running:
@@ -249,8 +238,6 @@ class Slots:
         held = [self._all[claim.slot] for claim in claims]
         for slot, claim in zip(held, claims, strict=True):
             slot.claim = claim
-            group = claim.task.group
-            slot.stays = group is not None and group in settled and not claim.run
             slot.run = GroupRun(claim.run, self._run_for) if claim.run else None
         self.claimed += len(claims)
         for slot in dict.fromkeys((*exchange.settling, *exchange.asking)):
@@ -290,12 +277,12 @@ class Exchange:
         """Whether the claim that it brought for a slot may not begin."""
         return is_of(slot, self.held_back)
 
-    def tell(self, *, may_reach: bool = False) -> list[Settlement]:
-        """The settlements that it carries; runs that go on may ask for more."""
+    def tell(self) -> list[Settlement]:
+        """The settlements that it carries."""
         found: list[Settlement] = []
         for slot in self.settling:
             if slot.finished is not None:
                 found += slot.run.end(slot.finished) if slot.run else (slot.finished,)
         for slot in self.running:
-            found += slot.run.tell(slot.held, may_reach=may_reach) if slot.run else ()
+            found += slot.run.tell(slot.held) if slot.run else ()
         return found

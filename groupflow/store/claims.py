@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from time import monotonic
-from typing import Any
+from dataclasses import dataclass
 
 import orjson
 
 from groupflow.store.carrying import CarriedLimits, Carrying
-from groupflow.store.client import Argument, Call, StoreClient
+from groupflow.store.client import Argument, StoreClient
 from groupflow.store.envelope import Pool
-from groupflow.store.given import NO_STATE, Claim, Rest, claim_of, claims_from
+from groupflow.store.given import Claim, claims_from
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session
 from groupflow.store.settlements import (
     Advance,
-    Complete,
     Settlement,
     calls_of,
-    hopping,
     one_by_one,
 )
 
-# Seconds without a hop, once one found that something may go before it; twice as many each time.
-BESIDE, LONGEST = 0.005, 0.5
+_ACCEPTED = 1
 _ENDING = 2  # accepted, and the run should end
 _SUPERSEDED = 3  # accepted: a retry that gave way to a newer task
 _CROWDED_OUT = 4  # accepted: an advance for which there was no room, and which is a failed attempt
@@ -44,8 +39,6 @@ class ExchangeReply:
     superseded: int = 0  # of the settled ones, retries that gave way to newer tasks
     # what was settled as a failed attempt, since there was no room for what it hands on
     crowded_out: Sequence[Advance] = ()
-    # by slots, what their runs have more, behind what they have
-    further: Mapping[str, Rest] = field(default_factory=dict)
 
     def written(self, settlement: Settlement) -> Settlement:
         """What a settlement came to: an advance without room is the failed attempt in its stead."""
@@ -82,7 +75,6 @@ class Claims:
         self._beside_quarantined = False
         self._runs: Mapping[str, int] = {}
         self._packed_runs = b""
-        self._hops_from, self._beside = 0.0, BESIDE  # from when on (monotonic), and the next pause
 
     def adopt(self, runs: Mapping[str, int]) -> None:
         """By rule, how many tasks of a group one claim may give; one where nothing is said."""
@@ -120,25 +112,25 @@ class Claims:
         # A claim waits for its session behind a server that was replaced.
         epoch = self._session.epoch if self._session.epoch.id else None
         replies = await self._client.run_all(calls, epoch)
-        for state, *_ in replies:
-            self._session.check(state)
-        verdicts, further, fences = list[int](), dict[str, Rest](), [0]
-        claims = list[Claim]()
+        verdicts, fences, claims = list[int](), [0], list[Claim]()
+        for reply in replies:
+            self._session.check(reply[0])
         for (verb, _), (_, judged_here, *found) in zip(calls, replies, strict=True):
             verdicts += judged_here
             if verb is Verb.EXCHANGE:
-                rows, now, in_quarantine, fence, more = found
+                rows, now, in_quarantine, fence = found
                 claims += claims_from(rows, now, self._client.read_apart)
-                further |= _further(ordered, more, now)
                 fences.append(fence)
                 if slots:
                     self._beside_quarantined = bool(in_quarantine)
+        fences += [claim.last_fence for claim in claims]
+        self._session.seen.fence = max(self._session.seen.fence, *fences)
+        if not set(verdicts) - {_ACCEPTED}:  # nearly always
+            self._on_settled(one_by_one(ordered))
+            return ExchangeReply([], claims, self._beside_quarantined)
         judged = list(zip(ordered, verdicts, strict=True))
         refused = [each for each, ok in judged if not ok]
-        self._on_settled(one_by_one([each for each, ok in judged if ok] if refused else ordered))
-        fences += [claim.last_fence for claim in claims]
-        fences += [rest.last_fence for rest in further.values()]
-        self._session.seen.fence = max(self._session.seen.fence, *fences)
+        self._on_settled(one_by_one([each for each, ok in judged if ok]))
         ending = frozenset(each.claim.slot for each, verdict in judged if verdict == _ENDING)
         superseded = verdicts.count(_SUPERSEDED)
         crowded_out = [
@@ -147,57 +139,5 @@ class Claims:
             if verdict in (_SUPERSEDED, _CROWDED_OUT) and isinstance(each, Advance)
         ]
         return ExchangeReply(
-            refused, claims, self._beside_quarantined, ending, superseded, crowded_out, further
+            refused, claims, self._beside_quarantined, ending, superseded, crowded_out
         )
-
-    async def go_on(self, settlement: Complete) -> ExchangeReply:
-        """Complete a task, and claim for its slot again, at the least cost.
-
-        Raises:
-            As `exchange`, which may be asked for the same after any error.
-        """
-        if monotonic() >= self._hops_from and settlement.claim.rule not in self._runs:
-            following = await self.hop(settlement)
-            if following is not None:
-                self._beside = BESIDE
-                return ExchangeReply([], [following], self._beside_quarantined)
-            self._hops_from = monotonic() + self._beside
-            self._beside = min(2 * self._beside, LONGEST)
-        return await self.exchange([settlement], [settlement.claim.slot])
-
-    async def hop(self, settlement: Complete) -> Claim | None:
-        """Complete a task, and claim the next one of its group, at the least cost.
-
-        After any error `exchange` may be asked to settle the same, and to claim for the same slot.
-
-        Args:
-            settlement: of a claim of a group's task.
-
-        Returns:
-            What the slot holds now. ``None`` where nothing is settled: other tasks may go before
-            the next one, or there is none, and an exchange finds that out.
-
-        Raises:
-            StoreUnavailable: no answer; it may have run.
-        """
-        front: list[Argument] = [self._session.daemon, self._session.shown]
-        epoch = self._session.epoch if self._session.epoch.id else None
-        calls: list[Call] = [(Verb.HOP, hopping(front, settlement))]
-        ((fence, *found),) = await self._client.run_all(calls, epoch)
-        if not fence:
-            return None
-        now, entry, packed = found
-        self._on_settled([settlement])
-        claim = settlement.claim
-        following = claim_of(claim.slot, fence, entry, claim.task.group, packed, NO_STATE, now)
-        self._session.seen.fence = max(self._session.seen.fence, following.fence)
-        return following
-
-
-def _further(settlements: Sequence[Settlement], more: Sequence[Any], now: int) -> dict[str, Rest]:
-    """What runs have more, by their slots; they stand first among the settlements."""
-    rests: dict[str, Rest] = {}
-    for place, (fence, *told) in zip(more[::2], more[1::2], strict=True):
-        claim = settlements[place - 1].claim
-        rests[claim.slot] = Rest(claim.slot, claim.task.group, int(fence), told, now)
-    return rests

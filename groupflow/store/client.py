@@ -211,6 +211,8 @@ class StoreClient(NodeClient):
         may_load, may_move = True, self._topology.moves
         while True:
             replies, wire = await self._send(packed, epoch)
+            if not [reply for reply in replies if isinstance(reply, Exception)]:
+                return replies, wire
             if may_load and any(is_unknown_script(reply) for reply in replies):
                 # Redis was restarted. What ran already runs again, as after a lost reply.
                 may_load = False
@@ -224,7 +226,6 @@ class StoreClient(NodeClient):
                     continue
             for reply in replies:
                 self._refuse(reply)
-            return replies, wire
 
     def _refuse(self, reply: Any) -> None:
         if isinstance(reply, Exception):

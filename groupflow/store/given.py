@@ -69,11 +69,6 @@ class Rest(Sequence["Claim"]):
         return self._fence + len(self) - 1 if self._entries else 0
 
     @property
-    def last_entry(self) -> bytes:
-        """Of the last one; there must be one."""
-        return self._entries[-1]
-
-    @property
     def bytes(self) -> int:
         """Of all envelopes, with their bodies."""
         return sum(map(len, self._packed))
@@ -154,8 +149,10 @@ def claims_from(rows: list[Any], now: int, reads: FetchLargeTask) -> list[Claim]
 
 def _claim_from(row: list[Any], now: int, reads: FetchLargeTask) -> Claim:
     slot, fence, entry, raw_group, packed, flat_state, told = row
-    task_state = TaskState.of(flat_state) if flat_state else NO_STATE
     group, apart = raw_group.decode() or None, 0
+    if not flat_state and not told:  # nearly always
+        return claim_of(slot.decode(), fence, entry, group, packed, NO_STATE, now)
+    task_state = TaskState.of(flat_state) if flat_state else NO_STATE
     if isinstance(packed, int):  # envelope, or context, are to be fetched: its state has the facts
         facts, apart = dict(zip(flat_state[::2], flat_state[1::2], strict=True)), packed
         known = (facts.get(name, b"").decode() for name in (b"type", b"tenant", b"rule", b"scope"))
@@ -182,9 +179,11 @@ def claim_of(  # noqa: PLR0917  what a row has, in its order
     arrival, id_ = split_entry(entry)
     # Without a type, as what isn't ours, the daemon will bury it.
     envelope = Envelope.unpack_any(packed, group)
-    if task_state.enqueued is not None:
-        arrival = task_state.enqueued
-    since = None if task_state.was_claimed else max(arrival, task_state.due or 0)
+    since: int | None = arrival
+    if task_state is not NO_STATE:
+        if task_state.enqueued is not None:
+            arrival = task_state.enqueued
+        since = None if task_state.was_claimed else max(arrival, task_state.due or 0)
     # `Task.__init__` sets frozen fields one by one, and takes three times as long. So each field
     # stands here.
     task = Task.__new__(Task)
@@ -203,6 +202,6 @@ def claim_of(  # noqa: PLR0917  what a row has, in its order
         stage=task_state.stage,
         context=task_state.context,
     )
-    waited = None if since is None else seconds(max(0, now - since))
+    waited = None if since is None else max(0.0, seconds(now - since))
     rule, scope = envelope.rule, envelope.scope
     return Claim(slot, task.fence, entry, task, rule, task_state.errors, waited, scope)

@@ -35,7 +35,8 @@ _WORD = re.compile(r"(?<![.\w])\w+")
 
 Order: TypeAlias = Literal["oldest", "fair", "tenants"]
 
-PRELUDE = ("store/prelude", "store/place", "store/held_bytes", "store/limits", "store/tenants")
+_RULES = ("store/place", "store/held_bytes", "store/limits", "store/tenants")
+PRELUDE = ("store/prelude", *_RULES)
 SESSIONS = (*PRELUDE, "store/sessions", "store/hand_over")
 FACTS = (*PRELUDE, "store/facts")
 LEADING = "store/leading"
@@ -44,7 +45,10 @@ DEBOUNCING = "store/debouncing"
 _CLAIMING = (*SESSIONS, DEBOUNCING, "store/claiming")
 _SETTLING = (*SESSIONS, "store/freeing")
 _EXCHANGING = (
-    *_CLAIMING,
+    "store/prelude",
+    "store/window",
+    "store/ordinary",
+    *_CLAIMING[1:],
     "store/freeing",
     "store/claiming_groups",
     "store/claiming_plain",
@@ -100,7 +104,6 @@ class Verb(AnyVerb):
     REAP = "reap", _EPOCHS
     ENQUEUE = "enqueue", TAKING
     EXCHANGE = "exchange", _EXCHANGING
-    HOP = "hop", SESSIONS
     RETRY = "retry", _FAILING
     ADVANCE = "advance", _FAILING
     BURY = "bury", _FAILING

@@ -87,9 +87,6 @@ class Proceed:
     outcome: ClassVar = "complete"
     done: Sequence[Complete]  # in order: all whose end the store may not have
     following: Claim | None  # which the slot has begun, or is about to settle
-    more: int = 0  # how many further tasks of its group the run may have, if nothing else waits
-    behind: int = 0  # how many it has behind `following`
-    last: bytes = b""  # the entry of the last of them, or of `following`; where it may have more
 
     @property
     def claim(self) -> Claim:
@@ -213,21 +210,11 @@ def is_attempt(error: dict[str, Any]) -> bool:
     return error.get("error") != REJECTED
 
 
-def hopping(front: list[Argument], settlement: Complete) -> list[Argument]:
-    """The arguments that complete a task and claim the next of its group for the same slot.
-
-    Args:
-        front: the daemon and its session.
-        settlement: of a claim of a group's task.
-    """
-    return [*front, *_proof(settlement.claim), _history_line(settlement.claim)]
-
-
 def _run(run: Proceed) -> list[Argument]:
     claim, following = run.claim, run.following
     arguments: list[Argument] = [claim.slot, claim.task.group or ""]
     arguments += (b"%016d" % following.fence, following.entry) if following else ("", "")
-    arguments += (run.more, run.behind, run.last, len(run.done))
+    arguments.append(len(run.done))
     for done in run.done:
         arguments += (b"%016d" % done.claim.fence, done.claim.entry, _history_line(done.claim))
     return arguments

@@ -14,16 +14,16 @@
 -- returns  { state, a verdict for each of these (of a run: see `R.settle`): 1 (accepted, also a repeat) or 0 (the
 --          fence is stale); a flat list of seven a claim: slot · fence (16 digits) · entry · group · envelope and
 --          body, or how many bytes are to be fetched (see `claiming.lua`) · task state as a flat list, or '' ·
---          the rest of its run (see `R.begin`), '' where it is none; Redis's clock (µs); 1 where the daemon runs a
+--          the rest of its run (see `window.lua`), '' where it is none; Redis's clock (µs); 1 where the daemon runs a
 --          quarantined task, in either pool, else 0; a fence of no claim, by which it is known that this server lost
---          writes if it knows a smaller one, or 0; what runs have more (see `R.settle`) }
+--          writes if it knows a smaller one, or 0 }
 local daemon, pool, number_done, number_back = ARGV[1], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local number_runs = tonumber(ARGV[7])
 local state = session_state(daemon, ARGV[2])
-if state ~= 'OK' then return { state, {}, {}, 0, 0, 0, {} } end
-local now, verdicts, i, goes_on, further, freed = clock(), {}, 8, false, {}, {}
+if state ~= 'OK' then return { state, {}, {}, 0, 0, 0 } end
+local now, verdicts, i, goes_on, freed = clock(), {}, 8, false, {}
 if number_runs > 0 then
-  i, goes_on, further, freed = runs().settle(daemon, i, number_runs, verdicts, now)
+  i, goes_on, freed = runs().settle(daemon, i, number_runs, verdicts, now)
 end
 local from_back = i + 5 * number_done
 local from_slots = from_back + 4 * number_back
@@ -100,7 +100,7 @@ end
 
 -- The answer, with these claims.
 local function answer(rows)
-  return { 'OK', verdicts, rows, now, quarantine and 1 or 0, goes_on and call('INCR', K.fence) or 0, further }
+  return { 'OK', verdicts, rows, now, quarantine and 1 or 0, goes_on and call('INCR', K.fence) or 0 }
 end
 
 local rows, idle, before = {}, {}, nil
@@ -116,7 +116,7 @@ local number = #claims.entries
 if number > 0 then
   local passed = give(daemon, claims, before, rows, now)
   if is_grouped and ARGV[6] ~= '' and not are_quarantined then
-    runs().begin(rows, told_before, cjson.decode(ARGV[6]), now)
+    begin_runs(rows, told_before, ARGV[6], function(group, entry) return runs().follows(group, entry, now) end)
   end
   for _, at in ipairs(passed) do
     local group = claims.groups[at]

@@ -55,3 +55,26 @@ local function hold_back(group) tell(group == '' and 'hold' or 'hold:' .. group)
 local function wake_at_due(index, due)
   if tonumber(call('ZRANGE', index, 0, 0, 'WITHSCORES')[2]) >= tonumber(digits(due)) then tell('due') end
 end
+
+-- A checkpoint is `S` (settled) and 16 digits of fence, or `L` (live), 16 digits of fence, 16 of the fence that the
+-- slot settled before, 16 of since when (µs), 4 of the entry's length, the entry, and the group. So the last
+-- settled fence is always there: a settle that runs again, since its first reply was lost, finds it and answers as it
+-- did the first time.
+local LIVE, SETTLED = byte('L'), byte('S')
+
+local function settled_before(checkpoint)
+  if not checkpoint then return NEVER end
+  if byte(checkpoint) == SETTLED then return sub(checkpoint, 2, 17) end
+  return sub(checkpoint, 18, 33)
+end
+
+-- The checkpoint of a new claim; `checkpoint` is the slot's one so far. Fence and since: 16 digits.
+local lengths = {} -- as text, since most entries of a call are of one length
+local function live(fence, checkpoint, since, entry, group)
+  local length = lengths[#entry]
+  if not length then
+    length = format('%04d', #entry)
+    lengths[#entry] = length
+  end
+  return 'L' .. fence .. settled_before(checkpoint) .. since .. length .. entry .. group
+end

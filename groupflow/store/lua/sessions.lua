@@ -1,10 +1,5 @@
 -- Behind the prelude in every script that acts for a daemon: whether this is still its session, and what a slot's
 -- checkpoint says.
---
--- A checkpoint is `S` (settled) and 16 digits of fence, or `L` (live), 16 digits of fence, 16 of the fence that the
--- slot settled before, 16 of since when (µs), 4 of the entry's length, the entry, and the group. So the last
--- settled fence is always there: a settle that runs again, since its first reply was lost, finds it and answers as it
--- did the first time.
 
 -- The pool of a puller, which the store knows as `pool/<pool>/<worker>`; nil for a daemon.
 local function pool_of(daemon) return string.match(daemon, '^pool/([^/]+)/') end
@@ -61,25 +56,6 @@ local function end_quarantine_of(daemon, fence)
   elseif call('EXISTS', K.quarantined_plain, K.quarantined_groups) > 0 then
     wake()
   end
-end
-
-local LIVE, SETTLED = byte('L'), byte('S')
-
-local function settled_before(checkpoint)
-  if not checkpoint then return NEVER end
-  if byte(checkpoint) == SETTLED then return sub(checkpoint, 2, 17) end
-  return sub(checkpoint, 18, 33)
-end
-
--- The checkpoint of a new claim; `checkpoint` is the slot's one so far. Fence and since: 16 digits.
-local lengths = {} -- as text, since most entries of a call are of one length
-local function live(fence, checkpoint, since, entry, group)
-  local length = lengths[#entry]
-  if not length then
-    length = format('%04d', #entry)
-    lengths[#entry] = length
-  end
-  return 'L' .. fence .. settled_before(checkpoint) .. since .. length .. entry .. group
 end
 
 local function claim_of(checkpoint)
