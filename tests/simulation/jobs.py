@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal, TypeAlias
@@ -30,6 +30,7 @@ _SHAPES: tuple[Shape, ...] = (
 )  # fmt: skip
 _NEVER = ("no json", "no object", "no key", "too large")  # whose group nobody can read
 _RULES = ("", "", "", "runs", "several", "batches", "bursts", "aside", "parks", "paced")
+_UNLIMITED = ("", "", "", "runs", "runs", "aside", "parks")
 _TYPES = (
     "work", "slow", "flaky", "bad", "stages", "unknown", "group-later", "tenant-later",
 )  # fmt: skip
@@ -137,7 +138,7 @@ def draw_jobs(
     tasks: int,
     seconds: float,
     layouts: Sequence[int],
-    features: frozenset[str],
+    features: Set[str],
     *,
     is_mixed: bool,
 ) -> list[Job]:
@@ -145,7 +146,8 @@ def draw_jobs(
 
     Where it `is_mixed`, groups may have tasks both of a pool and of daemons.
     """
-    jobs = [*_drawn(Random(f"jobs {seed}"), tasks, seconds)]
+    rules = _UNLIMITED if "unlimited" in features else _RULES
+    jobs = [*_drawn(Random(f"jobs {seed}"), tasks, seconds, rules)]
     if "pullers" in features:
         pooled = Random(f"pooled {seed}")
         entities = {name for name in sorted({job.entity for job in jobs}) if pooled.random() < 0.3}
@@ -155,8 +157,8 @@ def draw_jobs(
     return jobs
 
 
-def _drawn(chance: Random, tasks: int, seconds: float) -> Iterator[Job]:
-    rules = [chance.choice(_RULES) for _ in range(LANES)]
+def _drawn(chance: Random, tasks: int, seconds: float, among: Sequence[str]) -> Iterator[Job]:
+    rules = [chance.choice(among) for _ in range(LANES)]
     share = chance.choice((0.3, 0.6, 1.2))  # of the time: then all is published, about
     longest = share * seconds * LANES / tasks / (1 - BURST)
     for n in range(tasks):

@@ -61,8 +61,12 @@ _FEATURES = {
     "timers": 0.35,
     "rows": 0.35,
     "moves": 0.2,
+    "unlimited": 0.35,
 }
-"""What a seed may have beside daemons and faults, and how many of a hundred have it."""
+"""What a seed may have beside daemons and faults, and how often; or that nothing limits its tasks.
+
+Where no rule, tenant or order does, an exchange is mostly done in bulk: see `ordinary.lua`.
+"""
 AUDITS = 400  # most moments of a run at which its structure is looked at
 _ORDERS: tuple[Order, ...] = ("oldest", "oldest", "fair", "tenants")
 
@@ -152,7 +156,10 @@ def plan(
     chance = Random(seed)
     number = daemons or chance.choice((2, 3, 3, 4))
     others = Random(f"features {seed}")
-    features = frozenset(name for name, share in _FEATURES.items() if others.random() < share)
+    features = {name for name, share in _FEATURES.items() if others.random() < share}
+    if is_unlimited := "unlimited" in features:
+        features.discard("tenants")
+    order = chance.choice(_ORDERS)
     partitions = others.choice((1, 1, 1, 2, 3))
     faults_of = _FAULTS | (_FAULTS_OF_PULLERS if "pullers" in features else {})
     kinds, weights = list(faults_of), list(faults_of.values())
@@ -178,12 +185,12 @@ def plan(
         daemons=number,
         jobs=tuple(jobs),
         faults=tuple(sorted(drawn, key=lambda fault: fault.at)),
-        order=chance.choice(_ORDERS),
+        order="fair" if is_unlimited and order == "tenants" else order,
         partitions=partitions,
         replicas=chance.choice((0, 1)),
         plain=chance.randint(1, 3),
         grouped=chance.randint(2, 5),
-        features=features,
+        features=frozenset(features),
         acts=draw_acts(seed, jobs, seconds) if "operators" in features else (),
         pulls=draw_pulls(seed, seconds) if "pullers" in features else (),
         timers=draw_timers(seed) if "timers" in features else (),
