@@ -46,12 +46,9 @@ _CLAIMING = (*SESSIONS, DEBOUNCING, "store/claiming")
 _SETTLING = (*SESSIONS, "store/freeing")
 _EXCHANGING = (
     "store/prelude",
-    "store/window",
     "store/ordinary",
     *_CLAIMING[1:],
     "store/freeing",
-    "store/claiming_groups",
-    "store/claiming_plain",
     "store/running",
 )
 _FAILING = (*_SETTLING, DEBOUNCING, "store/failing")

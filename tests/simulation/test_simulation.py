@@ -14,11 +14,8 @@ from tests.deadlines import deadline
 from tests.simulation.plan import Plan, plan
 from tests.simulation.shrink import shrunk
 
-SEEDS = 300  # `make test` runs so many: always the same
-PART = 50
-FOUND = (856, 1410, 2645, 7066, 9171, 16228, 19614)
-"""Seeds that once showed a fault of the product, of the judge, or of a mend."""
-_PARTS = [(first, PART) for first in range(1, SEEDS + 1, PART)]
+SEEDS = 60  # `make test` runs so many, always the same; CI runs `make sim` beside it
+PART = 20
 
 
 def simulated(*arguments: str, hash_seed: str = "0") -> tuple[str, list[dict[str, Any]]]:
@@ -40,12 +37,12 @@ def simulated(*arguments: str, hash_seed: str = "0") -> tuple[str, list[dict[str
 
 
 @pytest.mark.timeout(380)
-@pytest.mark.parametrize(("first", "number"), [*_PARTS, *((seed, 1) for seed in FOUND)])
-def test_seeds_hold(first: int, number: int) -> None:
+@pytest.mark.parametrize("first", range(1, SEEDS + 1, PART))
+def test_seeds_hold(first: int) -> None:
     """Nothing breaks a promise, in so many lives of fleets."""
-    told, found = simulated("--from", str(first), "--seeds", str(number))
+    told, found = simulated("--from", str(first), "--seeds", str(PART))
     assert told == ""
-    assert [each["seed"] for each in found if not each["failed"]] == [*range(first, first + number)]
+    assert [each["seed"] for each in found if not each["failed"]] == [*range(first, first + PART)]
 
 
 def test_a_seed_is_the_same_run_each_time() -> None:

@@ -165,3 +165,141 @@ local function count_claims(pool, claimed, passed)
   if claimed > passed then call('HINCRBY', K.count, 'running_' .. pool, claimed - passed) end
   if claimed > 0 then call('HINCRBY', K.count, 'queued_' .. pool, -claimed) end
 end
+
+-- Which groups the idle slots get.
+
+-- Gives the heads of the ready groups `best`, the best first, to as many slots, each under its group's lock.
+local function take_heads(daemon, best, idle, claims)
+  local first, holder, lane = take_fences(#best), ' ' .. daemon .. ' ', K.lane
+  local locks, told, count = {}, {}, 0
+  for i = 1, #best do
+    local fence = digits(first + i - 1)
+    told[i], locks[2 * i - 1], locks[2 * i] = fence, K.lock .. best[i], fence .. holder .. idle[i]
+  end
+  local slots, fences, entries, groups = claims.slots, claims.fences, claims.entries, claims.groups
+  -- No ready group has a lock. If one has, the script sets each lock by itself.
+  local all_locked = call('MSETNX', unpack(locks)) == 1
+  for i = 1, #best do
+    if all_locked or call('SETNX', locks[2 * i - 1], locks[2 * i]) == 1 then
+      local entry = call('RPOP', lane .. best[i])
+      if entry then
+        count = count + 1
+        slots[count], fences[count], entries[count], groups[count] = idle[i], told[i], entry, best[i]
+      else
+        call('DEL', locks[2 * i - 1])
+      end
+    end
+  end
+end
+
+-- The same where there are limits, one by one: a start may end another's turn, or leave its group ready. Places a group
+-- that may not start. Returns whether it gave the quarantined task.
+local function take_limited_heads(daemon, idle, quarantined, claims, now)
+  local looks, count, lane = 2 * #idle + 100, 0, K.lane
+  repeat
+    local group = quarantined or call('ZRANGE', FROM.ready, 0, 0)[1]
+    if not group then return false end
+    call('ZREM', FROM.ready, group)
+    tenants().leave(group, now)
+    local head, may_start, tenant = call('LINDEX', lane .. group, -1), false, nil
+    if head then
+      local free = limits().free_at(group, head, now)
+      tenant = tenants().of(head)
+      may_start = free and free <= now and (not tenant or tenants().may_start(tenant, now))
+    end
+    if may_start then
+      local fence = digits(take_fences(1))
+      if limits().hold(group, head, fence .. ' ' .. daemon .. ' ' .. idle[count + 1], now) then
+        if tenant then tenants().start(tenant, fence, 'g', now) end
+        call('RPOP', lane .. group)
+        count = count + 1
+        claims.slots[count], claims.fences[count] = idle[count], fence
+        claims.entries[count], claims.groups[count] = head, group
+      end
+    end
+    place(group, now)
+    if count == 0 then quarantined = nil end
+    looks = looks - 1
+  until quarantined or count == #idle or looks == 0
+  if looks == 0 then tell('grouped') end -- there may be more
+  return quarantined ~= nil
+end
+
+-- The claims, as `give` takes them: of the quarantined task, if any, or of as many groups as there are slots. Also
+-- whether it is the quarantined task's.
+local function claim_groups(daemon, idle, quarantined, now)
+  local claims = { slots = {}, fences = {}, entries = {}, groups = {} }
+  if is_limiting() then
+    return claims, take_limited_heads(daemon, idle, quarantined, claims, now)
+  end
+  local best = quarantined and { quarantined } or call('ZRANGE', FROM.ready, 0, #idle - 1)
+  if #best > 0 then
+    if not quarantined then call('ZREMRANGEBYRANK', FROM.ready, 0, #best - 1) end
+    take_heads(daemon, best, idle, claims)
+  end
+  return claims, quarantined ~= nil
+end
+
+-- Which plain tasks the idle slots get.
+
+-- The list is in order of arrival; the zset holds the other tasks. The smaller of the two heads goes first.
+local function next_entry()
+  local best = call('ZRANGE', FROM.ordered, 0, 0, 'WITHSCORES')
+  local oldest = call('LINDEX', FROM.plain, -1)
+  if best[1] and (not oldest or tonumber(best[2]) <= sequence_of(oldest)) then
+    call('ZREM', FROM.ordered, best[1])
+    return best[1]
+  end
+  return call('RPOP', FROM.plain)
+end
+
+local function next_entries(number)
+  if call('ZCARD', FROM.ordered) == 0 then return call('RPOP', FROM.plain, number) or {} end
+  local entries = {}
+  while #entries < number do
+    local entry = next_entry()
+    if not entry then break end
+    entries[#entries + 1] = entry
+  end
+  return entries
+end
+
+-- Where tenants have limits: one by one. A task that its tenant may not start now waits for the tenant's turn. Returns
+-- the tasks, their fences, and whether the quarantined task is among them.
+local function next_limited_entries(number, quarantined, now)
+  local entries, starts, looks = {}, {}, 2 * number + 100
+  repeat
+    local entry = quarantined or next_entry()
+    if not entry then break end
+    local order, _, _, is_quarantined = order_of(entry)
+    tenants().leave_plain(entry, now)
+    local tenant = tenants().of(entry)
+    if not tenant or tenants().may_start(tenant, now) then
+      local fence = digits(take_fences(1))
+      entries[#entries + 1], starts[#entries + 1] = entry, fence
+      if tenant then tenants().start(tenant, fence, 'p', now) end
+    else
+      tenants().line_up_plain(entry, digits(order), is_quarantined, now)
+      quarantined = nil
+    end
+    looks = looks - 1
+  until quarantined or #entries == number or looks == 0
+  if looks == 0 then tell('plain') end -- there may be more
+  return entries, starts, quarantined ~= nil
+end
+
+-- The claims, as `give` takes them: of the quarantined task, if any, or of as many tasks as there are slots. Also
+-- whether it is the quarantined task's.
+local function claim_plain(_, idle, quarantined, now)
+  local entries, fences, are_quarantined, groups
+  if is_limiting() then
+    entries, fences, are_quarantined = next_limited_entries(#idle, quarantined, now)
+  else
+    entries, fences, are_quarantined = quarantined and { quarantined } or next_entries(#idle), {}, quarantined ~= nil
+    local first = #entries > 0 and take_fences(#entries)
+    for i = 1, #entries do fences[i] = digits(first + i - 1) end
+  end
+  groups = {}
+  for i = 1, #entries do groups[i] = '' end
+  return { slots = idle, fences = fences, entries = entries, groups = groups }, are_quarantined
+end

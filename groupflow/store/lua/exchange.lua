@@ -14,7 +14,7 @@
 -- returns  { state, a verdict for each of these (of a run: see `R.settle`): 1 (accepted, also a repeat) or 0 (the
 --          fence is stale); a flat list of seven a claim: slot · fence (16 digits) · entry · group · envelope and
 --          body, or how many bytes are to be fetched (see `claiming.lua`) · task state as a flat list, or '' ·
---          the rest of its run (see `window.lua`), '' where it is none; Redis's clock (µs); 1 where the daemon runs a
+--          the rest of its run (see `ordinary.lua`), '' where it is none; Redis's clock (µs); 1 where the daemon runs a
 --          quarantined task, in either pool, else 0; a fence of no claim, by which it is known that this server lost
 --          writes if it knows a smaller one, or 0 }
 local daemon, pool, number_done, number_back = ARGV[1], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])

@@ -1,4 +1,4 @@
--- Behind the session rules: a run, which is one claim of several tasks of a group, goes on and ends. `window.lua` begins
+-- Behind the session rules: a run, which is one claim of several tasks of a group, goes on and ends. `begin_runs` begins
 -- it.
 
 -- Made only where a run is, or may begin.
