@@ -1,6 +1,6 @@
 """A batch: tasks of one group under one claim, which one call of a handler takes.
 
-It is a run (`run.py`) that the handler gets at once. The first task that isn't done ends it: the
+It is a run (`slots.py`) that the handler gets at once. The first task that isn't done ends it: the
 tasks in front are settled as done, that one as usual, and those behind never left their lane.
 """
 
@@ -15,7 +15,7 @@ from groupflow.core.outcome import Done, Outcome
 from groupflow.core.policy import Policy
 from groupflow.core.task import Task
 from groupflow.flow.handling import Failed, Runner, checked
-from groupflow.flow.run import GroupRun
+from groupflow.flow.slots import GroupRun
 from groupflow.store.given import Claim
 
 
