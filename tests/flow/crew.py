@@ -21,8 +21,7 @@ from groupflow.settings.rules import GroupRule
 from groupflow.store.claims import Claims, ExchangeReply
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope, Pool
-from groupflow.store.given import Claim
-from groupflow.store.settlements import Complete, Proceed, Settlement, one_by_one
+from groupflow.store.settlements import Proceed, Settlement, one_by_one
 from tests.deadlines import deadline
 from tests.store.bench import Bench, Daemon
 
@@ -43,10 +42,9 @@ class NotedClaims(Claims):
 
     Attributes:
         exchanges: all of them.
-        hops: how often a slot tried to go on in its group.
-        behind: how many tasks a run had in hand, each time that it was told of.
+        told: how often a run was told of that goes on.
         accepted: what was settled, as far as the daemon heard of it; of runs task by task.
-        lose: the calls, exchanges and hops counted together from 0, whose reply is lost.
+        lose: the calls, counted from 0, whose reply is lost.
         fits: how many claims a reply may have; with more it is lost.
         calls: how many there were.
         may_answer: no reply comes before this is set.
@@ -55,8 +53,7 @@ class NotedClaims(Claims):
     def __init__(self, daemon: Daemon, pool: Pool = "grouped") -> None:
         super().__init__(daemon.bench.client, daemon.session, pool)
         self.exchanges: list[Noted] = []
-        self.hops = 0
-        self.behind: list[int] = []
+        self.told = 0
         self.accepted: list[Settlement] = []
         self.lose: set[int] = set()
         self.fits = 10**6
@@ -86,22 +83,10 @@ class NotedClaims(Claims):
         answer = await super().exchange(settlements, slots)
         came = [claim.slot for claim in answer.claims]
         self.exchanges.append(Noted(list(settlements), list(slots), came))
-        self.behind += [
-            each.behind + len(answer.further.get(each.following.slot, ()))
-            for each in settlements
-            if isinstance(each, Proceed) and each.following
-        ]
+        self.told += sum(isinstance(each, Proceed) and bool(each.following) for each in settlements)
         await self._answer(number, len(came))
         self.accepted += one_by_one([each for each in settlements if each not in answer.refused])
         return answer
-
-    async def hop(self, settlement: Complete) -> Claim | None:
-        self.hops += 1
-        number = self.calls
-        claim = await super().hop(settlement)
-        await self._answer(number, 0)
-        self.accepted += [settlement] if claim else []
-        return claim
 
 
 class Crew:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from groupflow.store.envelope import Pool
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Proceed
-from tests.store.bench import Bench, Daemon, ids
+from tests.store.bench import Bench, Daemon
 from tests.store.task_state import POOLS, Standing
 from tests.store.words import WAYS, compare, made, pool_of
 from tests.store.worker import Worker
@@ -30,7 +30,6 @@ class Actors:
         self.claims: dict[str, list[tuple[Daemon | Worker, Claim]]] = {}
         self._daemons: dict[str, Daemon] = {}
         self._workers = {name: Worker(shop, name) for name in PULLERS}
-        self._runs: dict[tuple[str, str], list[Claim]] = {}
         self._actor, self._is_stale = "d1", False
         self._slots = itertools.count()
 
@@ -106,9 +105,7 @@ class Actors:
 
     def _note(self, holder: Daemon | Worker, claims: Sequence[Claim]) -> None:
         for claim in claims:
-            whole = [claim, *claim.run]
-            self._runs[_name(holder), claim.slot] = whole
-            for each in whole:
+            for each in (claim, *claim.run):
                 self.claims.setdefault(each.task.id, []).append((holder, each))
 
     async def _settle(self, way: str, words: Sequence[str]) -> None:
@@ -123,18 +120,6 @@ class Actors:
         else:
             refused, _ = await holder.exchange("plain", told, [])
         assert refused == (told if self._is_stale else [])
-
-    async def hop(self, from_: str, to: str) -> None:
-        """A slot goes on with the next task; ``-``: it may not, and nothing is written."""
-        holder, claim = self.claim_of(from_)
-        assert isinstance(holder, Daemon)
-        before = self.shop.dump()
-        following = await holder.hop(claim)
-        assert (following.task.id if following else "-") == to
-        if following:
-            self._note(holder, [following])
-        else:
-            assert self.shop.dump() == before
 
     async def swap(self, from_: str, *to: str) -> None:
         """A task is done, and its slot gets another one in the same call, or nothing."""
@@ -154,29 +139,18 @@ class Actors:
     async def tell(self, *words: str) -> None:
         """Of a run: ``a0 a1 > a2``, done are a0 and a1, and a2 is next; or it ends: ``a0 a1 >``.
 
-        Behind that: ``+4 a3``, of four more that it asks for it gets a3; ``ends``, it is to end.
+        Behind that: ``ends``, it is to end.
         """
         at, ends = words.index(">"), words[-1] == "ends"
         done = [self.claim_of(word) for word in words[:at]]
-        rest = list(words[at + 1 : len(words) - ends])
-        plus = next((n for n, word in enumerate(rest) if word[0] == "+"), len(rest))
-        further, more = rest[plus + 1 :], int(rest[plus]) if rest[plus:] else 0
-        following = self.claim_of(rest[0])[1] if plus else None
+        rest = words[at + 1 : len(words) - ends]
+        following = self.claim_of(rest[0])[1] if rest else None
         holder, claim = done[0]
         assert isinstance(holder, Daemon)
-        run = self._runs.get((holder.name, claim.slot), [])
-        behind = run[run.index(following) + 1 :] if following in run else []
-        last = (behind or [following or claim])[-1]
-        settled = [Complete(each) for _, each in done]
-        told = Proceed(settled, following, more, len(behind), last.entry if more else b"")
+        told = Proceed([Complete(each) for _, each in done], following)
         answer = await holder.claims("grouped").exchange([told], [])
         assert answer.refused == ([told] if self._is_stale else [])
         assert [*answer.ending] == ([claim.slot] if ends else [])
-        found = list(answer.further.get(claim.slot, ()))
-        assert ids(found) == further, f"it got {ids(found)}"
-        run += found
-        for each in found:
-            self.claims.setdefault(each.task.id, []).append((holder, each))
 
     async def drain(self, *words: str) -> None:
         """Both pools are worked off, one task after another, in this order within each."""
@@ -184,7 +158,3 @@ class Actors:
         for pool in POOLS:
             found, wanted = ([w for w in all_ if pool_of(w) == pool] for all_ in (ran, words))
             assert found == wanted, f"{found} ran"
-
-
-def _name(holder: Daemon | Worker) -> str:
-    return holder.name if isinstance(holder, Daemon) else holder.puller.daemon

@@ -290,10 +290,6 @@ class Daemon:
             self.bench.events.append(replace(event, at=time.monotonic()))
         return refused
 
-    async def hop(self, claim: Claim) -> Claim | None:
-        """Go on with the next task of a group, if that may be; without a word in the history."""
-        return await self._claims["grouped"].hop(settlements.Complete(claim))
-
     def drop(self, *claims: Claim) -> None:
         """Its handlers are cancelled, since its session or its lease is over."""
         self.bench.with_faults = True

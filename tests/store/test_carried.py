@@ -97,7 +97,7 @@ STORIES = named(
     """,
     how=(
         *("done a0 | done a0", "tell a0 > | tell a0 >", "bury a0 | bury a0", "retry a0 | drop a0"),
-        *("take a1 | hop a0 a1", "carry a0 | delete a0"),
+        *("take a1 | swap a0 a1", "carry a0 | delete a0"),
     ),
     which=("", "last"),
 )

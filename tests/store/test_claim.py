@@ -43,7 +43,15 @@ STORIES = named(
         take 1/a0 p0 | duplicates 1/a0 p0 | drain a0 p0 | duplicates 1/a0 p0 | gone renamed segments
     only the last settle of a claim's slot is known again::
         take a0 a1 | claim a0 | swap a0 a1 | swap a1 | refused unchanged done a0
-    """
+    a slot that settles goes on with its group's next task while that is the oldest::
+        take a0 a1 b2 a3 | claim a0 | swap a0 a1 | swap a1 b2 | duplicates a0 a1 | claim a3
+    it gets what is to be given next, behind {what}::
+        take a0 a1 a2 a3 | claim a0 | bury a0 | claim a1 | {what}
+    """,
+    what=(
+        *("pause a | swap a1", "pause all | swap a1", "drop a2 | drop a3 | swap a1"),
+        *("expire | swap a1", "redrive a0 | swap a1 a0", "crashed z0 | swap a1 z0*1"),
+    ),
 )
 
 
@@ -118,6 +126,19 @@ async def test_a_claim_has_all_facts_and_names_its_lock(shop: Bench) -> None:
     checkpoint: Any = shop.raw.hget(shop.keys("worker", "d1"), "w1")
     fence, _since, entry, group = split_checkpoint(checkpoint)
     assert (fence, entry, group) == (claim.fence, claim.entry, "a")
+
+
+@pytest.mark.parametrize("what", ["a recovery", "a body that is gone"])
+async def test_what_lets_no_slot_go_on(shop: Bench, what: str) -> None:
+    told = await play(shop, "take a0 a1 a2 | claim a0")
+    if what == "a recovery":
+        shop.raw.set(shop.keys("recovering"), shop.server_time() * 2)
+        await told.go_on("swap a0 | none")
+        shop.raw.delete(shop.keys("recovering"))
+        await told.go_on("claim a1")
+    else:
+        shop.raw.hdel(shop.keys("tasks"), "a1")
+        await told.go_on("swap a0 | claim a2 | count missing=1")
 
 
 async def test_what_was_deleted_by_hand_is_passed_over(shop: Bench) -> None:

@@ -89,8 +89,8 @@ BATCHES = named(
         take a0 a1 a2 | claim a0>a1>a2 | take a3 a4 a5 | none | tell a0 a1 a2 > | all a3>a4>a5
     others beside it wait for nothing:: take a0 b0%other p0 | all b0 p0
     in a pool nothing waits:: take a0= | why a ready
-    no hop takes a task out of a full one::
-        take a0%other a1 a2 a3 | claim a0 | hop a0 - | swap a0 a1>a2>a3
+    what ends in front of a full one is followed by all of it::
+        take a0%other a1 a2 a3 | claim a0 | swap a0 a1>a2>a3
     """
 )
 

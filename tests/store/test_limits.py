@@ -91,22 +91,20 @@ CLOSING = named(
     a retry of the task alone closes nothing:: take a0 a1 | claim a0 | retry a0 aside | all a1
     """
 )
-HOPS = named(
+SWAPS = named(
     """
-    past no concurrency:: limits 2 | take a0 a1 | claim a0 | hop a0 - | swap a0 a1
-    past no rate:: limits 1 1/min | take a0 a1 | claim a0 | hop a0 - | swap a0
-    past another's limit:: limits 1 1/min | take a0%other a1%other | claim a0 | hop a0 a1
-    but a hop lets run what may run beside the next one::
-        limits 2 | take a0%one a1%one a2 a3 | open d2 | claim a0 | hop a0 a1 | sound | d2: all a2
-        hop a1 -
+    past no rate:: limits 1 1/min | take a0 a1 | claim a0 | swap a0
+    past another's limit:: limits 1 1/min | take a0%other a1%other | claim a0 | swap a0 a1
+    and others have what may run beside it::
+        limits 2 | take a0%one a1%one a2 a3 | open d2 | claim a0 | swap a0 a1 | sound | d2: all a2
     past nothing that runs there still::
         take a0 a1 a2 | claim a0 | bury a0 | claim a1 | limits 2 | reload | redrive a0
-        d2: claim a0 | limits | reload | gone limits | hop a1 - | swap a1
+        d2: claim a0 | limits | reload | gone limits | swap a1
     """
 )
 
 
-@stories(CONCURRENCY | RATES | CLOSING | {f"a hop goes {name}": HOPS[name] for name in HOPS})
+@stories(CONCURRENCY | RATES | CLOSING | {f"a slot goes on {name}": SWAPS[name] for name in SWAPS})
 async def test_limits(shop: Bench, story: str) -> None:
     await play(shop, story)
 
@@ -162,11 +160,11 @@ async def test_many_that_may_not_start_hide_no_other(shop: Bench) -> None:
 
 
 @pytest.mark.parametrize("limits", ["limits", "limits 1 1/min burst 9"])
-async def test_no_hop_goes_past_a_closing(shop: Bench, limits: str) -> None:
+async def test_no_slot_goes_on_past_a_closing(shop: Bench, limits: str) -> None:
     """Where nothing has limits, too."""
     told = await play(shop, f"{limits} | take a0%other a1%other | claim a0")
     shop.raw.zadd(shop.keys("closed"), {"ga": shop.server_time() + 60_000_000})
-    await told.go_on("hop a0 - | swap a0")
+    await told.go_on("swap a0")
 
 
 LIMITS_BY_HAND = named(
@@ -186,7 +184,7 @@ LIMITS_BY_HAND = named(
         take a0 a1 a2 a3 a4 a5 | runs 4 | claim a0>a1>a2>a3 | hand group a 2 | sound | none
         tell a0 > a1 ends | none | tell a1 > | all a2 a3 | done a2 a3 | hour | claim a4>a5
     a hot group's slot goes on no more::
-        take a0 a1 a2 a3 | claim a0 | hand group a 1/h | hop a0 - | swap a0 a1 | swap a1
+        take a0 a1 a2 a3 | claim a0 | hand group a 1/h | swap a0 a1 | swap a1
     what its rule says holds again: {over}::
         limits 3 | take a0 a1 a2 a3 | open d1 | hand group a 1 1/h | all a0 | {over} | sound
         all a1 a2 | done a0 | all a3
@@ -198,9 +196,9 @@ LIMITS_BY_HAND = named(
     what a tenant runs is counted under its run's next fence::
         take a0 a1 a2 a3 | runs 4 | claim a0>a1>a2>a3 | hand tenant 42 1 | sound | tell a0 > a1
         sound | tell a1 > | size charges=0 | all a2>a3
-    what was counted ends by an exchange, and counts and hops as others then::
+    what was counted ends by an exchange, and counts as others then::
         take a0 a1 a2 | claim a0 | hand tenant 42 1 | size charges=1 | unhand tenant 42
-        hop a0 - | swap a0 a1 | size charges=0 | hop a1 a2
+        swap a0 a1 | size charges=0 | swap a1 a2
     a tenant goes on as configured: {ended}::
         take a0 b0 c0 p0 p1 | open d1 | hand tenant 42 1/h | claim a0 | none | {ended} | sound
         drain b0 c0 p0 p1 | done a0

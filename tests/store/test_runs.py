@@ -1,4 +1,4 @@
-"""Runs and hops: a slot goes on in its group, in order, where it is nobody else's turn."""
+"""Runs: a slot goes on in its group, in order, until it is another group's turn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from groupflow.core.limits import Limit, Limits, TenantLimit
+from groupflow.core.limits import Limits, TenantLimit
 from groupflow.store import given
 from groupflow.store.envelope import Envelope
 from groupflow.store.given import NO_REST, Claim, Rest
@@ -17,21 +17,6 @@ from tests.store.story import named, play, stories
 from tests.store.words import of
 
 STORIES = named(
-    """
-    no hop in front of an older group:: take a0 a1 | claim a0 | take b2 | hop a0 -
-    what was hopped from is a duplicate::
-        take a0 a1 | claim a0 | hop a0 a1 | count done=1 | duplicates a0
-    a run has no more behind what came between, as a letter that died at the door::
-        take a0 a1 a2 | take a9! | runs 4 | claim a0>a1>a2 | take a3 a4 | redrive a9
-        tell a0 > a1 +4 | tell a0 a1 a2 > | drain a9 a3 a4
-    no hop after {what}:: take a0 a1 a2 a3 | claim a0 | bury a0 | claim a1 | {what} | hop a1 -
-    """,
-    what=(
-        *("pause a", "pause all", "drop a2 | drop a3", "expire", "redrive a0"),
-        "crashed z0",
-    ),
-)
-RUNS = named(
     """
     it is settled piece by piece::
         claim a0>a1>a2>a3 | count running_grouped=1 queued_grouped=4 | tell a0 a1 > a2
@@ -43,9 +28,9 @@ RUNS = named(
         count done=3 | tell a0 a1 a2 a3 > | unchanged tell a0 a1 a2 a3 > | count done=4
     a failure is settled before anything else begins::
         claim a0>a1>a2>a3 | tell a0 > a1 | retry a1 | lane a1 a2 a3 a4 | none | gone runs
-    an end by {how} is answered again as it was, and reaches nowhere::
+    an end by {how} is answered again as it was::
         claim a0>a1>a2>a3 | tell a0 > a1 | {how} a1 | unchanged {how} a1
-        unchanged tell a0 > a1 +4 | refused tell a1 > a2
+        unchanged tell a0 > a1 | refused tell a1 > a2
     a crash puts all back that is not settled::
         claim a0>a1>a2>a3 | d2: runs 4 | lose d1 a0 | lane a0 a1 a2 a3 a4 | gone runs
         d2: claim a0*1
@@ -64,32 +49,16 @@ RUNS = named(
     """,
     how=("release", "retry"),
 )
-REACH = named(
-    """
-    it has what stands behind it::
-        claim a0>a1>a2>a3 | tell a0 a1 > a2 +3 a4 a5 a6 | lane a3 a4 a5 a6 a7 a8 a9
-        count running_grouped=1 queued_grouped=7 | sound | tell a2 a3 a4 a5 > a6 +2 a7 a8 | sound
-        tell a6 a7 a8 > | count done=9 | drain a9
-    a group that is ready waits:: claim a0>a1>a2>a3 | take b0 | tell a0 a1 > a2 +4
-    nobody drops what it reaches::
-        claim a0>a1>a2>a3 | tell a0 a1 > a2 +2 a4 a5 | drop a4 running | drop a5 running | drop a6
-    """
-)
-STORIES |= {name: f"take a0 a1 a2 a3 a4 | runs 4 | {story}" for name, story in RUNS.items()}
-STORIES |= {
-    f"reach: {name}": f"take a0 a1 a2 a3 a4 a5 a6 a7 a8 a9 | runs 4 | {story}"
-    for name, story in REACH.items()
-}
 
 
 @stories(STORIES)
 async def test_a_slot_goes_on(shop: Bench, story: str) -> None:
-    await play(shop, story)
+    await play(shop, f"take a0 a1 a2 a3 a4 | runs 4 | {story}")
 
 
-async def run_of(shop: Bench, number: int = 5) -> tuple[Daemon, list[Claim]]:
-    """A daemon, and a run of four of so many tasks."""
-    await shop.enqueue(*(arrival(f"a{n}", "a") for n in range(number)))
+async def run_of(shop: Bench) -> tuple[Daemon, list[Claim]]:
+    """A daemon, and a run of four of five tasks."""
+    await shop.enqueue(*(arrival(f"a{n}", "a") for n in range(5)))
     daemon = await shop.daemon()
     daemon.claims("grouped").adopt({"rule": 4})
     claim = await daemon.claim_one()
@@ -98,48 +67,6 @@ async def run_of(shop: Bench, number: int = 5) -> tuple[Daemon, list[Claim]]:
 
 def proceed(done: list[Claim], following: Claim | None = None) -> Proceed:
     return Proceed([Complete(each) for each in done], following)
-
-
-# Hops
-
-
-async def test_a_hop_is_a_new_claim_under_the_same_lock(shop: Bench) -> None:
-    """With a new fence; a lost reply costs nothing, and an exchange says the same."""
-    await shop.enqueue(*(arrival(f"a{n}", "a") for n in range(3)))
-    daemon = await shop.daemon()
-    claim = await daemon.claim_one()
-    first = await daemon.hop(claim)
-    assert first is not None
-    assert (first.task.id, first.task.body, first.task.group) == ("a1", b'{"id":"a1"}', "a")
-    assert first.fence > claim.fence
-    assert shop.raw.get(shop.keys("lock", "a")) == f"{first.fence:016d} d1 w1".encode()
-    before = shop.dump()
-    assert await daemon.hop(claim) is None
-    refused, claims = await daemon.exchange("grouped", [Complete(claim)], ["w1"])
-    assert (refused, ids(claims), claims[0].fence) == ([], ["a1"], first.fence)
-    assert shop.dump() == before
-    second = await daemon.hop(first)
-    assert second is not None
-    await daemon.complete(second)
-
-
-@pytest.mark.parametrize("what", ["a recovery", "another process", "a body that is gone"])
-async def test_what_lets_no_slot_hop(shop: Bench, what: str) -> None:
-    told = await play(shop, "take a0 a1 a2 | claim a0")
-    name = shop.keys("daemon", "d1")
-    match what:
-        case "a recovery":
-            shop.raw.set(shop.keys("recovering"), shop.server_time() * 2)
-        case "another process":  # though its slot still says what it said
-            shop.raw.hset(name, "process", "9" * len(shop.raw.hget(name, "process") or ""))
-        case _:
-            shop.raw.hdel(shop.keys("tasks"), "a1")
-    await told.go_on("hop a0 -")
-    if what == "a body that is gone":
-        await told.go_on("swap a0 | claim a2")
-
-
-# Runs
 
 
 async def test_a_claim_gives_a_run(shop: Bench) -> None:
@@ -170,58 +97,6 @@ async def test_a_claim_told_again_has_no_run(shop: Bench) -> None:
     assert (claim.task.id, len(claim.run)) == ("a0", 0)
     assert not shop.raw.exists(shop.keys("runs"))
     await daemon.complete(claim)
-
-
-# Runs that reach further
-
-
-async def test_a_reach_whose_answer_was_lost_is_told_anew(shop: Bench) -> None:
-    """Also where more is done by then; what was told before is forgotten."""
-    daemon, run = await run_of(shop, 12)
-
-    async def further(run: list[Claim], done: int, more: int = 4) -> list[Claim]:
-        settled = [Complete(each) for each in run[:done]]
-        told = Proceed(settled, run[done], more, len(run) - done - 1, run[-1].entry)
-        answer = await daemon.claims("grouped").exchange([told], [])
-        assert answer.refused == []
-        return list(answer.further.get("w1", ()))
-
-    lost, again, later = [await further(run, done) for done in (2, 2, 3)]
-    assert ids(lost) == ids(again) == ids(later) == ["a4", "a5", "a6", "a7"]
-    fences = [run[-1].fence, *(each.fence for each in (*lost, *again, *later))]
-    assert fences == sorted(set(fences))
-    assert {(claim.slot, claim.task.group) for claim in later} == {("w1", "a")}
-    assert daemon.session.seen.fence >= fences[-1]
-    reach = b"%016d" % fences[-1] + later[-1].entry[:16]
-    assert shop.raw.hget(shop.keys("runs"), "a") == reach
-    assert await further([run[3], *later], 1, more=0) == []
-    assert shop.count("done") == 4
-
-
-async def test_no_run_reaches_further_where_anything_is_limited(shop: Bench) -> None:
-    """Be it another rule; and where its own is, it ends."""
-    told = await play(shop, "take a0 a1 a2 a3 a4 | runs 4 | claim a0>a1>a2>a3")
-    shop.limits = Limits({"other": Limit(2)})
-    await told.go_on("d2: reload | tell a0 > a1 +4 | limits 2 | d2: reload | tell a1 > a2 +4 ends")
-
-
-async def test_runs_together_reach_no_further_than_one_script_tells(shop: Bench) -> None:
-    """Each has its own; the first of them asks for none."""
-    for group in "abcd":
-        await shop.enqueue(*(arrival(f"{group}{n:03}", group) for n in range(400)))
-    daemon = await shop.daemon()
-    daemon.claims("grouped").adopt({"rule": 2})
-    runs = {claim.slot: [claim, *claim.run] for claim in await daemon.claim("grouped", *"1234")}
-    proceeds = [
-        Proceed([Complete(run[0])], run[1], 300 if slot > "1" else 0, 0, run[1].entry)
-        for slot, run in runs.items()
-    ]
-    answer = await daemon.claims("grouped").exchange(proceeds, [])
-    assert sorted(map(len, answer.further.values())) == [200, 300]
-    assert "1" not in answer.further
-    for slot, rest in answer.further.items():
-        group = runs[slot][0].task.group
-        assert ids(rest) == [f"{group}{n:03}" for n in range(2, 2 + len(rest))]
 
 
 # Runs of tenants: a run counts as one that runs, and pays for each task that it begins

@@ -45,8 +45,6 @@ LIMITS = named(
         tenants 1 | take 1/p0 1/p1 1/p2 1/a0 1/b0 1/c0 | claim p0 | none | drop p1 | sound
         drop a0 | sound | pause b | done p0 | claim c0 | none | done c0 | resume b | claim b0
         done b0 | all p2
-    hops are stopped of its own alone, and of its group::
-        tenants 0 1=3 | take 1/a0 1/a1 2/c0 1/c1 | claim a0 c0 | hop a0 - | hop c0 -
     what waits in a pool is in no tenant's line::
         open anna | tenants 1 | open d1 | take 1/a0 1/b0 1/p0 | take 1/a1= 1/y0= 1/q0= | claim a0
         none | anna: all y0 q0 | sound | release y0 q0 | anna: all y0 q0 | done a0 | sound | all b0
@@ -74,14 +72,6 @@ LIMITS |= {
 @stories(LIMITS)
 async def test_limits_of_tenants(shop: Bench, story: str) -> None:
     await play(shop, story)
-
-
-@ORDERS
-async def test_another_tenants_slot_hops_where_they_do_not_share(shop: Bench) -> None:
-    goes_on = shop.order != "tenants"
-    await play(
-        shop, f"tenants 0 1=3 | take 2/b0 2/b1 | claim b0 | hop b0 {'b1' if goes_on else '-'}"
-    )
 
 
 @ORDERS
