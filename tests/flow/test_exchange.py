@@ -14,7 +14,6 @@ from groupflow.core.outcome import Advance
 from groupflow.core.policy import Policy
 from groupflow.core.retry import RetryPolicy
 from groupflow.flow import exchange as exchange_module
-from groupflow.flow import prefetch as prefetch_module
 from groupflow.flow import slots as slots_module
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.exchange import Exchanger
