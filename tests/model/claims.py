@@ -78,8 +78,14 @@ class ClaimsAndSettles(Machine):
         """What has ended is settled, then idle workers are given all that they may have."""
         possible = self.claimable(one, pool)
         quarantined_tasks = {id_ for id_ in possible if self.promise.tasks[id_].crashes}
+        are_alike = self._are_alike(possible)
         answer = self.run(one.claims[pool].exchange(ended, idle))
         assert answer.refused == []
+        if are_alike:
+            freed = {each.claim.task.group or "" for each in ended} - {""}
+            best = sorted(possible, key=lambda id_: self._turn(id_, freed))[: len(idle)]
+            turns = sorted(self._turn(claim.task.id, freed) for claim in answer.claims)
+            assert turns == [self._turn(id_, freed) for id_ in best], "others go first"
         if not idle:
             return
         if again:
@@ -108,6 +114,22 @@ class ClaimsAndSettles(Machine):
             assert left == set(), "more could be claimed"
         for claim in claims:
             self.begin(one, claim)
+
+    def _are_alike(self, ids: set[str]) -> bool:
+        """Whether nothing but its arrival says of some heads or plain tasks which goes first."""
+        special = *_LIMITING, "ordered", "quarantined_plain"
+        if self.order == "tenants" or self.raw.exists(*map(self.keys, special)):
+            return False
+        tasks = [self.promise.tasks[id_] for id_ in ids]
+        groups = [task.group for task in tasks if task.group]
+        heads = [self.raw.lindex(self.keys("lane", group), -1) for group in groups]
+        is_new = not any(task.fences for task in tasks)
+        return is_new and all(head[SEQUENCE_DIGITS] != _LIVES for head in heads)
+
+    def _turn(self, id_: str, freed: set[str]) -> int:
+        """When it is a head's turn, or a plain task's; in fair order, behind who has waited."""
+        task = self.promise.tasks[id_]
+        return task.group in freed if task.group and self.order == "fair" else task.place
 
     @rule(
         daemon=daemons,
@@ -183,8 +205,8 @@ class ClaimsAndSettles(Machine):
         return settlements.Retry(claim, 3600.0, [], standing, scope)
 
     @rule(daemon=daemons, pick=numbers, again=st.booleans())
-    def hop(self, daemon: str, pick: int, again: bool) -> None:
-        """A worker goes on with the next task of its group, where nothing else could be claimed."""
+    def swap(self, daemon: str, pick: int, again: bool) -> None:
+        """A worker's task of a group is done, and its slot asks for another one."""
         one = self.working(daemon)
         claims = {slot: claim for slot, claim in one.held.items() if slot not in one.runs}
         hot = sorted(slot for slot, claim in claims.items() if claim.task.group)
@@ -194,39 +216,9 @@ class ClaimsAndSettles(Machine):
         # Rather where something comes behind it.
         hot = [slot for slot in hot if self.promise.lane(claims[slot].task.group or "")] or hot
         slot = hot[pick % len(hot)]
-        group, had_quarantined = claims[slot].task.group or "", one.quarantined is not None
-        before = self._snapshot()
-        settlement = settlements.Complete(claims[slot])
-        found = self.run(one.claims["grouped"].hop(settlement))
-        is_untouched = self._snapshot() == before
-        self._end(one, slot, "complete")
-        possible = self.claimable(one, "grouped")
-        if found is None:  # the exchange that follows finds out more
-            assert is_untouched
-            assert had_quarantined or not self._may_hop(possible, group), (
-                "nobody else could be claimed"
-            )
-            self._exchange(one, "grouped", [settlement], [slot], again=again)
-            return
-        assert possible == {found.task.id}, "others go first"
-        assert not self.promise.tasks[found.task.id].crashes
-        if again:  # its reply was lost, and whoever asks again is told the same
-            assert self.run(one.claims["grouped"].hop(settlement)) is None
-            answer = self.run(one.claims["grouped"].exchange([settlement], [slot]))
-            assert answer.refused == []
-            assert [claim.fence for claim in answer.claims] == [found.fence]
-        self.promise.claim(found.task.id, found.fence)
-        one.held[slot] = found
-
-    def _may_hop(self, possible: set[str], group: str) -> bool:
-        """Whether nothing is there but running groups, and a next task without a task state."""
-        promise = self.promise
-        is_limiting = self.order == "tenants" or self.raw.exists(*map(self.keys, _LIMITING))
-        if is_limiting or group in promise.parked or group in promise.paused:
-            return False
-        lane = promise.lane(group)
-        head = self.raw.lindex(self.keys("lane", group), -1)
-        return bool(lane) and possible == {lane[0].id} and head[SEQUENCE_DIGITS] != _LIVES
+        one.claims["grouped"].adopt({})
+        settlement = self._end(one, slot, "complete")
+        self._exchange(one, "grouped", [settlement], [slot], again=again)
 
     @rule(daemon=daemons, pick=numbers, how=st.sampled_from(("complete", "release", "bury")))
     def settle_stale(self, daemon: str, pick: int, how: str) -> None:

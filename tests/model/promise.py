@@ -242,7 +242,9 @@ class Promise:
         [first] = [t for t in self.tasks.values() if (t.group, t.state) == (group, "running")]
         assert [id_ for id_, _ in rest] == [task.id for task in lane[: len(rest)]]
         for id_, fence in rest:
-            task = self._in_a_run(id_)
+            task = self.tasks[id_]
+            assert task.is_due, f"{id_} is in a run before its time"
+            assert not task.crashes, f"{id_} is in quarantine, and in a run"
             assert not (self.is_limited and task.scope == SLOW), f"{id_} would pass its rate"
             assert task.scope not in self.closed_tenants, f"the tenant of {id_} is closed"
             is_few = self.is_limited and task.scope == FEW
@@ -251,28 +253,6 @@ class Promise:
             assert fence > self.last_fence
             self.last_fence = fence
         self.runs_of[group] = [id_ for id_, _ in rest]
-
-    def lengthen_run(self, group: str, further: list[tuple[str, int]]) -> None:
-        """A run has what stands behind it, in order, as nobody waits for anything."""
-        if not further:
-            return
-        own = self.runs_of[group]
-        ids, fences = [id_ for id_, _ in further], [fence for _, fence in further]
-        lane = [task.id for task in self.lane(group)]
-        assert lane[: len(own) + len(ids)] == [*own, *ids]
-        waiting = [task.id for task in self.claimable_heads() if not task.pool]
-        assert waiting == [], f"{waiting} wait, and the run of {group} has more"
-        assert not self.is_limited, f"the run of {group} has more, past limits"
-        assert fences == sorted(set(fences))
-        for id_ in ids:
-            self._in_a_run(id_)
-        own += ids
-
-    def _in_a_run(self, id_: str) -> ModelTask:
-        task = self.tasks[id_]
-        assert task.is_due, f"{id_} is in a run before its time"
-        assert not task.crashes, f"{id_} is in quarantine, and in a run"
-        return task
 
     def go_on(self, group: str, fence: int) -> None:
         """A group's run goes on with its next task, whatever has come meanwhile."""

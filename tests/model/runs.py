@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from groupflow.store.given import Claim
-from groupflow.store.settlements import Complete, Proceed, Settlement
+from groupflow.store.settlements import Complete, Proceed
 from tests.model.arrivals import Arrivals
 from tests.model.claims import ClaimsAndSettles
 from tests.model.machine import WORKERS, Daemon, daemons, named_groups, numbers
@@ -22,15 +22,11 @@ class Runs(Arrivals, ClaimsAndSettles):
         most=st.integers(1, 4),
         ends=st.booleans(),
         lost=st.integers(0, 2),
-        more=st.integers(0, 3),
     )
     def proceed(  # noqa: PLR0917  what is drawn
-        self, daemon: str, group: str, pick: int, most: int, ends: bool, lost: int, more: int
+        self, daemon: str, group: str, pick: int, most: int, ends: bool, lost: int
     ) -> None:
-        """Some tasks of a run are done; it goes on, maybe with more, or ends.
-
-        Some replies are lost.
-        """
+        """Some tasks of a run are done; it goes on, or ends. Some replies are lost."""
         one = self.working(daemon)
         if not any(one.runs.values()):  # or hardly any history would come to it
             self.fill(group)
@@ -40,19 +36,13 @@ class Runs(Arrivals, ClaimsAndSettles):
             return
         slot = runs[pick % len(runs)]
         rest, group = one.runs[slot], one.held[slot].task.group or ""
-        if more:
-            self.fill(group)  # so that there is something behind it
         whole = [one.held[slot], *rest]
         done = whole[: min(most, len(whole) if ends else len(rest))]
         following = None if ends else whole[len(done)]
         for number in range(1, min(lost, len(done) - 1) + 1):
-            self._tell(one, self._proceed(whole, number, more))
-        settlement = Proceed([Complete(each) for each in done], None)
-        if following is not None:
-            settlement = self._proceed(whole, len(done), more)
-        further: list[Claim] = []
+            self._tell(one, whole[:number], whole[number])
         for _ in range(1 + (lost > 1)):
-            further = self._tell(one, settlement)
+            self._tell(one, done, following)
         for n, each in enumerate(done):
             if n:
                 self.promise.go_on(group, each.fence)
@@ -64,19 +54,11 @@ class Runs(Arrivals, ClaimsAndSettles):
             return
         self.promise.go_on(group, following.fence)
         one.held[slot] = following
-        one.runs[slot] = [*whole[len(done) + 1 :], *further]
-        self.promise.lengthen_run(group, [(each.task.id, each.fence) for each in further])
+        one.runs[slot] = whole[len(done) + 1 :]
 
-    @staticmethod
-    def _proceed(whole: list[Claim], done: int, more: int) -> Proceed:
-        """So many of a run are done, and it goes on, maybe with more."""
-        settled = [Complete(each) for each in whole[:done]]
-        return Proceed(settled, whole[done], more, len(whole) - done - 1, whole[-1].entry)
-
-    def _tell(self, one: Daemon, settlement: Settlement) -> list[Claim]:
-        """What the run has more now."""
-        answer = self.run(one.claims["grouped"].exchange([settlement], []))
+    def _tell(self, one: Daemon, done: list[Claim], following: Claim | None) -> None:
+        told = Proceed([Complete(each) for each in done], following)
+        answer = self.run(one.claims["grouped"].exchange([told], []))
         assert answer.refused == []
         fence = int(self.raw.get(self.keys("fence")) or 0)
         self.promise.last_fence = max(self.promise.last_fence, fence)
-        return list(answer.further.get(settlement.claim.slot, ()))
