@@ -76,7 +76,7 @@ ticks: .venv/.ready servers ## Three daemons with wrong clocks, killed for a min
 figures: .venv/.ready servers ## Measure how long recovery takes (ARGS="--trials 30 --only redis")
 	@$(BIN)/python -m tests.verification.soak.figures $(ARGS)
 
-mutants: .venv/.ready servers ## Make the product wrong in one place at a time: tests must notice (ARGS="scripts hop", "code dispatcher", "code --sample 40")
+mutants: .venv/.ready servers ## Make the product wrong in one place at a time: tests must notice (ARGS="scripts freeing", "code dispatcher", "code --sample 40")
 	@$(BIN)/python -m tests.verification.mutants $(ARGS)
 
 elsewhere: export SUITE := $(SUITE)

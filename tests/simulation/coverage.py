@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from tests.simulation.places import ANSWERED, CRITICAL, HANDLES, HOPS
+from tests.simulation.places import ANSWERED, CRITICAL, HANDLES
 from tests.simulation.watch import RULES, Death
 
 ROUND = ("partitions", "replicas", "oldest", "fair", "tenants", "anew")
@@ -16,13 +16,7 @@ TASKS = ("staged", "retried", "quarantined")
 """What runs in the process."""
 COLUMNS = (*RULES, *ROUND, *TASKS, *ACTORS)
 CELLS = [
-    *(
-        (row, column)
-        for row in CRITICAL
-        for column in (*RULES, *ROUND, *ACTORS)
-        # A slot hops only where nothing else waits, which is rare: so anywhere will do.
-        if not row.startswith(HOPS) or column == "strict"
-    ),
+    *((row, column) for row in CRITICAL for column in (*RULES, *ROUND, *ACTORS)),
     *((HANDLES, column) for column in TASKS),
 ]
 """Those that matter."""

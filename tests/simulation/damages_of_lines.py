@@ -54,11 +54,10 @@ _LOCKS: tuple[Damage, ...] = (
     without(
         "lock-behind",
         "a group goes on under the lock of the claim before",
-        "SET",
+        "SET MSET",
         "lock",
         "1",
         *EXCHANGE,
-        "hop",
     ),
     without("no-place", "a task that shares its group isn't counted", "ZADD", "sharing", "1"),
     without(
@@ -88,7 +87,7 @@ _CHECKPOINTS: tuple[Damage, ...] = (
         "worker",
         "1",
         *EXCHANGE,
-        also="claims",
+        also="(claims or bulk and string.sub(args[2], 1, 1) == 'L')",
     ),
     without(
         "checkpoint-stays",
@@ -109,8 +108,7 @@ _CHECKPOINTS: tuple[Damage, ...] = (
         "worker",
         "1",
         *EXCHANGE,
-        "hop",
-        also="not claims and string.sub(args[2], 1, 1) == 'L'",
+        also="not claims and not bulk and string.sub(args[2], 1, 1) == 'L'",
     ),
     Condition(
         "settle-twice",
@@ -143,8 +141,9 @@ _CHECKPOINTS: tuple[Damage, ...] = (
     Effect(
         "claim-again",
         "a claim whose answer was lost is given a second task beside it",
-        "command == 'HMGET' and kind == 'worker' and claims",
-        "local found = redis.call(command, key, ...) for i = 1, #found do "
+        "command == 'HMGET' and kind == 'worker' and (claims or bulk)",
+        "local found = redis.call(command, key, ...) "
+        "for i = bulk and ARGV[4] + ARGV[7] + 1 or 1, #found do "
         "if found[i] and string.sub(found[i], 1, 1) == 'L' then "
         "found[i] = 'S' .. string.sub(found[i], 2, 17) end end do return found end",
         EXCHANGE,
@@ -211,8 +210,15 @@ _PLACES: tuple[Damage, ...] = (
     Effect(
         "claimed-and-left",
         "the head that is claimed stays in its group",
-        "command == 'RPOP' and kind == 'lane'",
+        "command == 'RPOP' and kind == 'lane' and not args[1]",
         "do return redis.call('LINDEX', key, -1) end",
+        EXCHANGE,
+    ),
+    Effect(
+        "run-left",
+        "the tasks of a run that has ended stay in their group",
+        "command == 'RPOP' and kind == 'lane' and args[1] and bulk",
+        "do return {} end",
         EXCHANGE,
     ),
     Effect(
@@ -242,6 +248,11 @@ _PLACES: tuple[Damage, ...] = (
         "1",
         *SETTLING,
         also="not claims",
+    ),
+    Condition(
+        "bulk-while-held",
+        "what is done in bulk takes no notice of a pause, a park or a recovery",
+        ((r"TAG \.\. 'parked', .*TAG \.\. 'recovering', ", ""),),
     ),
     without(
         "no-quarantine",

@@ -167,7 +167,7 @@ def _run_out_of_order(sound: Any, hits: Hits) -> Any:
 def _run_skips(sound: Any, hits: Hits) -> Any:
     def next_(self: GroupRun, done: Any) -> Any:
         found = sound(self, done)
-        if self._behind > 0:
+        if self.rest:
             hits.hit()
             found = sound(self, found)
         return found

@@ -23,7 +23,7 @@ _COUNTS: tuple[Damage, ...] = (
         "count",
         "1",
         *EXCHANGE,
-        also="claims and string.sub(args[1], 1, 7) == 'queued_'",
+        also="(claims or bulk) and string.sub(args[1], 1, 7) == 'queued_'",
     ),
     Effect(
         "count-doubled",
@@ -40,7 +40,7 @@ _COUNTS: tuple[Damage, ...] = (
         "1",
         *ENDING,
         *EXCHANGE,
-        also="not claims and string.sub(args[1], 1, 7) == 'queued_'",
+        also="not claims and not bulk and string.sub(args[1], 1, 7) == 'queued_'",
     ),
     without(
         "count-running",

@@ -22,14 +22,14 @@ from tests.simulation.redis_side import RealRedis
 
 _HITS = "sim:hits"
 _SEAM = """
-local SIM_LOOKS, claims = 0, false
+local SIM_LOOKS, claims, bulk = 0, false, false
 local function SIM_CALL(command, key, ...)
   local kind = key
   if type(key) == 'string' and string.sub(key, 1, #KEYS[1]) == KEYS[1] then
     kind = string.match(string.sub(key, #KEYS[1] + 1), '^[%%a_]+')
   end
   local args = {...}
-  if '%s' == 'exchange' and command == 'HMGET' and kind == 'worker' then
+  if '%s' == 'exchange' and command == 'HMGET' and kind == 'worker' and not bulk then
     SIM_LOOKS = SIM_LOOKS + 1
     claims = SIM_LOOKS > (ARGV[4] == '0' and 0 or 1)
   end
@@ -40,6 +40,7 @@ local function SIM_CALL(command, key, ...)
   return redis.call(command, key, ...)
 end
 """
+_IN_BULK = "local done = do_in_bulk()"
 
 
 class MatchesNothing(Exception):
@@ -90,8 +91,9 @@ class Effect(Damage):
     """A call of a script to Redis that has another effect, or none.
 
     Attributes:
-        where: Lua: which calls, by `command`, `key`, its `kind`, and `args` behind it; `claims` is
-            whether an exchange has settled all, and claims: it looks at its slots then.
+        where: Lua: which calls, by `command`, `key`, its `kind`, and `args` behind it; `bulk` is
+            whether an exchange tries to settle and claim in bulk; by the rules, `claims` is whether
+            it has settled all, and claims: it looks at its slots then.
         instead: Lua: what happens in place of the call; what the script is answered.
         verbs: of which scripts, by name; of all where none is named.
     """
@@ -107,6 +109,10 @@ class Effect(Damage):
         lines = text.split("\n")
         at = 1 if text.startswith("#!") else 0
         rest = "\n".join(lines[at:]).replace("redis.call", "SIM_CALL")
+        if verb == "exchange":
+            if _IN_BULK not in rest:
+                raise MatchesNothing(f"{self.name}: an exchange has no {_IN_BULK!r}")
+            rest = rest.replace(_IN_BULK, f"bulk = true {_IN_BULK} bulk = false")
         return "\n".join([*lines[:at], _SEAM % (verb, self.where, self.instead), rest])
 
 
@@ -127,7 +133,7 @@ def without(
 
 
 EXCHANGE = ("exchange",)
-SETTLING = ("exchange", "hop", "retry", "advance", "bury")
+SETTLING = ("exchange", "retry", "advance", "bury")
 """Scripts that settle; of an exchange's calls that is some: those that are not `claims`."""
 ENDING = ("reap", "register", "leave")
 """Scripts that end claims without a settle."""

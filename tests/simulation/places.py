@@ -21,7 +21,6 @@ _COMMON = (
 # Where a death may cost something: the tests of coverage ask for each of them.
 WRITES = "store/enqueue.py:Enqueuer._write"
 CLAIMS = "store/claims.py:Claims.exchange"
-HOPS = "store/claims.py:Claims.hop"
 HANDLES = "flow/python_handlers.py:PythonRunner._call"
 RENEWS = "store/sessions.py:Sessions.renew"
 REGISTERS = "store/sessions.py:Sessions._register"
@@ -31,7 +30,7 @@ STOPS = "daemon.py:Daemon._stop"
 LEAVES = "store/sessions.py:Sessions.leave"
 ANSWERED = ", answered"
 """Behind the place of a task whose answer has come, and which has not gone on yet."""
-_ASKING = (WRITES, CLAIMS, HOPS, RENEWS, REGISTERS, REAPS, PROMOTES, LEAVES)
+_ASKING = (WRITES, CLAIMS, RENEWS, REGISTERS, REAPS, PROMOTES, LEAVES)
 CRITICAL = (*_ASKING, *(place + ANSWERED for place in _ASKING), HANDLES, STOPS)
 """All of them; where an answer is waited for, and where it has come."""
 
