@@ -127,8 +127,8 @@ local function read_told()
   return told
 end
 
--- The best groups, which may be ready or freed: how many are ready, all of them in order, and by group which are freed.
--- Takes these out of `freed`.
+-- The best groups, which may be ready or freed: how many are ready, all of them in order, and by group whether it is
+-- freed. Takes these out of `freed`. Returns nil where a group is both: it was ready though it had a lock.
 local function choose(freed)
   local ready, groups, goes_on, from_ready = call('ZRANGE', K.ready, 0, asked - 1, 'WITHSCORES'), {}, {}, 0
   table.sort(freed, function(a, b) return a[2] > b[2] or (a[2] == b[2] and a[1] > b[1]) end)
@@ -140,13 +140,13 @@ local function choose(freed)
     end
     if mine then
       group, freed[#freed] = mine[1], nil
-      goes_on[group] = true
     elseif group then
       from_ready = from_ready + 1
     else
       break
     end
-    groups[n] = group
+    if goes_on[group] ~= nil then return nil end
+    groups[n], goes_on[group] = group, mine ~= nil
   end
   return from_ready, groups, goes_on
 end
@@ -210,6 +210,7 @@ local function do_in_bulk()
   local from_ready, groups, goes_on, locks, passed_on, first = 0, {}, {}, {}, {}, 0
   if asked > 0 then
     if not is_plain then from_ready, groups, goes_on = choose(told.freed) end
+    if not from_ready then return nil end
     local most = is_plain and asked or #groups
     first = call('INCRBY', K.fence, most) - most
   end
