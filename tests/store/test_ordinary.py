@@ -194,7 +194,7 @@ class Twice:
         """Something rare; or all that holds is over."""
         raw, keys, chance = self.shop.raw, self.shop.keys, self.chance
         group, waiting = chance.choice(GROUPS), list[Any](raw.hkeys(keys("tasks")))
-        match chance.randrange(10):
+        match chance.randrange(14):
             case 0:
                 await self.told.pause(group)
             case 1:
@@ -236,7 +236,7 @@ class Twice:
             draw = self.chance.random()
             if draw < 0.3:
                 await self.take()
-            elif draw < 0.45 and self.is_wild:
+            elif draw < 0.5 and self.is_wild:
                 await self.disturb()
             else:
                 await self.settle_and_claim()
