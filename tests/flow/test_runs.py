@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from groupflow import App, Task
-from groupflow.flow import run as module
+from groupflow.flow import slots as module
 from groupflow.store.settlements import Proceed
 from tests.flow.crew import Crew, crew
 from tests.store.bench import Bench, arrival

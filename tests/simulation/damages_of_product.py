@@ -9,8 +9,7 @@ from groupflow.core.errors import SessionReplaced, StoreUnavailable
 from groupflow.core.outcome import Done
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.python_handlers import PythonBatchRunner, PythonRunner
-from groupflow.flow.run import GroupRun
-from groupflow.flow.slots import Exchange, Slots
+from groupflow.flow.slots import Exchange, GroupRun, Slots
 from groupflow.flow.worker import LocalWorker
 from groupflow.flow.workforce import Holding
 from groupflow.store.claims import Claims

@@ -23,8 +23,9 @@ REACHED_WITHIN = 2.5  # seconds for which a process may not come there
 
 CALLS: tuple[tuple[Verb, ...], ...] = (
     (),
+    *((Verb.EXCHANGE,),) * 2,
     *((Verb.RETRY, Verb.ADVANCE, Verb.BURY),) * 2,
-    *((Verb.EXCHANGE,),) * 3,
+    (Verb.EXCHANGE,),
     (Verb.ENQUEUE,),
     (Verb.REGISTER, Verb.LEAVE, Verb.POLL),
     (Verb.RENEW, Verb.REAP, Verb.PROMOTE),
