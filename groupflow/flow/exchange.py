@@ -36,7 +36,6 @@ from groupflow.store.settlements import (
 )
 
 PACE = 0.002  # seconds that a run's done tasks may wait for an exchange: most runs end sooner
-FEW = 2  # claims in play: so few don't wait for each other; more cost less in one exchange
 LATE = 120.0  # seconds for which a kernel may resend what was written on a lost connection
 
 log = structlog.get_logger("groupflow.exchange")

@@ -177,8 +177,8 @@ def _by_name(told: Iterable[DaemonStatus]) -> list[DaemonStatus]:
     by_age = sorted(told, key=attrgetter("heartbeat_age"))
     silence = {each.name: each.heartbeat_age for each in by_age}
     newest = {each.name: each for each in reversed(by_age)}
-    each_by_name = sorted(newest.items())
-    return [replace(each, heartbeat_age=silence[name]) for name, each in each_by_name]
+    every = [replace(each, heartbeat_age=silence[name]) for name, each in newest.items()]
+    return sorted(every, key=attrgetter("name"))
 
 
 async def totals_in(client: StoreClient) -> Totals:

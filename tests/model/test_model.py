@@ -133,7 +133,7 @@ def test_store_keeps_the_promise(store_server: Any, order: str, limited: bool) -
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=int(os.environ.get("GROUPFLOW_MODEL_EXAMPLES", "25")),
+            max_examples=int(os.environ.get("GROUPFLOW_MODEL_EXAMPLES", "8")),
             stateful_step_count=40,
             suppress_health_check=list(HealthCheck),
         ),

@@ -72,6 +72,7 @@ class NotRendered(Exception):
     """A script speaks of what a simulation can't give it."""
 
 
+@cache
 def changed(text: str) -> str:
     """A script whose clock, wakes and server are the simulation's."""
     for pattern, instead in _CHANGES:

@@ -14,7 +14,7 @@ from tests.deadlines import deadline
 from tests.simulation.plan import Plan, plan
 from tests.simulation.shrink import shrunk
 
-SEEDS = 60  # `make test` runs so many, always the same; CI runs `make sim` beside it
+SEEDS = 40  # `make test` runs so many, always the same; CI runs `make sim` beside it
 PART = 20
 
 
