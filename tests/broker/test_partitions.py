@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from aio_pika.abc import AbstractConnection
 
-from groupflow import Message, Publisher, QueueMissing
+from groupflow import Message, Publisher
 from groupflow.broker import partitions, topology
 from groupflow.broker.connection import open_channel
 from groupflow.broker.publisher import Address, Outgoing, publishing
 from groupflow.core.errors import BrokerUnavailable, ConfigError
 from groupflow.core.routing import Router
 from groupflow.servers import RabbitmqServer
-from groupflow.servers.rabbitmq import HASH_EXCHANGE
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule
 from tests.broker.wires import connected, taken, waiting_in
@@ -85,23 +83,6 @@ async def test_publishers_of_all_kinds_agree(rabbitmq_server: RabbitmqServer, qu
         assert [n for each, n in found[name] if each == key] == list(range(7))
 
 
-async def test_a_restart_moves_no_group(tmp_path: Path, queue: str) -> None:
-    """Until the ring is whole again, what is published is handed back; then it is the same."""
-    async with RabbitmqServer(tmp_path, plugins=[HASH_EXCHANGE]) as server:
-        await declare(server.url, queue, 12)  # sorted by name, 10 comes before 2
-        seen: list[dict[str, str]] = []
-        for _ in range(2):
-            if seen:
-                await server.restart()
-                async with Publisher(server.url, queue, partitions=12) as application:
-                    with pytest.raises(QueueMissing, match=queue):
-                        await application.publish({"app_name": "crm", "g": "g"}, type="t")
-            async with publishing(server.url, queue, partitions=12, router=router()) as publisher:
-                await publisher.publish_all(messages(1))
-            seen.append(placed(await taken_by_queue(server.url, queue, 12)))
-        assert seen[0] == seen[1]
-
-
 async def test_many_declare_at_once(rabbitmq_server: RabbitmqServer, queue: str) -> None:
     """Nobody comes upon a ring that isn't whole, nor makes it in another order."""
     url = rabbitmq_server.url
@@ -115,19 +96,6 @@ async def test_many_declare_at_once(rabbitmq_server: RabbitmqServer, queue: str)
     async with publishing(url, queue, partitions=12, router=router()) as publisher:
         await publisher.publish_all(messages(1))
     assert placed(await taken_by_queue(url, queue, 12)) == first
-
-
-async def test_without_the_plugin(tmp_path: Path, queue: str) -> None:
-    """Said with what to do; nothing is declared by asking."""
-    async with RabbitmqServer(tmp_path) as server:
-        async with connected(server.url) as connection:
-            assert await partitions.has_plugin(connection, queue) is False
-        with pytest.raises(ConfigError, match="rabbitmq-plugins enable") as refused:
-            await declare(server.url, queue, 2)
-        assert refused.value.problems[0].setting == "rabbitmq.partitions"
-        with pytest.raises(ConfigError):
-            async with Publisher(server.url, queue, partitions=2, declare=True):
-                pass
 
 
 async def test_an_exchange_of_that_name(connection: AbstractConnection, queue: str) -> None:

@@ -7,7 +7,6 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,6 +15,7 @@ import pytest
 from redis import Redis
 from structlog.testing import capture_logs
 
+from groupflow import Publisher
 from groupflow.broker import partitions
 from groupflow.broker.connection import connect, open_channel
 from groupflow.cli import main
@@ -120,14 +120,14 @@ def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagedRabbitm
 
 # What there is while the doctor looks
 
-Scene: TypeAlias = Callable[[Doctor, ExitStack], object]
+Scene: TypeAlias = Callable[[Doctor], object]
 
 
 def queue(*, durable: bool = True, **arguments: Any) -> Scene:
     """The queue, as somebody else has declared it."""
     named = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
 
-    def scene(doctor: Doctor, _: ExitStack) -> None:
+    def scene(doctor: Doctor) -> None:
         async def declare(connection: Any) -> None:
             channel = await open_channel(connection, confirms=False)
             await channel.queue_declare(doctor.queue, durable=durable, arguments=named)
@@ -137,19 +137,14 @@ def queue(*, durable: bool = True, **arguments: Any) -> Scene:
     return scene
 
 
-def nothing(_: Doctor, __: ExitStack) -> None: ...
+def nothing(_: Doctor) -> None: ...
 
 
-def four_queues(doctor: Doctor, _: ExitStack) -> None:
+def four_queues(doctor: Doctor) -> None:
     doctor.declare(4)
 
 
-def another_cluster(doctor: Doctor, stack: ExitStack) -> None:
-    server = stack.enter_context(running(RabbitmqServer(doctor.folder / "other")))
-    doctor.set(RABBITMQ__URL=f'["{server.url}", "{{rabbitmq}}"]')
-
-
-def open_file(doctor: Doctor, _: ExitStack) -> None:
+def open_file(doctor: Doctor) -> None:
     (doctor.folder / "groupflow.toml").write_text("")
     (doctor.folder / "groupflow.toml").chmod(0o666)
 
@@ -187,7 +182,8 @@ ROWS: list[tuple[dict[str, str], Scene, int, str, str, Sequence[str]]] = [
     ({"RABBITMQ__PARTITIONS": "1"}, four_queues, 0, "rabbitmq.partitions", "warn",
      ("{queue}.0, ",)),
     ({"RABBITMQ__URL": AWAY}, nothing, 0, "rabbitmq.nodes", "warn", ("{free}",)),
-    ({}, another_cluster, 1, "rabbitmq.nodes", "fail", ("different clusters",)),
+    ({"RABBITMQ__URL": '["{managed}", "{rabbitmq}"]'}, nothing, 1, "rabbitmq.nodes", "fail",
+     ("different clusters",)),
     ({"RABBITMQ__URL": f'["{SAME}", "{{rabbitmq}}"]'}, nothing, 0, "rabbitmq.nodes", "ok", ()),
 ]  # fmt: skip
 
@@ -196,9 +192,8 @@ ROWS: list[tuple[dict[str, str], Scene, int, str, str, Sequence[str]]] = [
 def test_a_finding(doctor: Doctor, row: Any) -> None:
     variables, scene, code, name, verdict, words = row
     doctor.set(**variables)
-    with ExitStack() as stack:
-        scene(doctor, stack)
-        ended, found = doctor.checks()
+    scene(doctor)
+    ended, found = doctor.checks()
     assert ended == code
     checks = found[name]
     assert verdict in [check["verdict"] for check in checks]
@@ -246,7 +241,7 @@ def test_what_is_missing_stays_missing(doctor: Doctor, count: int) -> None:
 
 def test_no_delivery_limit_given(doctor: Doctor) -> None:
     """From RabbitMQ 4 on that is a limit of 20; the queue that we declare has none."""
-    queue(**OURS)(doctor, ExitStack())
+    queue(**OURS)(doctor)
     _, found = doctor.checks()
     version = found["rabbitmq.version"][0]["found"].removeprefix("RabbitMQ ")
     limited = int(version.partition(".")[0]) >= 4
@@ -290,8 +285,22 @@ def test_what_amqp_does_not_tell(doctor: Doctor, managed: ManagedRabbitmq) -> No
 
 
 def test_the_plugin_is_missing(doctor: Doctor) -> None:
-    """A daemon ends with it as well."""
+    """A daemon ends with it as well, and so does a publisher; nothing is declared by asking."""
+
+    async def ask(connection: Any) -> None:
+        assert await partitions.has_plugin(connection, doctor.queue) is False
+
+    async def publish(_: Any) -> None:
+        async with Publisher(server.url, doctor.queue, partitions=2, declare=True):
+            pass
+
     with running(RabbitmqServer(doctor.folder / "bare")) as server:
+        doctor.work(ask, server.url)
+        with pytest.raises(ConfigError, match="rabbitmq-plugins enable") as refused:
+            doctor.declare(2, server.url)
+        assert refused.value.problems[0].setting == "rabbitmq.partitions"
+        with pytest.raises(ConfigError):
+            doctor.work(publish, server.url)
         doctor.set(RABBITMQ__PARTITIONS="2", HTTP__LISTEN="", RABBITMQ__URL=server.url)
         code, found = doctor.checks()
         command = [sys.executable, "-m", "groupflow", "run", "--only", "intake"]

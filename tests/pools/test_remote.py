@@ -32,7 +32,7 @@ from tests.page.raw import connected
 from tests.page.served import TOKEN, Served, as_
 from tests.pools.shop import COURIER, lines, said
 
-LEASE = short_lease(2.0)
+LEASE = short_lease()
 POOLS = f"""
 [pools.couriers]
 types = ["deliver"]
