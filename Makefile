@@ -28,7 +28,7 @@ help: ## List the targets (this)
 demo: .venv/.ready servers ## See groupflow at work, on private servers that are gone afterwards
 	@$(BIN)/groupflow demo $(ARGS)
 
-test: .venv/.ready servers analyzers browser languages ## Run what a contributor waits for, on real servers (TESTS=…, ARGS=…)
+test: .venv/.ready servers analyzers browser ## Run what a contributor waits for, on real servers (TESTS=…, ARGS=…)
 	@$(PYTEST) $(or $(TESTS),tests --ignore=$(VERIFICATION)) $(ARGS)
 
 quick: .venv/.ready servers ## Run what one runs at each change: a part, on Redis alone (TESTS=…, ARGS=…)
@@ -37,7 +37,7 @@ quick: .venv/.ready servers ## Run what one runs at each change: a part, on Redi
 clusters: .venv/.ready servers ## Run the tests on clusters of servers, which take minutes (TESTS=…, ARGS=…)
 	@$(PYTEST) $(or $(TESTS),$(VERIFICATION)/clusters) $(ARGS)
 
-long: .venv/.ready servers analyzers browser spin ## Run the tests that take long: outages, kills, reloads, rights, schedules, scans, memory (TESTS=…, ARGS=…)
+long: .venv/.ready servers analyzers browser spin languages ## Run the tests that take long: outages, kills, reloads, rights, schedules, scans, memory, examples (TESTS=…, ARGS=…)
 	@$(PYTEST) $(or $(TESTS),$(VERIFICATION) --ignore=$(VERIFICATION)/clusters) $(ARGS)
 
 check: .venv/.ready ## Lint, formatting, types, layers, manifests, known vulnerabilities
