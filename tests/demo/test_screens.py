@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from groupflow.demo.rows import load_tasks, open_database
-from groupflow.demo.screen import Screen, duration, print_summary, read_state
+from groupflow.demo.screen import Screen, print_summary, read_state
 from groupflow.demo.verdict import DemoFindings
 
 
@@ -86,7 +86,3 @@ def test_the_summary_names_what_went_wrong() -> None:
         assert words in text.getvalue()
     print_summary(console, GOOD, "demo-2", "Gave up.")
     assert text.getvalue().count("NOT equal") == 2
-
-
-def test_durations() -> None:
-    assert [*map(duration, (5.44, 60, 230.4))] == ["5.4 s", "1 min 0 s", "3 min 50 s"]

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from groupflow.broker.consumer import Delivery
 from groupflow.broker.frames import VALUES, FieldTable, table
 from groupflow.core.headers import HEADER_DEPTH, json_headers
-from groupflow.core.routing import Router
 from groupflow.flow.admission import (
     HEAD_BYTES,
     Admission,
@@ -153,21 +152,6 @@ def test_tables_are_cut_where_they_lie_too_deep(begins: str, ends: str) -> None:
     for levels, innermost in ((HEADER_DEPTH, "1"), (HEADER_DEPTH + 1, '"(nested too deep)"')):
         found = json_headers({"h": orjson.loads(f"{begins * levels}1{ends * levels}")})
         assert begins + innermost + ends in orjson.dumps(found).decode()
-
-
-def test_a_refused_message_keeps_its_scope_and_a_type_that_can_be_shown() -> None:
-    """A redrive finds it under the same id; what names control characters names nothing."""
-
-    class Scoped(Router):
-        def scope_in(self, headers: Any, body: Any = None) -> str:
-            return "crm"
-
-    router = Scoped.__new__(Scoped)
-    admission = Admission(router, max_body=10, step_aside=frozenset())
-    for type_, kept in (("t", "t"), ("t\n", ""), (None, "")):
-        arrival = admission.admit(delivery(headers_of({}), body=b"x" * 11, type=type_))
-        assert arrival.dead
-        assert (arrival.envelope.type, arrival.envelope.scope) == (kept, "crm")
 
 
 def test_a_message_without_an_id_gets_one_of_its_own() -> None:

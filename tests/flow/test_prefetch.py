@@ -63,23 +63,6 @@ def test_of_runs_an_exchange_carries_fewer(
     assert prefetch.share(10_000) == carried
 
 
-def test_a_portion_is_the_smallest_that_failed_and_grows_with_each_answer(
-    prefetch: Prefetch,
-) -> None:
-    for asked in [prefetch.ask(number, 0) for number in (32, 2, 16)]:
-        prefetch.failed(asked)
-    prefetch.failed(prefetch.ask(1, 0))
-    nothing = prefetch.ask(0, 3)  # what asked for nothing tells nothing
-    prefetch.failed(nothing)
-    prefetch.answered(nothing, 0, 4, 0.001)
-    portions = [prefetch.portion]
-    while prefetch.portion < AT_ONCE:
-        exchanged(prefetch, 0.001, 4, 1)
-        portions.append(prefetch.portion)
-    assert portions[:6] == [1, 2, 3, 4, 6, 8]
-    assert len(portions) < 30
-
-
 @pytest.mark.parametrize(
     ("told", "goes_on", "wanted"),
     [
@@ -142,25 +125,6 @@ def test_as_many_are_ahead_as_are_begun_meanwhile(
     for _ in range(60):  # the last one goes too
         exchanged(prefetch, exchange, workers, 500, handled=10.0)
     assert prefetch.claims == 0
-
-
-def test_what_is_ahead_follows_what_comes(prefetch: Prefetch) -> None:
-    """Where the store has little, little is asked for; where it has more, soon more."""
-    came = [(16, True), (16, True), (24, True), (0, True), (60, True), (3, False), (0, False)]
-    numbers = [
-        exchanged(prefetch, 0.002, 16, number, handled=QUICK, all_came=all_came)
-        for number, all_came in came
-    ]
-    assert numbers == [32, 64, 128, 128, MOST, 6, 0]
-    assert exchanged(prefetch, 0.002, 16, 8, handled=QUICK, all_came=False) == 16
-    assert exchanged(prefetch, 0.002, 16, 0, all_came=False) == 0  # nothing was handled meanwhile
-
-
-def test_a_small_change_changes_nothing(prefetch: Prefetch) -> None:
-    """A claim for fewer than are settled wakes every daemon."""
-    numbers = [exchanged(prefetch, 0.01, 16, 500, handled=0.01 * (1 + n / 20)) for n in range(40)]
-    assert (numbers[0], len(set(numbers))) == (32, 2)
-    assert numbers[-1] < 16
 
 
 @pytest.mark.parametrize(

@@ -254,18 +254,6 @@ async def test_a_thread_sees_the_context_of_its_attempt(runner_of: Register) -> 
     assert (seen, request_id.get()) == (["outside"], "outside")
 
 
-async def test_there_is_a_runner_for_each_type_and_for_no_other(
-    threads: ThreadPoolExecutor,
-) -> None:
-    app = App()
-    app.handler("a", timeout=2.5, max_attempts=2)(lambda _task: None)
-    runners = PythonRunners(app, threads)
-    runner = runners.find("a")
-    assert runner is not None
-    assert (runner.timeout, runner.retry.max_attempts) == (2.5, 2)
-    assert runners.find("b") is None
-
-
 async def test_a_function_for_which_no_thread_starts_is_never_called_later(
     runner_of: Register, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -169,22 +168,6 @@ def promtool(*arguments: str | Path) -> str:
     return found.stdout
 
 
-@pytest.mark.parametrize(
-    ("expression", "words"),
-    [
-        ("sum(groupflow_workers)", None),
-        ("groupflow_worker_count", "no metric groupflow_worker_count"),
-        ("rate(groupflow_script_seconds[5m])", "no metric groupflow_script_seconds"),
-        ('groupflow_workers{tenant="1"}', "no label tenant"),
-        ("sum by (verb) (groupflow_workers) unless on (pool) groupflow_workers", "label verb"),
-        ("vector(1)", "no metric in"),
-    ],
-)
-def test_the_reading_of_expressions(expression: str, words: str | None) -> None:
-    found = list(complaints(expression))
-    assert (found == []) if words is None else any(words in each for each in found)
-
-
 def test_alerts() -> None:
     """They are valid, fire when they should and only then, and say what to do."""
     assert f"{len(RULES)} rules found" in promtool("check", "rules", ALERTS)
@@ -224,19 +207,6 @@ def test_the_dashboard_shows_what_alerts_are_about() -> None:
     yardsticks = {"lease_seconds", "build_info", "tasks_claimed_total"}
     assert asked - shown == {f"groupflow_{name}" for name in yardsticks}
     assert {name for name in series() if "_event_loop_" in name} <= shown
-
-
-def test_ids_are_unique_and_nothing_overlaps() -> None:
-    ids = [panel["id"] for panel in PANELS]
-    assert len(set(ids)) == len(ids)
-    taken: dict[tuple[int, int], str] = {}
-    for panel in PANELS:
-        place = panel["gridPos"]
-        assert place["x"] + place["w"] <= 24, panel["title"]
-        for x in range(place["x"], place["x"] + place["w"]):
-            for y in range(place["y"], place["y"] + place["h"]):
-                other = taken.setdefault((x, y), panel["title"])
-                assert other == panel["title"], f"{panel['title']} lies on {other}"
 
 
 def test_references_lead_somewhere() -> None:

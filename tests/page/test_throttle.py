@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 from contextlib import AsyncExitStack
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -28,7 +24,6 @@ from groupflow.ops.page.throttle import (
     BodyQuota,
     FairQueue,
     Reads,
-    _waited_for_core,
 )
 from groupflow.settings.model import Http
 from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, TokenHolder
@@ -95,21 +90,6 @@ async def test_who_has_taken_much_waits(
             times.without_core += waiting
     assert bool(times.slept) is bool(reading)
     assert 200 * reading <= SAVED + SHARE * times.now + reading
-
-
-def test_what_a_thread_waits_for_a_core_is_known() -> None:
-    before, until = _waited_for_core(), monotonic() + deadline()
-    busy = [
-        subprocess.Popen([sys.executable, "-c", "while 1: pass"])
-        for _ in range(os.cpu_count() or 1)
-    ]
-    try:
-        while _waited_for_core() - before < 0.01:  # a thread that computes beside as many
-            assert monotonic() < until
-    finally:
-        for each in busy:
-            each.kill()
-            each.wait()
 
 
 async def test_bodies_wait_for_room_in_their_order() -> None:

@@ -23,7 +23,7 @@ from pamqp.common import FieldValue
 from groupflow.broker import frames, topology
 from groupflow.broker.connection import connect
 from groupflow.broker.consumer import Consumer, Delivery, consuming
-from groupflow.core.headers import MARK, as_text, json_headers
+from groupflow.core.headers import MARK, as_text
 from tests.deadlines import deadline
 from tests.security.conftest import TlsRabbitmq
 
@@ -160,15 +160,6 @@ def test_different_bytes_are_different_texts(one: bytes, other: bytes) -> None:
         with suppress(UnicodeDecodeError):
             if not raw.startswith(MARK.encode()):
                 assert as_text(raw) == raw.decode(), "text stays as it is"
-
-
-def test_bytes_and_the_text_of_their_escapes_are_two_ids() -> None:
-    ids = [b"\xff\xfe", b"\\xff\\xfe", f"{MARK}fffe".encode(), MARK.encode(), b"fffe"]
-    found = [frames.short_string(bytes([len(raw)]) + raw)[1] for raw in ids]
-    assert len(set(found)) == len(ids)
-    assert found[1] == r"\xff\xfe"
-    headers = [json_headers({"x": frames.table(_table(b"\1xS" + _table(raw)))[1]}) for raw in ids]
-    assert len({str(each) for each in headers}) == len(ids)
 
 
 def _short_bytes(value: str) -> bytes:

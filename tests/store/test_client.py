@@ -16,7 +16,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
-from groupflow.core.measures import EXCHANGE, ScriptMeasures
+from groupflow.core.measures import ScriptMeasures
 from groupflow.servers import RedisServer
 from groupflow.store.client import Call, StoreClient
 from groupflow.store.keys import Keys
@@ -186,19 +186,6 @@ async def test_a_call_that_waited_too_long_for_a_connection_leaves_it_to_the_oth
         await late
     assert wire.is_open
     assert client._wire is wire
-
-
-async def test_round_trips_are_counted(client: StoreClient) -> None:
-    measures = client._measures
-    await client.run_all([RENEWAL])
-    await client.run_all([RENEWAL, RENEWAL])
-    assert {verb: sum(histogram.counts) for verb, histogram in measures.seconds.items()} == {
-        Verb.RENEW: 1,
-        EXCHANGE: 1,
-    }
-    with pytest.raises(GroupflowError):
-        await client.run(Verb.RENEW)
-    assert measures.failed == {Verb.RENEW: 1}
 
 
 async def _enter_wakes(client: StoreClient) -> None:

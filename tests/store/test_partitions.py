@@ -42,11 +42,6 @@ def test_groups_spread_evenly_and_a_name_that_is_no_text_lies_somewhere() -> Non
     assert 0 <= partition_of("\udcff", "", 16) < 16
 
 
-def test_one_partition_has_the_keys_of_before() -> None:
-    assert [keys("plain") for keys in keys_of("ns", 1)] == ["{ns}:plain"]
-    assert [keys.wake for keys in keys_of("ns", 2)] == ["{ns:0}:wake", "{ns:1}:wake"]
-
-
 async def test_the_first_daemon_says_how_many_there_are(shop: Bench) -> None:
     keys = Keys(f"{shop.keys.namespace}-agreed")
     client = StoreClient(shop.url, keys)

@@ -48,7 +48,8 @@ class Pair:
 
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
-    extra = ("--repl-diskless-sync-delay", "0")
+    # A primary that ends waits ten seconds for a replica that is behind, unless told not to.
+    extra = ("--repl-diskless-sync-delay", "0", "--shutdown-timeout", "0")
     primary, replica = (RedisServer(tmp_path / name, extra=extra) for name in ("one", "two"))
     async with primary, replica:
         await command(replica, f"REPLICAOF 127.0.0.1 {primary.port}")

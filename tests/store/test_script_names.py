@@ -48,12 +48,6 @@ def _text(tokens: list[Token], n: int) -> str:
     return tokens[n].text if 0 <= n < len(tokens) else ""
 
 
-def test_what_is_defined_and_what_is_not() -> None:
-    assert undefined("local a, b = 1, c local function f(x, y) return x + z.y end") == {"c", "z"}
-    loop = "for i, j in ipairs(t) do a.b = { k = i, j, l } end g()"
-    assert undefined(loop) == {"t", "a", "l", "g"}
-
-
 RULES = """
 local once = 1
 local one, two

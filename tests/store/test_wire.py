@@ -150,22 +150,6 @@ async def test_replies_are_those_of_the_calls_in_their_order() -> None:
     assert wire.is_open
 
 
-async def test_an_answered_call_leaves_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
-    call_later = loop.call_later
-
-    def noted(*arguments: Any) -> asyncio.TimerHandle:
-        timers.append(call_later(*arguments))
-        return timers[-1]
-
-    monkeypatch.setattr(loop, "call_later", noted)
-    wire, _ = _wire()
-    call = await _called(wire, "A")
-    wire.data_received(b":1\r\n")
-    assert await call == [1]
-    assert [timer.cancelled() for timer in timers] == [True]
-
-
 async def test_who_is_cancelled_leaves_the_replies_of_others_alone() -> None:
     wire, _ = _wire()
     first, second = await _called(wire, "A"), await _called(wire, "B")
@@ -229,10 +213,6 @@ async def test_it_logs_in_and_chooses_the_database_or_is_closed(tmp_path: Path) 
         text = await _answer_of(await Wires(f"redis://:secret@{at}").open(20.0), "CLIENT", "LIST")
         assert len(text.splitlines()) == 1
         assert " db=0 " in text
-
-
-def test_a_url_without_a_port_has_redis_own() -> None:
-    assert Wires("redis://host")._port == 6379
 
 
 async def test_dead_peers_are_seen_while_nothing_is_asked(redis_server: RedisServer) -> None:
