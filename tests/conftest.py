@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.rabbitmq import HASH_EXCHANGE
@@ -30,6 +31,9 @@ _SLOW = frozenset(
     ("rabbitmq_server", "rabbitmq_cluster", "valkey_server", "postgres", "mariadb", "browser")
 )
 """Fixtures that take seconds to start."""
+
+_TOGETHER = ("tests/page", "tests/security")
+"""Folders whose files share servers that no other has: one process runs all of such a folder."""
 
 # How long an example takes says how busy the machine is; what tests share, examples share too.
 _UNHEEDED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
@@ -81,6 +85,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             given[file] = max(given.get(file, 0.0), _time_limit(item))
         seconds = given | cache.get(_SECONDS, {})
         items.sort(key=lambda item: -seconds[item.location[0]])
+
+
+class _Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """A process gets whole files, or all files of a folder that share what is slow to start."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        folder = file.rpartition("/")[0]
+        return folder if folder in _TOGETHER else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
+    """Processes share files as `_Scheduling` says."""
+    return _Scheduling(config, log)
 
 
 def _is_slow(item: pytest.Item) -> bool:

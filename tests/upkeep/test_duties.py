@@ -9,8 +9,6 @@ from structlog.testing import capture_logs
 
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.core.measures import UpkeepMeasures
-from groupflow.operate import statistics
-from groupflow.operate.statistics import INTERVAL, Latencies
 from groupflow.upkeep import promote, sweep
 from groupflow.upkeep.duty import Duty
 from tests.deadlines import deadline
@@ -100,23 +98,3 @@ async def test_a_sweep_goes_on_at_once_where_there_may_be_more(
     pauses += [await sweep.sweep(bench.client, 0.0, measures) for _ in range(2)]
     assert pauses == [sweep.PAUSE, 0.0, sweep.PAUSE]
     assert measures.expired == 3
-
-
-async def test_who_begins_an_interval_looks_for_the_longest_too(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks: list[bool] = []
-
-    async def find_longest(_: object) -> None:
-        looks.append(True)
-
-    news = [True, False]
-
-    async def take_sample(*_: object) -> bool:
-        return news.pop(0)
-
-    monkeypatch.setattr(statistics, "find_longest", find_longest)
-    monkeypatch.setattr(statistics, "take_sample", take_sample)
-    pauses = [await statistics.sample(bench.client, Latencies()) for _ in range(2)]
-    assert pauses == [INTERVAL] * 2
-    assert looks == [True]
