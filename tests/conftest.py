@@ -19,6 +19,7 @@ from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.rabbitmq import HASH_EXCHANGE
 from tests.databases import MariaDb, Postgres
 from tests.deadlines import deadline
+from tests.servers.divided import DividedRabbitmq
 from tests.servers.rabbitmq_cluster import RabbitmqCluster
 from tests.servers.valkey import ValkeyServer
 from tests.store.bench import Bench
@@ -172,7 +173,7 @@ def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeySe
 def rabbitmq_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitmqServer]:
     """One RabbitMQ for all tests; some seconds to start, so share it."""
     folder = tmp_path_factory.mktemp("rabbitmq")
-    with _running(RabbitmqServer(folder, plugins=[HASH_EXCHANGE])) as server:
+    with _running(DividedRabbitmq(folder, plugins=[HASH_EXCHANGE])) as server:
         yield server
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +15,6 @@ from groupflow.broker.connection import broker_calls, close_quietly, connect, op
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
 from groupflow.servers import RabbitmqServer
 from tests.broker.wires import proxied
-from tests.conftest import _run
 from tests.deadlines import deadline
 
 TURNS = 20  # of the loop: more than a close takes to come to wait for RabbitMQ
@@ -51,35 +48,6 @@ async def test_a_cancellation_that_nobody_asked_for_is_an_end_of_the_connection(
         raise asyncio.CancelledError
 
 
-class _Divided(RabbitmqServer):
-    """A node with virtual hosts that not everybody may use at any time."""
-
-    def prepare(self) -> None:
-        super().prepare()
-        file = self.folder / "definitions.json"
-        user = {"name": "guest", "password": "guest", "tags": "administrator"}
-        rights = {"user": "guest", "configure": ".*", "write": ".*", "read": ".*"}
-        limit = {"component": "vhost-limits", "name": "limits", "value": {"max-connections": 0}}
-        definitions = {
-            "users": [user],
-            "vhosts": [{"name": name} for name in ("/", "others", "full")],
-            "permissions": [rights | {"vhost": name} for name in ("/", "full")],
-            "global_parameters": [],
-            "parameters": [limit | {"vhost": "full"}],
-        }
-        file.write_text(json.dumps(definitions))
-        with (self.folder / "rabbitmq.conf").open("a") as configuration:
-            configuration.write(f"load_definitions = {file}\n")
-
-
-@pytest.fixture(scope="module")
-def divided(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitmqServer]:
-    server = _Divided(tmp_path_factory.mktemp("divided"))
-    _run(server.start())
-    yield server
-    _run(server.stop())
-
-
 async def _connect(url: str) -> AbstractConnection:
     return await connect(url, heartbeat=10, timeout=deadline(), name="test")
 
@@ -98,11 +66,11 @@ async def _connect(url: str) -> AbstractConnection:
     ],
 )
 async def test_what_rabbitmq_refuses_for_good_and_what_passes(
-    divided: RabbitmqServer, place: str, kind: type[Exception], words: str
+    rabbitmq_server: RabbitmqServer, place: str, kind: type[Exception], words: str
 ) -> None:
     """In its own words, whether it refuses the user or the virtual host."""
     with pytest.raises(kind) as caught:
-        await _connect("amqp://" + place.replace("@", f"@127.0.0.1:{divided.port}"))
+        await _connect("amqp://" + place.replace("@", f"@127.0.0.1:{rabbitmq_server.port}"))
     assert words in str(caught.value)
     assert " object at 0x" not in str(caught.value)
 
