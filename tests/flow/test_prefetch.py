@@ -24,14 +24,13 @@ def exchanged(
     came: int,
     *,
     handled: float | None = None,
-    all_came: bool = True,
     largest: int = 0,
 ) -> int:
     """An exchange that brought so many claims, after an attempt; how many are then ahead."""
     if handled is not None:
         prefetch.handled(handled)
     prefetch.call()  # after a call it is not empty
-    asked = prefetch.ask(came if all_came else came + 1, 0)
+    asked = prefetch.ask(came, 0)
     prefetch.answered(asked, came, workers, seconds, largest=largest)
     return prefetch.claims
 
