@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -20,6 +20,7 @@ from groupflow.cli.options import (
     attempt_lines,
     confirm,
     moment,
+    seconds_for,
 )
 from groupflow.cli.safe import say
 from groupflow.cli.verb import Answer, Call, failed, verb
@@ -28,10 +29,8 @@ from groupflow.core.errors import AmbiguousId, GroupflowError, NoRoomForDelay, S
 if TYPE_CHECKING:
     from groupflow.operate.dead import DeadLetter, DeadStory, Filter
     from groupflow.operate.namespace import Namespace
-    from groupflow.operate.tasks import Choice
-    from groupflow.settings.model import Settings
 
-_Act: TypeAlias = "Callable[[Settings, Namespace, DeadLetter], Awaitable[bool]]"
+_Act: TypeAlias = "Callable[[Namespace, DeadLetter], Awaitable[bool]]"
 _Kept: TypeAlias = str | GroupflowError | None  # why a letter is as it was; None if it isn't
 
 verbs = typer.Typer()
@@ -40,9 +39,30 @@ dead = typer.Typer(
 )
 verbs.add_typer(dead, name="dead")
 
-EVERY = 10**9  # letters: more than there can be
+
+@dataclass(frozen=True, slots=True)
+class _Verb:
+    """What is done to dead letters."""
+
+    name: str
+    past: str  # of the name
+    act: _Act  # says whether the letter was still there
+    deletes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which letter is meant where several have an id: `groupflow.operate.tasks.Choice`."""
+
+    tenant: str | None
+    partition: int | None
+
+
 ReasonOption = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Those whose reason has this in it.")
+    str | None,
+    typer.Option(
+        "--reason", metavar="TEXT", help="Those whose reason has this in it, in any case."
+    ),
 ]
 TypeOption = Annotated[
     str | None,
@@ -61,6 +81,15 @@ WhoseOption = Annotated[
         "empty: of none.",
     ),
 ]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--since", metavar="TIME", help="Those that died so long ago at most: 30s, 10m, 2h, 1d."
+    ),
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Count those that match, and change nothing.")
+]
 AllOption = Annotated[bool, typer.Option("--all", help="All of them.")]
 
 
@@ -72,6 +101,7 @@ def list_(
     task_type: TypeOption = None,
     group: GroupOption = None,
     tenant: TenantOption = None,
+    since: SinceOption = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 1000,
 ) -> Answer:
     """List dead letters, the latest first.
@@ -80,11 +110,9 @@ def list_(
 
       groupflow dead list --type import.contacts
 
-      groupflow dead list --reason "no handler" --json
+      groupflow dead list --reason "no handler" --since 2h --json
     """
-    from groupflow.operate.dead import Filter
-
-    wanted = Filter(reason=reason, type=task_type, group=group, tenant=tenant)
+    wanted = _filter_of(reason, task_type, group, tenant, since)
     found = call.ask(lambda namespace: collect(namespace, limit, wanted))
     lines = [
         f"{moment(letter.died_at)}  {letter.id}  {letter.type or '(no type)'}  "
@@ -144,50 +172,21 @@ def _json_of(body: bytes) -> dict[str, str]:
         return {"body_base64": base64.b64encode(body).decode()}
 
 
-def _verb(name: str, past: str, *, deletes: bool = False) -> Callable[[_Act], _Act]:
-    """Make a verb of what is done to one dead letter; its docstring is the verb's help."""
-
-    def registered(act: _Act) -> _Act:
-        @verb(dead, name, help=inspect.getdoc(act))
-        def act_on_letters(
-            call: Call,
-            ids: IdsArgument = None,
-            *,
-            reason: ReasonOption = None,
-            task_type: TypeOption = None,
-            group: GroupOption = None,
-            tenant: WhoseOption = None,
-            partition: PartitionOption = None,
-            everything: AllOption = False,
-            yes: YesOption = False,
-        ) -> Answer:
-            from groupflow.operate.dead import Filter
-            from groupflow.operate.tasks import Choice
-
-            # With ids a tenant is no filter: it says whose letter of an id is meant.
-            named = None if ids else tenant
-            wanted = Filter(reason=reason, type=task_type, group=group, tenant=named)
-            if partition is not None and not ids:
-                raise typer.BadParameter("--partition chooses among letters of an id: name ids.")
-            if not ids and not everything and not wanted.is_set:
-                raise typer.BadParameter(
-                    "Name ids, a filter (--reason, --type, --group, --tenant), --all."
-                )
-            if ids and (everything or wanted.is_set):
-                raise typer.BadParameter("Name ids, or a filter or --all: not both.")
-            if not ids and not yes and (deletes or sys.stdin.isatty()):
-                found = call.ask(lambda namespace: collect(namespace, EVERY, wanted))
-                confirm(f"{name} {len(found)} dead letters?", deletes=deletes)
-            meant = ids or wanted
-            return _act_on_each(call, past, meant, Choice(tenant, partition), act)
-
-        return act
-
-    return registered
-
-
-@_verb("redrive", "redriven")
-async def redrive(settings: Settings, namespace: Namespace, letter: DeadLetter) -> bool:
+@verb(dead, "redrive")
+def redrive(
+    call: Call,
+    ids: IdsArgument = None,
+    *,
+    reason: ReasonOption = None,
+    task_type: TypeOption = None,
+    group: GroupOption = None,
+    tenant: WhoseOption = None,
+    since: SinceOption = None,
+    partition: PartitionOption = None,
+    everything: AllOption = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+) -> Answer:
     """Make dead letters tasks again, each at its original place in its group.
 
     One that was rejected on its way in (a missing key field, say) is routed first, by the
@@ -197,15 +196,33 @@ async def redrive(settings: Settings, namespace: Namespace, letter: DeadLetter) 
 
       groupflow dead redrive 01c8b175db8147af99efc6899b9455af
 
-      groupflow dead redrive --reason "exit code 1" --tenant 42
+      groupflow dead redrive --reason "exit code 1" --tenant 42 --since 2h --dry-run
     """
     from groupflow.operate.redrive import Redriver
 
-    return await Redriver(settings, namespace).redrive(letter)
+    async def act(namespace: Namespace, letter: DeadLetter) -> bool:
+        return await Redriver(call.settings, namespace).redrive(letter)
+
+    verb_ = _Verb("redrive", "redriven", act, deletes=False)
+    meant = _meant(ids, partition, (reason, task_type, group, tenant, since), everything=everything)
+    return _act_on(call, verb_, meant, Chosen(tenant, partition), dry_run=dry_run, yes=yes)
 
 
-@_verb("drop", "dropped", deletes=True)
-async def drop(_: Settings, namespace: Namespace, letter: DeadLetter) -> bool:
+@verb(dead, "drop")
+def drop(
+    call: Call,
+    ids: IdsArgument = None,
+    *,
+    reason: ReasonOption = None,
+    task_type: TypeOption = None,
+    group: GroupOption = None,
+    tenant: WhoseOption = None,
+    since: SinceOption = None,
+    partition: PartitionOption = None,
+    everything: AllOption = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+) -> Answer:
     """Remove dead letters for good. A group that was parked behind one goes on.
 
     Where they aren't named by id it asks first; without a terminal it wants --yes.
@@ -214,11 +231,56 @@ async def drop(_: Settings, namespace: Namespace, letter: DeadLetter) -> bool:
 
       groupflow dead drop 01c8b175db8147af99efc6899b9455af
 
-      groupflow dead drop --type import.test --yes
+      groupflow dead drop --type import.test --since 1d --yes
     """
     from groupflow.operate.dead import DeadLetters
 
-    return await DeadLetters(namespace).drop(letter)
+    async def act(namespace: Namespace, letter: DeadLetter) -> bool:
+        return await DeadLetters(namespace).drop(letter)
+
+    verb_ = _Verb("drop", "dropped", act, deletes=True)
+    meant = _meant(ids, partition, (reason, task_type, group, tenant, since), everything=everything)
+    return _act_on(call, verb_, meant, Chosen(tenant, partition), dry_run=dry_run, yes=yes)
+
+
+def _filter_of(
+    reason: str | None,
+    task_type: str | None,
+    group: str | None,
+    tenant: str | None,
+    since: str | None,
+) -> Filter:
+    """What the options say."""
+    from groupflow.operate.dead import Filter
+
+    span = None if since is None else seconds_for(since, "--since")
+    return Filter(reason=reason, type=task_type, group=group, tenant=tenant, since=span)
+
+
+def _meant(
+    ids: list[str] | None,
+    partition: int | None,
+    options: tuple[str | None, str | None, str | None, str | None, str | None],
+    *,
+    everything: bool,
+) -> list[str] | Filter:
+    """The ids, or the filter.
+
+    Raises:
+        typer.BadParameter: neither is named, or both are.
+    """
+    reason, task_type, group, tenant, since = options
+    # With ids a tenant is no filter: it says whose letter of an id is meant.
+    wanted = _filter_of(reason, task_type, group, None if ids else tenant, since)
+    if partition is not None and not ids:
+        raise typer.BadParameter("--partition chooses among letters of an id: name ids.")
+    if not ids and not everything and not wanted.is_set:
+        raise typer.BadParameter(
+            "Name ids, a filter (--reason, --type, --group, --tenant, --since), --all."
+        )
+    if ids and (everything or wanted.is_set):
+        raise typer.BadParameter("Name ids, or a filter or --all: not both.")
+    return ids or wanted
 
 
 def _first_line(reason: str) -> str:
@@ -241,32 +303,62 @@ async def collect(
     return found
 
 
-def _act_on_each(
-    call: Call, past: str, wanted: list[str] | Filter, choice: Choice, act: _Act
+def _act_on(
+    call: Call,
+    verb_: _Verb,
+    meant: list[str] | Filter,
+    chosen: Chosen,
+    *,
+    dry_run: bool,
+    yes: bool,
 ) -> Answer:
+    """Count what a filter matches, or act, where need be once the user has said yes."""
+    if isinstance(meant, list):
+        if dry_run:
+            raise typer.BadParameter(
+                "--dry-run counts what a filter or --all matches: name no ids."
+            )
+    elif dry_run or (not yes and (verb_.deletes or sys.stdin.isatty())):
+        from groupflow.operate.bulk import count
+
+        wanted = meant
+        matching = call.ask(lambda namespace: count(namespace, wanted))
+        if dry_run:
+            told = f"{matching} dead letters match; without --dry-run each is {verb_.past}"
+            return Answer({"matching": matching}, [told])
+        confirm(f"{verb_.name} {matching} dead letters?", deletes=verb_.deletes)
+    return _act_on_each(call, verb_, meant, chosen)
+
+
+def _act_on_each(call: Call, verb_: _Verb, wanted: list[str] | Filter, chosen: Chosen) -> Answer:
     """Act on letters that are named, or that pass a filter; say what kept others as they were."""
     is_by_id = isinstance(wanted, list)
 
     async def act_on_all(namespace: Namespace) -> tuple[list[tuple[str, _Kept]], bool]:
+        from groupflow.operate.bulk import each_step
         from groupflow.operate.dead import DeadLetters
         from groupflow.operate.several import act_on_each
+        from groupflow.operate.tasks import Choice
 
         letters, ends = DeadLetters(namespace), list[tuple[str, _Kept]]()
+        choice = Choice(chosen.tenant, chosen.partition)
 
         async def act_on(meant: str | DeadLetter) -> str | None:
             letter = await letters.find(meant, choice) if isinstance(meant, str) else meant
-            is_done = letter is not None and await act(call.settings, namespace, letter)
+            is_done = letter is not None and await verb_.act(namespace, letter)
             return None if is_done else "unknown"
 
-        meant: Iterable[str | DeadLetter]
+        async def act_on_some(meant: Iterable[str | DeadLetter]) -> None:
+            async for each, kept in act_on_each(meant, act_on, len(namespace)):
+                ends.append((each if isinstance(each, str) else each.id, kept))
+                if isinstance(kept, GroupflowError):
+                    say(f"{ends[-1][0]} stays: {kept}", err=True)
+
         if isinstance(wanted, list):
-            meant = dict.fromkeys(wanted)
+            await act_on_some(dict.fromkeys(wanted))
         else:
-            meant = await collect(namespace, EVERY, wanted)
-        async for each, kept in act_on_each(meant, act_on, len(namespace)):
-            ends.append((each if isinstance(each, str) else each.id, kept))
-            if isinstance(kept, GroupflowError):
-                say(f"{ends[-1][0]} stays: {kept}", err=True)
+            async for some in each_step(namespace, wanted):
+                await act_on_some(some)
         return ends, bool(namespace.away)
 
     ends, is_away = call.ask(act_on_all)
@@ -279,8 +371,8 @@ def _act_on_each(
     if (is_away and not is_by_id) or any(isinstance(kept, StoreUnavailable) for _, kept in ends):
         end = Exit.UNAVAILABLE
     return Answer(
-        {past: acted, "unknown": unknown},
-        [f"{past} {len(acted)}"],
+        {verb_.past: acted, "unknown": unknown},
+        [f"{verb_.past} {len(acted)}"],
         [f"no dead letter {id_}" for id_ in unknown],
         end,
     )

@@ -75,11 +75,12 @@ class DeadStory(DeadLetter):
 class Filter:
     """Which dead letters to list; an attribute that is ``None`` lets all pass."""
 
-    reason: str | None = None  # a part of the reason's text
-    kind: str | None = None  # a part of the kind
+    reason: str | None = None  # a part of the reason's text, in any case; of an archived one's stub
+    kind: str | None = None  # a part of the kind, likewise
     type: str | None = None  # the task type, or its beginning: ``import.*``
     group: str | None = None
-    tenant: str | None = None
+    tenant: str | None = None  # empty: of none
+    since: float | None = None  # seconds since its death, at most
 
     @property
     def is_set(self) -> bool:
@@ -88,7 +89,10 @@ class Filter:
 
     def pack(self) -> bytes:
         """What `dead.lua` takes: the attributes that are set."""
-        return orjson.dumps({name: text for name, text in asdict(self).items() if text is not None})
+        facts = {name: fact for name, fact in asdict(self).items() if fact is not None}
+        if self.since is not None:
+            facts["since"] = microseconds(self.since)
+        return orjson.dumps(facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +161,9 @@ class DeadLetters:
         passed, looked = 0, PAGE
         while looked == PAGE:
             client = self._namespace.clients[place]
-            looked, letters = await _read(client, place, wanted, passed, PAGE)
-            for _, letter in letters:
+            page = await read_letters(client, place, wanted, most=PAGE, passed=passed)
+            looked = page.looked
+            for _, letter in page.letters:
                 yield letter
             passed += looked
 
@@ -343,11 +348,11 @@ async def _look(
     found: Slice[DeadLetter] = Slice()
     for _ in range(LOOKS):
         rows = limit - len(found.rows)
-        looked, letters = await _read(client, place, wanted, passed + found.looked, rows)
-        for number, letter in letters:
+        read = await read_letters(client, place, wanted, most=rows, passed=passed + found.looked)
+        for number, letter in read.letters:
             found.add(letter, -letter.died_at, found.looked + number)
-        found.looked += looked
-        if len(found.rows) < limit and looked < PAGE:
+        found.looked += read.looked
+        if len(found.rows) < limit and read.looked < PAGE:
             return found
         if len(found.rows) >= limit:
             break
@@ -355,13 +360,30 @@ async def _look(
     return found
 
 
-async def _read(
-    client: StoreClient, place: int, wanted: Filter, passed: int, most: int
-) -> tuple[int, list[tuple[int, DeadLetter]]]:
-    """How many were looked at to find `most` letters; the letters, and their places."""
-    page = named(await client.run(OperatorVerb.DEAD, passed, PAGE, most, wanted.pack()))
-    letters = [_facts(row, place) for row in page["letters"]]
-    return page["looked_at"], [(each.pop("place"), DeadLetter(**each)) for each in letters]
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Some letters of one partition, by one script."""
+
+    looked: int  # how many were looked at
+    letters: list[tuple[int, DeadLetter]]  # how many were looked at up to each, and it
+    left: int  # how many are older than those that were looked at
+
+
+async def read_letters(
+    client: StoreClient,
+    place: int,
+    wanted: Filter,
+    *,
+    most: int,
+    passed: int = 0,
+    left: int | None = None,
+) -> Read:
+    """Look for `most` letters behind those passed over, or among the oldest `left` ones."""
+    begin = "" if left is None else left
+    found = named(await client.run(OperatorVerb.DEAD, passed, PAGE, most, wanted.pack(), begin))
+    letters = [_facts(row, place) for row in found["letters"]]
+    rows = [(each.pop("place"), DeadLetter(**each)) for each in letters]
+    return Read(found["looked_at"], rows, found["left"])
 
 
 def _kind_of(letters: Sequence[DeadLetter]) -> DeadKind:

@@ -22,7 +22,7 @@ from groupflow.store.keys import Keys
 from groupflow.store.scripts import Scripts, read_lua, render
 from groupflow.store.settlements import Advance, Retry
 from tests.store.bench import Bench, arrival, bury
-from tests.store.task_state import found, letter
+from tests.store.task_state import HOUR, found, letter
 
 SMALL_REPLY = 16384  # bytes that one command of a look may have Redis copy
 LOOKS = (
@@ -136,13 +136,16 @@ async def test_a_filter_is_tried_where_the_letters_are(bench: Bench) -> None:
         ({"reason": "50%"}, "abc"),
         ({"reason": "[rows]"}, "a"),
         ({"reason": "g.ne"}, ""),
+        ({"reason": "GONE"}, "bc"),
         ({"group": "g"}, "bc"),
         ({"tenant": "acme"}, "ab"),
+        ({"since": HOUR, "reason": "gone"}, "bc"),
+        ({"since": 0.0}, ""),
         ({"type": "t", "group": "g"}, "c"),
         ({"type": "t", "tenant": "acme"}, ""),
         ({"type": ""}, ""),
         ({"kind": "rejected"}, "a"),
-        ({"kind": "E"}, "bc"),
+        ({"kind": "EJECT"}, "a"),
         ({"kind": "gone"}, ""),
         ({"type": "*"}, "abc"),
         ({"type": "imp*"}, "ab"),

@@ -4,10 +4,15 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many to pass over · 2 how many to look at · 3 how many to return · 4 the filter, a JSON
---          object with any of: a part of the `reason` or `kind`, and `type`, `group` and `tenant`
--- returns  { looked_at, letters: as `letter_of` has them, with place: how many were looked at with it }
-local from, most, limit = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local wanted, rows, looked = cjson.decode(ARGV[4]), {}, 0
+--          object with any of: a part of the `reason` or `kind` in any case, `type`, `group` and `tenant`, and
+--          `since` (µs): how long ago a letter died at most · 5 in place of the first, how many there are left, the
+--          oldest: letters that come or go meanwhile don't move that place; '' otherwise
+-- returns  { looked_at, letters: as `letter_of` has them, with place: how many were looked at with it; left: how
+--          many are older than those }
+local most, limit = tonumber(ARGV[2]), tonumber(ARGV[3])
+local wanted, rows, looked, every = cjson.decode(ARGV[4]), {}, 0, call('ZCARD', K.dead)
+local from = ARGV[5] == '' and tonumber(ARGV[1]) or math.max(0, every - ARGV[5])
+local oldest = wanted.since and clock() - wanted.since or 0
 
 -- A type matches whole, or by its beginning: `import.*`.
 local beginning = wanted.type and string.match(wanted.type, '^(.*)%*$')
@@ -15,17 +20,24 @@ local function is_of_type(name)
   return not wanted.type or wanted.type == name or (beginning and sub(name, 1, #beginning) == beginning)
 end
 
+local function has_in_it(text, part)
+  return not part or string.find(string.lower(text), string.lower(part), 1, true)
+end
+
 local function passes(letter)
-  if wanted.reason and not string.find(letter.reason, wanted.reason, 1, true) then return false end
-  if wanted.kind and not string.find(letter.kind, wanted.kind, 1, true) then return false end
-  return is_of_type(letter.type)
+  return has_in_it(letter.reason, wanted.reason) and has_in_it(letter.kind, wanted.kind)
+    and is_of_type(letter.type)
     and (not wanted.group or wanted.group == letter.group)
-    and (not wanted.tenant or wanted.tenant == letter.tenant)
+    and (not wanted.tenant or wanted.tenant == (letter.tenant or ''))
 end
 
 local found = call('ZRANGE', K.dead, from, from + most - 1, 'REV', 'WITHSCORES')
 for i = 1, #found, 2 do
   if #rows == limit then break end
+  if tonumber(found[i + 1]) < oldest then -- and so are all behind it
+    every = from + looked
+    break
+  end
   looked = looked + 1
   local letter = letter_of(found[i], found[i + 1])
   if passes(letter) then
@@ -33,4 +45,4 @@ for i = 1, #found, 2 do
     rows[#rows + 1] = named(letter)
   end
 end
-return named({ looked_at = looked, letters = rows })
+return named({ looked_at = looked, letters = rows, left = math.max(0, every - from - looked) })

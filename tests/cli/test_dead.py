@@ -1,0 +1,77 @@
+"""`groupflow dead` by filters: what is listed, counted, redriven and dropped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from groupflow.cli.exits import Exit
+from tests.cli.verbs import Verbs, agreed
+from tests.operate.spread import Spread
+from tests.store.bench import arrival
+
+EVERY = ("full", "gone-7", "gone-mine", "gone-old")
+FILTERS = {
+    "--all": EVERY,
+    "--reason ROW": EVERY[1:],
+    "--reason row --tenant 7": EVERY[1:2],
+    "--type im.*": EVERY[2:3],
+    "--tenant= --type im.row": EVERY[2:3],
+    "--since 1h": EVERY[:3],
+    "--since 1h --reason row": EVERY[1:3],
+    "--reason row --since 1h --type t --tenant 7": EVERY[1:2],
+    "--reason nothing": (),
+}
+
+
+async def _die(spread: Spread) -> None:
+    """Four letters of several partitions; one died long ago."""
+    row = "no such row"
+    seventh, mine = arrival("gone-7", dead=row), arrival("gone-mine", dead=row)
+    await spread.enqueue(
+        arrival("full", dead="the disk is full"),
+        replace(seventh, envelope=replace(seventh.envelope, tenant="7")),
+        replace(mine, envelope=replace(mine.envelope, tenant=None, type="im.row")),
+        arrival("gone-old", dead=row),
+    )
+    for bench in spread.benches:
+        bench.raw.zadd(bench.keys("dead"), {"gone-old": 1_000_000}, xx=True)
+        bench.raw.zadd(bench.keys("bodies"), {"gone-old": 1_000_000}, xx=True)
+
+
+async def test_filters_are_combined(spread: Spread, groupflow: Verbs) -> None:
+    """A list, a count and a drop mean the same letters; a dry run changes nothing."""
+    await _die(spread)
+    async with agreed(spread):
+        for options, ids in FILTERS.items():
+            words = options.split()
+            if options != "--all":
+                listed = await groupflow("dead", "list", *words, "--json")
+                assert sorted(letter["id"] for letter in listed.json) == [*ids], options
+            for verb in ("redrive", "drop"):
+                counted = await groupflow("dead", verb, *words, "--dry-run", "--json")
+                assert (counted.exit, counted.json) == (0, {"matching": len(ids)}), options
+        said = await groupflow("dead", "drop", "--reason", "row", "--since", "1h", "--dry-run")
+        assert said.out == "2 dead letters match; without --dry-run each is dropped\n"
+        dropped = await groupflow(
+            "dead", "drop", "--since", "1h", "--reason", "ROW", "-y", "--json"
+        )
+        assert sorted(dropped.json["dropped"]) == [*EVERY[1:3]]
+        left = await groupflow("dead", "list", "--json")
+        assert sorted(letter["id"] for letter in left.json) == [EVERY[0], EVERY[3]]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("drop --since 2", "--since '2' is no time; write 30s, 10m, 2h or 1d."),
+        ("list --since 9999d", "--since '9999d' is not between 0 s and a year."),
+        ("redrive x5 --since 2h", "not both"),
+        ("redrive x5 --dry-run", "name no ids"),
+    ],
+)
+async def test_what_is_no_filter_is_refused(groupflow: Verbs, words: str, said: str) -> None:
+    told = await groupflow("dead", *words.split())
+    assert told.exit == Exit.USAGE
+    assert said in " ".join(told.err.replace("│", " ").split())
