@@ -33,20 +33,28 @@ class FileBody:
     where: str  # ``line 3``, or ``entry 3`` of a list
 
 
+def read_whole(file: Path) -> bytes:
+    """All bytes of a file, or of stdin for ``-``.
+
+    Raises:
+        typer.BadParameter: it can't be read, or is empty.
+    """
+    try:
+        data = sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(f"{file} can't be read: {error.strerror}") from None
+    if not data.strip():
+        raise typer.BadParameter(f"{'stdin' if file == STDIN else file} is empty.")
+    return data
+
+
 def read_bodies(file: Path) -> list[FileBody]:
     """The bodies in a file, or on stdin for ``-``.
 
     Raises:
         typer.BadParameter: there is none, or the file can't be read.
     """
-    try:
-        data = sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
-    except OSError as error:
-        raise typer.BadParameter(f"{file} can't be read: {error.strerror}") from None
-    bodies = split_bodies(data)
-    if not bodies:
-        raise typer.BadParameter(f"{'stdin' if file == STDIN else file} is empty.")
-    return bodies
+    return split_bodies(read_whole(file))
 
 
 def parse_headers(pairs: list[str] | None) -> dict[str, str]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-import sys
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+import getpass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from groupflow.cli.exits import Exit
+from groupflow.cli.bodies import read_whole
+from groupflow.cli.dead_acting import Chosen, DeadVerb, act_on
 from groupflow.cli.options import (
     FullHelp,
     IdsArgument,
@@ -18,44 +18,22 @@ from groupflow.cli.options import (
     PartitionOption,
     YesOption,
     attempt_lines,
-    confirm,
+    correction_lines,
     moment,
     seconds_for,
 )
-from groupflow.cli.safe import say
 from groupflow.cli.verb import Answer, Call, failed, verb
-from groupflow.core.errors import AmbiguousId, GroupflowError, NoRoomForDelay, StoreUnavailable
 
 if TYPE_CHECKING:
     from groupflow.operate.dead import DeadLetter, DeadStory, Filter
     from groupflow.operate.namespace import Namespace
 
-_Act: TypeAlias = "Callable[[Namespace, DeadLetter], Awaitable[bool]]"
-_Kept: TypeAlias = str | GroupflowError | None  # why a letter is as it was; None if it isn't
 
 verbs = typer.Typer()
 dead = typer.Typer(
     help="Dead letters: list, show, redrive, drop.", no_args_is_help=True, cls=FullHelp
 )
 verbs.add_typer(dead, name="dead")
-
-
-@dataclass(frozen=True, slots=True)
-class _Verb:
-    """What is done to dead letters."""
-
-    name: str
-    past: str  # of the name
-    act: _Act  # says whether the letter was still there
-    deletes: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """Which letter is meant where several have an id: `groupflow.operate.tasks.Choice`."""
-
-    tenant: str | None
-    partition: int | None
 
 
 ReasonOption = Annotated[
@@ -89,6 +67,10 @@ SinceOption = Annotated[
 ]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Count those that match, and change nothing.")
+]
+BodyOption = Annotated[
+    Path | None,
+    typer.Option("--body", metavar="FILE", help="A corrected body of the one letter; - is stdin."),
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="All of them.")]
 
@@ -154,11 +136,13 @@ def show(
     if found is None:
         raise failed(f"no dead letter {id_}: see groupflow dead list")
     letter, headers, body = found
-    facts = {"tenant": letter.tenant, "errors": letter.errors, "headers": headers}
+    facts = {name: getattr(letter, name) for name in ("tenant", "errors", "corrections")}
+    facts["headers"] = headers
     lines = [
         f"{letter.id}, {letter.type or '(no type)'}, {letter.group or 'plain'}",
         f"died {moment(letter.died_at)}: {letter.reason}",
         *attempt_lines(letter.errors),
+        *correction_lines(letter.corrections),
         *(f"  {name}: {value}" for name, value in headers.items()),
         body.decode(errors="backslashreplace"),
     ]
@@ -184,10 +168,14 @@ def redrive(
     since: SinceOption = None,
     partition: PartitionOption = None,
     everything: AllOption = False,
+    body: BodyOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
 ) -> Answer:
     """Make dead letters tasks again, each at its original place in its group.
+
+    With --body one gets a corrected body of the same group and tenant; `groupflow task ID` shows
+    the old one.
 
     One that was rejected on its way in (a missing key field, say) is routed first, by the
     configuration as it is now; its delay is over.
@@ -197,15 +185,22 @@ def redrive(
       groupflow dead redrive 01c8b175db8147af99efc6899b9455af
 
       groupflow dead redrive --reason "exit code 1" --tenant 42 --since 2h --dry-run
+
+      groupflow dead redrive 01c8b175db8147af99efc6899b9455af --body corrected.json
     """
+    from groupflow.operate.corrections import NewBody
     from groupflow.operate.redrive import Redriver
 
-    async def act(namespace: Namespace, letter: DeadLetter) -> bool:
-        return await Redriver(call.settings, namespace).redrive(letter)
+    if body is not None and len(ids or []) != 1:
+        raise typer.BadParameter("--body corrects one dead letter: name its id alone.")
+    new = None if body is None else NewBody(read_whole(body), getpass.getuser())
 
-    verb_ = _Verb("redrive", "redriven", act, deletes=False)
+    async def act(namespace: Namespace, letter: DeadLetter) -> bool:
+        return await Redriver(call.settings, namespace).redrive(letter, new)
+
+    verb_ = DeadVerb("redrive", "redriven", act, deletes=False)
     meant = _meant(ids, partition, (reason, task_type, group, tenant, since), everything=everything)
-    return _act_on(call, verb_, meant, Chosen(tenant, partition), dry_run=dry_run, yes=yes)
+    return act_on(call, verb_, meant, Chosen(tenant, partition), dry_run=dry_run, yes=yes)
 
 
 @verb(dead, "drop")
@@ -238,9 +233,9 @@ def drop(
     async def act(namespace: Namespace, letter: DeadLetter) -> bool:
         return await DeadLetters(namespace).drop(letter)
 
-    verb_ = _Verb("drop", "dropped", act, deletes=True)
+    verb_ = DeadVerb("drop", "dropped", act, deletes=True)
     meant = _meant(ids, partition, (reason, task_type, group, tenant, since), everything=everything)
-    return _act_on(call, verb_, meant, Chosen(tenant, partition), dry_run=dry_run, yes=yes)
+    return act_on(call, verb_, meant, Chosen(tenant, partition), dry_run=dry_run, yes=yes)
 
 
 def _filter_of(
@@ -301,78 +296,3 @@ async def collect(
         if len(found) >= limit:
             break
     return found
-
-
-def _act_on(
-    call: Call,
-    verb_: _Verb,
-    meant: list[str] | Filter,
-    chosen: Chosen,
-    *,
-    dry_run: bool,
-    yes: bool,
-) -> Answer:
-    """Count what a filter matches, or act, where need be once the user has said yes."""
-    if isinstance(meant, list):
-        if dry_run:
-            raise typer.BadParameter(
-                "--dry-run counts what a filter or --all matches: name no ids."
-            )
-    elif dry_run or (not yes and (verb_.deletes or sys.stdin.isatty())):
-        from groupflow.operate.bulk import count
-
-        wanted = meant
-        matching = call.ask(lambda namespace: count(namespace, wanted))
-        if dry_run:
-            told = f"{matching} dead letters match; without --dry-run each is {verb_.past}"
-            return Answer({"matching": matching}, [told])
-        confirm(f"{verb_.name} {matching} dead letters?", deletes=verb_.deletes)
-    return _act_on_each(call, verb_, meant, chosen)
-
-
-def _act_on_each(call: Call, verb_: _Verb, wanted: list[str] | Filter, chosen: Chosen) -> Answer:
-    """Act on letters that are named, or that pass a filter; say what kept others as they were."""
-    is_by_id = isinstance(wanted, list)
-
-    async def act_on_all(namespace: Namespace) -> tuple[list[tuple[str, _Kept]], bool]:
-        from groupflow.operate.bulk import each_step
-        from groupflow.operate.dead import DeadLetters
-        from groupflow.operate.several import act_on_each
-        from groupflow.operate.tasks import Choice
-
-        letters, ends = DeadLetters(namespace), list[tuple[str, _Kept]]()
-        choice = Choice(chosen.tenant, chosen.partition)
-
-        async def act_on(meant: str | DeadLetter) -> str | None:
-            letter = await letters.find(meant, choice) if isinstance(meant, str) else meant
-            is_done = letter is not None and await verb_.act(namespace, letter)
-            return None if is_done else "unknown"
-
-        async def act_on_some(meant: Iterable[str | DeadLetter]) -> None:
-            async for each, kept in act_on_each(meant, act_on, len(namespace)):
-                ends.append((each if isinstance(each, str) else each.id, kept))
-                if isinstance(kept, GroupflowError):
-                    say(f"{ends[-1][0]} stays: {kept}", err=True)
-
-        if isinstance(wanted, list):
-            await act_on_some(dict.fromkeys(wanted))
-        else:
-            async for some in each_step(namespace, wanted):
-                await act_on_some(some)
-        return ends, bool(namespace.away)
-
-    ends, is_away = call.ask(act_on_all)
-    acted = [id_ for id_, kept in ends if kept is None]
-    unknown = [id_ for id_, kept in ends if isinstance(kept, str)] if is_by_id else []
-    end = Exit.FINE
-    if unknown or any(isinstance(kept, AmbiguousId | NoRoomForDelay) for _, kept in ends):
-        end = Exit.FAILED
-    # Not all that may be meant could be reached.
-    if (is_away and not is_by_id) or any(isinstance(kept, StoreUnavailable) for _, kept in ends):
-        end = Exit.UNAVAILABLE
-    return Answer(
-        {verb_.past: acted, "unknown": unknown},
-        [f"{verb_.past} {len(acted)}"],
-        [f"no dead letter {id_}" for id_ in unknown],
-        end,
-    )

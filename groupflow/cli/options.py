@@ -6,13 +6,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import orjson
 import typer
 from typer.core import TyperGroup
 
 from groupflow.core.escaping import plain_json, plain_text
+
+if TYPE_CHECKING:
+    from groupflow.operate.corrections import Correction
 
 
 class FullHelp(TyperGroup):
@@ -118,6 +121,17 @@ def attempt_lines(errors: Sequence[dict[str, Any]], indent: str = "  ") -> Itera
         yield f"{indent}{', '.join(facts)}: {error['error']}{said}"
         for line in error.get("traceback", "").splitlines():
             yield f"{indent}    {line}"
+
+
+def correction_lines(corrections: Sequence[Correction], indent: str = "  ") -> Iterator[str]:
+    """Bodies that a task had before, the oldest first."""
+    for each in corrections:
+        by = f" by {each.by}" if each.by else ""
+        cut = ", its beginning" if each.is_cut else ""
+        packed = "" if each.body_base64 is None else ", as base64"
+        yield f"{indent}body corrected {moment(each.at)}{by}; before{cut}{packed}:"
+        yield f"{indent}    {each.body if each.body_base64 is None else each.body_base64}"
+        yield f"{indent}    ({each.bytes} bytes, SHA-256 {each.sha256})"
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

@@ -22,6 +22,7 @@ from groupflow.cli.options import (
     YesOption,
     attempt_lines,
     confirm,
+    correction_lines,
     moment,
     print_entry,
 )
@@ -179,6 +180,7 @@ def _lines(found: Found) -> Iterator[str]:
     }
     yield from (f"{name:8} {fact}" for name, fact in facts.items() if fact is not None)
     yield from attempt_lines(found.errors, "         ")
+    yield from correction_lines(found.corrections, "         ")
 
 
 def _verb(name: str, past: str, *, deletes: bool = False) -> Callable[[_Act], _Act]:

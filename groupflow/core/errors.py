@@ -127,6 +127,10 @@ class AmbiguousId(GroupflowError):
         )
 
 
+class BodyUnfit(GroupflowError):
+    """A corrected body can't take a dead letter's place; the letter stays as it is."""
+
+
 class BodyMissing(GroupflowError):
     """A dead letter's body is not where it was put in RabbitMQ's stream."""
 

@@ -1,7 +1,8 @@
 """archive: which dead letters' bodies leave Redis, how they leave, and what comes back.
 
 The stream holds the envelope as it was, with one more fact at the end of its first line: the
-letter's reason, errors and context. A reader that doesn't know that fact can read the rest.
+letter's reason, errors, context and corrections. A reader that doesn't know that fact can read the
+rest.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class LetterBody:
     packed: bytes  # what to archive: envelope, headers and body, and what goes along
     rest: bytes  # what stays of the envelope in Redis
     reason: tuple[str, ...]  # what stays of the reason, in pieces
-    goes_along: bool  # whether errors and context are in `packed`
+    goes_along: bool  # whether errors, context and corrections are in `packed`
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Beside:
     reason: str  # why it died, whole
     errors: str  # of its attempts, as JSON; empty if it has none
     context: str  # of its stage, as JSON; empty if it has none
+    corrections: str = ""  # of its body, as `redrive.lua` has them; empty if there were none
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +124,15 @@ def _body_of(  # noqa: PLR0917  the row that the script answers, in its order
     reason: bytes,
     errors: bytes,
     context: bytes,
+    corrections: bytes,
 ) -> LetterBody:
-    whole, goes_along = _with_beside(packed, reason, errors, context)
+    whole, goes_along = _with_beside(packed, reason, errors, context, corrections)
     rest = _rest_of(packed, *known)
     return LetterBody(id_.decode(), died_at, whole, rest, _pieces_of(reason), goes_along)
 
 
 def _with_beside(packed: bytes, *beside: bytes) -> tuple[bytes, bool]:
-    """An envelope with reason, errors and context among its facts, and whether that was possible.
+    """An envelope with the letter's own texts among its facts, and whether that was possible.
 
     Its own facts stay as they were written, to the byte. One that isn't ours stays as it is.
     """

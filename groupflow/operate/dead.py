@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import takewhile
 from typing import Any
 from uuid import uuid4
 
@@ -15,6 +13,7 @@ import orjson
 from groupflow.core.errors import GroupflowError, LetterArchived, NoRoomForDelay, StoreUnavailable
 from groupflow.core.places import Place
 from groupflow.operate.archiving import Beside
+from groupflow.operate.corrections import Correction, read_corrections
 from groupflow.operate.namespace import Away, Namespace, missing
 from groupflow.operate.pages import Cursor, Slice, merge
 from groupflow.operate.scripts import OperatorVerb, named
@@ -28,10 +27,6 @@ from groupflow.store.settlements import history_line
 NO_ROOM = -2  # what the script answers
 PAGE = 200  # dead letters a script: bounds how long one may block Redis
 LOOKS = 5  # scripts a page and partition: bounds how long a filter may search
-_PAGES = 4  # that a count of kinds reads
-_A_PAGE = 500
-_ALIKE = 60  # characters of a reason that tell letters without a kind apart
-_SHOWN = 200  # characters of a reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +58,18 @@ class DeadStory(DeadLetter):
     # one entry for each failed attempt that is remembered, oldest first; none if they lie in
     # RabbitMQ with the body
     errors: list[dict[str, Any]]
+    corrections: list[Correction]  # bodies that it had before, likewise
 
     def with_beside(self, beside: Beside | None) -> DeadStory:
         """The same with what RabbitMQ held of it."""
         if beside is None:
             return self
-        return replace(self, reason=beside.reason, errors=orjson.loads(beside.errors or "[]"))
+        return replace(
+            self,
+            reason=beside.reason,
+            errors=orjson.loads(beside.errors or "[]"),
+            corrections=read_corrections(beside.corrections),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +94,6 @@ class Filter:
         if self.since is not None:
             facts["since"] = microseconds(self.since)
         return orjson.dumps(facts)
-
-
-@dataclass(frozen=True, slots=True)
-class DeadKind:
-    """Dead letters that died of the same."""
-
-    kind: str  # an error's name, without its words; empty if unknown
-    reason: str  # the beginning that all of their reasons share
-    count: int
-    last_at: float  # Unix seconds: the latest death
-    example: str  # the id of that letter
-    tenant: str | None  # its tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,30 +178,6 @@ class DeadLetters:
             following = int(following)
         return DeadPage(page.looked, following, page.rows, answers.away)
 
-    async def kinds(self, wanted: Filter) -> tuple[int, bool, list[DeadKind]]:
-        """What the matching dead letters died of, by a bounded look at the latest of them.
-
-        Returns:
-            How many were looked at, whether they were all, and the kinds, the most frequent first.
-
-        Raises:
-            StoreUnavailable: no partition answers.
-        """
-        looked = 0
-        passed: int | str = 0
-        found: dict[str, list[DeadLetter]] = defaultdict(list)
-        for _ in range(_PAGES):
-            page = await self.page(wanted, passed=passed, limit=_A_PAGE)
-            looked += page.looked_at
-            for letter in page.letters:
-                found[letter.kind or letter.reason[:_ALIKE]].append(letter)
-            if page.next is None:
-                break
-            passed = page.next
-        kinds = [_kind_of(letters) for letters in found.values()]
-        kinds.sort(key=lambda each: (-each.count, -each.last_at))
-        return looked, page.next is None, kinds
-
     async def find(self, id_: str, choice: Choice = ANY) -> DeadStory | None:
         """The dead letter of that id, or ``None``.
 
@@ -229,7 +194,9 @@ class DeadLetters:
         if not row:
             return None
         facts = _facts(row, place)
-        return DeadStory(**facts | {"errors": orjson.loads(facts.get("errors", "[]"))})
+        corrections = read_corrections(facts.get("corrections", ""))
+        texts = {"errors": orjson.loads(facts.get("errors", "[]")), "corrections": corrections}
+        return DeadStory(**facts | texts)
 
     async def envelope(self, id_: str, partition: int = 0) -> tuple[Envelope, Place | None]:
         """The envelope of a dead letter: its headers and its raw body.
@@ -257,6 +224,7 @@ class DeadLetters:
         beside: Beside | None = None,
         delayed_memory: int = UNBOUNDED,
         is_moved: bool = False,
+        note: bytes = b"",
     ) -> bool:
         """Make a dead letter a task again, at its original place in its group.
 
@@ -269,6 +237,8 @@ class DeadLetters:
             beside: what lay there with it.
             delayed_memory: bytes of tasks that may wait for delays.
             is_moved: it came from another partition, which keeps its id known.
+            note: of its old body, where `envelope` has another: `corrections.note_of`. Only this
+                death is redriven then.
 
         Returns:
             Whether it was still there.
@@ -279,17 +249,18 @@ class DeadLetters:
             StoreFull: there is no memory for its body; nothing was written.
         """
         order = "" if priority is None else microseconds(priority)
-        packed, group, facts, back, pool = b"", letter.group, ("", "", ""), ("", ""), ""
+        packed, group, facts, back, pool = b"", letter.group, ("", "", ""), ("", "", ""), ""
         if envelope is not None:
             packed, group = envelope.pack(), envelope.group
             facts = (envelope.type, envelope.tenant or "", envelope.scope)
             pool = envelope.named_pool or ""
         if beside is not None:
-            back = (beside.errors, beside.context)
+            back = (beside.errors, beside.context, beside.corrections)
         lay_at = place.message_id if place else ""
         routed = (letter.id, group or "", packed, order, *facts)
         salt = "" if priority is None or is_moved else uuid4().hex
-        arguments = (*routed, delayed_memory, lay_at, *back, pool, salt)
+        correction = (back[2], note, microseconds(letter.died_at))
+        arguments = (*routed, delayed_memory, lay_at, *back[:2], pool, salt, *correction)
         verdict = await self._run(letter.partition, OperatorVerb.REDRIVE, *arguments)
         if verdict == NO_ROOM:
             raise NoRoomForDelay(
@@ -384,12 +355,3 @@ async def read_letters(
     letters = [_facts(row, place) for row in found["letters"]]
     rows = [(each.pop("place"), DeadLetter(**each)) for each in letters]
     return Read(found["looked_at"], rows, found["left"])
-
-
-def _kind_of(letters: Sequence[DeadLetter]) -> DeadKind:
-    """What letters died of alike, the latest death first."""
-    last = letters[0]
-    lines = [each.reason.partition("\n")[0][:_SHOWN] for each in letters]
-    shared = takewhile(lambda some: len({*some}) == 1, zip(*lines, strict=False))
-    reason = "".join(character for character, *_ in shared)
-    return DeadKind(last.kind, reason, len(letters), last.died_at, last.id, last.tenant)

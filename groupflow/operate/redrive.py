@@ -5,12 +5,15 @@ Its body lies in Redis, or in RabbitMQ's stream.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from groupflow.broker.archive import Archive
 from groupflow.broker.connection import address_of
 from groupflow.core.errors import BrokerUnavailable, LetterArchived, ServerUnreachable, StoreFull
+from groupflow.core.routing import Route
 from groupflow.operate.archiving import WholeLetter, beside_of
+from groupflow.operate.corrections import NewBody, note_of, route_corrected
 from groupflow.operate.dead import DeadLetter, DeadLetters
 from groupflow.operate.moving import move_letter
 from groupflow.operate.namespace import Namespace
@@ -69,14 +72,15 @@ class Redriver:
         self._namespace = namespace
         self._letters = DeadLetters(namespace)
 
-    async def redrive(self, letter: DeadLetter) -> bool:
-        """Put a dead letter back at its original place in its group.
+    async def redrive(self, letter: DeadLetter, new: NewBody | None = None) -> bool:
+        """Put a dead letter back at its original place in its group, with another body if given.
 
         Returns:
             Whether it was still there.
 
         Raises:
             Unroutable: it never had a route, and has none now either; it stays as it is.
+            BodyUnfit: that body can't take its place; it stays as it is.
             BodyMissing: its body is gone from where it was put.
             ServerUnreachable: its body lies in RabbitMQ, which doesn't answer.
             NoRoomForDelay: tasks that wait for delays are at their bound; it stays as it is.
@@ -84,25 +88,37 @@ class Redriver:
         """
         try:
             if letter.died_at_the_door:
-                return await self._route_first(letter)
-            return await self._put_back(letter)
+                return await self._route_first(letter, new)
+            return await self._put_back(letter, new)
         except KeyError:  # another process took it a moment ago
             return False
 
-    async def _put_back(self, letter: DeadLetter) -> bool:
+    async def _put_back(self, letter: DeadLetter, new: NewBody | None) -> bool:
         delayed_memory = await self._delayed_memory(letter.partition)
-        try:
-            return await self._letters.redrive(letter, delayed_memory=delayed_memory)
-        except LetterArchived:
-            whole = await whole_letter(self._settings, self._namespace, letter)
+        if new is None:
+            with suppress(LetterArchived):
+                return await self._letters.redrive(letter, delayed_memory=delayed_memory)
+        whole = await whole_letter(self._settings, self._namespace, letter)
         await self._check_room(whole, letter.partition)
+        envelope, note = whole.envelope, b""
+        if new is not None:
+            self._route(envelope, new, was_routed=True)
+            note = note_of(envelope.body, new.by)
+            envelope = replace(envelope, body=new.body)
         return await self._letters.redrive(
             letter,
-            whole.envelope,
+            envelope,
             place=whole.place,
             beside=whole.beside,
             delayed_memory=delayed_memory,
+            note=note,
         )
+
+    def _route(self, old: Envelope, new: NewBody | None, *, was_routed: bool) -> Route:
+        if new is None:
+            return self._router.route(old.body, old.headers, type=old.type or None)
+        most = self._settings.rabbitmq.max_body
+        return route_corrected(self._router, old, new.body, most=most, was_routed=was_routed)
 
     async def _delayed_memory(self, partition: int) -> int:
         """Bytes that may wait for delays, as intake has it: `Backpressure.delayed_memory`."""
@@ -125,12 +141,13 @@ class Redriver:
                     f"of the {limit} that {name} lets it: wait, or raise that"
                 )
 
-    async def _route_first(self, letter: DeadLetter) -> bool:
+    async def _route_first(self, letter: DeadLetter, new: NewBody | None) -> bool:
         whole = await whole_letter(self._settings, self._namespace, letter)
         old = whole.envelope
-        route = self._router.route(old.body, old.headers, type=old.type or None)
+        route = self._route(old, new, was_routed=False)
+        body = old.body if new is None else new.body
         facts = (route.type, route.group, route.tenant, route.rule)
-        envelope = Envelope(*facts, old.headers, old.body, route.scope, route.pool)
+        envelope = Envelope(*facts, old.headers, body, route.scope, route.pool)
         await self._check_room(whole, letter.partition)
         here, clients = letter.partition, self._namespace.clients
         there = here if route.group is None else self._namespace.place_of(route.group)
@@ -146,4 +163,5 @@ class Redriver:
             place=whole.place,
             beside=whole.beside,
             is_moved=there != here,
+            note=b"" if new is None else note_of(old.body, new.by),
         )

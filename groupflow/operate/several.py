@@ -8,6 +8,7 @@ from typing import TypeVar
 from groupflow.core.errors import (
     AmbiguousId,
     BodyMissing,
+    BodyUnfit,
     GroupflowError,
     NoRoomForDelay,
     StoreFull,
@@ -16,7 +17,15 @@ from groupflow.core.errors import (
 )
 
 _Meant = TypeVar("_Meant")
-_KEEP_ONE = (AmbiguousId, BodyMissing, NoRoomForDelay, StoreFull, StoreUnavailable, Unroutable)
+_KEEP_ONE = (
+    AmbiguousId,
+    BodyMissing,
+    BodyUnfit,
+    NoRoomForDelay,
+    StoreFull,
+    StoreUnavailable,
+    Unroutable,
+)
 
 
 async def act_on_each(

@@ -12,6 +12,7 @@ import orjson
 
 from groupflow.core.errors import AmbiguousId, StoreUnavailable
 from groupflow.core.scope import scope_of
+from groupflow.operate.corrections import Correction, read_corrections
 from groupflow.operate.groups import lost_reason, quiet_reason
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.scripts import OperatorVerb, named
@@ -65,6 +66,7 @@ class Found:
     superseded_by: str | None = None  # the newer task that replaced it
     # one entry for each failed attempt that is remembered, oldest first
     errors: list[dict[str, Any]] = field(default_factory=list)
+    corrections: list[Correction] = field(default_factory=list)  # earlier bodies, likewise
 
 
 async def _read_envelope(client: StoreClient, id_: str) -> Envelope | None:
@@ -88,6 +90,7 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
         lost_leases=task_state.lost_leases,
         stage=task_state.stage,
         errors=task_state.errors,
+        corrections=read_corrections(facts.get("corrections", "")),
     )
     if "died" in facts:
         return found(state="dead", since=facts["died"], reason=task_state.reason)

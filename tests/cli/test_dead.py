@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import getpass
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from groupflow.cli.exits import Exit
+from groupflow.core.scope import scope_of
+from groupflow.store.enqueue import Arrival
 from tests.cli.verbs import Verbs, agreed
 from tests.operate.spread import Spread
 from tests.store.bench import arrival
 
+FIELDS = '[fields]\ntenant = "tenant"\n'
 EVERY = ("full", "gone-7", "gone-mine", "gone-old")
 FILTERS = {
     "--all": EVERY,
@@ -62,6 +67,40 @@ async def test_filters_are_combined(spread: Spread, groupflow: Verbs) -> None:
         assert sorted(letter["id"] for letter in left.json) == [EVERY[0], EVERY[3]]
 
 
+async def test_a_corrected_body(spread: Spread, groupflow: Verbs, tmp_path: Path) -> None:
+    """From a file or stdin; a refusal names the value, and `task ID` shows the old body."""
+    groupflow.file.write_text(groupflow.file.read_text() + FIELDS)
+    await spread.enqueue(arrival("a", dead="no tenant"), dead_of("42"))
+    file = tmp_path / "body.json"
+    async with agreed(spread):
+        redrive = ("dead", "redrive", "b", "--body", str(file))
+        for body, said in (("{}", "its tenant would be none, and was '42'"), ("{", "not JSON")):
+            file.write_text(body)
+            told = await groupflow(*redrive)
+            assert (told.exit, told.out) == (Exit.FAILED, "redriven 0\n")
+            assert f"b stays: with the corrected body {said}" in told.err or said in told.err
+        file.write_text('{"tenant": "42", "rows": 7}')
+        assert (await groupflow(*redrive, "--json")).json == {"redriven": ["b"], "unknown": []}
+        again = await groupflow(*redrive)
+        assert (again.exit, again.err) == (Exit.FAILED, "no dead letter b\n")
+        shown = await groupflow("task", "b")
+        by = f"by {getpass.getuser()}; before:\n"
+        assert by in shown.out
+        assert '{"id":"b"}\n' in shown.out
+        assert "SHA-256" in shown.out
+        [correction] = (await groupflow("task", "b", "--json")).json["corrections"]
+        assert correction["body"] == '{"id":"b"}'
+        shown = await groupflow("dead", "show", "a", "--json")
+        assert shown.json["corrections"] == []
+
+
+def dead_of(tenant: str) -> Arrival:
+    """A letter that had a route: there was no room for its delay."""
+    message = arrival("b")
+    envelope = replace(message.envelope, tenant=tenant, scope=scope_of(None, tenant))
+    return replace(message, envelope=envelope, dead="no row")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -69,6 +108,9 @@ async def test_filters_are_combined(spread: Spread, groupflow: Verbs) -> None:
         ("list --since 9999d", "--since '9999d' is not between 0 s and a year."),
         ("redrive x5 --since 2h", "not both"),
         ("redrive x5 --dry-run", "name no ids"),
+        ("redrive x5 x6 --body -", "--body corrects one dead letter: name its id alone."),
+        ("redrive --all --body -", "--body corrects one dead letter"),
+        ("redrive x5 --body /nowhere/body.json", "/nowhere/body.json can't be read: No such file"),
     ],
 )
 async def test_what_is_no_filter_is_refused(groupflow: Verbs, words: str, said: str) -> None:

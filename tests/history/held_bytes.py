@@ -11,8 +11,8 @@ from tests.history.snapshot import Snapshot
 
 DELAY_COSTS = 768  # bytes that a delayed task counts beside its envelope; see held_bytes.lua
 LETTER_COSTS = 1360  # the same of a dead letter, beside that and its texts
-_CARRIED = (b"stage", b"context", b"errors")
-_TEXTS = (b"group", b"type", b"tenant", b"reason", b"kind", b"errors", b"stage", b"context")
+_CARRIED = (b"stage", b"context", b"errors", b"corrections")
+_TEXTS = (b"group", b"type", b"tenant", b"reason", b"kind", *_CARRIED)
 
 
 def bytes_held(found: Snapshot) -> Iterator[Violation]:

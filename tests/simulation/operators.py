@@ -11,8 +11,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from groupflow.core.errors import OtherLayout, ServerUnreachable, StoreUnavailable, Unroutable
+from groupflow.core.errors import (
+    BodyUnfit,
+    OtherLayout,
+    ServerUnreachable,
+    StoreUnavailable,
+    Unroutable,
+)
 from groupflow.core.limits import HandLimit
+from groupflow.operate.corrections import NewBody
 from groupflow.operate.dead import DeadLetter, DeadLetters
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.limits import LimitsByHand
@@ -32,6 +39,7 @@ BY = "somebody"
 HAND = 30.0  # seconds for which a limit by hand holds, unless somebody ends it
 AGAIN = 0.4  # seconds until a call without an answer is made again
 ASKS_FOR = 20.0  # seconds for which an operator asks again
+CORRECTED = 0.3  # of redrives of one letter: those that bring another body
 SHARDS = "scan:"  # how ids of shards begin: one that is dropped is not made again for an hour
 SETTLED = 0.1  # seconds after which what was given up has arrived, or never does
 
@@ -291,12 +299,19 @@ class Operators:
     async def _redrive(self, act: Act) -> None:
         id_ = self._some("dead", act.pick)
         if id_ is not None:
-            await self._redrive_one(id_, act.steps)
+            await self._redrive_one(id_, act.steps, corrects=act.pick * 10 % 1 < CORRECTED)
 
-    async def _redrive_one(self, id_: str, steps: int = 0) -> None:
+    async def _redrive_one(self, id_: str, steps: int = 0, *, corrects: bool = False) -> None:
         async def ask(namespace: Namespace) -> object:
-            letter = await DeadLetters(namespace).find(id_)
-            return False if letter is None else await self._redriven(namespace, letter)
+            letters = DeadLetters(namespace)
+            letter = await letters.find(id_)
+            if letter is None:
+                return False
+            new = None
+            if corrects:  # another body that means the same
+                envelope, _ = await letters.envelope(id_, letter.partition)
+                new = NewBody(envelope.body + b" ", BY)
+            return await self._redriven(namespace, letter, new)
 
         await self.ask(ask, steps)
 
@@ -307,13 +322,15 @@ class Operators:
 
         await self.ask(ask, act.steps)
 
-    async def _redriven(self, namespace: Namespace, letter: DeadLetter) -> bool:
+    async def _redriven(
+        self, namespace: Namespace, letter: DeadLetter, new: NewBody | None = None
+    ) -> bool:
         """Redrive one; what may have run is written down, and what surely hasn't is not."""
         event = Event("redriven", letter.id, clock.now())
         self._fleet.write(event)
         try:
-            is_done = await Redriver(self._fleet.settings, namespace).redrive(letter)
-        except Unroutable:
+            is_done = await Redriver(self._fleet.settings, namespace).redrive(letter, new)
+        except (Unroutable, BodyUnfit):
             is_done = False
         if not is_done:
             self._fleet.events.remove(event)

@@ -7,7 +7,7 @@
 -- ARGV     1 bytes that dead letters may hold here · 2 how many letters at most, 0 to let others archive
 --          · 3 bytes at most; the first letter may have more · 4 daemon · 5 session · 6 for how long (µs)
 -- returns  rows of { id, died at (µs), envelope and body, { type, group, tenant, scope }, reason, errors
---          (JSON) or '', context (JSON) or '' }; none while another daemon archives
+--          (JSON) or '', context (JSON) or '', corrections (see `redrive.lua`) or '' }; none while another daemon archives
 local now, rows, size = clock(), {}, 0
 local me = ARGV[5] .. ' ' .. ARGV[4]
 local archiver = call('HGET', K.segments, 'archiver') or ''
@@ -29,10 +29,12 @@ for i = 1, #oldest, 2 do
   local id, task_state = oldest[i], K.task_state .. oldest[i]
   local bytes = call('HSTRLEN', K.tasks, id)
     + call('HSTRLEN', task_state, 'errors') + call('HSTRLEN', task_state, 'context')
+    + call('HSTRLEN', task_state, 'corrections')
   if over <= 0 or (i > 1 and size + bytes > tonumber(ARGV[3])) then break end
-  local kept = call('HMGET', task_state, 'reason', 'errors', 'context', 'dead_bytes')
+  local kept = call('HMGET', task_state, 'reason', 'errors', 'context', 'dead_bytes', 'corrections')
   rows[#rows + 1] = { id, oldest[i + 1], call('HGET', K.tasks, id) or '',
-    call('HMGET', task_state, 'type', 'group', 'tenant', 'scope'), kept[1] or '', kept[2] or '', kept[3] or '' }
+    call('HMGET', task_state, 'type', 'group', 'tenant', 'scope'), kept[1] or '', kept[2] or '', kept[3] or '',
+    kept[5] or '' }
   size, over = size + bytes, over - (tonumber(kept[4] or nil) or bytes)
 end
 if #rows > 0 then

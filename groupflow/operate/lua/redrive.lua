@@ -1,7 +1,8 @@
 #!lua
 -- redrive: a dead letter becomes a task again, at attempt 1 of its last stage, at its original place
 -- in its group: first, if later tasks have gone on since. A park that its death laid on the group is
--- lifted. A letter that died since there was no room for delayed tasks gets the rest of its delay.
+-- lifted. A letter that died since there was no room for delayed tasks gets the rest of its delay. Where its
+-- body is corrected, a note of the old one goes to its `corrections`, a line each: when (16 digits, µs) and JSON.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 group ('' = plain) · 3 its envelope and body, if it was routed again or its body
@@ -10,15 +11,30 @@
 --          · 8 bytes that may wait for delays · 9 the message id under which what is given lay in
 --          RabbitMQ, '' if it lay here · 10 its errors · 11 its context (both JSON) if they lay there
 --          · 12 its pool, if it was routed again and comes to one, else '' · 13 random text, for a salt if there is
---          none yet, where its id is to stay known in the scope that it had, else ''
+--          none yet, where its id is to stay known in the scope that it had, else '' · 14 its corrections if they
+--          lay in RabbitMQ · 15 where what is given has another body: the note of the old one (JSON), else ''
+--          · 16 then: when it died (µs), since another death may be of another body
 -- returns  1; 0 if there is no such dead letter; -1 if its body lies in RabbitMQ, and was not given;
 --          -2 if it would wait for the rest of a delay, and there is no room for that
 local refusal = other_layout()
 if refusal then return refusal end
 local id, group = ARGV[1], ARGV[2]
 local now = clock()
+local CORRECTIONS = 4 -- of a task, that are kept: the latest
+
+local function note_correction(note)
+  local lines = {}
+  for line in string.gmatch(call('HGET', K.task_state .. id, 'corrections') or '', '[^\n]+') do
+    lines[#lines + 1] = line
+  end
+  lines[#lines + 1] = digits(now) .. note
+  local kept = table.concat(lines, '\n', math.max(1, #lines - CORRECTIONS + 1))
+  call('HSET', K.task_state .. id, 'corrections', kept)
+end
+
 local task_state = K.task_state .. id
-if not call('ZSCORE', K.dead, id) then return 0 end
+local died = call('ZSCORE', K.dead, id)
+if not died or (ARGV[15] ~= '' and digits(died) ~= digits(ARGV[16])) then return 0 end
 local archived = call('HGET', task_state, 'archived_as')
 if archived and archived ~= ARGV[9] then return -1 end
 local kept = call('HMGET', task_state, 'standing', 'due')
@@ -34,6 +50,8 @@ if ARGV[3] ~= '' then
   call('HDEL', task_state, 'offset', 'archived_as')
   if archived and ARGV[10] ~= '' then call('HSET', task_state, 'errors', ARGV[10]) end
   if archived and ARGV[11] ~= '' then call('HSET', task_state, 'context', ARGV[11]) end
+  if archived and ARGV[14] ~= '' then call('HSET', task_state, 'corrections', ARGV[14]) end
+  if ARGV[15] ~= '' then note_correction(ARGV[15]) end
   call('HSET', task_state, 'type', ARGV[5], 'tenant', ARGV[6], 'scope', ARGV[7])
 end
 if ARGV[4] ~= '' then

@@ -18,6 +18,7 @@ from typing import Any
 from groupflow.operate.busy import Tops, read_tops
 from groupflow.operate.dead import DeadLetters, DeadPage, Filter
 from groupflow.operate.groups import Groups
+from groupflow.operate.kinds import read_kinds
 from groupflow.operate.limits import ByHand, LimitsByHand
 from groupflow.operate.listing import GroupPage, TaskFilter, list_groups, list_tasks, search_tasks
 from groupflow.operate.redrive import whole_letter
@@ -150,7 +151,7 @@ class Reading:
 
     @Endpoint("GET", "/dead/reasons", "What they died of", reads=True)
     async def _reasons(self, query: shapes.ReasonsQuery, caller: Caller) -> shapes.Reasons:
-        looked, is_whole, kinds = await self._letters.kinds(_filter(query, caller))
+        looked, is_whole, kinds = await read_kinds(self._letters, _filter(query, caller))
         if not caller.sees_contents:
             kinds = [replace(each, reason=each.kind or _REDACTED) for each in kinds]
         return shapes.Reasons(looked, is_whole, kinds)

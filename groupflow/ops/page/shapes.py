@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from groupflow.core.limits import LEAST_BY_HAND, LONGEST_BY_HAND, MOST_AT_ONCE
 from groupflow.core.routing import MAX_SECONDS
-from groupflow.operate.dead import DeadKind
 from groupflow.operate.groups import Lane, Why
+from groupflow.operate.kinds import DeadKind
 from groupflow.operate.listing import TaskRow
 from groupflow.operate.namespace import Away
 from groupflow.operate.schedules import Schedule

@@ -24,7 +24,8 @@ local id, tenant, now = id_of(entry), tenant_named(ARGV[12], ARGV[13]), clock()
 local function finds_room()
   if ARGV[14] == '' then return true end
   local before = tonumber(call('HGET', K.task_state .. id, 'carried_bytes') or nil) or 0
-  local more = #ARGV[7] + #ARGV[8] + call('HSTRLEN', K.task_state .. id, 'errors') - before
+  local more = #ARGV[7] + #ARGV[8] - before
+  for _, text in ipairs({ 'errors', 'corrections' }) do more = more + call('HSTRLEN', K.task_state .. id, text) end
   if more <= 0 then return true end
   local all = tonumber(call('HGET', K.count, 'carried_bytes') or nil) or 0
   local own = tonumber(call('HGET', K.carried, tenant) or nil) or 0

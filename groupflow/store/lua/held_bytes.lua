@@ -19,9 +19,9 @@ end
 local NO_SCOPE = '--------' -- the scope of a task without one
 local function tenant_named(name, scope) return (scope and scope ~= '' and scope or NO_SCOPE) .. (name or '') end
 
--- `carried_bytes` counts the stages, contexts and failed attempts of tasks that wait or run, and `carried` the same by
+-- `carried_bytes` counts the stages, contexts, failed attempts and earlier bodies of tasks that wait or run, and `carried` the same by
 -- tenant. A task state notes both; that is taken off again, once.
-local CARRIED = { 'stage', 'context', 'errors' }
+local CARRIED = { 'stage', 'context', 'errors', 'corrections' }
 
 -- Nearly always no task carries anything: a script asks that once, and only for a task with a task state.
 local may_carry
@@ -73,7 +73,7 @@ end
 -- Bytes that a dead letter takes in Redis beside its texts, as measured: its task state, and its places in lists and
 -- indexes. Its id stands in four of them.
 local LETTER_COSTS = 1360
-local LETTER_TEXTS = { 'group', 'type', 'tenant', 'reason', 'kind', 'errors', 'stage', 'context' }
+local LETTER_TEXTS = { 'group', 'type', 'tenant', 'reason', 'kind', 'errors', 'stage', 'context', 'corrections' }
 
 -- An archived letter's reason stands in pieces: Redis keeps a hash of short values in half the memory.
 local function reason_of(id)
