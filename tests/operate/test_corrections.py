@@ -77,7 +77,7 @@ async def test_a_corrected_body_runs_and_the_old_one_stays_known(bench: Bench) -
     [correction] = task.corrections
     assert (correction.by, correction.body, correction.bytes) == ("ada", old.decode(), len(old))
     assert correction.sha256 == sha256(old).hexdigest()
-    assert abs(bench.raw.time()[0] - correction.at) < 60  # type: ignore[index]
+    assert abs(bench.raw.time()[0] - correction.at) < 60
     await daemon.settle(bury(await daemon.claim_one()))
     assert (await letter(bench, "a")).corrections == task.corrections
     assert await correct(bench, packed(rows=8), by="bob")

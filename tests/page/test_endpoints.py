@@ -76,6 +76,17 @@ ACTS: list[tuple[str, Any, int, str]] = [
     ("dead/drop", {"ids": ["nobody"]}, 200, "nobody"),
     ("dead/drop", {"ids": ["a"] * 501}, 400, "ids"),
     ("dead/drop", {"ids": ["a"], "by": "a\nb"}, 400, "by"),
+    ("dead/drop", {"tenant": "nobody"}, 200, '"matching":0,"next":null'),
+    ("dead/drop", {"everything": True, "dry_run": True}, 200, '"done":[],"stayed":[],"matching":'),
+    ("dead/drop", {"everything": True, "cursor": "9.1"}, 400, "begin with 0"),
+    ("dead/drop", {"everything": True, "cursor": "x"}, 400, "cursor"),
+    ("dead/drop", {"type": "fail", "since": 0}, 400, "since"),
+    ("dead/drop", {"ids": ["a"], "type": "fail"}, 400, "not both"),
+    ("dead/drop", {"ids": ["a"], "dry_run": True}, 400, "not both"),
+    ("dead/drop", {"ids": ["a"], "body": "{}"}, 400, "unknown names: 'body'"),
+    ("dead/redrive", {"type": "fail", "body": "{}"}, 400, "name its id alone"),
+    ("dead/redrive", {"ids": ["dead-0"], "body": "{}"}, 200, "its tenant would be none, and was"),
+    ("dead/redrive", {"ids": ["dead-0"], "body": "{"}, 200, "not JSON"),
     ("task/drop", {}, 400, "ids"),
     ("task/drop", {"ids": ["a"], "delayed": "g"}, 400, "delayed"),
     ("task/drop", {"ids": ["nobody"]}, 200, "nobody"),
@@ -247,6 +258,38 @@ def test_dead_letters_are_redriven_and_dropped(world: World) -> None:
     (event,) = world.daemon.events("operator.dropped")[-1:]
     assert (event["by"], event["peer"], event["tasks"]) == (None, "127.0.0.1", ["dead-7"])
     assert "me" in [event["by"] for event in world.daemon.events("operator.redriven")]
+
+
+def test_dead_letters_are_meant_by_a_filter(world: World) -> None:
+    """A dry run counts them; what dies again behind its redrive is not met again."""
+    world.rig.publish(Job(f"found-{n}", None, 77, type="fail") for n in range(3))
+    ids = [f"found-{n}" for n in range(3)]
+    world.wait(lambda: {*ids} <= {*world.rig.dead()})
+    asked = {"tenant": "77", "reason": "ON PURPOSE", "type": "fai*", "since": 3600}
+    assert [row["id"] for row in world.get("dead", TOKEN, **asked)["letters"]] == ids[::-1]
+    counted = world.act("dead/redrive", {**asked, "dry_run": True}).json()
+    assert (counted["matching"], counted["done"], counted["next"]) == (3, [], None)
+    answer = world.act("dead/redrive", asked).json()
+    assert (sorted(answer["done"]), answer["stayed"], answer["matching"]) == (ids, [], 3)
+    world.wait(lambda: {*ids} <= {*world.rig.dead()})
+    assert sorted(world.act("dead/drop", asked).json()["done"]) == ids
+
+
+def test_a_letter_is_redriven_with_a_corrected_body(world: World) -> None:
+    """The task shows what the body was, and who changed it; so does the letter of another death."""
+    job = Job("to-correct", None, type="fail", facts={"rows": "7x"})
+    world.rig.publish([job])
+    world.wait(lambda: "to-correct" in world.rig.dead())
+    order = {"ids": ["to-correct"], "body": Job("", None, facts={"rows": 7}).body.decode()}
+    assert world.act("dead/redrive", {**order, "by": "Ada"}).json()["done"] == ["to-correct"]
+    world.wait(lambda: "to-correct" in world.rig.dead())
+    letter = world.get("letter", TOKEN, id="to-correct")
+    assert letter["body"] == order["body"]
+    [correction] = letter["corrections"]
+    assert (correction["by"], correction["body"]) == ("Ada", job.body.decode())
+    assert world.get("task", TOKEN, id="to-correct")["corrections"] == [correction]
+    assert world.daemon.events("operator.redriven")[-1]["corrected"] is True
+    assert world.act("dead/drop", {"ids": ["to-correct"]}).json()["done"] == ["to-correct"]
 
 
 def test_waiting_tasks_are_dropped_and_run_now(world: World) -> None:

@@ -74,6 +74,9 @@ def marked(
         )
         rig.until(lambda: len(rig.dead()) == len(KINDS), "the deaths")
         rig.until(lambda: rig.raw.zcard(rig.keys("held")) == 1, "the delayed group")
+        order = {"ids": ["large"], "body": Job("", None).body.decode()}
+        assert made.http.post("/api/dead/redrive", json=order, headers=as_(TOKEN)).json()["done"]
+        rig.until(lambda: len(rig.dead()) == len(KINDS), "its second death")
         path, wanted = "/api/pools/posts/workers/anna/claims", {"limit": 5, "wait": 30}
         assert MARKER in made.http.post(path, json=wanted, headers=as_(TOKEN)).text
         yield made
@@ -96,7 +99,7 @@ def _queries(path: str, parameters: set[str]) -> list[dict[str, str]]:
     """What an endpoint is asked, so that it tells of all that there is."""
     if asked := _ASKED.get(path.removeprefix("/api/")):
         return [{asked[0]: value} if value else {} for value in asked[1]]
-    assert parameters <= {"reason", "type", "group", "tenant", "passed", "limit"}, (
+    assert parameters <= {"reason", "type", "group", "tenant", "since", "passed", "limit"}, (
         f"{path} asks something that this test does not know"
     )
     return [{}]
@@ -145,6 +148,11 @@ def test_the_token_shows_it(marked: Marked) -> None:
     letters = marked.get("/api/dead", TOKEN, reason=MARKER).json()["letters"]
     assert len(letters) == len(KINDS) - 1
     assert not any("errors" in letter for letter in letters), "a list has none for anybody"
+    for path in ("/api/letter", "/api/task"):
+        [correction] = marked.get(path, TOKEN, id="large").json()["corrections"]
+        assert (correction["is_cut"], MARKER in correction["body"]) == (True, True)
+        [correction] = marked.get(path, id="large").json()["corrections"]
+        assert (correction["body"], correction["bytes"] > LARGE) == (None, True)
     letter = marked.get("/api/letter", TOKEN, id="raises").json()
     assert not letter["is_withheld"]
     assert MARKER in letter["body"]

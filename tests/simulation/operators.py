@@ -309,7 +309,10 @@ class Operators:
                 return False
             new = None
             if corrects:  # another body that means the same
-                envelope, _ = await letters.envelope(id_, letter.partition)
+                try:
+                    envelope, _ = await letters.envelope(id_, letter.partition)
+                except KeyError:  # another operator took it a moment ago
+                    return False
                 new = NewBody(envelope.body + b" ", BY)
             return await self._redriven(namespace, letter, new)
 

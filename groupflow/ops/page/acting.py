@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
+from typing import TypeVar
 
 import structlog
 
 from groupflow.core.errors import AmbiguousId, Unroutable
 from groupflow.core.limits import HandLimit, Limited
-from groupflow.operate.dead import DeadLetter, DeadLetters
+from groupflow.operate.bulk import step
+from groupflow.operate.corrections import NewBody
+from groupflow.operate.dead import DeadLetter, DeadLetters, Filter
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.limits import LimitsByHand, TooManyByHand
 from groupflow.operate.redrive import Redriver
@@ -19,6 +23,7 @@ from groupflow.operate.several import act_on_each
 from groupflow.operate.tasks import REASONS, Choice, Left, Tasks
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
+from groupflow.ops.page.filters import filter_of, known_cursor
 from groupflow.ops.page.problems import RequestRefused
 from groupflow.ops.page.shapes import (
     MOST_IDS,
@@ -28,12 +33,15 @@ from groupflow.ops.page.shapes import (
     LimitOrder,
     Made,
     Order,
+    Redrive,
     Result,
     ScheduleTarget,
     Target,
     Untouched,
     WaitingTask,
 )
+
+_Meant = TypeVar("_Meant", str, str | DeadLetter)
 
 log = structlog.get_logger("groupflow.page")
 
@@ -53,9 +61,18 @@ class Acting:
         self._schedules = Schedules(context.namespace)
 
     @_act("/dead/redrive", "Make dead letters tasks again, each at its original place")
-    async def _redrive(self, order: Letters, caller: Caller) -> Result:
+    async def _redrive(self, order: Redrive, caller: Caller) -> Result:
         redriver = Redriver(self._context.facts.settings, self._context.namespace)
-        return await self._to_letters("redriven", order, caller, redriver.redrive)
+        if order.body is None:
+            return await self._to_letters("redriven", order, caller, redriver.redrive)
+        if len(order.ids) != 1:
+            raise RequestRefused(
+                HTTPStatus.BAD_REQUEST, "A body corrects one dead letter: name its id alone."
+            )
+        new = NewBody(order.body.encode(), _who(order, caller))
+        return await self._to_letters(
+            "redriven", order, caller, lambda letter: redriver.redrive(letter, new)
+        )
 
     @_act("/dead/drop", "Remove dead letters for good")
     async def _drop(self, order: Letters, caller: Caller) -> Result:
@@ -76,11 +93,32 @@ class Acting:
         caller: Caller,
         act: Callable[[DeadLetter], Awaitable[bool]],
     ) -> Result:
-        async def act_on(id_: str) -> str | None:
-            letter = await self._letters.find(id_, order.choice)
+        """Act on named letters, or on up to `MOST_IDS` that match a filter, by a bounded look."""
+
+        async def act_on(meant: str | DeadLetter) -> str | None:
+            letter: DeadLetter | None
+            if isinstance(meant, str):
+                letter = await self._letters.find(meant, order.choice)
+            else:
+                letter = meant
             return None if letter is not None and await act(letter) else _GONE
 
-        return await self._to_each(what, order, caller, order.ids, act_on)
+        wanted = filter_of(order, caller)
+        if order.ids:
+            _check_alone(order, wanted)
+            return await self._to_each(what, order, caller, order.ids, act_on)
+        if not order.everything and not wanted.is_set:
+            raise RequestRefused(
+                HTTPStatus.BAD_REQUEST,
+                "Name ids, a filter (reason, type, group, tenant, since), or set everything.",
+            )
+        namespace = self._context.namespace
+        with known_cursor():
+            found = await step(namespace, wanted, order.cursor, MOST_IDS)
+        result, away = Result([], []), namespace.away
+        if not order.dry_run:
+            result = await self._to_each(what, order, caller, found.letters, act_on)
+        return replace(result, matching=len(found.letters), next=found.next, away=away)
 
     async def _to_waiting(
         self,
@@ -110,10 +148,10 @@ class Acting:
         what: str,
         order: Letters | WaitingTask,
         caller: Caller,
-        ids: Iterable[str],
-        act: Callable[[str], Awaitable[str | None]],
+        meant: Iterable[_Meant],
+        act: Callable[[_Meant], Awaitable[str | None]],
     ) -> Result:
-        """Act on each id, and log which it was done to.
+        """Act on each task, by its id or its letter, and log which it was done to.
 
         Raises:
             AmbiguousId: it is the only named id.
@@ -121,7 +159,8 @@ class Acting:
         """
         result = Result([], [])
         partitions = len(self._context.namespace)
-        async for id_, kept in act_on_each(dict.fromkeys(ids), act, partitions):
+        async for each, kept in act_on_each(dict.fromkeys(meant), act, partitions):
+            id_ = each.id if isinstance(each, DeadLetter) else each
             if kept is None:
                 result.done.append(id_)
             elif isinstance(kept, AmbiguousId) and len({*order.ids}) == 1:
@@ -129,7 +168,12 @@ class Acting:
             else:
                 words = "It can't be routed: " if isinstance(kept, Unroutable) else ""
                 result.stayed.append(Untouched(id_, f"{words}{kept}"))
-        chosen = {"tenant": order.tenant, "partition": order.partition}
+        is_corrected = isinstance(order, Redrive) and order.body is not None
+        chosen = {
+            "tenant": order.tenant,
+            "partition": order.partition,
+            "corrected": is_corrected or None,
+        }
         which = {name: value for name, value in chosen.items() if value is not None}
         _log(what, order, caller, tasks=result.done, **which)
         return result
@@ -190,6 +234,18 @@ class Acting:
         except NoSchedule:
             return None
         return _told("resumed_schedule", order, caller, changed, schedule=order.name)
+
+
+def _check_alone(order: Letters, wanted: Filter) -> None:
+    """Check that nothing but ids says what is meant.
+
+    Raises:
+        RequestRefused: a filter does too, or they are to be counted.
+    """
+    if order.everything or order.dry_run or replace(wanted, tenant=None).is_set:
+        raise RequestRefused(
+            HTTPStatus.BAD_REQUEST, "Name ids, or a filter, everything or dry_run: not both."
+        )
 
 
 def _target(order: Target) -> str:

@@ -9,14 +9,13 @@ the body, a value that could not be routed): its kind is shown.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, replace
-from http import HTTPStatus
 from typing import Any
 
 from groupflow.operate.busy import Tops, read_tops
-from groupflow.operate.dead import DeadLetters, DeadPage, Filter
+from groupflow.operate.corrections import Correction
+from groupflow.operate.dead import DeadLetters, DeadPage
 from groupflow.operate.groups import Groups
 from groupflow.operate.kinds import read_kinds
 from groupflow.operate.limits import ByHand, LimitsByHand
@@ -31,7 +30,7 @@ from groupflow.operate.totals import Totals, read_totals, totals_in
 from groupflow.ops.page import shapes
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
-from groupflow.ops.page.problems import RequestRefused
+from groupflow.ops.page.filters import filter_of, known_cursor
 from groupflow.ops.snapshots import Snapshot
 from groupflow.settings.changes import public_values
 from groupflow.settings.dry_run import DryRun, Way
@@ -40,27 +39,6 @@ from groupflow.store.envelope import Envelope
 _REDACTED = "(shown with the token)"
 _SHOWN_BODY = 256 * 1024  # bytes of a dead letter's body
 _TOTALS_AGE = 0.8  # seconds; under the second between two events, or one would repeat the other
-
-
-@contextmanager
-def _known_cursor() -> Iterator[None]:
-    """Refuses a cursor that no page has given."""
-    try:
-        yield
-    except ValueError as error:
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"{error}: begin with 0.") from None
-
-
-def _filter(query: shapes.ReasonsQuery, caller: Caller) -> Filter:
-    """A caller that isn't shown the words must not find them by trying parts of them."""
-    sought = query.reason or None
-    return Filter(
-        reason=sought if caller.sees_contents else None,
-        kind=None if caller.sees_contents else sought,
-        type=query.type or None,
-        group=query.group or None,
-        tenant=query.tenant or None,
-    )
 
 
 def _content(envelope: Envelope) -> shapes.Content:
@@ -109,7 +87,7 @@ class Reading:
 
     @Endpoint("GET", "/groups", "Groups of a state", reads=True)
     async def _list(self, query: shapes.GroupsQuery) -> GroupPage:
-        with _known_cursor():
+        with known_cursor():
             return await list_groups(
                 self._context.namespace,
                 query.state,
@@ -136,7 +114,7 @@ class Reading:
         if len(namespace) > 1 and not wanted.is_set and query.cursor == "0":
             found = await list_tasks(namespace, query.state, query.limit)
             return shapes.TaskList(query.state, found.rows, len(found.rows), None, namespace.away)
-        with _known_cursor():
+        with known_cursor():
             page = await search_tasks(
                 namespace, query.state, wanted, cursor=query.cursor, limit=query.limit
             )
@@ -151,7 +129,7 @@ class Reading:
 
     @Endpoint("GET", "/dead/reasons", "What they died of", reads=True)
     async def _reasons(self, query: shapes.ReasonsQuery, caller: Caller) -> shapes.Reasons:
-        looked, is_whole, kinds = await read_kinds(self._letters, _filter(query, caller))
+        looked, is_whole, kinds = await read_kinds(self._letters, filter_of(query, caller))
         if not caller.sees_contents:
             kinds = [replace(each, reason=each.kind or _REDACTED) for each in kinds]
         return shapes.Reasons(looked, is_whole, kinds)
@@ -169,7 +147,7 @@ class Reading:
         "GET", "/tenants", "Tenants that are counted apart, those at their limits first", reads=True
     )
     async def _tenants(self, query: shapes.TenantsQuery) -> TenantPage:
-        with _known_cursor():
+        with known_cursor():
             return await list_tenants(
                 self._context.namespace, cursor=query.cursor, limit=query.limit, name=query.name
             )
@@ -212,8 +190,8 @@ class Reading:
 
     @Endpoint("GET", "/dead", "Dead letters, latest first", reads=True)
     async def _dead(self, query: shapes.DeadQuery, caller: Caller) -> DeadPage:
-        with _known_cursor():
-            wanted = _filter(query, caller)
+        with known_cursor():
+            wanted = filter_of(query, caller)
             page = await self._letters.page(wanted, passed=query.passed, limit=query.limit)
         if caller.sees_contents:
             return page
@@ -246,6 +224,7 @@ class Reading:
             died_at=letter.died_at,
             errors=letter.errors if is_shown else _without_words(letter.errors),
             routed_first=letter.died_at_the_door,
+            corrections=letter.corrections if is_shown else _without_bodies(letter.corrections),
         )
 
     @Endpoint("GET", "/configuration", "What the daemon runs by, secrets masked")
@@ -266,8 +245,13 @@ def _without_words(errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**error, "message": _REDACTED} for error in shown]
 
 
+def _without_bodies(corrections: Sequence[Correction]) -> list[Correction]:
+    return [replace(each, body=None, body_base64=None) for each in corrections]
+
+
 def _redacted(found: Found) -> Found:
     """A task without those words, and with the kind in place of a dead one's reason."""
     kind = found.errors[-1]["error"] if found.errors else ""
     reason = None if found.reason is None else kind or _REDACTED
-    return replace(found, reason=reason, errors=_without_words(found.errors))
+    errors, corrections = _without_words(found.errors), _without_bodies(found.corrections)
+    return replace(found, reason=reason, errors=errors, corrections=corrections)

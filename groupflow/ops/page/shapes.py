@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from groupflow.core.limits import LEAST_BY_HAND, LONGEST_BY_HAND, MOST_AT_ONCE
 from groupflow.core.routing import MAX_SECONDS
+from groupflow.operate.corrections import Correction
 from groupflow.operate.groups import Lane, Why
 from groupflow.operate.kinds import DeadKind
 from groupflow.operate.listing import TaskRow
@@ -120,13 +121,20 @@ class TypesQuery(Input):
     hours: Literal["1", "6", "24"] = "1"
 
 
+_REASON = Field(
+    "", description="What the reason, or without the token its kind, must have in it, in any case."
+)
+_TYPE = Field("", description="The type, or how it begins: `import.*`.")
+_Since = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
+_SINCE = Field(None, description="Seconds since they died, at most.")
+
+
 class ReasonsQuery(Input):
-    reason: Text = Field(
-        "", description="What the reason, or without the token its kind, must have in it."
-    )
-    type: Text = ""
+    reason: Text = _REASON
+    type: Text = _TYPE
     group: Text = ""
     tenant: Text = ""
+    since: _Since | None = _SINCE
 
 
 class DeadQuery(ReasonsQuery):
@@ -141,9 +149,27 @@ class Order(Input):
 
 
 class Letters(Order, Choosing):
-    """Which dead letters to redrive or drop, and who says so."""
+    """Which dead letters to redrive or drop, by ids or by a filter, and who says so."""
 
-    ids: Annotated[list[TaskId], Field(min_length=1, max_length=MOST_IDS)]
+    ids: Annotated[list[TaskId], Field(max_length=MOST_IDS)] = Field(default_factory=list)
+    tenant: Text | None = Field(
+        None, description="In place of ids: those of this tenant. With them: whose is meant."
+    )
+    reason: Text = _REASON
+    type: Text = _TYPE
+    group: Text = ""
+    since: _Since | None = _SINCE
+    everything: bool = Field(False, description="All of them, in place of ids or a filter.")
+    cursor: Annotated[str, Field(max_length=64), _cursor(".", _EXACT)] = Field(
+        "0", description="Of a filter: 0, or `next` of the answer before."
+    )
+    dry_run: bool = Field(False, description="Of a filter: count what matches, change nothing.")
+
+
+class Redrive(Letters):
+    """The same, and where it is one letter, a corrected body for it."""
+
+    body: str | None = Field(None, description="A body of the same tenant and group.")
 
 
 class WaitingTask(Order, Choosing):
@@ -254,6 +280,9 @@ class Letter(Content):
     """One entry for each failed attempt that is remembered, oldest first; its words are withheld
     as the body is."""
     routed_first: bool  # whether a redrive routes it, since it never had a route
+    corrections: list[
+        Correction
+    ]  # bodies that it had before, oldest first; withheld as the body is
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +323,9 @@ class Result:
 
     done: list[str]
     stayed: list[Untouched]
+    matching: int | None = None  # of a filter: how many of those looked at match
+    next: str | None = None  # cursor by which a filter goes on, None at the end
+    away: list[Away] = field(default_factory=list)  # partitions that a filter had to leave out
 
 
 @dataclass(frozen=True, slots=True)
