@@ -50,7 +50,7 @@ def at(page: Page, view: str, **params: str) -> None:
     page.evaluate("hash => { location.hash = hash }", f"#/{view}{query}")
 
 
-def press(page: Page, name: str, sure: str = "") -> None:
+def press(page: Page, name: str | Pattern[str], sure: str = "") -> None:
     """Press a button, and the one of the dialog that asks whether it is meant."""
     page.get_by_role("button", name=name).click()
     if sure:

@@ -106,7 +106,7 @@ async def browsed(namespace: Namespace) -> AsyncIterator[Page]:
 
 async def act(page: Page, verb: str, toast: str) -> None:
     """Press a button, mean it, and see what came of it."""
-    await page.get_by_role("button", name=verb).click()
+    await page.get_by_role("button", name=verb, exact=True).click()
     await page.get_by_role("dialog").get_by_role("button", name=verb).click()
     await expect(page.get_by_text(toast)).to_be_visible()
 

@@ -122,10 +122,11 @@ function limitOf(atOnce, starts, span) {
   return limit;
 }
 
-// Runs an action and says what came of it; true where it went well.
+// Runs an action and says what came of it, by `done` if there is one; true where it went well.
 export async function attempt(work, done) {
   try {
-    toast(done(await work()));
+    const answer = await work();
+    if (done) toast(done(answer));
     return true;
   } catch (error) {
     toast(error.message, true);

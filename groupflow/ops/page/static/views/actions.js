@@ -1,10 +1,10 @@
 // The actions: all views that offer one ask, act and report in the same way.
 
-import { act, get } from "../api.js";
+import { act } from "../api.js";
 import { askLimit, attempt, confirmed, toast } from "../dialogs.js";
 import { count } from "../format.js";
 
-const MOST = 10000; // dead letters that one word redrives
+const PAST = { Redrive: "redriven", Drop: "dropped" };
 
 export async function pause(context, group) {
   if (!(await context.act())) return false;
@@ -38,19 +38,37 @@ export async function redrive(context, letters) {
   return many(context, "dead/redrive", letters, "Redrive", "Each becomes a task again, at its original place in its group.", false);
 }
 
-// All that match a filter: found first, page by page, so that what is asked for is what is done.
+// All that match a filter; one without anything in it means all.
 export async function redriveAll(context, filter) {
+  return all(context, "dead/redrive", filter, "Redrive", "Each becomes a task again, at its original place in its group.", false);
+}
+
+export async function dropAll(context, filter) {
+  return all(context, "dead/drop", filter, "Drop", "They are removed for good, bodies and all. Groups that were parked behind one go on.", true);
+}
+
+async function all(context, path, filter, verb, text, danger) {
   if (!(await context.act())) return false;
-  const letters = [];
-  let passed = "0";
-  while (passed !== null && letters.length < MOST) {
-    const page = await get("dead", { ...filter, passed, limit: 500 });
-    letters.push(...page.letters);
-    passed = page.next;
+  const set = Object.entries(filter).filter(([, value]) => value !== "" && value !== undefined);
+  const order = set.length ? Object.fromEntries(set) : { everything: true };
+  let matching = 0;
+  const isCounted = await attempt(async () => { ({ matching } = await steps(path, { ...order, dry_run: true })); });
+  if (!isCounted || !matching || !(await confirmed(`${verb} all ${count(matching)} that match?`, text, verb, danger))) return false;
+  return attempt(() => steps(path, order), (answer) => told(answer, PAST[verb]));
+}
+
+// As many calls as a filter takes: each acts on a bounded number.
+async function steps(path, order) {
+  const sum = { done: [], stayed: [], matching: 0 };
+  let cursor = "0";
+  while (cursor !== null) {
+    const answer = await act(path, { ...order, cursor });
+    sum.done.push(...answer.done);
+    sum.stayed.push(...answer.stayed);
+    sum.matching += answer.matching;
+    cursor = answer.next;
   }
-  const more = passed === null ? "" : ` The latest ${count(MOST)} of more.`;
-  if (!letters.length || !(await confirmed(`Redrive all ${count(letters.length)} that match?`, `Each becomes a task again, at its original place in its group.${more}`, "Redrive"))) return false;
-  return attempt(() => toLetters("dead/redrive", letters), (answer) => told(answer, "redriven"));
+  return sum;
 }
 
 export async function drop(context, letters) {
@@ -92,7 +110,7 @@ async function many(context, path, letters, verb, text, danger) {
   if (!(await context.act())) return false;
   const what = letters.length === 1 ? `dead letter ${letters[0].id}` : `${count(letters.length)} dead letters`;
   if (!(await confirmed(`${verb} ${what}?`, text, verb, danger))) return false;
-  return attempt(() => toLetters(path, letters), (answer) => told(answer, { Redrive: "redriven", Drop: "dropped" }[verb]));
+  return attempt(() => toLetters(path, letters), (answer) => told(answer, PAST[verb]));
 }
 
 // Tenant by tenant, since two of them may have letters of one id.

@@ -2,17 +2,19 @@
 
 import { get } from "../api.js";
 import { empty, h, link, replace, short, table } from "../dom.js";
-import { ago, count, moment } from "../format.js";
-import { drop, redrive, redriveAll } from "./actions.js";
+import { ago, count, moment, seconds } from "../format.js";
+import { drop, dropAll, redrive, redriveAll } from "./actions.js";
 
-const FILTERS = { reason: "Reason has in it", type: "Type", group: "Group", tenant: "Tenant" };
+const FILTERS = { reason: "Reason has in it", type: "Type", group: "Group", tenant: "Tenant", since: "Died within (30s, 10m, 2h, 1d)" };
+const SPAN = "\\s*[0-9]+([.][0-9]+)?\\s*[smhd]\\s*";
 
 export function dead(params, context) {
   const at = Object.fromEntries(Object.keys(FILTERS).map((name) => [name, params[name] ?? ""]));
+  const asked = { ...at, since: seconds(at.since) || undefined }; // an empty text is no span
   const passed = params.passed ?? "0"; // how many, or where each of several partitions has come to
   const isFirst = passed === "0";
   const chosen = new Map(); // letters by their keys
-  const inputs = Object.fromEntries(Object.keys(FILTERS).map((name) => [name, h("input", { name, value: at[name], autocomplete: "off" })]));
+  const inputs = Object.fromEntries(Object.keys(FILTERS).map((name) => [name, h("input", { name, value: at[name], autocomplete: "off", pattern: name === "since" && SPAN, title: name === "since" && "30s, 10m, 2h or 1d" })]));
   const list = h("div", {});
   const foot = h("footer", {});
   const count_ = h("span", { role: "status" });
@@ -20,7 +22,8 @@ export function dead(params, context) {
   const dropButton = h("button", { type: "button", class: "danger", onclick: () => run(drop) }, "Drop");
   let rows = [];
   const reasons = h("section", { class: "card", hidden: true });
-  const allButton = h("button", { type: "button", "data-key": "all that match", onclick: () => runAll() }, "Redrive all that match");
+  const allButton = h("button", { type: "button", "data-key": "all that match", onclick: () => runAll(redriveAll) }, "Redrive all that match");
+  const dropAllButton = h("button", { type: "button", class: "danger", "data-key": "drop all", onclick: () => runAll(dropAll) }, "Drop all that match");
   const element = [
     h("div", { class: "title" }, h("h1", {}, "Dead letters")),
     reasons,
@@ -29,13 +32,13 @@ export function dead(params, context) {
         Object.entries(FILTERS).map(([name, label]) => h("label", { class: "grow" }, label, inputs[name])),
         h("button", {}, "Filter"),
         Object.values(at).some(Boolean) && link("dead", {}, "Clear", { class: "button" })),
-      h("div", { class: "form row" }, redriveButton, dropButton, count_, h("span", { class: "push" }), allButton),
+      h("div", { class: "form row" }, redriveButton, dropButton, count_, h("span", { class: "push" }), allButton, dropAllButton),
       list, foot),
   ];
 
   function showChosen() {
     for (const key of chosen.keys()) if (!rows.some((row) => keyOf(row) === key)) chosen.delete(key);
-    allButton.hidden = !rows.length;
+    allButton.hidden = dropAllButton.hidden = !rows.length;
     redriveButton.disabled = dropButton.disabled = !chosen.size;
     count_.textContent = chosen.size ? `${count(chosen.size)} chosen; the list stands still meanwhile` : rows.length ? "Choose some" : "";
     count_.className = "muted";
@@ -53,8 +56,8 @@ export function dead(params, context) {
     }
   }
 
-  async function runAll() {
-    if (await redriveAll(context, at)) {
+  async function runAll(verb) {
+    if (await verb(context, asked)) {
       chosen.clear();
       await refresh();
     }
@@ -63,6 +66,7 @@ export function dead(params, context) {
   function showReasons(found) {
     const matching = found.reasons.reduce((sum, each) => sum + each.count, 0);
     allButton.textContent = found.is_whole ? `Redrive all ${count(matching)} that match` : "Redrive all that match";
+    dropAllButton.textContent = found.is_whole ? `Drop all ${count(matching)} that match` : "Drop all that match";
     reasons.hidden = !found.reasons.length;
     replace(reasons,
       h("header", {}, h("h2", {}, "What they died of"), h("span", { class: "muted" }, found.is_whole ? "all that match" : `of the latest ${count(found.looked_at)}`)),
@@ -106,7 +110,7 @@ export function dead(params, context) {
   }
 
   async function refresh() {
-    const [page, found] = await Promise.all([get("dead", { ...at, passed }), isFirst ? get("dead/reasons", at) : null]);
+    const [page, found] = await Promise.all([get("dead", { ...asked, passed }), isFirst ? get("dead/reasons", asked) : null]);
     if (chosen.size) return; // or what is about to be chosen would move away
     show(page);
     if (found) showReasons(found);

@@ -1,4 +1,4 @@
-// One dead letter: why it died, what its attempts said, its headers and its body.
+// One dead letter: why it died, what its attempts said, its headers and its body, which can be corrected.
 
 import { get } from "../api.js";
 import { badge, card, empty, facts, h, link, replace } from "../dom.js";
@@ -6,6 +6,7 @@ import { ago, count, moment } from "../format.js";
 import { drop, redrive } from "./actions.js";
 import { attemptsOf } from "./attempts.js";
 import { bodyOf, headersOf } from "./body.js";
+import { correctionsOf, editorOf } from "./corrections.js";
 
 export function letter(params, context) {
   const id = params.id ?? "";
@@ -15,10 +16,12 @@ export function letter(params, context) {
   const attempts = h("div", {});
   const body = h("div", {});
   const size = h("span", { class: "muted" });
+  const editor = h("div", {}); // a refresh leaves it alone
   const element = [
     h("p", { class: "small" }, link("dead", {}, "← Dead letters")),
     h("div", { class: "title" }, h("h1", {}, id), badge("dead"), actions),
     about,
+    editor,
     h("div", { class: "columns top" },
       card("Attempts", "", attempts),
       h("section", { class: "card" }, h("header", {}, h("h2", {}, "Body"), size), body)),
@@ -26,6 +29,11 @@ export function letter(params, context) {
 
   async function run(verb, found) {
     if (await verb(context, [found])) context.go("dead");
+  }
+
+  function correct(found) {
+    replace(editor, editorOf(found, context, () => context.go("dead"), () => replace(editor)));
+    editor.querySelector("textarea").focus();
   }
 
   async function refresh() {
@@ -38,10 +46,12 @@ export function letter(params, context) {
       replace(attempts, empty("–", ""));
       replace(body, empty("–", ""));
       replace(actions);
+      replace(editor);
       return;
     }
     replace(actions,
       h("button", { type: "button", class: "primary", onclick: () => run(redrive, found) }, "Redrive"),
+      !found.is_withheld && !found.is_cut && h("button", { type: "button", onclick: () => correct(found) }, "Correct the body"),
       h("button", { type: "button", class: "danger", onclick: () => run(drop, found) }, "Drop"));
     replace(about,
       h("p", { class: "lead" }, found.reason),
@@ -51,10 +61,11 @@ export function letter(params, context) {
         ["Tenant", found.tenant && link("tenant", { name: found.tenant }, found.tenant, { "data-key": "tenant" })],
         ["Attempts", count(found.attempts)],
         ["Died", h("span", { title: moment(found.died_at) }, ago(found.died_at))],
+        ["To correct it", found.is_cut && "groupflow dead redrive ID --body FILE: it is too long for this page"],
         ["A redrive", found.routed_first ? "routes it first: it never had a route" : "puts it back at its original place"],
       ]),
       headersOf(found.headers));
-    replace(attempts, attemptsOf(found.errors));
+    replace(attempts, attemptsOf(found.errors), correctionsOf(found.corrections));
     const [told, shown] = bodyOf(found, context, refresh);
     size.textContent = told;
     replace(body, shown);

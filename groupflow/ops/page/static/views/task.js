@@ -6,6 +6,7 @@ import { ago, ahead, duration, moment, now } from "../format.js";
 import { dropTask, runNow } from "./actions.js";
 import { attemptsOf } from "./attempts.js";
 import { bodyOf, headersOf } from "./body.js";
+import { correctionsOf } from "./corrections.js";
 
 const LIVE = new Set(["queued", "running", "delayed"]);
 
@@ -32,7 +33,7 @@ export function task(params, context) {
   const showActions = whenChanged((found) => replace(actions,
     found === "delayed" && button("primary", runNow, "Run now"),
     (found === "delayed" || found === "queued") && button("danger", dropTask, "Drop")));
-  const showAttempts = whenChanged((errors, running) => replace(attempts, attemptsOf(errors, running)));
+  const showAttempts = whenChanged((errors, running, corrections) => replace(attempts, attemptsOf(errors, running), correctionsOf(corrections)));
 
   async function showBody(found) {
     if (!LIVE.has(found.state)) {
@@ -56,7 +57,7 @@ export function task(params, context) {
       replace(state);
       showActions("");
       replace(about, empty("There is no such task", "It never came, or ended longer ago than history.retention keeps."));
-      showAttempts([]);
+      showAttempts([], false, []);
       replace(body, empty("–", ""));
       return;
     }
@@ -80,7 +81,7 @@ export function task(params, context) {
       ["Since", found.since && h("span", { title: moment(found.since) }, ago(found.since))],
       ["Until", found.until && h("span", { title: moment(found.until) }, ahead(found.until))],
     ]));
-    showAttempts(found.errors, runs);
+    showAttempts(found.errors, runs, found.corrections);
     await showBody(found);
   }
   return { element, every: 1000, refresh };
