@@ -22,12 +22,14 @@ import asyncio
 import itertools
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
 from groupflow.core.limits import HandLimit, Limit, Limits, Rate, TenantLimit
+from groupflow.operate.corrections import note_of
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.limits import LimitsByHand
@@ -198,6 +200,17 @@ class Story(Actors):
     async def redrive(self, *named: str) -> None:
         """Dead letters are tasks again."""
         await task_state.redrive(self.shop, *named)
+
+    async def correct(self, *named: str) -> None:
+        """The same, with another body; made again, that changes nothing."""
+        letters = DeadLetters(self.shop.namespace)
+        for id_ in named:
+            dead, (old, _) = await task_state.letter(self.shop, id_), await letters.envelope(id_)
+            new, note = replace(old, body=old.body + b" "), note_of(old.body, "ops")
+            assert await letters.redrive(dead, new, note=note)
+            before = self.shop.dump()
+            assert not await letters.redrive(dead, new, note=note)
+            assert self.shop.dump() == before
 
     async def drop(self, id_: str, left: str = "None") -> None:
         """A dead letter or a waiting task is dropped; or left alone, being so."""

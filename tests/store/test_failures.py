@@ -67,6 +67,11 @@ DEATHS = named(
     only its own death lifts a park::
         take a0 a1 a2 a3 | claim a0 | bury a0 | claim a1 | bury a1 | claim a2 | park a2
         redrive a0 | drop a1 | why a parked | none | redrive a2 | drain a0 a2 a3
+    a corrected one has its old place, and no attempts::
+        take a0 a1 a2 | claim a0 | retry a0 | time | claim a0/2 | bury a0 | claim a1 | correct a0
+        none | done a1 | claim a0/1 | bury a0 | correct a0 | drain a0 a2
+    a parked group goes on with the corrected one::
+        take a0 a1 p0 | claim a0 | park a0 | correct a0 | drain a0 a1
     one redriven while its group runs is the next::
         take a0 a1 a2 | claim a0 | bury a0 | claim a1 | redrive a0 | none | done a1 | drain a0 a2
     """
