@@ -99,12 +99,12 @@ class Redriver:
             with suppress(LetterArchived):
                 return await self._letters.redrive(letter, delayed_memory=delayed_memory)
         whole = await whole_letter(self._settings, self._namespace, letter)
-        await self._check_room(whole, letter.partition)
         envelope, note = whole.envelope, b""
         if new is not None:
             self._route(envelope, new, was_routed=True)
             note = note_of(envelope.body, new.by)
             envelope = replace(envelope, body=new.body)
+        await self._check_room(whole, letter.partition)
         return await self._letters.redrive(
             letter,
             envelope,

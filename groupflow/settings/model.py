@@ -114,8 +114,8 @@ class Redis(Server):
     """Bytes of tasks that may wait for delays, 768 and its message each; half of Redis's memory at
     most."""
     carried_memory: Whole = Field(default=134_217_728, ge=0)
-    """Bytes that tasks which wait or run may carry: stages, contexts, earlier bodies, errors of failed
-    attempts; a quarter of Redis's memory at most. An advance beyond it is a failed attempt."""
+    """Bytes that tasks which wait or run may carry: stages, contexts, earlier bodies, and errors of
+    failed attempts; a quarter of Redis's memory at most. An advance beyond it is a failed attempt."""
     tenant_share: Seconds = Field(default=0.25, gt=0, le=1)
     """The part of carried_memory that the tasks of one tenant may carry."""
     timeout: Seconds = Field(default=5.0, gt=0, le=3600)

@@ -71,7 +71,7 @@ DEATHS = named(
         take a0 a1 a2 | claim a0 | retry a0 | time | claim a0/2 | bury a0 | claim a1 | correct a0
         none | done a1 | claim a0/1 | bury a0 | correct a0 | drain a0 a2
     a parked group goes on with the corrected one::
-        take a0 a1 p0 | claim a0 | park a0 | correct a0 | drain a0 a1
+        take a0 a1 | claim a0 | park a0 | correct a0 | drain a0 a1
     one redriven while its group runs is the next::
         take a0 a1 a2 | claim a0 | bury a0 | claim a1 | redrive a0 | none | done a1 | drain a0 a2
     """
