@@ -61,7 +61,7 @@ export function letter(params, context) {
         ["Tenant", found.tenant && link("tenant", { name: found.tenant }, found.tenant, { "data-key": "tenant" })],
         ["Attempts", count(found.attempts)],
         ["Died", h("span", { title: moment(found.died_at) }, ago(found.died_at))],
-        ["To correct it", found.is_cut && "groupflow dead redrive ID --body FILE: it is too long for this page"],
+        ["To correct it", found.is_cut ? "groupflow dead redrive ID --body FILE: it is too long for this page" : null],
         ["A redrive", found.routed_first ? "routes it first: it never had a route" : "puts it back at its original place"],
       ]),
       headersOf(found.headers));

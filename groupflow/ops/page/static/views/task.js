@@ -76,7 +76,7 @@ export function task(params, context) {
       ["Lost leases", found.lost_leases ? String(found.lost_leases) : null],
       ["Stage", found.stage],
       ["On", found.daemon && `${found.daemon}, ${found.worker}`],
-      ["Runs for", runs && duration(now() - found.since)],
+      ["Runs for", runs ? duration(now() - found.since) : null],
       ["Fence", found.fence && String(found.fence)],
       ["Since", found.since && h("span", { title: moment(found.since) }, ago(found.since))],
       ["Until", found.until && h("span", { title: moment(found.until) }, ahead(found.until))],
