@@ -115,7 +115,7 @@ class Redis(Server):
     most."""
     carried_memory: Whole = Field(default=134_217_728, ge=0)
     """Bytes that tasks which wait or run may carry: stages, contexts, earlier bodies, and errors of
-    failed attempts; a quarter of Redis's memory at most. An advance beyond it is a failed attempt."""
+    failed attempts; a quarter of Redis's memory at most. An advance beyond is a failed attempt."""
     tenant_share: Seconds = Field(default=0.25, gt=0, le=1)
     """The part of carried_memory that the tasks of one tenant may carry."""
     timeout: Seconds = Field(default=5.0, gt=0, le=3600)
