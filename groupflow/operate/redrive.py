@@ -92,6 +92,8 @@ class Redriver:
             return await self._put_back(letter, new)
         except KeyError:  # another process took it a moment ago
             return False
+        except LetterArchived:  # a moment ago: now its body is read from there
+            return await self.redrive(letter, new)
 
     async def _put_back(self, letter: DeadLetter, new: NewBody | None) -> bool:
         delayed_memory = await self._delayed_memory(letter.partition)
