@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,9 +34,9 @@ from tests.endtoend.clients import Broker, Store, client_of
 from tests.endtoend.configuration import toml_of
 from tests.endtoend.process import LOOK, REPOSITORY, Process, until
 from tests.endtoend.verbs import said
-from tests.history.auditor import audit, leftovers, states_of, superseded_in, totals_of
-from tests.history.events import Event, History, Journal, Totals, killed, published
+from tests.history.events import Event, History, Journal, killed, published
 from tests.history.invariants import Violation, check
+from tests.history.stored import Stored, with_unique_fence
 
 APP = "tests.endtoend.handlers:app"
 
@@ -358,34 +358,21 @@ class Rig:
         """Where a task lies."""
         return partition_of(job.group, job.id, len(self.partitions))
 
-    def _unique(self, event: Event) -> Event:
-        """The same, its fence unique among all partitions; each has fences of its own."""
-        fence = event.fence * len(self.partitions) + self.partition_of(event)
-        return replace(event, fence=fence)
-
     def judge(self, *, with_faults: bool) -> list[Violation]:
         """Everything that is wrong with the structure and the history, after the end of all."""
-        states: dict[str, Any] = {}
-        superseded: dict[str, str] = {}
-        totals = [totals_of(self.raw, keys) for keys in self.partitions]
-        found: list[Violation] = []
-        for keys in self.partitions:
-            states |= states_of(self.raw, keys)
-            superseded |= superseded_in(self.raw, keys)
-            found += audit(self.raw, keys)
-            found += [Violation("L7", key) for key in leftovers(self.raw, keys)]
+        stored = Stored(self.raw, self.partitions)
         history = History(
-            [self._unique(event) for event in self.journal.read()],
-            states=states,
-            superseded=superseded,
-            totals=Totals(*(sum(each) for each in zip(*map(astuple, totals), strict=True))),
+            [with_unique_fence(each, len(self.partitions)) for each in self.journal.read()],
+            states=stored.states,
+            superseded=stored.superseded,
+            totals=stored.totals,
             left_in_queue=self.left_in_queue(),
             with_faults=with_faults,
             concurrency=dict.fromkeys(
                 (job.group for job in self.jobs.values() if job.group), self.concurrency
             ),
         )
-        return [*found, *check(history)]
+        return [*stored.contradictions(), *stored.leftovers(), *check(history)]
 
 
 def _holds(condition: Callable[[], bool]) -> bool:

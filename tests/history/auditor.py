@@ -17,8 +17,7 @@ from groupflow.store.clock import MICROSECONDS
 from groupflow.store.enqueue import READ_WHOLE
 from groupflow.store.keys import SEQUENCE_DIGITS, Keys, split_entry
 from groupflow.store.pulling import puller_of
-from tests.history.debouncing import bursts_of, superseded_of
-from tests.history.events import State, Totals
+from tests.history.debouncing import bursts_of
 from tests.history.held_bytes import bytes_held
 from tests.history.invariants import Violation
 from tests.history.limits import limits_of, room_in
@@ -310,17 +309,12 @@ def _asleep(found: Snapshot) -> Iterator[Violation]:
             yield Violation("S7", f"{id_} counts as asleep, and should not")
 
 
-def leftovers(raw: Redis, keys: Keys) -> list[str]:
+def leftovers_of(found: Snapshot, keys: Keys) -> list[str]:
     """The keys that have no right to be there when all tasks are over.
 
     What may stay: totals, the fence, the history and its segments, dead letters, and what belongs
     to daemons that are there.
     """
-    return leftovers_of(read(raw, keys), keys)
-
-
-def leftovers_of(found: Snapshot, keys: Keys) -> list[str]:
-    """The same of one that was read."""
     dead = set(found.names("dead"))
     leased = found.leased
     left = list(found.strangers)
@@ -352,47 +346,3 @@ def _is_new(shares: dict[bytes, float], now: int) -> bool:
     """Whether `promote` may not have come yet since the last start."""
     # (A run that goes on after that notes its tenant's share alone.)
     return max(shares.values()) > now - KEPT
-
-
-def states_of(raw: Redis, keys: Keys) -> dict[str, State]:
-    """Where the store has each task that it knows."""
-    return states_in(read(raw, keys))
-
-
-def states_in(found: Snapshot) -> dict[str, State]:
-    """The same of one that was read."""
-    states: dict[str, State] = {}
-    for id_, line in found.finished.items():
-        how = orjson.loads(line[SEQUENCE_DIGITS:])[0]
-        if how != "moved":  # it is another partition's
-            states[id_] = how if how in ("done", "superseded") else "dropped"
-    for id_ in found.names("dead"):
-        states[id_] = "dead"
-    for claim in found.checkpoints:
-        states[split_entry(claim.entry)[1]] = "running"
-    for _place, _group, entry in found.waiting():
-        states[split_entry(entry)[1]] = "waiting"
-    return states
-
-
-def totals_of(raw: Redis, keys: Keys) -> Totals:
-    """The store's own totals, unchecked."""
-    return totals_in(read(raw, keys))
-
-
-def totals_in(found: Snapshot) -> Totals:
-    """The same of one that was read."""
-    return Totals(
-        taken=found.count("taken"),
-        queued=found.count("queued_plain") + found.count("queued_grouped"),
-        running=found.count("running_plain") + found.count("running_grouped"),
-        done=found.count("done"),
-        dead=len(found.zsets.get("dead", {})),
-        dropped=found.count("dropped") + found.count("missing"),
-        superseded=found.count("superseded"),
-    )
-
-
-def superseded_in(raw: Redis, keys: Keys) -> dict[str, str]:
-    """By each task that a newer one replaced, which one."""
-    return superseded_of(read(raw, keys))

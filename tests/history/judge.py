@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -24,12 +24,10 @@ import orjson
 
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import partition_of
-from tests.history.auditor import audit_of, leftovers_of, states_in, totals_in
 from tests.history.configuration import concurrency_of, run_of
-from tests.history.debouncing import superseded_of
-from tests.history.events import Event, History, State, Totals, in_order
+from tests.history.events import Event, History, State, in_order
 from tests.history.invariants import Violation, check, pair
-from tests.history.snapshot import read
+from tests.history.stored import Stored, with_unique_fence
 
 _Known = TypeVar("_Known")
 
@@ -75,18 +73,10 @@ def judge_events(
     `raised` has how many tasks of a group somebody let run at once by hand; `aside` and `delayed`
     are `History`'s.
     """
-    verdict, states, all_totals = Verdict(), dict[str, State](), list[Totals]()
-    superseded = dict[str, str]()
-    for keys in partitions:
-        snapshot = read(raw, keys)
-        states |= states_in(snapshot)
-        superseded |= superseded_of(snapshot)
-        all_totals.append(totals_in(snapshot))
-        verdict.violations += audit_of(snapshot)
-        left = leftovers_of(snapshot, keys)
-        verdict.violations += [Violation("L7", f"left behind: {key}") for key in left]
-    totals = Totals(*(sum(each) for each in zip(*map(astuple, all_totals), strict=True)))
-    found = [unique_fence(event, len(partitions)) for event in journal]
+    verdict, stored = Verdict(), Stored(raw, partitions)
+    states, totals = stored.states, stored.totals
+    verdict.violations += [*stored.contradictions(), *stored.leftovers()]
+    found = [with_unique_fence(event, len(partitions)) for event in journal]
     events = _with_stages(in_order(found))
     most = {
         group: max(concurrency_of(group), raised.get(group, 1))
@@ -101,7 +91,7 @@ def judge_events(
     back = starts_of(sound, resumed, len(partitions))
     history = History(
         *(sound, _with_stage_states(events, states), totals, left_in_queue, undone, back),
-        superseded=_with_stage_states(events, superseded),
+        superseded=_with_stage_states(events, stored.superseded),
         hands_back=True,
         concurrency=most,
         runs={group: run_of(group) for group in most},
@@ -122,13 +112,6 @@ def judge_events(
     verdict.figures["stale starts"] = len(stale)
     verdict.figures["attempts that a server may have forgotten"] = len(undone)
     return verdict
-
-
-def unique_fence(event: Event, partitions: int) -> Event:
-    """The same, its fence unique among all partitions: each has fences of its own."""
-    id_ = event.id.partition("#")[0].partition("~")[0]  # a derived id lies where its message's does
-    place = partition_of(event.group, id_, partitions)
-    return replace(event, fence=event.fence * partitions + place)
 
 
 def undone_starts(events: list[Event], partitions: int) -> set[Event]:

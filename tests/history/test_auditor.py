@@ -110,6 +110,7 @@ async def test_each_contradiction_is_said(scene: Bench) -> None:
 async def test_what_is_left_at_the_end_is_said(scene: Bench) -> None:
     """What belongs to tasks that aren't over; not totals, history, dead letters."""
     left = [each.text for each in scene.judge_drained() if each.invariant == "L7"]
-    names = {text.removeprefix(scene.keys.front) for text in left}
+    front = f"left behind: {scene.keys.front}"
+    names = {text.removeprefix(front) for text in left}
     tasks = {f"tasks {id_}" for id_ in ("a0", "a1", "b0", "b1", "p0")}
     assert names == {"plain", "ready", "lane:a", "lane:b", "lock:a", "worker:d1", *tasks}

@@ -19,7 +19,8 @@ from hypothesis.stateful import initialize, invariant, run_state_machine_as_test
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.totals import read_totals
 from groupflow.store.scripts import Verb
-from tests.history.auditor import audit, leftovers
+from tests.history.auditor import audit
+from tests.history.stored import Stored
 from tests.model.bursts import Bursts
 from tests.model.lives import Lives
 from tests.model.machine import DAEMONS, NAMED, PULLERS, WORKERS
@@ -111,7 +112,7 @@ class StoreMachine(Runs, Pulls, Bursts, Lives, TimeAndPeople):
         waiting = [t.id for t in self.promise.tasks.values() if t.state not in over]
         assert waiting == [], "some tasks could never be claimed"
         self.run(self.client.run(Verb.PROMOTE, 1000, "tell"))  # what people did, for a log
-        assert leftovers(self.raw, self.keys) == []
+        assert Stored(self.raw, [self.keys]).leftovers() == []
 
     def _end_all_deaths(self) -> None:
         while any(t.state == "dead" for t in self.promise.tasks.values()):

@@ -16,9 +16,9 @@ from groupflow.core.errors import OtherLayout, SessionReplaced
 from groupflow.daemon import Daemon
 from groupflow.settings.model import Settings
 from groupflow.store.partitions import keys_of
-from tests.history.auditor import states_of
 from tests.history.configuration import run_of
-from tests.history.events import Event, State
+from tests.history.events import Event
+from tests.history.stored import Stored
 from tests.simulation import clock
 from tests.simulation.configured import NAMESPACE, QUEUE, settings_of
 from tests.simulation.handlers import app_of
@@ -167,9 +167,7 @@ class Fleet:
     def forget(self) -> None:
         """The store lost its last writes: what it doesn't know to be over may be begun again."""
         self.watch.fates.is_lossy = True
-        states: dict[str, State] = {}
-        for keys in self.partitions:
-            states |= states_of(self.raw, keys)
+        states = Stored(self.raw, self.partitions).states
         self.calls_lost += 1
         self._forgot_below = clock.micros()  # fences go on above that
         over = {id_ for id_, state in states.items() if state not in ("waiting", "running")}

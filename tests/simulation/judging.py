@@ -13,11 +13,11 @@ import orjson
 from groupflow.core.scope import scope_of
 from groupflow.store.keys import SEQUENCE_DIGITS, Keys
 from groupflow.store.partitions import partition_of
-from tests.history.auditor import states_of
 from tests.history.events import Event, State
 from tests.history.invariants import Violation
 from tests.history.judge import Verdict, judge_events
 from tests.history.snapshot import read
+from tests.history.stored import Stored
 from tests.simulation import clock
 from tests.simulation.configured import ASIDE, NAMESPACE, TICKS, TICKS_TENANT
 from tests.simulation.fleet import Fleet
@@ -28,9 +28,7 @@ GRAIN = 0.001  # seconds that clocks are read to
 
 def judge(fleet: Fleet, known: Known) -> Verdict:
     """Judge a run that has drained, and whose daemons have left."""
-    states: dict[str, State] = {}
-    for keys in fleet.partitions:
-        states |= states_of(fleet.raw, keys)
+    states = Stored(fleet.raw, fleet.partitions).states
     ids = ids_of(fleet, states)
     # What intake refused has no place in its group, and waits for no delay: once somebody redrives
     # it, it goes first.

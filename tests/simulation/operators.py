@@ -28,8 +28,8 @@ from groupflow.operate.redrive import Redriver
 from groupflow.operate.tasks import Tasks
 from groupflow.store.keys import split_entry
 from groupflow.store.partitions import open_partitions
-from tests.history.auditor import states_of
-from tests.history.events import Event, State
+from tests.history.events import Event
+from tests.history.stored import Stored
 from tests.simulation import clock
 from tests.simulation.acts import Act, ActKind
 from tests.simulation.fleet import Fleet
@@ -276,9 +276,7 @@ class Operators:
 
     def _some(self, state: str, pick: float) -> str | None:
         """One of the tasks that are in a state just now."""
-        states: dict[str, State] = {}
-        for keys in self._fleet.partitions:
-            states |= states_of(self._fleet.raw, keys)
+        states = Stored(self._fleet.raw, self._fleet.partitions).states
         ids = sorted(
             id_
             for id_, each in states.items()

@@ -11,8 +11,8 @@ from typing import Any
 
 from groupflow import Scan, Shard
 from groupflow.operate.scans import Scans
-from tests.history.auditor import states_of
 from tests.history.invariants import Violation
+from tests.history.stored import Stored
 from tests.simulation import clock
 from tests.simulation.fleet import Fleet
 from tests.simulation.operators import Operators
@@ -120,11 +120,10 @@ class Rows:
     def _dead(self) -> set[int]:
         """The rows that are dead letters; or were, of a table where no page comes back to them."""
         over = ("dead", "dropped") if self._fleet.plan.scanning.keeps_place else ("dead",)
-        states = [states_of(self._fleet.raw, keys) for keys in self._fleet.partitions]
+        states = Stored(self._fleet.raw, self._fleet.partitions).states
         return {
             int(id_.split("/")[1])
-            for each in states
-            for id_, state in each.items()
+            for id_, state in states.items()
             if id_.startswith(f"scan:{NAME}:") and "/" in id_ and state in over
         }
 

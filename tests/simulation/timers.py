@@ -11,8 +11,8 @@ from typing import Any
 
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.schedules import NoSchedule, Schedules
-from tests.history.auditor import states_of
 from tests.history.invariants import Violation
+from tests.history.stored import Stored
 from tests.simulation import clock
 from tests.simulation.acts import Timer
 from tests.simulation.fleet import Fleet
@@ -57,11 +57,10 @@ class Timers:
     def check(self) -> Iterator[Violation]:
         """What is not as it must be, once a run is over."""
         made: dict[str, list[float]] = {timer.name: [] for timer in self._fleet.plan.timers}
-        for keys in self._fleet.partitions:
-            for id_ in states_of(self._fleet.raw, keys):
-                if id_.startswith("schedule:"):
-                    _, name, text = id_.split(":", 2)
-                    made[name].append(datetime.fromisoformat(text).timestamp())
+        for id_ in Stored(self._fleet.raw, self._fleet.partitions).states:
+            if id_.startswith("schedule:"):
+                _, name, text = id_.split(":", 2)
+                made[name].append(datetime.fromisoformat(text).timestamp())
         for timer in self._fleet.plan.timers:
             yield from self._check(timer, sorted(made[timer.name]))
 

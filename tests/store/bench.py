@@ -32,9 +32,10 @@ from groupflow.store.limits import pack
 from groupflow.store.scripts import Order, Scripts
 from groupflow.store.sessions import HandedOver, Session, Sessions
 from groupflow.store.settlements import Settlement
-from tests.history.auditor import audit, leftovers, states_of, superseded_in, totals_of
+from tests.history.auditor import audit
 from tests.history.events import Event, History, event_of, published
 from tests.history.invariants import Violation, check
+from tests.history.stored import Stored
 
 LEASE = 600.0  # never runs out within a test: `expire` says when it has
 
@@ -199,11 +200,12 @@ class Bench:
 
     def history(self) -> History:
         """What has happened so far, and where that has left each task."""
+        stored = Stored(self.raw, [self.keys])
         return History(
             list(self.events),
-            states=states_of(self.raw, self.keys),
-            superseded=superseded_in(self.raw, self.keys),
-            totals=totals_of(self.raw, self.keys),
+            states=stored.states,
+            superseded=stored.superseded,
+            totals=stored.totals,
             with_faults=self.with_faults,
             concurrency=self.concurrency,
         )
@@ -219,7 +221,7 @@ class Bench:
 
     def judge_drained(self) -> list[Violation]:
         """What is wrong at the end, when nothing may be left."""
-        left = [Violation("L7", key) for key in leftovers(self.raw, self.keys)]
+        left = Stored(self.raw, [self.keys]).leftovers()
         return [*self.audit(), *check(self.history()), *left]
 
 

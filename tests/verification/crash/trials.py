@@ -24,9 +24,9 @@ from groupflow.core.places import Place
 from groupflow.operate.redrive import archive_of
 from groupflow.settings.load import load_settings
 from groupflow.store.keys import Keys
-from tests.history.auditor import audit, leftovers, states_of, superseded_in, totals_of
 from tests.history.events import Event, History, Journal, published
 from tests.history.invariants import Violation, check
+from tests.history.stored import Stored
 from tests.verification.crash.daemons import LEASE, start, write_config
 from tests.verification.crash.plans import CLOCKED, MANY, ONE, Life, Message, Plan
 
@@ -169,24 +169,23 @@ class Trial:
         return bool(over >= wanted and daemons == [life.name.encode()])
 
     def _judge(self, left: int) -> list[Violation]:
-        plan, keys, raw = self._plan, self._keys, self._raw
+        plan, stored = self._plan, Stored(self._raw, [self._keys])
         events = self._journal.read()
         groups = {each.group for each in plan.messages if each.group}
         history = History(
             # The checker knows no stages: an attempt that hands on to the next may be followed by
             # another for the same reason as one that hands back. `_repeats` counts them.
             events=[replace(e, how="cut") if e.how == "advanced" else e for e in events],
-            states=states_of(raw, keys),
-            totals=totals_of(raw, keys),
-            superseded=superseded_in(raw, keys),
+            states=stored.states,
+            totals=stored.totals,
+            superseded=stored.superseded,
             left_in_queue=left,
             # A daemon hands back what it claimed before it heard wakes: it may have missed a hold.
             hands_back=True,
             runs=dict.fromkeys(groups, plan.together),
             concurrency=dict.fromkeys(groups, plan.concurrency) if plan.concurrency > 1 else {},
         )
-        violations = [*check(history), *audit(raw, keys)]
-        violations += [Violation("L7", f"{key} is left") for key in leftovers(raw, keys)]
+        violations = [*check(history), *stored.contradictions(), *stored.leftovers()]
         for message in {each.id: each for each in plan.messages}.values():
             expected = "dead" if message.what == "poison" else "done"
             state = history.states.get(message.id)
