@@ -1,10 +1,8 @@
 """The demo as a user starts it, on servers of others."""
 
-import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,16 +13,17 @@ from groupflow.broker import topology
 from groupflow.broker.connection import connect
 from groupflow.servers import RabbitmqServer, RedisServer
 from tests.deadlines import deadline
+from tests.endtoend.process import environment, groupflow
 
 
 @contextmanager
 def running(*options: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "groupflow", "demo", *options],
+        groupflow("demo", *options),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={name: text for name, text in os.environ.items() if not name.startswith("GROUPFLOW_")},
+        env=environment(),
     )
     with process:
         try:

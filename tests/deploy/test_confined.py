@@ -12,6 +12,7 @@ import pytest
 from groupflow.servers import RabbitmqServer, RedisServer
 from tests.deadlines import deadline
 from tests.deploy.test_systemd import UNIT
+from tests.endtoend.process import groupflow
 from tests.endtoend.rig import Job, Rig
 
 CONFINED = Path(__file__).with_name("confined.py")
@@ -46,8 +47,7 @@ def test_a_daemon_works_under_them(
     command = ["/bin/sh", "-c", f"cat >>{seen}; uname >>{seen}"]
     handlers: dict[str, Any] = {'handlers."command"': {"exec": command, "timeout": 60.0}}
     rig = Rig(tmp_path, rabbitmq_server, redis_server, **handlers)
-    program = rig.command()
-    monkeypatch.setattr(rig, "command", lambda *words: [*confined(*program), *words])
+    monkeypatch.setattr("tests.endtoend.rig.groupflow", lambda *words: confined(*groupflow(*words)))
     daemon = rig.start("host-1")
     assert "Seccomp:\t2\n" in Path(f"/proc/{daemon.pid}/status").read_text()
     kinds = ("work", "thread", "command")

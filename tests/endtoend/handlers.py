@@ -16,7 +16,8 @@ from typing import Any
 
 from groupflow import App, Dead, Task
 from groupflow.core.outcome import Outcome
-from tests.history.events import Journal, event_of
+from tests.history.events import Journal
+from tests.history.handlers import noted
 
 LOOK = 0.005  # seconds between two looks at a gate
 
@@ -25,17 +26,10 @@ journal = Journal(Path(os.environ["HISTORY_FILE"]))
 
 
 @contextmanager
-def journaled(task: Task, how: str = "done") -> Iterator[dict[str, Any]]:
+def journaled(task: Task) -> Iterator[dict[str, Any]]:
     """Write a task's start and its end to the history; its body."""
-    body = task.json()
-    n = body.get("n", 0)
-    journal.write(event_of("start", task, n))
-    try:
-        yield body
-    except asyncio.CancelledError:
-        journal.write(event_of("end", task, n, "cut"))
-        raise
-    journal.write(event_of("end", task, n, how))
+    with noted(journal.write, task):
+        yield task.json()
 
 
 def is_held(task: Task, body: dict[str, Any]) -> bool:
@@ -90,9 +84,8 @@ async def block(task: Task) -> None:
 @app.handler("fail")
 async def fail(task: Task) -> None:
     """Fails, whatever comes."""
-    with journaled(task, "failed"):
-        pass
-    raise ValueError("it fails on purpose")
+    with journaled(task):
+        raise ValueError("it fails on purpose")
 
 
 @app.handler("quote")

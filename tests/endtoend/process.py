@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +17,17 @@ from tests.deadlines import deadline
 
 LOOK = 0.01
 REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def groupflow(*words: str | Path) -> list[str]:
+    """A command line of `groupflow`."""
+    return [sys.executable, "-m", "groupflow", *map(str, words)]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """That of this process, without what would be settings of groupflow, and with some more."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("GROUPFLOW_")}
+    return kept | more
 
 
 class Process:

@@ -7,10 +7,8 @@ meets, and never for a time to pass.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +30,7 @@ from groupflow.store.partitions import keys_of, partition_of
 from tests.deadlines import deadline
 from tests.endtoend.clients import Broker, Store, client_of
 from tests.endtoend.configuration import toml_of
-from tests.endtoend.process import LOOK, REPOSITORY, Process, until
+from tests.endtoend.process import LOOK, REPOSITORY, Process, environment, groupflow, until
 from tests.endtoend.verbs import said
 from tests.history.events import Event, History, Journal, killed, published
 from tests.history.invariants import Violation, check
@@ -154,25 +152,21 @@ class Rig:
             settings[section] = {**settings.get(section, {}), **values}
         return settings
 
-    def command(self, *arguments: str) -> list[str]:
-        """A command line of `groupflow`."""
-        return [sys.executable, "-m", "groupflow", *arguments]
-
     def environment(self) -> dict[str, str]:
         """The environment of every process: nothing of the user's may set anything."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("GROUPFLOW_")}
-        # The tests' handlers are for whatever code a daemon is started from (in its folder).
-        mine = {"HISTORY_FILE": str(self.journal.path), "PYTHONPATH": str(REPOSITORY)}
-        return {**kept, **mine, "PYTHONUNBUFFERED": "1"}
+        return environment(
+            HISTORY_FILE=str(self.journal.path),
+            # The tests' handlers are for whatever code a daemon is started from (in its folder).
+            PYTHONPATH=str(REPOSITORY),
+            PYTHONUNBUFFERED="1",
+        )
 
     def spawn(
         self, name: str, *arguments: str, app: str | None = APP, tree: Path = REPOSITORY
     ) -> Process:
         """Start a daemon, of the code in some folder, and wait for nothing."""
         handlers = ("--app", app) if app else ()
-        command = self.command(
-            "run", "--config", str(self.config), "--name", name, *handlers, *arguments
-        )
+        command = groupflow("run", "--config", self.config, "--name", name, *handlers, *arguments)
         log = self.folder / f"{name}-{len(self._processes)}.log"
         process = Process(name, command, self.environment(), log, tree)
         self._processes.append(process)
@@ -212,7 +206,7 @@ class Rig:
     def call(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Run a one-shot verb to its end."""
         return subprocess.run(
-            self.command(*arguments),
+            groupflow(*arguments),
             cwd=REPOSITORY,
             env=self.environment(),
             input=stdin,

@@ -80,6 +80,7 @@ def event_of(kind: Kind, task: Task, n: int = 0, how: str = "") -> Event:
         wall=time.time(),
         enqueued_at=task.enqueued_at,
         how=how,
+        lost_leases=task.lost_leases,
     )
 
 

@@ -20,7 +20,7 @@ from groupflow.remote import Refused, Worker
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
 from tests.deadlines import deadline, short_lease
-from tests.endtoend.process import REPOSITORY, Process
+from tests.endtoend.process import REPOSITORY, Process, groupflow
 from tests.endtoend.rig import Job, run
 from tests.page.browsing import allow, launch, watch
 from tests.page.raw import connected
@@ -52,7 +52,7 @@ class World(Served):
         token = self.rig.folder / "token"
         token.write_text(TOKEN)
         arguments = ("--url", self.url, "--token-file", str(token), "--pool", pool)
-        words = self.rig.command("work", *arguments, "--exec", command)
+        words = groupflow("work", *arguments, "--exec", command)
         log = self.rig.folder / f"work-{pool}.log"
         with closing(Process("work", words, self.rig.environment(), log, REPOSITORY)) as program:
             yield program

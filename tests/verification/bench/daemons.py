@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.endtoend.process import environment, groupflow
 from tests.verification.bench.load import Load
 from tests.verification.bench.records import Records, cpu_of
 
+APP = "tests.verification.bench.handlers:app"
 NAMESPACE = "bench"
 LOOK = 0.01  # seconds between two looks at whether something has come to pass
 START_WITHIN = 60.0  # seconds; to drain and leave, too
@@ -147,7 +147,7 @@ class Daemon:
         Raises:
             RunFailed: the verb failed.
         """
-        command = ["nice", sys.executable, "-m", "groupflow", *words, "--config", str(self.config)]
+        command = ["nice", *groupflow(*words, "--config", self.config)]
         process = await asyncio.create_subprocess_exec(
             *command,
             cwd=self.code,
@@ -178,19 +178,17 @@ async def running(
     """
     config, log, records = (folder / f"daemon.{kind}" for kind in ("toml", "log", "records"))
     setting.write(config)
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("GROUPFLOW_")}
-    environment = kept | {
-        "BENCH_RECORDS": str(records),
-        "BENCH_TASKS": str(load.tasks),
-        "BENCH_HANDLER_MS": str(load.handler_ms),
-        "BENCH_REDIS_PID": str(redis),
-        "PYTHONPATH": str(code),  # for the page's process too, which doesn't look where it stands
-    }
-    command = [sys.executable, "-m", "groupflow", "run", "--config", str(config), "--name", "d1"]
-    command += ["--app", "tests.verification.bench.handlers:app"]
+    told = environment(
+        BENCH_RECORDS=str(records),
+        BENCH_TASKS=str(load.tasks),
+        BENCH_HANDLER_MS=str(load.handler_ms),
+        BENCH_REDIS_PID=str(redis),
+        PYTHONPATH=str(code),  # for the page's process too, which doesn't look where it stands
+    )
+    command = groupflow("run", "--config", config, "--name", "d1", "--app", APP)
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: ASYNC220
-            command, cwd=code, env=environment, stdout=output, stderr=output
+            command, cwd=code, env=told, stdout=output, stderr=output
         )
     daemon = Daemon(process, log, records, config, code)
     try:

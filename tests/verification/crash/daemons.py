@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from groupflow.crashpoints import VARIABLE
 from tests.endtoend.configuration import lines_of
-from tests.endtoend.process import REPOSITORY
+from tests.endtoend.process import REPOSITORY, environment, groupflow
 from tests.verification.crash.plans import JOURNAL, STOP_AT, Life, Plan
 
+APP = "tests.verification.crash.handlers:app"
 LEASE = 1.0
 
 
@@ -41,13 +40,10 @@ def write_config(plan: Plan, redis: str, rabbitmq: str, file: Path) -> Path:
 
 def start(life: Life, config: Path) -> subprocess.Popen[bytes]:
     """Start a daemon, which ends with this process."""
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("GROUPFLOW_")}
-    environment = inherited | {
-        VARIABLE: str(life.crash or ""),
-        JOURNAL: str(config.with_name("journal.jsonl")),
-        STOP_AT: str(life.stop_at),
-    }
-    command = [sys.executable, "-m", "groupflow", "run", "--config", str(config)]
-    command += ["--app", "tests.verification.crash.handlers:app", "--name", life.name]
+    journal = str(config.with_name("journal.jsonl"))
+    told = {VARIABLE: str(life.crash or ""), JOURNAL: journal, STOP_AT: str(life.stop_at)}
+    command = groupflow("run", "--config", config, "--app", APP, "--name", life.name)
     with config.with_name("daemons.log").open("ab") as log:
-        return subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=log, stderr=log)
+        return subprocess.Popen(
+            command, cwd=REPOSITORY, env=environment(**told), stdout=log, stderr=log
+        )

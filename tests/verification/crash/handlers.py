@@ -6,13 +6,13 @@ import asyncio
 import ctypes
 import os
 import signal
-import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from groupflow import Advance, App, Dead, Retry, Task
 from groupflow.core.outcome import Outcome
 from tests.history.events import Journal, event_of
+from tests.history.handlers import tell_where
 from tests.verification.crash.plans import JOURNAL, MANY, ONE, STOP_AT
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
@@ -25,16 +25,7 @@ _started = 0
 ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
 
 
-@app.lifespan
-async def tell_where(_: App) -> AsyncIterator[None]:
-    """At SIGUSR1, write into the log where each task waits: asked of a daemon that doesn't end."""
-
-    def tell() -> None:
-        for task in asyncio.all_tasks():
-            task.print_stack(file=sys.stderr)
-
-    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, tell)
-    yield
+app.lifespan(tell_where)
 
 
 @app.handler(ONE)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 from tests.deadlines import deadline
+from tests.endtoend.process import environment, groupflow
 
 HANDLERS = """
 from groupflow import App, Task
@@ -21,17 +20,15 @@ app = App()
 async def greet(task: Task) -> None:
     print("hello", task.json()["name"], flush=True)
 """
-ENVIRONMENT = {name: text for name, text in os.environ.items() if not name.startswith("GROUPFLOW_")}
-ENVIRONMENT["GROUPFLOW_RABBITMQ__PARTITIONS"] = "2"  # needs a plugin of RabbitMQ
+ENVIRONMENT = environment(GROUPFLOW_RABBITMQ__PARTITIONS="2")  # needs a plugin of RabbitMQ
 
 
 class Dev:
     """`groupflow dev` in a folder, read line by line."""
 
     def __init__(self, folder: Path) -> None:
-        command = [sys.executable, "-m", "groupflow", "dev", "--app", "handlers:app"]
         self.process = subprocess.Popen(
-            command,
+            groupflow("dev", "--app", "handlers:app"),
             cwd=folder,
             env=ENVIRONMENT,
             stdout=subprocess.PIPE,
@@ -63,7 +60,7 @@ def test_a_session(tmp_path: Path) -> None:
         handlers.write_text(HANDLERS)
         assert "handlers.py saved" in dev.until("Ready.")
         done = subprocess.run(
-            [sys.executable, "-m", "groupflow", "publish", "--type", "greet"],
+            groupflow("publish", "--type", "greet"),
             cwd=tmp_path,
             env={**ENVIRONMENT, **urls},
             input='{"name": "Ada"}\n{"nam": "Bob"}\n',

@@ -11,7 +11,7 @@ from typing import Any
 from groupflow.cli.exits import Exit
 from tests.deadlines import deadline
 from tests.endtoend.conftest import MakeRig
-from tests.endtoend.process import REPOSITORY, Process, until
+from tests.endtoend.process import REPOSITORY, Process, groupflow, until
 from tests.endtoend.rig import APP, Job, Rig
 
 DAEMON = "d1"
@@ -131,7 +131,7 @@ def test_a_terminal_that_is_closed_ends_its_daemon(rig: Rig) -> None:
     """SIGHUP with the terminal there is a reload; with the terminal gone, an orderly end."""
     ours, theirs = pty.openpty()
     log = rig.folder / "terminal.log"
-    command = rig.command("run", "--config", str(rig.config), "--app", APP)
+    command = groupflow("run", "--config", rig.config, "--app", APP)
     with log.open("wb") as file:
         daemon = subprocess.Popen(
             command, cwd=REPOSITORY, env=rig.environment(), stdin=theirs, stdout=file, stderr=file

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
-from tests.endtoend.process import Process
+from tests.endtoend.process import Process, groupflow
 from tests.endtoend.rig import run
 from tests.page.browsing import launch
 
@@ -68,8 +67,8 @@ def daemon(redis: RedisServer, folder: Path) -> Iterator[str]:
         '[workers]\nplain = 1\ngrouped = 2\n[log]\nformat = "json"\n'
         '[http]\nlisten = "127.0.0.1:0"\n[handlers.bench]\nexec = ["sleep", "600"]\n'
     )
-    command = [sys.executable, "-m", "groupflow", "run", "--only", "workers"]
-    process = Process("d1", [*command, "--config", str(config)], {}, folder / "log")
+    command = groupflow("run", "--only", "workers", "--config", config)
+    process = Process("d1", command, {}, folder / "log")
     try:
         yield str(process.wait_for("http.listening")["url"])
     finally:

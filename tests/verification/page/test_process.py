@@ -17,7 +17,7 @@ from groupflow.settings.load import load_settings
 from groupflow.settings.rules import HandlerRule
 from groupflow.settings.urls import SecretUrl
 from tests.endtoend.conftest import MakeRig
-from tests.endtoend.process import REPOSITORY, Process, until
+from tests.endtoend.process import REPOSITORY, Process, groupflow, until
 from tests.endtoend.rig import Job
 from tests.page.raw import exchange
 from tests.page.served import TOKEN, as_, page_of
@@ -119,7 +119,7 @@ def test_a_page_alone(make_rig: MakeRig) -> None:
     rig.start("d1")
     rig.publish([Job("dies", type="fail"), Job("lives")])
     rig.wait_for_all()
-    command = rig.command("page", "--config", str(rig.config))
+    command = groupflow("page", "--config", rig.config)
     page = Process("page", command, rig.environment(), rig.folder / "page.log")
     with closing(page):
         url = url_of(page)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 import time
 from pathlib import Path
 
 from groupflow.servers.process import ServerProcess
+from tests.endtoend.process import REPOSITORY, environment, groupflow
 from tests.history.events import Journal, killed
 from tests.verification.clock import Clock
 from tests.verification.soak.handlers import JOURNAL
 
-ROOT = Path(__file__).parents[3]
 APP = "tests.verification.soak.handlers:app"
 END_WITHIN = 30.0  # seconds before a SIGTERM becomes a SIGKILL
 
@@ -50,15 +48,11 @@ class Slot:
         self.should_run = True
 
     async def _spawn(self) -> ServerProcess:
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("GROUPFLOW_")}
-        environment = inherited | {
-            "PYTHONPATH": str(ROOT),
-            JOURNAL: str(self._folder / "history.jsonl"),
-            **self.clock.environment,
-        }
-        command = [sys.executable, "-m", "groupflow", "run", "--config", str(self._config)]
-        command += ["--app", APP, "--name", self.name]
-        return await ServerProcess.spawn(command, log=self.log, environment=environment)
+        told = {"PYTHONPATH": str(REPOSITORY), JOURNAL: str(self._folder / "history.jsonl")}
+        command = groupflow("run", "--config", self._config, "--app", APP, "--name", self.name)
+        return await ServerProcess.spawn(
+            command, log=self.log, environment=environment(**told, **self.clock.environment)
+        )
 
     def rename(self) -> None:
         """Give the next daemon of this slot a name that nobody had."""

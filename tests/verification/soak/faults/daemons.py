@@ -12,9 +12,9 @@ from random import Random
 from typing import ClassVar
 
 from groupflow.servers.process import ServerProcess
+from tests.endtoend.process import REPOSITORY
 from tests.history.configuration import BLOCKED_PAST, BLOCKED_WITHIN, DRAIN
 from tests.verification.soak.attackers import ATTACKERS, port_in
-from tests.verification.soak.daemons import ROOT
 from tests.verification.soak.faults.fault import Fault, Skipped
 from tests.verification.soak.world import World
 
@@ -189,7 +189,7 @@ class HttpFlood(DaemonFault):
         command = [sys.executable, "-m", "tests.verification.soak.attackers", self.kind, str(port)]
         with (world.folder / "attackers.log").open("ab") as log:
             self._attackers = await asyncio.create_subprocess_exec(
-                *command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                *command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
     async def undo(self, world: World) -> None:
