@@ -359,7 +359,7 @@ class Rig:
             [with_unique_fence(each, len(self.partitions)) for each in self.journal.read()],
             states=stored.states,
             superseded=stored.superseded,
-            totals=stored.totals,
+            taken=stored.count("taken"),
             left_in_queue=self.left_in_queue(),
             with_faults=with_faults,
             concurrency=dict.fromkeys(

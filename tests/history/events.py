@@ -141,26 +141,13 @@ class Journal:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
-    """What the store says that it holds and has done with."""
-
-    taken: int
-    queued: int
-    running: int
-    done: int
-    dead: int
-    dropped: int = 0
-    superseded: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class History:
     """A whole run, to be judged by `invariants.check`.
 
     Attributes:
         events: in order of time.
         states: where the store has each task at the end; one that it doesn't know is not in it.
-        totals: its counters at the end, where they were read.
+        taken: how many tasks it says that it took in, where that was read.
         left_in_queue: messages that RabbitMQ still holds.
         undone: starts of attempts that a server may have forgotten: they may be made again.
         given_back: starts of attempts whose daemon gave its claims back itself and lived on.
@@ -178,7 +165,7 @@ class History:
 
     events: list[Event]
     states: Mapping[str, State] = field(default_factory=dict)
-    totals: Totals | None = None
+    taken: int | None = None
     left_in_queue: int = 0
     undone: Set[Event] = frozenset()
     given_back: Set[Event] = frozenset()

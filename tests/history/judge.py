@@ -74,7 +74,7 @@ def judge_events(
     are `History`'s.
     """
     verdict, stored = Verdict(), Stored(raw, partitions)
-    states, totals = stored.states, stored.totals
+    states, taken = stored.states, stored.count("taken")
     verdict.violations += [*stored.contradictions(), *stored.leftovers()]
     found = [with_unique_fence(event, len(partitions)) for event in journal]
     events = _with_stages(in_order(found))
@@ -90,7 +90,7 @@ def judge_events(
         undone = starts_of(sound, forgotten, len(partitions))
     back = starts_of(sound, resumed, len(partitions))
     history = History(
-        *(sound, _with_stage_states(events, states), totals, left_in_queue, undone, back),
+        *(sound, _with_stage_states(events, states), taken, left_in_queue, undone, back),
         superseded=_with_stage_states(events, stored.superseded),
         hands_back=True,
         concurrency=most,
@@ -102,11 +102,11 @@ def judge_events(
     verdict.violations += check(history)
     ids = {event.id for event in events if event.kind == "published" and "#" not in event.id}
     known_done = sum(state == "done" for state in states.values())
-    if totals.done != known_done:
-        text = f"{totals.done} settles as done were accepted, for {known_done} tasks"
+    if (done := stored.count("done")) != known_done:
+        text = f"{done} settles as done were accepted, for {known_done} tasks"
         verdict.violations.append(Violation("S3", text))
-    if totals.taken != len(ids):
-        text = f"{len(ids)} ids became {totals.taken} tasks"
+    if taken != len(ids):
+        text = f"{len(ids)} ids became {taken} tasks"
         verdict.violations.append(Violation("S6", text))
     _count(verdict, events, sound, ids, states)
     verdict.figures["stale starts"] = len(stale)

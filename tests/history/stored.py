@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -12,7 +12,7 @@ from groupflow.store.keys import SEQUENCE_DIGITS, Keys, split_entry
 from groupflow.store.partitions import partition_of
 from tests.history.auditor import audit_of, leftovers_of
 from tests.history.debouncing import superseded_of
-from tests.history.events import Event, State, Totals
+from tests.history.events import Event, State
 from tests.history.invariants import Violation
 from tests.history.snapshot import Snapshot, read
 
@@ -33,11 +33,9 @@ class Stored:
         """By each task that a newer one replaced, which one."""
         return {id_: by for _, found in self._found for id_, by in superseded_of(found).items()}
 
-    @property
-    def totals(self) -> Totals:
-        """The store's own totals, unchecked."""
-        each = [astuple(_totals_of(found)) for _, found in self._found]
-        return Totals(*(sum(numbers) for numbers in zip(*each, strict=True)))
+    def count(self, name: str) -> int:
+        """One of the store's own totals."""
+        return sum(found.count(name) for _, found in self._found)
 
     def contradictions(self) -> list[Violation]:
         """What the auditor says of each partition."""
@@ -60,18 +58,6 @@ def _states_of(found: Snapshot) -> Iterable[tuple[str, State]]:
         yield split_entry(claim.entry)[1], "running"
     for _place, _group, entry in found.waiting():
         yield split_entry(entry)[1], "waiting"
-
-
-def _totals_of(found: Snapshot) -> Totals:
-    return Totals(
-        taken=found.count("taken"),
-        queued=found.count("queued_plain") + found.count("queued_grouped"),
-        running=found.count("running_plain") + found.count("running_grouped"),
-        done=found.count("done"),
-        dead=len(found.zsets.get("dead", {})),
-        dropped=found.count("dropped") + found.count("missing"),
-        superseded=found.count("superseded"),
-    )
 
 
 def with_unique_fence(event: Event, partitions: int) -> Event:
