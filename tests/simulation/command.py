@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from typing import Any
 import orjson
 
 from tests.simulation import clock
+from tests.simulation.children import in_children
 from tests.simulation.coverage import CELLS, Table, count, empty_cells, rendered
 from tests.simulation.plan import Plan, plan
 from tests.simulation.redis_side import RealRedis
@@ -192,32 +193,18 @@ def _run_in_children(options: Options, arguments: list[str]) -> int:
     """Run seeds in processes of their own, some at a time; say what came of all of them."""
     began = clock.real()
     part = min(TOGETHER, -(-len(options.seeds) // options.jobs))
-    waiting = [options.seeds[at : at + part] for at in range(0, len(options.seeds), part)]
-    running: dict[subprocess.Popen[bytes], Path] = {}
+    waiting = deque(options.seeds[at : at + part] for at in range(0, len(options.seeds), part))
     found: list[dict[str, Any]] = []
     broken = 0
-    with tempfile.TemporaryDirectory(prefix="simulation-") as folder:
-        number = 0
-        while waiting or running:
-            while waiting and len(running) < options.jobs:
-                seeds, number = waiting.pop(0), number + 1
-                output = Path(folder, str(number))
-                share = ["--child", f"--from={seeds.start}", f"--seeds={len(seeds)}"]
-                command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", *arguments]
-                with output.open("wb") as file:
-                    child = subprocess.Popen([*command, *share], stdout=file)
-                running[child] = output
-            ended = [child for child in running if child.poll() is not None]
-            for child in ended:
-                output = running.pop(child)
-                lines = [*filter(None, output.read_text().split("\n"))]  # ids have any characters
-                said = [orjson.loads(line) for line in lines if line.startswith('{"seed"')]
-                found += said
-                if text := [line for line in lines if not line.startswith('{"seed"')]:
-                    print("\n".join(text), flush=True)
-                broken += child.returncode not in (0, 1)
-            if not ended:
-                time.sleep(0.05)
+
+    def share(seeds: range) -> list[str]:
+        return [*arguments, f"--from={seeds.start}", f"--seeds={len(seeds)}"]
+
+    for _, (code, lines) in in_children("tests.simulation", waiting, share, options.jobs):
+        found += [orjson.loads(line) for line in lines if line.startswith('{"seed"')]
+        if text := [line for line in lines if not line.startswith('{"seed"')]:
+            print("\n".join(text), flush=True)
+        broken += code not in (0, 1)
     failed = sorted(int(line["seed"]) for line in found if line["failed"])
     _sum_up(found, clock.real() - began, options.jobs)
     blind = _blind_spots(found, options)

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
-import tempfile
-import time
+from collections import deque
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 
 from tests.simulation import clock
 
@@ -23,6 +20,7 @@ if __name__ == "__main__":
 
 import orjson
 
+from tests.simulation.children import in_children
 from tests.simulation.command import real_server
 from tests.simulation.damages_of_intake import OF_INTAKE
 from tests.simulation.damages_of_lines import OF_LINES
@@ -37,7 +35,8 @@ from tests.simulation.run import run
 DAMAGES: dict[str, Damage] = {
     each.name: each for each in (*OF_LINES, *OF_RECORDS, *OF_SESSIONS, *OF_INTAKE, *OF_PRODUCT)
 }
-TOGETHER = 60  # runs that one process sees to
+SEVERAL = 6  # damages that one process looks for, at first
+FIRST, TOGETHER = 30, 60  # runs that one process sees to, at first and later
 FOUND = 0.95  # of all damages, at least
 
 
@@ -111,45 +110,29 @@ def _search_here(names: list[str], seeds: range) -> int:
 
 def _search_in_children(names: list[str], seeds: int, jobs: int) -> dict[str, Search]:
     """The same on all cores, some seeds of some damages at a time."""
-    waiting = [(name, 1) for name in names]
-    running: dict[subprocess.Popen[bytes], tuple[list[str], int, Path]] = {}
     found: dict[str, Search] = {}
-    with tempfile.TemporaryDirectory(prefix="simulation-") as folder:
-        number = 0
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                first = waiting[0][1]
-                several = 6 if first == 1 else 1
-                chosen = [name for name, at in waiting[:several] if at == first]
-                del waiting[: len(chosen)]
-                most = min(30 if first == 1 else TOGETHER, seeds - first + 1)
-                number += 1
-                output = Path(folder, str(number))
-                command = [sys.executable, "-W", "ignore", "-m", "tests.simulation.damages"]
-                part = ["--child", f"--from={first}", f"--seeds={most}", *chosen]
-                with output.open("wb") as file:
-                    child = subprocess.Popen([*command, *part], stdout=file)
-                running[child] = chosen, first + most, output
-            for child in [child for child in running if child.poll() is not None]:
-                chosen, following, output = running.pop(child)
-                if child.returncode:
-                    raise SystemExit(f"{', '.join(chosen)}: the search failed")
-                # Ids have any characters, those that end lines for Python too.
-                for line in filter(None, output.read_text().split("\n")):
-                    came = Search(**orjson.loads(line))
-                    earlier = found.get(came.name, Search(came.name, 0, 0, 0))
-                    found[came.name] = whole = Search(
-                        came.name,
-                        came.seed,
-                        earlier.seeds + came.seeds,
-                        earlier.hits + came.hits,
-                        came.violation,
-                    )
-                    if came.seed or following > seeds:
-                        print(_told(whole), flush=True)
-                    else:
-                        waiting.append((came.name, following))
-            time.sleep(0.05)
+    # First a few seeds of several damages at a time, then more of each that was not seen.
+    some = [names[at : at + SEVERAL] for at in range(0, len(names), SEVERAL)]
+    waiting = deque((each, range(1, 1 + min(FIRST, seeds))) for each in some)
+
+    def share(part: tuple[list[str], range]) -> list[str]:
+        chosen, numbers = part
+        return [f"--from={numbers.start}", f"--seeds={len(numbers)}", *chosen]
+
+    searches = in_children("tests.simulation.damages", waiting, share, jobs)
+    for (chosen, numbers), (code, lines) in searches:
+        if code:
+            raise SystemExit(f"{', '.join(chosen)}: the search failed")
+        for came in (Search(**orjson.loads(line)) for line in lines):
+            earlier = found.get(came.name, Search(came.name, 0, 0, 0))
+            found[came.name] = whole = replace(
+                came, seeds=earlier.seeds + came.seeds, hits=earlier.hits + came.hits
+            )
+            if came.seed or numbers.stop > seeds:
+                print(_told(whole), flush=True)
+            else:
+                more = range(numbers.stop, min(numbers.stop + TOGETHER, seeds + 1))
+                waiting.append(([came.name], more))
     return found
 
 
