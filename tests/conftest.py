@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import Any
 
 import pytest
 import structlog
@@ -19,13 +16,11 @@ from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.rabbitmq import HASH_EXCHANGE
 from tests.databases import MariaDb, Postgres
 from tests.deadlines import deadline
+from tests.running import running
 from tests.servers.divided import DividedRabbitmq
 from tests.servers.rabbitmq_cluster import RabbitmqCluster
 from tests.servers.valkey import ValkeyServer
 from tests.store.bench import Bench
-
-_Result = TypeVar("_Result")
-_Server = TypeVar("_Server", RedisServer, ValkeyServer, RabbitmqServer, Postgres, MariaDb)
 
 _SECONDS = "groupflow/seconds"  # that each file took in the last run, as pytest's cache keeps it
 _SLOW = frozenset(
@@ -135,37 +130,17 @@ def _logging() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-def _run(work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Run a coroutine to its end on a loop of its own.
-
-    In a thread, since a test's loop may be running in this one (``request.getfixturevalue``).
-    """
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(asyncio.run, work).result()
-
-
-@contextmanager
-def _running(server: _Server) -> Iterator[_Server]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(server), "ready_within", deadline())
-        _run(server.start())
-    try:
-        yield server
-    finally:
-        _run(server.stop())
-
-
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """One Redis for all tests. Who stops, kills or pauses a server makes one of its own."""
-    with _running(RedisServer(tmp_path_factory.mktemp("redis"))) as server:
+    with running(RedisServer(tmp_path_factory.mktemp("redis"))) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
     """One Valkey for all tests."""
-    with _running(ValkeyServer(tmp_path_factory.mktemp("valkey"))) as server:
+    with running(ValkeyServer(tmp_path_factory.mktemp("valkey"))) as server:
         yield server
 
 
@@ -173,7 +148,7 @@ def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeySe
 def rabbitmq_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitmqServer]:
     """One RabbitMQ for all tests; some seconds to start, so share it."""
     folder = tmp_path_factory.mktemp("rabbitmq")
-    with _running(DividedRabbitmq(folder, plugins=[HASH_EXCHANGE])) as server:
+    with running(DividedRabbitmq(folder, plugins=[HASH_EXCHANGE])) as server:
         yield server
 
 
@@ -181,11 +156,8 @@ def rabbitmq_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rabbit
 def rabbitmq_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitmqCluster]:
     """Three RabbitMQ nodes, half a minute to start; a test that kills one starts it again."""
     cluster = RabbitmqCluster(tmp_path_factory.mktemp("rabbitmq-cluster"))
-    _run(cluster.start())
-    try:
+    with running(cluster):
         yield cluster
-    finally:
-        _run(cluster.stop())
 
 
 @pytest.fixture(scope="session", params=["redis", "valkey"])
@@ -211,7 +183,7 @@ async def bench(redis_server: RedisServer) -> AsyncIterator[Bench]:
 def postgres() -> Iterator[Postgres]:
     """One PostgreSQL for all tests, each of which has a table of its own."""
     server = Postgres()
-    with _running(server):
+    with running(server):
         yield server
     server.remove()
 
@@ -220,6 +192,6 @@ def postgres() -> Iterator[Postgres]:
 def mariadb() -> Iterator[MariaDb]:
     """One MariaDB for all tests, likewise."""
     server = MariaDb()
-    with _running(server):
+    with running(server):
         yield server
     server.remove()

@@ -25,7 +25,7 @@ from groupflow.servers import RabbitmqServer
 from groupflow.servers.ports import free_ports
 from tests.broker.wires import taken
 from tests.deadlines import deadline
-from tests.endtoend.rig import run
+from tests.running import run
 
 BODY = {"app_name": "crm", "tenant_id": 42}
 

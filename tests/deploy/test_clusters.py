@@ -20,8 +20,8 @@ from groupflow.settings.transport import split_hosts
 from groupflow.store.partitions import keys_of
 from tests.deploy.manifests import CLUSTERS, DEPLOY, at, files_of, read
 from tests.endtoend.conftest import rigs
-from tests.endtoend.rig import run
 from tests.endtoend.streams import mixed
+from tests.running import run
 from tests.servers.replicated import SLOTS, RedisCluster, command
 
 DOMAIN = "groupflow.svc.cluster.local"

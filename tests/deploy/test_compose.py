@@ -26,7 +26,7 @@ from groupflow.settings.load import load_settings
 from groupflow.settings.model import Settings
 from tests.deadlines import deadline
 from tests.deploy.manifests import DEPLOY, at, read
-from tests.security.conftest import running
+from tests.running import running
 
 COMPOSE = DEPLOY / "compose"
 DAEMONS = ("groupflow-1", "groupflow-2")

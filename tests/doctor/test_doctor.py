@@ -27,7 +27,7 @@ from groupflow.servers.ports import free_ports
 from groupflow.settings.model import Settings
 from groupflow.store.keys import Keys
 from tests.deadlines import deadline
-from tests.security.conftest import running
+from tests.running import running
 from tests.servers.managed import ManagedRabbitmq
 
 _names = itertools.count(1)

@@ -11,7 +11,7 @@ from aiormq.abc import ChannelFrame
 from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
-from tests.endtoend.rig import run
+from tests.running import run
 
 Properties = aiormq.spec.Basic.Properties
 _BODY_FRAME = 100_000  # bytes a frame, below RabbitMQ's limit

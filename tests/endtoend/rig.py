@@ -10,8 +10,7 @@ import asyncio
 import signal
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,16 +34,11 @@ from tests.endtoend.verbs import said
 from tests.history.events import Event, History, Journal, killed, published
 from tests.history.invariants import Violation, check
 from tests.history.stored import Stored, with_unique_fence
+from tests.running import run
 
 APP = "tests.endtoend.handlers:app"
 
 _Answer = TypeVar("_Answer")
-
-
-def run(work: Coroutine[Any, Any, _Answer]) -> _Answer:
-    """Run a coroutine to its end, on a loop of its own."""
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(asyncio.run, work).result()
 
 
 @dataclass(frozen=True, slots=True)

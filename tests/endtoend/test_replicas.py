@@ -9,7 +9,8 @@ import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer
 from tests.endtoend.conftest import rigs
-from tests.endtoend.rig import Job, run
+from tests.endtoend.rig import Job
+from tests.running import run
 from tests.servers.replicated import command, until
 
 

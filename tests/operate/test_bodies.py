@@ -21,8 +21,8 @@ from groupflow.settings.model import Settings
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.upkeep.archive import Archiver
-from tests.conftest import _running
 from tests.deadlines import deadline
+from tests.running import running
 from tests.store.bench import Bench
 from tests.store.task_state import letter
 
@@ -75,7 +75,7 @@ async def test_a_redrive_brings_back_no_more_than_there_is_room_for(
     tmp_path: Path, rabbitmq_server: Any, queue: str, limit: str
 ) -> None:
     url = rabbitmq_server.url
-    with _running(RedisServer(tmp_path)) as server:  # its memory is this test's alone
+    with running(RedisServer(tmp_path)) as server:  # its memory is this test's alone
         bench = Bench(server.url)
         await bench.enqueue(dead("large", 8_000_000))
         await archive(bench, url, queue)

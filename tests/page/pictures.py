@@ -23,9 +23,10 @@ from groupflow.operate.statistics import TYPES_KEPT as A_DAY
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.rabbitmq import HASH_EXCHANGE
 from tests.endtoend.configuration import lines_of
-from tests.endtoend.rig import Job, run
+from tests.endtoend.rig import Job
 from tests.page.browsing import EVERYWHERE, allow, at, launch
 from tests.page.world import World
+from tests.running import run
 
 REPOSITORY = Path(__file__).parents[2]
 IMAGES = REPOSITORY / "docs" / "images"

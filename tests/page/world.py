@@ -11,8 +11,9 @@ from groupflow.operate.groups import Groups
 from groupflow.operate.namespace import Namespace
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.store.client import StoreClient
-from tests.endtoend.rig import Job, run
+from tests.endtoend.rig import Job
 from tests.page.served import TOKEN, Served, as_
+from tests.running import run
 
 LOOKER, PUBLISHER = "a-token-that-only-looks", "a-token-that-only-publishes"
 SECRET = "T0KEN-of-a-handler"

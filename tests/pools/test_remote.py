@@ -21,11 +21,12 @@ from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
 from tests.deadlines import deadline, short_lease
 from tests.endtoend.process import REPOSITORY, Process, groupflow
-from tests.endtoend.rig import Job, run
+from tests.endtoend.rig import Job
 from tests.page.browsing import allow, launch, watch
 from tests.page.raw import connected
 from tests.page.served import TOKEN, Served, as_
 from tests.pools.shop import COURIER, lines, said
+from tests.running import run
 
 LEASE = short_lease()
 POOLS = f"""

@@ -5,31 +5,16 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.ports import free_ports
 from groupflow.servers.rabbitmq import HASH_EXCHANGE
-from groupflow.servers.server import PrivateServer
-from tests.conftest import _run
 from tests.deadlines import deadline
-
-_Server = TypeVar("_Server", bound=PrivateServer)
-
-
-@contextmanager
-def running(server: _Server) -> Iterator[_Server]:
-    """The server, started; stopped at the end."""
-    _run(server.start())
-    try:
-        yield server
-    finally:
-        _run(server.stop())
+from tests.running import running
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from tests.deadlines import deadline
 from tests.ops.daemons import publish, serving
-from tests.security.conftest import Authority, TlsRabbitmq, TlsRedis, running
+from tests.running import running
+from tests.security.conftest import Authority, TlsRabbitmq, TlsRedis
 
 HERE = (
     "redis://localhost:6379/0",

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from groupflow.servers import RedisServer
 from tests.endtoend.process import Process
-from tests.endtoend.rig import Rig, run
+from tests.endtoend.rig import Rig
 from tests.endtoend.ticking import (
     NO_BROKER,
     WORKERS,
@@ -25,6 +25,7 @@ from tests.endtoend.ticking import (
     verb,
     with_schedules,
 )
+from tests.running import running
 from tests.verification.clock import Clock
 
 SHIFTS = {"slow": -5.0, "right": 0.0, "fast": 5.0}
@@ -114,12 +115,8 @@ def main() -> None:
         folder = Path(name)
         for each in ("redis", "rig"):
             (folder / each).mkdir()
-        store = RedisServer(folder / "redis")
-        run(store.start())
-        try:
+        with running(RedisServer(folder / "redis")) as store:
             found = try_clocks(folder / "rig", store, seconds=chosen.seconds, seed=chosen.seed)
-        finally:
-            run(store.stop())
     print(
         f"seed {chosen.seed}: {found.ticks} ticks in a row, {found.kills} kills, "
         f"{found.missed} ticks made up later than a minute, {len(found.wrong)} wrong"

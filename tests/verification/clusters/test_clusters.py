@@ -10,20 +10,16 @@ import pytest
 from groupflow.servers import RabbitmqServer
 from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig, rigs
-from tests.endtoend.rig import run
 from tests.endtoend.streams import mixed
+from tests.running import run, running
 from tests.servers.replicated import RedisCluster, until
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
     """Three primaries with a replica each."""
-    cluster = RedisCluster(tmp_path_factory.mktemp("cluster"))
-    run(cluster.start())
-    try:
+    with running(RedisCluster(tmp_path_factory.mktemp("cluster"))) as cluster:
         yield cluster
-    finally:
-        run(cluster.stop())
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from groupflow.servers import RedisServer
 from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig, rigs
 from tests.endtoend.process import Process
-from tests.endtoend.rig import Job, Rig, run
+from tests.endtoend.rig import Job, Rig
 from tests.endtoend.streams import streaming
+from tests.running import run
 from tests.servers.rabbitmq_cluster import RabbitmqCluster
 
 PARTITIONS = 6

@@ -16,13 +16,13 @@ import pytest
 
 from groupflow.cli.exits import Exit
 from groupflow.servers import RabbitmqServer, RedisServer
-from tests.conftest import _running
 from tests.deadlines import deadline
 from tests.endtoend.conftest import rigs
 from tests.endtoend.process import Process
 from tests.endtoend.raw import Properties, RawMessage, send_raw
 from tests.endtoend.rig import Job, Rig
 from tests.history.auditor import audit
+from tests.running import running
 
 MIB = 2**20
 LIMIT = 100_000_000
@@ -33,7 +33,7 @@ TOKEN = "a-token-of-the-tests-0123456789"
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RedisServer]:
     """A Redis of the test's own, whose memory is nobody else's."""
-    with _running(RedisServer(tmp_path / "redis-of-its-own")) as server:
+    with running(RedisServer(tmp_path / "redis-of-its-own")) as server:
         yield server
 
 

@@ -13,8 +13,9 @@ from groupflow.core.outages import EVERY
 from groupflow.servers import RabbitmqServer, RedisServer
 from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig, rigs
-from tests.endtoend.rig import Job, Rig, run
+from tests.endtoend.rig import Job, Rig
 from tests.endtoend.streams import streaming
+from tests.running import run, running
 
 Servers = tuple[RabbitmqServer, RedisServer]
 
@@ -24,13 +25,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """Servers of these tests' own, since they don't survive them well."""
     rabbitmq = RabbitmqServer(tmp_path_factory.mktemp("rabbitmq-outages"))
     store = RedisServer(tmp_path_factory.mktemp("redis-outages"))
-    try:
-        for server in (rabbitmq, store):
-            run(server.start())
+    with running(rabbitmq), running(store):
         yield rabbitmq, store
-    finally:
-        for server in (store, rabbitmq):
-            run(server.stop())
 
 
 @pytest.fixture

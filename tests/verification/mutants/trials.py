@@ -172,7 +172,7 @@ def _servers() -> Iterator[RedisServer]:
             yield redis if isinstance(server, RedisServer) else rabbitmq
 
         if conftest := sys.modules.get("tests.conftest"):
-            conftest._running = running  # type: ignore[attr-defined]
+            conftest.running = running  # type: ignore[attr-defined]
         for each in (redis, rabbitmq):
             asyncio.run(each.start())
         try:

@@ -14,7 +14,7 @@ from tests.deadlines import deadline
 from tests.endtoend.conftest import MakeRig, rigs
 from tests.endtoend.process import Process
 from tests.page.served import TOKEN
-from tests.security.conftest import running
+from tests.running import running
 
 LISTENING = {"listen": "127.0.0.1:0", "token": TOKEN}
 

@@ -21,8 +21,8 @@ from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
 from tests.endtoend.process import Process, groupflow
-from tests.endtoend.rig import run
 from tests.page.browsing import launch
+from tests.running import run, running
 
 NAMESPACE, BATCH = "loading", 500
 SHOWS = {
@@ -93,22 +93,21 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=1_000_000)
     parser.add_argument("--times", type=int, default=20, help="loads of each view")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
-        redis = RedisServer(Path(name))
-        run(redis.start())
-        try:
-            run(fill(redis.url, asked.groups))
-            with daemon(redis, Path(name)) as url:
-                browser = launch(playwright)
-                page = browser.new_page()
-                print(f"{asked.groups:,} groups wait\n")
-                print("| view | median ms | worst ms |\n|---|---|---|")
-                for view in SHOWS:
-                    times = [load(page, url, view) for _ in range(asked.times)]
-                    print(f"| {view} | {statistics.median(times):.0f} | {max(times):.0f} |")
-                browser.close()
-        finally:
-            run(redis.stop())
+    with (
+        tempfile.TemporaryDirectory() as name,
+        sync_playwright() as playwright,
+        running(RedisServer(Path(name))) as redis,
+    ):
+        run(fill(redis.url, asked.groups))
+        with daemon(redis, Path(name)) as url:
+            browser = launch(playwright)
+            page = browser.new_page()
+            print(f"{asked.groups:,} groups wait\n")
+            print("| view | median ms | worst ms |\n|---|---|---|")
+            for view in SHOWS:
+                times = [load(page, url, view) for _ in range(asked.times)]
+                print(f"| {view} | {statistics.median(times):.0f} | {max(times):.0f} |")
+            browser.close()
 
 
 if __name__ == "__main__":

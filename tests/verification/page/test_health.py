@@ -10,11 +10,11 @@ from redis import Redis
 
 from groupflow.servers import RedisServer
 from groupflow.servers.ports import free_ports
-from tests.conftest import _run
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.process import Process
 from tests.endtoend.rig import Job, Rig
 from tests.page.served import TOKEN, as_
+from tests.running import run
 from tests.verification.page.conftest import ask, status, url_of
 
 WELL = {"redis.answers": "ok", "lease": "ok", "intake": "ok"}
@@ -39,7 +39,7 @@ def test_without_redis(make_own: MakeRig, store: RedisServer) -> None:
     """Ready is over, alive is not; a start waits for Redis and is alive meanwhile."""
     rig = make_own(redis={"timeout": 1.0})
     daemon = rig.start()
-    _run(store.kill())
+    run(store.kill())
     assert status(url_of(daemon), "/livez") == 200
     rig.until(lambda: not is_ready(daemon), "the loss of Redis")
     assert checks(daemon)["redis.answers"] == "fail"
@@ -47,7 +47,7 @@ def test_without_redis(make_own: MakeRig, store: RedisServer) -> None:
     assert (overview.status_code, "does not answer" in overview.json()["detail"]) == (503, True)
     other = rig.spawn("d2")
     assert [status(url_of(other), path) for path in ("/livez", "/startupz")] == [200, 503]
-    _run(store.start())
+    run(store.start())
     rig.until(lambda: status(url_of(other), "/startupz") == 200, "the start of d2")
     rig.until(lambda: is_ready(daemon), "the return of d1")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from groupflow.servers import RabbitmqServer, RedisServer
 from tests.page.served import Served
-from tests.security.conftest import running
+from tests.running import running
 
 MIB = 1024 * 1024
 

@@ -42,7 +42,8 @@ from tests.model import machine
 from tests.model.test_model import StoreMachine
 from tests.page.context import client_of
 from tests.page.test_endpoints import SHOWN
-from tests.security.conftest import TlsRabbitmq, running
+from tests.running import running
+from tests.security.conftest import TlsRabbitmq
 from tests.security.strict import StrictBroker
 from tests.servers.valkey import ValkeyServer
 from tests.store.bench import Bench, arrival

@@ -24,8 +24,9 @@ from typing import Any
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
 from tests.endtoend.conftest import rigs
-from tests.endtoend.rig import Job, Rig, run
+from tests.endtoend.rig import Job, Rig
 from tests.endtoend.streams import streaming
+from tests.running import run, running
 from tests.servers.proxy import Proxy
 from tests.servers.rabbitmq_cluster import RabbitmqCluster
 from tests.servers.replicated import RedisCluster
@@ -177,13 +178,8 @@ def _servers(cluster: str, folder: Path) -> Iterator[tuple[Any, Any]]:
     store: Any = (RedisCluster if cluster == "redis" else RedisServer)(folder / "redis")
     several = cluster == "rabbitmq"
     broker: Any = (RabbitmqCluster if several else RabbitmqServer)(folder / "rabbitmq")
-    try:
-        for server in (broker, store):
-            run(server.start())
+    with running(broker), running(store):
         yield broker, store
-    finally:
-        for server in (store, broker):
-            run(server.stop())
 
 
 def _measure(figure: Figure, trials: int, chance: Random) -> list[float]:

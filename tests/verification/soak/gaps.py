@@ -17,8 +17,9 @@ from typing import Self
 
 from groupflow import Publisher
 from groupflow.core.errors import GroupflowError
-from tests.endtoend.rig import Job, Rig, run
+from tests.endtoend.rig import Job, Rig
 from tests.history.events import published
+from tests.running import run
 from tests.servers.replicated import RedisCluster, until
 
 GROUPS = 24
