@@ -77,6 +77,7 @@ CASES = [
     Case("--version", 0, f"groupflow {groupflow.__version__}"),
     Case("--help", 0, CHECK, unsaid="…"),
     Case("nonsense", 2),
+    Case("schedules -c groupflow.toml run x", 2, "Put options behind the verb"),
     # check-config: the configuration
     Case(f"{CHECK} -c {CONFIG}/groupflow.toml", 0, ('url = "amqp://guest:***@localhost/"', "ok")),
     Case("-c two.toml check-config -c groupflow.toml", 0, 'namespace = "one"',

@@ -25,7 +25,7 @@ from groupflow.flow.workforce import Holding
 from groupflow.operate.tasks import find_task
 from groupflow.store import claims as claims_module
 from groupflow.store.claims import Claims
-from groupflow.store.settlements import Complete
+from groupflow.store.settlements import Complete, Release
 from tests.deadlines import deadline
 from tests.flow.crew import Gate, NotedClaims, crew, in_order, noting, quick
 from tests.store.bench import Bench, arrival
@@ -150,6 +150,28 @@ async def test_without_the_lease_nothing_is_claimed_and_all_is_settled(bench: Be
         made.holds_lease = True
         await made.exchanger.run_once()
         assert await waits is not None
+
+
+async def test_a_claim_that_was_slept_over_is_not_begun(bench: Bench) -> None:
+    """A zombie would begin what others have taken over. (test_worker.py has it of an attempt.)"""
+    await bench.enqueue(arrival("a1", "a"))
+    async with crew(bench, by_hand=True) as made:
+        made.claims.may_answer.clear()
+        waits = await made.waiting("w-0")
+        exchanging = asyncio.ensure_future(made.exchanger.run_once())
+        await made.until(lambda: made.claims.calls == 1)
+        made.holds_lease = False
+        made.claims.may_answer.set()
+        await exchanging
+        await made.exchanger.run_once()
+        assert not waits.done()
+        assert made.kinds == [Release]
+        assert bench.lane("a") == ["a1"]  # at its place
+        made.holds_lease = True
+        await made.exchanger.run_once()
+        slot = await waits
+        assert slot is not None
+        assert slot.held.task.crashes == 0
 
 
 async def test_an_exchange_whose_answer_is_coming_does_not_stand_still(

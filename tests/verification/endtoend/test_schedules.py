@@ -87,15 +87,3 @@ def test_a_reload_takes_schedules_over(make_rig: MakeRig) -> None:
     bodies = [event.n for event in sorted(often, key=lambda event: moment_of(event.id))]
     assert bodies == sorted(bodies)
     assert daemon.events("schedule.changed")[0]["schedule"] == "often"
-
-
-def test_what_is_not_there_is_said(make_rig: MakeRig) -> None:
-    rig = make_rig()
-    config = ("--config", str(rig.config))
-    assert rig.say("schedules") == "no schedules\n"
-    for words, code, told in (
-        (("run", "x", *config), 1, b"no schedule has the name 'x'"),
-        ((*config, "run", "x"), 2, b"Put options behind the verb"),
-    ):
-        done = rig.call("schedules", *words)
-        assert (done.returncode, told in done.stderr) == (code, True)
