@@ -71,12 +71,19 @@ ZONES = [
 ]
 BATCH = '[[groups]]\napp = "crm"\nkey = "{e}"\nbatch = 100\n'
 ONE_KEY = '[[groups]]\napp = "crm"\nkey = "{e}:{e}"\n[[groups]]\napp = "a"\nkey = "b{y}:c{z}"\n'
+AWAY = (
+    '[redis]\nurl = "redis://:hush@127.0.0.1:1/0"\n'
+    '[rabbitmq]\nurl = "amqp://guest:hush@127.0.0.1:1/"\n'
+)
 WRONG = "[workers]\nlease = 0.1\nplan = 3\n"
 OTHERS = {"GROUPFLOW_HTTP__LISTEN": "0.0.0.0:9464", "GROUPFLOW_HTTP__HEALTH": "0.0.0.0:9465"}
 CASES = [
     Case("--version", 0, f"groupflow {groupflow.__version__}"),
     Case("--help", 0, CHECK, unsaid="…"),
     Case("nonsense", 2),
+    Case("status -c groupflow.toml", 69, ("redis.url", "127.0.0.1:1"), unsaid="hush", config=AWAY),
+    Case("publish -c groupflow.toml --type t", 69, ("rabbitmq.url", "127.0.0.1:1"), unsaid="hush",
+         config=AWAY, stdin=b"{}"),
     Case("schedules -c groupflow.toml run x", 2, "Put options behind the verb"),
     # check-config: the configuration
     Case(f"{CHECK} -c {CONFIG}/groupflow.toml", 0, ('url = "amqp://guest:***@localhost/"', "ok")),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,17 @@ def is_held(task: Task, body: dict[str, Any]) -> bool:
     return not Path(body["gate"]).exists()
 
 
-async def _until_open(gate: Path) -> None:
-    while not gate.exists():  # noqa: ASYNC240  on this machine: no wait
+async def _while(is_shut: Callable[[], bool]) -> None:
+    while is_shut():
         await asyncio.sleep(LOOK)
+
+
+def _stand_until_open(task: Task, body: dict[str, Any]) -> None:
+    while is_held(task, body):
+        if body.get("computes"):
+            sum(n * n for n in range(100_000))
+        else:
+            time.sleep(LOOK)
 
 
 @app.handler("work")
@@ -49,16 +57,14 @@ async def work(task: Task) -> None:
     """Work for a while, and until the gate is open."""
     with journaled(task) as body:
         await asyncio.sleep(body.get("ms", 0) / 1000)
-        while is_held(task, body):
-            await asyncio.sleep(LOOK)
+        await _while(lambda: is_held(task, body))
 
 
 @app.handler("thread")
 def work_in_a_thread(task: Task) -> None:
     """The same as a plain function, which nobody can stop."""
     with journaled(task) as body:
-        while is_held(task, body):
-            time.sleep(LOOK)
+        _stand_until_open(task, body)
 
 
 @app.handler("stubborn")
@@ -67,18 +73,14 @@ async def work_on(task: Task) -> None:
     with journaled(task) as body:
         while is_held(task, body):
             with suppress(asyncio.CancelledError):
-                await asyncio.sleep(LOOK)
+                await _while(lambda: is_held(task, body))
 
 
 @app.handler("block")
 async def block(task: Task) -> None:
     """Blocks the daemon's loop until the gate is open, asleep or computing."""
     with journaled(task) as body:
-        while is_held(task, body):
-            if body.get("computes"):
-                sum(n * n for n in range(100_000))
-            else:
-                time.sleep(LOOK)  # noqa: ASYNC251  the mistake that is meant
+        _stand_until_open(task, body)
 
 
 @app.handler("fail")
@@ -101,7 +103,7 @@ async def scripted(task: Task) -> Outcome | None:
     what, _, more = steps[min(task.attempt, len(steps)) - 1].partition(" ")
     with journaled(task):
         if what == "wait":
-            await _until_open(Path(more))
+            await _while(lambda: is_held(task, {"gate": more}))
     if what == "fail":
         raise ValueError(more)
     return Dead(more) if what == "dead" else None
@@ -118,4 +120,4 @@ async def linger(_app: App) -> AsyncIterator[None]:
     journal.path.with_name("closing").touch()
     if journal.path.with_name("broken").exists():
         raise OSError("the pool is broken on purpose")
-    await _until_open(journal.path.with_name("closed"))
+    await _while(lambda: not journal.path.with_name("closed").exists())

@@ -5,10 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-import pytest
-
 from groupflow.cli.exits import Exit
-from groupflow.servers.ports import free_ports
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.rig import Job, Rig
 
@@ -101,26 +98,6 @@ def test_halves_work_together(rig: Rig) -> None:
     workers.send(signal.SIGINT)  # Ctrl-C is an orderly end too
     assert workers.wait() == Exit.FINE
     rig.end(with_faults=False)
-
-
-@pytest.mark.parametrize(
-    ("words", "setting"),
-    [(("status", "--json"), "redis.url"), (("publish", "--type", "work", "-"), "rabbitmq.url")],
-)
-def test_dead_servers(make_rig: MakeRig, words: tuple[str, ...], setting: str) -> None:
-    """A one-shot verb that can't reach its server ends with 69, and names the setting."""
-    rig, place = make_rig(), f"127.0.0.1:{free_ports(1)[0]}"
-    rig.configure(
-        redis={"url": f"redis://:hushhush@{place}/0"},
-        rabbitmq={"url": f"amqp://guest:hushhush@{place}/"},
-    )
-    done = rig.call(*words, "--config", str(rig.config), stdin=b"{}")
-    said = done.stderr.decode()
-    assert (done.returncode, done.stdout) == (Exit.UNAVAILABLE, b""), said
-    assert setting in said
-    assert place in said
-    assert "hushhush" not in said
-    assert "Traceback" not in said
 
 
 def test_wrong_credentials(make_rig: MakeRig) -> None:

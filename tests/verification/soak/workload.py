@@ -79,6 +79,7 @@ class Workload:
         self._every = LANES / rate
         self._may_publish = asyncio.Event()
         self._may_publish.set()
+        self._confirmed = asyncio.Event()
         self._is_ending = False
 
     async def run(self) -> None:
@@ -119,7 +120,8 @@ class Workload:
         try:
             async with asyncio.timeout(within):
                 while any(lane.in_air is not None for lane in self._lanes):
-                    await asyncio.sleep(0.02)
+                    self._confirmed.clear()
+                    await self._confirmed.wait()
         except TimeoutError:
             return False
         return True
@@ -154,6 +156,7 @@ class Workload:
             self.ids.add(id_)
             lane.latest.append(message)
             lane.in_air = None
+            self._confirmed.set()
 
 
 class _Lane:

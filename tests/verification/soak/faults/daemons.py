@@ -16,6 +16,7 @@ from tests.endtoend.process import REPOSITORY
 from tests.history.configuration import BLOCKED_PAST, BLOCKED_WITHIN, DRAIN
 from tests.verification.soak.attackers import ATTACKERS, port_in
 from tests.verification.soak.faults.fault import Fault, Skipped
+from tests.verification.soak.waiting import comes
 from tests.verification.soak.world import World
 
 # Seconds for a stop, drain and all, whatever else is broken; a loop that stands hears of it late.
@@ -206,9 +207,10 @@ async def _port_of_page(log: Path) -> int:
     Raises:
         Skipped: it has named none for long: a page comes behind its daemon's work.
     """
-    until = time.monotonic() + PAGE_WITHIN
-    while time.monotonic() < until:
-        if port := await asyncio.to_thread(port_in, log):
-            return port
-        await asyncio.sleep(0.1)
-    raise Skipped("its page is not there yet")
+
+    async def is_there() -> bool:
+        return await asyncio.to_thread(port_in, log) is not None
+
+    if not await comes(is_there, within=PAGE_WITHIN):
+        raise Skipped("its page is not there yet")
+    return port_in(log) or 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from random import Random
 from typing import ClassVar
 
@@ -12,6 +11,7 @@ from groupflow.broker.connection import connect
 from groupflow.core.errors import GroupflowError
 from tests.history.configuration import QUEUE
 from tests.verification.soak.faults.fault import Fault, Skipped
+from tests.verification.soak.waiting import comes
 from tests.verification.soak.world import World, amqp
 
 
@@ -26,7 +26,7 @@ class DeleteQueue(Fault):
         try:
             if not await world.workload.pause(within=8.0):
                 raise Skipped("not everything was confirmed in time")
-            await self._all_taken(world)
+            await _all_taken(world)
             connection = await connect(amqp(world.nodes), heartbeat=10, timeout=5.0, name="nemesis")
             async with connection:
                 await topology.delete(connection, QUEUE)
@@ -37,14 +37,15 @@ class DeleteQueue(Fault):
         finally:
             world.workload.resume()
 
-    async def _all_taken(self, world: World) -> None:
-        """Wait until the store has every id, so that the queue holds nothing but duplicates."""
-        until = time.monotonic() + 8.0
-        while time.monotonic() < until:
-            counts = await world.counts()
-            if counts and counts.get("taken", 0) >= len(world.workload.ids):
-                return
-            await asyncio.sleep(0.1)
+
+async def _all_taken(world: World) -> None:
+    """Wait until the store has every id, so that the queue holds nothing but duplicates."""
+
+    async def are_taken() -> bool:
+        counts = await world.counts() or {}
+        return counts.get("taken", 0) >= len(world.workload.ids)
+
+    if not await comes(are_taken, within=8.0):
         raise Skipped("not everything was taken in in time")
 
 

@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 from groupflow.servers.server import PrivateServer
 from tests.servers.proxy import Proxy, Way
 from tests.verification.soak.faults.fault import Fault, Skipped
+from tests.verification.soak.waiting import comes
 from tests.verification.soak.world import World
 
 Server: TypeAlias = Literal["redis", "rabbitmq"]
@@ -118,13 +119,15 @@ class FullDisk(ServerFault):
         assert world.disk is not None
         await asyncio.to_thread((world.disk / "ballast").unlink, missing_ok=True)
         # Until what it had answered is on disk again, nobody may kill it.
-        async with world.ask() as redis, asyncio.timeout(30):
-            while True:
+        async with world.ask() as redis:
+
+            async def is_on_disk() -> bool:
                 with suppress(RedisError):
-                    state = await redis.info("persistence")
-                    if state["aof_last_write_status"] == "ok":
-                        return
-                await asyncio.sleep(0.1)
+                    return bool((await redis.info("persistence"))["aof_last_write_status"] == "ok")
+                return False
+
+            if not await comes(is_on_disk, within=30.0):
+                raise TimeoutError("Redis writes nothing to its disk, though there is room")
 
 
 def _fill(ballast: Path) -> None:
