@@ -17,6 +17,7 @@ from groupflow.core.errors import (
     AmbiguousId,
     BodyUnfit,
     GroupflowError,
+    GroupFull,
     NoRoomForDelay,
     StoreUnavailable,
 )
@@ -99,7 +100,8 @@ def _act_on_each(call: Call, verb_: DeadVerb, wanted: list[str] | Filter, chosen
         async def act_on_some(meant: Iterable[str | DeadLetter]) -> None:
             async for each, kept in act_on_each(meant, act_on_one, len(namespace)):
                 ends.append((each if isinstance(each, str) else each.id, kept))
-                if isinstance(kept, GroupflowError):
+                is_counted = isinstance(kept, GroupFull) and not is_by_id
+                if isinstance(kept, GroupflowError) and not is_counted:
                     say(f"{ends[-1][0]} stays: {kept}", err=True)
 
         if isinstance(wanted, list):
@@ -112,17 +114,18 @@ def _act_on_each(call: Call, verb_: DeadVerb, wanted: list[str] | Filter, chosen
     ends, is_away = call.ask(act_on_all)
     acted = [id_ for id_, kept in ends if kept is None]
     unknown = [id_ for id_, kept in ends if isinstance(kept, str)] if is_by_id else []
-    end = Exit.FINE
-    if unknown or any(
-        isinstance(kept, AmbiguousId | BodyUnfit | NoRoomForDelay) for _, kept in ends
-    ):
+    full = [id_ for id_, kept in ends if isinstance(kept, GroupFull)]
+    refused = {"full": full} if full else {}
+    words = [f"{len(full)} stay: their groups are full, as max_queued of their rules says"]
+    end, failures = Exit.FINE, AmbiguousId | BodyUnfit | GroupFull | NoRoomForDelay
+    if unknown or any(isinstance(kept, failures) for _, kept in ends):
         end = Exit.FAILED
     # Not all that may be meant could be reached.
     if (is_away and not is_by_id) or any(isinstance(kept, StoreUnavailable) for _, kept in ends):
         end = Exit.UNAVAILABLE
     return Answer(
-        {verb_.past: acted, "unknown": unknown},
-        [f"{verb_.past} {len(acted)}"],
+        {verb_.past: acted, "unknown": unknown, **refused},
+        [f"{verb_.past} {len(acted)}", *(words if full else [])],
         [f"no dead letter {id_}" for id_ in unknown],
         end,
     )

@@ -31,7 +31,8 @@ def why(
     """
     from groupflow.operate.scans import explain
 
-    found = call.ask(lambda namespace: explain(namespace, group))
+    bounds = call.settings.max_queued()
+    found = call.ask(lambda namespace: explain(namespace, group, max_queued=bounds))
     return Answer(
         found, [f"{found.group} is {found.state}, {found.queued} waiting: {found.reason}"]
     )

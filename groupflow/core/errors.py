@@ -139,6 +139,10 @@ class NoRoomForDelay(GroupflowError):
     """A dead letter would wait for the rest of its delay, and `redis.delayed_memory` is used up."""
 
 
+class GroupFull(GroupflowError):
+    """A dead letter's group has as many tasks that wait as its rule's `max_queued` lets it."""
+
+
 class LetterArchived(GroupflowError):
     """A dead letter's body lies in RabbitMQ's stream: a redrive has to bring it along."""
 

@@ -94,6 +94,8 @@ class IntakeMeasures:
     duplicates: int = 0  # those whose id was known already
     buried: int = 0  # those that could not be routed, and became a dead letter
     superseded: int = 0  # waiting tasks that newer ones have replaced
+    # by rule, messages that became dead letters since their group was full
+    group_full: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     batches: Histogram = field(default_factory=lambda: Histogram(BATCHES))  # messages an enqueue
     terms: int = 0  # connections on which it has begun to consume
     handed_over: int = 0  # queues given up for another daemon, so that each has its share

@@ -24,6 +24,7 @@ HEAD_BYTES = 4096  # that a dead letter keeps of a body over the limit, and of h
 HEADER_CHARS = 256  # longest text that is kept of headers over the limit
 SHOWN_CHARS = 80  # of a message's own text in a reason
 _NONE: Final[Mapping[str, Debounce]] = MappingProxyType({})
+_UNBOUNDED: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Admission:
@@ -37,18 +38,20 @@ class Admission:
         max_headers: int = MAX_HEADERS,
         step_aside: frozenset[str],
         debounces: Mapping[str, Debounce] = _NONE,
+        max_queued: Mapping[str, int] = _UNBOUNDED,
     ) -> None:
         """Binds a configuration's rules.
 
         `step_aside` names the rules whose groups go on during a delay; `debounces` has the rules
-        that debounce. A message over a limit (bytes) becomes a dead letter with the body's head,
-        or with short headers.
+        that debounce, and `max_queued` those that bound how many tasks wait in a group. A message
+        over a limit (bytes) becomes a dead letter with the body's head, or with short headers.
         """
         self._router = router
         self._max_body = max_body
         self._max_headers = max_headers
         self._step_aside = step_aside
         self._debounces = debounces
+        self._max_queued = max_queued
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -59,6 +62,7 @@ class Admission:
             max_headers=settings.rabbitmq.max_headers,
             step_aside=frozenset(r.name for r in settings.groups if r.on_delay == "step-aside"),
             debounces=settings.debounces(),
+            max_queued=settings.max_queued(),
         )
 
     def admit(self, delivery: Delivery) -> Arrival:
@@ -104,6 +108,7 @@ class Admission:
             delay=route.delay,
             steps_aside=route.rule in self._step_aside,
             debounce=self._debounces.get(route.rule or ""),
+            max_queued=self._max_queued.get(route.rule or "", 0),
         )
 
     def _refusal(self, reason: str, headers: Mapping[str, Any]) -> Unroutable:

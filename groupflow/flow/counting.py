@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import monotonic
 
 import structlog
 
@@ -12,6 +15,9 @@ from groupflow.store.given import Claim
 from groupflow.store.settlements import Advance, Settlement, one_by_one
 
 log = structlog.get_logger("groupflow.exchange")
+intake_log = structlog.get_logger("groupflow.intake")
+
+FULL_TOLD = 10.0  # seconds between two lines of one rule about groups that are full
 
 
 def count_exchange(
@@ -76,10 +82,44 @@ def count_batch(measures: IntakeMeasures, arrivals: Sequence[Arrival], enqueued:
     buried = sum(
         taken and bool(arrival.dead)
         for arrival, taken in zip(arrivals, enqueued.taken, strict=True)
-    ) + len(enqueued.crowded_out)
+    )
+    buried += len(enqueued.crowded_out) + len(enqueued.full)
     measures.messages += len(arrivals)
     measures.duplicates += len(arrivals) - new
     measures.buried += buried
     measures.enqueued += new - buried
     measures.superseded += enqueued.superseded
+    for n in enqueued.full:
+        measures.group_full[arrivals[n].envelope.rule or ""] += 1
     measures.batches.observe(len(arrivals))
+
+
+@dataclass(slots=True)
+class FullGroups:
+    """Tells the log of messages that full groups refused: one line a rule and `FULL_TOLD`."""
+
+    _untold: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))  # by rule
+    _told_at: dict[str, float] = field(default_factory=dict)  # by rule, monotonic
+
+    def tell(self, arrivals: Sequence[Arrival], enqueued: Enqueued) -> None:
+        """Log what a batch met; what is not told now is in the number of the next line."""
+        newest = dict[str, Arrival]()
+        for n in sorted(enqueued.full):
+            rule = arrivals[n].envelope.rule or ""
+            newest[rule] = arrivals[n]
+            self._untold[rule] += 1
+        now = monotonic()
+        for rule, arrival in newest.items():
+            if now - self._told_at.get(rule, -FULL_TOLD) < FULL_TOLD:
+                continue
+            self._told_at[rule] = now
+            intake_log.warning(
+                "group.full",
+                rule=rule,
+                max_queued=arrival.max_queued,
+                refused=self._untold.pop(rule),
+                group=arrival.envelope.group,
+                task=arrival.id,
+                remedy="they are dead letters: redrive them once fewer tasks wait in their groups, "
+                "or raise max_queued of the rule",
+            )

@@ -84,16 +84,18 @@ class Batch:
             return self._written[0]
         taken = [False] * len(self.arrivals)
         renamed: dict[int, str] = {}
-        crowded_out: set[int] = set()
+        crowded_out, full = set[int](), set[int]()
         for number, part in self._written.items():
             places = self._places[number]
             for place, is_new in zip(places, part.taken, strict=True):
                 taken[place] = is_new
             renamed |= {places[n]: id_ for n, id_ in part.renamed.items()}
             crowded_out |= {places[n] for n in part.crowded_out}
+            full |= {places[n] for n in part.full}
         queued = sum(entrance.queued for entrance in self._entrances)
         superseded = sum(part.superseded for part in self._written.values())
-        return Enqueued(queued, taken, renamed, frozenset(crowded_out), superseded)
+        out = frozenset(crowded_out)
+        return Enqueued(queued, taken, renamed, out, superseded, frozenset(full))
 
 
 class Entrance:

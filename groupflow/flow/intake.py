@@ -38,7 +38,7 @@ from groupflow.core.tracing import Tracing
 from groupflow.crashpoints import crash_point
 from groupflow.flow.admission import Admission
 from groupflow.flow.backpressure import IntakeState, Kind
-from groupflow.flow.counting import count_batch
+from groupflow.flow.counting import FullGroups, count_batch
 from groupflow.flow.entrance import Entrance
 from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.store.enqueue import Arrival, Enqueued, no_room
@@ -127,6 +127,7 @@ class Intake:
         self._hands_over = False
         self._parsing = parsing or parsing_thread()
         self._ends_parsing = parsing is None
+        self._full_groups = FullGroups()
 
     def check(self) -> Check:
         """Whether messages come in, in a word for `/readyz`."""
@@ -378,6 +379,7 @@ class Intake:
     ) -> None:
         duplicates = enqueued.taken.count(False)
         log.debug("batch.enqueued", messages=len(deliveries), duplicates=duplicates)
+        self._full_groups.tell(arrivals, enqueued)
         for n, id_ in enqueued.renamed.items():
             log.warning("message.renamed", message=arrivals[n].id, task=id_)
         for n, (arrival, taken) in enumerate(zip(arrivals, enqueued.taken, strict=True)):

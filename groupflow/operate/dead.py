@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -10,7 +10,13 @@ from uuid import uuid4
 
 import orjson
 
-from groupflow.core.errors import GroupflowError, LetterArchived, NoRoomForDelay, StoreUnavailable
+from groupflow.core.errors import (
+    GroupflowError,
+    GroupFull,
+    LetterArchived,
+    NoRoomForDelay,
+    StoreUnavailable,
+)
 from groupflow.core.places import Place
 from groupflow.operate.archiving import Beside
 from groupflow.operate.corrections import Correction, read_corrections
@@ -24,7 +30,7 @@ from groupflow.store.enqueue import UNBOUNDED
 from groupflow.store.envelope import Envelope
 from groupflow.store.settlements import history_line
 
-NO_ROOM = -2  # what the script answers
+NO_ROOM, GROUP_FULL = -2, -3  # what the script answers
 PAGE = 200  # dead letters a script: bounds how long one may block Redis
 LOOKS = 5  # scripts a page and partition: bounds how long a filter may search
 
@@ -223,6 +229,7 @@ class DeadLetters:
         place: Place | None = None,
         beside: Beside | None = None,
         delayed_memory: int = UNBOUNDED,
+        max_queued: Mapping[str, int] | None = None,
         is_moved: bool = False,
         note: bytes = b"",
     ) -> bool:
@@ -236,6 +243,7 @@ class DeadLetters:
             place: where `envelope` was read, if not in Redis.
             beside: what lay there with it.
             delayed_memory: bytes of tasks that may wait for delays.
+            max_queued: by rule, how many tasks may wait in one of its groups.
             is_moved: it came from another partition, which keeps its id known.
             note: of its old body, where `envelope` has another: `corrections.note_of`. Only this
                 death is redriven then.
@@ -245,6 +253,7 @@ class DeadLetters:
 
         Raises:
             LetterArchived: its body isn't in Redis, and `envelope` isn't from where it lies.
+            GroupFull: as many tasks wait in its group as may; nothing was written.
             NoRoomForDelay: tasks that wait for delays are at their bound; nothing was written.
             StoreFull: there is no memory for its body; nothing was written.
         """
@@ -260,8 +269,16 @@ class DeadLetters:
         routed = (letter.id, group or "", packed, order, *facts)
         salt = "" if priority is None or is_moved else uuid4().hex
         correction = (back[2], note, microseconds(letter.died_at))
-        arguments = (*routed, delayed_memory, lay_at, *back[:2], pool, salt, *correction)
+        bounds = orjson.dumps(max_queued) if max_queued else b""
+        rule = envelope.rule or "" if envelope is not None else ""
+        asked = (*routed, delayed_memory, lay_at, *back[:2], pool, salt)
+        arguments = (*asked, *correction, bounds, rule)
         verdict = await self._run(letter.partition, OperatorVerb.REDRIVE, *arguments)
+        if verdict == GROUP_FULL:
+            raise GroupFull(
+                f"its group {group} is full: wait until fewer tasks wait in it, or raise "
+                "max_queued of its rule"
+            )
         if verdict == NO_ROOM:
             raise NoRoomForDelay(
                 "it has to wait for the rest of its delay, and what does so holds as much as "

@@ -54,6 +54,8 @@ class Why:
     concurrency: int = 1  # how many may
     behind: str | None = None  # the dead letter that parked it
     by_hand_until: float | None = None  # until when its limits by hand hold
+    max_queued: int = 0  # how many tasks may wait in it, as the rule of its head says; 0 for any
+    is_full: bool = False  # whether so many wait: a further message becomes a dead letter
     crashes: int = 0  # claims of its head that ended with the death of their daemon
     lost_leases: int = 0  # and those that ended with a lost lease, without a known death
 
@@ -124,17 +126,25 @@ class Groups:
             return bool(await self._namespace.run_at(group, verb, group, *arguments))
         return any(await self._namespace.run_everywhere(verb, ALL, *arguments))
 
-    async def why(self, group: str, *, with_words: bool = True) -> Why:
+    async def why(
+        self,
+        group: str,
+        *,
+        max_queued: Mapping[str, int] | None = None,
+        with_words: bool = True,
+    ) -> Why:
         """The state that a group is in, and why.
 
         Without words the reason has only the kinds of errors, not the text of handlers and dead
-        letters.
+        letters. `max_queued` is, by rule, how many tasks may wait in a group.
 
         Raises:
             StoreUnavailable: its partition is away.
         """
-        facts = named(await self._namespace.run_at(group, OperatorVerb.WHY, group))
-        return _with_limits(_story(group, facts, with_words), facts)
+        asked = "1" if max_queued else ""
+        facts = named(await self._namespace.run_at(group, OperatorVerb.WHY, group, asked))
+        why = _with_limits(_story(group, facts, with_words), facts)
+        return _with_bound(why, (max_queued or {}).get(facts.get("rule", ""), 0))
 
     async def lane(self, group: str, *, passed: int = 0, limit: int = 50) -> Lane:
         """The tasks that wait in a group behind the first `passed`, the next to run first.
@@ -266,6 +276,17 @@ def _with_limits(why: Why, facts: Mapping[str, Any]) -> Why:
         return why
     said = f"; its limits are by hand until {_moment(facts['by_hand'])}"
     return replace(why, reason=why.reason + said, by_hand_until=seconds(facts["by_hand"]))
+
+
+def _with_bound(why: Why, most: int) -> Why:
+    """The same, with how many tasks may wait."""
+    if not most or why.queued < most:
+        return replace(why, max_queued=most)
+    said = (
+        f"; its group is full: {why.queued} wait, and max_queued lets {most}: a further message "
+        "becomes a dead letter"
+    )
+    return replace(why, max_queued=most, is_full=True, reason=why.reason + said)
 
 
 def _moment(time: int) -> str:

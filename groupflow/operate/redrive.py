@@ -69,6 +69,7 @@ class Redriver:
         """Takes the loaded configuration, and the namespace whose letters it redrives."""
         self._settings = settings
         self._router = settings.router()
+        self._max_queued = settings.max_queued()
         self._namespace = namespace
         self._letters = DeadLetters(namespace)
 
@@ -83,6 +84,7 @@ class Redriver:
             BodyUnfit: that body can't take its place; it stays as it is.
             BodyMissing: its body is gone from where it was put.
             ServerUnreachable: its body lies in RabbitMQ, which doesn't answer.
+            GroupFull: as many tasks wait in its group as its rule lets; it stays as it is.
             NoRoomForDelay: tasks that wait for delays are at their bound; it stays as it is.
             StoreFull: Redis has no memory for its body, or not within `redis.max_memory`.
         """
@@ -99,7 +101,9 @@ class Redriver:
         delayed_memory = await self._delayed_memory(letter.partition)
         if new is None:
             with suppress(LetterArchived):
-                return await self._letters.redrive(letter, delayed_memory=delayed_memory)
+                return await self._letters.redrive(
+                    letter, delayed_memory=delayed_memory, max_queued=self._max_queued
+                )
         whole = await whole_letter(self._settings, self._namespace, letter)
         envelope, note = whole.envelope, b""
         if new is not None:
@@ -114,6 +118,7 @@ class Redriver:
             beside=whole.beside,
             delayed_memory=delayed_memory,
             note=note,
+            max_queued=self._max_queued,
         )
 
     def _route(self, old: Envelope, new: NewBody | None, *, was_routed: bool) -> Route:
@@ -164,6 +169,7 @@ class Redriver:
             route.priority,
             place=whole.place,
             beside=whole.beside,
+            max_queued=self._max_queued,
             is_moved=there != here,
             note=b"" if new is None else note_of(old.body, new.by),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -153,15 +153,22 @@ def story_of(record: Record, shards: Sequence[ShardStory]) -> ScanStory:
     )
 
 
-async def explain(namespace: Namespace, group: str, *, with_words: bool = True) -> Why:
+async def explain(
+    namespace: Namespace,
+    group: str,
+    *,
+    max_queued: Mapping[str, int] | None = None,
+    with_words: bool = True,
+) -> Why:
     """The state that a group is in, and why; of a shard also what its scan does.
 
-    Without words the reason has only the kinds of errors.
+    Without words the reason has only the kinds of errors. `max_queued` is as of `Groups.why`.
 
     Raises:
         StoreUnavailable: its partition is away.
     """
-    why = await Groups(namespace).why(group, with_words=with_words)
+    groups = Groups(namespace)
+    why = await groups.why(group, max_queued=max_queued, with_words=with_words)
     shard = await Scans(namespace).shard(group)
     return why if shard is None else shard.on(why, with_words=with_words)
 

@@ -103,6 +103,16 @@ class StillOpen(GroupflowError):
         )
 
 
+class TickRefused(GroupflowError):
+    """A tick that an operator made is a dead letter, since its group is full."""
+
+    def __init__(self, name: str, letter: str) -> None:
+        super().__init__(
+            f"the group of {name} is full, so its tick {letter} is a dead letter: redrive that "
+            "once fewer tasks wait, or raise max_queued of the group's rule"
+        )
+
+
 async def read_schedules(namespace: Namespace) -> list[Schedule]:
     """All schedules, by name.
 
@@ -181,6 +191,7 @@ class Schedules:
         Raises:
             NoSchedule: nothing is known of it.
             StillOpen: its ticks mustn't overlap, and the last one isn't over.
+            TickRefused: its group is full.
             StoreFull: Redis is out of memory.
             StoreUnavailable: no answer; it may have been made.
         """
@@ -194,6 +205,8 @@ class Schedules:
             return None if state == b"UNKNOWN" else (state, id_)
 
         state, id_ = await self._where_it_is(name, make)
+        if state == b"FULL":
+            raise TickRefused(name, id_.decode())
         if state != b"MADE":
             raise StillOpen(name, id_.decode())
         return id_.decode()

@@ -56,15 +56,18 @@ def definitions_of(settings: Settings) -> list[Definition]:
         ConfigError: the ticks of one can't be routed.
     """
     aside = frozenset(rule.name for rule in settings.groups if rule.on_delay == "step-aside")
-    debounces = settings.debounces()
-    return [_definition(each, aside, debounces) for each in plan(settings)]
+    debounces, bounds = settings.debounces(), settings.max_queued()
+    return [_definition(each, aside, debounces, bounds) for each in plan(settings)]
 
 
 def _definition(
-    planned: Planned, aside: frozenset[str], debounces: Mapping[str, Debounce]
+    planned: Planned,
+    aside: frozenset[str],
+    debounces: Mapping[str, Debounce],
+    bounds: Mapping[str, int],
 ) -> Definition:
     rule, route = planned.rule, planned.route
-    debounce = debounces.get(route.rule or "")
+    debounce, max_queued = debounces.get(route.rule or ""), bounds.get(route.rule or "", 0)
     timing = {"cron": rule.cron, "every": rule.every, "timezone": rule.timezone}
     told = {
         **timing,
@@ -87,6 +90,9 @@ def _definition(
     )
     packed = envelope.pack()
     is_large = len(packed) + _LONGEST_TICK > READ_WHOLE
+    looked_at = b"%d" % max_queued if max_queued else b""
+    if is_large or route.delay or route.pool or debounce:
+        looked_at = envelope.pack_facts(debounce, max_queued)
     message: tuple[Argument, ...] = (
         rule.overlap,
         route.group or "",
@@ -94,12 +100,13 @@ def _definition(
         microseconds(route.delay),
         "aside" if route.rule in aside else "",
         packed,
-        envelope.pack_facts(debounce) if is_large or route.delay or route.pool or debounce else b"",
+        looked_at,
         envelope.scope or "",
     )
     facts = [told, route.priority, route.delay, message[4], packed.decode()]
     facts += [route.pool] if route.pool else []
     facts += [debounce.quiet, debounce.most] if debounce else []
+    facts += [{"max_queued": max_queued}] if max_queued else []
     digest = _digest(facts)
     return Definition(
         name=rule.name,

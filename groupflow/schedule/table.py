@@ -59,6 +59,7 @@ class Ticked:
     ids: list[str]  # the tasks made
     skipped: int  # ticks left out, since the last one isn't over
     is_paused: bool
+    full: list[str]  # dead letters in place of tasks, since their group was full
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +227,6 @@ def _row(reply: Sequence[Any]) -> StoredSchedule:
 
 
 def _ticked(reply: Sequence[Any]) -> Ticked:
-    verdict, now, due, ids, skipped, is_paused, _ = reply
-    made = [id_.decode() for id_ in ids]
-    return Ticked(verdict.decode(), now, due, made, skipped, bool(is_paused))
+    verdict, now, due, ids, skipped, is_paused, full, _ = reply
+    made, refused = ([id_.decode() for id_ in each] for each in (ids, full))
+    return Ticked(verdict.decode(), now, due, made, skipped, bool(is_paused), refused)

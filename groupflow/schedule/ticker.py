@@ -190,7 +190,7 @@ class Ticker:
             return
         measures = self._measures
         measures.made += len(ticked.ids)
-        measures.missed += decision.missed
+        measures.missed += decision.missed + len(ticked.full)
         measures.skipped += ticked.skipped
         for tick in decision.make[: len(ticked.ids)]:
             measures.lateness.observe(seconds(ticked.now - tick))
@@ -202,6 +202,14 @@ class Ticker:
                 missed=decision.missed,
                 until=tick_text(decision.until),
                 made=len(ticked.ids),
+            )
+        if ticked.full:
+            log.warning(
+                "schedule.group_full",
+                schedule=definition.name,
+                group=definition.group,
+                dead=ticked.full,
+                remedy="redrive them once fewer wait in the group than its rule's max_queued",
             )
         if ticked.skipped:
             log.info("schedule.skipped", schedule=definition.name, ticks=ticked.skipped)

@@ -25,6 +25,7 @@ class Way:
     handler: str | None = None
     priority: float | None = None
     delay: float | None = None
+    max_queued: int | None = None  # how many tasks may wait in its group; None for any number
     reason: str | None = None
 
 
@@ -34,6 +35,7 @@ class DryRun:
     def __init__(self, settings: Settings, functions: Mapping[str, str]) -> None:
         """Binds the rules, and the names of the Python handlers by their task types."""
         self._router: Router = settings.router()
+        self._max_queued = settings.max_queued()
         self._handlers = {
             type_: f"exec {mask_command(rule.exec)}" if rule.exec else f"http {rule.http}"
             for type_, rule in settings.handlers.items()
@@ -55,4 +57,5 @@ class DryRun:
             handler=self._handlers.get(found.type),
             priority=found.priority,
             delay=found.delay,
+            max_queued=self._max_queued.get(found.rule or ""),
         )

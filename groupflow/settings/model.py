@@ -379,6 +379,10 @@ class Settings(Section):
         every = {rule.name: rule.debouncing() for rule in self.groups}
         return {name: debounce for name, debounce in every.items() if debounce}
 
+    def max_queued(self) -> dict[str, int]:
+        """By rule, how many tasks may wait in one of its groups; only rules that bound that."""
+        return {rule.name: rule.max_queued for rule in self.groups if rule.max_queued}
+
     def rabbitmq_url(self) -> str:
         """Where and how to connect to RabbitMQ, its password and TLS files included.
 

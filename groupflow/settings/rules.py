@@ -82,6 +82,8 @@ class GroupRule(Override):
     rate: RateText = ""
     """Starts of one group: "10/s", "600/min", "10/h", "10/s burst 50"; empty: as many as come."""
 
+    max_queued: Whole = Field(default=0, ge=0, le=1_000_000)
+    """Tasks that may wait in a group; beyond that a message becomes a dead letter; 0: any."""
     debounce: Seconds = Field(default=0.0, ge=0, le=YEAR)
     """Over 0: of its waiting tasks of one type the newest replaces the older ones, and starts after
     so many seconds of quiet."""
@@ -110,6 +112,11 @@ class GroupRule(Override):
         if several and (self.concurrency > 1 or self.rate):
             raise ValueError(
                 f"Leave out {several}, or concurrency and rate: a {several} is started as a whole."
+            )
+        if self.batch_wait and 0 < self.max_queued < self.batch:
+            raise ValueError(
+                f"Give max_queued ({self.max_queued}) at least the tasks of batch ({self.batch}), "
+                "or 0: fewer never fill one, and each waits for batch_wait."
             )
         if self.batch_wait and self.batch == 1:
             raise ValueError("Leave out batch_wait, or give the batch that is waited for.")

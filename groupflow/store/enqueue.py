@@ -54,6 +54,7 @@ class Arrival:
     steps_aside: bool = False  # whether its group goes on during that delay
     dead: str = ""  # the reason why it is a dead letter from the start, empty for a task
     debounce: Debounce | None = None  # how long a newer one of its group and type may replace it
+    max_queued: int = 0  # how many tasks may wait in its group, 0 for any number
 
     def arguments(self, packed: bytes | None = None, laid_at: str = "") -> tuple[Argument, ...]:
         """The ten arguments that `enqueue.lua` takes for one message.
@@ -66,6 +67,9 @@ class Arrival:
         is_special = self.dead or self.delay or self.debounce or self.envelope.named_pool
         is_listed_apart = bool(is_special) or len(packed) > READ_WHOLE
         errors = orjson.dumps([{"error": REJECTED, "message": self.dead}]) if self.dead else b""
+        facts = b"%d" % self.max_queued if self.max_queued else b""
+        if is_listed_apart:
+            facts = self.envelope.pack_facts(self.debounce, self.max_queued)
         return (
             self.id,
             self.envelope.group or "",
@@ -75,7 +79,7 @@ class Arrival:
             self.dead,
             errors,
             f"@{len(packed)} {laid_at}" if laid_at else packed,
-            self.envelope.pack_facts(self.debounce) if is_listed_apart else b"",
+            facts,
             self.envelope.scope,
         )
 
@@ -95,6 +99,8 @@ class Enqueued:
     # waits for delays
     crowded_out: frozenset[int] = frozenset()
     superseded: int = 0  # waiting tasks that these have replaced
+    # the places in the batch of messages that became dead letters, since their group was full
+    full: frozenset[int] = frozenset()
 
 
 def pools_of(arrivals: Sequence[Arrival]) -> set[Pool]:
@@ -108,14 +114,18 @@ def pools_of(arrivals: Sequence[Arrival]) -> set[Pool]:
 
 def _joined(parts: Sequence[Enqueued]) -> Enqueued:
     """What became of a batch, from what became of its parts."""
-    taken, renamed, crowded_out = list[bool](), dict[int, str](), set[int]()
+    taken, renamed = list[bool](), dict[int, str]()
+    crowded_out, full = set[int](), set[int]()
     for part in parts:
         first = len(taken)
         taken += part.taken
         renamed |= {first + place: id_ for place, id_ in part.renamed.items()}
         crowded_out |= {first + place for place in part.crowded_out}
+        full |= {first + place for place in part.full}
     superseded = sum(part.superseded for part in parts)
-    return Enqueued(parts[-1].queued, taken, renamed, frozenset(crowded_out), superseded)
+    return Enqueued(
+        parts[-1].queued, taken, renamed, frozenset(crowded_out), superseded, frozenset(full)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +258,7 @@ class Enqueuer:
         return self._enqueued(reply), number, wire
 
     def _enqueued(self, reply: list[Any]) -> Enqueued:
-        queued, taken, crowded_out, newest, superseded = reply
+        queued, taken, crowded_out, newest, superseded, full = reply
         self._seen.sequence = max(self._seen.sequence, newest)
         return Enqueued(
             queued=queued,
@@ -256,4 +266,5 @@ class Enqueuer:
             renamed={n: id_.decode() for n, id_ in enumerate(taken) if isinstance(id_, bytes)},
             crowded_out=frozenset(place - 1 for place in crowded_out),
             superseded=superseded,
+            full=frozenset(place - 1 for place in full),
         )

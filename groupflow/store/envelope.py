@@ -41,14 +41,17 @@ class Envelope:
         facts = [self.type, self.group, self.tenant, self.rule, self.headers, self.scope]
         return orjson.dumps(facts, default=repr) + b"\n" + self.body
 
-    def pack_facts(self, debounce: Debounce | None = None) -> bytes:
+    def pack_facts(self, debounce: Debounce | None = None, max_queued: int = 0) -> bytes:
         """What scripts look at, apart from headers and body.
 
-        Type, tenant, rule and pool; and how long it waits for quiet, and at most (µs).
+        Type, tenant, rule and pool; how long it waits for quiet, and at most (µs); and how many
+        tasks may wait in its group, 0 for any number.
         """
         facts: list[Any] = [self.type, self.tenant or "", self.rule or "", self.named_pool or ""]
         if debounce:
             facts += [microseconds(debounce.quiet), microseconds(debounce.most)]
+        if max_queued:
+            facts += [max_queued] if debounce else [False, False, max_queued]
         while not facts[-1] and len(facts) > 2:  # noqa: PLR2004  those two are always there
             facts.pop()
         return orjson.dumps(facts)

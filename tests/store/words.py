@@ -44,7 +44,7 @@ def made(word: str) -> Arrival:
     id_ = parts["id"]
     group = None if id_[0] in "pq" else id_[0]
     each = of(parts["tenant"], id_, group) if parts["tenant"] else arrival(id_, group)
-    for mark, value in re.findall(r"([@~!=%+^])([\w.-]*)", parts["facts"]):
+    for mark, value in re.findall(r"([@~!=%+^<])([\w.-]*)", parts["facts"]):
         match mark:
             case "@":
                 each = replace(each, delay=float(value or HOUR))
@@ -57,6 +57,8 @@ def made(word: str) -> Arrival:
             case "^":
                 each.envelope.type = "changed"
                 each = replace(each, debounce=Debounce(QUIET, MOST))
+            case "<":
+                each = replace(each, max_queued=int(value))
             case "=":
                 each.envelope.named_pool = value or POOL
             case _:

@@ -1,9 +1,13 @@
 -- Behind the facts in scripts that end a death or remove a task: what follows then.
 
 -- Lifts the park that this death laid on its group, and only this one.
-local function unpark(group, id)
+local function is_parked_behind(group, id)
   local parked = group ~= '' and call('HGET', K.parked, group)
-  if parked and cjson.decode(parked)[1] == id then call('HDEL', K.parked, group) end
+  return parked and cjson.decode(parked)[1] == id
+end
+
+local function unpark(group, id)
+  if is_parked_behind(group, id) then call('HDEL', K.parked, group) end
 end
 
 -- Removes a task for good. Its line in the history (JSON) stays, with its scope at the end.

@@ -13,9 +13,10 @@
 --          · 12 its pool, if it was routed again and comes to one, else '' · 13 random text, for a salt if there is
 --          none yet, where its id is to stay known in the scope that it had, else '' · 14 its corrections if they
 --          lay in RabbitMQ · 15 where what is given has another body: the note of the old one (JSON), else ''
---          · 16 then: when it died (µs), since another death may be of another body
+--          · 16 then: when it died (µs), since another death may be of another body · 17 by rule, how many tasks
+--          may wait in one of its groups (JSON), '' for no bounds · 18 its rule, if ARGV 3 is given
 -- returns  1; 0 if there is no such dead letter; -1 if its body lies in RabbitMQ, and was not given;
---          -2 if it would wait for the rest of a delay, and there is no room for that
+--          -2 if it would wait for the rest of a delay, and there is no room for that; -3 if its group is full
 local refusal = other_layout()
 if refusal then return refusal end
 local id, group = ARGV[1], ARGV[2]
@@ -37,6 +38,17 @@ local died = call('ZSCORE', K.dead, id)
 if not died or (ARGV[15] ~= '' and digits(died) ~= digits(ARGV[16])) then return 0 end
 local archived = call('HGET', task_state, 'archived_as')
 if archived and archived ~= ARGV[9] then return -1 end
+local entry = (call('HGET', task_state, 'sequence') or digits(now)) .. '+' .. id
+
+-- A group that is parked behind this letter waits for it: no bound keeps it out.
+local function finds_group_full()
+  if group == '' or ARGV[17] == '' or is_parked_behind(group, id) then return false end
+  local rule = ARGV[3] ~= '' and ARGV[18] or limits().facts_of(entry)
+  local bound = cjson.decode(ARGV[17])[rule]
+  return bound and call('LLEN', K.lane .. group) >= bound
+end
+
+if finds_group_full() then return -3 end
 local kept = call('HMGET', task_state, 'standing', 'due')
 local due = kept[1] and tonumber(kept[2] or nil)
 local bytes = ARGV[3] ~= '' and #ARGV[3] or call('HSTRLEN', K.tasks, id)
@@ -44,7 +56,6 @@ if due and due > now and has_no_room(bytes, tonumber(ARGV[8])) then return -2 en
 call('ZREM', K.dead, id)
 remove_body(id)
 if ARGV[13] ~= '' and scope_of(id) ~= ARGV[7] then stay_known(id, now, ARGV[13]) end
-local entry = (call('HGET', task_state, 'sequence') or digits(now)) .. '+' .. id
 if ARGV[3] ~= '' then
   call('HSET', K.tasks, id, ARGV[3])
   call('HDEL', task_state, 'offset', 'archived_as')

@@ -2,7 +2,7 @@
 -- why: all facts about one group in one instant.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 group
+-- ARGV     1 group · 2 '1' where the rule of its head is wanted, else ''
 -- returns  { now, queued: waiting in its lane, head: id of the task that runs, or is next, its task state; of a group
 --          that runs: daemon, worker, fence, lease_left (µs), and since (µs) where the checkpoint says so;
 --          ready, pool: whose workers may claim it, if daemons may not; until (µs), parked, paused,
@@ -13,7 +13,7 @@
 --          limit: concurrency, rate (as it was written); and if that sets `until`: limited_by, 'rate', 'closed'
 --          or 'batch'; if it waits for its tenant's turn: tenant: { name, running, concurrency (0 for any), rate,
 --          waiting: groups; free (µs), none at its concurrency; limited_by, 'rate' or 'closed'; by_hand: until
---          when (µs) its limits are by hand }; by_hand: the same of the group }
+--          when (µs) its limits are by hand }; by_hand: the same of the group; rule: its head's, where ARGV 2 asks }
 local group = ARGV[1]
 local now = clock()
 local running = claims_on(group)
@@ -60,5 +60,5 @@ return named({
     and { call('HGET', K.epoch, 'since') or digits(now), call('GET', K.recovering) } or nil,
   pause_ends = call('ZSCORE', K.resumes, group) or nil, everything_ends = call('ZSCORE', K.resumes, '') or nil,
   running = #running, concurrency = limit.concurrency, rate = limit.rate, limited_by = limited_by,
-  by_hand = limit.till, tenant = tenant,
+  by_hand = limit.till, tenant = tenant, rule = ARGV[2] == '1' and next_head and limits().facts_of(next_head) or nil,
 })

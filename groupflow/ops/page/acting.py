@@ -18,7 +18,7 @@ from groupflow.operate.dead import DeadLetter, DeadLetters, Filter
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.limits import LimitsByHand, TooManyByHand
 from groupflow.operate.redrive import Redriver
-from groupflow.operate.schedules import NoSchedule, Schedules, StillOpen
+from groupflow.operate.schedules import NoSchedule, Schedules, StillOpen, TickRefused
 from groupflow.operate.several import act_on_each
 from groupflow.operate.tasks import REASONS, Choice, Left, Tasks
 from groupflow.ops.page.endpoints import Caller, Endpoint
@@ -214,7 +214,7 @@ class Acting:
             task = await self._schedules.run(order.name)
         except NoSchedule:
             return None
-        except StillOpen as error:
+        except (StillOpen, TickRefused) as error:
             raise RequestRefused(HTTPStatus.BAD_REQUEST, f"{error}.") from None
         _log("ran_schedule", order, caller, schedule=order.name, task=task)
         return Made(task)

@@ -104,7 +104,8 @@ class Reading:
             shown = [replace(each, errors=_without_words(each.errors)) for each in lane.tasks]
             lane = replace(lane, tasks=shown)
         namespace = self._context.namespace
-        why = await explain(namespace, query.key, with_words=caller.sees_contents)
+        bounds, shows = self._context.facts.settings.max_queued(), caller.sees_contents
+        why = await explain(namespace, query.key, max_queued=bounds, with_words=shows)
         return shapes.GroupStory(why, lane)
 
     @Endpoint("GET", "/tasks", "Tasks of a state that match", reads=True)

@@ -10,22 +10,25 @@ local function message_of(row, id, text)
 end
 
 -- Makes ticks of a row, each { when (digits), id, kind, text }, the newest last, and puts them before its
--- runs. Returns the ids of their tasks, and the newest arrival.
+-- runs. Returns the ids of their tasks, the newest arrival, and the ids of ticks that are dead letters, since their
+-- group was full.
 local function make(row, runs, ticks)
-  local list, ids = {}, {}
+  local list, ids, full = {}, {}, {}
   for _, tick in ipairs(ticks) do
     for _, value in ipairs(message_of(row, tick[2], tick[4])) do list[#list + 1] = value end
   end
   local reply = take_in(list, 1)
-  local taken = reply[2]
+  local taken, is_full = reply[2], {}
+  for _, n in ipairs(reply[6]) do is_full[n] = true end
   for n, tick in ipairs(ticks) do
     if taken[n] ~= 0 then -- else its task is known already: another program wrote to our keys
       local id = type(taken[n]) == 'string' and taken[n] or tick[2]
-      ids[#ids + 1] = id
+      local told = is_full[n] and full or ids
+      told[#told + 1] = id
       table.insert(runs, 1, { tick[1], id, tick[3], '', '' })
     end
   end
   while #runs > RUNS do runs[#runs] = nil end
   call('HINCRBY', row, 'ticks', #ids)
-  return ids, reply[4]
+  return ids, reply[4], full
 end

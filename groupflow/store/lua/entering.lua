@@ -2,7 +2,9 @@
 --
 -- Nearly all go *straight* to the young end of their lane or list, and nothing else is noted of them. A message with a
 -- priority, a delay, a pool or a rule that debounces, a large one, one behind something delayed, and one that is dead
--- on arrival makes a *detour*: its task has a task state. ARGV 4 and 5 are as in `enqueue.lua`.
+-- on arrival makes a *detour*: its task has a task state. So does one whose rule bounds how many may wait in its group,
+-- for a look at the lane: its task has a task state only for one of the other reasons, or if the group is full. ARGV 4
+-- and 5 are as in `enqueue.lua`.
 
 local sequence -- of the message that is looked at
 
@@ -44,13 +46,22 @@ local function detours()
     }
   end
 
+  -- Whether as many tasks wait in a message's group as its rule lets. What stands aside is not in the lane, and doesn't
+  -- count. A message that replaces a waiting task takes the place of that.
+  local function finds_group_full(m, burst)
+    local bound = m.max_queued
+    return bound and not (burst and burst.replaced) and call('LLEN', K.lane .. m.group) >= bound
+  end
+
   -- Finds out what holds a task: when it may run by itself (`due`), and whose delay it waits for until when (`whose`,
-  -- `last`). Sets `is_crowded_out` where there is no room for that.
+  -- `last`). Sets `is_full` where its group is, and `is_crowded_out` where there is no room for a delay.
   local function look_ahead(m)
     local asked = m.delay ~= '0' and (now + m.delay)
     m.due = asked
     if m.reason ~= '' then return end -- dead already
     local burst = m.facts and m.facts[5] and m.group ~= '' and burst_met(m)
+    m.is_full = finds_group_full(m, burst)
+    if m.is_full then return end
     if burst and burst.quiet > (asked or now) then m.due = burst.quiet end
     local ahead, last = delay_ahead(m.group, now, burst and burst.replaced)
     m.burst, m.whose, m.last = burst, ahead, last
@@ -93,9 +104,11 @@ local function detours()
 
   local function bury(m)
     local task_state = K.task_state .. m.id
-    if m.is_crowded_out then
+    if m.is_crowded_out or m.is_full then
+      local reason, kind = ARGV[5], 'crowded out'
+      if m.is_full then reason, kind = 'its group is full', 'group full' end
       -- A redrive gives it the rest of its delay.
-      call('HSET', task_state, 'reason', ARGV[5], 'kind', 'crowded out', 'attempts', 0, 'door', 0,
+      call('HSET', task_state, 'reason', reason, 'kind', kind, 'attempts', 0, 'door', 0,
         'standing', m.is_aside and 'aside' or 'hold')
       if not m.facts then
         local task_type, tenant = facts_in_envelope(m.id)
@@ -129,10 +142,17 @@ local function detours()
   -- The message at place `i` of a list, as a table: `priority` and `delay` are µs, as text; `bytes` are its envelope's,
   -- which alone has the `facts` where they are nil here. Its task's id may be another.
   local function message_at(list, i, id)
+    local facts = list[i + 8] ~= '' and cjson.decode(list[i + 8]) or nil
+    local max_queued
+    if type(facts) == 'number' then
+      facts, max_queued = nil, facts
+    elseif facts then
+      max_queued = facts[7]
+    end
     return {
       id = id, group = list[i + 1], priority = list[i + 2], delay = list[i + 3], is_aside = list[i + 4] == 'aside',
       reason = list[i + 5], errors = list[i + 6], bytes = laid(list[i + 7]) or #list[i + 7],
-      facts = list[i + 8] ~= '' and cjson.decode(list[i + 8]) or nil, scope = list[i + 9],
+      facts = facts, max_queued = max_queued, scope = list[i + 9],
     }
   end
 
@@ -141,8 +161,8 @@ local function detours()
   function D.take(list, i, id)
     local m = message_at(list, i, id)
     look_ahead(m)
-    m.is_buried = m.is_crowded_out or m.reason ~= ''
-    local lives = m.facts or m.whose or m.priority ~= '0'
+    m.is_buried = m.is_crowded_out or m.is_full or m.reason ~= ''
+    local lives = m.facts or m.whose or m.is_full or m.priority ~= '0'
     m.entry = digits(sequence) .. (lives and '+' or '.') .. m.id
     if lives then note(m) end
     if m.burst and not m.is_crowded_out then take_over(m) end

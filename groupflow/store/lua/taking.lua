@@ -7,7 +7,7 @@ local function take_in(list, first)
   if #list >= first then note_first_epoch(now) end
   sequence = next_sequence(now)
   any_renamed = call('EXISTS', K.renamed) == 1
-  local taken, crowded, starts = {}, {}, {}
+  local taken, crowded, full, starts = {}, {}, {}, {}
   local plain, grouped, buried, accepted, superseded, known = 0, 0, 0, 0, 0, 0
 
   for i = first, #list, 10 do
@@ -27,6 +27,7 @@ local function take_in(list, first)
         message, may_start = detours().take(list, i, id)
         is_buried = message.is_buried
         if message.is_crowded_out then crowded[#crowded + 1] = #taken end
+        if message.is_full then full[#full + 1] = #taken end
         if message.has_replaced then superseded = superseded + 1 end
       elseif group ~= '' then
         may_start = enter_lane(digits(sequence) .. '.' .. id, group)
@@ -61,5 +62,5 @@ local function take_in(list, first)
   local queued = call('HMGET', K.count, 'queued_plain', 'queued_grouped', 'asleep')
   local waiting = (tonumber(queued[1]) or 0) + (tonumber(queued[2]) or 0) - (tonumber(queued[3]) or 0)
   return { waiting - call('ZCARD', K.late), taken, crowded,
-    accepted > 0 and sequence - 1 or 0, superseded }
+    accepted > 0 and sequence - 1 or 0, superseded, full }
 end

@@ -76,6 +76,7 @@ function showWay(answer, way) {
       ["Queue", way.queue], ["Type", way.type], ["App", way.app], ["Tenant", way.tenant],
       ["Handler", way.handler ?? "none in this configuration"],
       ["Priority", way.priority ? `${way.priority} s` : null], ["Delay", way.delay ? `${way.delay} s` : null],
+      ["May wait in its group", way.max_queued],
     ]));
 }
 

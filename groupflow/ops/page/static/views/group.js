@@ -41,7 +41,7 @@ export function group(params, context) {
       why.behind && h("div", { class: "form row" }, "Parked behind", link("letter", { id: why.behind, tenant: behind?.tenant }, short(why.behind), { "data-key": "behind", title: why.behind }),
         h("button", { type: "button", class: "primary", "data-key": "redrive", onclick: () => redrive(context, [behind ?? { id: why.behind }]).then(refresh) }, "Redrive")),
       facts([
-        ["Waiting", count(why.queued)],
+        ["Waiting", why.max_queued ? `${count(why.queued)} of at most ${count(why.max_queued)}${why.is_full ? ": its group is full" : ""}` : count(why.queued)],
         [why.state === "running" ? "Runs" : "Next", why.head && link("task", { id: why.head }, short(why.head), { title: why.head, "data-key": "head" })],
         ["On", holder && `${holder.daemon}, ${holder.worker}`],
         ["Since", why.since && h("span", { title: moment(why.since) }, ago(why.since))],

@@ -29,6 +29,7 @@ export function limits(_params, context) {
       { label: "At once", kind: "number", cell: (row) => count(row.concurrency ?? 1) },
       { label: "Starts", kind: "name", cell: (row) => row.rate || "as they come" },
       { label: "Claimed together", kind: "name", cell: together },
+      { label: "May wait", kind: "name", cell: (row) => (row.max_queued ? count(row.max_queued) : "any number") },
       { label: "Quiet", kind: "name", cell: (row) => (row.debounce ? duration(row.debounce) : "none") },
     ], all) : empty("No rule", "Every task is plain, and the workers are the only limit."));
     const { named, ...every } = found.settings.tenants;
