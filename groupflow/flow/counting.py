@@ -103,6 +103,8 @@ class FullGroups:
 
     def tell(self, arrivals: Sequence[Arrival], enqueued: Enqueued) -> None:
         """Log what a batch met; what is not told now is in the number of the next line."""
+        if not enqueued.full:
+            return
         newest = dict[str, Arrival]()
         for n in sorted(enqueued.full):
             rule = arrivals[n].envelope.rule or ""

@@ -41,6 +41,7 @@ class Partition:
             {n: "derived" for n, each in enumerate(arrivals) if each.id == "foreign"},
             frozenset(n for n, each in enumerate(arrivals) if each.id == "crowded"),
             superseded=len(arrivals),
+            full=frozenset(n for n, each in enumerate(arrivals) if each.id == "full"),
         )
 
     async def reason(self, queued: int) -> str:
@@ -81,6 +82,7 @@ ARRIVALS = [
     arrival("known", "g:1"),
     arrival("foreign"),
     arrival("crowded", "h:1"),
+    arrival("full", "h:1"),
 ]
 
 
@@ -95,6 +97,7 @@ async def test_each_goes_where_its_group_lies_in_order(world: World) -> None:
     assert [n for n, is_new in enumerate(enqueued.taken) if not is_new] == [13]
     assert enqueued.renamed == {14: "derived"}
     assert enqueued.crowded_out == {15}
+    assert enqueued.full == {16}
     assert enqueued.superseded == len(ARRIVALS)
     size = sum(len(each.envelope.body) for each in ARRIVALS)
     assert sum(each.written for each in world.partitions) == size

@@ -65,6 +65,7 @@ def series() -> dict[str, frozenset[str]]:
 def _families() -> Iterator[Metric]:
     measures = Measures(["t"], ["plain", "grouped"], ["orders"])
     measures.scripts.observe("renew", 0.001)
+    measures.intake.group_full["crm"] += 1
     pools = {"plain": 1, "grouped": 1}
     vitals = Vitals(pools, pools, lease_left=1.0, consumes=True, bytes_in_flight=0)
     yield metrics.build_info()

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 
 from groupflow import App, Dead, Retry, Task
 from groupflow.broker.publisher import Outgoing
 from groupflow.core.measures import Histogram, Measures, Vitals
-from groupflow.flow.counting import count_batch
+from groupflow.flow.counting import FullGroups, count_batch
 from groupflow.operate.namespace import Namespace
 from groupflow.ops.health.answers import check_store
 from groupflow.ops.loop_lag import LoopLag
@@ -268,6 +271,30 @@ async def test_a_blocked_loop_is_seen() -> None:
         pass
     await looking
     assert lag.worst >= 0.05
+
+
+async def test_what_full_groups_refused_is_counted_by_rule_and_told_once(bench: Bench) -> None:
+    """A call that is made again counts nothing twice; the log has a line a rule and ten seconds."""
+    measures, groups, fulls = Measures((), POOLS), iter("abc"), FullGroups()
+    clock = iter((0.0, 9.0, 10.0))
+    with (
+        capture_logs() as logs,
+        patch("groupflow.flow.counting.monotonic", lambda: next(clock)),
+    ):
+        for group in groups:
+            arrivals = [replace(arrival(f"{group}{n}", group), max_queued=1) for n in range(3)]
+            for _ in range(1 if group < "c" else 2):
+                enqueued = await bench.enqueuer.enqueue(arrivals)
+                count_batch(measures.intake, arrivals, enqueued)
+                fulls.tell(arrivals, enqueued)
+    assert [(each["log_level"], each["event"]) for each in logs] == [("warning", "group.full")] * 2
+    assert [(each["refused"], each["group"]) for each in logs] == [(2, "a"), (4, "c")]
+    families = {family.name: family for family in from_measures(measures)}
+    [sample] = families["groupflow_group_full"].samples
+    assert (sample.labels, sample.value) == ({"rule": "rule"}, 6)
+    buried = families["groupflow_tasks_buried"].samples
+    assert {each.labels["at"]: each.value for each in buried}["intake"] == 6
+    bench.events.clear()
 
 
 async def test_what_newer_tasks_replaced_is_counted_where_it_happened(bench: Bench) -> None:

@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from groupflow.operate.schedules import NoSchedule, Schedules, StillOpen, read_schedules
-from tests.schedule.clockwork import Clockwork, begun, let_pass, rule, the, waiting
+from groupflow.operate.schedules import (
+    NoSchedule,
+    Schedules,
+    StillOpen,
+    TickRefused,
+    read_schedules,
+)
+from tests.schedule.clockwork import GROUPED, Clockwork, begun, let_pass, rule, the, waiting
 from tests.store.bench import Bench
 
 
@@ -76,3 +82,16 @@ async def test_what_is_not_there(bench: Bench) -> None:
     for act in (schedules.run, schedules.resume, schedules.drop):
         with pytest.raises(NoSchedule, match="no schedule has the name 'x'"):
             await act("x")
+
+
+async def test_run_says_that_the_group_is_full(bench: Bench) -> None:
+    """What was made of it is a dead letter; asked again in the same instant it is the same."""
+    facts = rule(app="crm", tenant=1, body={"kind": "k"})
+    await begun(bench, facts, groups=(GROUPED | {"max_queued": 1},))
+    schedules = Schedules(bench.namespace)
+    task = await schedules.run("nightly")
+    with pytest.raises(TickRefused, match="is full"):
+        await schedules.run("nightly")
+    found = await the(bench)
+    assert [(run.kind, run.outcome) for run in found.runs] == [("now", "dead"), ("now", "queued")]
+    assert found.runs[1].task == task

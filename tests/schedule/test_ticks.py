@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from structlog.testing import capture_logs
 
 from groupflow.core.errors import StoreFull
 from groupflow.core.timing import tick_text
+from groupflow.operate.dead import DeadLetters
 from groupflow.schedule.deciding import Decision, decide
 from groupflow.schedule.table import ScheduleTable
 from groupflow.settings.planning import SCHEDULE_HEADER
@@ -177,3 +179,26 @@ async def test_ticks_of_a_rule_that_debounces_replace_each_other(bench: Bench) -
     await clock.look()
     bench.raw.delete(bench.keys("history_new"))
     assert (await the(bench)).runs[1].outcome == "superseded"
+
+
+async def test_a_tick_whose_group_is_full_is_missed_and_a_letter(bench: Bench) -> None:
+    """It is told, and a redrive brings it back; the schedule goes on."""
+    small = GROUPED | {"max_queued": 2}
+    facts = rule(missed="all", app="crm", tenant=1, body={"kind": "k"})
+    with capture_logs() as logs:
+        clock = await begun(bench, facts, groups=(small,), hours=3)
+    found = await the(bench)
+    assert [run.outcome for run in reversed(found.runs)] == ["queued", "queued", "dead"]
+    refused = found.runs[0].task
+    missed = clock.measures.missed
+    assert (clock.measures.made, found.ticks_total, found.missed_total) == (2, 3, missed)
+    [told] = [each for each in logs if each["event"] == "schedule.group_full"]
+    assert (told["log_level"], told["dead"], told["group"]) == ("warning", [refused], "k:1")
+    letters = DeadLetters(bench.namespace)
+    letter = await letters.find(refused)
+    assert letter is not None
+    assert letter.reason == "its group is full"
+    daemon = await bench.daemon()
+    assert len(await daemon.work_off()) == 2
+    assert await letters.redrive(letter, max_queued={"groups[0]": 2})
+    assert await daemon.work_off() == [refused]

@@ -48,6 +48,33 @@ def test_a_debounce_travels_with_the_messages_of_its_rule_alone() -> None:
         assert arrival.arguments()[8] == packed
 
 
+def test_a_bound_travels_with_the_messages_of_its_rule_alone() -> None:
+    """Alone, or behind what scripts are told of a message anyway."""
+    rules = [
+        {"app": "a", "key": "{k}", "max_queued": 3},
+        {"app": "b", "key": "b{k}", "max_queued": 4, "debounce": 2},
+        {"app": "c", "key": "c{k}"},
+    ]
+    admission = Admission.of(Settings.model_validate({"groups": rules}))
+    apart = b'["t","","groups[0]","",false,false,3]'
+    quiet = b'["t","","groups[1]","",2000000,20000000,4]'
+    for app, delay, packed in (("a", 0, b"3"), ("a", 9, apart), ("b", 0, quiet), ("c", 0, b"")):
+        body = b'{"app_name":"%s","type":"t","k":1}' % app.encode()
+        headers = {"x-delay": delay * 1000} if delay else {}
+        arrival = admission.admit(Delivery(1, body, "m", None, headers, None))
+        assert arrival.arguments()[8] == packed
+
+
+def test_ticks_of_another_bound_are_another_definition() -> None:
+    schedule = {"name": "s", "every": 5.0, "type": "t", "body": {"k": 1}}
+    digests = set()
+    for bound in (0, 2, 3):
+        sections = {"groups": [{"key": "{k}", "max_queued": bound}], "schedules": [schedule]}
+        [definition] = definitions_of(Settings.model_validate(sections))
+        digests.add(definition.digest)
+    assert len(digests) == 3
+
+
 def test_ticks_of_another_debounce_are_another_definition() -> None:
     schedule = {"name": "s", "every": 5.0, "type": "t", "body": {"k": 1}}
     digests = set()

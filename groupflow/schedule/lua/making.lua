@@ -29,6 +29,6 @@ local function make(row, runs, ticks)
     end
   end
   while #runs > RUNS do runs[#runs] = nil end
-  call('HINCRBY', row, 'ticks', #ids)
+  call('HINCRBY', row, 'ticks', #ids + #full)
   return ids, reply[4], full
 end
