@@ -21,7 +21,14 @@ from groupflow.settings.model import (
 from groupflow.settings.rules import GroupRule, PoolRule, TenantRule
 from groupflow.settings.schedules import ScheduleRule
 from tests.history.configuration import BATCH, MAX_ATTEMPTS, MAX_BLOCK, QUIET, RUN, SEVERAL
-from tests.simulation.jobs import MAX_BODY, MAX_HEADERS, MOST_OF_TENANT, POOL, POOLED
+from tests.simulation.jobs import (
+    MAX_BODY,
+    MAX_HEADERS,
+    MOST_OF_TENANT,
+    MOST_QUEUED,
+    POOL,
+    POOLED,
+)
 from tests.simulation.lease import SimulatedLease
 from tests.simulation.processes import OWNER
 
@@ -57,6 +64,7 @@ def settings_of(plan: Plan, grouped: int, partitions: int) -> Settings:
         rule("bursts", debounce=QUIET),
         rule("aside", **aside),
         rule("parks", on_dead="park"),
+        rule("full", max_queued=MOST_QUEUED),
         rule("paced", rate="10/s burst 3"),
     )
     return Settings(

@@ -10,7 +10,9 @@ from groupflow.core.errors import GroupflowError
 from groupflow.flow.entrance import Batch, PartitionEntrance
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 from groupflow.store.wire import ReplicaWait
-from tests.simulation.damaging import Damage, Hits, Replaced
+from tests.simulation.damaging import Condition, Damage, Hits, Replaced
+
+_FULL = r"call\('LLEN', TAG \.\. 'lane:' \.\. m\.group\) "
 
 
 def _acked_when_taken(sound: Any, _hits: Hits) -> Any:
@@ -123,6 +125,21 @@ OF_INTAKE: tuple[Damage, ...] = (
         Enqueuer,
         "enqueue",
         _uncopied_is_copied,
+    ),
+    Condition(
+        "full-takes-more",
+        "a group that is full takes one more task in",
+        ((_FULL + r">= bound", "call('LLEN', TAG .. 'lane:' .. m.group) > bound"),),
+    ),
+    Condition(
+        "full-too-early",
+        "a group refuses messages while it has room for one",
+        ((_FULL + r">= bound", "call('LLEN', TAG .. 'lane:' .. m.group) + 1 >= bound"),),
+    ),
+    Condition(
+        "full-redriven",
+        "a redrive doesn't ask whether there is room in the group",
+        ((r"if finds_group_full\(\) then return -3 end", ""),),
     ),
     Replaced(
         "copied-late",

@@ -17,6 +17,7 @@ LANES = 5
 BURST = 0.7  # of the messages follow right behind another one
 POOL, POOLED = "couriers", ("deliver", "carry")  # a pool, and the types of its tasks
 TENANTS = (7, 7, 8, 9)
+MOST_QUEUED = 2  # tasks that may wait in a group of the rule "full"
 MOST_OF_TENANT = 2  # tasks at once of tenant 8, as configured; of others any number
 DELAYS = (0.1, 0.4, 1.5)  # seconds
 
@@ -148,6 +149,10 @@ def draw_jobs(
     """
     rules = _UNLIMITED if "unlimited" in features else _RULES
     jobs = [*_drawn(Random(f"jobs {seed}"), tasks, seconds, rules)]
+    if "full" in features:
+        bounded = Random(f"bounded {seed}")
+        lanes = {lane for lane in range(LANES) if bounded.random() < 0.6}
+        jobs = [_maybe_bounded(job, lanes) for job in jobs]
     if "pullers" in features:
         pooled = Random(f"pooled {seed}")
         entities = {name for name in sorted({job.entity for job in jobs}) if pooled.random() < 0.3}
@@ -180,6 +185,13 @@ def _drawn(chance: Random, tasks: int, seconds: float, among: Sequence[str]) -> 
             rule=rule if entity else "",
             twice=chance.random() < 0.08,
         )
+
+
+def _maybe_bounded(job: Job, lanes: set[int]) -> Job:
+    """The same in its lane's one group, which lets few wait; where that has no other rule."""
+    if job.rule or not job.entity or job.lane not in lanes:
+        return job
+    return replace(job, rule="full", entity=f"full-{job.lane}")
 
 
 def _maybe_pooled(job: Job, chance: Random, entities: set[str], is_mixed: bool) -> Job:

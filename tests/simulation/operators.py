@@ -13,6 +13,7 @@ from typing import Any
 
 from groupflow.core.errors import (
     BodyUnfit,
+    GroupFull,
     OtherLayout,
     ServerUnreachable,
     StoreUnavailable,
@@ -130,13 +131,26 @@ class Operators:
                 await self._unlimit(whose.decode())
             for group in sorted(raw.hkeys(keys("parked"))):
                 await self._unpark(group.decode())
+        for id_ in self._refused():
+            await self._redrive_one(id_)
+
+    def _refused(self) -> list[str]:
+        """The dead letters that full groups refused; each comes back once there is room."""
+        raw: Any = self._fleet.raw
+        return [
+            id_.decode()
+            for keys in self._fleet.partitions
+            for id_ in raw.zrange(keys("dead"), 0, -1)
+            if raw.hget(keys("task_state", id_.decode()), "kind") == b"group full"
+        ]
 
     @property
     def is_tidy(self) -> bool:
         """Whether nobody holds anything."""
         kinds = ("paused_all", "paused", "by_hand", "parked")
         raw = self._fleet.raw
-        return not any(raw.exists(keys(kind)) for keys in self._fleet.partitions for kind in kinds)
+        is_held = any(raw.exists(keys(kind)) for keys in self._fleet.partitions for kind in kinds)
+        return not is_held and not self._refused()
 
     # How somebody asks:
 
@@ -331,7 +345,7 @@ class Operators:
         self._fleet.write(event)
         try:
             is_done = await Redriver(self._fleet.settings, namespace).redrive(letter, new)
-        except (Unroutable, BodyUnfit):
+        except (BodyUnfit, GroupFull, Unroutable):
             is_done = False
         if not is_done:
             self._fleet.events.remove(event)

@@ -67,6 +67,8 @@ _FEATURES = {
 
 Where no rule, tenant or order does, an exchange is mostly done in bulk: see `ordinary.lua`.
 """
+FULL = 0.35
+"""How often a seed has groups in which few may wait; drawn apart, so that other seeds stay."""
 AUDITS = 400  # most moments of a run at which its structure is looked at
 _ORDERS: tuple[Order, ...] = ("oldest", "oldest", "fair", "tenants")
 
@@ -157,6 +159,8 @@ def plan(
     number = daemons or chance.choice((2, 3, 3, 4))
     others = Random(f"features {seed}")
     features = {name for name, share in _FEATURES.items() if others.random() < share}
+    if Random(f"full {seed}").random() < FULL:
+        features.add("full")
     if is_unlimited := "unlimited" in features:
         features.discard("tenants")
     order = chance.choice(_ORDERS)

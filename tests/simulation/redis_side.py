@@ -201,6 +201,8 @@ class SimulatedRedis:
         self._kept: list[tuple[bytes, bytes]] = []  # what the replica has, once it hears no more
         self.calls = 0
         self.before_call: Callable[[], None] = lambda: None
+        self.ask: Callable[[list[bytes]], tuple[list[Any], bytes]] = real.ask
+        """How commands come to the real server."""
         network.accept = self._accept
         real.ask([pack(b"FLUSHALL")])
 
@@ -303,7 +305,7 @@ class SimulatedRedis:
             return
         self.before_call()
         self.calls += 1
-        replies, whole = self._real.ask([*packed, _TAKE_WAKES])
+        replies, whole = self.ask([*packed, _TAKE_WAKES])
         wakes = replies.pop()
         tail = _NULL if wakes is None else _array(tuple(wakes))
         for each in packed:

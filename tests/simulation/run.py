@@ -18,6 +18,7 @@ from tests.history.events import Event
 from tests.history.invariants import Violation
 from tests.simulation import clock
 from tests.simulation.audits import Audits, Unsound
+from tests.simulation.bounds import Bounds
 from tests.simulation.configured import patched
 from tests.simulation.faults import Faults
 from tests.simulation.fleet import Fleet
@@ -111,7 +112,9 @@ def _run(plan: Plan, real: RealRedis) -> Outcome:
             cache_logger_on_first_use=False,
         )
         try:
+            bounds = Bounds(fleet, real)
             fleet.loop.run(_live(fleet, outcome))
+            outcome.figures["refused"] = bounds.refused
         except Stuck as stuck:
             outcome.violations.append(Violation("L2", str(stuck)))
         except Unsound as unsound:

@@ -47,7 +47,18 @@ def kind_of(group: str | None) -> str:
     return front if front in RULES else "strict"
 
 
-RULES = ("plain", "strict", "runs", "several", "batches", "bursts", "aside", "parks", "paced")
+RULES = (
+    "plain",
+    "strict",
+    "runs",
+    "several",
+    "batches",
+    "bursts",
+    "aside",
+    "parks",
+    "paced",
+    "full",
+)
 
 
 class Watch:
