@@ -256,7 +256,8 @@ def test_route_in_json(run: Run, tmp_path: Path) -> None:
     assert way == {
         "queue": "grouped", "type": "import.contacts", "app": "crm", "tenant": "42",
         "group": "contact:42", "rule": "crm-entities",
-        "handler": "route_handlers.import_contacts", "priority": 0.0, "delay": 0.0, "reason": None,
+        "handler": "route_handlers.import_contacts", "priority": 0.0, "delay": 0.0,
+        "max_queued": None, "reason": None,
     }  # fmt: skip
     lines = (
         b'{"type":"t","app_name":"merge","tenant_id":1}\n\nnot json\n{"type":"u","tenant_id":1}\n'

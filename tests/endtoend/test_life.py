@@ -32,6 +32,11 @@ app = "burst"
 key = "burst:{entity}"
 debounce = 300.0
 shares = true
+[[groups]]
+app = "few"
+key = "few:{entity}"
+max_queued = 2
+shares = true
 """
 # What `--json` has of a task, of a group and of a dead letter: the public contract.
 FOUND_KEYS = {
@@ -41,6 +46,7 @@ FOUND_KEYS = {
 WHY_KEYS = {
     *("group", "state", "queued", "head", "holder", "since", "until", "reason"),
     *("running", "concurrency", "behind", "by_hand_until", "crashes", "lost_leases"),
+    *("max_queued", "is_full"),
 }
 DEAD_KEYS = {"id", "type", "group", "reason", "attempts", "died_at"}
 
@@ -143,6 +149,23 @@ def test_of_a_burst_the_newest_runs(life: Rig) -> None:
     assert life.ask("task", "run-now", "bu1")["due"] == ["bu1"]
     life.wait_for_end("bu1")
     assert ran(life, "bu") == [("bu1", 1)]
+
+
+def test_a_full_group_refuses_messages_until_there_is_room(life: Rig) -> None:
+    life.say("pause", "few:fu")
+    life.publish([job(f"fu{n}", "few") for n in range(4)])
+    assert until_state(life, "fu3", "dead")["reason"] == "its group is full"
+    told = life.ask("why", "few:fu")
+    assert (told["state"], told["queued"], told["max_queued"]) == ("paused", 2, 2)
+    assert "its group is full" in told["reason"]
+    refused = {"redriven": [], "unknown": [], "full": ["fu2"]}
+    assert life.ask("dead", "redrive", "fu2", code=1) == refused
+    life.say("resume", "few:fu")
+    life.wait_for_end("fu1")
+    every = life.ask("dead", "redrive", "--group", "few:fu")
+    assert every == {"redriven": ["fu2", "fu3"], "unknown": []}
+    life.wait_for_end("fu3")
+    assert ran(life, "fu") == [(f"fu{n}", 1) for n in range(4)]
 
 
 def test_dead_letters_are_chosen_by_filter_and_unknown_ids_are_told(life: Rig) -> None:
