@@ -5,6 +5,9 @@ What waits is what stands in the group's lane: not what runs, and not what stand
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
+
 import pytest
 
 from groupflow.core.errors import GroupFull
@@ -125,3 +128,14 @@ async def test_why_says_that_it_is_full(shop: Bench) -> None:
 async def test_a_letter_says_so_as_a_task(shop: Bench) -> None:
     await FullGroups(shop).go_on("refuse a1 a0<1 a1<1")
     assert (await found(shop, "a1")).reason == "its group is full"
+
+
+async def test_a_letter_that_is_routed_again_asks_by_its_new_rule(shop: Bench) -> None:
+    """What died at the door had no group before."""
+    await FullGroups(shop).go_on("take a0 | refuse - q0!")
+    letters, dead = DeadLetters(shop.namespace), await letter(shop, "q0")
+    routed = replace(made("a1").envelope, rule="other")
+    for most, is_full in ((1, True), (2, False)):
+        with pytest.raises(GroupFull) if is_full else nullcontext():
+            assert await letters.redrive(dead, routed, 0.0, max_queued={"other": most, "rule": 1})
+    assert sorted(shop.lane("a")) == ["a0", "q0"]
