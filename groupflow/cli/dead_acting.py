@@ -108,7 +108,8 @@ def _act_on_each(call: Call, verb_: DeadVerb, wanted: list[str] | Filter, chosen
             await act_on_some(dict.fromkeys(wanted))
         else:
             async for some in each_step(namespace, wanted):
-                await act_on_some(some)
+                # The oldest first: where a group has room for some, those that came first get it.
+                await act_on_some(reversed(some))
         return ends, bool(namespace.away)
 
     ends, is_away = call.ask(act_on_all)
