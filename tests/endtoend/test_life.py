@@ -41,7 +41,17 @@ shares = true
 # What `--json` has of a task, of a group and of a dead letter: the public contract.
 FOUND_KEYS = {
     *("id", "state", "type", "group", "tenant", "attempt", "crashes", "stage", "daemon", "worker"),
-    *("lost_leases", "fence", "since", "until", "reason", "errors", "superseded_by", "scope"),
+    *(
+        "lost_leases",
+        "fence",
+        "since",
+        "until",
+        "reason",
+        "errors",
+        "superseded_by",
+        "scope",
+        "corrections",
+    ),
 }
 WHY_KEYS = {
     *("group", "state", "queued", "head", "holder", "since", "until", "reason"),
@@ -109,7 +119,7 @@ def test_a_dead_letter_tells_its_story(life: Rig) -> None:
         "attempts": 3,
     }
     shown = life.ask("dead", "show", "ds0")
-    assert shown.keys() == DEAD_KEYS | {"tenant", "errors", "headers", "body"}
+    assert shown.keys() == DEAD_KEYS | {"tenant", "errors", "headers", "body", "corrections"}
     assert [(e["attempt"], e["error"], e["message"]) for e in shown["errors"]] == [
         (1, "ValueError", "one"), (2, "ValueError", "two"), (3, "ValueError", "three")
     ]  # fmt: skip
