@@ -30,6 +30,7 @@ def in_children(
 
 def _run(module: str, arguments: Sequence[str]) -> Said:
     command = [sys.executable, "-W", "ignore", "-m", module, "--child", *arguments]
-    child = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    # However long that takes: `make sim` is stopped by hand.
+    child = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=None)
     # Ids have any characters, those that end lines for `splitlines` too.
     return child.returncode, [*filter(None, child.stdout.split("\n"))]
