@@ -17,7 +17,7 @@ from groupflow.store.claims import Claims
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Order
 
-IN_FLIGHT = 2  # exchanges in flight at a time: one part of the slots in play travels with each
+IN_FLIGHT = 4  # exchanges in flight at a time
 
 
 class InFlight:
