@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from groupflow.cli.bodies import read_whole
-from groupflow.cli.dead_acting import Chosen, DeadVerb, act_on
+from groupflow.cli.dead_acting import DeadVerb, act_on
 from groupflow.cli.options import (
     FullHelp,
     IdsArgument,
@@ -190,6 +190,7 @@ def redrive(
     """
     from groupflow.operate.corrections import NewBody
     from groupflow.operate.redrive import Redriver
+    from groupflow.operate.tasks import Choice
 
     if body is not None and len(ids or []) != 1:
         raise typer.BadParameter("--body corrects one dead letter: name its id alone.")
@@ -200,7 +201,7 @@ def redrive(
 
     verb_ = DeadVerb("redrive", "redriven", act, deletes=False)
     meant = _meant(ids, partition, (reason, task_type, group, tenant, since), everything=everything)
-    return act_on(call, verb_, meant, Chosen(tenant, partition), dry_run=dry_run, yes=yes)
+    return act_on(call, verb_, meant, Choice(tenant, partition), dry_run=dry_run, yes=yes)
 
 
 @verb(dead, "drop")
@@ -229,13 +230,14 @@ def drop(
       groupflow dead drop --type import.test --since 1d --yes
     """
     from groupflow.operate.dead import DeadLetters
+    from groupflow.operate.tasks import Choice
 
     async def act(namespace: Namespace, letter: DeadLetter) -> bool:
         return await DeadLetters(namespace).drop(letter)
 
     verb_ = DeadVerb("drop", "dropped", act, deletes=True)
     meant = _meant(ids, partition, (reason, task_type, group, tenant, since), everything=everything)
-    return act_on(call, verb_, meant, Chosen(tenant, partition), dry_run=dry_run, yes=yes)
+    return act_on(call, verb_, meant, Choice(tenant, partition), dry_run=dry_run, yes=yes)
 
 
 def _filter_of(

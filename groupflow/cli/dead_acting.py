@@ -25,6 +25,7 @@ from groupflow.core.errors import (
 if TYPE_CHECKING:
     from groupflow.operate.dead import DeadLetter, Filter
     from groupflow.operate.namespace import Namespace
+    from groupflow.operate.tasks import Choice
 
 _Act: TypeAlias = "Callable[[Namespace, DeadLetter], Awaitable[bool]]"
 _Kept: TypeAlias = str | GroupflowError | None  # why a letter is as it was; None if it isn't
@@ -40,19 +41,11 @@ class DeadVerb:
     deletes: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """Which letter is meant where several have an id: `groupflow.operate.tasks.Choice`."""
-
-    tenant: str | None
-    partition: int | None
-
-
 def act_on(
     call: Call,
     verb_: DeadVerb,
     meant: list[str] | Filter,
-    chosen: Chosen,
+    choice: Choice,
     *,
     dry_run: bool,
     yes: bool,
@@ -76,10 +69,10 @@ def act_on(
             told = f"{matching} dead letters match; without --dry-run each is {verb_.past}"
             return Answer({"matching": matching}, [told])
         confirm(f"{verb_.name} {matching} dead letters?", deletes=verb_.deletes)
-    return _act_on_each(call, verb_, meant, chosen)
+    return _act_on_each(call, verb_, meant, choice)
 
 
-def _act_on_each(call: Call, verb_: DeadVerb, wanted: list[str] | Filter, chosen: Chosen) -> Answer:
+def _act_on_each(call: Call, verb_: DeadVerb, wanted: list[str] | Filter, choice: Choice) -> Answer:
     """Act on letters that are named, or that pass a filter; say what kept others as they were."""
     is_by_id = isinstance(wanted, list)
 
@@ -87,10 +80,8 @@ def _act_on_each(call: Call, verb_: DeadVerb, wanted: list[str] | Filter, chosen
         from groupflow.operate.bulk import each_step
         from groupflow.operate.dead import DeadLetters
         from groupflow.operate.several import act_on_each
-        from groupflow.operate.tasks import Choice
 
         letters, ends = DeadLetters(namespace), list[tuple[str, _Kept]]()
-        choice = Choice(chosen.tenant, chosen.partition)
 
         async def act_on_one(meant: str | DeadLetter) -> str | None:
             letter = await letters.find(meant, choice) if isinstance(meant, str) else meant

@@ -283,3 +283,17 @@ async def test_a_group_that_is_ready_though_it_runs_is_given_once(
         _, [(_, arguments)] = calls_of(front, "grouped", [Complete(claim)], ["s1", "s2", "s3"])
         rows = twice.exchange(arguments)[2]
         assert rows[3::7] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("pool", POOLS)
+async def test_where_nothing_waits_nothing_is_written(
+    store_server: RedisServer, pool: Pool
+) -> None:
+    """Each daemon with an idle worker asks at each wake: no replica should hear of that."""
+    async with Bench(store_server.url) as shop:
+        daemon = await shop.daemon()
+        changes = "rdb_changes_since_last_save"
+        before: Any = shop.raw.info("persistence")
+        answer = await daemon.claims(pool).exchange([], ["s1", "s2"])
+        after: Any = shop.raw.info("persistence")
+        assert (answer.claims, after[changes]) == ([], before[changes])

@@ -1,13 +1,13 @@
 -- In `exchange`, before the rules. Nearly always nothing is paused, limited or in quarantine, nothing goes back, and no
 -- task has a task state. Then this does all that `exchange` promises, in bulk, and Redis need not make the functions of
 -- the rules, which cost more than an exchange of few tasks. It reads first. Where it meets anything else it leaves all
--- as it was, and the rest of the script does the whole.
+-- as it was, but for fences that nobody gets, and the rest of the script does the whole.
 --
 -- A group that a settled task frees isn't ready in between: where its next task is among the best, that has its lock.
 
--- A claim may be of several tasks of its group, a run. Those behind the first one wait
--- in their lane, where the lock keeps them for its slot, which goes on with them and says so later; the key `runs` says
--- how far that reaches. A task with a task state is never of a run: it may be delayed, or a quarantined task, or large.
+-- A claim may be of several tasks of its group, a run. Those behind the first one wait in their lane, where the lock
+-- keeps them for its slot, which goes on with them and says so later; the key `runs` says how far that reaches. A task
+-- with a task state is never of a run: it may be delayed, or a quarantined task, or large.
 
 local MOST_BEGUN = 500 -- tasks that one script adds to runs
 
@@ -211,8 +211,9 @@ local function do_in_bulk()
   if asked > 0 then
     if not is_plain then from_ready, groups, goes_on = choose(told.freed) end
     if not from_ready then return nil end
-    local most = is_plain and asked or #groups
-    first = call('INCRBY', K.fence, most) - most
+    -- Where nothing waits, nothing is written: neither the append-only file nor a replica hears of it.
+    local most = is_plain and math.min(asked, call('LLEN', K.plain)) or #groups
+    if most > 0 then first = call('INCRBY', K.fence, most) - most end
   end
   for n = 1, #groups do
     local each = goes_on[groups[n]] and passed_on or locks
