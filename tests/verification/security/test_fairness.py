@@ -1,12 +1,10 @@
 """One token that keeps 48 connections busy: health and another pool's workers wait for none of it.
 
-What is measured: how long each answer takes, less what the processes wait for a core meanwhile,
-which is the machine's doing; and the most memory that the page's process ever has.
-
-Of up to three attacks the best one is judged. An answer also waits until a parsing thread of the
-page hands over the interpreter's lock, and on a busy machine that thread waits for a core: this
-wait is the machine's doing too, and can't be told apart from the page's own. It spoils one attack
-or another. A fault of the page spoils each.
+How long an answer takes on a busy machine says little of the page: any of its threads may wait for
+a core while it holds the interpreter's lock. So the longest waits are judged by the processor time
+that page and daemon spend meanwhile, which a fault of the page lengthens and other processes don't;
+the usual one is judged by the clock, and is to be over before a lease ends, which finds a page that
+sleeps. Memory is judged at its peak.
 """
 
 from __future__ import annotations
@@ -16,12 +14,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import get_native_id
+from statistics import median
 from typing import Any
 
 import httpx
 import orjson
 import pytest
+from psutil import Process
 
 from groupflow.servers import RabbitmqServer
 from tests.endtoend.rig import Job
@@ -30,18 +29,18 @@ from tests.pools.shop import COURIER
 from tests.verification.security.slow import MIB, served
 
 pytestmark = pytest.mark.timeout(600)
-LATEST = 0.25  # seconds for an answer
-SPARED = 0.01  # of the answers are not judged: what a core does is known to some ms only
+LATEST = 0.25  # seconds of processor time, beside an answer
+LEASE = 2.0  # seconds, within which the usual answer comes
+SPARED = 0.01  # of the answers are not judged: the system counts processor time in steps
 SECONDS = 5.0  # of an attack
-ATTEMPTS = 3  # attacks, of which one must leave the others their answers
 CONNECTIONS = 48
 POOLS = f"""
 [pools.couriers]
 types = ["deliver"]
-lease = 2.0
+lease = {LEASE}
 [pools.others]
 types = ["else"]
-lease = 2.0
+lease = {LEASE}
 [http.tokens.couriers]
 token = "{COURIER}"
 rights = ["pull", "fill"]
@@ -125,26 +124,28 @@ def world(
 
 
 class Waits:
-    """How long answers take, without the time for which a process waits for a core."""
+    """What answers took: seconds by the clock, and of the processor time of page and daemon."""
 
     def __init__(self, world: Served) -> None:
-        pids = world.daemon.pid, page_of(world.daemon), get_native_id()
-        self.threads = [Path(f"/proc/{pid}/schedstat") for pid in pids]
+        self.processes = [Process(pid) for pid in (world.daemon.pid, page_of(world.daemon))]
         self.seconds: list[float] = []
+        self.worked: list[float] = []
 
-    def without_core(self) -> float:
-        return sum(int(each.read_bytes().split()[1]) for each in self.threads) / 1e9
+    def processor(self) -> float:
+        times = [process.cpu_times() for process in self.processes]
+        return sum(each.user + each.system for each in times)
 
     def ask(self, what: Callable[[], httpx.Response]) -> None:
-        before, began = self.without_core(), time.monotonic()
+        before, began = self.processor(), time.monotonic()
         answer = what()
-        took = time.monotonic() - began
+        self.seconds.append(time.monotonic() - began)
+        self.worked.append(self.processor() - before)
         assert answer.status_code == 200, answer.text
-        self.seconds.append(max(0.0, took - (self.without_core() - before)))
 
-    def judged(self) -> float:
-        """The longest, but for what is spared."""
-        return sorted(self.seconds)[-1 - int(SPARED * len(self.seconds))]
+    def judged(self) -> tuple[float, float]:
+        """The usual wait by the clock; the longest in processor time, but for what is spared."""
+        longest = sorted(self.worked)[-1 - int(SPARED * len(self.worked))]
+        return round(median(self.seconds), 3), round(longest, 3)
 
 
 def renew(world: Served) -> httpx.Response:
@@ -169,7 +170,6 @@ def attacked(world: Served, command: list[str]) -> tuple[dict[int, int], Waits, 
 def test_others_are_answered_at_once(
     world: Served, tmp_path: Path, name: str, record_property: Any
 ) -> None:
-    """In the best of up to three attacks; what is answered and memory are judged in each."""
     sent, connections, expected = ATTACKS[name]
     if name == "large tasks":
         many = [{"n": n} for n in range(OBJECTS)]
@@ -181,21 +181,18 @@ def test_others_are_answered_at_once(
     port = world.url.rpartition(":")[2]
     command = [sys.executable, "-c", ATTACKER, port, str(SECONDS), str(connections)]
     command.append(str(tmp_path / "request"))
-    attempts: list[dict[str, Any]] = []
-    record_property("figures", attempts)
-    for _ in range(ATTEMPTS):
-        answers, health, renewals = attacked(world, command)
-        figures = {
-            "answers": answers,
-            "health, s": round(health.judged(), 3),
-            "renewals, s": round(renewals.judged(), 3),
-            "asked": len(health.seconds),
-            "page, MiB": peak(page_of(world.daemon)) // MIB,
-        }
-        attempts.append(figures)
-        print(name, figures)
-        assert answers.keys() <= expected, figures
-        assert peak(page_of(world.daemon)) < MOST_MEMORY, figures
-        if max(health.judged(), renewals.judged()) < LATEST:
-            return
-    pytest.fail(f"each attack delayed the others: {attempts}")
+    answers, health, renewals = attacked(world, command)
+    figures = {
+        "answers": answers,
+        "health, s": health.judged(),
+        "renewals, s": renewals.judged(),
+        "asked": len(health.seconds),
+        "page, MiB": peak(page_of(world.daemon)) // MIB,
+    }
+    record_property("figures", figures)
+    print(name, figures)
+    assert answers.keys() <= expected, figures
+    assert peak(page_of(world.daemon)) < MOST_MEMORY, figures
+    for usual, longest in (health.judged(), renewals.judged()):
+        assert usual < LEASE, figures
+        assert longest < LATEST, figures
