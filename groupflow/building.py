@@ -19,7 +19,6 @@ from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.entrance import Entrance, PartitionEntrance
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.handling import Runner
-from groupflow.flow.hearing import StoreHearing
 from groupflow.flow.intakes import Intakes
 from groupflow.flow.runners import AllRunners
 from groupflow.flow.worker import LocalWorker, Rules
@@ -38,6 +37,7 @@ from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.envelope import Pool
+from groupflow.store.hearing import StoreHearing
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import agree, open_client
 from groupflow.store.scans import type_of

@@ -26,8 +26,6 @@ class Dispatcher:
     def __init__(self, measures: PoolMeasures | None = None) -> None:
         self.measures = measures or PoolMeasures()
         self.sources: list[ClaimSource] = []  # one a partition; they add themselves
-        # Claims that workers have, that are ready, or asked for: every partition counts here.
-        self.held = 0
         self.may_claim = True  # `stop_claiming` has not been called
         self._ready: deque[tuple[Slot, float]] = deque()  # prefetched claims, and since when
         self._ready_timer: asyncio.TimerHandle | None = None
@@ -136,8 +134,13 @@ class Dispatcher:
         together, as many as the largest of these numbers.
         """
         if len(self.sources) == 1:
-            return self.held
+            return source.held
         return max(source.held, self.held - self.prefetch + source.prefetch.claims)
+
+    @property
+    def held(self) -> int:
+        """How many claims workers have, are ready for them, or are asked for."""
+        return sum([source.held for source in self.sources])
 
     @property
     def prefetch(self) -> int:

@@ -94,7 +94,6 @@ class Exchanger(InFlight):
             self.prefetch.handled(slot.run.seconds)  # a run takes a worker's time for all its tasks
         if is_ours:
             self._slots.end(slot, settlement)
-            self._dispatcher.held -= 1
         if is_ours and settlement is not None:
             self._stir.set()
         else:  # lost, alone or with its session
@@ -104,7 +103,6 @@ class Exchanger(InFlight):
         """The session is lost: drop its claims; no exchange begins until there is a new one."""
         self._session_open.clear()
         lost, self._slots = self._slots, Slots(self, self.pool, self._run_for)
-        self._dispatcher.held -= lost.claimed
         for slot in self._dispatcher.withdraw(self):
             report_lost(self._dispatcher.measures, slot.held)
         self._drop(lost.due)

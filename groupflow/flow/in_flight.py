@@ -43,7 +43,6 @@ class InFlight:
         self._dispatcher = dispatcher
         self._claims = claims
         self._exchanges: list[Exchange] = []  # in flight
-        self._asked = 0  # how many claims they ask for together
         self._is_well = True  # the last exchange was answered
         self._stir = asyncio.Event()
         self._session_open = asyncio.Event()
@@ -64,6 +63,10 @@ class InFlight:
     def has_asked(self) -> bool:
         """Whether claims are asked for, without an answer yet."""
         return self._asked > 0
+
+    @property
+    def _asked(self) -> int:
+        return sum([each.asked.number for each in self._exchanges])
 
     @property
     def waits(self) -> bool:
@@ -117,26 +120,20 @@ class InFlight:
         dispatcher = self._dispatcher
         exchange = Exchange(self._slots, settling, asking, asked, monotonic(), running)
         self._exchanges.append(exchange)
-        self._count(asked.number)
+        if self._is_fair:
+            self.position += asked.number
         if len(dispatcher.sources) > 1:
             dispatcher.make_room()
         return exchange
 
-    def _count(self, asked: int) -> None:
-        """Count `asked` more claims as asked for; below 0, fewer."""
-        self._asked += asked
-        self._dispatcher.held += asked
-        if self._is_fair:
-            self.position += asked
-
     def _end(self, exchange: Exchange) -> None:
         self._exchanges.remove(exchange)
-        self._count(-exchange.asked.number)
+        if self._is_fair:
+            self.position -= exchange.asked.number
 
     def _arrive(self, exchange: Exchange, claims: Sequence[Claim]) -> list[Slot]:
         """The slots that hold the claims; none where the session ended meanwhile."""
         if exchange.slots is self._slots:
-            self._dispatcher.held += len(claims)
             return self._slots.arrive(exchange, claims)
         for slot in exchange.settling:
             slot.finished = None

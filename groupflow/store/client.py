@@ -11,13 +11,14 @@ import asyncio
 from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from time import monotonic, perf_counter
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from redis.exceptions import RedisError
 
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.core.measures import EXCHANGE, ScriptMeasures
 from groupflow.store.epochs import Epoch, ask_epoch
+from groupflow.store.hearing import StoreHearing
 from groupflow.store.keys import Keys
 from groupflow.store.layout import REFUSED, compare
 from groupflow.store.node import NodeClient
@@ -29,18 +30,6 @@ Argument: TypeAlias = str | bytes | int
 Call: TypeAlias = tuple[AnyVerb, Sequence[Argument]]
 
 LOOK = 0.5  # seconds between two looks whether a node that doesn't answer still leads
-
-
-class Hearing(Protocol):
-    """Hears of each script whether Redis answered. From any thread."""
-
-    is_away: bool  # whether it has heard of a failure, and of no answer since
-
-    def failed(self, who: str, error: str) -> None:
-        """Redis didn't answer; `who` names the keys."""
-
-    def answered(self, who: str) -> None:
-        """Redis answered, where `is_away`."""
 
 
 class _NotYet(StoreUnavailable):
@@ -59,7 +48,7 @@ class StoreClient(NodeClient):
         timeout: float = 5.0,
         measures: ScriptMeasures | None = None,
         partitions: int = 0,
-        hearing: Hearing | None = None,
+        hearing: StoreHearing | None = None,
     ) -> None:
         """Connects on first use.
 

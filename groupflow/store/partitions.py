@@ -14,7 +14,8 @@ from hashlib import sha256
 from groupflow.core.errors import StoreUnavailable
 from groupflow.core.measures import ScriptMeasures
 from groupflow.settings.model import Settings
-from groupflow.store.client import Hearing, StoreClient
+from groupflow.store.client import StoreClient
+from groupflow.store.hearing import StoreHearing
 from groupflow.store.keys import Keys
 from groupflow.store.layout import compare
 from groupflow.store.scripts import Verb
@@ -68,7 +69,7 @@ def open_client(
     *,
     timeout: float | None = None,
     measures: ScriptMeasures | None = None,
-    hearing: Hearing | None = None,
+    hearing: StoreHearing | None = None,
 ) -> StoreClient:
     """A client for some keys of the configured Redis; it connects on first use.
 
