@@ -238,11 +238,14 @@ class Exchanger(InFlight):
         running = slots.take_running(monotonic() - PACE)
         if slots.running:
             self._tell_soon()
-        if not settling and not asking and not running:
-            if len(dispatcher.sources) > 1:
-                dispatcher.make_room()
-            return None
-        return self._set_out(settling, asking, prefetch.ask(len(asking), len(settling)), running)
+        exchange = None
+        if settling or asking or running:
+            asked = prefetch.ask(len(asking), len(settling))
+            exchange = Exchange(slots, settling, asking, asked, monotonic(), running)
+            self._begin_with(exchange)
+        if len(dispatcher.sources) > 1:
+            dispatcher.make_room()
+        return exchange
 
     def _gathers(self, due: int, share: int) -> bool:
         """Whether what is due waits for the exchange in flight, and for more.

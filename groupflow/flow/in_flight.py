@@ -11,7 +11,7 @@ from time import monotonic
 
 from groupflow.flow.counting import report_lost
 from groupflow.flow.dispatcher import Dispatcher
-from groupflow.flow.prefetch import Asked, Prefetch
+from groupflow.flow.prefetch import Prefetch
 from groupflow.flow.slots import Exchange, Slot, Slots
 from groupflow.store.claims import Claims
 from groupflow.store.given import Claim
@@ -110,21 +110,10 @@ class InFlight:
         began = min((each.began for each in tuple(self._exchanges)), default=now)
         return max(0.0, now - max(began, self._claims.extended))
 
-    def _set_out(
-        self,
-        settling: list[Slot],
-        asking: list[Slot],
-        asked: Asked,
-        running: Sequence[Slot] = (),
-    ) -> Exchange:
-        dispatcher = self._dispatcher
-        exchange = Exchange(self._slots, settling, asking, asked, monotonic(), running)
+    def _begin_with(self, exchange: Exchange) -> None:
         self._exchanges.append(exchange)
         if self._is_fair:
-            self.position += asked.number
-        if len(dispatcher.sources) > 1:
-            dispatcher.make_room()
-        return exchange
+            self.position += exchange.asked.number
 
     def _end(self, exchange: Exchange) -> None:
         self._exchanges.remove(exchange)
