@@ -134,12 +134,6 @@ class Exchanger(InFlight):
         for slot in self._dispatcher.withdraw(self, groups):
             self.end(slot, Release(slot.held))
 
-    def _held_back(self, exchange: Exchange, slots: Sequence[Slot]) -> list[Slot]:
-        """The slots that may not begin: a stop, a hold or the lease's end came meanwhile."""
-        if not self._dispatcher.may_claim or not self.holds_lease():
-            return [*slots]
-        return [slot for slot in slots if exchange.holds_back(slot)]
-
     async def run(self) -> None:
         """Exchange with the store for ever.
 
@@ -306,10 +300,11 @@ class Exchanger(InFlight):
             dispatcher.make_room()  # another partition may have the lowest position now
 
     def _deliver(self, exchange: Exchange, slots: Sequence[Slot]) -> None:
-        held_back = self._held_back(exchange, slots)
-        if len(held_back) < len(slots):
+        """Let slots begin, unless a stop, a hold or the lease's end came meanwhile."""
+        if not self._dispatcher.may_claim or not self.holds_lease():
+            held_back = [*self._dispatcher.withdraw(self), *slots]
+        else:
+            held_back = [slot for slot in slots if exchange.holds_back(slot)]
             self._dispatcher.deliver([slot for slot in slots if slot not in held_back])
-        elif not self._dispatcher.may_claim or not self.holds_lease():
-            held_back[:0] = self._dispatcher.withdraw(self)
         for slot in held_back:
             self.end(slot, Release(slot.held))

@@ -73,13 +73,12 @@ class Claims:
         self._carrying = carrying
         self.pool = pool
         self._beside_quarantined = False
-        self._runs: Mapping[str, int] = {}
         self._packed_runs = b""
 
     def adopt(self, runs: Mapping[str, int]) -> None:
         """By rule, how many tasks of a group one claim may give; one where nothing is said."""
-        self._runs = {rule: number for rule, number in runs.items() if number > 1}
-        self._packed_runs = orjson.dumps(self._runs) if self._runs else b""
+        several = {rule: number for rule, number in runs.items() if number > 1}
+        self._packed_runs = orjson.dumps(several) if several else b""
 
     @property
     def extended(self) -> float:
