@@ -24,7 +24,7 @@ from groupflow.crashpoints import crash_point
 from groupflow.flow.counting import count_exchange, report_crowded_out, report_lost
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.in_flight import IN_FLIGHT, InFlight
-from groupflow.flow.slots import RUN_FOR, Exchange, Slot, Slots
+from groupflow.flow.slots import PACE, RUN_FOR, Exchange, Slot, Slots
 from groupflow.store.claims import Claims, ExchangeReply
 from groupflow.store.scripts import Order
 from groupflow.store.settlements import (
@@ -35,7 +35,6 @@ from groupflow.store.settlements import (
     one_by_one,
 )
 
-PACE = 0.002  # seconds that a run's done tasks may wait for an exchange: most runs end sooner
 LATE = 120.0  # seconds for which a kernel may resend what was written on a lost connection
 
 log = structlog.get_logger("groupflow.exchange")
@@ -74,7 +73,12 @@ class Exchanger(InFlight):
         run, is_done = slot.run, works_on and isinstance(settlement, Complete)
         if run and is_done and run.goes_on and self._slots.has(slot) and self.holds_lease():
             self._slots.go_on(slot)
-            self._tell_soon()
+            # The next task begins before the exchange that tells of this one does: it doesn't wait
+            # while that one is made.
+            if run.tells_at <= monotonic():
+                self._stir.set()
+            else:
+                self._tell_soon()
             return True
         self.end(slot, settlement)
         return False
@@ -229,7 +233,7 @@ class Exchanger(InFlight):
             self._stir.set()  # the rest goes with another exchange
         # At a stop unsure slots are asked too, and what they hold is released.
         asking = slots.choose(settling, min(share, wanted), prefetch.portion) if may_ask else []
-        running = slots.take_running(monotonic() - PACE)
+        running = slots.take_running()
         if slots.running:
             self._tell_soon()
         exchange = None
@@ -294,6 +298,8 @@ class Exchanger(InFlight):
             self._stir.set()
         if self._slots.due:
             self._stir.set()
+        if self._slots.running:
+            self._tell_soon()
         is_short = came < exchange.asked.number
         dispatcher.answered(is_short=is_short)
         if not is_short and len(dispatcher.sources) > 1:

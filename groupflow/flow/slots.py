@@ -19,6 +19,7 @@ from groupflow.store.given import Claim, Rest
 from groupflow.store.settlements import FREED, Complete, Proceed, Settlement
 
 RUN_FOR = 4.0  # seconds that a run goes on at most: half of a lease, as that is by default
+PACE = 0.0015  # seconds between two times that a run tells what it has done: most end sooner
 
 
 class ClaimSource(Protocol):
@@ -77,6 +78,7 @@ class GroupRun:
     Attributes:
         is_ending: whether it ends with the task that runs.
         is_travelling: whether an exchange telling of it is in flight.
+        tells_at: when (monotonic) it next tells what it has done.
         seconds: that its attempts took so far.
     """
 
@@ -88,7 +90,8 @@ class GroupRun:
         self._rest = rest  # read one by one: see `given.Rest`
         self._next = 0  # place in `_rest`
         self._read: Claim | None = None  # the claim there, once it is read
-        self._until = monotonic() + seconds
+        now = monotonic()
+        self._until, self.tells_at = now + seconds, now + PACE
         self._done: list[Complete] = []
         self._told = 0  # how many of these are in flight
 
@@ -123,6 +126,7 @@ class GroupRun:
     def tell(self, claim: Claim) -> list[Settlement]:
         """What an exchange tells while `claim` runs; `told` says how that went."""
         self.is_travelling, self._told = True, len(self._done)
+        self.tells_at = monotonic() + PACE
         if self._read is None and self._next < len(self._rest):
             # early: the worker mustn't wait for it between two handlers
             self._read = self._rest[self._next]
@@ -185,8 +189,8 @@ class Slots:
         self.claimed = 0  # claims that workers have or that are ready for them
         self.due: deque[Slot] = deque()  # those with something to settle
         self.unsure: list[Slot] = []  # those that may hold a claim unknown to this daemon
-        # slots whose runs go on and have something to tell, and since when (monotonic)
-        self.running: dict[Slot, float] = {}
+        # runs that go on and have something to tell, but not in an exchange in flight, by slot
+        self.running: dict[Slot, GroupRun] = {}
         self._all: dict[str, Slot] = {}
         self._free: deque[Slot] = deque()
         self._doubted = 0.0  # when (monotonic) the store may last have lost settlements
@@ -206,16 +210,17 @@ class Slots:
     def go_on(self, slot: Slot) -> None:
         """A run goes on with its next task."""
         slot.go_on()
-        self.running.setdefault(slot, monotonic())
+        if slot.run is not None and not slot.run.is_travelling:
+            self.running[slot] = slot.run
 
-    def take_running(self, since: float) -> list[Slot]:
-        """Take the runs that have had something to tell since then, for an exchange."""
+    def take_running(self) -> list[Slot]:
+        """Take the runs that tell now what they have done, for an exchange."""
         found: list[Slot] = []
-        tasks = 0
-        for slot, at in self.running.items():
-            if slot.run is None or slot.run.is_travelling or at > since or tasks >= AT_ONCE:
+        now, tasks = monotonic(), 0
+        for slot, run in self.running.items():
+            if run.tells_at > now or tasks >= AT_ONCE:
                 continue
-            tasks += slot.run.size
+            tasks += run.size
             found.append(slot)
         for slot in found:
             del self.running[slot]
@@ -229,7 +234,7 @@ class Slots:
         if slot.claim is None:
             self._put(slot)
         elif slot.run.has_news:
-            self.running.setdefault(slot, monotonic())
+            self.running[slot] = slot.run
 
     def _put(self, slot: Slot) -> None:
         """Put a slot without a claim where it belongs."""
