@@ -18,8 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from groupflow.settings.load import DELIMITER, PREFIX
 from groupflow.settings.model import Settings
-from groupflow.settings.rules import GroupRule, HandlerRule, PoolRule
-from groupflow.settings.schedules import ScheduleRule
+from groupflow.settings.rules import GroupRule, HandlerRule, PoolRule, ScheduleRule
 from groupflow.settings.tokens import NamedToken
 from groupflow.settings.types import Section
 from groupflow.settings.urls import SecretUrl

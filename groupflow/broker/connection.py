@@ -26,8 +26,7 @@ from pamqp.commands import Connection as Methods
 from yarl import URL
 
 from groupflow.core.errors import BrokerUnavailable, GroupflowError, ServerUnreachable
-from groupflow.core.urls import split_url
-from groupflow.settings.transport import split_tls
+from groupflow.settings.transport import split_tls, split_url
 
 Connection: TypeAlias = AbstractConnection
 

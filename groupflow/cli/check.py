@@ -27,9 +27,9 @@ from groupflow.core.masking import mask_secrets
 if TYPE_CHECKING:
     from groupflow.core.app import App
     from groupflow.settings.changes import SettingChange
-    from groupflow.settings.dry_run import Way
     from groupflow.settings.load import Sources
     from groupflow.settings.model import Settings
+    from groupflow.settings.planning import Way
 
 verbs = typer.Typer()
 
@@ -256,7 +256,7 @@ def route(
       groupflow route jobs.jsonl --app handlers:app --header x-entity=contact
     """
     from groupflow.cli.app_loading import load_app
-    from groupflow.settings.dry_run import DryRun
+    from groupflow.settings.planning import DryRun
 
     headers = parse_headers(header)
     dry_run = DryRun(call.settings, load_app(app).names if app else {})

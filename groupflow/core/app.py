@@ -12,8 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from pydantic import BaseModel
 
 from groupflow.core.outcome import Outcome
-from groupflow.core.policy import MOST_TOGETHER
-from groupflow.core.retry import RetryOverride
+from groupflow.core.policy import MOST_TOGETHER, RetryOverride
 
 Answer: TypeAlias = Outcome | Sequence[Outcome | None] | None  # the second of batch handlers alone
 Function: TypeAlias = Callable[..., Awaitable[Answer] | Answer]

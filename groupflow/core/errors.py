@@ -168,7 +168,7 @@ class Unroutable(GroupflowError):
 
     Attributes:
         reason: why, in one line.
-        scope: whose its id is, as far as the message tells (`groupflow.core.scope`).
+        scope: whose its id is, as far as the message tells (`groupflow.core.routing`).
     """
 
     def __init__(self, reason: str) -> None:

@@ -1,7 +1,7 @@
 """Where a message goes, from the configuration alone: plain, or grouped under which key.
 
 Pure: no I/O, no clock. A message that can't be routed raises `Unroutable`, whose reason its dead
-    letter will have. No bytes make it raise anything else.
+letter will have. No bytes make it raise anything else.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
+from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
 
 from groupflow.core.errors import Unroutable
-from groupflow.core.json_size import has_over
-from groupflow.core.scope import scope_of
+from groupflow.core.json_text import has_over
 from groupflow.core.template import MISSING, FieldPath, Template, require_text, show
 
 MAX_TEXT_BYTES = 255
 MAX_SECONDS = 31_536_000.0
+UNKNOWN = ""  # scope of a message that names neither; all such messages of a queue share their ids
 _WRAPPED_NEGATIVE = 2**63
+_DIGEST = 4  # bytes of a scope. A collision matters only between two that share a message id too
 NO_HEADERS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -314,3 +317,19 @@ def _delay_header(value: object) -> float:
             f"the header x-delay is {show(value)} ms: it can't be over a year (31536000000 ms)"
         )
     return milliseconds / 1000
+
+
+@lru_cache(maxsize=4096)
+def scope_of(app: str | None, tenant: str | None) -> str:
+    """Whose a message id is: a short digest of an application and a tenant, in hexadecimal.
+
+    Ids are known apart for each of them.
+    """
+    if app is None and tenant is None:
+        return UNKNOWN
+    digest = blake2b(digest_size=_DIGEST)
+    for part in (app, tenant):
+        text = b"" if part is None else part.encode(errors="surrogatepass")
+        length = -1 if part is None else len(text)
+        digest.update(length.to_bytes(4, "big", signed=True) + text)
+    return digest.hexdigest()

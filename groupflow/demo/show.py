@@ -31,8 +31,8 @@ from groupflow.demo.screen import Screen, intro, print_summary, read_state, step
 from groupflow.demo.verdict import judge
 from groupflow.ops.signals import cancelled_by_signals
 from groupflow.servers import private_servers
-from groupflow.servers.ports import free_ports
 from groupflow.servers.process import ServerProcess
+from groupflow.servers.server import free_ports
 from groupflow.settings.load import PREFIX, load_settings
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys

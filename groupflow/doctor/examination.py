@@ -20,7 +20,6 @@ from groupflow.core.errors import (
     ServerUnreachable,
     StoreUnavailable,
 )
-from groupflow.core.urls import split_url
 from groupflow.doctor.local import examine_files, examine_http
 from groupflow.doctor.rabbitmq import examine_rabbitmq
 from groupflow.doctor.redis import examine_redis, judge_info, leader_of
@@ -29,7 +28,7 @@ from groupflow.operate.namespace import Namespace, check_number
 from groupflow.operate.schedules import Schedule, read_schedules
 from groupflow.settings.load import Sources
 from groupflow.settings.model import Settings
-from groupflow.settings.transport import TLS_SCHEMES, stays_here
+from groupflow.settings.transport import TLS_SCHEMES, split_url, stays_here
 from groupflow.store.client import StoreClient
 from groupflow.store.partitions import open_partitions
 from groupflow.store.refusals import address_of as store_address

@@ -38,10 +38,9 @@ from groupflow.broker.topology import Difference, Presence, parse_difference
 from groupflow.core.checkup import Check
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
 from groupflow.core.masking import mask_place
-from groupflow.core.urls import split_url
 from groupflow.doctor.table import judge
 from groupflow.settings.model import Settings
-from groupflow.settings.transport import split_tls
+from groupflow.settings.transport import split_tls, split_url
 
 TIMEOUT = 10.0  # seconds for a handshake, and for an answer of the management API
 CONFIRM_WITHIN = 2.0  # seconds; an alarm lets no confirm come at all

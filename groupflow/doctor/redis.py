@@ -17,11 +17,11 @@ from redis.exceptions import NoPermissionError, RedisError
 
 from groupflow.core.checkup import Check
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreUnavailable
-from groupflow.core.urls import split_url
 from groupflow.doctor.rights import examine_rights
 from groupflow.doctor.table import SLOTS, judge
 from groupflow.settings import transport
 from groupflow.settings.model import Settings
+from groupflow.settings.transport import split_url
 from groupflow.store.keys import Keys
 from groupflow.store.node import make_pool
 from groupflow.store.partitions import keys_of

@@ -3,7 +3,7 @@
 Exit 0 is done, 75 (sysexits' "temporary failure") asks for a retry, anything else has failed. A
 command that exits 0 may name its next stage in its last line on stdout, as
 ``{"stage": "transcode", "context": {…}}``; other output is only kept where it failed. With a batch
-the command gets lines, and may answer in lines (`lines.py`).
+the command gets lines, and may answer in lines (`batches.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from groupflow.core.masking import mask_command, mask_secrets
 from groupflow.core.outcome import Done, Outcome, Retry
 from groupflow.core.task import Task
 from groupflow.core.tracing import CARRIED
-from groupflow.flow.batches import Together
+from groupflow.flow.batches import Together, advance_in, lines_of, outcomes_in
 from groupflow.flow.handling import MESSAGE_CHARS, Failed, last_lines
-from groupflow.flow.lines import advance_in, lines_of, outcomes_in
 from groupflow.flow.process import Ended, Process
 from groupflow.settings.rules import HandlerRule
 

@@ -19,7 +19,7 @@ import structlog
 
 from groupflow.core.masking import mask_secrets
 from groupflow.core.outcome import SCOPES, Advance, Dead, Done, Outcome, Retry
-from groupflow.core.retry import RetryOverride
+from groupflow.core.policy import RetryOverride
 from groupflow.core.task import Task
 
 LATE = 0.1  # seconds; if a time limit's timer is later than that, the loop was blocked

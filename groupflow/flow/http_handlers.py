@@ -23,10 +23,9 @@ from groupflow.core.masking import mask_parts, mask_place
 from groupflow.core.outcome import Dead, Done, Outcome, Retry
 from groupflow.core.task import Task
 from groupflow.core.tracing import CARRIED
-from groupflow.flow.batches import Together
+from groupflow.flow.batches import Together, advance_in, lines_of, outcomes_in
 from groupflow.flow.exec_handlers import variables_of, variables_of_all
 from groupflow.flow.handling import Failed
-from groupflow.flow.lines import advance_in, lines_of, outcomes_in
 from groupflow.settings.rules import HandlerRule
 
 ANSWER_BYTES = 1024 * 1024  # that are read of a response

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import orjson
 
 from groupflow.core.errors import AmbiguousId, StoreUnavailable
-from groupflow.core.scope import scope_of
+from groupflow.core.routing import scope_of
 from groupflow.operate.corrections import Correction, read_corrections
 from groupflow.operate.groups import lost_reason, quiet_reason
 from groupflow.operate.namespace import Namespace

@@ -16,9 +16,8 @@ from typing import Any
 import orjson
 
 from groupflow.core.errors import Unroutable
-from groupflow.core.exact_json import Unkeepable, read_exactly, write_exactly
 from groupflow.core.headers import json_headers
-from groupflow.core.json_size import has_over
+from groupflow.core.json_text import Unkeepable, has_over, read_exactly, write_exactly
 from groupflow.core.routing import MAX_SECONDS, Router, parse_body
 from groupflow.core.template import has_controls
 from groupflow.store.envelope import Envelope

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from groupflow.core.app import is_async
-from groupflow.core.retry import RetryPolicy
+from groupflow.core.policy import RetryPolicy
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 MOST_SHARDS = 1000

@@ -16,14 +16,12 @@ import structlog
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.core.measures import ScanMeasures
 from groupflow.core.outcome import Dead, Done, Outcome, Turn
-from groupflow.core.policy import SHARD_RULE
-from groupflow.core.retry import RetryOverride
+from groupflow.core.policy import SHARD_RULE, RetryOverride
 from groupflow.core.task import Task
 from groupflow.flow.handling import Failed
-from groupflow.scans.closing import begin_next, close
 from groupflow.scans.scan import Scan, Shard, found, worked
-from groupflow.scans.state import ShardState
-from groupflow.scans.turn import PAGE, ClaimedShard, RowLetters, ShardTurn, failed_by
+from groupflow.scans.state import ShardState, merged
+from groupflow.scans.turn import PAGE, REST, ClaimedShard, RowLetters, ShardTurn, failed_by
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
@@ -43,6 +41,7 @@ log = structlog.get_logger("groupflow.scans")
 
 AGAIN = 5.0  # seconds between two looks whether all shards are there
 AGAIN_SOON = 1.0  # seconds until the next try where Redis gave no answer
+CLOSING = 0.5  # seconds between two looks whether the other shards have stopped
 ABSENT = 5.0  # seconds until a shard runs again that came to a daemon without its scan
 A_LITTLE = 0.000_001  # seconds of priority: a task that has some has a task state from the start
 
@@ -99,14 +98,34 @@ class ScanRunner:
         turn = ShardTurn(scan, held, ShardState.of(context), letters, self._measures)
         if not record.closing:
             return await turn.run()
-        outcome, is_next = await close(
-            self._store.records, held, turn, keeps_place=scan.keeps_place
-        )
-        if is_next:
-            begun = await self._store.records.look(self._name)
+        return await self._close(held, turn, keeps_place=scan.keeps_place)
+
+    async def _close(self, held: ClaimedShard, turn: ShardTurn, *, keeps_place: bool) -> Outcome:
+        """One shard's turn in a generation that ends, since another number of shards is wanted.
+
+        Old shards end before new ones start. If a scan keeps a place, each shard first stops and
+        reports its place; then all go on up to the farthest of these. So all rows of all slices up
+        to there are done, and new shards go on from there: no row is missed, and none comes twice.
+        """
+        record, state, records = held.record, turn.state, self._store.records
+        if keeps_place and held.index not in record.ended:
+            told = await records.report(record, "closed", held.index, state.after)
+            if told is None or told.generation != record.generation:
+                return Done()
+            if len(told.closed) < told.count:
+                return Turn(REST, state.as_json(), CLOSING)
+            place = _farthest(told)
+            if place is not None and state.after != place:
+                outcome = await turn.run(until=place)
+                if not isinstance(outcome, Done):
+                    return outcome
+        told = await records.report(record, "ended", held.index, state.left())
+        if told and told.generation == record.generation and len(told.ended) == told.count:
+            await self._store.begin_next(told)
+            begun = await records.look(self._name)
             if begun is not None:
                 await self._store.make(begun)
-        return outcome
+        return Done()
 
     async def _run_row(self, scan: Scan, facts: Mapping[str, Any], task: Task) -> Outcome:
         """Run a row whose dead letter was redriven; pages skip it meanwhile."""
@@ -203,13 +222,24 @@ class Shards:
                 record = await self.records.look(name)
             if record is not None and record.closing and len(record.ended) == record.count:
                 # The daemon that ended the last shard died before this, or a fail-over has lost it.
-                await begin_next(self.records, record)
+                await self.begin_next(record)
                 record = await self.records.look(name)
             if record is not None:
                 await self.make(record)
                 if record.closing:
                     await self._hasten(record)
         return AGAIN
+
+    async def begin_next(self, record: Record) -> None:
+        """Begin the next generation, as all shards of this one have ended; later calls do nothing.
+
+        Raises:
+            StoreUnavailable: no answer; it may have begun.
+        """
+        done = record.done + sum(each["done"] for each in record.ended.values())
+        carried = merged(record.ended.values())
+        if await self.records.begin_next(record, _farthest(record), carried, done):
+            log.info("scan.shards_changed", scan=record.name, old=record.count, new=record.wanted)
 
     async def make(self, record: Record) -> None:
         """Enqueue those shards of a generation that aren't there.
@@ -257,6 +287,12 @@ class Shards:
                 stack.callback(scan.bind, None)
                 await stack.enter_async_context(scan.running())
             yield
+
+
+def _farthest(record: Record) -> object:
+    """The farthest place at which a shard stopped; ``None`` for none."""
+    places = [place for place in record.closed.values() if place is not None]
+    return max(places, default=None)
 
 
 def _arrival(record: Record, index: int) -> Arrival:

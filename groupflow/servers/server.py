@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import shutil
 import signal
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
 from groupflow.core.errors import GroupflowError
-from groupflow.servers.ports import free_ports
 from groupflow.servers.process import ServerFailed, ServerProcess
 
 _STARTS = 5  # how often other ports are tried
 _PROBE_EVERY = 0.02  # seconds between two looks at a port that does not answer yet
 _PROBE_WITHIN = 1.0  # seconds that an accepted probe may take
 _LAST_WORDS = 2_000  # characters of a log that an error shows
+_LOW, _HIGH = 20_000, 32_000  # ports, tried first
+_TRIES = 50  # of them
 
 
 class MissingServer(GroupflowError):
@@ -273,3 +276,31 @@ async def ask(port: int, question: bytes, *, until: bytes = b"") -> bytes:
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
+
+
+def free_ports(count: int) -> list[int]:
+    """Choose ports that no process has bound now, all different.
+
+    Another process may still take one before the server does; the server then fails to start and
+    the caller chooses again.
+    """
+    with ExitStack() as held:
+        # All stay bound until the last is found, so that they differ.
+        return [_bind(held.enter_context(socket.socket())) for _ in range(count)]
+
+
+def _bind(probe: socket.socket) -> int:
+    """Bind a socket to a free port and return that port.
+
+    Ports below the ephemeral range come first. While a server is down, the kernel may give a port
+    inside that range to an outgoing connection, even to a client's attempt to reconnect, which then
+    connects to itself; the restarted server can't have the port back.
+    """
+    chosen = (_LOW + secrets.randbelow(_HIGH - _LOW) for _ in range(_TRIES))
+    for port in (*chosen, 0):
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        break
+    return int(probe.getsockname()[1])

@@ -14,20 +14,19 @@ from pydantic import Field, field_validator, model_validator
 from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.headers import MAX_HEADERS
 from groupflow.core.limits import Debounce, Limits, Rate, TenantLimit
-from groupflow.core.policy import OWN_RULES, Policies
-from groupflow.core.retry import RetryPolicy
+from groupflow.core.policy import OWN_RULES, Policies, RetryPolicy
 from groupflow.core.routing import Paths, Router
 from groupflow.core.template import FieldPath
 from groupflow.settings.rules import (
     MOST_POOLS,
+    MOST_SCHEDULES,
     GroupRule,
     HandlerRule,
     PoolRule,
+    ScheduleRule,
     TenantRule,
     pool_by_type,
 )
-from groupflow.settings.schedules import MOST as MOST_SCHEDULES
-from groupflow.settings.schedules import ScheduleRule
 from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, HasToken, NamedToken, TokenHolder
 from groupflow.settings.transport import is_loopback, stays_here
 from groupflow.settings.types import (

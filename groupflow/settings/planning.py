@@ -1,16 +1,18 @@
-"""The messages that a configuration's schedules make, and where they go."""
+"""Where messages would go by a configuration: of its schedules, and any that is given."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
 from groupflow.core.errors import ConfigError, Problem, Unroutable
-from groupflow.core.routing import Route
+from groupflow.core.masking import mask_command
+from groupflow.core.routing import Route, Router
 from groupflow.settings.model import Settings
-from groupflow.settings.schedules import ScheduleRule
+from groupflow.settings.rules import ScheduleRule
 
 SCHEDULE_HEADER = "x-schedule"
 """The header of a tick that has its schedule's name."""
@@ -65,3 +67,52 @@ def _message(rule: ScheduleRule, settings: Settings) -> tuple[bytes, dict[str, A
             raise Unroutable(f"it has {what}, and fields.{what} says that no message does")
         path.put(body, headers, value)
     return orjson.dumps(body), headers
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Where a message would go; where it can't, why it would be a dead letter."""
+
+    queue: Literal["plain", "grouped", "dead letter"]
+    type: str | None = None
+    app: str | None = None
+    tenant: str | None = None
+    group: str | None = None
+    rule: str | None = None
+    handler: str | None = None
+    priority: float | None = None
+    delay: float | None = None
+    max_queued: int | None = None  # how many tasks may wait in its group; None for any number
+    reason: str | None = None
+
+
+class DryRun:
+    """Finds ways by one configuration."""
+
+    def __init__(self, settings: Settings, functions: Mapping[str, str]) -> None:
+        """Binds the rules, and the names of the Python handlers by their task types."""
+        self._router: Router = settings.router()
+        self._max_queued = settings.max_queued()
+        self._handlers = {
+            type_: f"exec {mask_command(rule.exec)}" if rule.exec else f"http {rule.http}"
+            for type_, rule in settings.handlers.items()
+        } | dict(functions)
+
+    def find(self, body: bytes, headers: Mapping[str, Any], type: str | None) -> Way:
+        """The way of one message; its parts are those of `Router.route`."""
+        try:
+            found = self._router.route(body, headers, type=type)
+        except Unroutable as error:
+            return Way("dead letter", reason=error.reason)
+        return Way(
+            "plain" if found.group is None else "grouped",
+            type=found.type,
+            app=found.app,
+            tenant=found.tenant,
+            group=found.group,
+            rule=found.rule,
+            handler=self._handlers.get(found.type),
+            priority=found.priority,
+            delay=found.delay,
+            max_queued=self._max_queued.get(found.rule or ""),
+        )

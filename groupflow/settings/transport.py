@@ -6,17 +6,33 @@ The TLS files travel in the query of the URL, so that a URL has all that connect
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
-from groupflow.core.urls import split_url
-
+# A URL up to where its hosts begin, and those; both as RFC 3986 has them (appendix B).
+_AUTHORITY = re.compile(r"((?:[^:/?#]+:)?//)([^/?#]*)")
 CLUSTER, SENTINEL = "+cluster", "+sentinel"  # how Redis's schemes end where there are many nodes
 PORT, SENTINEL_PORT = 6379, 26379
 TLS_SCHEMES = frozenset({"amqps", "rediss", f"rediss{CLUSTER}", f"rediss{SENTINEL}"})
 TLS_FILES = ("ca_file", "cert_file", "key_file")
+
+
+def split_url(url: str) -> SplitResult:
+    """The parts of a URL; `netloc` has all of its hosts.
+
+    The standard library's own, which takes one host: newer versions refuse a second one that is an
+    IPv6 address. The `hostname` and `port` of several say nothing.
+
+    Raises:
+        ValueError: it can't be read as a URL.
+    """
+    found = _AUTHORITY.match(url)
+    if found is None or "," not in (hosts := found[2]):
+        return urlsplit(url)
+    return urlsplit(f"{found[1]}hosts{url[found.end() :]}")._replace(netloc=hosts)
 
 
 def with_tls(url: str, files: Mapping[str, str]) -> str:

@@ -13,7 +13,6 @@ from pydantic import AfterValidator, BeforeValidator, Secret, model_validator
 
 from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.masking import mask_place, mask_url
-from groupflow.core.urls import split_url
 from groupflow.settings.transport import (
     CLUSTER,
     PORT,
@@ -21,6 +20,7 @@ from groupflow.settings.transport import (
     TLS_FILES,
     TLS_SCHEMES,
     split_hosts,
+    split_url,
     stays_here,
     with_tls,
 )

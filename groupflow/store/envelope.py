@@ -29,7 +29,7 @@ class Envelope:
     rule: str | None  # the name of the rule that grouped it, None for a plain task
     headers: Mapping[str, Any]  # the AMQP headers, reduced to what JSON can carry
     body: bytes  # the published bytes
-    scope: str = ""  # whose its id is (`groupflow.core.scope`)
+    scope: str = ""  # whose its id is (`groupflow.core.routing`)
     # whose workers come and ask for it; None where daemons run it. It is in the task state instead
     named_pool: str | None = None
 

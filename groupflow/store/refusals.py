@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
-from groupflow.core.urls import split_url
+from groupflow.settings.transport import split_url
 
 # First words of answers of a server that is up but can't serve for now: it loads its file, is busy
 # with a script, fails to write its disk, has too few replicas, or no longer has the keys. The last

@@ -18,8 +18,14 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlunsplit
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from groupflow.core.urls import split_url
-from groupflow.settings.transport import CLUSTER, PORT, SENTINEL, SENTINEL_PORT, split_hosts
+from groupflow.settings.transport import (
+    CLUSTER,
+    PORT,
+    SENTINEL,
+    SENTINEL_PORT,
+    split_hosts,
+    split_url,
+)
 from groupflow.store.wire import Packed, Wire, Wires, pack
 
 FURTHER_WITHIN = 0.3  # seconds for further answers once there is one

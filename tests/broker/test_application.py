@@ -30,7 +30,7 @@ from groupflow.core.errors import (
     HeadersTooLarge,
     ServerUnreachable,
 )
-from groupflow.servers.ports import free_ports
+from groupflow.servers.server import free_ports
 from tests.broker.wires import connected, make_queue, proxied, taken, waiting_in
 from tests.deadlines import deadline
 

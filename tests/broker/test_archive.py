@@ -16,7 +16,7 @@ from groupflow.broker.connection import open_channel
 from groupflow.broker.consumer import Consumer
 from groupflow.core.errors import ArchiveRefused, BodyMissing, BrokerUnavailable
 from groupflow.core.places import Place
-from groupflow.servers.ports import free_ports
+from groupflow.servers.server import free_ports
 from tests.broker.wires import first_of, make_queue
 from tests.deadlines import deadline
 

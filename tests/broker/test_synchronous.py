@@ -22,7 +22,7 @@ from groupflow import (
 )
 from groupflow.broker import application
 from groupflow.servers import RabbitmqServer
-from groupflow.servers.ports import free_ports
+from groupflow.servers.server import free_ports
 from tests.broker.wires import taken
 from tests.deadlines import deadline
 from tests.running import run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from groupflow.cli.exits import Exit
-from groupflow.core.scope import scope_of
+from groupflow.core.routing import scope_of
 from tests.cli.verbs import Verbs, agreed
 from tests.operate.namesakes import ID, OWNERS, die, of, states, wait
 from tests.operate.spread import Spread

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from groupflow.cli.exits import Exit
-from groupflow.core.scope import scope_of
+from groupflow.core.routing import scope_of
 from groupflow.store.enqueue import Arrival
 from tests.cli.verbs import Verbs, agreed
 from tests.operate.spread import Spread

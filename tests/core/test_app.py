@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from groupflow import App, Done, Task
 from groupflow.core.app import Handler
-from groupflow.core.retry import RetryOverride
+from groupflow.core.policy import RetryOverride
 
 
 class Contact(BaseModel):

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupflow.core.errors import Unroutable
-from groupflow.core.exact_json import read_exactly, write_exactly
-from groupflow.core.json_size import has_over
+from groupflow.core.json_text import has_over, read_exactly, write_exactly
 from groupflow.settings.model import Settings
 
 MIB = 2**20

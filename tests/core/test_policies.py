@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupflow.core.limits import Limit, Rate, TenantLimit
-from groupflow.core.policy import Policies, Policy
-from groupflow.core.retry import RetryOverride, RetryPolicy
+from groupflow.core.policy import Policies, Policy, RetryOverride, RetryPolicy
 from groupflow.settings.model import RetryDefaults, Settings
 from groupflow.settings.rules import GroupRule
 

@@ -12,7 +12,7 @@ import pytest
 
 from groupflow.core.escaping import plain_json, plain_text
 from groupflow.core.masking import mask_command, mask_parts, mask_place, mask_secrets, mask_url
-from groupflow.core.urls import split_url
+from groupflow.settings.transport import split_url
 
 NAMES = [
     *("token", "access_token", "refresh-token", "key", "api-key", "apikey", "X-Api-Key", "sig"),

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from groupflow.dev.lines import line_of
+from groupflow.dev.session import line_of
 
 AT = {"timestamp": "2026-11-22T12:03:04.5Z", "task": "t1", "type": "greet", "group": "contact:42"}
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from groupflow import Advance, App, Dead, Done, Retry
 from groupflow.cli import app as command_line
-from groupflow.flow.lines import outcomes_in
+from groupflow.flow.batches import outcomes_in
 from groupflow.testing import make_task, run
 from tests.docs.examples import DOCS, blocks, load_example, python_of
 from tests.endtoend.conftest import make_rig, rig

@@ -23,7 +23,7 @@ from groupflow.core.app import App
 from groupflow.core.errors import ConfigError
 from groupflow.daemon import Daemon
 from groupflow.servers import RabbitmqServer, RedisServer
-from groupflow.servers.ports import free_ports
+from groupflow.servers.server import free_ports
 from groupflow.settings.model import Settings
 from groupflow.store.keys import Keys
 from tests.deadlines import deadline

@@ -11,8 +11,7 @@ from structlog.testing import capture_logs
 
 from groupflow.core.backoff import Backoff
 from groupflow.core.outcome import Advance
-from groupflow.core.policy import Policy
-from groupflow.core.retry import RetryPolicy
+from groupflow.core.policy import Policy, RetryPolicy
 from groupflow.flow import exchange as exchange_module
 from groupflow.flow import slots as slots_module
 from groupflow.flow.dispatcher import Dispatcher

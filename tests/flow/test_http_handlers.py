@@ -21,7 +21,7 @@ from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.flow.handling import Failed, Runner
 from groupflow.flow.http_handlers import ANSWER_BYTES, SHOWN_CHARS, HttpBatchRunner
 from groupflow.flow.runners import AllRunners
-from groupflow.servers.ports import free_ports
+from groupflow.servers.server import free_ports
 from groupflow.settings.rules import HandlerRule
 from groupflow.settings.urls import SecretUrl
 from tests.deadlines import deadline

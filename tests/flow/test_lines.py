@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from groupflow import Advance, Dead, Done, Retry
+from groupflow.flow.batches import lines_of, outcomes_in
 from groupflow.flow.exec_handlers import ExecBatchRunner
 from groupflow.flow.handling import Failed
-from groupflow.flow.lines import lines_of, outcomes_in
 from groupflow.settings.rules import HandlerRule
 from tests.flow.commands import on_uvloop
 from tests.flow.tasks import task

@@ -7,8 +7,7 @@ from typing import Any, Literal, cast
 import pytest
 
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry, Turn
-from groupflow.core.policy import Policy
-from groupflow.core.retry import RetryPolicy
+from groupflow.core.policy import Policy, RetryPolicy
 from groupflow.flow.handling import MESSAGE_CHARS, Failed, failed
 from groupflow.flow.settling import (
     CONTEXT_BYTES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 
-from groupflow.core.scope import scope_of
+from groupflow.core.routing import scope_of
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from tests.operate.spread import Spread

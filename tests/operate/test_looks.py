@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from groupflow.core.scope import scope_of
+from groupflow.core.routing import scope_of
 from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.dead import DeadLetters, Filter
 from groupflow.operate.groups import Groups

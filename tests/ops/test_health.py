@@ -14,7 +14,7 @@ import structlog
 
 from groupflow.ops.health.answers import ALIVE, HealthAnswer
 from groupflow.ops.health.responder import MOST, Responder
-from groupflow.servers.ports import free_ports
+from groupflow.servers.server import free_ports
 from tests.deadlines import deadline
 
 

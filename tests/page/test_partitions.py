@@ -11,7 +11,7 @@ from playwright.async_api import Page, async_playwright, expect
 from groupflow.operate.namespace import Namespace
 from groupflow.ops.page.server import serve_page
 from groupflow.servers import RedisServer
-from groupflow.servers.ports import free_ports
+from groupflow.servers.server import free_ports
 from groupflow.settings.model import Settings
 from tests.deadlines import deadline
 from tests.operate.namesakes import ID, OWNERS, die, states

@@ -18,7 +18,7 @@ from groupflow.core.outcome import Advance, Outcome, Retry
 from groupflow.core.task import Task
 from groupflow.remote import Refused, Worker
 from groupflow.servers import RabbitmqServer, RedisServer
-from groupflow.servers.ports import free_ports
+from groupflow.servers.server import free_ports
 from tests.deadlines import deadline, short_lease
 from tests.endtoend.process import REPOSITORY, Process, groupflow
 from tests.endtoend.rig import Job

@@ -11,7 +11,7 @@ import httpx
 import orjson
 import pytest
 
-from groupflow.core.scope import scope_of
+from groupflow.core.routing import scope_of
 from groupflow.pools import filling
 from groupflow.pools.lists import IN_MEMORY, SLICE_BYTES, SpooledList
 from groupflow.store.enqueue import Arrival

@@ -9,8 +9,7 @@ import orjson
 
 from groupflow.core.measures import ScanMeasures
 from groupflow.core.outcome import Outcome
-from groupflow.core.policy import Policies
-from groupflow.core.retry import RetryPolicy
+from groupflow.core.policy import Policies, RetryPolicy
 from groupflow.flow.handling import Failed
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.scans.scan import Scan

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer
-from groupflow.servers.ports import free_ports
 from groupflow.servers.rabbitmq import HASH_EXCHANGE
+from groupflow.servers.server import free_ports
 from tests.deadlines import deadline
 from tests.running import running
 

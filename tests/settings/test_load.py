@@ -13,8 +13,7 @@ from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.limits import Rate
 from groupflow.settings.load import find_sources, load_settings
 from groupflow.settings.model import Settings
-from groupflow.settings.rules import GroupRule, PoolRule
-from groupflow.settings.schedules import ScheduleRule
+from groupflow.settings.rules import GroupRule, PoolRule, ScheduleRule
 
 CONFIG = Path(__file__).parents[2] / "config"
 Load = Callable[[str], Settings]

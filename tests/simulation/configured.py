@@ -18,8 +18,7 @@ from groupflow.settings.model import (
     Tenants,
     Workers,
 )
-from groupflow.settings.rules import GroupRule, PoolRule, TenantRule
-from groupflow.settings.schedules import ScheduleRule
+from groupflow.settings.rules import GroupRule, PoolRule, ScheduleRule, TenantRule
 from tests.history.configuration import BATCH, MAX_ATTEMPTS, MAX_BLOCK, QUIET, RUN, SEVERAL
 from tests.simulation.jobs import (
     MAX_BODY,

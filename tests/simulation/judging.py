@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from groupflow.core.scope import scope_of
+from groupflow.core.routing import scope_of
 from groupflow.store.keys import SEQUENCE_DIGITS, Keys
 from groupflow.store.partitions import partition_of
 from tests.history.events import Event, State

@@ -16,7 +16,7 @@ from http import HTTPStatus
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from groupflow.core.json_size import has_over
+from groupflow.core.json_text import has_over
 from groupflow.ops.health.answers import PATHS
 from groupflow.ops.page.access import Authorizer
 from groupflow.ops.page.problems import RequestRefused, refused_response

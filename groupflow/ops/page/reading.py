@@ -33,7 +33,7 @@ from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.filters import filter_of, known_cursor
 from groupflow.ops.snapshots import Snapshot
 from groupflow.settings.changes import public_values
-from groupflow.settings.dry_run import DryRun, Way
+from groupflow.settings.planning import DryRun, Way
 from groupflow.store.envelope import Envelope
 
 _REDACTED = "(shown with the token)"

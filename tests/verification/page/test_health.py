@@ -9,7 +9,7 @@ from typing import Any
 from redis import Redis
 
 from groupflow.servers import RedisServer
-from groupflow.servers.ports import free_ports
+from groupflow.servers.server import free_ports
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.process import Process
 from tests.endtoend.rig import Job, Rig
