@@ -215,10 +215,10 @@ class App:
         """The handler of a type, or ``None``: types come from strangers."""
         return self._handlers.get(type)
 
-    def takes_several(self, type: str) -> bool:
-        """Whether the handler of a type is a batch handler."""
-        handler = self._handlers.get(type)
-        return handler is not None and handler.size > 0
+    @property
+    def handlers(self) -> list[Handler]:
+        """All of them."""
+        return list(self._handlers.values())
 
     @property
     def names(self) -> dict[str, str]:

@@ -7,24 +7,10 @@ is. All output there goes through one of the two functions here, where it is wri
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
-import unicodedata
-from functools import cache
 
-_CATEGORIES = ("Cc", "Cf", "Zl", "Zp")  # controls, and invisible marks
-
-
-@cache  # made when first needed: it takes longer than most modules' import
-def _unseen() -> re.Pattern[str]:
-    """What isn't seen and a JSON encoder lets through."""
-    # Such marks are in these ranges only; below U+007F, JSON's strings can have none.
-    codes = itertools.chain(range(0x7F, 0x20000), range(0xE0000, 0xE1000))
-    unseen = {code for code in codes if unicodedata.category(chr(code)) in _CATEGORIES}
-    # And code points that are no characters: a terminal may take them for anything.
-    unseen |= {0xFFFE, 0xFFFF, *range(0xE0000, 0xE0080)}
-    return re.compile("[" + "".join(f"\\U{code:08x}" for code in sorted(unseen)) + "]")
+_BEYOND_ASCII = re.compile(r"[^\n -~]+")  # of a JSON text, whose lines end as they do
 
 
 def plain_text(text: str) -> str:
@@ -35,11 +21,12 @@ def plain_text(text: str) -> str:
 
 
 def plain_json(text: str) -> str:
-    """Encoded JSON for a terminal or a log: the same value, with what isn't seen escaped."""
-    if text.isascii() and "\x7f" not in text:
-        return text
-    return _unseen().sub(_as_json, text)
+    """Encoded JSON for a terminal or a log: the same value, with what isn't printable escaped."""
+    return _BEYOND_ASCII.sub(_escaped, text)
 
 
-def _as_json(found: re.Match[str]) -> str:
-    return json.dumps(found.group())[1:-1]
+def _escaped(found: re.Match[str]) -> str:
+    run = found.group()
+    if run.isprintable():
+        return run
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in run)

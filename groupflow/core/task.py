@@ -65,3 +65,8 @@ class Task:
             orjson.JSONDecodeError: the body is not JSON.
         """
         return orjson.loads(self.body)
+
+
+def facts_of(task: Task) -> dict[str, Any]:
+    """What handlers in other processes are told of a task beside its headers and body."""
+    return {name: fact for name, fact in vars(task).items() if name not in ("headers", "body")}

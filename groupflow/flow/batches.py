@@ -21,7 +21,7 @@ import orjson
 
 from groupflow.core.outcome import SCOPES, Advance, Dead, Done, Outcome, Retry, wrong_stage
 from groupflow.core.policy import Policy
-from groupflow.core.task import Task
+from groupflow.core.task import Task, facts_of
 from groupflow.flow.handling import Failed, Runner, checked, text_of
 from groupflow.flow.slots import GroupRun
 from groupflow.store.given import Claim
@@ -34,6 +34,10 @@ class Together(ABC):
     """A runner that runs several tasks of a type in one call."""
 
     size: int  # most tasks of a call
+
+    async def handle(self, task: Task) -> Outcome | Failed:
+        """One attempt at one task, as at several."""
+        return (await self.handle_all([task]))[0]
 
     @abstractmethod
     async def handle_all(self, tasks: Sequence[Task]) -> list[Outcome | Failed]:
@@ -83,21 +87,7 @@ def lines_of(tasks: Sequence[Task]) -> bytes:
     """The input of a call: the facts of each task, and its body."""
     return b"".join(
         orjson.dumps(
-            {
-                "id": task.id,
-                "type": task.type,
-                "group": task.group,
-                "tenant": task.tenant,
-                "attempt": task.attempt,
-                "crashes": task.crashes,
-                "lost_leases": task.lost_leases,
-                "stage": task.stage,
-                "context": task.context,
-                "fence": task.fence,
-                "enqueued_at": task.enqueued_at,
-                "headers": dict(task.headers),
-                **_body_of(task.body),
-            },
+            {**facts_of(task), "headers": dict(task.headers), **_body_of(task.body)},
             option=orjson.OPT_APPEND_NEWLINE,
         )
         for task in tasks

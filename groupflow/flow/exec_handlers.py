@@ -13,13 +13,12 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shutil import which
-from typing import Any
 
 import orjson
 
 from groupflow.core.masking import mask_command, mask_secrets
 from groupflow.core.outcome import Done, Outcome, Retry
-from groupflow.core.task import Task
+from groupflow.core.task import Task, facts_of
 from groupflow.core.tracing import CARRIED
 from groupflow.flow.batches import Together, advance_in, lines_of, outcomes_in
 from groupflow.flow.handling import MESSAGE_CHARS, Failed, last_lines
@@ -43,6 +42,7 @@ class ExecRunner:
 
     def __init__(self, rule: HandlerRule, command: tuple[str, ...]) -> None:
         self._command = command
+        self.size = rule.batch
         self.timeout = rule.timeout
         self.retry = rule.retry()
 
@@ -69,16 +69,8 @@ class ExecRunner:
             process.close()
 
 
-class ExecBatchRunner(ExecRunner, Together):
+class ExecBatchRunner(Together, ExecRunner):
     """Runs one command for several tasks of a type, with a line of JSON each, in and out."""
-
-    def __init__(self, rule: HandlerRule, command: tuple[str, ...]) -> None:
-        super().__init__(rule, command)
-        self.size = rule.batch
-
-    async def handle(self, task: Task) -> Outcome | Failed:
-        """Run the command on one task, as on several."""
-        return (await self.handle_all([task]))[0]
 
     async def handle_all(self, tasks: Sequence[Task]) -> list[Outcome | Failed]:
         """Run the command on several tasks."""
@@ -103,20 +95,10 @@ def _is_ours(name: str) -> bool:
 
 def variables_of(task: Task) -> dict[str, str]:
     """The facts of a task as ``GROUPFLOW_*``, without those it doesn't have."""
-    facts: Mapping[str, Any] = {
-        "ID": task.id,
-        "TYPE": task.type,
-        "GROUP": task.group,
-        "TENANT": task.tenant,
-        "ATTEMPT": task.attempt,
-        "CRASHES": task.crashes,
-        "LOST_LEASES": task.lost_leases,
-        "STAGE": task.stage,
-        "CONTEXT": orjson.dumps(task.context).decode() if task.context is not None else None,
-        "FENCE": task.fence,
-        "ENQUEUED_AT": task.enqueued_at,
-    }
-    return {f"GROUPFLOW_{name}": str(fact) for name, fact in facts.items() if fact is not None}
+    facts = {name: fact for name, fact in facts_of(task).items() if fact is not None}
+    if "context" in facts:
+        facts["context"] = orjson.dumps(task.context).decode()
+    return {f"GROUPFLOW_{name.upper()}": str(fact) for name, fact in facts.items()}
 
 
 def variables_of_all(tasks: Sequence[Task]) -> dict[str, str]:

@@ -54,6 +54,7 @@ class HttpRunner:
         self._url = url
         self._client = client
         self._scope = rule.scope
+        self.size = rule.batch
         self.timeout = rule.timeout
         self.retry = rule.retry()
 
@@ -84,16 +85,8 @@ class HttpRunner:
         return replace(outcome, scope=self._scope) if isinstance(outcome, Retry) else outcome
 
 
-class HttpBatchRunner(HttpRunner, Together):
+class HttpBatchRunner(Together, HttpRunner):
     """Posts several tasks of a type to one URL, a line of JSON each; the answer may be lines."""
-
-    def __init__(self, rule: HandlerRule, url: str, client: httpx.AsyncClient) -> None:
-        super().__init__(rule, url, client)
-        self.size = rule.batch
-
-    async def handle(self, task: Task) -> Outcome | Failed:
-        """Post one task, as several are."""
-        return (await self.handle_all([task]))[0]
 
     async def handle_all(self, tasks: Sequence[Task]) -> list[Outcome | Failed]:
         """Post several tasks; the headers have what all of them share."""

@@ -16,7 +16,7 @@ from groupflow.core.app import App, Handler
 from groupflow.core.outcome import Dead, Outcome
 from groupflow.core.task import Task
 from groupflow.flow.batches import Together, outcomes_of, until_one_is_not_done
-from groupflow.flow.handling import Failed, checked, failed, was_cancelled
+from groupflow.flow.handling import Failed, Runner, checked, failed, was_cancelled
 
 log = structlog.get_logger("groupflow.handling")
 
@@ -27,6 +27,7 @@ class PythonRunner:
     def __init__(self, handler: Handler, threads: Executor) -> None:
         self._handler = handler
         self._threads = threads
+        self.size = handler.size
         self.timeout = handler.timeout
         self.retry = handler.retry
 
@@ -99,16 +100,8 @@ class PythonRunner:
         return asyncio.wrap_future(done)
 
 
-class PythonBatchRunner(PythonRunner, Together):
+class PythonBatchRunner(Together, PythonRunner):
     """Runs one registered function that takes several tasks."""
-
-    def __init__(self, handler: Handler, threads: Executor) -> None:
-        super().__init__(handler, threads)
-        self.size = handler.size
-
-    async def handle(self, task: Task) -> Outcome | Failed:
-        """Run the function on one task, as on several."""
-        return (await self.handle_all([task]))[0]
 
     async def handle_all(self, tasks: Sequence[Task]) -> list[Outcome | Failed]:
         """Run the function on the tasks in front of the first whose body doesn't fit."""
@@ -134,14 +127,12 @@ class PythonRunners:
     """The runners of an application's functions."""
 
     def __init__(self, app: App, threads: Executor) -> None:
-        self._runners: dict[str, PythonRunner] = {}
-        for type_ in app.types:
-            handler = app.find(type_)
-            if handler is not None:
-                kind = PythonBatchRunner if handler.size else PythonRunner
-                self._runners[type_] = kind(handler, threads)
+        self._runners: dict[str, Runner] = {
+            handler.type: (PythonBatchRunner if handler.size else PythonRunner)(handler, threads)
+            for handler in app.handlers
+        }
 
-    def find(self, type: str) -> PythonRunner | None:
+    def find(self, type: str) -> Runner | None:
         """The runner of a type, or ``None``."""
         return self._runners.get(type)
 

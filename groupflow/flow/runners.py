@@ -47,7 +47,7 @@ def problems_with_batches(
     app: App, rules: Mapping[str, HandlerRule], groups: Sequence[GroupRule]
 ) -> list[Problem]:
     """Group rules with a batch, where no handler takes batches."""
-    if any(app.takes_several(type_) for type_ in app.types):
+    if any(handler.size for handler in app.handlers):
         return []
     if any(rule.batch > 1 for rule in rules.values()):
         return []
@@ -62,7 +62,7 @@ def problems_with_batches(
     ]
 
 
-class AllRunners:
+class AllRunners(PythonRunners):
     """The runners of one daemon. A message can only name a type; handlers come only from here."""
 
     def __init__(
@@ -82,13 +82,10 @@ class AllRunners:
         """
         if problems := problems_with(app.types, rules):
             raise ConfigError(problems)
+        super().__init__(app, threads)
         self._scans = scans
-        python = PythonRunners(app, threads)
         self._connections = connections
         self._http: httpx.AsyncClient | None = None
-        self._runners: dict[str, Runner] = {
-            type_: runner for type_ in app.types if (runner := python.find(type_)) is not None
-        }
         for type_, rule in rules.items():
             self._runners[type_] = self._foreign(rule)
 
@@ -109,7 +106,7 @@ class AllRunners:
 
     def find(self, type: str) -> Runner | None:
         """The runner of a type, or ``None``."""
-        found = self._runners.get(type)
+        found = super().find(type)
         return self._scans(type) if found is None and type.startswith(SCAN_TYPES) else found
 
     @property
