@@ -17,7 +17,7 @@ from pamqp.common import FieldValue
 
 from groupflow.broker import topology
 from groupflow.broker.connection import ENDED, broker_calls, close_quietly, open_channel
-from groupflow.broker.topology import Difference, Presence, parse_difference
+from groupflow.broker.topology import Difference, Presence
 from groupflow.core.checkup import Check
 from groupflow.core.errors import ArchiveRefused
 
@@ -30,8 +30,6 @@ CHECK = "rabbitmq.dead-stream"
 _HARMLESS = frozenset(  # arguments that may differ: they drop no body
     {"x-stream-max-segment-size-bytes", "x-initial-cluster-size", "x-queue-leader-locator"}
 )
-_DIFFERENCES = len(_HARMLESS) + 2  # with the age, and the try that finds no more
-
 _UNITS = {"Y": 365 * 86400, "M": 30 * 86400, "D": 86400, "h": 3600, "m": 60, "s": 1}
 REFUSALS = (
     aiormq.exceptions.ChannelAccessRefused,  # no right to declare, bind or read it
@@ -124,54 +122,27 @@ class _Fault:
 async def _fault_of(
     connection: AbstractConnection, name: str, retention: float, *, trusts_policy: bool
 ) -> _Fault | None:
-    """What is wrong with an existing stream, found by declaring it as it should be.
-
-    RabbitMQ names one difference at a time: a harmless one goes into the declaration, and RabbitMQ
-    is asked again. This never declares anything new.
-    """
+    """What is wrong with an existing stream: how it differs from our own declaration."""
     arguments = arguments_of(retention)
-    difference: Difference | None = None
-    for _ in range(_DIFFERENCES):
-        channel = await open_channel(connection, confirms=False)
-        try:
-            await channel.queue_declare(name, durable=True, arguments=arguments)
-        except aiormq.exceptions.ChannelPreconditionFailed as error:
-            difference = parse_difference(str(error))
-            fault = _judge(name, difference, str(error), retention, trusts_policy=trusts_policy)
-            if fault or difference is None:
-                return fault
-            arguments.pop(difference.argument, None)
-            if difference.current is not None:
-                arguments[difference.argument] = difference.current
-        else:
-            await close_quietly(channel.close())
-            return None
-    return _Fault("is declared in too many other ways", f"Delete the queue {name!r}.")
-
-
-def _judge(
-    name: str,
-    difference: Difference | None,
-    refusal: str,
-    retention: float,
-    *,
-    trusts_policy: bool,
-) -> _Fault | None:
-    """The fault that a difference from our declaration is; ``None``: none."""
-    if difference is not None and difference.argument in _HARMLESS:
-        return None
-    if difference is None or difference.argument != "x-max-age":
-        remedy = f"Once no letter has its body there, delete {name!r}: daemons declare it again."
-        return _Fault(f"is no stream of ours: {refusal}", remedy)
-    if trusts_policy or difference.current is None or age_of(str(difference.current)) >= retention:
-        return None
-    remedy = (
-        f"Set a policy with max-age {math.ceil(retention + MARGIN)}s on it and "
-        "history.dead_policy = true, or lower the retention."
-    )
-    return _Fault(
-        f"keeps bodies for {difference.current!s}, less than history.dead_retention", remedy
-    )
+    try:
+        differences = await topology.differences_of(connection, name, arguments)
+    except aiormq.exceptions.ChannelPreconditionFailed as error:
+        differences = [Difference("", None, str(error))]
+    for each in differences:
+        if each.argument in _HARMLESS:
+            continue
+        if each.argument != "x-max-age":
+            return _Fault(
+                f"is no stream of ours: {each.words}",
+                f"Once no letter has its body there, delete {name!r}: daemons declare it again.",
+            )
+        if not trusts_policy and each.current and age_of(str(each.current)) < retention:
+            return _Fault(
+                f"keeps bodies for {each.current!s}, less than history.dead_retention",
+                f"Set a policy with max-age {arguments['x-max-age']!s} on it and "
+                "history.dead_policy = true, or lower the retention.",
+            )
+    return None
 
 
 def age_of(text: str) -> float:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import aiormq
 from aio_pika.abc import AbstractConnection
-from aiormq.abc import AbstractChannel
 from pamqp.common import FieldValue
 
 from groupflow.broker.connection import broker_calls, close_quietly, open_channel
@@ -26,6 +25,7 @@ _DIFFERS = re.compile(
     re.DOTALL,
 )
 _VALUE = re.compile(r"(?:the value )?'(?P<text>[^']*)'(?: of type '(?P<type>[^']*)')?")
+_MOST_DIFFERENCES = 12
 _NUMBERS = {"byte", "short", "signedint", "unsignedint", "long", "unsignedbyte", "unsignedshort"}
 
 
@@ -35,6 +35,7 @@ class Difference:
 
     argument: str  # `durable`, `x-queue-type` and the like
     current: FieldValue  # what the queue has; None where it has nothing
+    words: str = field(default="", compare=False)  # RabbitMQ's own
 
 
 def parse_difference(text: str) -> Difference | None:
@@ -42,16 +43,15 @@ def parse_difference(text: str) -> Difference | None:
     found = _DIFFERS.search(text)
     if found is None:
         return None
-    value = _VALUE.match(found["current"])
+    argument, value = found["argument"], _VALUE.match(found["current"])
+    current: FieldValue = value and value["text"]
     if value is None:  # "none", which for the type is the oldest one
-        classic = found["argument"] == "x-queue-type"
-        return Difference(found["argument"], "classic" if classic else None)
-    current, kind = value["text"], value["type"]
-    if current in ("true", "false"):
-        return Difference(found["argument"], current == "true")
-    if kind in _NUMBERS and current.lstrip("-").isdecimal():
-        return Difference(found["argument"], int(current))
-    return Difference(found["argument"], current)
+        current = "classic" if argument == "x-queue-type" else None
+    elif value["text"] in ("true", "false"):
+        current = value["text"] == "true"
+    elif value["type"] in _NUMBERS and value["text"].lstrip("-").isdecimal():
+        current = int(value["text"])
+    return Difference(argument, current, text)
 
 
 ARGUMENTS: dict[str, FieldValue] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
@@ -102,10 +102,47 @@ async def declare(
     if await presence_of(connection, queue) is not Presence.MISSING:
         return
     channel = await open_channel(connection, confirms=False)
-    arguments = {**ARGUMENTS, **extra, **_unlimited_deliveries(channel)}
+    version = str(channel.connection.server_properties.get("version", ""))
+    arguments = {**ARGUMENTS, **extra, **unlimited_deliveries(version)}
     with broker_calls(f"RabbitMQ declared no queue {queue!r}"):
         await channel.queue_declare(queue, durable=True, arguments=arguments)
     await close_quietly(channel.close())
+
+
+async def differences_of(
+    connection: AbstractConnection, queue: str, arguments: Mapping[str, FieldValue]
+) -> list[Difference]:
+    """How a queue that exists differs from a declaration. This declares nothing.
+
+    RabbitMQ refuses a declaration that differs, and names the first difference. So declaring again
+    with that one corrected brings out the next.
+
+    Raises:
+        aiormq.exceptions.AMQPError: a refusal that names no difference.
+    """
+    wanted: dict[str, Any] = {"durable": True, "arguments": dict(arguments)}
+    found: list[Difference] = []
+    while len(found) < _MOST_DIFFERENCES:
+        channel = await open_channel(connection, confirms=False)
+        try:
+            await channel.queue_declare(queue, **wanted)
+        except aiormq.exceptions.ChannelPreconditionFailed as error:
+            difference = parse_difference(str(error))
+            if difference is None:
+                raise
+            if difference in found:  # declaring it so doesn't correct it
+                break
+            found.append(difference)
+            if difference.argument == "durable":
+                wanted["durable"] = bool(difference.current)
+            elif difference.current is None:
+                wanted["arguments"].pop(difference.argument, None)
+            else:
+                wanted["arguments"][difference.argument] = difference.current
+        else:
+            await close_quietly(channel.close())
+            break
+    return found
 
 
 async def delete(connection: AbstractConnection, queue: str) -> None:
@@ -120,12 +157,11 @@ async def delete(connection: AbstractConnection, queue: str) -> None:
     await close_quietly(channel.close())
 
 
-def _unlimited_deliveries(channel: AbstractChannel) -> dict[str, FieldValue]:
+def unlimited_deliveries(version: str) -> dict[str, FieldValue]:
     """From 4.0 on RabbitMQ drops a message that it delivered 20 times, unless told otherwise.
 
     Each daemon that dies with a message unacked counts as one delivery, though the message is
     sound.
     """
-    version = str(channel.connection.server_properties.get("version", ""))
     major = version.partition(".")[0]
     return {"x-delivery-limit": -1} if major.isdecimal() and int(major) >= UNLIMITED_FROM else {}

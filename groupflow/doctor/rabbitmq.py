@@ -1,9 +1,8 @@
 """Asks RabbitMQ: its version, its nodes, the queue as it was declared, rights, alarms.
 
-RabbitMQ refuses a declaration that differs from the queue, and names the first difference. So
-declaring again with that one corrected brings out the next; this changes nothing. A missing queue
-is never declared here. AMQP doesn't tell the bindings, nor which node leads a queue: the management
-API does, where it is configured. It needs a user with the tag *monitoring*, which daemons don't.
+A missing queue is never declared here. AMQP doesn't tell the bindings, nor which node leads a
+queue: the management API does, where it is configured. It needs a user with the tag *monitoring*,
+which daemons don't.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from operator import methodcaller
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
@@ -34,7 +33,7 @@ from groupflow.broker.connection import (
     nodes_of,
     open_channel,
 )
-from groupflow.broker.topology import Difference, Presence, parse_difference
+from groupflow.broker.topology import Difference, Presence
 from groupflow.core.checkup import Check
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
 from groupflow.core.masking import mask_place
@@ -45,7 +44,6 @@ from groupflow.settings.transport import split_tls, split_url
 TIMEOUT = 10.0  # seconds for a handshake, and for an answer of the management API
 CONFIRM_WITHIN = 2.0  # seconds; an alarm lets no confirm come at all
 
-_MOST_DIFFERENCES = 12
 _REFUSALS: dict[type[Exception], str] = {
     aiormq.exceptions.ChannelAccessRefused: "denied",
     aiormq.exceptions.ChannelPreconditionFailed: "differs",
@@ -117,10 +115,14 @@ async def _refusal(
     try:
         await act(channel)
     except ENDED as error:
-        found = (word for kind, word in _REFUSALS.items() if isinstance(error, kind))
-        return next(found, "ended"), str(error)
+        return _refusal_in(error), str(error)
     await close_quietly(channel.close())
     return "", ""
+
+
+def _refusal_in(error: Exception) -> str:
+    found = (word for kind, word in _REFUSALS.items() if isinstance(error, kind))
+    return next(found, "ended")
 
 
 async def _examine_nodes(url: str) -> list[Check]:
@@ -177,28 +179,14 @@ async def _no_message(_message: object) -> None:
 async def _examine_arguments(
     connection: AbstractConnection, queue: str, version: str
 ) -> list[Check]:
-    wanted: dict[str, Any] = {"durable": True, "arguments": dict(topology.ARGUMENTS)}
-    major = version.partition(".")[0]
-    is_limited = major.isdecimal() and int(major) >= topology.UNLIMITED_FROM
-    if is_limited:
-        wanted["arguments"]["x-delivery-limit"] = -1
-    differences: list[Difference] = []
-    while len(differences) < _MOST_DIFFERENCES:
-        declare = methodcaller("queue_declare", queue, **wanted)
-        refusal, words = await _refusal(connection, declare)
-        difference = parse_difference(words) if refusal == "differs" else None
-        if difference is None and refusal:
-            return judge("rabbitmq.queue", queue=queue, version=version, state=refusal, words=words)
-        if difference is None or difference in differences:  # declaring it so doesn't correct it
-            break
-        differences.append(difference)
-        if difference.argument == "durable":
-            wanted["durable"] = bool(difference.current)
-        elif difference.current is None:
-            wanted["arguments"].pop(difference.argument, None)
-        else:
-            wanted["arguments"][difference.argument] = difference.current
-    return judge_queue(queue, differences, is_limited=is_limited)
+    unlimited = topology.unlimited_deliveries(version)
+    wanted = {**topology.ARGUMENTS, **unlimited}
+    try:
+        differences = await topology.differences_of(connection, queue, wanted)
+    except ENDED as error:
+        facts = {"queue": queue, "version": version, "words": error}
+        return judge("rabbitmq.queue", state=_refusal_in(error), **facts)
+    return judge_queue(queue, differences, is_limited=bool(unlimited))
 
 
 def judge_queue(queue: str, differences: Sequence[Difference], *, is_limited: bool) -> list[Check]:

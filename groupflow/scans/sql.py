@@ -123,8 +123,6 @@ class SqlScan(Scan):
         self._mark: TextClause | None = None
         if done:
             self._mark = text(f"UPDATE {table} SET {done} WHERE {key} = :key AND ({where})")  # noqa: S608
-        self.row()(_nothing)
-        self._row = None
 
     def row(
         self,
@@ -250,10 +248,6 @@ class SqlScan(Scan):
                 if not marked.rowcount:
                     return  # another process has done it
             await super().work(row, shard)
-
-
-async def _nothing(_row: Any, _shard: Shard) -> None:
-    """Stands in for the row function until there is one."""
 
 
 async def _end(task: asyncio.Task[None]) -> None:
