@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from groupflow.broker.application import Publisher, SyncPublisher
-    from groupflow.broker.messages import Message
+    from groupflow.broker.publisher import Message
     from groupflow.core.app import App
     from groupflow.core.errors import (
         BrokerUnavailable,
@@ -52,7 +52,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "App": "groupflow.core.app",
     "Task": "groupflow.core.task",
-    "Message": "groupflow.broker.messages",
+    "Message": "groupflow.broker.publisher",
     **dict.fromkeys(("Publisher", "SyncPublisher"), "groupflow.broker.application"),
     **dict.fromkeys(("Scan", "Shard"), "groupflow.scans.scan"),
     # Not in `__all__`: they take groupflow[sql].

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import uuid4
 from weakref import WeakSet
 
-from groupflow.broker.messages import Body, Message
-from groupflow.broker.publisher import IN_FLIGHT, Address, Outgoing, unconfirmed
+from groupflow.broker.publisher import IN_FLIGHT, Address, Body, Message, Outgoing, unconfirmed
 from groupflow.broker.terms import PublishedInOrder, Terms, closed
 from groupflow.core.errors import BrokerUnavailable, ConfigError, PublishFailed
 from groupflow.core.headers import MAX_HEADERS

@@ -1,20 +1,27 @@
-"""Publishing with confirms: a message counts as published when RabbitMQ says that it is safe."""
+"""Publishing with confirms: a message counts as published when RabbitMQ says that it is safe.
+
+What an application publishes is checked before it goes out.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import aiormq
+import orjson
+import pamqp.encode
 from aiormq.abc import AbstractChannel
 from pamqp.header import ContentHeader
 
+from groupflow.broker import frames
 from groupflow.broker.connection import broker_calls, connected, open_channel
 from groupflow.broker.partitions import declare
 from groupflow.core.errors import (
@@ -24,9 +31,110 @@ from groupflow.core.errors import (
     QueueMissing,
     Unroutable,
 )
-from groupflow.core.headers import json_headers
-from groupflow.core.routing import MAX_TEXT_BYTES, Router
+from groupflow.core.headers import HEADER_DEPTH, MAX_HEADERS, are_deep, headers_over, json_headers
+from groupflow.core.routing import MAX_SECONDS, MAX_TEXT_BYTES, Router, parse_body
+from groupflow.core.template import has_controls
 from groupflow.core.tracing import Tracing
+
+IN_FLIGHT = 200  # unconfirmed messages at once: hides the round trip, bounds what a loss repeats
+PERSISTENT = 2
+_AROUND = 8  # bytes of a frame around its content
+_ANY = 2**32  # bytes of a frame where RabbitMQ sets no bound
+_MISSING = (
+    aiormq.exceptions.PublishError,  # handed back: no queue is there for it
+    aiormq.exceptions.ChannelNotFoundEntity,  # no exchange is
+)
+_REFUSALS = (
+    aiormq.exceptions.ChannelAccessRefused,  # no right to write to the default exchange
+    aiormq.exceptions.ChannelPreconditionFailed,  # larger than max_message_size
+)
+_NAME_BYTES = 128  # of a header's name: longer ones are cut on their way
+
+Body: TypeAlias = bytes | str | Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message to publish. Published again as the same object, it is the same task.
+
+    Attributes:
+        body: a JSON object: its bytes as they are to arrive, its text, or a mapping to be written
+            as JSON.
+        type: the task type; ``None`` where the body names it.
+        id: the task's id, at most 255 bytes; fresh where none is given.
+        headers: AMQP headers.
+        priority: seconds by which the task counts as older than it is; ``None``: as configured.
+        delay: seconds before which it may not run; ``None``: as configured.
+    """
+
+    body: Body
+    type: str | None = None
+    id: str = field(default_factory=lambda: uuid4().hex)
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    priority: float | None = None
+    delay: float | None = None
+
+    def checked(self, max_headers: int = MAX_HEADERS) -> Outgoing:
+        """The message as it goes out.
+
+        Args:
+            max_headers: bytes of headers that a task may have (`rabbitmq.max_headers`).
+
+        Raises:
+            Unroutable: it would be a dead letter from the start; the reason says why.
+        """
+        _check_name("id", self.id)
+        if self.type is not None:
+            _check_name("type", self.type)
+        headers = dict(self.headers)
+        if self.priority is not None:
+            headers["x-priority"] = _number("priority", self.priority, -MAX_SECONDS)
+        if self.delay is not None:
+            headers["x-delay"] = round(float(_number("delay", self.delay, 0.0)) * 1000)
+        _check_headers(headers, max_headers)
+        return Outgoing(_packed(self.body), self.type, self.id, headers)
+
+
+def _packed(body: Body) -> bytes:
+    try:
+        if isinstance(body, str):
+            body = body.encode()
+        packed = body if isinstance(body, bytes) else orjson.dumps(dict(body))
+    except (TypeError, ValueError) as error:
+        raise Unroutable(f"the body can't be written as JSON: {error}") from None
+    parse_body(packed)
+    return packed
+
+
+def _check_name(what: str, text: str) -> None:
+    if not text or len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
+        raise Unroutable(f"the {what} has to have 1 to {MAX_TEXT_BYTES} bytes")
+    if has_controls(text):
+        raise Unroutable(f"the {what} has control characters")
+
+
+def _check_headers(headers: dict[str, Any], most: int) -> None:
+    """Check that AMQP can carry the headers, and that intake, which reads them so, takes them."""
+    if are_deep(headers):
+        raise Unroutable(
+            f"the headers are nested over {HEADER_DEPTH} deep: what lies deeper would be lost"
+        )
+    try:
+        packed = pamqp.encode.field_table(headers)
+    except (TypeError, ValueError, AttributeError, OverflowError, struct.error) as error:
+        raise Unroutable(f"AMQP can't carry the headers: {error}") from None
+    _, seen = frames.table(packed)
+    if over := headers_over(seen.size, seen.count, is_cut=seen.is_cut, most=most):
+        raise Unroutable(over)
+    if seen.keys() != headers.keys():
+        raise Unroutable(f"AMQP can't carry a header's name of over {_NAME_BYTES} bytes")
+
+
+def _number(what: str, value: float, least: float) -> int | str:
+    """A number of seconds as a header that keeps it whole: AMQP's floats have 7 digits."""
+    if not least <= value <= MAX_SECONDS:
+        raise Unroutable(f"the {what} is {value}: from {least:g} to {MAX_SECONDS:g} seconds")
+    return int(value) if float(value).is_integer() else repr(float(value))
 
 
 class Address:
@@ -64,20 +172,6 @@ class Address:
             return message.message_id
         packed = group.encode()
         return group if len(packed) <= MAX_TEXT_BYTES else sha256(packed).hexdigest()
-
-
-IN_FLIGHT = 200  # unconfirmed messages at once: hides the round trip, bounds what a loss repeats
-PERSISTENT = 2
-_AROUND = 8  # bytes of a frame around its content
-_ANY = 2**32  # bytes of a frame where RabbitMQ sets no bound
-_MISSING = (
-    aiormq.exceptions.PublishError,  # handed back: no queue is there for it
-    aiormq.exceptions.ChannelNotFoundEntity,  # no exchange is
-)
-_REFUSALS = (
-    aiormq.exceptions.ChannelAccessRefused,  # no right to write to the default exchange
-    aiormq.exceptions.ChannelPreconditionFailed,  # larger than max_message_size
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ from time import monotonic
 from aio_pika.abc import AbstractConnection
 
 from groupflow.broker.connection import HEARTBEAT, address_of, close_quietly, connect, open_channel
-from groupflow.broker.messages import Message
 from groupflow.broker.partitions import declare
-from groupflow.broker.publisher import Address, Outgoing, TermPublisher
+from groupflow.broker.publisher import Address, Message, Outgoing, TermPublisher
 from groupflow.core.backoff import Backoff
 from groupflow.core.errors import BrokerUnavailable, GroupflowError, PublishFailed, Unroutable
 from groupflow.core.outages import Outage

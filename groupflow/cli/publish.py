@@ -25,8 +25,7 @@ from groupflow.cli.verb import Answer, Call, verb
 from groupflow.core.errors import GroupflowError, Unroutable, reaching
 
 if TYPE_CHECKING:
-    from groupflow.broker.messages import Message
-    from groupflow.broker.publisher import Outgoing
+    from groupflow.broker.publisher import Message, Outgoing
     from groupflow.settings.model import Settings
 
 verbs = typer.Typer()
@@ -91,7 +90,7 @@ def publish(
       echo '{"app_name": "crm", "tenant_id": 42}' | groupflow publish --type import.contacts
     """
     from groupflow.broker.connection import address_of
-    from groupflow.broker.messages import Message
+    from groupflow.broker.publisher import Message
 
     settings, headers, bodies = call.settings, parse_headers(header), read_bodies(file)
     like = Message(b"", task_type, headers=headers, priority=priority, delay=delay)

@@ -10,7 +10,6 @@ import asyncio
 import os
 import secrets
 import sqlite3
-import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
@@ -31,7 +30,7 @@ from groupflow.demo.screen import Screen, intro, print_summary, read_state, step
 from groupflow.demo.verdict import judge
 from groupflow.ops.signals import cancelled_by_signals
 from groupflow.servers import private_servers
-from groupflow.servers.process import ServerProcess
+from groupflow.servers.process import DaemonProcess
 from groupflow.servers.server import free_ports
 from groupflow.settings.load import PREFIX, load_settings
 from groupflow.store.client import StoreClient
@@ -42,7 +41,6 @@ CONFIG = Path(__file__).parent / "demo.toml"  # of both daemons
 
 _OPTIONS = ("--config", str(CONFIG), "--app", "groupflow.demo.handlers:app")
 _WORKERS = 2 * (8 + 16)  # of both daemons, of both kinds: what demo.toml says
-_GRACE = 10.0  # seconds that a daemon's stop may take: above `workers.drain` in demo.toml
 _TIMEOUT = 5.0  # seconds for a connection to a server and for each answer
 _LOOK_EVERY = 0.1  # seconds
 _LAST_LINES = 15  # of its log, shown when a daemon has died
@@ -158,35 +156,20 @@ class DaemonDied(GroupflowError):
     """A daemon ended although the demo was not over; its last words are shown."""
 
 
-class DemoDaemon:
+class DemoDaemon(DaemonProcess):
     """A daemon under a name that it keeps over its processes."""
 
     def __init__(self, name: str, folder: Path, environment: Mapping[str, str]) -> None:
+        """Starts nothing yet; the folder goes too, where the demo itself is killed."""
         self.name = name
-        self._log = folder / f"{name}.log"
-        self._environment = dict(environment) | {DAEMON_VARIABLE: name}
-        self._process: ServerProcess | None = None
-
-    async def start(self) -> None:
-        """Start a process, in place of one that is killed as by a crash."""
-        if self._process is not None:
-            await self._process.kill()
-        self._process = await ServerProcess.spawn(
-            [sys.executable, "-m", "groupflow", "run", *_OPTIONS, "--name", self.name],
-            log=self._log,
-            environment=self._environment,
-            scratch=self._log.parent,  # the folder goes too, where the demo itself is killed
-        )
-
-    async def stop(self) -> None:
-        """Let it finish what it runs, then leave."""
-        if self._process is not None:
-            await self._process.terminate(_GRACE)
+        options = [*_OPTIONS, "--name", name]
+        named = {**environment, DAEMON_VARIABLE: name}
+        super().__init__(options, named, folder / f"{name}.log", scratch=folder)
 
     def check(self) -> None:
         """Raise `DaemonDied` unless it runs."""
-        if self._process is None or not self._process.alive:
-            said = self._log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+        if self.process is None or not self.process.alive:
+            said = self.log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
             raise DaemonDied("\n".join([f"The daemon {self.name} ended. Its last words:", *said]))
 
 

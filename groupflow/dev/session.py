@@ -8,7 +8,7 @@ import secrets
 import socket
 import sys
 import webbrowser
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,13 +21,12 @@ from rich.console import Console
 from groupflow.core.escaping import plain_text
 from groupflow.ops.signals import cancelled_by_signals
 from groupflow.servers import PrivateServers, private_servers
-from groupflow.servers.process import ServerProcess
+from groupflow.servers.process import DaemonProcess, ServerProcess
 from groupflow.servers.server import free_ports
 from groupflow.settings.load import PREFIX
 
 _PORT = 9464  # of the page, unless another process has it
 _READY = '"intake.started"'
-_GRACE = 10.0  # seconds that a stop may take: above what `workers.drain` is set to
 _LOOK_EVERY = 0.05  # seconds between two looks at its log
 
 # Of its log:
@@ -80,7 +79,9 @@ class _Session:
         }
         options = ["--app", app, "--name", "dev"]
         options += ["--config", str(config)] if config is not None else []
-        self._child = _Child(options, self._environment(), folder / "daemon.log")
+        # In the current directory, where it looks for its application.
+        here = Path.cwd()
+        self._child = _Child(options, self._environment(), folder / "daemon.log", folder=here)
 
     async def run(self, *, shows_page: bool) -> None:
         """Serve until cancelled."""
@@ -133,34 +134,16 @@ class _Session:
                 self._console.print(shown)
 
 
-class _Child:
-    """The daemon that restarts: one `groupflow run` after another, on one log."""
-
-    def __init__(self, options: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        self._command = [sys.executable, "-m", "groupflow", "run", *options]
-        self._environment = environment
-        self._log = log
-        self._process: ServerProcess | None = None
-
-    async def start(self) -> None:
-        """Start a process in the current directory, where it looks for its application."""
-        self._process = await ServerProcess.spawn(
-            self._command, log=self._log, environment=self._environment, folder=Path.cwd()
-        )
-
-    async def stop(self) -> None:
-        """Let it finish what it runs, then leave."""
-        if self._process is not None:
-            await self._process.terminate(_GRACE)
-            self._process = None
+class _Child(DaemonProcess):
+    """The daemon that restarts, and what it says."""
 
     async def lines(self) -> AsyncIterator[str | None]:
         """The log of all its processes, line by line, for ever; ``None`` where one has ended."""
-        self._log.touch()
+        self.log.touch()
         told: ServerProcess | None = None  # the last one whose end was told
-        with self._log.open(errors="replace") as file:
+        with self.log.open(errors="replace") as file:
             while True:
-                process = self._process
+                process = self.process
                 # Asked first: then all its lines are in the file.
                 has_ended = process not in (None, told) and not process.alive
                 while line := file.readline():

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from time import monotonic
@@ -22,7 +22,6 @@ from groupflow.broker import topology
 from groupflow.broker.connection import Connection, close_quietly, connect
 from groupflow.broker.consumer import Consumer, Delivery, consuming
 from groupflow.core.backoff import Backoff
-from groupflow.core.checkup import Check
 from groupflow.core.errors import (
     BrokerUnavailable,
     ConfigError,
@@ -52,11 +51,6 @@ LARGE_BODY = 256 * 1024  # bytes; a larger one is parsed in a thread
 TURN_BYTES = 256 * 1024  # that are routed before the loop may turn
 SET_UP = 15.0  # seconds from a connection to its consumer
 PAUSE_LOOK = 0.25  # seconds between two looks during a pause
-
-
-def parsing_thread() -> ThreadPoolExecutor:
-    """A thread of our own, as handlers may hold all of the loop's for as long as they like."""
-    return ThreadPoolExecutor(1, thread_name_prefix="groupflow-admission")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +83,11 @@ class Intake:
         admission: Admission,
         entrance: Entrance,
         *,
-        source: IntakeQueue | None = None,
-        measures: IntakeMeasures | None = None,
-        tracing: Tracing | None = None,
-        state: IntakeState | None = None,
-        parsing: Executor | None = None,
+        source: IntakeQueue,
+        measures: IntakeMeasures,
+        tracing: Tracing | None,
+        state: IntakeState,
+        parsing: Executor,
     ) -> None:
         """Binds RabbitMQ's side and the store's.
 
@@ -102,19 +96,18 @@ class Intake:
             name: under which RabbitMQ shows the connection.
             admission: routes messages.
             entrance: writes them, and says when to wait.
-            source: the queue; ``None``: the one of the settings.
+            source: the queue.
             measures: where it counts.
             tracing: where spans go.
             state: told when intake takes nothing in.
-            parsing: a thread for large bodies, which several intakes may share.
+            parsing: a thread for large bodies, which all intakes share.
         """
-        own = settings.rabbitmq.queue
-        self._source = source or IntakeQueue(own, declare=lambda c: topology.declare(c, own))
-        self.queue = self._source.queue
+        self._source = source
+        self.queue = source.queue
         """The queue's name."""
         self._tracing = tracing
-        self._measures = measures or IntakeMeasures()
-        self.state = state or IntakeState(self._measures, lambda: None, [self.queue])
+        self._measures = measures
+        self.state = state
         self._url = settings.rabbitmq_url()
         self._settings = settings.rabbitmq
         self._name = name
@@ -125,13 +118,8 @@ class Intake:
         self._consumer: Consumer | None = None
         self._is_stopping = False
         self._hands_over = False
-        self._parsing = parsing or parsing_thread()
-        self._ends_parsing = parsing is None
+        self._parsing = parsing
         self._full_groups = FullGroups()
-
-    def check(self) -> Check:
-        """Whether messages come in, in a word for `/readyz`."""
-        return self.state.check(self.queue)
 
     @property
     def consumes(self) -> bool:
@@ -184,9 +172,6 @@ class Intake:
             self.state.forget(self.queue)
             self.state.outage.forget(self.queue)
             log.info("intake.queue_over", queue=self.queue)
-        finally:
-            if self._ends_parsing:
-                self._parsing.shutdown(wait=False, cancel_futures=True)
         log.info("intake.stopped", queue=self.queue)
 
     async def _consume_until_stopped(self) -> None:

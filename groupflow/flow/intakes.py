@@ -19,6 +19,7 @@ import asyncio
 import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import sha256
 from time import monotonic
@@ -36,7 +37,7 @@ from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
 from groupflow.flow.backpressure import IntakeState
 from groupflow.flow.entrance import Entrance
-from groupflow.flow.intake import SET_UP, Intake, IntakeQueue, parsing_thread
+from groupflow.flow.intake import SET_UP, Intake, IntakeQueue
 from groupflow.flow.parts import run_part
 from groupflow.settings.model import Settings
 
@@ -86,8 +87,9 @@ class Intakes:
         self._admission = admission
         self._measures = measures
         self.state = IntakeState(measures, on_pause, self._queues)
-        # One large body at a time, of all queues: memory for parsed bodies doesn't add up.
-        self._parsing = parsing_thread()
+        # A thread of our own, as handlers may hold all of the loop's for as long as they like. One
+        # large body at a time, of all queues: memory for parsed bodies doesn't add up.
+        self._parsing = ThreadPoolExecutor(1, thread_name_prefix="groupflow-admission")
         self._make = partial(
             Intake,
             settings,

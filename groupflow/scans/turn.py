@@ -24,7 +24,7 @@ from groupflow.scans.scan import Scan, Shard, fetched, found, worked
 from groupflow.scans.state import ERROR_CHARS, MOST_ASIDE, Deferred, ShardState, text_of_key
 from groupflow.store.client import StoreClient
 from groupflow.store.envelope import Envelope
-from groupflow.store.scans import Record, RowDeath, group_of, present, scope_of, type_of
+from groupflow.store.scans import Record, bury_row, group_of, present, scope_of, type_of
 
 log = structlog.get_logger("groupflow.scans")
 
@@ -63,22 +63,19 @@ class RowLetters:
             "of": record.count,
             "token": record.token,
         }
-        scope = scope_of(record.name)
-        envelope = Envelope(type_, group, None, ROW_RULE, {}, orjson.dumps(facts), scope)
+        scope, id_ = scope_of(record.name), f"{group}/{key}/{story.fence}"
         error = {"attempt": story.attempts, "stage": None, "error": kind, "message": story.error}
-        death = RowDeath(
-            id=f"{group}/{key}/{story.fence}",
-            group=group,
-            fence=self._held.task.fence,
-            packed=envelope.pack(),
-            type=type_,
-            scope=scope,
+        is_buried = await bury_row(
+            self._store_of(group),
+            Envelope(type_, group, None, ROW_RULE, {}, orjson.dumps(facts), scope),
+            id_,
+            self._held.task.fence,
             reason=f"row {key}: {story.error}",
             kind=kind,
             errors=[error],
             attempts=story.attempts,
         )
-        return death.id if await death.bury(self._store_of(group)) else None
+        return id_ if is_buried else None
 
     async def present(self, ids: Sequence[str]) -> set[str]:
         """Those of some letters that are still there, or were redriven and wait or run."""

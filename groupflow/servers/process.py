@@ -9,9 +9,12 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from groupflow.core.errors import GroupflowError
+
+DRAINS_WITHIN = 10.0  # seconds that a daemon's stop may take: above its `workers.drain`
 
 _GUARD = Path(__file__).with_name("guard.py")
 
@@ -113,3 +116,41 @@ class ServerProcess:
         """Give the server up: its remaining processes die now."""
         if self._guard.stdin is not None:
             self._guard.stdin.close()
+
+
+class DaemonProcess:
+    """A `groupflow run` that restarts, on one log: of `groupflow dev` and the demo."""
+
+    def __init__(
+        self,
+        options: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        *,
+        scratch: Path | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        """Starts nothing yet; `log`, `scratch` and `folder` are as of `ServerProcess.spawn`."""
+        self.log = log
+        self.process: ServerProcess | None = None
+        command = [sys.executable, "-m", "groupflow", "run", *options]
+        self._spawn = partial(
+            ServerProcess.spawn,
+            command,
+            log=log,
+            environment=environment,
+            scratch=scratch,
+            folder=folder,
+        )
+
+    async def start(self) -> None:
+        """Start a process, in place of one that is killed as by a crash."""
+        if self.process is not None:
+            await self.process.kill()
+        self.process = await self._spawn()
+
+    async def stop(self) -> None:
+        """Let it finish what it runs, then leave."""
+        if self.process is not None:
+            await self.process.terminate(DRAINS_WITHIN)
+            self.process = None

@@ -14,6 +14,7 @@ from groupflow.core.app import SCAN_TYPES
 from groupflow.core.errors import TooFewReplicas
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import seconds
+from groupflow.store.envelope import Envelope
 from groupflow.store.scripts import Verb
 from groupflow.store.wire import ReplicaWait
 
@@ -167,25 +168,34 @@ async def hasten(client: StoreClient, ids: Sequence[str]) -> int:
     return int(await client.run(Verb.HASTEN, *ids)) if ids else 0
 
 
-@dataclass(frozen=True, slots=True)
-class RowDeath:
-    """A row that has failed for good, on its way to a dead letter."""
+async def bury_row(
+    client: StoreClient,
+    envelope: Envelope,
+    id: str,
+    fence: int,
+    *,
+    reason: str,
+    kind: str,
+    errors: list[dict[str, Any]],
+    attempts: int,
+) -> bool:
+    """Write the dead letter of a row that has failed for good, once.
 
-    id: str
-    group: str  # of its shard
-    fence: int  # of the claim that holds that group
-    packed: bytes  # the envelope and body by which it can be run again
-    type: str
-    scope: str
-    reason: str
-    kind: str  # what the last attempt failed of
-    errors: list[dict[str, Any]]  # of its attempts, oldest first
-    attempts: int
+    Args:
+        client: of the partition of its shard.
+        envelope: by which it can be run again, in the group of its shard.
+        id: the letter's.
+        fence: of the claim that holds that group.
+        reason: why it is dead.
+        kind: what the last attempt failed of.
+        errors: of its attempts, oldest first.
+        attempts: how many.
 
-    async def bury(self, client: StoreClient) -> bool:
-        """Write the dead letter, once. False where another claim holds the group by now."""
-        buried = await client.run(
-            *(Verb.BURY_ROW, self.group, self.fence, self.id, self.packed, self.type, self.scope),
-            *(self.reason, self.kind, orjson.dumps(self.errors), self.attempts),
-        )
-        return bool(buried)
+    Returns:
+        False where another claim holds the group by now.
+    """
+    buried = await client.run(
+        *(Verb.BURY_ROW, envelope.group or "", fence, id, envelope.pack(), envelope.type),
+        *(envelope.scope, reason, kind, orjson.dumps(errors), attempts),
+    )
+    return bool(buried)

@@ -15,12 +15,14 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from groupflow.broker import topology
 from groupflow.broker.consumer import Delivery
 from groupflow.broker.publisher import Outgoing, publishing
+from groupflow.core.measures import IntakeMeasures
 from groupflow.flow.admission import Admission
-from groupflow.flow.backpressure import Backpressure
+from groupflow.flow.backpressure import Backpressure, IntakeState
 from groupflow.flow.entrance import Entrance, PartitionEntrance
-from groupflow.flow.intake import LARGE_BODY, TURN_BYTES, Intake
+from groupflow.flow.intake import LARGE_BODY, TURN_BYTES, Intake, IntakeQueue
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.tasks import find_task
 from groupflow.operate.totals import read_totals
@@ -81,13 +83,25 @@ async def taking_in(
     backpressure = Backpressure(client, max_waiting=max_waiting, max_memory=0)
     enqueuer = Told(client)
     entrance = Entrance([PartitionEntrance(enqueuer, backpressure)])
-    intake = Intake(Settings(rabbitmq=section), "test", admission, entrance)
-    running = asyncio.create_task(intake.run())
-    try:
-        yield enqueuer
-    finally:
-        intake.stop()
-        await running
+    measures = IntakeMeasures()
+    with ThreadPoolExecutor(1) as parsing:
+        intake = Intake(
+            Settings(rabbitmq=section),
+            "test",
+            admission,
+            entrance,
+            source=IntakeQueue(queue, declare=lambda c: topology.declare(c, queue)),
+            measures=measures,
+            tracing=None,
+            state=IntakeState(measures, lambda: None, [queue]),
+            parsing=parsing,
+        )
+        running = asyncio.create_task(intake.run())
+        try:
+            yield enqueuer
+        finally:
+            intake.stop()
+            await running
 
 
 async def order_of(client: StoreClient, number: int) -> list[int]:

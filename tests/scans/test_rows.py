@@ -12,7 +12,8 @@ from groupflow.core.outcome import Halt, Turn
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import Groups
 from groupflow.scans.state import MOST_ASIDE, text_of_key
-from groupflow.store.scans import RowDeath, scope_of
+from groupflow.store.envelope import Envelope
+from groupflow.store.scans import bury_row, scope_of
 from tests.scans.machine import GROUP, Machine, begin
 from tests.scans.table import Table, scan_of
 from tests.store.bench import Bench
@@ -159,13 +160,11 @@ async def test_a_row_that_kills_its_daemon_is_found_and_deferred(bench: Bench) -
 async def test_only_who_holds_the_shard_buries_its_rows(bench: Bench) -> None:
     _, machine = await begin(bench, {1})
     claim = await machine.claim()
-    death = RowDeath(
-        id="row", group=GROUP, fence=claim.fence - 1, packed=b'["t","",null,null]\n',
-        type="t", scope=scope_of("orders"), reason="r", kind="k", errors=[], attempts=1,
-    )  # fmt: skip
-    assert not await death.bury(bench.client)
+    envelope = Envelope("t", GROUP, None, None, {}, b"", scope_of("orders"))
+    words: Any = {"reason": "r", "kind": "k", "errors": [], "attempts": 1}
+    assert not await bury_row(bench.client, envelope, "row", claim.fence - 1, **words)
     assert await machine.settle(claim, await machine.outcome(claim))
-    assert not await death.bury(bench.client)
+    assert not await bury_row(bench.client, envelope, "row", claim.fence - 1, **words)
 
 
 @pytest.mark.parametrize("key", [object(), "x" * 300])

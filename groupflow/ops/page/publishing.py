@@ -9,7 +9,7 @@ import structlog
 from pydantic import Field
 
 from groupflow.broker.application import Publisher
-from groupflow.broker.messages import Message
+from groupflow.broker.publisher import Message
 from groupflow.core.errors import BrokerUnavailable, HeadersTooLarge, PublishFailed, Unroutable
 from groupflow.core.routing import MAX_SECONDS
 from groupflow.ops.page.endpoints import Caller, Endpoint

@@ -26,8 +26,7 @@ from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import BrokerUnavailable, GroupflowError
 from groupflow.core.measures import Types
 from groupflow.doctor.rabbitmq import examine_rabbitmq
-from groupflow.doctor.redis import examine_redis
-from groupflow.doctor.rights import TRIES
+from groupflow.doctor.redis import TRIES, examine_redis
 from groupflow.operate.dead import remove_expired
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.statistics import Latencies, TypeCounter, count_types, take_sample
