@@ -20,7 +20,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, count, takewhile
+from itertools import chain, combinations, count, islice, product, takewhile
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from groupflow.settings.rules import GroupRule
 
 _MOST = 10  # collisions that are named
+_TRIES = 1000  # keys of a rule that a counterexample is looked for among
+_TEXTS = 5  # of a field that are tried
 _ENCODING = frozenset("%0123456789ABCDEF")  # what percent-encoding puts into fields
 
 
@@ -54,14 +56,11 @@ class _Values:
             return not some.texts <= but.texts
         return not self.texts.isdisjoint(other.texts)
 
-    def example(self, other: _Values) -> str:
-        """A text of both."""
+    def example(self) -> str:
+        """One of them."""
         if not self.others:
-            return min(text for text in self.texts if (text in other.texts) != other.others)
-        if not other.others:
-            return other.example(self)
-        known = self.texts | other.texts
-        return next(text for n in count(1) if (text := "x" * n) not in known)
+            return min(self.texts)
+        return next(text for n in count(1) if (text := "x" * n) not in self.texts)
 
 
 _ANY = _Values(others=True)
@@ -265,38 +264,25 @@ def _counterexample(
     one: _Case, other: _Case, router: Router
 ) -> tuple[str, dict[str, str], dict[str, str]] | None:
     """A key that routing gives a message of each, and their fields; ``None``: not found."""
-    pieces = list(zip(*_split(one, other), strict=True))
-    for guess in (
-        lambda mine, its: _example(mine) + _example(its),
-        lambda mine, its: _example(its) + _example(mine),
-        _example_that_begins_like,
-        lambda mine, its: _example_that_begins_like(its, mine),
-    ):
-        key = "".join(_shared(mine, its) or guess(mine, its) for mine, its in pieces)
+    for key in chain(_keys(one, other), _keys(other, one)):
         of_one, of_other = (_message(case, key, router) for case in (one, other))
         if of_one and of_other:
             return key, of_one, of_other
     return None
 
 
-def _shared(mine: _Piece, its: _Piece) -> str:
-    """A text that both pieces can be; empty where that takes a guess."""
-    a, b = _whole(mine), _whole(its)
-    if a and b:
-        return a.example(b)
-    if not a and not b:
-        return ""
-    whole, several = (a, its) if a else (b, mine)
-    return _example(several) if whole is None or whole.others else min(whole.texts)
-
-
-def _example(piece: _Piece) -> str:
-    return "".join(part if isinstance(part, str) else part.example(_ANY) for part in piece)
-
-
-def _example_that_begins_like(piece: _Piece, other: _Piece) -> str:
-    word = "".join(takewhile(str.isalnum, _begin(other)))
-    return _example([word, *piece[1:]] if word else piece)
+def _keys(case: _Case, other: _Case) -> Iterator[str]:
+    """Some keys of a case, with fields that have texts of the other's keys in them."""
+    texts = [text for part in other.parts for text in sorted(part.texts)[:_TEXTS]]
+    around = (each for text in texts for each in (text, f"x{text}x", *re.findall(r"\w+", text)))
+    words = ["x", *dict.fromkeys(around)]
+    fields = (
+        [word for word in words if word not in part.texts]
+        if part.others
+        else sorted(part.texts, key=lambda text: (text not in texts, text))[:_TEXTS]
+        for part in case.parts
+    )
+    return map("".join, islice(product(*fields), _TRIES))
 
 
 def _message(case: _Case, key: str, router: Router) -> dict[str, str] | None:
@@ -308,7 +294,7 @@ def _message(case: _Case, key: str, router: Router) -> dict[str, str] | None:
     found = re.fullmatch("".join(parts), key)
     if found is None:
         return None
-    values = {path: held.example(_ANY) for path, held in case.held.items()}
+    values = {path: held.example() for path, held in case.held.items()}
     for path, text in zip(template.fields, found.groups(), strict=True):
         values[path] = unquote(text) if template.escapes else text
     body: dict[str, Any] = {}
