@@ -159,10 +159,6 @@ class SessionReplaced(GroupflowError):
     """Another process has registered under this daemon's name. Two can't share one."""
 
 
-class ClaimLost(GroupflowError):
-    """A claim's fence is stale: another worker owns the task now, so nothing was written."""
-
-
 class Unroutable(GroupflowError):
     """A message that can't become a task; the reason is what its dead letter will say.
 

@@ -55,16 +55,24 @@ def _is_tls(option: str) -> bool:
 
 
 def _check(
-    url: SecretUrl, schemes: Sequence[str], *, is_servers: bool = True, several: str = ""
+    url: SecretUrl,
+    schemes: Sequence[str],
+    *,
+    is_servers: bool = True,
+    is_list: bool = False,
+    several: str = "",
 ) -> SecretUrl:
     """Refuse a URL that can't be used; what it raises never holds the URL itself.
 
-    `several` names schemes of many nodes, which another validator checks.
+    With `is_list` it may have several hosts, with commas between them. `several` names schemes of
+    many nodes, which another validator checks.
     """
     value = url.get_secret_value()
     try:
-        parts = urlsplit(value)
-        port_is_wrong = parts.port == 0
+        parts = split_url(value)
+        place = parts.netloc.rpartition("@")[2]
+        hosts = [urlsplit(f"//{host}") for host in (place.split(",") if is_list else [place])]
+        port_is_wrong = any(host.port == 0 for host in hosts)
     except ValueError:
         raise ValueError(
             f"Write a URL like {schemes[0]}://user:password@host:port/, the port a number, and "
@@ -75,7 +83,7 @@ def _check(
         raise ValueError(f"Start it with {wanted}{several}.")
     if port_is_wrong or any(character <= " " for character in value):
         raise ValueError("Write a URL without spaces, its port between 1 and 65535.")
-    if parts.scheme != "unix" and not parts.hostname:
+    if parts.scheme != "unix" and not all(host.hostname for host in hosts):
         raise ValueError(f"Name the host: {schemes[0]}://host/.")
     if is_servers and any(_is_tls(option) for option in parts.query.split("&")):
         raise ValueError(
@@ -86,7 +94,7 @@ def _check(
 
 
 _check_http = partial(_check, schemes=("http", "https"), is_servers=False)
-_check_rabbitmq = partial(_check, schemes=("amqp", "amqps"))
+_check_rabbitmq = partial(_check, schemes=("amqp", "amqps"), is_list=True)
 _check_redis = partial(
     _check,
     schemes=("redis", "rediss", "unix"),
@@ -108,7 +116,7 @@ def _joined(value: object) -> object:
     if not value or not all(isinstance(each, str) for each in value):
         raise ValueError('List the URLs of the nodes: ["amqps://a/", "amqps://b/"].')
     first, *others = [
-        urlsplit(_check_rabbitmq(SecretUrl(each)).get_secret_value()) for each in value
+        urlsplit(_check(SecretUrl(each), ("amqp", "amqps")).get_secret_value()) for each in value
     ]
     shared = _without_host(first)
     if any(_without_host(other) != shared for other in others):
@@ -123,18 +131,6 @@ def _joined(value: object) -> object:
 
 def _without_host(parts: SplitResult) -> SplitResult:
     return parts._replace(netloc=parts.netloc.rpartition("@")[0], path=parts.path or "/")
-
-
-def _rabbitmq_nodes(url: SecretUrl) -> SecretUrl:
-    """Check a URL of one node, or of several with commas between their hosts."""
-    try:
-        parts = split_url(url.get_secret_value())
-    except ValueError:
-        return _check_rabbitmq(url)  # which says what is wrong
-    user, at, hosts = parts.netloc.rpartition("@")
-    for host in hosts.split(","):
-        _check_rabbitmq(SecretUrl(urlunsplit(parts._replace(netloc=f"{user}{at}{host}"))))
-    return url
 
 
 def _redis_nodes(url: SecretUrl) -> SecretUrl:
@@ -171,7 +167,7 @@ def _api(url: SecretUrl) -> SecretUrl:
 AmqpUrl = Annotated[
     SecretUrl,
     BeforeValidator(_joined, json_schema_input_type=str | list[str]),
-    AfterValidator(_rabbitmq_nodes),
+    AfterValidator(_check_rabbitmq),
 ]
 RedisUrl = Annotated[SecretUrl, AfterValidator(_redis_nodes)]
 ApiUrl = Annotated[SecretUrl, AfterValidator(_api)]
