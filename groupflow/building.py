@@ -130,21 +130,32 @@ def measures_of(app: App, settings: Settings, pools: Iterable[str]) -> Measures:
     return Measures([*app.types, *settings.handlers, *map(type_of, scans)], pools, scans)
 
 
-@dataclass(frozen=True, slots=True)
 class Partition:
     """A daemon's parts of one partition."""
 
-    number: int
-    sessions: Sessions
-    # Exchangers share it with intake (without `redis.replicas`): a claim behind an enqueue finds
-    # its tasks.
-    path: StoreClient
-    upkeep: StoreClient
-    wakes: StoreClient
-    latencies: Latencies
-    exchangers: Mapping[Pool, Exchanger]
-    holding: Holding
-    lease: PartitionLease
+    def __init__(self, build: Builder, number: int, keys: Keys) -> None:
+        workers, carried = build.settings.workers, build.settings.redis
+        session = Session(build.daemon)
+        self.number = number
+        self.latencies = Latencies()
+        # Exchangers share the path with intake (without `redis.replicas`): a claim behind an
+        # enqueue finds its tasks.
+        self.path, self.upkeep, self.wakes = (build.redis.open(keys) for _ in range(3))
+        self.exchangers = {
+            pool: Exchanger(
+                dispatcher,
+                Claims(
+                    self.path, session, pool, self.latencies.observe, Carrying(self.path, carried)
+                ),
+                lambda: self.lease.renewer.holds_lease,
+                workers.order,
+                run_for=workers.lease / 2,
+            )
+            for pool, dispatcher in build.dispatchers.items()
+        }
+        self.holding = Holding(self.exchangers, build.workers, build.retell)
+        self.lease = build.lease(number, keys, session, self.holding)
+        self.sessions = Sessions(self.upkeep, session, workers.lease, limits=build.limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,36 +176,7 @@ class Builder:
     # for large bodies, shared by all workers
     room: ByteSemaphore = field(default_factory=ByteSemaphore)
 
-    def partition(self, number: int, keys: Keys) -> Partition:
-        """The parts of one partition."""
-        session, latencies = Session(self.daemon), Latencies()
-        path, upkeep, wakes = (self.redis.open(keys) for _ in range(3))
-        workers, redis = self.settings.workers, self.settings.redis
-        exchangers = {
-            pool: Exchanger(
-                dispatcher,
-                Claims(path, session, pool, latencies.observe, Carrying(path, redis)),
-                lambda: lease.renewer.holds_lease,
-                workers.order,
-                run_for=workers.lease / 2,
-            )
-            for pool, dispatcher in self.dispatchers.items()
-        }
-        holding = Holding(exchangers, self.workers, self.retell)
-        lease = self._lease(number, keys, session, holding)
-        return Partition(
-            number,
-            Sessions(upkeep, session, workers.lease, limits=self.limits),
-            path,
-            upkeep,
-            wakes,
-            latencies,
-            exchangers,
-            holding,
-            lease,
-        )
-
-    def _lease(self, number: int, keys: Keys, session: Session, holding: Holding) -> PartitionLease:
+    def lease(self, number: int, keys: Keys, session: Session, holding: Holding) -> PartitionLease:
         """What the lease's thread keeps of a partition."""
         lease, watch = self.settings.workers.lease, self.watch
         # A renewer must notice a dead server well before a third of the lease has gone.

@@ -110,7 +110,7 @@ class Daemon:
             tracing=open_tracing(settings),
         )
         keys = keys_of(settings.redis.namespace, settings.redis.partitions)
-        self._partitions = partitions = [build.partition(n, each) for n, each in enumerate(keys)]
+        self._partitions = partitions = [Partition(build, n, each) for n, each in enumerate(keys)]
         self._leases = LeaseThread(watch, [each.lease for each in partitions])
         self._workforce = Workforce(
             {pool: build.pool(pool, size, rules, partitions) for pool, size in sizes.items()}
