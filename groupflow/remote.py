@@ -37,7 +37,7 @@ from groupflow.core.errors import GroupflowError
 from groupflow.core.json_text import read_exactly, write_exactly
 from groupflow.core.outages import Outage
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
-from groupflow.core.task import Task
+from groupflow.core.task import PULLED, Task
 
 log = structlog.get_logger("groupflow.remote")
 
@@ -308,8 +308,7 @@ def _task_of(told: Mapping[str, Any]) -> Task:
     """A task for handlers. A JSON body comes as the same value, maybe in other bytes."""
     packed = told.get("body_base64")
     body = write_exactly(told.get("body")) if packed is None else base64.b64decode(packed)
-    names = ("id", "type", "group", "tenant", "attempt", "crashes", "fence", "stage", "context")
-    return Task(body=body, **{name: told[name] for name in names})
+    return Task(body=body, **{name: told[name] for name in PULLED})
 
 
 def _settlement(mark: _Mark, outcome: Outcome) -> bytes:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from groupflow.servers import RabbitmqServer, RedisServer
-from groupflow.servers.rabbitmq import HASH_EXCHANGE
+from groupflow.servers.kinds import HASH_EXCHANGE
 from tests.databases import MariaDb, Postgres
 from tests.deadlines import deadline
 from tests.running import running

@@ -7,13 +7,11 @@ differ. ``groupflow schema`` prints them for a configuration.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from groupflow.core.routing import MAX_SECONDS, MAX_TEXT_BYTES
 from groupflow.core.template import FieldPath
-
-if TYPE_CHECKING:
-    from groupflow.settings.model import Settings
+from groupflow.settings.model import Settings
 
 _NO_CONTROLS = {"not": {"type": "string", "pattern": r"[\u0000-\u001f\u007f-\u009f]"}}
 _NAME = ("string", "integer", "null")
@@ -31,70 +29,53 @@ def message_schema(settings: Settings) -> dict[str, Any]:
     if settings.fields.type:
         path = FieldPath.parse(settings.fields.type)
         typed.append(_demand(["headers" if path.in_headers else "body", *path.steps]))
+    parts = {"properties": _properties(), "headers": _headers(settings), "body": _body(settings)}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A message for groupflow",
-        "type": "object",
         "required": ["body"],
-        "properties": {
-            "properties": _properties(),
-            "headers": _headers(settings),
-            "body": _body(settings),
-        },
         "anyOf": typed,
+        **_object(parts),
     }
 
 
 def asyncapi(settings: Settings) -> dict[str, Any]:
     """The AsyncAPI 3.0 description of the queue, or the exchange, that publishers write to."""
-    partitions = settings.rabbitmq.partitions
+    queue, partitions = settings.rabbitmq.queue, settings.rabbitmq.partitions
     schema = message_schema(settings)["properties"]
+    # AMQP has properties and headers, AsyncAPI headers only.
+    headers = {**schema["properties"]["properties"], **schema["headers"]["properties"]}
+    message = {
+        "name": "task",
+        "title": "A task",
+        "contentType": "application/json",
+        "correlationId": {"location": "$message.header#/message_id"},
+        "headers": _object(headers),
+        "payload": schema["body"],
+        "bindings": _amqp({"contentEncoding": "utf-8"}),
+    }
+    operation = {
+        "action": "receive",
+        "channel": {"$ref": "#/channels/tasks"},
+        "summary": "groupflow takes the message in and runs it as a task.",
+        "bindings": _amqp({"deliveryMode": 2, "mandatory": True}),
+    }
+    channel = {
+        **_channel(queue, partitions),
+        "messages": {"task": {"$ref": "#/components/messages/task"}},
+    }
     where = "default exchange" if partitions == 1 else "exchange"
+    about = (
+        f"Tasks for groupflow's daemons: persistent messages to the {where}, mandatory, with "
+        "publisher confirms."
+    )
     return {
         "asyncapi": "3.0.0",
-        "info": {
-            "title": "groupflow",
-            "version": "1.0.0",
-            "description": f"Tasks for groupflow's daemons: persistent messages to the {where}, "
-            "mandatory, with publisher confirms.",
-        },
+        "info": {"title": "groupflow", "version": "1.0.0", "description": about},
         "defaultContentType": "application/json",
-        "channels": {
-            "tasks": {
-                **_channel(settings.rabbitmq.queue, partitions),
-                "messages": {"task": {"$ref": "#/components/messages/task"}},
-            }
-        },
-        "operations": {
-            "runTask": {
-                "action": "receive",
-                "channel": {"$ref": "#/channels/tasks"},
-                "summary": "groupflow takes the message in and runs it as a task.",
-                "bindings": {
-                    "amqp": {"deliveryMode": 2, "mandatory": True, "bindingVersion": "0.3.0"}
-                },
-            }
-        },
-        "components": {
-            "messages": {
-                "task": {
-                    "name": "task",
-                    "title": "A task",
-                    "contentType": "application/json",
-                    "correlationId": {"location": "$message.header#/message_id"},
-                    # AMQP has properties and headers, AsyncAPI headers only.
-                    "headers": {
-                        "type": "object",
-                        "properties": {
-                            **schema["properties"]["properties"],
-                            **schema["headers"]["properties"],
-                        },
-                    },
-                    "payload": schema["body"],
-                    "bindings": {"amqp": {"contentEncoding": "utf-8", "bindingVersion": "0.3.0"}},
-                }
-            }
-        },
+        "channels": {"tasks": channel},
+        "operations": {"runTask": operation},
+        "components": {"messages": {"task": message}},
     }
 
 
@@ -117,59 +98,51 @@ def _amqp(binding: dict[str, Any]) -> dict[str, Any]:
     return {"amqp": {**binding, "bindingVersion": "0.3.0"}}
 
 
+def _object(properties: dict[str, Any], description: str = "") -> dict[str, Any]:
+    said = {"description": description} if description else {}
+    return {"type": "object", **said, "properties": properties}
+
+
 def _properties() -> dict[str, Any]:
-    return {
-        "type": "object",
-        "description": "AMQP properties. Others are not read.",
-        "properties": {
-            "message_id": _text(
-                "The task's id: a message with a known one is dropped. At most 255 bytes; without "
-                "one, the same message published again is a second task."
-            ),
-            "type": _text("The task type, which names the handler. At most 255 bytes."),
-            "priority": {
-                "type": "integer",
-                "minimum": 0,
-                "maximum": 255,
-                "description": "Seconds by which the task counts as older, where the header "
-                "x-priority isn't set. On RabbitMQ 4, 5 and more break the order within groups.",
-            },
-            "delivery_mode": {"const": 2, "description": "Persistent, or RabbitMQ may lose it."},
-        },
+    id_ = _text(
+        "The task's id: a message with a known one is dropped. At most 255 bytes; without one, the "
+        "same message published again is a second task."
+    )
+    priority = (
+        "Seconds by which the task counts as older, where the header x-priority isn't set. On "
+        "RabbitMQ 4, 5 and more break the order within groups."
+    )
+    properties = {
+        "message_id": id_,
+        "type": _text("The task type, which names the handler. At most 255 bytes."),
+        "priority": {"type": "integer", "minimum": 0, "maximum": 255, "description": priority},
+        "delivery_mode": {"const": 2, "description": "Persistent, or RabbitMQ may lose it."},
     }
+    return _object(properties, "AMQP properties. Others are not read.")
 
 
 def _headers(settings: Settings) -> dict[str, Any]:
-    properties: dict[str, Any] = {
-        path.steps[0]: schema for path, schema in _routed(settings) if path.in_headers
+    routed = {path.steps[0]: schema for path, schema in _routed(settings) if path.in_headers}
+    older = "Seconds by which the task counts as older than it is."
+    later = "Milliseconds before which the task may not run."
+    properties = {
+        **routed,
+        "x-priority": {**_numeric(-MAX_SECONDS, MAX_SECONDS, in_header=True), "description": older},
+        # Below 0: RabbitMQ's delayed exchange has waited already.
+        "x-delay": {**_numeric(None, MAX_SECONDS * 1000, in_header=True), "description": later},
     }
-    properties |= {
-        "x-priority": {
-            **_numeric(-MAX_SECONDS, MAX_SECONDS, from_header=True),
-            "description": "Seconds by which the task counts as older than it is.",
-        },
-        "x-delay": {
-            # Below 0: RabbitMQ's delayed exchange has waited already.
-            **_numeric(None, MAX_SECONDS * 1000, from_header=True),
-            "description": "Milliseconds before which the task may not run.",
-        },
-    }
-    return {
-        "type": "object",
-        "description": "AMQP headers, at most "
-        f"{settings.rabbitmq.max_headers} bytes. Others are handed to the handler.",
-        "properties": properties,
-    }
+    most = settings.rabbitmq.max_headers
+    about = f"AMQP headers, at most {most} bytes. Others are handed to the handler."
+    return _object(properties, about)
 
 
 def _body(settings: Settings) -> dict[str, Any]:
-    schema: dict[str, Any] = {
-        "type": "object",
-        "description": "A JSON object in UTF-8, at most "
-        f"{settings.rabbitmq.max_body} bytes and {settings.rabbitmq.max_values} values. "
-        "What isn't described here is the handler's.",
-        "properties": {},
-    }
+    rabbitmq = settings.rabbitmq
+    schema = _object(
+        {},
+        f"A JSON object in UTF-8, at most {rabbitmq.max_body} bytes and {rabbitmq.max_values} "
+        "values. What isn't described here is the handler's.",
+    )
     for path, leaf in _routed(settings):
         if not path.in_headers:
             _put(schema, path.steps, leaf)
@@ -191,7 +164,7 @@ def _routed(settings: Settings) -> list[tuple[FieldPath, dict[str, Any]]]:
     ):
         if text:
             path = FieldPath.parse(text)
-            number = _numeric(least, MAX_SECONDS, from_header=path.in_headers)
+            number = _numeric(least, MAX_SECONDS, in_header=path.in_headers)
             absent = {"enum": ["", None]}  # empty is the same as missing
             found.append((path, {"anyOf": [number, absent], "description": what}))
     return found
@@ -222,10 +195,10 @@ def _text(description: str, *kinds: str) -> dict[str, Any]:
     return {"type": list(kinds) or "string", **limits, "description": description}
 
 
-def _numeric(least: float | None, most: float, *, from_header: bool) -> dict[str, Any]:
+def _numeric(least: float | None, most: float, *, in_header: bool) -> dict[str, Any]:
     number: dict[str, Any] = {"type": "number", "maximum": most}
     if least is not None:
         number["minimum"] = least
-    if not from_header:
+    if not in_header:
         return number
     return {"anyOf": [number, {"type": "string", "pattern": _NUMBER_TEXT}, {"type": "null"}]}

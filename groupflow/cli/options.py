@@ -12,7 +12,7 @@ import orjson
 import typer
 from typer.core import TyperGroup
 
-from groupflow.core.escaping import plain_json, plain_text
+from groupflow.core.masking import plain_json, plain_text
 
 if TYPE_CHECKING:
     from groupflow.operate.corrections import Correction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from groupflow.core.escaping import plain_text
+from groupflow.core.masking import plain_text
 
 __all__ = ["plain_text", "say"]
 

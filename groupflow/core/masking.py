@@ -1,7 +1,13 @@
-"""Hiding secrets: what may be shown of a URL or a command, or of a text that has a URL in it."""
+"""What may be shown: secrets are hidden, and controls escaped.
+
+Ids, group keys, reasons and bodies come from strangers, and end on terminals and in logs. On a
+terminal, U+009B begins a command as ESC does, and a bidirectional mark shows a line other than it
+is. All output there goes through `plain_text` or `plain_json`, where it is written.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -24,6 +30,7 @@ _ARGUMENT_NAME = re.compile(r"(?i)auth|cred|api[-_]?key|pass|pwd|secret|token")
 _CUT_PASSWORD = re.compile(r"[^\s\[/?#@:]*:(?!\d{1,5}/)")
 _LINE_END = re.compile(r"[\n\r\"'<>`]")
 _TOKEN_END = re.compile(r"[\s\"'<>`]")
+_BEYOND_ASCII = re.compile(r"[^\n -~]+")  # of a JSON text, whose lines end as they do
 _SHORT = 4  # characters: a shorter part of a URL is no secret, and may be any word
 
 
@@ -141,3 +148,22 @@ def mask_all(value: Any) -> Any:
     if isinstance(value, list):
         return [mask_all(each) for each in value]
     return mask_secrets(value) if isinstance(value, str) else value
+
+
+def plain_text(text: str) -> str:
+    """Text for people, on one line: what isn't printable is escaped as in Python."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def plain_json(text: str) -> str:
+    """Encoded JSON for a terminal or a log: the same value, with what isn't printable escaped."""
+    return _BEYOND_ASCII.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    run = found.group()
+    if run.isprintable():
+        return run
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in run)

@@ -67,6 +67,10 @@ class Task:
         return orjson.loads(self.body)
 
 
+PULLED = ("id", "type", "group", "tenant", "attempt", "crashes", "fence", "stage", "context")
+"""What workers that pull are told of a task beside its body."""
+
+
 def facts_of(task: Task) -> dict[str, Any]:
     """What handlers in other processes are told of a task beside its headers and body."""
     return {name: fact for name, fact in vars(task).items() if name not in ("headers", "body")}

@@ -18,7 +18,7 @@ import orjson
 import watchfiles
 from rich.console import Console
 
-from groupflow.core.escaping import plain_text
+from groupflow.core.masking import plain_text
 from groupflow.ops.signals import cancelled_by_signals
 from groupflow.servers import PrivateServers, private_servers
 from groupflow.servers.process import DaemonProcess, ServerProcess

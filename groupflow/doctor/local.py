@@ -11,16 +11,14 @@ import stat
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from groupflow.core.checkup import Check
 from groupflow.core.masking import has_secret
 from groupflow.doctor.table import judge
+from groupflow.settings.load import Sources
+from groupflow.settings.model import Http, Settings
 from groupflow.settings.transport import is_loopback
-
-if TYPE_CHECKING:
-    from groupflow.settings.load import Sources
-    from groupflow.settings.model import Http, Settings
 
 _IN_KUBERNETES = "KUBERNETES_SERVICE_HOST"  # set in each of its containers
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH

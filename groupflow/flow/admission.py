@@ -94,16 +94,7 @@ class Admission:
             return Arrival(id_, envelope, dead=refusal.reason)
         return Arrival(
             id=id_,
-            envelope=Envelope(
-                route.type,
-                route.group,
-                route.tenant,
-                route.rule,
-                shown,
-                body,
-                route.scope,
-                route.pool,
-            ),
+            envelope=Envelope.of(route, shown, body),
             priority=route.priority,
             delay=route.delay,
             steps_aside=route.rule in self._step_aside,

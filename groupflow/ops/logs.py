@@ -18,8 +18,7 @@ import orjson
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from groupflow.core.escaping import plain_json, plain_text
-from groupflow.core.masking import mask_secrets
+from groupflow.core.masking import mask_secrets, plain_json, plain_text
 
 _LIBRARIES = ("aio_pika", "aiormq", "redis", "asyncio", "uvicorn", "httpx")
 _MAX_DEPTH = 6

@@ -154,15 +154,17 @@ class PoolFilling:
 
     async def _fill(self, pool: str, spooled: SpooledList, settings: Settings) -> Filled:
         router = settings.router()
-        parts = [_Part(client, settings) for client in self._context.namespace.clients]
+        clients, redis = self._context.namespace.clients, settings.redis
+        limits = {"max_waiting": redis.max_waiting, "max_memory": redis.max_memory}
+        bounds = [
+            Backpressure(client, **limits, share=RESUME_AT, look_every=0.0) for client in clients
+        ]
         numbers: list[str] = []
         words: Counter[str] = Counter()
         pieces = spooled.read(SLICE)
         while some := await asyncio.to_thread(next, pieces, None):
             sliced = await asyncio.to_thread(self._by_partition, pool, some, router)
-            await asyncio.gather(
-                *(part.check_room(tasks) for part, tasks in zip(parts, sliced, strict=True))
-            )
+            await asyncio.gather(*map(_check_room, clients, bounds, sliced))
             numbers = numbers or await self._begin(pool)
             found = await asyncio.gather(
                 *(
@@ -189,37 +191,23 @@ class PoolFilling:
         return sliced
 
 
-class _Part:
-    """A partition, and how much more of a list it may take."""
+async def _check_room(client: StoreClient, backpressure: Backpressure, tasks: list[Listed]) -> None:
+    """Check that a slice may be written to a partition. Tasks that already wait take no more room.
 
-    def __init__(self, client: StoreClient, settings: Settings) -> None:
-        self._client = client
-        redis = settings.redis
-        self._backpressure = Backpressure(
-            client,
-            max_waiting=redis.max_waiting,
-            max_memory=redis.max_memory,
-            share=RESUME_AT,
-            look_every=0.0,
+    Raises:
+        RequestRefused: its new tasks would go beyond a limit.
+    """
+    known = await present(client, [(task.id, task.scope) for task in tasks])
+    new = [task for task, is_known in zip(tasks, known, strict=True) if not is_known]
+    if not new:
+        return
+    queued = (await Enqueuer(client).enqueue(())).queued  # none: it only tells
+    size = sum(len(task.packed) for task in new)
+    if reason := await backpressure.reason(queued + len(new), size):
+        raise _broken_off(
+            f"There is no room for {len(new)} more tasks of {size} bytes: with them {reason}, and "
+            f"a list stops at {RESUME_AT:.0%} of that, so that messages still come in"
         )
-
-    async def check_room(self, tasks: list[Listed]) -> None:
-        """Check that a slice may be written. Tasks that already wait take no more room.
-
-        Raises:
-            RequestRefused: its new tasks would go beyond a limit.
-        """
-        known = await present(self._client, [(task.id, task.scope) for task in tasks])
-        new = [task for task, is_known in zip(tasks, known, strict=True) if not is_known]
-        if not new:
-            return
-        queued = (await Enqueuer(self._client).enqueue(())).queued  # none: it only tells
-        size = sum(len(task.packed) for task in new)
-        if reason := await self._backpressure.reason(queued + len(new), size):
-            raise _broken_off(
-                f"There is no room for {len(new)} more tasks of {size} bytes: with them {reason}, "
-                f"and a list stops at {RESUME_AT:.0%} of that, so that messages still come in"
-            )
 
 
 def _broken_off(why: str) -> RequestRefused:

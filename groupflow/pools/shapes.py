@@ -11,6 +11,7 @@ import orjson
 from pydantic import Field, RootModel
 
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.core.task import PULLED
 from groupflow.ops.page.shapes import Input, Key, TaskId
 from groupflow.pools.pullers import TaskReport
 from groupflow.settings.types import YEAR
@@ -53,18 +54,15 @@ class Settled(Input):
 
     def told(self) -> TaskReport:
         """The same as `Pullers` takes it."""
-        return TaskReport(self.id, self.fence, self._outcome())
-
-    def _outcome(self) -> Outcome:
+        outcome: Outcome = Done()
         match self.outcome:
             case "retry":
-                return Retry(self.after, self.reason or "")
+                outcome = Retry(self.after, self.reason or "")
             case "advance":
-                return Advance(self.stage or "", self.context, self.after or 0.0)
+                outcome = Advance(self.stage or "", self.context, self.after or 0.0)
             case "dead":
-                return Dead(self.reason or "a worker said so")
-            case _:
-                return Done()
+                outcome = Dead(self.reason or "a worker said so")
+        return TaskReport(self.id, self.fence, outcome)
 
 
 class Settlements(RootModel[Annotated[list[Settled], Field(min_length=1, max_length=MOST_HELD)]]):
@@ -148,17 +146,7 @@ class Filled:
 def pulled(claim: Claim, since: float | None = None) -> dict[str, Any]:
     """A task as it is answered; its body byte for byte, where it is JSON."""
     task = claim.task
-    facts = {
-        "id": task.id,
-        "type": task.type,
-        "group": task.group,
-        "tenant": task.tenant,
-        "attempt": task.attempt,
-        "crashes": task.crashes,
-        "fence": task.fence,
-        "stage": task.stage,
-        "context": task.context,
-    }
+    facts = {name: getattr(task, name) for name in PULLED}
     # Parsing a body again would block the loop for up to half a second. None is needed: what is no
     # JSON object became no task of a pool, unless something beside groupflow wrote it.
     if _OBJECT.match(task.body):

@@ -21,10 +21,9 @@ from groupflow.core.task import Task
 from groupflow.flow.handling import Failed
 from groupflow.scans.scan import Scan, Shard, found, worked
 from groupflow.scans.state import ShardState, merged
-from groupflow.scans.turn import PAGE, REST, ClaimedShard, RowLetters, ShardTurn, failed_by
+from groupflow.scans.turn import PAGE, REST, ClaimedShard, ShardTurn, failed_by
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival, Enqueuer
-from groupflow.store.envelope import Envelope
 from groupflow.store.partitions import partition_of
 from groupflow.store.scans import (
     Record,
@@ -94,8 +93,8 @@ class ScanRunner:
         if context is None:
             context = {**(record.carried or {}), "after": record.after}
         held = ClaimedShard(record, facts["shard"], task)
-        letters = RowLetters(held, self._store.stores.of)
-        turn = ShardTurn(scan, held, ShardState.of(context), letters, self._measures)
+        store_of = self._store.stores.of
+        turn = ShardTurn(scan, held, ShardState.of(context), store_of, self._measures)
         if not record.closing:
             return await turn.run()
         return await self._close(held, turn, keeps_place=scan.keeps_place)
@@ -296,20 +295,5 @@ def _farthest(record: Record) -> object:
 
 
 def _arrival(record: Record, index: int) -> Arrival:
-    facts = {
-        "scan": record.name,
-        "shard": index,
-        "of": record.count,
-        "generation": record.generation,
-        "token": record.token,
-    }
-    envelope = Envelope(
-        type_of(record.name),
-        group_of(record.name, index),
-        None,
-        SHARD_RULE,
-        {},
-        orjson.dumps(facts),
-        scope_of(record.name),
-    )
+    envelope = record.envelope(index, SHARD_RULE, generation=record.generation)
     return Arrival(record.id_of(index), envelope, priority=A_LITTLE)

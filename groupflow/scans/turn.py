@@ -23,8 +23,7 @@ from groupflow.flow.handling import Failed, failed, message_of, was_cancelled
 from groupflow.scans.scan import Scan, Shard, fetched, found, worked
 from groupflow.scans.state import ERROR_CHARS, MOST_ASIDE, Deferred, ShardState, text_of_key
 from groupflow.store.client import StoreClient
-from groupflow.store.envelope import Envelope
-from groupflow.store.scans import Record, bury_row, group_of, present, scope_of, type_of
+from groupflow.store.scans import Record, bury_row, group_of, present, scope_of
 
 log = structlog.get_logger("groupflow.scans")
 
@@ -42,52 +41,6 @@ class ClaimedShard:
     record: Record  # of its scan, when the claim began
     index: int
     task: Task
-
-
-class RowLetters:
-    """The dead letters of a shard's rows."""
-
-    def __init__(self, held: ClaimedShard, store_of: Callable[[str], StoreClient]) -> None:
-        """Binds the shard; `store_of` gives the store of a group."""
-        self._held = held
-        self._store_of = store_of
-
-    async def bury(self, key: str, story: Deferred, kind: str) -> str | None:
-        """Make a dead letter of a row; returns its id, or ``None`` if the shard is lost."""
-        record, index = self._held.record, self._held.index
-        type_, group = type_of(record.name), group_of(record.name, index)
-        facts = {
-            "scan": record.name,
-            "row": orjson.loads(key),
-            "shard": index,
-            "of": record.count,
-            "token": record.token,
-        }
-        scope, id_ = scope_of(record.name), f"{group}/{key}/{story.fence}"
-        error = {"attempt": story.attempts, "stage": None, "error": kind, "message": story.error}
-        is_buried = await bury_row(
-            self._store_of(group),
-            Envelope(type_, group, None, ROW_RULE, {}, orjson.dumps(facts), scope),
-            id_,
-            self._held.task.fence,
-            reason=f"row {key}: {story.error}",
-            kind=kind,
-            errors=[error],
-            attempts=story.attempts,
-        )
-        return id_ if is_buried else None
-
-    async def present(self, ids: Sequence[str]) -> set[str]:
-        """Those of some letters that are still there, or were redriven and wait or run."""
-        by_store: dict[StoreClient, list[str]] = defaultdict(list)
-        for id_ in ids:  # of this shard, or of one of an earlier generation
-            by_store[self._store_of(id_.partition("/")[0])].append(id_)
-        there: set[str] = set()
-        for client, some in by_store.items():
-            scope = scope_of(self._held.record.name)
-            found = await present(client, [(id_, scope) for id_ in some])
-            there |= {id_ for id_, is_there in zip(some, found, strict=True) if is_there}
-        return there
 
 
 def failed_by(error: BaseException) -> Failed:
@@ -109,13 +62,14 @@ class ShardTurn:
         scan: Scan,
         held: ClaimedShard,
         state: ShardState,
-        letters: RowLetters,
+        store_of: Callable[[str], StoreClient],
         measures: ScanMeasures,
     ) -> None:
+        """Binds a claimed shard of a scan, and its state; `store_of` gives the store of a group."""
         self.state = state
         self._scan = scan
         self._held = held
-        self._letters = letters
+        self._store_of = store_of
         self._measures = measures
         self._began = monotonic()
         self._is_cautious = held.task.crashes > 0
@@ -164,7 +118,7 @@ class ShardTurn:
     async def _forget_letters(self) -> None:
         """Stop skipping rows whose letters are gone, by a redrive or a drop."""
         if self.state.dead and self._held.task.stage != PAGE:
-            there = await self._letters.present(list(self.state.dead.values()))
+            there = await self._present(list(self.state.dead.values()))
             self.state.dead = {key: id_ for key, id_ in self.state.dead.items() if id_ in there}
 
     async def _rows(self, shard: Shard) -> Sequence[Any]:
@@ -292,7 +246,7 @@ class ShardTurn:
                 self._pause = delay
                 raise _Stop
             return
-        id_ = await self._letters.bury(key, story, kind)
+        id_ = await self._bury(key, story, kind)
         if id_ is None:
             raise _Stop
         self.state.deferred.pop(key, None)
@@ -300,6 +254,37 @@ class ShardTurn:
         self.state.died += 1
         self._measures.dead += 1
         log.error("scan.row_buried", **names, attempt=story.attempts, letter=id_)
+
+    async def _bury(self, key: str, story: Deferred, kind: str) -> str | None:
+        """Make a dead letter of a row; returns its id, or ``None`` if the shard is lost."""
+        record, index = self._held.record, self._held.index
+        envelope = record.envelope(index, ROW_RULE, row=orjson.loads(key))
+        group = group_of(record.name, index)
+        id_ = f"{group}/{key}/{story.fence}"
+        error = {"attempt": story.attempts, "stage": None, "error": kind, "message": story.error}
+        is_buried = await bury_row(
+            self._store_of(group),
+            envelope,
+            id_,
+            self._held.task.fence,
+            reason=f"row {key}: {story.error}",
+            kind=kind,
+            errors=[error],
+            attempts=story.attempts,
+        )
+        return id_ if is_buried else None
+
+    async def _present(self, ids: Sequence[str]) -> set[str]:
+        """Those of some letters that are still there, or were redriven and wait or run."""
+        by_store: dict[StoreClient, list[str]] = defaultdict(list)
+        for id_ in ids:  # of this shard, or of one of an earlier generation
+            by_store[self._store_of(id_.partition("/")[0])].append(id_)
+        there: set[str] = set()
+        for client, some in by_store.items():
+            scope = scope_of(self._held.record.name)
+            found = await present(client, [(id_, scope) for id_ in some])
+            there |= {id_ for id_, is_there in zip(some, found, strict=True) if is_there}
+        return there
 
     def _rest(self) -> Outcome:
         """Sleep: there is nothing more to do for now."""

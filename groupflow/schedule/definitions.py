@@ -66,7 +66,8 @@ def _definition(
     debounces: Mapping[str, Debounce],
     bounds: Mapping[str, int],
 ) -> Definition:
-    rule, route = planned.rule, planned.route
+    rule = planned.rule
+    route = replace(planned.route, scope=_scope_of(rule.name))
     debounce, max_queued = debounces.get(route.rule or ""), bounds.get(route.rule or "", 0)
     timing = {"cron": rule.cron, "every": rule.every, "timezone": rule.timezone}
     told = {
@@ -78,16 +79,7 @@ def _definition(
         "missed": rule.missed,
         "catch_up": rule.catch_up,
     }
-    envelope = Envelope(
-        route.type,
-        route.group,
-        route.tenant,
-        route.rule,
-        {**planned.headers, TICK_HEADER: ""},
-        planned.body,
-        _scope_of(rule.name),
-        route.pool,
-    )
+    envelope = Envelope.of(route, {**planned.headers, TICK_HEADER: ""}, planned.body)
     packed = envelope.pack()
     is_large = len(packed) + _LONGEST_TICK > READ_WHOLE
     looked_at = b"%d" % max_queued if max_queued else b""

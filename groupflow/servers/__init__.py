@@ -10,9 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from groupflow.servers.kinds import HASH_EXCHANGE, RabbitmqServer, RedisServer
 from groupflow.servers.process import ServerFailed
-from groupflow.servers.rabbitmq import HASH_EXCHANGE, RabbitmqServer
-from groupflow.servers.redis import RedisServer
 from groupflow.servers.server import MissingServer
 
 __all__ = [

@@ -21,18 +21,16 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, combinations, count, islice, product, takewhile
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import orjson
 
 from groupflow.core.errors import Problem, Unroutable
+from groupflow.core.routing import Router
 from groupflow.core.template import FieldPath, Template, show
-
-if TYPE_CHECKING:
-    from groupflow.core.routing import Router
-    from groupflow.settings.model import Settings
-    from groupflow.settings.rules import GroupRule
+from groupflow.settings.model import Settings
+from groupflow.settings.rules import GroupRule
 
 _MOST = 10  # collisions that are named
 _TRIES = 1000  # keys of a rule that a counterexample is looked for among

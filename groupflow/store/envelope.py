@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import orjson
 
 from groupflow.core.limits import Debounce
+from groupflow.core.routing import Route
 from groupflow.store.clock import microseconds
 
 Pool: TypeAlias = Literal["plain", "grouped"]
@@ -32,6 +33,12 @@ class Envelope:
     scope: str = ""  # whose its id is (`groupflow.core.routing`)
     # whose workers come and ask for it; None where daemons run it. It is in the task state instead
     named_pool: str | None = None
+
+    @classmethod
+    def of(cls, route: Route, headers: Mapping[str, Any], body: bytes) -> Self:
+        """That of a message, by its route."""
+        facts = (route.type, route.group, route.tenant, route.rule, headers, body)
+        return cls(*facts, route.scope, route.pool)
 
     @property
     def pool(self) -> Pool:

@@ -56,6 +56,12 @@ class Record:
         """The id of a shard's task. No client can take it beforehand."""
         return f"{group_of(self.name, index)}.{self.generation}.{self.token[:8]}"
 
+    def envelope(self, index: int, rule: str, **facts: Any) -> Envelope:
+        """That of a shard's task, or of a row's, with further facts; `rule` tells which."""
+        known = {"scan": self.name, "shard": index, "of": self.count, "token": self.token}
+        body, scope = orjson.dumps({**known, **facts}), scope_of(self.name)
+        return Envelope(type_of(self.name), group_of(self.name, index), None, rule, {}, body, scope)
+
     @property
     def shards(self) -> list[int]:
         """The shards of this generation."""

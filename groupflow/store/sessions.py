@@ -140,7 +140,8 @@ class Sessions:
         self._client = client
         self._session = session
         self._lease = microseconds(lease)
-        self._has_news = False
+        # Whether another daemon waits for it to show what the last answer told.
+        self.has_news = False
         self._old_at = 0.0  # when (monotonic) the session will be a lease old
 
     async def register(self, info: dict[str, Any]) -> list[HandedOver]:
@@ -190,7 +191,7 @@ class Sessions:
             SessionReplaced: the name was taken over.
         """
         daemon, shown, shows = self._session.daemon, self._session.shown, self._shown()
-        self._has_news = False
+        self.has_news = False
         state, plain, groups, epoch, enrolled, is_witnessed, waits = await self._client.run(
             Verb.RENEW, daemon, shown, self._lease, *shows
         )
@@ -251,11 +252,6 @@ class Sessions:
         """Whether tasks may be claimed under the session."""
         return self._session.is_witnessed
 
-    @property
-    def has_news(self) -> bool:
-        """Whether another daemon waits for it to show what the last answer told."""
-        return self._has_news
-
     def _shown(self) -> tuple[Argument, ...]:
         session, seen = self._session, self._session.seen
         is_old = 0.0 < self._old_at <= monotonic()
@@ -265,7 +261,7 @@ class Sessions:
         session, newest = self._session, enrolled.decode()
         if epoch.decode() != session.epoch.id:
             session.epoch = Epoch(epoch.decode(), monotonic())
-        self._has_news = newest > session.seen.enrolled and newest != session.number
+        self.has_news = newest > session.seen.enrolled and newest != session.number
         session.seen.enrolled = max(session.seen.enrolled, newest)
         session.is_witnessed = bool(is_witnessed)
 

@@ -10,8 +10,15 @@ from urllib.parse import urlsplit, urlunsplit
 import orjson
 import pytest
 
-from groupflow.core.escaping import plain_json, plain_text
-from groupflow.core.masking import mask_command, mask_parts, mask_place, mask_secrets, mask_url
+from groupflow.core.masking import (
+    mask_command,
+    mask_parts,
+    mask_place,
+    mask_secrets,
+    mask_url,
+    plain_json,
+    plain_text,
+)
 from groupflow.settings.transport import split_url
 
 NAMES = [

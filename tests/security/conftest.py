@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer
-from groupflow.servers.rabbitmq import HASH_EXCHANGE
+from groupflow.servers.kinds import HASH_EXCHANGE
 from groupflow.servers.server import free_ports
 from tests.deadlines import deadline
 from tests.running import running

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from groupflow.servers.rabbitmq import HASH_EXCHANGE, RabbitmqServer
+from groupflow.servers.kinds import HASH_EXCHANGE, RabbitmqServer
 
 MANAGEMENT = "rabbitmq_management"
 """The plugin that answers by HTTP; Debian's package carries it."""

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from groupflow.servers.kinds import HASH_EXCHANGE
 from groupflow.servers.process import ServerFailed
-from groupflow.servers.rabbitmq import HASH_EXCHANGE
 from groupflow.servers.server import MissingServer, PrivateServer, ask
 from tests.servers.group import ServerGroup
 from tests.servers.managed import MANAGEMENT, ManagedRabbitmq

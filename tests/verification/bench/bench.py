@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 
-from groupflow.servers.rabbitmq import RabbitmqServer
-from groupflow.servers.redis import RedisServer
+from groupflow.servers.kinds import RabbitmqServer, RedisServer
 from tests.verification.bench.daemons import Daemon, RunFailed, Setting, running
 from tests.verification.bench.filling import forget_queue
 from tests.verification.bench.load import Load

@@ -9,7 +9,7 @@ import pytest
 from groupflow import Publisher, QueueMissing
 from groupflow.broker.publisher import publishing
 from groupflow.servers import RabbitmqServer
-from groupflow.servers.rabbitmq import HASH_EXCHANGE
+from groupflow.servers.kinds import HASH_EXCHANGE
 from tests.broker.test_partitions import declare, messages, placed, router, taken_by_queue
 
 

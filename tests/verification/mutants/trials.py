@@ -23,7 +23,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from groupflow.servers import RabbitmqServer, RedisServer
-from groupflow.servers.rabbitmq import HASH_EXCHANGE
+from groupflow.servers.kinds import HASH_EXCHANGE
 from tests.verification.mutants.children import try_out
 from tests.verification.mutants.mutant import Mutant
 
