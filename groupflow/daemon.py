@@ -39,6 +39,7 @@ from groupflow.ops.page.facts import Facts
 from groupflow.ops.page.process import PageProcess
 from groupflow.ops.supervisor import Supervisor
 from groupflow.ops.tracing import open_tracing
+from groupflow.scans.shards import AGAIN_SOON
 from groupflow.schedule.definitions import definitions_of
 from groupflow.settings.changes import report
 from groupflow.settings.model import Settings
@@ -284,7 +285,7 @@ class Daemon:
             for pool, exchanger in each.exchangers.items():
                 parts[f"exchange {pool}{number}"] = exchanger.run()
         if self._shards is not None:
-            parts["scans"] = self._shards.run()
+            parts["scans"] = Duty("scans", self._shards.keep, AGAIN_SOON).run()
         return {**parts, "loop lag": self._lag.run(), "reload": self._reloader.run()}
 
     def _stood(self) -> None:

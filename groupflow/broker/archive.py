@@ -24,7 +24,7 @@ from pamqp.common import FieldValue
 from groupflow.broker import dead_stream, frames
 from groupflow.broker.connection import broker_calls, connected, open_channel
 from groupflow.core.errors import ArchiveRefused, BodyMissing, BodyRefused, BrokerUnavailable
-from groupflow.core.places import Place
+from groupflow.core.task import Place
 
 READ_AHEAD = 4  # deliveries without an ack: streams want some, and each may be as large as a body
 PERSISTENT = 2

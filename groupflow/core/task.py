@@ -1,4 +1,4 @@
-"""The task: what an application published, as its handler sees it on one attempt."""
+"""The task as its handler sees it on one attempt, and where a dead one's body may lie."""
 
 from __future__ import annotations
 
@@ -74,3 +74,11 @@ PULLED = ("id", "type", "group", "tenant", "attempt", "crashes", "fence", "stage
 def facts_of(task: Task) -> dict[str, Any]:
     """What handlers in other processes are told of a task beside its headers and body."""
     return {name: fact for name, fact in vars(task).items() if name not in ("headers", "body")}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a dead letter's body lies in RabbitMQ's stream, once it has left Redis."""
+
+    offset: int  # its number there
+    message_id: str  # the id under which it was published, which proves that it is this body

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from groupflow.core.places import Place
+from groupflow.core.task import Place
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import Argument, Call, StoreClient
 from groupflow.store.clock import microseconds

@@ -17,7 +17,7 @@ from groupflow.core.errors import (
     NoRoomForDelay,
     StoreUnavailable,
 )
-from groupflow.core.places import Place
+from groupflow.core.task import Place
 from groupflow.operate.archiving import Beside
 from groupflow.operate.corrections import Correction, read_corrections
 from groupflow.operate.namespace import Away, Namespace, missing

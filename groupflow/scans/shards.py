@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,7 +12,7 @@ from typing import Any
 import orjson
 import structlog
 
-from groupflow.core.errors import GroupflowError, StoreUnavailable
+from groupflow.core.errors import StoreUnavailable
 from groupflow.core.measures import ScanMeasures
 from groupflow.core.outcome import Dead, Done, Outcome, Turn
 from groupflow.core.policy import SHARD_RULE, RetryOverride
@@ -192,16 +191,6 @@ class Shards:
         if name not in self._runners:
             self._runners[name] = ScanRunner(name, self.scans[name], self, self._measures[name])
         return self._runners[name]
-
-    async def run(self) -> None:
-        """Look after the shards for ever."""
-        while True:
-            try:
-                pause = await self.keep()
-            except GroupflowError as error:
-                log.warning("scans.failed", error=str(error))
-                pause = AGAIN_SOON
-            await asyncio.sleep(pause)
 
     async def keep(self) -> float:
         """Make sure that all shards are there, as many as our scans say when this daemon starts.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from time import monotonic
 
 import structlog
@@ -31,14 +30,6 @@ _PRESENTED = 100  # schedules a script
 _BEHIND = 500  # µs; a little late rather than early, which would cost one more call
 
 
-@dataclass(slots=True)
-class _Own:
-    """A schedule whose ticks this daemon makes."""
-
-    loaded: Loaded
-    due: int
-
-
 class Ticker:
     """One partition's schedules, in one daemon."""
 
@@ -50,7 +41,7 @@ class Ticker:
         self._others = others
         self._measures = measures
         self._schedules: dict[str, Loaded] = {}
-        self._own: dict[str, _Own] = {}
+        self._due: dict[str, int] = {}  # of those whose ticks this daemon makes
         self._outdone: set[str] = set()
         self._began = monotonic()
         self._present_at = 0.0  # monotonic
@@ -58,7 +49,7 @@ class Ticker:
     def adopt(self, schedules: Iterable[Loaded]) -> None:
         """Use these from now on; the next pass presents them."""
         self._schedules = {each.definition.name: each for each in schedules}
-        self._own = {}
+        self._due = {}
         self._present_at = 0.0
 
     async def run_once(self) -> float:
@@ -73,15 +64,16 @@ class Ticker:
             await self._present()
             self._present_at = monotonic() + (PRESENT if self._schedules else SETTLED)
         now = self._table.now
-        due = [each for each in self._own.values() if each.due <= now]
+        own = ((self._schedules[name].definition, moment) for name, moment in self._due.items())
+        due = [each for each in own if each[1] <= now]
         for n in range(0, len(due), _AT_ONCE):
             await self._make(due[n : n + _AT_ONCE], now)
         return self._pause()
 
     def _pause(self) -> float:
         left = self._present_at - monotonic()
-        if self._own:
-            nearest = min(each.due for each in self._own.values())
+        if self._due:
+            nearest = min(self._due.values())
             left = min(left, seconds(nearest + _BEHIND - self._table.now))
         return max(0.0, left)
 
@@ -96,13 +88,13 @@ class Ticker:
             rows |= found
             for name in ended:
                 log.warning("schedule.ended", schedule=name, reason="no daemon has it any more")
-        own: dict[str, _Own] = {}
+        own: dict[str, int] = {}
         for name, loaded in presented.items():
             due = await self._claimed(loaded, rows[name])
             if due is not None:
-                own[name] = _Own(loaded, due)
+                own[name] = due
         if presented is self._schedules:  # no reload came between
-            self._own = own
+            self._due = own
 
     async def _claimed(self, loaded: Loaded, row: StoredSchedule) -> int | None:
         """When it is due, if this daemon makes its ticks; else ``None``."""
@@ -165,26 +157,24 @@ class Ticker:
             )
         self._outdone.add(name)
 
-    async def _make(self, due: Sequence[_Own], now: int) -> None:
-        decided = [
-            (each.loaded.definition, each.due, await self._decide(each, now)) for each in due
-        ]
+    async def _make(self, due: Sequence[tuple[Definition, int]], now: int) -> None:
+        decided = [(*each, await self._decide(*each, now)) for each in due]
         crash_point("before_tick")
         found = await self._table.tick(decided)
         crash_point("after_tick", any(each.ids for each in found))
-        for own, (definition, _, decision), ticked in zip(due, decided, found, strict=True):
-            self._heed(own, definition, decision, ticked)
+        for (definition, _, decision), ticked in zip(decided, found, strict=True):
+            self._heed(definition, decision, ticked)
 
-    async def _decide(self, own: _Own, now: int) -> Decision:
-        definition = own.loaded.definition
-        if now - own.due <= ON_TIME:
-            return decide(definition, own.due, now)
-        return await asyncio.to_thread(decide, definition, own.due, now)  # it may take long
+    async def _decide(self, definition: Definition, due: int, now: int) -> Decision:
+        if now - due <= ON_TIME:
+            return decide(definition, due, now)
+        return await asyncio.to_thread(decide, definition, due, now)  # it may take long
 
-    def _heed(self, own: _Own, definition: Definition, decision: Decision, ticked: Ticked) -> None:
-        own.due = ticked.due
+    def _heed(self, definition: Definition, decision: Decision, ticked: Ticked) -> None:
+        if definition.name in self._due:  # else a reload came between
+            self._due[definition.name] = ticked.due
         if ticked.verdict == "OTHER":
-            self._own.pop(definition.name, None)
+            self._due.pop(definition.name, None)
             self._present_at = 0.0
         if ticked.verdict != "MADE" or ticked.is_paused:
             return

@@ -15,7 +15,7 @@ from groupflow.broker.archive import PART, Archive
 from groupflow.broker.connection import open_channel
 from groupflow.broker.consumer import Consumer
 from groupflow.core.errors import ArchiveRefused, BodyMissing, BrokerUnavailable
-from groupflow.core.places import Place
+from groupflow.core.task import Place
 from groupflow.servers.server import free_ports
 from tests.broker.wires import first_of, make_queue
 from tests.deadlines import deadline

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from groupflow.core.errors import LetterArchived
-from groupflow.core.places import Place
+from groupflow.core.task import Place
 from groupflow.operate.archiving import (
     REASON_SHOWN,
     LetterBody,

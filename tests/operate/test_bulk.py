@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupflow.core.errors import StoreUnavailable
-from groupflow.core.places import Place
+from groupflow.core.task import Place
 from groupflow.operate.archiving import archive, oldest_bodies
 from groupflow.operate.bulk import count, each_step, step
 from groupflow.operate.dead import DeadLetters, Filter

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from groupflow.core.errors import BodyUnfit
-from groupflow.core.places import Place
+from groupflow.core.task import Place
 from groupflow.operate.archiving import archive, beside_of, oldest_bodies
 from groupflow.operate.corrections import KEPT, NewBody, note_of, read_corrections
 from groupflow.operate.dead import DeadLetters

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from groupflow.core.errors import LetterArchived, NoRoomForDelay
-from groupflow.core.places import Place
+from groupflow.core.task import Place
 from groupflow.operate.archiving import LetterBody, archive, beside_of, oldest_bodies
 from groupflow.operate.dead import DeadLetters, remove_expired
 from groupflow.operate.tasks import Tasks
