@@ -26,7 +26,7 @@ from pamqp.commands import Connection as Methods
 from yarl import URL
 
 from groupflow.core.errors import BrokerUnavailable, GroupflowError, ServerUnreachable
-from groupflow.settings.transport import split_tls, split_url
+from groupflow.settings.transport import address_of, split_tls, split_url
 
 Connection: TypeAlias = AbstractConnection
 
@@ -128,11 +128,6 @@ async def close_quietly(closing: Awaitable[Any]) -> None:
     with suppress(BrokerUnavailable), broker_calls("RabbitMQ was not told of the end"):
         async with asyncio.timeout(CLOSING):
             await closing
-
-
-def address_of(url: str) -> str:
-    """Hosts and ports of a broker's URL, which is all that may be shown of it."""
-    return split_url(url).netloc.rpartition("@")[2]
 
 
 def nodes_of(url: str) -> list[str]:

@@ -89,8 +89,8 @@ def publish(
 
       echo '{"app_name": "crm", "tenant_id": 42}' | groupflow publish --type import.contacts
     """
-    from groupflow.broker.connection import address_of
     from groupflow.broker.publisher import Message
+    from groupflow.settings.transport import address_of
 
     settings, headers, bodies = call.settings, parse_headers(header), read_bodies(file)
     like = Message(b"", task_type, headers=headers, priority=priority, delay=delay)

@@ -91,7 +91,7 @@ class Call:
         Raises:
             ServerUnreachable: it does not answer, or refused the credentials.
         """
-        from groupflow.store.refusals import address_of
+        from groupflow.settings.transport import address_of
 
         with reaching("Redis", address_of(self.settings.redis_url())):
             return asyncio.run(work())

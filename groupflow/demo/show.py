@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 
 from groupflow.broker import topology
-from groupflow.broker.connection import address_of, close_quietly, connect
+from groupflow.broker.connection import close_quietly, connect
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import GroupflowError, reaching
 from groupflow.demo.handlers import DAEMON_VARIABLE, DATABASE_VARIABLE
@@ -33,6 +33,7 @@ from groupflow.servers import private_servers
 from groupflow.servers.process import DaemonProcess
 from groupflow.servers.server import free_ports
 from groupflow.settings.load import PREFIX, load_settings
+from groupflow.settings.transport import address_of
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 

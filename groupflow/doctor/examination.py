@@ -10,7 +10,6 @@ from itertools import chain
 
 import structlog
 
-from groupflow.broker.connection import address_of as broker_address
 from groupflow.core.checkup import Check, Verdict
 from groupflow.core.errors import (
     BrokerUnavailable,
@@ -28,10 +27,9 @@ from groupflow.operate.namespace import Namespace, check_number
 from groupflow.operate.schedules import Schedule, read_schedules
 from groupflow.settings.load import Sources
 from groupflow.settings.model import Settings
-from groupflow.settings.transport import TLS_SCHEMES, split_url, stays_here
+from groupflow.settings.transport import TLS_SCHEMES, address_of, split_url, stays_here
 from groupflow.store.client import StoreClient
 from groupflow.store.partitions import open_partitions
-from groupflow.store.refusals import address_of as store_address
 
 log = structlog.get_logger("groupflow.doctor")
 
@@ -63,8 +61,8 @@ async def examine(settings: Settings, sources: Sources) -> Findings:
     store, broker = settings.redis_url(), settings.rabbitmq_url()
     schedules = await examine_namespace(settings)
     servers = await asyncio.gather(
-        _examine_server("redis", store, store_address(store), examine_redis(settings)),
-        _examine_server("rabbitmq", broker, broker_address(broker), examine_rabbitmq(settings)),
+        _examine_server("redis", store, address_of(store), examine_redis(settings)),
+        _examine_server("rabbitmq", broker, address_of(broker), examine_rabbitmq(settings)),
     )
     here = [*examine_http(settings.http), *examine_files(settings, sources)]
     return Findings([*chain(*servers), *schedules, *here])

@@ -25,21 +25,14 @@ from pamqp.common import FieldValue
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from groupflow.broker import dead_stream, partitions, topology
-from groupflow.broker.connection import (
-    ENDED,
-    address_of,
-    close_quietly,
-    connect,
-    nodes_of,
-    open_channel,
-)
+from groupflow.broker.connection import ENDED, close_quietly, connect, nodes_of, open_channel
 from groupflow.broker.topology import Difference, Presence
 from groupflow.core.checkup import Check
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
 from groupflow.core.masking import mask_place
 from groupflow.doctor.table import judge
 from groupflow.settings.model import Settings
-from groupflow.settings.transport import split_tls, split_url
+from groupflow.settings.transport import address_of, split_tls, split_url
 
 TIMEOUT = 10.0  # seconds for a handshake, and for an answer of the management API
 CONFIRM_WITHIN = 2.0  # seconds; an alarm lets no confirm come at all

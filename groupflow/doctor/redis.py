@@ -28,11 +28,11 @@ from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreUnavai
 from groupflow.doctor.table import SLOTS, judge
 from groupflow.settings import transport
 from groupflow.settings.model import Settings
-from groupflow.settings.transport import split_url
+from groupflow.settings.transport import address_of, split_url
 from groupflow.store.keys import Keys
 from groupflow.store.node import make_pool
 from groupflow.store.partitions import keys_of
-from groupflow.store.refusals import address_of, translated
+from groupflow.store.refusals import translated
 from groupflow.store.topology import BySentinel, InCluster, topology_of
 
 Leader: TypeAlias = Literal["cluster", "sentinel"]

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from groupflow.broker.archive import Archive
-from groupflow.broker.connection import address_of
 from groupflow.core.errors import BrokerUnavailable, LetterArchived, ServerUnreachable, StoreFull
 from groupflow.core.routing import Route
 from groupflow.operate.archiving import WholeLetter, beside_of
@@ -18,6 +17,7 @@ from groupflow.operate.dead import DeadLetter, DeadLetters
 from groupflow.operate.moving import move_letter
 from groupflow.operate.namespace import Namespace
 from groupflow.settings.model import Settings
+from groupflow.settings.transport import address_of
 from groupflow.store.enqueue import bound_of_delays
 from groupflow.store.envelope import Envelope
 

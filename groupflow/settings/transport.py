@@ -35,6 +35,12 @@ def split_url(url: str) -> SplitResult:
     return urlsplit(f"{found[1]}hosts{url[found.end() :]}")._replace(netloc=hosts)
 
 
+def address_of(url: str) -> str:
+    """Hosts and ports of a server's URL, or its socket: all that may be shown of it."""
+    parts = split_url(url)
+    return parts.netloc.rpartition("@")[2] or parts.path
+
+
 def with_tls(url: str, files: Mapping[str, str]) -> str:
     """A URL with TLS files in its query, each by the name of its setting.
 

@@ -15,9 +15,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from groupflow.settings.transport import split_tls
+from groupflow.settings.transport import address_of, split_tls
 from groupflow.store.keys import Keys
-from groupflow.store.refusals import address_of, translated
+from groupflow.store.refusals import translated
 from groupflow.store.topology import topology_of
 
 

@@ -11,7 +11,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
-from groupflow.settings.transport import split_url
 
 # First words of answers of a server that is up but can't serve for now: it loads its file, is busy
 # with a script, fails to write its disk, has too few replicas, or no longer has the keys. The last
@@ -25,12 +24,6 @@ _PASSING = (
 _CROWDED = "ERR max number of clients reached"
 # Answers of a node that has given its keys away; nothing ran.
 _MOVED = ("MOVED", "READONLY", "MASTERDOWN")
-
-
-def address_of(url: str) -> str:
-    """Host and port of a server's URL, which is all that may be shown of it."""
-    parts = split_url(url)
-    return parts.netloc.rpartition("@")[2] or parts.path
 
 
 def translated(error: Exception, address: str) -> Exception:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from groupflow.broker.connection import address_of, nodes_of
+from groupflow.broker.connection import nodes_of
 from groupflow.broker.consumer import Delivery
 from groupflow.core.errors import ConfigError
 from groupflow.core.limits import Debounce
@@ -18,6 +18,7 @@ from groupflow.settings.load import load_settings
 from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.problems import problems_of
 from groupflow.settings.rules import GroupRule
+from groupflow.settings.transport import address_of
 
 
 def rule(**facts: Any) -> GroupRule:

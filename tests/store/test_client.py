@@ -18,10 +18,11 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
 from groupflow.core.measures import ScriptMeasures
 from groupflow.servers import RedisServer
+from groupflow.settings.transport import address_of
 from groupflow.store.client import Call, StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.node import make_pool
-from groupflow.store.refusals import address_of, translated
+from groupflow.store.refusals import translated
 from groupflow.store.scripts import Verb
 from groupflow.store.wire import Wire, Wires
 from tests.deadlines import deadline
