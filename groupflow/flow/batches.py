@@ -142,7 +142,7 @@ def _outcome_in(line: bytes) -> Outcome | Failed | None:
     if said == "retry":
         return _retry(answer.get("after"), answer.get("scope", "task"), reason)
     if said is None or said == "done":
-        return Done() if said else advance_in(answer)
+        return Done() if said else _advance_in(answer)
     what = f"its line says outcome = {text_of(said)!r}: one of {', '.join(_OUTCOMES)}"
     return Failed("Answer", what, is_final=True)
 
@@ -154,8 +154,16 @@ def _retry(after: Any, scope: Any, reason: str) -> Outcome | Failed:
     return Failed("Answer", f"{what}: seconds, and one of {', '.join(SCOPES)}", is_final=True)
 
 
-def advance_in(answer: Any) -> Outcome | Failed | None:
-    """The next stage that a handler's JSON answer names, ``None`` where it names none."""
+def end_in(answer: bytes) -> Outcome | Failed:
+    """How an attempt ends that went well: a JSON answer may name its next stage."""
+    try:
+        return _advance_in(orjson.loads(answer)) or Done()
+    except orjson.JSONDecodeError:
+        return Done()
+
+
+def _advance_in(answer: Any) -> Outcome | Failed | None:
+    """The next stage that a JSON answer names, ``None`` where it names none."""
     if not isinstance(answer, dict) or "stage" not in answer:
         return None
     if wrong := wrong_stage(answer["stage"]):

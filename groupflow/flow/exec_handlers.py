@@ -20,7 +20,7 @@ from groupflow.core.masking import mask_command, mask_secrets
 from groupflow.core.outcome import Done, Outcome, Retry
 from groupflow.core.task import Task, facts_of
 from groupflow.core.tracing import CARRIED
-from groupflow.flow.batches import Together, advance_in, lines_of, outcomes_in
+from groupflow.flow.batches import Together, end_in, lines_of, outcomes_in
 from groupflow.flow.handling import MESSAGE_CHARS, Failed, last_lines
 from groupflow.flow.process import Ended, Process
 from groupflow.settings.rules import HandlerRule
@@ -116,22 +116,11 @@ def _outcome(ended: Ended) -> Outcome | Failed:
     if code is None:
         return Failed("ExitCode", "its exit code is lost: some handler waits for any child")
     if code == 0:
-        return _next_stage(ended.stdout)
+        return end_in(ended.stdout.rstrip().rpartition(b"\n")[2])
     if code == EX_TEMPFAIL:
         return Retry(reason=said or "exit code 75")
     what = f"signal {-code}" if code < 0 else f"exit code {code}"
     return Failed("ExitCode", f"{what}: {said}" if said else what, traceback=last_lines(output))
-
-
-def _next_stage(stdout: bytes) -> Outcome | Failed:
-    line = stdout.rstrip().rpartition(b"\n")[2]
-    if not line.startswith(b"{"):
-        return Done()
-    try:
-        answer = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return Done()
-    return advance_in(answer) or Done()
 
 
 def _text(output: bytes) -> str:

@@ -17,13 +17,12 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from urllib.parse import quote
 
 import httpx
-import orjson
 
 from groupflow.core.masking import mask_parts, mask_place
 from groupflow.core.outcome import Dead, Done, Outcome, Retry
 from groupflow.core.task import Task
 from groupflow.core.tracing import CARRIED
-from groupflow.flow.batches import Together, advance_in, lines_of, outcomes_in
+from groupflow.flow.batches import Together, end_in, lines_of, outcomes_in
 from groupflow.flow.exec_handlers import variables_of, variables_of_all
 from groupflow.flow.handling import Failed
 from groupflow.settings.rules import HandlerRule
@@ -150,12 +149,7 @@ def _retry_after(response: httpx.Response) -> float | None:
 def _next_stage(response: httpx.Response, answer: bytes) -> Outcome | Failed:
     if not response.headers.get("content-type", "").startswith("application/json"):
         return Done()
-    if failure := _packed(response):
-        return failure
-    try:
-        return advance_in(orjson.loads(answer)) or Done()
-    except orjson.JSONDecodeError:
-        return Done()
+    return _packed(response) or end_in(answer)
 
 
 def _packed(response: httpx.Response) -> Failed | None:

@@ -23,6 +23,7 @@ from groupflow.settings.transport import (
     PORT,
     SENTINEL,
     SENTINEL_PORT,
+    address_of,
     split_hosts,
     split_url,
 )
@@ -133,7 +134,7 @@ class InCluster(_Several):
             *(self._ask(node, timeout) for node in nodes), return_exceptions=True
         )
         return {
-            _shown(node): "{}:{}".format(*said)
+            address_of(node): "{}:{}".format(*said)
             for node, said in zip(nodes, answers, strict=True)
             if not isinstance(said, BaseException)
         }
@@ -176,7 +177,7 @@ class BySentinel(_Several):
                 raise hello
             role = dict(zip(hello[::2], hello[1::2], strict=True)).get(b"role")
             if role != b"master":
-                raise RedisConnectionError(f"Sentinel names {_shown(node)}, which is a replica")
+                raise RedisConnectionError(f"Sentinel names {address_of(node)}, which is a replica")
         except BaseException:
             wire.close()
             raise
@@ -193,10 +194,10 @@ class BySentinel(_Several):
             try:
                 answer = await _ask(sentinel, question, timeout)
             except (RedisError, OSError) as error:
-                return f"{_shown(sentinel)}: {error or 'no answer'}"
+                return f"{address_of(sentinel)}: {error or 'no answer'}"
             if isinstance(answer, bytes):
                 return answer.decode(errors="replace")
-            return f"{_shown(sentinel)}: {answer}"
+            return f"{address_of(sentinel)}: {answer}"
 
         return await asyncio.gather(*map(ask, self._asked.all))
 
@@ -250,10 +251,6 @@ def address_in(url: str) -> tuple[str, int]:
     """Host and port of a node's URL."""
     parts = split_url(url)
     return parts.hostname or "localhost", parts.port or 0
-
-
-def _shown(url: str) -> str:
-    return "{}:{}".format(*address_in(url))
 
 
 HostAndPort: TypeAlias = tuple[str, int]
