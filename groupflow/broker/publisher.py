@@ -163,9 +163,7 @@ class Address:
             return self._queue
         try:
             shown = json_headers(message.headers)
-            group = self._router.route(
-                message.body, shown, type=message.type, priority=message.priority
-            ).group
+            group = self._router.route(message.body, shown, type=message.type).group
         except Unroutable:  # a dead letter, of no group
             group = None
         if group is None:
@@ -181,8 +179,6 @@ class Outgoing:
     message_id: str = field(default_factory=lambda: uuid4().hex)
     """The task's id; a duplicate of it is dropped. Fresh where none is given."""
     headers: Mapping[str, Any] = field(default_factory=dict)  # AMQP headers
-    priority: int | None = None
-    """The AMQP ``priority`` property: seconds by which the task counts as older."""
 
 
 class TermPublisher:
@@ -229,7 +225,6 @@ class TermPublisher:
             message_id=message.message_id,
             message_type=message.type,
             headers=dict(message.headers) or None,
-            priority=message.priority,
         )
         if message.headers:
             self._check_frame(message, properties)

@@ -114,7 +114,7 @@ def _check(settings: Settings, bodies: Sequence[FileBody], id_: str, like: Messa
         own = id_ if len(bodies) == 1 else f"{id_}-{number}"
         try:
             message = replace(like, body=body.raw, id=own).checked(settings.rabbitmq.max_headers)
-            seen = Delivery(0, message.body, own, message.type, message.headers, message.priority)
+            seen = Delivery(0, message.body, own, message.type, message.headers, None)
             reason = admission.admit(seen).dead
         except Unroutable as refusal:
             reason = refusal.reason
