@@ -75,7 +75,7 @@ class Process:
         try:
             Thread(target=self._watch, args=(loop,), daemon=True).start()
         except RuntimeError as error:  # no thread can be started
-            self._kill_group()
+            self._signal_group(signal.SIGKILL)
             self._popen.wait()
             self.close()
             raise OSError(str(error)) from None
@@ -108,7 +108,7 @@ class Process:
             async with asyncio.timeout(LINGER):
                 await self._stdout.closed.wait()
                 await self._stderr.closed.wait()
-        self._kill_group()
+        self._signal_group(signal.SIGKILL)
         return Ended(self._code, self._stdout.rest(), self._stderr.rest())
 
     async def end(self) -> None:
@@ -158,9 +158,6 @@ class Process:
         self._is_closed = True
         if self._exited.is_set():
             self._popen.wait()
-
-    def _kill_group(self) -> None:
-        self._signal_group(signal.SIGKILL)
 
     def _signal_group(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):  # ended, or another user's by now
