@@ -134,7 +134,7 @@ class Partition:
     """A daemon's parts of one partition."""
 
     def __init__(self, build: Builder, number: int, keys: Keys) -> None:
-        workers, carried = build.settings.workers, build.settings.redis
+        workers, redis = build.settings.workers, build.settings.redis
         session = Session(build.daemon)
         self.number = number
         self.latencies = Latencies()
@@ -145,7 +145,7 @@ class Partition:
             pool: Exchanger(
                 dispatcher,
                 Claims(
-                    self.path, session, pool, self.latencies.observe, Carrying(self.path, carried)
+                    self.path, session, pool, self.latencies.observe, Carrying(self.path, redis)
                 ),
                 lambda: self.lease.renewer.holds_lease,
                 workers.order,

@@ -32,10 +32,9 @@ import httpx
 import orjson
 import structlog
 
-from groupflow.core.backoff import Backoff
+from groupflow.core.backoff import Backoff, Outage
 from groupflow.core.errors import GroupflowError
 from groupflow.core.json_text import read_exactly, write_exactly
-from groupflow.core.outages import Outage
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.core.task import PULLED, Task
 

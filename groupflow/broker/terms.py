@@ -13,9 +13,8 @@ from aio_pika.abc import AbstractConnection
 from groupflow.broker.connection import HEARTBEAT, close_quietly, connect, open_channel
 from groupflow.broker.partitions import declare
 from groupflow.broker.publisher import Address, Message, Outgoing, TermPublisher
-from groupflow.core.backoff import Backoff
+from groupflow.core.backoff import Backoff, Outage
 from groupflow.core.errors import BrokerUnavailable, GroupflowError, PublishFailed, Unroutable
-from groupflow.core.outages import Outage
 from groupflow.settings.transport import address_of
 
 HANDSHAKE = 10.0  # seconds for one try to connect

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from time import monotonic, time
 from typing import Any, Final, Literal, TypeAlias
 
+from groupflow.core.backoff import Outage
 from groupflow.core.checkup import Check
 from groupflow.core.errors import GroupflowError
 from groupflow.core.measures import IntakeMeasures, Pause
-from groupflow.core.outages import Outage
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import UNBOUNDED, bound_of_delays
 

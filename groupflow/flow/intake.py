@@ -21,7 +21,7 @@ import structlog
 from groupflow.broker import topology
 from groupflow.broker.connection import Connection, close_quietly, connect
 from groupflow.broker.consumer import Consumer, Delivery, consuming
-from groupflow.core.backoff import Backoff
+from groupflow.core.backoff import Backoff, Outage
 from groupflow.core.errors import (
     BrokerUnavailable,
     ConfigError,
@@ -32,7 +32,6 @@ from groupflow.core.errors import (
     TooFewReplicas,
 )
 from groupflow.core.measures import IntakeMeasures
-from groupflow.core.outages import Outage
 from groupflow.core.tracing import Tracing
 from groupflow.crashpoints import crash_point
 from groupflow.flow.admission import Admission

@@ -7,7 +7,7 @@ from time import monotonic
 
 import structlog
 
-from groupflow.core.outages import Outage
+from groupflow.core.backoff import Outage
 
 SETTLES = 0.5  # seconds: a partition's clients notice the same end at different times
 

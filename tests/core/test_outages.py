@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupflow.core.outages import TOGETHER, Outage
+from groupflow.core.backoff import TOGETHER, Outage
 
 
 class Clock:

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from groupflow.core.outages import EVERY
+from groupflow.core.backoff import EVERY
 from groupflow.servers import RabbitmqServer, RedisServer
 from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig, rigs
