@@ -78,8 +78,6 @@ def _display(location: Location, detail: ErrorDetails) -> str:
         return ""
     if _is_hidden(location) and value and not isinstance(value, Mapping):
         return _masked(location[-1], value)
-    if location and location[0] == "handlers" and isinstance(value, Mapping):
-        return ""
     if isinstance(value, Mapping) or (isinstance(value, list | tuple) and len(location) == 1):
         return ""
     if isinstance(value, bool):

@@ -144,7 +144,7 @@ class LeaseThread:
         if not held:
             return []
         where = f"partition {', '.join(map(str, held))}" if len(ends) > 1 else "Redis"
-        left = max(0.0, *held.values(), 0.0)
+        left = max(0.0, *held.values())
         found = f"{where} gives nothing out: it may have lost claims; {left:.1f} s at the most"
         return [Check("claims", "warn", found, "They go on once every daemon has renewed.")]
 
