@@ -171,8 +171,7 @@ class Ticker:
         return await asyncio.to_thread(decide, definition, due, now)  # it may take long
 
     def _heed(self, definition: Definition, decision: Decision, ticked: Ticked) -> None:
-        if definition.name in self._due:  # else a reload came between
-            self._due[definition.name] = ticked.due
+        self._due[definition.name] = ticked.due  # until the next pass, where a reload came between
         if ticked.verdict == "OTHER":
             self._due.pop(definition.name, None)
             self._present_at = 0.0

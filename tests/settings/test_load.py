@@ -171,6 +171,7 @@ REFUSED: list[tuple[str, str, str, str]] = [
     )),
     *((f'[redis]\nurl = "{url}"', "redis.url", url, said) for url, said in (
         ("redis+clusters://h", "redis+cluster:// or redis+sentinel://"),
+        ("redis://h:6379,i:6379/0", "the port a number"),
         ("redis+cluster://h/1", "Leave the database out: a cluster has only 0."),
         ("redis+cluster://h:0", "each port between 1 and 65535"),
         ("redis+sentinel://h", "Name the primary as Sentinel does"),
