@@ -30,8 +30,7 @@ from groupflow.flow.reload import Reloader, Swap
 from groupflow.flow.wake import Heard, listen
 from groupflow.flow.workforce import Workforce
 from groupflow.operate.namespace import Namespace
-from groupflow.ops.health.answers import DaemonHealth
-from groupflow.ops.health.responder import Responder
+from groupflow.ops.health import DaemonHealth, Responder
 from groupflow.ops.logs import configure_logging
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.ops.metrics import Metrics

@@ -9,6 +9,8 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 import structlog
@@ -16,13 +18,13 @@ import structlog
 from groupflow.core.errors import ConfigError, ServerUnreachable, StoreUnavailable
 from groupflow.core.routing import Router
 from groupflow.operate.namespace import Namespace, check_number
-from groupflow.ops.health.answers import DaemonHealth, Health, HealthAnswer
+from groupflow.ops.health import TEXT, DaemonHealth, Health, HealthAnswer
 from groupflow.ops.logs import configure_logging
 from groupflow.ops.metrics import StoreMetrics
-from groupflow.ops.page.channel import SIGN_OF_LIFE, Channel
 from groupflow.ops.page.facts import Facts, PageContext
-from groupflow.ops.page.health import HandedOn
-from groupflow.ops.page.server import serve_page
+from groupflow.ops.page.process import SIGN_OF_LIFE, Channel
+from groupflow.ops.page.site import serve_page
+from groupflow.ops.snapshots import Snapshot
 from groupflow.pools.calls import Pools
 from groupflow.settings.model import Settings
 from groupflow.store.partitions import open_partitions
@@ -31,6 +33,9 @@ log = structlog.get_logger("groupflow.page")
 
 _THE_DAEMONS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 ALONE = "page"  # the name of a page that is no daemon's
+_ANSWER_WITHIN = 4.0  # seconds for the daemon's answer: below a probe's limit of 5
+# Seconds for which an answer is reused: of a flood of probes the daemon gets a few a second.
+_AGE = {"/livez": 0.25, "/startupz": 0.25, "/readyz": 0.25, "/metrics": 1.0}
 
 
 async def serve_beside(number: int) -> None:
@@ -55,9 +60,8 @@ async def serve_beside(number: int) -> None:
 
 
 def _hear(message: dict[str, Any], context: PageContext, health: HandedOn) -> None:
-    if path := message.get("answers"):
-        body = message["body"].encode()
-        health.heard(path, HealthAnswer(message["status"], message["type"], body))
+    if path := message.get("path"):
+        health.heard(path, HealthAnswer(**message["answer"]))
         return
     context.facts = Facts.unpacked(message)
     _set_logging_up(context.facts.settings)
@@ -129,3 +133,35 @@ def _set_logging_up(settings: Settings) -> None:
     configure_logging(settings.log.level, settings.log.format)
     # It would log each malformed request, as often as a stranger sends one.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+
+
+class HandedOn:
+    """The health of the daemon at the other end of the channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._asked: dict[str, asyncio.Future[HealthAnswer]] = {}  # by path, one of each at a time
+        self._latest = {
+            path: Snapshot[HealthAnswer](partial(self._ask, path), age)
+            for path, age in _AGE.items()
+        }
+
+    async def of(self, path: str) -> HealthAnswer:
+        """The daemon's answer; 503 where its loop is blocked."""
+        return await self._latest[path].get()
+
+    def heard(self, path: str, answer: HealthAnswer) -> None:
+        waiting = self._asked.get(path)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
+    async def _ask(self, path: str) -> HealthAnswer:
+        answer: asyncio.Future[HealthAnswer] = asyncio.get_running_loop().create_future()
+        self._asked[path] = answer
+        self._channel.send({"ask": path})
+        try:
+            async with asyncio.timeout(_ANSWER_WITHIN):
+                return await answer
+        except TimeoutError:
+            found = f"the daemon has not answered for {_ANSWER_WITHIN:g} s: its loop stands\n"
+            return HealthAnswer(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, found)

@@ -12,8 +12,7 @@ from threading import Event, Thread
 import pytest
 import structlog
 
-from groupflow.ops.health.answers import ALIVE, HealthAnswer
-from groupflow.ops.health.responder import MOST, Responder
+from groupflow.ops.health import ALIVE, MOST, HealthAnswer, Responder
 from groupflow.servers.server import free_ports
 from tests.deadlines import deadline
 

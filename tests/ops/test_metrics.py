@@ -18,7 +18,7 @@ from groupflow.broker.publisher import Outgoing
 from groupflow.core.measures import Histogram, Measures, Vitals
 from groupflow.flow.counting import FullGroups, count_batch
 from groupflow.operate.namespace import Namespace
-from groupflow.ops.health.answers import check_store
+from groupflow.ops.health import check_store
 from groupflow.ops.loop_lag import LoopLag
 from groupflow.ops.metrics import Metrics, StoreMetrics, from_measures
 from groupflow.servers import RabbitmqServer, RedisServer

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from groupflow.operate.namespace import Namespace
-from groupflow.ops.health.answers import DaemonHealth
+from groupflow.ops.health import DaemonHealth
 from groupflow.ops.metrics import StoreMetrics
 from groupflow.ops.page.facts import Facts, PageContext
 from groupflow.ops.page.site import Site

@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Page, async_playwright, expect
 
 from groupflow.operate.namespace import Namespace
-from groupflow.ops.page.server import serve_page
+from groupflow.ops.page.site import serve_page
 from groupflow.servers import RedisServer
 from groupflow.servers.server import free_ports
 from groupflow.settings.model import Settings

@@ -10,8 +10,8 @@ from starlette.datastructures import Headers
 from structlog.testing import capture_logs
 
 from groupflow.core.errors import ConfigError
-from groupflow.ops.page import tokens
-from groupflow.ops.page.tokens import Tokens
+from groupflow.ops.page import access
+from groupflow.ops.page.access import Tokens
 from groupflow.settings.model import Http
 from tests.page.world import TOKEN
 
@@ -21,7 +21,7 @@ OLD, NEW = "the-old-token-of-the-courier", "the-new-token-of-the-courier"
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The couriers', which is looked at each time."""
-    monkeypatch.setattr(tokens, "LOOK", 0.0)
+    monkeypatch.setattr(access, "LOOK", 0.0)
     (tmp_path / "couriers").write_text(OLD)
     return tmp_path / "couriers"
 

@@ -12,7 +12,7 @@ from starlette.types import Message
 
 from groupflow.core.errors import GroupflowError
 from groupflow.operate.namespace import Namespace
-from groupflow.ops.health.answers import DaemonHealth
+from groupflow.ops.health import DaemonHealth
 from groupflow.ops.metrics import StoreMetrics
 from groupflow.ops.page.endpoints import Caller, endpoints_of
 from groupflow.ops.page.facts import Facts, PageContext

@@ -9,7 +9,7 @@ import orjson
 from pydantic import SecretStr
 
 from groupflow.operate.namespace import Namespace
-from groupflow.ops.health.answers import Health
+from groupflow.ops.health import Health
 from groupflow.settings.model import Settings
 from groupflow.settings.urls import SecretUrl
 

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from groupflow.core.json_text import has_over
-from groupflow.ops.health.answers import PATHS
+from groupflow.ops.health import PATHS
 from groupflow.ops.page.access import Authorizer
 from groupflow.ops.page.problems import RequestRefused, refused_response
 from groupflow.ops.page.throttle import BODIES, DELAY, BodyQuota, FairQueue, WrongTokens

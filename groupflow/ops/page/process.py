@@ -1,8 +1,12 @@
 """The page's process, as the daemon sees it: it runs beside the work, and never in its way.
 
 It answers HTTP, so that no request, however many or strange, takes the daemon's loop, files or
-memory. The daemon starts it once work has begun, and again whenever it ends. It ends with the
-daemon: it reads a socket that only the two have, to its end.
+memory. The daemon starts it once work has begun, and again whenever it ends.
+
+A socket that only the two have is the channel between them. Each message is a line of JSON. The
+daemon sends the facts (its configuration, again after each reload) and answers about health and
+metrics; the page sends those questions, and a sign of life. The channel's end says that the other
+process is gone: the kernel closes it, however a process ends.
 """
 
 from __future__ import annotations
@@ -14,11 +18,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
+import orjson
 import structlog
 
-from groupflow.ops.health.answers import PATHS, Health
-from groupflow.ops.page.channel import SILENCE, Channel
+from groupflow.ops.health import PATHS, Health
 from groupflow.ops.page.facts import Facts
 from groupflow.settings.model import Http
 
@@ -30,11 +35,45 @@ _INHERITED = frozenset(
     | {"LD_LIBRARY_PATH"}
 )
 _INHERITED_KINDS = ("LC_", "PYTHON", "SSL_CERT_")
+SIGN_OF_LIFE = 5.0  # seconds between two from the page's process
+_SILENCE = 60.0  # seconds after which a page's process counts as stuck
+_LONGEST = 64 * 1024 * 1024  # bytes of a message: all handlers and rules of a large configuration
 _WORK_COMES_FIRST = 1.0  # seconds that the page waits for work to begin
 _GOODBYE = 4.0  # seconds for it to end by itself
 _FIRST_WAIT = 1.0  # seconds until it is started again; doubled each time
 _LONGEST_WAIT = 30.0  # seconds
 _STEADY = 60.0  # seconds after which a process that ends is started again with the first wait
+
+
+class Channel:
+    """One end of the channel."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, sock: socket.socket) -> Channel:
+        """The channel on an end of a socket pair, which it owns from now on."""
+        sock.setblocking(False)
+        return cls(*await asyncio.open_unix_connection(sock=sock, limit=_LONGEST))
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message; lost where the other end is gone."""
+        self._writer.write(orjson.dumps(message) + b"\n")
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message, or ``None`` when the other end is gone."""
+        try:
+            line = await self._reader.readuntil()
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+            return None
+        message: dict[str, Any] = orjson.loads(line)
+        return message
+
+    def close(self) -> None:
+        """Close it, which tells the other end."""
+        self._writer.close()
 
 
 class PageProcess:
@@ -110,7 +149,7 @@ class PageProcess:
             self._channel = await Channel.open(ours)
             self.tell()
             while not self._closing.is_set():
-                async with asyncio.timeout(SILENCE):
+                async with asyncio.timeout(_SILENCE):
                     message = await self._channel.receive()
                 if message is None:
                     break
@@ -119,7 +158,7 @@ class PageProcess:
         except TimeoutError:
             process.kill()
             await asyncio.to_thread(process.wait)
-            return f"killed: no sign of life for {SILENCE:g} s"
+            return f"killed: no sign of life for {_SILENCE:g} s"
         finally:
             self._hang_up()
             code = await asyncio.shield(asyncio.to_thread(_end, process))
@@ -129,14 +168,7 @@ class PageProcess:
         async def answer() -> None:
             found = await self._health.of(path)
             if self._channel is not None:
-                self._channel.send(
-                    {
-                        "answers": path,
-                        "status": int(found.status),
-                        "type": found.type,
-                        "body": found.body.decode(errors="replace"),
-                    }
-                )
+                self._channel.send({"path": path, "answer": found})
 
         task = asyncio.create_task(answer())
         self._answering.add(task)

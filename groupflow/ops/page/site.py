@@ -1,16 +1,20 @@
-"""The site: every route that the page's process serves, behind one middleware."""
+"""The site: every route that the page's process serves, behind one middleware; and its server."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from http import HTTPStatus
 from importlib import resources
 from typing import Protocol
 
 import orjson
+import structlog
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -18,13 +22,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from groupflow.ops.health import PATHS
+from groupflow.ops.listening import listening
 from groupflow.ops.page.access import Access, Authorizer
 from groupflow.ops.page.acting import Acting
-from groupflow.ops.page.connections import EVENTS
+from groupflow.ops.page.connections import EVENTS, HttpConnections
 from groupflow.ops.page.describing import describe
 from groupflow.ops.page.endpoints import Caller, Endpoint, endpoints_of, routes_of
 from groupflow.ops.page.facts import PageContext
-from groupflow.ops.page.health import health_routes
 from groupflow.ops.page.live import Live
 from groupflow.ops.page.middleware import Middleware
 from groupflow.ops.page.problems import problem_response
@@ -32,7 +37,13 @@ from groupflow.ops.page.publishing import Publishing
 from groupflow.ops.page.reading import Reading
 from groupflow.ops.page.throttle import Reads
 from groupflow.ops.snapshots import Snapshot
+from groupflow.settings.model import Http
+from groupflow.settings.transport import is_loopback
 
+log = structlog.get_logger("groupflow.http")
+
+BACKLOG = 1024  # connections that wait to be accepted: a pool's workers may come all at once
+GOODBYE = 1  # seconds for open answers at the end
 _TYPES = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -72,7 +83,7 @@ class Site:
         self._endpoints = [each for part in parts for each in endpoints_of(part)]
         self._description = Snapshot[bytes](self._described, math.inf)
         routes = [
-            *health_routes(context.health),
+            *(Route(path, self._health, methods=["GET"]) for path in PATHS),
             *routes_of(self._endpoints, authorizer, Reads()),
             Route(EVENTS, self._live.serve, methods=["GET"]),
             Route("/api/openapi.json", self._describe, methods=["GET"]),
@@ -92,6 +103,11 @@ class Site:
             not authorizer.is_open,
             authorizer.tokens.grant("act"),
         )
+
+    async def _health(self, request: Request) -> Response:
+        """One of `PATHS`: open to every caller at the address."""
+        found = await self._context.health.of(request.url.path)
+        return Response(found.body, found.status, headers={"content-type": found.type})
 
     async def _describe(self, _: Request) -> Response:
         return Response(await self._description.get(), media_type="application/json")
@@ -159,3 +175,68 @@ def _contents() -> dict[str, bytes]:
             if entry.is_file() and entry.name.rpartition(".")[2] in _TYPES:
                 found[prefix + entry.name] = entry.read_bytes()
     return found
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn that leaves the process's signals to their owner."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serve_page(
+    context: PageContext, extensions: Sequence[Callable[[PageContext], Extension]] = ()
+) -> AsyncIterator[None]:
+    """Serve a page, and the extensions of its API, until the block ends."""
+    http = context.facts.settings.http
+
+    async def serve(sock: socket.socket, end: asyncio.Event) -> None:
+        _announce(http, sock.getsockname()[1])
+        await _serve(Site(context, extensions), sock, end)
+
+    async with listening("http.listen", http.listen, serve, GOODBYE + 1):
+        yield
+
+
+async def _serve(site: Site, sock: socket.socket, end: asyncio.Event) -> None:
+    """Answer on a socket until told to end; then open answers may finish, streams first."""
+    config = uvicorn.Config(
+        site.app,
+        http=HttpConnections().protocol(),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=GOODBYE,
+    )
+    server = _Uvicorn(config)
+
+    async def stop() -> None:
+        await end.wait()
+        await site.hurry()
+        server.should_exit = True
+
+    stopping = asyncio.create_task(stop())
+    try:
+        await server.serve(sockets=[sock])
+    finally:
+        stopping.cancel()
+        await site.close()
+
+
+def _announce(http: Http, port: int) -> None:
+    host = http.listen.rpartition(":")[0]
+    log.info("http.listening", url=f"http://{host}:{port}/")
+    if not is_loopback(http.listen):
+        what = "anybody who reaches it may look" if http.is_open else "token asked"
+        log.warning(
+            "http.open_to_others",
+            listen=http.listen,
+            found=f"plain HTTP beyond this machine; {what}",
+            remedy="Put a proxy with TLS in front, or listen on 127.0.0.1.",
+        )

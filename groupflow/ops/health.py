@@ -1,10 +1,11 @@
-"""Health and metrics at an address of the daemon's own, `[http] health`: for probes alone.
+"""Health and metrics: what the daemon answers, and nothing else by HTTP.
 
-As little HTTP as a probe needs: it reads the head of a request, answers, and closes the connection.
-No request may cost tasks their loop. At each `PACE` it accepts and reads all waiting connections,
-as bare sockets, at some microseconds each; it keeps silent ones for the next time. At the limit it
-closes the connection that has been silent longest: so neither silence nor connects alone keep a
-probe out.
+For probes: is the process alive, has it started, is it ready for work. They are answered at an
+address of the daemon's own, `[http] health`, with as little HTTP as a probe needs: `Responder`
+reads the head of a request, answers, and closes the connection. No request may cost tasks their
+loop. At each `PACE` it accepts and reads all waiting connections, as bare sockets, at some
+microseconds each; it keeps silent ones for the next time. At the limit it closes the connection
+that has been silent longest: so neither silence nor connects alone keep a probe out.
 """
 
 from __future__ import annotations
@@ -12,16 +13,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Protocol
 
+import orjson
 import structlog
 
-from groupflow.ops.health.answers import PATHS, TEXT, Health, HealthAnswer
+from groupflow.core.checkup import Check
+from groupflow.core.errors import GroupflowError
+from groupflow.operate.namespace import Namespace
 from groupflow.ops.listening import BACKLOG, listening
+from groupflow.ops.metrics import CONTENT_TYPE
+from groupflow.ops.snapshots import Snapshot
+from groupflow.store.client import StoreClient
 
 log = structlog.get_logger("groupflow.http")
+
+PATHS = ("/livez", "/startupz", "/readyz", "/metrics")
+_STORE_WITHIN = 2.0  # seconds for the store's answer: below any probe's own limit
+# Seconds for which an answer is given again: a thousand requests a second cost no more.
+_READY_AGE = 0.25
+_METRICS_AGE = 0.5
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
 
 MOST = 64  # connections that are answered at a time
 SILENT = BACKLOG  # connections whose request hasn't come yet
@@ -29,6 +45,71 @@ BATCH = BACKLOG + 1  # connections accepted at a time: as many as the system let
 HEAD = 4096  # bytes of a request's head: a probe's has a few hundred
 REQUEST_WITHIN = 5.0  # seconds for a whole request, and as many for the caller to take its answer
 PACE = 0.05  # seconds between two times of accepting and reading
+
+
+@dataclass(frozen=True, slots=True)
+class HealthAnswer:
+    status: int  # the HTTP status
+    type: str  # the content type
+    body: str  # the content
+
+
+class Health(Protocol):
+    """Knows how the daemon is."""
+
+    async def of(self, path: str) -> HealthAnswer:
+        """The answer to one of `PATHS`; raises nothing."""
+
+
+class DaemonHealth:
+    """The health of a daemon's own process."""
+
+    def __init__(
+        self,
+        started: Callable[[], bool],
+        checks: Callable[[], list[Check]],
+        namespace: Namespace,
+        metrics: Callable[[], Awaitable[bytes]],
+    ) -> None:
+        """Binds the sources; it asks each partition, and `metrics` raises nothing."""
+        self._started = started
+        self._checks = checks
+        self._store = Snapshot[Check](lambda: check_store(namespace), _READY_AGE)
+        self._metrics = Snapshot[bytes](metrics, _METRICS_AGE)
+
+    async def of(self, path: str) -> HealthAnswer:
+        """The answer to one of `PATHS`."""
+        if path == "/metrics":
+            return HealthAnswer(HTTPStatus.OK, CONTENT_TYPE, (await self._metrics.get()).decode())
+        if path == "/readyz":
+            return self._ready([await self._store.get(), *self._checks()])
+        if path == "/startupz" and not self._started():
+            return HealthAnswer(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, "not started yet\n")
+        return ALIVE
+
+    def _ready(self, checks: list[Check]) -> HealthAnswer:
+        is_ready = all(check.verdict != "fail" for check in checks)
+        found = {"ready": is_ready, "checks": checks}
+        status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return HealthAnswer(status, JSON, orjson.dumps(found).decode())
+
+
+ALIVE = HealthAnswer(HTTPStatus.OK, TEXT, "ok\n")
+"""An answer shows that the loop runs; nothing else is asked."""
+
+
+async def check_store(namespace: Namespace) -> Check:
+    """Does Redis answer, in some partition at least."""
+    name = "redis.answers"
+    try:
+        answers = await namespace.ask_all(StoreClient.ping, _STORE_WITHIN)
+    except (GroupflowError, TimeoutError) as error:
+        found = str(error) or f"no answer within {_STORE_WITHIN:g} s"
+        return Check(name, "fail", found, "Is it running? Tasks wait, none is lost.")
+    if answers.away:
+        found = "; ".join(map(str, answers.away))
+        return Check(name, "warn", found, "Tasks in there wait, none is lost; the others go on.")
+    return Check(name, "ok", namespace.clients[0].address)
 
 
 @dataclass(slots=True)
@@ -140,13 +221,14 @@ class Responder:
         with contextlib.suppress(OSError):  # gone meanwhile, or out of its time
             async with asyncio.timeout(REQUEST_WITHIN):
                 answer, has_body = await self.answer(request)
+                body = answer.body.encode()
                 head = (
                     f"HTTP/1.1 {int(answer.status)} {HTTPStatus(answer.status).phrase}\r\n"
-                    f"content-type: {answer.type}\r\ncontent-length: {len(answer.body)}\r\n"
+                    f"content-type: {answer.type}\r\ncontent-length: {len(body)}\r\n"
                     "cache-control: no-store\r\nx-content-type-options: nosniff\r\n"
                     "connection: close\r\n\r\n"
                 )
-                said = head.encode() + (answer.body if has_body else b"")
+                said = head.encode() + (body if has_body else b"")
                 await asyncio.get_running_loop().sock_sendall(connection, said)
 
     async def answer(self, head: bytes) -> tuple[HealthAnswer, bool]:
@@ -154,10 +236,10 @@ class Responder:
         method, _, rest = head.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
         if path not in PATHS:
-            said = b"only health and metrics are here\n"
+            said = "only health and metrics are here\n"
             return HealthAnswer(HTTPStatus.NOT_FOUND, TEXT, said), True
         if method not in (b"GET", b"HEAD"):
-            return HealthAnswer(HTTPStatus.METHOD_NOT_ALLOWED, TEXT, b"only GET\n"), True
+            return HealthAnswer(HTTPStatus.METHOD_NOT_ALLOWED, TEXT, "only GET\n"), True
         return await self._health.of(path), method == b"GET"
 
 

@@ -1,1 +1,0 @@
-"""Health and metrics: what the daemon's own process answers, and nothing else by HTTP."""
