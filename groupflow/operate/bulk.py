@@ -1,5 +1,6 @@
-"""All dead letters that match a filter, by bounded steps: what is done to them all is done so.
+"""All dead letters that match a filter: what is done to them all, and what they died of.
 
+What is done to them all is done by bounded steps.
 A step goes from the latest death to the oldest, and its cursor counts those that are left, older.
 So letters that go meanwhile, or die (even those that a step before has redriven), don't move it,
 and the steps end.
@@ -7,22 +8,27 @@ and the steps end.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import takewhile
 
-from groupflow.core.errors import StoreUnavailable
-from groupflow.operate.dead import LOOKS, DeadLetter, Filter, read_letters
+from groupflow.operate.dead import LOOKS, DeadLetter, DeadLetters, Filter, read_letters
 from groupflow.operate.namespace import Namespace
+from groupflow.operate.pages import walk
+from groupflow.store.client import StoreClient
 
 BEGIN = "0"
 MOST = 500  # letters a step
-_APART = "."
+_PAGES = 4  # that a count of kinds reads
+_A_PAGE = 500
+_ALIKE = 60  # characters of a reason that tell letters without a kind apart
+_SHOWN = 200  # characters of a reason
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Some of the dead letters that match, all of one partition."""
+    """Some of the dead letters that match."""
 
     letters: list[DeadLetter]
     next: str | None  # where the next step begins, None at the end
@@ -38,28 +44,19 @@ async def step(namespace: Namespace, wanted: Filter, cursor: str = BEGIN, most: 
         most: letters at most.
 
     Raises:
-        StoreUnavailable: no partition answers. One alone is passed over, and is in `away`.
+        StoreUnavailable: no partition answers. Others are passed over, and are in `away`.
         ValueError: the cursor isn't valid here.
     """
-    place, left = _parse(cursor, len(namespace))
     found: list[DeadLetter] = []
-    following = None if place + 1 == len(namespace) else f"{place + 1}"
-    for _ in range(LOOKS):
-        rows = most - len(found)
-        look = partial(read_letters, place=place, wanted=wanted, most=rows, left=left)
-        try:
-            read = await namespace.ask(place, look)
-        except StoreUnavailable:
-            if len(namespace.away) == len(namespace):
-                raise
-            return Step(found, following)
-        found += [letter for _, letter in read.letters]
-        left = read.left
-        if not left:
-            return Step(found, following)
-        if len(found) >= most:
-            break
-    return Step(found, f"{place}{_APART}{left}")
+
+    async def look(place: str, client: StoreClient) -> tuple[str, bool]:
+        left = int(place) if place else None
+        read = await read_letters(client, wanted, most=most - len(found), left=left)
+        found.extend(letter for _, letter in read.letters)
+        return str(read.left or ""), len(found) >= most
+
+    following, _ = await walk(namespace, cursor, look, LOOKS)
+    return Step(found, following)
 
 
 async def each_step(namespace: Namespace, wanted: Filter) -> AsyncIterator[list[DeadLetter]]:
@@ -84,9 +81,47 @@ async def count(namespace: Namespace, wanted: Filter) -> int:
     return sum([len(letters) async for letters in each_step(namespace, wanted)])
 
 
-def _parse(cursor: str, partitions: int) -> tuple[int, int | None]:
-    """The partition where a step begins, and how many of its letters are left; None: all."""
-    place, apart, left = cursor.partition(_APART)
-    if int(place) >= partitions:
-        raise ValueError("this cursor is of a namespace with more partitions")
-    return int(place), int(left) if apart else None
+@dataclass(frozen=True, slots=True)
+class DeadKind:
+    """Dead letters that died of the same."""
+
+    kind: str  # an error's name, without its words; empty if unknown
+    reason: str  # the beginning that all of their reasons share
+    count: int
+    last_at: float  # Unix seconds: the latest death
+    example: str  # the id of that letter
+    tenant: str | None  # its tenant
+
+
+async def read_kinds(letters: DeadLetters, wanted: Filter) -> tuple[int, bool, list[DeadKind]]:
+    """What the matching dead letters died of, by a bounded look at the latest of them.
+
+    Returns:
+        How many were looked at, whether they were all, and the kinds, the most frequent first.
+
+    Raises:
+        StoreUnavailable: no partition answers.
+    """
+    looked = 0
+    passed: int | str = 0
+    found: dict[str, list[DeadLetter]] = defaultdict(list)
+    for _ in range(_PAGES):
+        page = await letters.page(wanted, passed=passed, limit=_A_PAGE)
+        looked += page.looked_at
+        for letter in page.letters:
+            found[letter.kind or letter.reason[:_ALIKE]].append(letter)
+        if page.next is None:
+            break
+        passed = page.next
+    kinds = [_kind_of(some) for some in found.values()]
+    kinds.sort(key=lambda each: (-each.count, -each.last_at))
+    return looked, page.next is None, kinds
+
+
+def _kind_of(letters: Sequence[DeadLetter]) -> DeadKind:
+    """What letters died of alike, the latest death first."""
+    last = letters[0]
+    lines = [each.reason.partition("\n")[0][:_SHOWN] for each in letters]
+    shared = takewhile(lambda some: len({*some}) == 1, zip(*lines, strict=False))
+    reason = "".join(character for character, *_ in shared)
+    return DeadKind(last.kind, reason, len(letters), last.died_at, last.id, last.tenant)

@@ -15,7 +15,6 @@ from groupflow.core.errors import (
     GroupFull,
     LetterArchived,
     NoRoomForDelay,
-    StoreUnavailable,
 )
 from groupflow.core.task import Place
 from groupflow.operate.archiving import Beside
@@ -134,33 +133,12 @@ class DeadLetters:
         Raises:
             StoreUnavailable: no partition answers. One that stops answering is left out.
         """
-        number = len(self._namespace)
-        streams = [self._each_in(place, wanted or Filter()) for place in range(number)]
-        first = await self._namespace.ask_each(
-            {place: partial(_next_of, stream) for place, stream in enumerate(streams)}
-        )
-        heads = {n: letter for n, letter in first.by_partition.items() if letter is not None}
-        while heads:
-            latest = max(heads, key=lambda place: heads[place].died_at)
-            yield heads.pop(latest)
-            following = None
-            try:
-                following = await self._namespace.ask(latest, partial(_next_of, streams[latest]))
-            except StoreUnavailable:
-                if number == 1:
-                    raise
-            if following is not None:
-                heads[latest] = following
-
-    async def _each_in(self, place: int, wanted: Filter) -> AsyncIterator[DeadLetter]:
-        passed, looked = 0, PAGE
-        while looked == PAGE:
-            client = self._namespace.clients[place]
-            page = await read_letters(client, place, wanted, most=PAGE, passed=passed)
-            looked = page.looked
-            for _, letter in page.letters:
+        passed: int | str | None = 0
+        while passed is not None:
+            page = await self.page(wanted or Filter(), passed=passed, limit=PAGE)
+            for letter in page.letters:
                 yield letter
-            passed += looked
+            passed = page.next
 
     async def page(self, wanted: Filter, *, passed: int | str = 0, limit: int = 50) -> DeadPage:
         """Some of the matching dead letters, the latest death first, by a bounded look.
@@ -176,7 +154,7 @@ class DeadLetters:
         """
         at = Cursor.parse(str(passed), len(self._namespace))
         look = partial(_look, wanted=wanted, limit=limit)
-        looks = {n: partial(look, place=n, passed=at.places[n] or 0) for n in at.open}
+        looks = {n: partial(look, passed=at.places[n] or 0) for n in at.open}
         answers = await self._namespace.ask_each(looks)
         page = merge(answers.by_partition, at, limit)
         following: int | str | None = page.cursor.told({each.partition for each in answers.away})
@@ -326,17 +304,11 @@ def _facts(row: Sequence[Any], place: int) -> dict[str, Any]:
     return {**facts, "died_at_the_door": facts["died_at_the_door"] == 1}
 
 
-async def _next_of(letters: AsyncIterator[DeadLetter], _: StoreClient) -> DeadLetter | None:
-    return await anext(letters, None)
-
-
-async def _look(
-    client: StoreClient, place: int, wanted: Filter, passed: int, limit: int
-) -> Slice[DeadLetter]:
+async def _look(client: StoreClient, wanted: Filter, passed: int, limit: int) -> Slice[DeadLetter]:
     found: Slice[DeadLetter] = Slice()
     for _ in range(LOOKS):
         rows = limit - len(found.rows)
-        read = await read_letters(client, place, wanted, most=rows, passed=passed + found.looked)
+        read = await read_letters(client, wanted, most=rows, passed=passed + found.looked)
         for number, letter in read.letters:
             found.add(letter, -letter.died_at, found.looked + number)
         found.looked += read.looked
@@ -359,7 +331,6 @@ class Read:
 
 async def read_letters(
     client: StoreClient,
-    place: int,
     wanted: Filter,
     *,
     most: int,
@@ -369,6 +340,6 @@ async def read_letters(
     """Look for `most` letters behind those passed over, or among the oldest `left` ones."""
     begin = "" if left is None else left
     found = named(await client.run(OperatorVerb.DEAD, passed, PAGE, most, wanted.pack(), begin))
-    letters = [_facts(row, place) for row in found["letters"]]
+    letters = [_facts(row, client.keys.partition or 0) for row in found["letters"]]
     rows = [(each.pop("place"), DeadLetter(**each)) for each in letters]
     return Read(found["looked_at"], rows, found["left"])

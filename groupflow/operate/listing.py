@@ -10,9 +10,8 @@ from itertools import islice
 from operator import itemgetter
 from typing import Literal, TypeAlias
 
-from groupflow.core.errors import StoreUnavailable
 from groupflow.operate.namespace import Away, Namespace, missing
-from groupflow.operate.pages import Cursor, Merged, Slice, merge
+from groupflow.operate.pages import Cursor, Merged, Slice, merge, walk
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
 
@@ -25,7 +24,6 @@ WITHOUT_ORDER = ("parked", "paused")
 PAGE = 500  # tasks a script, if all are read
 CHUNK = 200  # tasks a script of a search
 LOOKS = 20  # scripts a search: bounds how long it takes
-_PARTS = 4  # of a search's cursor
 _UNKNOWN = dict.fromkeys(("group", "tenant", "enqueued_at"))
 
 
@@ -152,9 +150,7 @@ def _joined(slices: dict[int, GroupLook], cursor: Cursor) -> Merged[GroupRow]:
     return Merged(rows, sum(each.looked for each in slices.values()), following)
 
 
-Begin: TypeAlias = tuple[int, str, int]
-"""Where a page of one partition's tasks begins, as `list.lua` has it."""
-BEGINNING: Begin = (1, "0", 0)
+_BEGINNING = "1.0.0"  # of a partition's tasks: part, place and depth, as `list.lua` has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +174,7 @@ class TaskPage:
     at: float  # Unix seconds by Redis's clock
     rows: list[TaskRow]
     turns: list[int]  # for each row the number by which rows of several stores are sorted
-    next: Begin | None  # where the next page begins, None at the end
+    next: str  # where the next page begins, empty at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,13 +209,13 @@ class TaskFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class TasksFound:
-    """Some tasks of a state that matched."""
+class TaskList:
+    """Some tasks of a state that matched, the next to run first if there is an order."""
 
-    at: float  # Unix seconds by Redis's clock
-    looked_at: int  # how many were tried
-    next: str | None  # where to look on, None at the end
-    rows: list[TaskRow]
+    state: ListedState
+    tasks: list[TaskRow]
+    looked_at: int  # how many were tried against the filter
+    next: str | None  # cursor of the next page, None at the end
     away: list[Away] = field(default_factory=list)  # partitions that are missing from all of this
 
 
@@ -227,19 +223,25 @@ async def look_at_tasks(
     client: StoreClient,
     state: ListedState,
     limit: int,
-    begin: Begin = BEGINNING,
+    begin: str = "",
 ) -> TaskPage:
     """Some tasks of a state that lie in one partition.
 
     Of waiting tasks the next to run comes first; groups that run, wait or stand follow. Of running
     ones the longest comes first. Of finished tasks a page may have more than `limit`, or none and
-    yet a next.
+    yet a next. It begins at the beginning, or at `next` of the page before.
+
+    Raises:
+        ValueError: `begin` is neither.
     """
-    reply = named(await client.run(OperatorVerb.LIST, state, limit, *begin), "at")
+    place = (begin or _BEGINNING).split(".")
+    if len(place) != _BEGINNING.count(".") + 1:
+        raise ValueError("this is no cursor")
+    reply = named(await client.run(OperatorVerb.LIST, state, limit, *place), "at")
     found = [named(row, "enqueued_at", "since", "until") for row in reply["tasks"]]
     turns = [int(facts.pop("turn")) for facts in found]
     rows = [TaskRow(**{**_UNKNOWN, **each, "attempt": int(each["attempt"])}) for each in found]
-    following = (reply["part"], reply["place"], reply["deep"]) if "part" in reply else None
+    following = "{part}.{place}.{deep}".format(**reply) if "part" in reply else ""
     return TaskPage(reply["at"], rows, turns, following)
 
 
@@ -255,7 +257,7 @@ async def list_tasks(namespace: Namespace, state: ListedState, limit: int) -> Ta
     pages = [zip(page.turns, page.rows, strict=True) for page in answers.all]
     found = [*islice(merge_sorted(*pages, key=itemgetter(0)), limit)]
     at = max(page.at for page in answers.all)
-    return TaskPage(at, [row for _, row in found], [turn for turn, _ in found], None)
+    return TaskPage(at, [row for _, row in found], [turn for turn, _ in found], "")
 
 
 async def every_task(namespace: Namespace, state: ListedState) -> AsyncIterator[TaskPage]:
@@ -267,9 +269,17 @@ async def every_task(namespace: Namespace, state: ListedState) -> AsyncIterator[
     Raises:
         StoreUnavailable: the only one doesn't answer.
     """
-    async for page, _ in _pages(namespace, state, PAGE, (0, BEGINNING)):
-        if page is not None:
-            yield page
+    pages: list[TaskPage] = []
+
+    async def look(place: str, client: StoreClient) -> tuple[str, bool]:
+        pages.append(await look_at_tasks(client, state, PAGE, place))
+        return pages[-1].next, True
+
+    cursor: str | None = "0"
+    while cursor is not None:
+        cursor, _ = await walk(namespace, cursor, look, 1)
+        while pages:
+            yield pages.pop()
 
 
 async def search_tasks(
@@ -279,7 +289,7 @@ async def search_tasks(
     *,
     cursor: str = "0",
     limit: int = 100,
-) -> TasksFound:
+) -> TaskList:
     """Look for tasks, one partition after another, the next to run first in each.
 
     It may return up to `CHUNK` more than `limit`, since it ends only with a page. It may return
@@ -289,58 +299,17 @@ async def search_tasks(
         StoreUnavailable: no partition that was asked answers.
         ValueError: the cursor isn't valid here.
     """
-    position = _parse(cursor, len(namespace))
-    chunk = min(limit, CHUNK) if not wanted.is_set else CHUNK
+    chunk = CHUNK if wanted.is_set else min(limit, CHUNK)
     rows: list[TaskRow] = []
-    at, looked, looks, answers = 0.0, 0, 0, 0
-    async for page, following in _pages(namespace, state, chunk, position):
-        looks, position = looks + 1, following
-        if page is not None:
-            answers += 1
-            at, looked = page.at, looked + len(page.rows)
-            rows += [row for row in page.rows if wanted.passes(row, page.at)]
-        if looks == LOOKS or len(rows) >= limit:
-            break
-    away = namespace.away if answers < looks else []
-    if not answers:
+    pages: list[int] = []  # rows of each that was read
+
+    async def look(place: str, client: StoreClient) -> tuple[str, bool]:
+        page = await look_at_tasks(client, state, chunk, place)
+        pages.append(len(page.rows))
+        rows.extend(row for row in page.rows if wanted.passes(row, page.at))
+        return page.next, len(rows) >= limit
+
+    following, away = await walk(namespace, cursor, look, LOOKS)
+    if not pages:
         missing(away)
-    place, begin = position
-    end = None if place == len(namespace) else f"{place}.{begin[0]}.{begin[1]}.{begin[2]}"
-    return TasksFound(at, looked, end, rows, away)
-
-
-async def _pages(
-    namespace: Namespace, state: ListedState, size: int, position: tuple[int, Begin]
-) -> AsyncIterator[tuple[TaskPage | None, tuple[int, Begin]]]:
-    """Pages of one partition after another, each with the position of the next.
-
-    ``None`` in place of a page: its partition doesn't answer, and is left out.
-
-    Raises:
-        StoreUnavailable: the only one doesn't answer.
-    """
-    place, begin = position
-    while place < len(namespace):
-        page = None
-        try:
-            page = await namespace.ask(
-                place, partial(look_at_tasks, state=state, limit=size, begin=begin)
-            )
-        except StoreUnavailable:
-            if len(namespace) == 1:
-                raise
-        following = page and page.next
-        place, begin = (place, following) if following else (place + 1, BEGINNING)
-        yield page, (place, begin)
-
-
-def _parse(cursor: str, partitions: int) -> tuple[int, Begin]:
-    if cursor in ("", "0"):
-        return 0, BEGINNING
-    parts = cursor.split(".")
-    if len(parts) != _PARTS or not all(part.isdigit() for part in parts):
-        raise ValueError("this is no cursor")
-    place = int(parts[0])
-    if place >= partitions:
-        raise ValueError("this cursor is of a namespace with more partitions")
-    return place, (int(parts[1]), parts[2], int(parts[3]))
+    return TaskList(state, rows, sum(pages), following, away)

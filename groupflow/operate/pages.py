@@ -1,10 +1,15 @@
-"""Pages of ordered lists, and how those of several stores become one."""
+"""Pages of lists over all partitions: of several ordered ones one, or one list after another."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, TypeVar
+
+from groupflow.core.errors import StoreUnavailable
+from groupflow.operate.namespace import Away, Namespace
+from groupflow.store.client import StoreClient
 
 _Row = TypeVar("_Row")
 _APART = "-"  # between the parts of a cursor
@@ -108,3 +113,44 @@ def merge(slices: Mapping[int, Slice[_Row]], cursor: Cursor, limit: int) -> Merg
             moved[number] = (cursor.places[number] or 0) + seen
         looked += seen
     return Merged(rows, looked, cursor.after(moved))
+
+
+async def walk(
+    namespace: Namespace,
+    cursor: str,
+    look: Callable[[str, StoreClient], Awaitable[tuple[str, bool]]],
+    looks: int,
+) -> tuple[str | None, list[Away]]:
+    """Look at one partition after another.
+
+    Args:
+        namespace: the partitions.
+        cursor: ``0``, or what the walk before returned.
+        look: looks at some of a partition's list, from a place on. Returns its next place, and
+            whether it has found enough. An empty place is the beginning, and the end.
+        looks: how many, at most.
+
+    Returns:
+        The cursor of the next look, None at the end; and the partitions that were passed over,
+        since they don't answer.
+
+    Raises:
+        StoreUnavailable: no partition answers.
+        ValueError: the cursor isn't valid here.
+    """
+    number, _, place = cursor.partition(".")
+    if not number.isdecimal() or int(number) >= len(namespace):
+        raise ValueError("this cursor is of a namespace with more partitions")
+    partition, is_enough, gone = int(number), False, set[int]()
+    while partition < len(namespace) and looks and not is_enough:
+        looks -= 1
+        try:
+            place, is_enough = await namespace.ask(partition, partial(look, place))
+        except StoreUnavailable:
+            if len(namespace) in (1, len(namespace.away)):
+                raise
+            gone.add(partition)
+            place = ""
+        partition += not place
+    following = f"{partition}.{place}" if partition < len(namespace) else None
+    return following, [each for each in namespace.away if each.partition in gone]

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from groupflow.core.errors import StoreUnavailable
 from groupflow.operate.namespace import Away, Namespace
+from groupflow.operate.pages import walk
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import seconds
@@ -67,51 +67,32 @@ async def list_tenants(
         StoreUnavailable: no partition answers.
         ValueError: the cursor isn't valid here.
     """
-    partition, place = _place(cursor, len(namespace))
-    found: list[bytes] = []
-    looked, following = 0, ""
-    try:
-        found, looked, following = await namespace.ask(
-            partition, lambda client: _find(client, place, limit, name)
-        )
-    except StoreUnavailable:
-        if partition + 1 == len(namespace):
-            raise
-    is_last = not following and partition + 1 == len(namespace)
-    parts = await namespace.ask_all(lambda client: _read(client, found))
+    found: dict[bytes, int] = {}  # the partition where each was found
+    looked = 0
+
+    async def look(place: str, client: StoreClient) -> tuple[str, bool]:
+        nonlocal looked
+        most = _LOOK if name else max(1, limit - len(found))
+        after, number, tenants = await client.run(OperatorVerb.TENANTS, place or "0", most, name)
+        looked += number
+        found.update((each, client.keys.partition or 0) for each in tenants if each not in found)
+        return after.decode(), len(found) >= limit
+
+    following, _ = await walk(namespace, cursor, look, _LOOKS)
+    parts = await namespace.ask_all(lambda client: _read(client, [*found]))
     rows = []
-    for number in range(len(found)):
+    for number, partition in enumerate(found.values()):
         known = {n: told[number] for n, (_, told) in parts.by_partition.items()}
         held = [(n, row) for n, row in known.items() if row is not None]
-        if held and held[0][0] >= partition:  # else an earlier partition's page had it
+        if held and held[0][0] >= partition:  # else it was found in an earlier partition
             rows.append(_sum([row for _, row in held], len(namespace)))
     return TenantPage(
         at=max(at for at, _ in parts.all),
         looked_at=looked,
-        next=None if is_last else f"{following or 0}-{partition if following else partition + 1}",
+        next=following,
         tenants=rows,
         away=parts.away,
     )
-
-
-async def _find(
-    client: StoreClient, place: str, limit: int, name: str
-) -> tuple[list[bytes], int, str]:
-    """Some of the tenants of a partition, each its scope and name, by a bounded look.
-
-    Returns:
-        They, how many entries were looked at, and where the next ones begin, empty at the end.
-    """
-    found: list[bytes] = []
-    looked = 0
-    for _ in range(_LOOKS):
-        most = _LOOK if name else max(1, limit - len(found))
-        following, number, tenants = await client.run(OperatorVerb.TENANTS, place, most, name)
-        found += tenants
-        looked, place = looked + number, following.decode()
-        if not place or len(found) >= limit:
-            break
-    return found, looked, place
 
 
 async def _read(
@@ -142,16 +123,6 @@ def _row(tenant: bytes, row: Sequence[object], at: int) -> TenantRow:
         until=seconds(free) if free is not None and free > at and waits else None,
         by_hand_until=facts.get("by_hand"),
     )
-
-
-def _place(cursor: str, count: int) -> tuple[int, str]:
-    """The partition in which a page begins, and the place there."""
-    if cursor == "0":
-        return 0, cursor
-    place, _, partition = cursor.partition("-")
-    if not (place.isdecimal() and partition.isdecimal() and int(partition) < count):
-        raise ValueError("this cursor is of another list")
-    return int(partition), place
 
 
 def _sum(rows: Sequence[TenantRow], partitions: int) -> TenantRow:

@@ -137,7 +137,7 @@ async def every_task(bench: Bench, wanted: TaskFilter, limit: int) -> list[str]:
     cursor: str | None = "0"
     while cursor is not None:
         page = await search_tasks(bench.namespace, "queued", wanted, cursor=cursor, limit=limit)
-        found += [row.id for row in page.rows]
+        found += [row.id for row in page.tasks]
         cursor = page.next
     return found
 
@@ -164,7 +164,7 @@ async def test_each_filter_of_tasks(bench: Bench, monkeypatch: Any) -> None:
         found = await every_task(bench, wanted, 4)
         assert sorted(found) == sorted(ids), wanted
     page = await search_tasks(bench.namespace, "queued", TaskFilter(id="p9"))
-    assert (page.rows, page.looked_at, page.next is None) == ([], 6, False), "a bounded look"
+    assert (page.tasks, page.looked_at, page.next is None) == ([], 6, False), "a bounded look"
     for cursor in ("7.1.0.0", "1.2", "a.b.c.d"):
         with pytest.raises(ValueError, match="cursor"):
             await search_tasks(bench.namespace, "queued", TaskFilter(), cursor=cursor)

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from groupflow.core.errors import AmbiguousId, StoreUnavailable
+from groupflow.operate.bulk import count
 from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.daemons import read_daemons
 from groupflow.operate.dead import DeadLetters, Filter
@@ -109,6 +110,8 @@ async def test_the_only_partition_is_the_whole() -> None:
     namespace = Namespace([StoreClient("redis://127.0.0.1:1/0", Keys("nobody"))])
     with pytest.raises(StoreUnavailable, match=r"^Redis at 127"):
         await read_totals(namespace)
+    with pytest.raises(StoreUnavailable, match=r"^Redis at 127"):
+        await count(namespace, Filter())
     assert namespace.away == []
 
 

@@ -13,13 +13,20 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from groupflow.operate.bulk import read_kinds
 from groupflow.operate.busy import Tops, read_tops
 from groupflow.operate.corrections import Correction
 from groupflow.operate.dead import DeadLetters, DeadPage
 from groupflow.operate.groups import Groups
-from groupflow.operate.kinds import read_kinds
 from groupflow.operate.limits import ByHand, LimitsByHand
-from groupflow.operate.listing import GroupPage, TaskFilter, list_groups, list_tasks, search_tasks
+from groupflow.operate.listing import (
+    GroupPage,
+    TaskFilter,
+    TaskList,
+    list_groups,
+    list_tasks,
+    search_tasks,
+)
 from groupflow.operate.redrive import whole_letter
 from groupflow.operate.scans import Scans, ScanStory, explain
 from groupflow.operate.schedules import read_schedules
@@ -109,17 +116,16 @@ class Reading:
         return shapes.GroupStory(why, lane)
 
     @Endpoint("GET", "/tasks", "Tasks of a state that match", reads=True)
-    async def _tasks(self, query: shapes.TasksQuery) -> shapes.TaskList:
+    async def _tasks(self, query: shapes.TasksQuery) -> TaskList:
         namespace = self._context.namespace
         wanted = TaskFilter(query.id, query.type, query.tenant, query.group, query.older)
         if len(namespace) > 1 and not wanted.is_set and query.cursor == "0":
             found = await list_tasks(namespace, query.state, query.limit)
-            return shapes.TaskList(query.state, found.rows, len(found.rows), None, namespace.away)
+            return TaskList(query.state, found.rows, len(found.rows), None, namespace.away)
         with known_cursor():
-            page = await search_tasks(
+            return await search_tasks(
                 namespace, query.state, wanted, cursor=query.cursor, limit=query.limit
             )
-        return shapes.TaskList(query.state, page.rows, page.looked_at, page.next, page.away)
 
     @Endpoint("GET", "/body", "Headers and body of a task that waits or runs", reads=True)
     async def _body(self, query: shapes.TaskQuery, caller: Caller) -> shapes.Content | None:

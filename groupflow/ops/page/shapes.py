@@ -9,10 +9,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from groupflow.core.limits import LEAST_BY_HAND, LONGEST_BY_HAND, MOST_AT_ONCE
 from groupflow.core.routing import MAX_SECONDS
+from groupflow.operate.bulk import DeadKind
 from groupflow.operate.corrections import Correction
 from groupflow.operate.groups import Lane, Why
-from groupflow.operate.kinds import DeadKind
-from groupflow.operate.listing import TaskRow
 from groupflow.operate.namespace import Away
 from groupflow.operate.schedules import Schedule
 from groupflow.operate.tasks import Choice
@@ -188,7 +187,7 @@ class Target(Order):
 
 class TenantsQuery(Input):
     name: Text = Field("", description="The name that they must have; empty for any.")
-    cursor: Annotated[str, Field(max_length=64), _cursor("-", _EXACT)] = "0"
+    cursor: Annotated[str, Field(max_length=64), _cursor(".", _EXACT)] = "0"
     limit: Annotated[int, Field(ge=1, le=100)] = 50
 
 
@@ -235,17 +234,6 @@ class GroupStory:
 
     why: Why
     lane: Lane
-
-
-@dataclass(frozen=True, slots=True)
-class TaskList:
-    """Some tasks of a state, the next to run first where there is an order."""
-
-    state: str
-    tasks: list[TaskRow]
-    looked_at: int  # how many were tried against the filter for this page
-    next: str | None  # cursor of the next page, None at the end
-    away: list[Away] = field(default_factory=list)  # partitions that all of this is without
 
 
 @dataclass(frozen=True, slots=True)
