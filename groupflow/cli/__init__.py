@@ -18,9 +18,7 @@ from groupflow import __version__
 from groupflow.cli import (
     check,
     dead,
-    dev,
     groups,
-    limits,
     pools,
     publish,
     reload,
@@ -33,8 +31,7 @@ from groupflow.cli import (
     top,
 )
 from groupflow.cli.exits import Exit, explain
-from groupflow.cli.options import ConfigOption, FullHelp
-from groupflow.cli.safe import say
+from groupflow.cli.options import ConfigOption, FullHelp, say
 from groupflow.core.errors import GroupflowError
 
 _FAMILIES = (
@@ -44,7 +41,6 @@ _FAMILIES = (
     status,
     top,
     groups,
-    limits,
     task,
     dead,
     scans,
@@ -52,7 +48,6 @@ _FAMILIES = (
     pools,
     check,
     repartition,
-    dev,
 )
 
 app = typer.Typer(

@@ -18,8 +18,7 @@ import typer
 
 from groupflow.cli.bodies import STDIN, BodiesArgument, HeaderOption, parse_headers, read_bodies
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import AppOption, ConfigOption, print_json
-from groupflow.cli.safe import say
+from groupflow.cli.options import AppOption, print_json, say
 from groupflow.cli.verb import Answer, Call, verb
 from groupflow.core.errors import ConfigError
 from groupflow.core.masking import mask_secrets
@@ -285,13 +284,13 @@ class Format(StrEnum):
     ASYNCAPI = "asyncapi"
 
 
-@verbs.command("schema")
+@verb(verbs, "schema", has_json=False)
 def schema(
+    call: Call,
     *,
     format_: Annotated[
         Format, typer.Option("--format", help="JSON Schema 2020-12, or AsyncAPI 3.0.")
     ] = Format.JSON_SCHEMA,
-    config: ConfigOption = None,
 ) -> None:
     """Print a schema of the messages that this configuration takes, as JSON.
 
@@ -302,10 +301,9 @@ def schema(
       groupflow schema --format asyncapi
     """
     from groupflow.broker.contract import asyncapi, message_schema
-    from groupflow.settings.load import load_settings
 
-    settings = load_settings(config)
-    print_json(message_schema(settings) if format_ is Format.JSON_SCHEMA else asyncapi(settings))
+    make = message_schema if format_ is Format.JSON_SCHEMA else asyncapi
+    print_json(make(call.settings))
 
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}

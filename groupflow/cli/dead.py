@@ -4,30 +4,44 @@ from __future__ import annotations
 
 import base64
 import getpass
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from groupflow.cli.bodies import read_whole
-from groupflow.cli.dead_acting import DeadVerb, act_on
+from groupflow.cli.exits import Exit
 from groupflow.cli.options import (
+    Choosing,
     FullHelp,
     IdsArgument,
-    OfTenantOption,
-    PartitionOption,
     YesOption,
     attempt_lines,
+    confirm,
     correction_lines,
     moment,
+    say,
     seconds_for,
 )
 from groupflow.cli.verb import Answer, Call, failed, verb
+from groupflow.core.errors import (
+    AmbiguousId,
+    BodyUnfit,
+    GroupflowError,
+    GroupFull,
+    NoRoomForDelay,
+    StoreUnavailable,
+)
 
 if TYPE_CHECKING:
     from groupflow.operate.dead import DeadLetter, DeadStory, Filter
     from groupflow.operate.namespace import Namespace
 
+_Act: TypeAlias = "Callable[[Namespace, DeadLetter], Awaitable[bool]]"
+_Kept: TypeAlias = str | GroupflowError | None  # why a letter is as it was; None if it isn't
 
 verbs = typer.Typer()
 dead = typer.Typer(
@@ -36,54 +50,91 @@ dead = typer.Typer(
 verbs.add_typer(dead, name="dead")
 
 
-ReasonOption = Annotated[
-    str | None,
-    typer.Option(
-        "--reason", metavar="TEXT", help="Those whose reason has this in it, in any case."
-    ),
-]
-TypeOption = Annotated[
-    str | None,
-    typer.Option("--type", metavar="T", help="Those of a type; of several: import.*"),
-]
-GroupOption = Annotated[str | None, typer.Option("--group", metavar="G", help="Those of a group.")]
-TenantOption = Annotated[
-    str | None, typer.Option("--tenant", metavar="T", help="Those of a tenant.")
-]
-WhoseOption = Annotated[
-    str | None,
-    typer.Option(
-        "--tenant",
-        metavar="T",
-        help="Those of a tenant; of several that have one id, the one of this tenant; "
-        "empty: of none.",
-    ),
-]
-SinceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--since", metavar="TIME", help="Those that died so long ago at most: 30s, 10m, 2h, 1d."
-    ),
-]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Count those that match, and change nothing.")
-]
-BodyOption = Annotated[
-    Path | None,
-    typer.Option("--body", metavar="FILE", help="A corrected body of the one letter; - is stdin."),
-]
-AllOption = Annotated[bool, typer.Option("--all", help="All of them.")]
+@dataclass(frozen=True)
+class Filters:
+    """Which dead letters, by what is known of them."""
+
+    reason: Annotated[
+        str | None,
+        typer.Option(
+            "--reason", metavar="TEXT", help="Those whose reason has this in it, in any case."
+        ),
+    ] = None
+    task_type: Annotated[
+        str | None,
+        typer.Option("--type", metavar="T", help="Those of a type; of several: import.*"),
+    ] = None
+    group: Annotated[str | None, typer.Option("--group", metavar="G", help="Those of a group.")] = (
+        None
+    )
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", metavar="T", help="Those of a tenant.")
+    ] = None
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Those that died so long ago at most: 30s, 10m, 2h, 1d.",
+        ),
+    ] = None
+
+    def filter(self, tenant: str | None) -> Filter:
+        """The same as the store takes it."""
+        from groupflow.operate.dead import Filter
+
+        since = None if self.since is None else seconds_for(self.since, "--since")
+        return Filter(self.reason, None, self.task_type, self.group, tenant, since)
+
+
+@dataclass(frozen=True)
+class Meant(Filters, Choosing):
+    """Which dead letters a verb acts on: those named by id, or all that pass the filters."""
+
+    ids: IdsArgument = None
+    tenant: Annotated[
+        str | None,
+        typer.Option(
+            "--tenant",
+            metavar="T",
+            help="Those of a tenant; of several that have one id, the one of this tenant; "
+            "empty: of none.",
+        ),
+    ] = None
+    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count those that match, and change nothing.")
+    ] = False
+    yes: YesOption = False
+
+    def checked(self) -> list[str] | Filter:
+        """The ids, or the filter.
+
+        Raises:
+            typer.BadParameter: neither is named, or both are; or ids are to be counted.
+        """
+        # With ids a tenant is no filter: it says whose letter of an id is meant.
+        wanted = self.filter(None if self.ids else self.tenant)
+        if self.partition is not None and not self.ids:
+            raise typer.BadParameter("--partition chooses among letters of an id: name ids.")
+        if not self.ids and not self.everything and not wanted.is_set:
+            raise typer.BadParameter(
+                "Name ids, a filter (--reason, --type, --group, --tenant, --since), --all."
+            )
+        if self.ids and (self.everything or wanted.is_set):
+            raise typer.BadParameter("Name ids, or a filter or --all: not both.")
+        if self.ids and self.dry_run:
+            raise typer.BadParameter(
+                "--dry-run counts what a filter or --all matches: name no ids."
+            )
+        return self.ids or wanted
 
 
 @verb(dead, "list")
 def list_(
     call: Call,
+    which: Filters,
     *,
-    reason: ReasonOption = None,
-    task_type: TypeOption = None,
-    group: GroupOption = None,
-    tenant: TenantOption = None,
-    since: SinceOption = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 1000,
 ) -> Answer:
     """List dead letters, the latest first.
@@ -94,7 +145,7 @@ def list_(
 
       groupflow dead list --reason "no handler" --since 2h --json
     """
-    wanted = _filter_of(reason, task_type, group, tenant, since)
+    wanted = which.filter(which.tenant)
     found = call.ask(lambda namespace: collect(namespace, limit, wanted))
     lines = [
         f"{moment(letter.died_at)}  {letter.id}  {letter.type or '(no type)'}  "
@@ -108,9 +159,7 @@ def list_(
 def show(
     call: Call,
     id_: Annotated[str, typer.Argument(metavar="ID", help="The dead letter's id.")],
-    *,
-    tenant: OfTenantOption = None,
-    partition: PartitionOption = None,
+    choosing: Choosing,
 ) -> Answer:
     """Show one dead letter: its reason, its attempts, its headers and its body.
 
@@ -123,10 +172,9 @@ def show(
     """
     from groupflow.operate.dead import DeadLetters
     from groupflow.operate.redrive import whole_letter
-    from groupflow.operate.tasks import Choice
 
     async def look(namespace: Namespace) -> tuple[DeadStory, dict[str, Any], bytes] | None:
-        letter = await DeadLetters(namespace).find(id_, Choice(tenant, partition))
+        letter = await DeadLetters(namespace).find(id_, choosing.choice)
         if letter is None:
             return None
         whole = await whole_letter(call.settings, namespace, letter)
@@ -159,18 +207,14 @@ def _json_of(body: bytes) -> dict[str, str]:
 @verb(dead, "redrive")
 def redrive(
     call: Call,
-    ids: IdsArgument = None,
+    meant: Meant,
     *,
-    reason: ReasonOption = None,
-    task_type: TypeOption = None,
-    group: GroupOption = None,
-    tenant: WhoseOption = None,
-    since: SinceOption = None,
-    partition: PartitionOption = None,
-    everything: AllOption = False,
-    body: BodyOption = None,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    body: Annotated[
+        Path | None,
+        typer.Option(
+            "--body", metavar="FILE", help="A corrected body of the one letter; - is stdin."
+        ),
+    ] = None,
 ) -> Answer:
     """Make dead letters tasks again, each at its original place in its group.
 
@@ -190,35 +234,19 @@ def redrive(
     """
     from groupflow.operate.corrections import NewBody
     from groupflow.operate.redrive import Redriver
-    from groupflow.operate.tasks import Choice
 
-    if body is not None and len(ids or []) != 1:
+    if body is not None and len(meant.ids or []) != 1:
         raise typer.BadParameter("--body corrects one dead letter: name its id alone.")
     new = None if body is None else NewBody(read_whole(body), getpass.getuser())
 
     async def act(namespace: Namespace, letter: DeadLetter) -> bool:
         return await Redriver(call.settings, namespace).redrive(letter, new)
 
-    verb_ = DeadVerb("redrive", "redriven", act, deletes=False)
-    meant = _meant(ids, partition, (reason, task_type, group, tenant, since), everything=everything)
-    return act_on(call, verb_, meant, Choice(tenant, partition), dry_run=dry_run, yes=yes)
+    return _act_on(call, meant, act, "redrive", "redriven", deletes=False)
 
 
 @verb(dead, "drop")
-def drop(
-    call: Call,
-    ids: IdsArgument = None,
-    *,
-    reason: ReasonOption = None,
-    task_type: TypeOption = None,
-    group: GroupOption = None,
-    tenant: WhoseOption = None,
-    since: SinceOption = None,
-    partition: PartitionOption = None,
-    everything: AllOption = False,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-) -> Answer:
+def drop(call: Call, meant: Meant) -> Answer:
     """Remove dead letters for good. A group that was parked behind one goes on.
 
     Where they aren't named by id it asks first; without a terminal it wants --yes.
@@ -230,54 +258,82 @@ def drop(
       groupflow dead drop --type import.test --since 1d --yes
     """
     from groupflow.operate.dead import DeadLetters
-    from groupflow.operate.tasks import Choice
 
     async def act(namespace: Namespace, letter: DeadLetter) -> bool:
         return await DeadLetters(namespace).drop(letter)
 
-    verb_ = DeadVerb("drop", "dropped", act, deletes=True)
-    meant = _meant(ids, partition, (reason, task_type, group, tenant, since), everything=everything)
-    return act_on(call, verb_, meant, Choice(tenant, partition), dry_run=dry_run, yes=yes)
+    return _act_on(call, meant, act, "drop", "dropped", deletes=True)
 
 
-def _filter_of(
-    reason: str | None,
-    task_type: str | None,
-    group: str | None,
-    tenant: str | None,
-    since: str | None,
-) -> Filter:
-    """What the options say."""
-    from groupflow.operate.dead import Filter
-
-    span = None if since is None else seconds_for(since, "--since")
-    return Filter(reason=reason, type=task_type, group=group, tenant=tenant, since=span)
-
-
-def _meant(
-    ids: list[str] | None,
-    partition: int | None,
-    options: tuple[str | None, str | None, str | None, str | None, str | None],
-    *,
-    everything: bool,
-) -> list[str] | Filter:
-    """The ids, or the filter.
+def _act_on(call: Call, meant: Meant, act: _Act, name: str, past: str, *, deletes: bool) -> Answer:
+    """Count what a filter matches, or act, where need be once the user has said yes.
 
     Raises:
-        typer.BadParameter: neither is named, or both are.
+        typer.BadParameter: it can't be said what is meant; or there is no terminal to ask at.
     """
-    reason, task_type, group, tenant, since = options
-    # With ids a tenant is no filter: it says whose letter of an id is meant.
-    wanted = _filter_of(reason, task_type, group, None if ids else tenant, since)
-    if partition is not None and not ids:
-        raise typer.BadParameter("--partition chooses among letters of an id: name ids.")
-    if not ids and not everything and not wanted.is_set:
-        raise typer.BadParameter(
-            "Name ids, a filter (--reason, --type, --group, --tenant, --since), --all."
-        )
-    if ids and (everything or wanted.is_set):
-        raise typer.BadParameter("Name ids, or a filter or --all: not both.")
-    return ids or wanted
+    wanted = meant.checked()
+    if not isinstance(wanted, list) and (
+        meant.dry_run or (not meant.yes and (deletes or sys.stdin.isatty()))
+    ):
+        from groupflow.operate.bulk import count
+
+        matching = call.ask(lambda namespace: count(namespace, wanted))
+        if meant.dry_run:
+            told = f"{matching} dead letters match; without --dry-run each is {past}"
+            return Answer({"matching": matching}, [told])
+        confirm(f"{name} {matching} dead letters?", deletes=deletes)
+    is_by_id = isinstance(wanted, list)
+    ends, is_away = call.ask(lambda namespace: _act_on_all(namespace, meant, wanted, act))
+    acted = [id_ for id_, kept in ends if kept is None]
+    unknown = [id_ for id_, kept in ends if isinstance(kept, str)] if is_by_id else []
+    full = [id_ for id_, kept in ends if isinstance(kept, GroupFull)]
+    refused = {"full": full} if full else {}
+    words = [f"{len(full)} stay: their groups are full, as max_queued of their rules says"]
+    end, failures = Exit.FINE, AmbiguousId | BodyUnfit | GroupFull | NoRoomForDelay
+    if unknown or any(isinstance(kept, failures) for _, kept in ends):
+        end = Exit.FAILED
+    # Not all that may be meant could be reached.
+    if (is_away and not is_by_id) or any(isinstance(kept, StoreUnavailable) for _, kept in ends):
+        end = Exit.UNAVAILABLE
+    return Answer(
+        {past: acted, "unknown": unknown, **refused},
+        [f"{past} {len(acted)}", *(words if full else [])],
+        [f"no dead letter {id_}" for id_ in unknown],
+        end,
+    )
+
+
+async def _act_on_all(
+    namespace: Namespace, meant: Meant, wanted: list[str] | Filter, act: _Act
+) -> tuple[list[tuple[str, _Kept]], bool]:
+    """Act on each letter, and say what kept others as they were.
+
+    Returns:
+        For each id what kept it, and whether a partition is away.
+    """
+    from groupflow.operate.bulk import each_step
+    from groupflow.operate.dead import DeadLetters
+
+    letters, ends = DeadLetters(namespace), list[tuple[str, _Kept]]()
+
+    async def act_on_one(each: str | DeadLetter) -> str | None:
+        is_done = await letters.act_on(each, meant.choice, lambda letter: act(namespace, letter))
+        return None if is_done else "unknown"
+
+    async def act_on_some(some: Iterable[str | DeadLetter]) -> None:
+        async for each, kept in namespace.act_on_each(some, act_on_one):
+            ends.append((each if isinstance(each, str) else each.id, kept))
+            is_counted = isinstance(kept, GroupFull) and not isinstance(each, str)
+            if isinstance(kept, GroupflowError) and not is_counted:
+                say(f"{ends[-1][0]} stays: {kept}", err=True)
+
+    if isinstance(wanted, list):
+        await act_on_some(wanted)
+    else:
+        async for some in each_step(namespace, wanted):
+            # The oldest first: where a group has room for some, those that came first get it.
+            await act_on_some(reversed(some))
+    return ends, bool(namespace.away)
 
 
 def _first_line(reason: str) -> str:

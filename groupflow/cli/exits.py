@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from groupflow.cli.safe import say
+from groupflow.cli.options import say
 from groupflow.core.errors import ConfigError, GroupflowError, ServerUnreachable
 from groupflow.core.masking import mask_secrets
 

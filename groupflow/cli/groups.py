@@ -1,16 +1,23 @@
-"""`groupflow why`, `pause`, `resume`: one group's story, and holding it."""
+"""`groupflow why`, `pause`, `resume`, `limit`: one group's story, and what holds it.
+
+A group can be held; and it, or a tenant, can have other limits than configured for a while.
+"""
 
 from __future__ import annotations
 
 import getpass
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
 
-from groupflow.cli.options import seconds_for
-from groupflow.cli.verb import Answer, Call, verb
+from groupflow.cli.options import moment, seconds_for
+from groupflow.cli.verb import Answer, Call, listing, verb
+from groupflow.core.limits import HandLimit, Limited, SetByHand
 
 verbs = typer.Typer()
+_limit = typer.Typer(help="Other limits than configured for a group or a tenant, for a while.")
+verbs.add_typer(_limit, name="limit")
 
 GroupArgument = Annotated[
     str | None, typer.Argument(metavar="[GROUP]", help="The group key as rendered: contact:42.")
@@ -96,3 +103,112 @@ def _target(group: str | None, *, everything: bool) -> str:
 
 def _answer(target: str, words: str, **facts: bool) -> Answer:
     return Answer({"group": target or None, **facts}, [f"{target or 'everything'} {words}"])
+
+
+def _rate(text: str | None) -> str | None:
+    return "" if text is not None and text.strip().lower() == "none" else text
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Other limits than configured."""
+
+    concurrency: Annotated[
+        int | None, typer.Option(metavar="N", help="Tasks at once; of a tenant 0: any number.")
+    ] = None
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE",
+            help='Starts: 5/s, 600/min, "10/s burst 50"; none: any number.',
+            callback=_rate,
+        ),
+    ] = None
+    for_: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="Then it ends by itself: 30s, 10m, 2h, 1d.")
+    ] = "1h"
+    off: Annotated[bool, typer.Option("--off", help="End what was set, now.")] = False
+
+
+@listing(_limit, "limit")
+def limit(call: Call) -> Answer:
+    """List what holds just now in place of the configuration, the first to end first."""
+    return list_(call)
+
+
+@verb(_limit, "list")
+def list_(call: Call) -> Answer:
+    """List what holds just now in place of the configuration.
+
+    For example:
+
+      groupflow limit list --json
+    """
+    from groupflow.operate.limits import LimitsByHand
+
+    found = call.ask(lambda namespace: LimitsByHand(namespace).every()).limits
+    return Answer([*map(asdict, found)], [*map(line_of, found)] or ["nothing is limited by hand"])
+
+
+@verb(_limit, "tenant")
+def tenant(
+    call: Call,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As in [tenants.NAME].")],
+    limits: Limits,
+) -> Answer:
+    """Give a tenant other limits for a while, in every application. What isn't given stays.
+
+    For example:
+
+      groupflow limit tenant 42 --rate 5/s --for 10m
+
+      groupflow limit tenant 42 --concurrency 0 --rate none
+
+      groupflow limit tenant 42 --off
+    """
+    return _change(call, "tenant", name, limits)
+
+
+@verb(_limit, "group")
+def group(
+    call: Call,
+    key: Annotated[str, typer.Argument(metavar="GROUP", help="The group key as rendered.")],
+    limits: Limits,
+) -> Answer:
+    """Give a group other limits for a while. What isn't given stays as configured.
+
+    For example:
+
+      groupflow limit group contact:42 --concurrency 4 --for 2h
+
+      groupflow limit group contact:42 --off
+    """
+    return _change(call, "group", key, limits)
+
+
+def _change(call: Call, kind: Limited, name: str, limits: Limits) -> Answer:
+    from groupflow.operate.limits import LimitsByHand
+
+    limit, off = HandLimit(kind, name, limits.concurrency, limits.rate), limits.off
+    by, what = getpass.getuser(), f"{limit.kind} {limit.name}"
+    told = {"kind": limit.kind, "name": limit.name, "limited": not off}
+    if off:
+        if limit.concurrency is not None or limit.rate is not None:
+            raise typer.BadParameter("--off ends all that was set: give nothing beside it.")
+        ended = call.ask(lambda namespace: LimitsByHand(namespace).end(limit.kind, limit.name, by))
+        words = "goes on as configured" if ended else "was not limited by hand"
+        return Answer({**told, "changed": ended}, [f"{what} {words}"])
+    length = seconds_for(limits.for_)
+    try:
+        limit.check(length)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    call.ask(lambda namespace: LimitsByHand(namespace).begin(limit, by, length))
+    words = f"{what}: {limit.words}, for {limits.for_}; then it goes on as configured"
+    return Answer({**told, "changed": True}, [words])
+
+
+def line_of(limit: SetByHand) -> str:
+    """One that holds, for people."""
+    by = f" by {limit.by}" if limit.by else ""
+    return f"{limit.kind} {limit.name}: {limit.words}, until {moment(limit.until)}, set{by}"

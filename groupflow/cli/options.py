@@ -1,9 +1,10 @@
-"""The options that several verbs share, and how they print JSON and failed attempts."""
+"""The options that several verbs share, and how they print: what people read is made safe here."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -16,6 +17,7 @@ from groupflow.core.masking import plain_json, plain_text
 
 if TYPE_CHECKING:
     from groupflow.operate.corrections import Correction
+    from groupflow.operate.tasks import Choice
 
 
 class FullHelp(TyperGroup):
@@ -53,23 +55,6 @@ AppOption: TypeAlias = Annotated[
     str | None,
     typer.Option("--app", metavar="MODULE:ATTR", help="The Python handlers, such as handlers:app."),
 ]
-OfTenantOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--tenant",
-        metavar="T",
-        help="Of several tasks that have one id: the one of this tenant; empty: of none.",
-    ),
-]
-PartitionOption: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        "--partition",
-        metavar="N",
-        min=0,
-        help="Of several tasks that have one id: the one in this partition.",
-    ),
-]
 JsonOption: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON value instead of text.")
 ]
@@ -77,6 +62,43 @@ IdsArgument: TypeAlias = Annotated[
     list[str] | None, typer.Argument(metavar="[ID]...", help="Which, by id.")
 ]
 YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+
+
+@dataclass(frozen=True)
+class Choosing:
+    """Which task is meant, of several that have one id."""
+
+    tenant: Annotated[
+        str | None,
+        typer.Option(
+            "--tenant",
+            metavar="T",
+            help="Of several tasks that have one id: the one of this tenant; empty: of none.",
+        ),
+    ] = None
+    partition: Annotated[
+        int | None,
+        typer.Option(
+            "--partition",
+            metavar="N",
+            min=0,
+            help="Of several tasks that have one id: the one in this partition.",
+        ),
+    ] = None
+
+    @property
+    def choice(self) -> Choice:
+        from groupflow.operate.tasks import Choice
+
+        return Choice(self.tenant, self.partition)
+
+
+def say(line: str = "", *, lead: str = "", err: bool = False) -> None:
+    """Write one line, which may hold strangers' text: what isn't printable is escaped.
+
+    Before it stands `lead`: our own words, which may have colours.
+    """
+    typer.echo(lead + plain_text(line), err=err)
 
 
 def print_json(value: Any) -> None:

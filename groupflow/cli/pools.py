@@ -6,13 +6,13 @@ import asyncio
 import os
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
 
-from groupflow.cli.options import ConfigOption
 from groupflow.cli.verb import Answer, Call, verb
 from groupflow.core.errors import ConfigError, GroupflowError, Problem, ServerUnreachable
 
@@ -25,22 +25,42 @@ verbs.add_typer(_pool, name="pool")
 
 UPLOAD = 600.0  # seconds without a byte, or for the answer
 
-UrlOption = Annotated[
-    str,
-    typer.Option(
-        "--url",
-        envvar="GROUPFLOW_URL",
-        help="Where groupflow listens; without it: [http] listen, which then needs the file.",
-    ),
-]
-TokenOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file",
-        metavar="FILE",
-        help="Holds the token; without it: GROUPFLOW_TOKEN; and without --url: [http] token.",
-    ),
-]
+
+@dataclass(frozen=True)
+class Address:
+    """Where groupflow listens, and which token to show there."""
+
+    url: Annotated[
+        str,
+        typer.Option(
+            "--url",
+            envvar="GROUPFLOW_URL",
+            help="Where groupflow listens; without it: [http] listen, which then needs the file.",
+        ),
+    ] = ""
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="Holds the token; without it: GROUPFLOW_TOKEN; and without --url: [http] token.",
+        ),
+    ] = None
+
+    def found(self, call: Call) -> tuple[str, str]:
+        """The URL and the token.
+
+        Raises:
+            ConfigError: a file can't be used.
+        """
+        token = _token(self.token_file)
+        if self.url:
+            return self.url, token
+        http = call.settings.http
+        if not http.listen:
+            remedy = "There is no page to ask: name one with --url."
+            raise ConfigError([Problem("http.listen", "", remedy)])
+        return f"http://{http.listen}", token or next(iter(http.read_tokens("http")), "")
 
 
 @verb(verbs, "pools")
@@ -78,9 +98,7 @@ def sync(
     call: Call,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The pool.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON Lines: id, priority, body.")],
-    *,
-    url: UrlOption = "",
-    token_file: TokenOption = None,
+    address: Address,
 ) -> Answer:
     """Make what waits in a pool equal to a list; what workers hold is left alone.
 
@@ -90,7 +108,7 @@ def sync(
     """
     import httpx
 
-    url, token = _address_and_token(url, token_file, call)
+    url, token = address.found(call)
     url = f"{url.rstrip('/')}/api/pools/{quote(name)}/tasks"
     headers = {"authorization": f"Bearer {token}"} if token else {}
     try:
@@ -113,22 +131,6 @@ def _refusal(answer: Any) -> str:
         return f"{answer.status_code}: {answer.text[:200]}"
 
 
-def _address_and_token(url: str, token_file: Path | None, call: Call) -> tuple[str, str]:
-    """Where groupflow listens, and the token to show there.
-
-    Raises:
-        ConfigError: a file can't be used.
-    """
-    token = _token(token_file)
-    if url:
-        return url, token
-    http = call.settings.http
-    if not http.listen:
-        remedy = "There is no page to ask: name one with --url."
-        raise ConfigError([Problem("http.listen", "", remedy)])
-    return f"http://{http.listen}", token or next(iter(http.read_tokens("http")), "")
-
-
 def _token(token_file: Path | None) -> str:
     if token_file is None:
         return os.environ.get("GROUPFLOW_TOKEN", "")
@@ -139,10 +141,11 @@ def _token(token_file: Path | None) -> str:
         raise ConfigError([Problem("--token-file", str(token_file), remedy)]) from None
 
 
-@verbs.command("work")
+@verb(verbs, "work", has_json=False)
 def work(
+    call: Call,
+    address: Address,
     *,
-    url: UrlOption = "",
     pool: Annotated[str, typer.Option("--pool", help="The pool.")],
     command: Annotated[
         str,
@@ -154,8 +157,6 @@ def work(
     ],
     concurrency: Annotated[int, typer.Option(min=1, max=500, help="Tasks at once.")] = 1,
     name: Annotated[str, typer.Option(help="This worker's name; default: host and process.")] = "",
-    token_file: TokenOption = None,
-    config: ConfigOption = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds for one attempt.")] = None,
     drain: Annotated[float, typer.Option(help="Seconds that a stop waits for what runs.")] = 30.0,
 ) -> None:
@@ -177,7 +178,7 @@ def work(
     wrong = "Give --exec a command." if not words else what_is_wrong(words[0])
     if wrong:
         raise typer.BadParameter(wrong, param_hint="--exec")
-    url, token = _address_and_token(url, token_file, Call(config, as_json=False))
+    url, token = address.found(call)
     configure_logging()
     runner = ExecRunner(HandlerRule(exec=words), words)
 

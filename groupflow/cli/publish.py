@@ -20,7 +20,7 @@ from groupflow.cli.bodies import (
     read_bodies,
 )
 from groupflow.cli.exits import Exit
-from groupflow.cli.safe import say
+from groupflow.cli.options import say
 from groupflow.cli.verb import Answer, Call, verb
 from groupflow.core.errors import GroupflowError, Unroutable, reaching
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupflow.cli.safe import say
+from groupflow.cli.options import say
 from groupflow.cli.verb import Answer, Call, verb
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from groupflow.cli.options import moment
-from groupflow.cli.safe import plain_text, say
+from groupflow.cli.options import moment, say
 from groupflow.cli.verb import Answer, Call, failed, listing, verb
+from groupflow.core.escaping import plain_text
 
 if TYPE_CHECKING:
     from groupflow.operate.namespace import Namespace

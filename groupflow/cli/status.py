@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from groupflow.cli.limits import line_of
+from groupflow.cli.groups import line_of
 from groupflow.cli.options import moment
-from groupflow.cli.safe import plain_text
 from groupflow.cli.verb import Answer, Call, verb
+from groupflow.core.escaping import plain_text
 
 if TYPE_CHECKING:
     from groupflow.operate.listing import GroupRow, ListedGroups

@@ -15,18 +15,17 @@ import typer
 
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import (
+    Choosing,
     FullHelp,
     IdsArgument,
-    OfTenantOption,
-    PartitionOption,
     YesOption,
     attempt_lines,
     confirm,
     correction_lines,
     moment,
     print_entry,
+    say,
 )
-from groupflow.cli.safe import say
 from groupflow.cli.verb import Answer, Call, verb
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 
@@ -62,9 +61,7 @@ verbs.add_typer(task, name="task")
 def show(
     call: Call,
     id_: Annotated[str, typer.Argument(metavar="ID", help="The task's id: its message id.")],
-    *,
-    tenant: OfTenantOption = None,
-    partition: PartitionOption = None,
+    choosing: Choosing,
 ) -> Answer:
     """Say where a task is and what has happened to it. Exit 1 where nothing is known of it.
 
@@ -74,10 +71,9 @@ def show(
 
       groupflow task show 01c8b175db8147af99efc6899b9455af
     """
-    from groupflow.operate.tasks import Choice, Tasks
+    from groupflow.operate.tasks import Tasks
 
-    choice = Choice(tenant, partition)
-    found = call.ask(lambda namespace: Tasks(namespace).find(id_, choice))
+    found = call.ask(lambda namespace: Tasks(namespace).find(id_, choosing.choice))
     if found is not None:
         return Answer(found, _lines(found))
     never = f"no task {id_}: it never came, or ended longer ago than history.retention keeps"
@@ -190,22 +186,19 @@ def _verb(name: str, past: str, *, deletes: bool = False) -> Callable[[_Act], _A
         @verb(task, name, help=inspect.getdoc(act))
         def act_on_tasks(
             call: Call,
+            choosing: Choosing,
             ids: IdsArgument = None,
             *,
             delayed: Annotated[
                 str | None,
                 typer.Option("--delayed", metavar="GROUP", help="All delayed tasks of a group."),
             ] = None,
-            tenant: OfTenantOption = None,
-            partition: PartitionOption = None,
             yes: YesOption = False,
         ) -> Answer:
-            from groupflow.operate.tasks import ANY, Choice
-
-            choice = Choice(tenant, partition)
+            choice = choosing.choice
             if bool(ids) == (delayed is not None):
                 raise typer.BadParameter("Name ids, or a group by --delayed: one of the two.")
-            if delayed is not None and choice != ANY:
+            if delayed is not None and choosing != Choosing():
                 raise typer.BadParameter(
                     "--tenant and --partition choose among tasks of an id: name ids."
                 )
@@ -255,7 +248,6 @@ async def _delayed_of(namespace: Namespace, group: str) -> tuple[list[str], Choi
 
 def _act_on_each(call: Call, past: str, ids: list[str], choice: Choice, act: _Act) -> Answer:
     async def act_on_all(namespace: Namespace) -> dict[str, str | GroupflowError | None]:
-        from groupflow.operate.several import act_on_each
         from groupflow.operate.tasks import REASONS, Tasks
 
         tasks = Tasks(namespace)
@@ -264,8 +256,7 @@ def _act_on_each(call: Call, past: str, ids: list[str], choice: Choice, act: _Ac
             left = await act(tasks, id_, choice)
             return None if left is None else REASONS[left]
 
-        each = act_on_each(dict.fromkeys(ids), act_on, len(namespace))
-        return {id_: kept async for id_, kept in each}
+        return {id_: kept async for id_, kept in namespace.act_on_each(ids, act_on)}
 
     left = call.ask(act_on_all)
     done = [id_ for id_, kept in left.items() if kept is None]

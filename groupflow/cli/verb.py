@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import typer
 
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import ConfigOption, JsonOption, print_json
-from groupflow.cli.safe import say
+from groupflow.cli.options import ConfigOption, JsonOption, print_json, say
 from groupflow.core.errors import AmbiguousId, reaching
 
 if TYPE_CHECKING:
@@ -97,15 +96,33 @@ class Call:
             return asyncio.run(work())
 
 
-def verb(family: typer.Typer, name: str, *, help: str | None = None) -> Callable[[_Verb], _Verb]:
-    """Make a function a verb, with `--config` and `--json`; its docstring is the verb's help."""
+def verb(
+    family: typer.Typer, name: str, *, help: str | None = None, has_json: bool = True
+) -> Callable[[_Verb], _Verb]:
+    """Make a function a verb, with `--config` and `--json`; its docstring is the verb's help.
+
+    A parameter that is a dataclass stands for options that several verbs share: its fields.
+    """
 
     def register(function: _Verb) -> _Verb:
-        def called(*, config: Path | None, as_json: bool, **values: Any) -> None:
+        own = [*inspect.signature(function, eval_str=True).parameters.values()][1:]
+        shared = {
+            each.name: cast(type[Any], each.annotation)
+            for each in own
+            if is_dataclass(each.annotation)
+        }
+
+        def called(*, config: Path | None, as_json: bool = False, **values: Any) -> None:
+            for which, kind in shared.items():
+                values[which] = kind(**{each.name: values.pop(each.name) for each in fields(kind)})
             _print(function, Call(config, as_json), values)
 
-        own = [*inspect.signature(function, eval_str=True).parameters.values()][1:]
-        called.__signature__ = inspect.Signature([*own, *_USUAL])  # type: ignore[attr-defined]
+        options, usual = list[Parameter](), _USUAL if has_json else _USUAL[:1]
+        for each in own:
+            kind = shared.get(each.name)
+            parameters = inspect.signature(kind, eval_str=True).parameters if kind else {"": each}
+            options += [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters.values()]
+        called.__signature__ = inspect.Signature([*options, *usual])  # type: ignore[attr-defined]
         family.command(name, help=help or inspect.getdoc(function))(called)
         return function
 

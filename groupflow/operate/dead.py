@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -181,6 +181,17 @@ class DeadLetters:
         corrections = read_corrections(facts.get("corrections", ""))
         texts = {"errors": orjson.loads(facts.get("errors", "[]")), "corrections": corrections}
         return DeadStory(**facts | texts)
+
+    async def act_on(
+        self, meant: str | DeadLetter, choice: Choice, act: Callable[[DeadLetter], Awaitable[bool]]
+    ) -> bool:
+        """Act on a dead letter, or on that of an id; `act` says whether it was still there.
+
+        Raises:
+            AmbiguousId, StoreUnavailable: as of `find`.
+        """
+        letter = await self.find(meant, choice) if isinstance(meant, str) else meant
+        return letter is not None and await act(letter)
 
     async def envelope(self, id_: str, partition: int = 0) -> tuple[Envelope, Place | None]:
         """The envelope of a dead letter: its headers and its raw body.

@@ -6,11 +6,22 @@ This module alone decides what it means if a partition gives no answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from groupflow.core.errors import ServerUnreachable, StoreUnavailable
+from groupflow.core.errors import (
+    AmbiguousId,
+    BodyMissing,
+    BodyUnfit,
+    GroupflowError,
+    GroupFull,
+    NoRoomForDelay,
+    ServerUnreachable,
+    StoreFull,
+    StoreUnavailable,
+    Unroutable,
+)
 from groupflow.core.routing import Router
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.settings.model import Settings
@@ -24,6 +35,17 @@ RECALL = 1.0
 """Seconds for which each caller waits for a partition that was away when it was last asked."""
 
 _Answer = TypeVar("_Answer")
+_Meant = TypeVar("_Meant")
+_KEEP_ONE = (
+    AmbiguousId,
+    BodyMissing,
+    BodyUnfit,
+    GroupFull,
+    NoRoomForDelay,
+    StoreFull,
+    StoreUnavailable,
+    Unroutable,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +184,28 @@ class Namespace:
         if not found:
             missing(answers.away)
         return found
+
+    async def act_on_each(
+        self, meant: Iterable[_Meant], act: Callable[[_Meant], Awaitable[str | None]]
+    ) -> AsyncIterator[tuple[_Meant, str | GroupflowError | None]]:
+        """Act on each task, and yield it with what kept it as it was: that keeps no other.
+
+        Args:
+            meant: the tasks, in any form.
+            act: returns why a task stays as it is; ``None`` where it was done.
+
+        Raises:
+            StoreUnavailable: the only partition is away.
+        """
+        for each in dict.fromkeys(meant):
+            kept: str | GroupflowError | None
+            try:
+                kept = await act(each)
+            except _KEEP_ONE as error:
+                if isinstance(error, StoreUnavailable) and len(self) == 1:
+                    raise
+                kept = error
+            yield each, kept
 
     async def _ask(
         self,

@@ -19,7 +19,6 @@ from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.limits import LimitsByHand, TooManyByHand
 from groupflow.operate.redrive import Redriver
 from groupflow.operate.schedules import NoSchedule, Schedules, StillOpen, TickRefused
-from groupflow.operate.several import act_on_each
 from groupflow.operate.tasks import REASONS, Choice, Left, Tasks
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
@@ -96,12 +95,7 @@ class Acting:
         """Act on named letters, or on up to `MOST_IDS` that match a filter, by a bounded look."""
 
         async def act_on(meant: str | DeadLetter) -> str | None:
-            letter: DeadLetter | None
-            if isinstance(meant, str):
-                letter = await self._letters.find(meant, order.choice)
-            else:
-                letter = meant
-            return None if letter is not None and await act(letter) else _GONE
+            return None if await self._letters.act_on(meant, order.choice, act) else _GONE
 
         wanted = filter_of(order, caller)
         if order.ids:
@@ -158,8 +152,7 @@ class Acting:
             StoreUnavailable: there is only one partition.
         """
         result = Result([], [])
-        partitions = len(self._context.namespace)
-        async for each, kept in act_on_each(dict.fromkeys(meant), act, partitions):
+        async for each, kept in self._context.namespace.act_on_each(meant, act):
             id_ = each.id if isinstance(each, DeadLetter) else each
             if kept is None:
                 result.done.append(id_)
