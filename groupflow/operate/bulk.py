@@ -45,7 +45,7 @@ async def step(namespace: Namespace, wanted: Filter, cursor: str = BEGIN, most: 
 
     Raises:
         StoreUnavailable: no partition answers. Others are passed over, and are in `away`.
-        ValueError: the cursor isn't valid here.
+        UnknownCursor: the cursor isn't valid here.
     """
     found: list[DeadLetter] = []
 
@@ -93,11 +93,17 @@ class DeadKind:
     tenant: str | None  # its tenant
 
 
-async def read_kinds(letters: DeadLetters, wanted: Filter) -> tuple[int, bool, list[DeadKind]]:
-    """What the matching dead letters died of, by a bounded look at the latest of them.
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """Dead letters by what they died of."""
 
-    Returns:
-        How many were looked at, whether they were all, and the kinds, the most frequent first.
+    looked_at: int
+    is_whole: bool  # whether these were all; of very many the latest are looked at
+    reasons: list[DeadKind]  # the most frequent first
+
+
+async def read_kinds(letters: DeadLetters, wanted: Filter) -> Reasons:
+    """What the matching dead letters died of, by a bounded look at the latest of them.
 
     Raises:
         StoreUnavailable: no partition answers.
@@ -115,7 +121,7 @@ async def read_kinds(letters: DeadLetters, wanted: Filter) -> tuple[int, bool, l
         passed = page.next
     kinds = [_kind_of(some) for some in found.values()]
     kinds.sort(key=lambda each: (-each.count, -each.last_at))
-    return looked, page.next is None, kinds
+    return Reasons(looked, page.next is None, kinds)
 
 
 def _kind_of(letters: Sequence[DeadLetter]) -> DeadKind:

@@ -150,7 +150,7 @@ class DeadLetters:
 
         Raises:
             StoreUnavailable: no partition answers.
-            ValueError: `passed` is neither a number nor the `next` of a page.
+            UnknownCursor: `passed` is neither 0 nor the `next` of a page.
         """
         at = Cursor.parse(str(passed), len(self._namespace))
         look = partial(_look, wanted=wanted, limit=limit)

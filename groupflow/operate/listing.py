@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Literal, TypeAlias
 
 from groupflow.operate.namespace import Away, Namespace, missing
-from groupflow.operate.pages import Cursor, Merged, Slice, merge, walk
+from groupflow.operate.pages import Cursor, Merged, Slice, UnknownCursor, merge, walk
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
 
@@ -118,7 +118,7 @@ async def list_groups(
 
     Raises:
         StoreUnavailable: no partition answers.
-        ValueError: the cursor isn't valid here.
+        UnknownCursor: the cursor isn't valid here.
     """
     at = Cursor.parse(cursor, len(namespace))
     asked = at.open
@@ -232,11 +232,11 @@ async def look_at_tasks(
     yet a next. It begins at the beginning, or at `next` of the page before.
 
     Raises:
-        ValueError: `begin` is neither.
+        UnknownCursor: `begin` is neither.
     """
     place = (begin or _BEGINNING).split(".")
     if len(place) != _BEGINNING.count(".") + 1:
-        raise ValueError("this is no cursor")
+        raise UnknownCursor("of another list")
     reply = named(await client.run(OperatorVerb.LIST, state, limit, *place), "at")
     found = [named(row, "enqueued_at", "since", "until") for row in reply["tasks"]]
     turns = [int(facts.pop("turn")) for facts in found]
@@ -297,7 +297,7 @@ async def search_tasks(
 
     Raises:
         StoreUnavailable: no partition that was asked answers.
-        ValueError: the cursor isn't valid here.
+        UnknownCursor: the cursor isn't valid here.
     """
     chunk = CHUNK if wanted.is_set else min(limit, CHUNK)
     rows: list[TaskRow] = []

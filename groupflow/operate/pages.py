@@ -7,12 +7,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 
-from groupflow.core.errors import StoreUnavailable
+from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.operate.namespace import Away, Namespace
 from groupflow.store.client import StoreClient
 
 _Row = TypeVar("_Row")
 _APART = "-"  # between the parts of a cursor
+
+
+class UnknownCursor(GroupflowError):
+    """No page has given a cursor, or one of another number of partitions did."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"this cursor is {why}: begin with 0.")
 
 
 @dataclass(slots=True)
@@ -56,13 +63,13 @@ class Cursor:
             count: how many stores there are.
 
         Raises:
-            ValueError: it is no cursor, or of another number of stores.
+            UnknownCursor: it is of another number of stores.
         """
         if text in ("", "0"):
             return cls((0,) * count)
         parts = text.split(_APART)
         if len(parts) != count:
-            raise ValueError("this cursor is of a namespace with another number of partitions")
+            raise UnknownCursor("of a namespace with another number of partitions")
         return cls(tuple(int(part) if part else None for part in parts))
 
     def __str__(self) -> str:
@@ -136,11 +143,11 @@ async def walk(
 
     Raises:
         StoreUnavailable: no partition answers.
-        ValueError: the cursor isn't valid here.
+        UnknownCursor: it isn't valid here.
     """
     number, _, place = cursor.partition(".")
     if not number.isdecimal() or int(number) >= len(namespace):
-        raise ValueError("this cursor is of a namespace with more partitions")
+        raise UnknownCursor("of a namespace with more partitions")
     partition, is_enough, gone = int(number), False, set[int]()
     while partition < len(namespace) and looks and not is_enough:
         looks -= 1

@@ -65,7 +65,7 @@ async def list_tenants(
 
     Raises:
         StoreUnavailable: no partition answers.
-        ValueError: the cursor isn't valid here.
+        UnknownCursor: the cursor isn't valid here.
     """
     found: dict[bytes, int] = {}  # the partition where each was found
     looked = 0

@@ -9,6 +9,7 @@ from groupflow.core.task import Place
 from groupflow.operate.archiving import archive, oldest_bodies
 from groupflow.operate.bulk import count, each_step, step
 from groupflow.operate.dead import DeadLetters, Filter
+from groupflow.operate.pages import UnknownCursor
 from groupflow.store.sessions import Session
 from tests.operate.spread import Spread
 from tests.store.bench import Bench, arrival
@@ -79,5 +80,5 @@ async def test_steps_go_over_all_partitions(spread: Spread) -> None:
     assert [each.partition for each in namespace.away] == [0]
     with pytest.raises(StoreUnavailable):
         await count(spread.without(0, 1, 2, 3), ROWS)
-    with pytest.raises(ValueError, match="more partitions"):
+    with pytest.raises(UnknownCursor, match="more partitions"):
         await step(spread.namespace, ROWS, "9.3")

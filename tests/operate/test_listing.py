@@ -16,6 +16,7 @@ from groupflow.operate.listing import (
     search_tasks,
 )
 from groupflow.operate.namespace import Namespace
+from groupflow.operate.pages import UnknownCursor
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.settlements import Retry
@@ -62,7 +63,7 @@ async def test_pages_of_groups_are_whole_and_in_turn(spread: Spread, monkeypatch
     for daemon in await spread.daemons():
         await daemon.claim("grouped", "w1")
     assert len(await pages_of(spread.namespace, "running", limit=1)) == 4
-    with pytest.raises(ValueError, match="another number of partitions"):
+    with pytest.raises(UnknownCursor, match="another number of partitions"):
         await list_groups(spread.namespace, "ready", cursor="1-2")
 
 
@@ -166,5 +167,5 @@ async def test_each_filter_of_tasks(bench: Bench, monkeypatch: Any) -> None:
     page = await search_tasks(bench.namespace, "queued", TaskFilter(id="p9"))
     assert (page.tasks, page.looked_at, page.next is None) == ([], 6, False), "a bounded look"
     for cursor in ("7.1.0.0", "1.2", "a.b.c.d"):
-        with pytest.raises(ValueError, match="cursor"):
+        with pytest.raises(UnknownCursor, match="cursor"):
             await search_tasks(bench.namespace, "queued", TaskFilter(), cursor=cursor)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupflow.operate.pages import Cursor, Slice, merge
+from groupflow.operate.pages import Cursor, Slice, UnknownCursor, merge
 
 Lists = list[list[tuple[int, bool]]]
 LOOKED = 4  # entries a look
@@ -72,5 +72,5 @@ def test_a_cursor_comes_back_as_it_was() -> None:
     assert str(cursor) == "0--17"
     assert Cursor.parse(str(cursor), 3) == cursor
     for text in ("1", "1-2", "1-2-3-4", "---"):
-        with pytest.raises(ValueError, match="another number of partitions"):
+        with pytest.raises(UnknownCursor, match="another number of partitions"):
             Cursor.parse(text, 3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from http import HTTPStatus
 from typing import TypeVar
 
 import structlog
@@ -14,16 +13,15 @@ from groupflow.core.errors import AmbiguousId, Unroutable
 from groupflow.core.limits import HandLimit, Limited
 from groupflow.operate.bulk import step
 from groupflow.operate.corrections import NewBody
-from groupflow.operate.dead import DeadLetter, DeadLetters, Filter
+from groupflow.operate.dead import DeadLetter, DeadLetters
 from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.limits import LimitsByHand, TooManyByHand
+from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.redrive import Redriver
-from groupflow.operate.schedules import NoSchedule, Schedules, StillOpen, TickRefused
+from groupflow.operate.schedules import Schedules
 from groupflow.operate.tasks import REASONS, Choice, Left, Tasks
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
-from groupflow.ops.page.filters import filter_of, known_cursor
-from groupflow.ops.page.problems import RequestRefused
+from groupflow.ops.page.problems import InputRefused
 from groupflow.ops.page.shapes import (
     MOST_IDS,
     Change,
@@ -45,6 +43,7 @@ _Meant = TypeVar("_Meant", str, str | DeadLetter)
 log = structlog.get_logger("groupflow.page")
 
 _act = partial(Endpoint, "POST", right="act", reads=True)
+_act_by_name = partial(_act, may_miss=True)
 _GONE = "It is no dead letter, or not any more."
 
 
@@ -62,16 +61,13 @@ class Acting:
     @_act("/dead/redrive", "Make dead letters tasks again, each at its original place")
     async def _redrive(self, order: Redrive, caller: Caller) -> Result:
         redriver = Redriver(self._context.facts.settings, self._context.namespace)
-        if order.body is None:
-            return await self._to_letters("redriven", order, caller, redriver.redrive)
-        if len(order.ids) != 1:
-            raise RequestRefused(
-                HTTPStatus.BAD_REQUEST, "A body corrects one dead letter: name its id alone."
-            )
-        new = NewBody(order.body.encode(), _who(order, caller))
-        return await self._to_letters(
-            "redriven", order, caller, lambda letter: redriver.redrive(letter, new)
-        )
+        new = None
+        if order.body is not None:
+            if len(order.ids) != 1:
+                raise InputRefused("A body corrects one dead letter: name its id alone.")
+            new = NewBody(order.body.encode(), _who(order, caller))
+        redrive = partial(redriver.redrive, new=new)
+        return await self._to_letters("redriven", order, caller, redrive)
 
     @_act("/dead/drop", "Remove dead letters for good")
     async def _drop(self, order: Letters, caller: Caller) -> Result:
@@ -97,18 +93,18 @@ class Acting:
         async def act_on(meant: str | DeadLetter) -> str | None:
             return None if await self._letters.act_on(meant, order.choice, act) else _GONE
 
-        wanted = filter_of(order, caller)
+        wanted = order.filter(sees_contents=caller.sees_contents)
         if order.ids:
-            _check_alone(order, wanted)
+            if order.everything or order.dry_run or wanted.is_set:
+                raise InputRefused("Name ids, or a filter, everything or dry_run: not both.")
             return await self._to_each(what, order, caller, order.ids, act_on)
+        wanted = replace(wanted, tenant=order.tenant)  # with ids it says whose letter is meant
         if not order.everything and not wanted.is_set:
-            raise RequestRefused(
-                HTTPStatus.BAD_REQUEST,
-                "Name ids, a filter (reason, type, group, tenant, since), or set everything.",
+            raise InputRefused(
+                "Name ids, a filter (reason, type, group, tenant, since), or set everything."
             )
         namespace = self._context.namespace
-        with known_cursor():
-            found = await step(namespace, wanted, order.cursor, MOST_IDS)
+        found = await step(namespace, wanted, order.cursor, MOST_IDS)
         result, away = Result([], []), namespace.away
         if not order.dry_run:
             result = await self._to_each(what, order, caller, found.letters, act_on)
@@ -123,9 +119,7 @@ class Acting:
     ) -> Result:
         """Act on each named task, or on up to `MOST_IDS` of a group's delayed ones."""
         if bool(order.ids) == (order.delayed is not None):
-            raise RequestRefused(
-                HTTPStatus.BAD_REQUEST, "Name ids, or a group as delayed: one of the two."
-            )
+            raise InputRefused("Name ids, or a group as delayed: one of the two.")
         ids, choice = order.ids, order.choice
         if order.delayed is not None:
             choice = self._waiting.choice_of(order.delayed)
@@ -161,13 +155,9 @@ class Acting:
             else:
                 words = "It can't be routed: " if isinstance(kept, Unroutable) else ""
                 result.stayed.append(Untouched(id_, f"{words}{kept}"))
-        is_corrected = isinstance(order, Redrive) and order.body is not None
-        chosen = {
-            "tenant": order.tenant,
-            "partition": order.partition,
-            "corrected": is_corrected or None,
-        }
-        which = {name: value for name, value in chosen.items() if value is not None}
+        which = order.model_dump(include={"tenant", "partition"}, exclude_none=True)
+        if isinstance(order, Redrive) and order.body is not None:
+            which["corrected"] = True
         _log(what, order, caller, tasks=result.done, **which)
         return result
 
@@ -189,8 +179,8 @@ class Acting:
         limit = HandLimit(kind, name, order.concurrency, order.rate)
         try:
             await self._limits.begin(limit, _who(order, caller), order.seconds)
-        except (ValueError, TooManyByHand) as error:
-            raise RequestRefused(HTTPStatus.BAD_REQUEST, str(error)) from None
+        except ValueError as error:
+            raise InputRefused(str(error)) from None
         facts = {kind: name, "limits": limit.words, "seconds": order.seconds}
         _log("limited", order, caller, **facts)
         return Change(changed=True)
@@ -201,49 +191,26 @@ class Acting:
         changed = await self._limits.end(kind, name, _who(order, caller))
         return _told("unlimited", order, caller, changed, **{kind: name})
 
-    @_act("/schedules/run", "Make a tick of a schedule now")
-    async def _run_schedule(self, order: ScheduleTarget, caller: Caller) -> Made | None:
-        try:
-            task = await self._schedules.run(order.name)
-        except NoSchedule:
-            return None
-        except (StillOpen, TickRefused) as error:
-            raise RequestRefused(HTTPStatus.BAD_REQUEST, f"{error}.") from None
+    @_act_by_name("/schedules/run", "Make a tick of a schedule now")
+    async def _run_schedule(self, order: ScheduleTarget, caller: Caller) -> Made:
+        task = await self._schedules.run(order.name)
         _log("ran_schedule", order, caller, schedule=order.name, task=task)
         return Made(task)
 
-    @_act("/schedules/pause", "Let a schedule's ticks pass by")
-    async def _pause_schedule(self, order: ScheduleTarget, caller: Caller) -> Change | None:
-        try:
-            changed = await self._schedules.pause(order.name, _who(order, caller))
-        except NoSchedule:
-            return None
+    @_act_by_name("/schedules/pause", "Let a schedule's ticks pass by")
+    async def _pause_schedule(self, order: ScheduleTarget, caller: Caller) -> Change:
+        changed = await self._schedules.pause(order.name, _who(order, caller))
         return _told("paused_schedule", order, caller, changed, schedule=order.name)
 
-    @_act("/schedules/resume", "Let a paused schedule go on")
-    async def _resume_schedule(self, order: ScheduleTarget, caller: Caller) -> Change | None:
-        try:
-            changed = await self._schedules.resume(order.name)
-        except NoSchedule:
-            return None
+    @_act_by_name("/schedules/resume", "Let a paused schedule go on")
+    async def _resume_schedule(self, order: ScheduleTarget, caller: Caller) -> Change:
+        changed = await self._schedules.resume(order.name)
         return _told("resumed_schedule", order, caller, changed, schedule=order.name)
-
-
-def _check_alone(order: Letters, wanted: Filter) -> None:
-    """Check that nothing but ids says what is meant.
-
-    Raises:
-        RequestRefused: a filter does too, or they are to be counted.
-    """
-    if order.everything or order.dry_run or replace(wanted, tenant=None).is_set:
-        raise RequestRefused(
-            HTTPStatus.BAD_REQUEST, "Name ids, or a filter, everything or dry_run: not both."
-        )
 
 
 def _target(order: Target) -> str:
     if order.everything == (order.group is not None):
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, "Name one group, or set everything to true.")
+        raise InputRefused("Name one group, or set everything to true.")
     return order.group or ALL
 
 
@@ -252,7 +219,7 @@ def _limited(order: LimitedTarget) -> tuple[Limited, str]:
         return "group", order.group
     if order.tenant is not None and order.group is None:
         return "tenant", order.tenant
-    raise RequestRefused(HTTPStatus.BAD_REQUEST, "Name one group or one tenant.")
+    raise InputRefused("Name one group or one tenant.")
 
 
 def _who(order: Order, caller: Caller) -> str:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from http import HTTPStatus
 from inspect import Signature, isfunction, signature
-from types import NoneType
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 import orjson
 import structlog
@@ -24,9 +23,13 @@ from groupflow.core.errors import (
     StoreFull,
     StoreUnavailable,
 )
+from groupflow.operate.limits import TooManyByHand
+from groupflow.operate.pages import UnknownCursor
+from groupflow.operate.schedules import NoSchedule, StillOpen, TickRefused
 from groupflow.ops.page.access import Authorizer
 from groupflow.ops.page.connections import LINGERS
 from groupflow.ops.page.problems import (
+    InputRefused,
     RequestRefused,
     problem_response,
     refused_input,
@@ -41,6 +44,15 @@ log = structlog.get_logger("groupflow.page")
 MAX_INPUT = 2 * 1024 * 1024  # bytes of a request's body
 _SHOWN_NAMES = 5  # of those that are unknown
 _SHOWN_CHARS = 80  # of one
+_STATUSES: dict[type, HTTPStatus] = {
+    **dict.fromkeys((UnknownCursor, TooManyByHand, StillOpen, TickRefused), HTTPStatus.BAD_REQUEST),
+    NoSchedule: HTTPStatus.NOT_FOUND,
+    AmbiguousId: HTTPStatus.CONFLICT,
+    **dict.fromkeys(
+        (StoreUnavailable, StoreFull, ServerUnreachable), HTTPStatus.SERVICE_UNAVAILABLE
+    ),
+}
+_FAULT = HTTPStatus.INTERNAL_SERVER_ERROR
 _SERVED = "__endpoint__"  # the attribute of a method that serves one
 
 
@@ -98,6 +110,7 @@ class Endpoint:
     or_right: Right | None = None  # will do in its place
     most_bytes: int = MAX_INPUT  # of a request's body
     may_be_unfit: bool = False  # it answers 422 for input that can't become, or go on as, a task
+    may_miss: bool = False  # it answers 404 for what isn't there
     is_public: bool = False  # it is answered without the token where looking needs one
     reads: bool = False  # each call asks the store, or computes, and so waits for its turn
     handle: Callable[..., Awaitable[Any]] = _unserved  # the method, once `endpoints_of` found it
@@ -119,11 +132,6 @@ class Endpoint:
         """The input: of a POST its JSON body, of others their query."""
         return next((each for each in self._takes if issubclass(each, BaseModel)), Nothing)
 
-    @cached_property
-    def may_miss(self) -> bool:
-        """Whether it answers 404 for what isn't there: its method returns ``None`` then."""
-        return NoneType in get_args(self._signature.return_annotation)
-
     @property
     def has_body(self) -> bool:
         """Whether its input is a JSON body."""
@@ -132,10 +140,7 @@ class Endpoint:
     @cached_property
     def answers(self) -> Any:
         """The type of its answer."""
-        found = self._signature.return_annotation
-        if not self.may_miss:
-            return found
-        return next(each for each in get_args(found) if each is not NoneType)
+        return self._signature.return_annotation
 
     async def serve(self, asked: BaseModel, caller: Caller) -> Any:
         """Call the method."""
@@ -186,24 +191,20 @@ async def _served(
             authorizer.check_reading(request)
         caller = caller_of(request, authorizer)
         answer = await _answered(endpoint, reads, request, caller)
-        if answer is None:
-            raise RequestRefused(HTTPStatus.NOT_FOUND, "There is no such thing, or not any more.")
         return Response(orjson.dumps(answer), media_type="application/json")
     except RequestRefused as refusal:
         return refused_response(refusal)
-    except (AmbiguousId, StoreUnavailable, StoreFull, ServerUnreachable) as error:
-        is_choice = isinstance(error, AmbiguousId)
-        status = HTTPStatus.CONFLICT if is_choice else HTTPStatus.SERVICE_UNAVAILABLE
-        return problem_response(status, str(error))
     except GroupflowError as error:
-        log.error("page.failed", path=endpoint.path, error=str(error))
-        return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+        status = next((_STATUSES[kind] for kind in type(error).mro() if kind in _STATUSES), _FAULT)
+        if status is _FAULT:
+            log.error("page.failed", path=endpoint.path, error=str(error))
+        return problem_response(status, str(error))
     except ClientDisconnect:
         return Response(status_code=HTTPStatus.BAD_REQUEST)
     except Exception as error:
         log.error("page.failed", path=endpoint.path, error=repr(error), exc_info=error)
         detail = "This is a fault of groupflow's; the daemon's log has more of it."
-        return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, detail)
+        return problem_response(_FAULT, detail)
 
 
 async def _answered(endpoint: Endpoint, reads: Reads, request: Request, caller: Caller) -> Any:
@@ -236,7 +237,7 @@ async def _read(endpoint: Endpoint, request: Request) -> BaseModel:
     except ValidationError as error:
         raise refused_input(error) from None
     except orjson.JSONDecodeError as error:
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"The body is not JSON: {error}") from None
+        raise InputRefused(f"The body is not JSON: {error}") from None
 
 
 def _sound(body: bytes, asks: type[BaseModel]) -> Any:
@@ -251,13 +252,13 @@ def _sound(body: bytes, asks: type[BaseModel]) -> Any:
     if issubclass(asks, RootModel):
         return value
     if not isinstance(value, dict):
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, "Send a JSON object.")
+        raise InputRefused("Send a JSON object.")
     unknown = sorted(value.keys() - asks.model_fields.keys())
     if unknown:
         first = ", ".join(f"{name[:_SHOWN_CHARS]!a}" for name in unknown[:_SHOWN_NAMES])
         more = len(unknown) - _SHOWN_NAMES
         named = f"{first} and {more} more" if more > 0 else first
-        raise RequestRefused(HTTPStatus.BAD_REQUEST, f"The body has unknown names: {named}.")
+        raise InputRefused(f"The body has unknown names: {named}.")
     return value
 
 

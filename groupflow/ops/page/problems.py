@@ -28,6 +28,20 @@ class RequestRefused(Exception):
         super().__init__(detail)
 
 
+class InputRefused(RequestRefused):
+    """The input can't be used."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(HTTPStatus.BAD_REQUEST, detail)
+
+
+class NotThere(RequestRefused):
+    """Nothing has the name or the id."""
+
+    def __init__(self) -> None:
+        super().__init__(HTTPStatus.NOT_FOUND, "There is no such thing, or not any more.")
+
+
 def problem_response(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
     found = ProblemDetails("about:blank", HTTPStatus(status).phrase, status, detail)
     return Response(orjson.dumps(found), status, headers, media_type="application/problem+json")
@@ -42,10 +56,10 @@ def refused_response(refusal: RequestRefused) -> Response:
     return problem_response(refusal.status, refusal.detail, headers)
 
 
-def refused_input(error: ValidationError) -> RequestRefused:
+def refused_input(error: ValidationError) -> InputRefused:
     """What is wrong with the input, without repeating it."""
     found = []
     for detail in error.errors(include_url=False, include_input=False, include_context=False):
         where = ".".join(str(step) for step in detail["loc"]) or "the input"
         found.append(f"{where}: {detail['msg']}")
-    return RequestRefused(HTTPStatus.BAD_REQUEST, "; ".join(found[:5]))
+    return InputRefused("; ".join(found[:5]))

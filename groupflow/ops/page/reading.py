@@ -11,9 +11,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
-from groupflow.operate.bulk import read_kinds
+from groupflow.operate.bulk import Reasons, read_kinds
 from groupflow.operate.busy import Tops, read_tops
 from groupflow.operate.corrections import Correction
 from groupflow.operate.dead import DeadLetters, DeadPage
@@ -37,12 +38,13 @@ from groupflow.operate.totals import Totals, read_totals, totals_in
 from groupflow.ops.page import shapes
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
-from groupflow.ops.page.filters import filter_of, known_cursor
+from groupflow.ops.page.problems import NotThere
 from groupflow.ops.snapshots import Snapshot
 from groupflow.settings.changes import public_values
 from groupflow.settings.planning import DryRun, Way
 from groupflow.store.envelope import Envelope
 
+_look = partial(Endpoint, "GET", reads=True)
 _REDACTED = "(shown with the token)"
 _SHOWN_BODY = 256 * 1024  # bytes of a dead letter's body
 _TOTALS_AGE = 0.8  # seconds; under the second between two events, or one would repeat the other
@@ -69,16 +71,13 @@ class Reading:
 
     def __init__(self, context: PageContext) -> None:
         self._context = context
-        namespace = context.namespace
+        self._namespace = namespace = context.namespace
         self.overview = Snapshot[Totals](lambda: read_totals(namespace), _TOTALS_AGE)
         self._tops = Snapshot[Tops](lambda: read_tops(namespace), 2.0)
         self._samples = Snapshot[list[Sample]](lambda: read_samples(namespace), 2.0)
-        self._all_schedules = Snapshot[shapes.ScheduleList](self._read_schedules, _TOTALS_AGE)
+        self._all_schedules = Snapshot(lambda: read_schedules(namespace), _TOTALS_AGE)
         self._letters = DeadLetters(namespace)
         self._groups = Groups(namespace)
-
-    async def _read_schedules(self) -> shapes.ScheduleList:
-        return shapes.ScheduleList(await read_schedules(self._context.namespace))
 
     @Endpoint("GET", "/overview", "Totals and daemons now")
     async def _overview(self) -> Totals:
@@ -92,87 +91,78 @@ class Reading:
     async def _stand_out(self) -> Tops:
         return await self._tops.get()
 
-    @Endpoint("GET", "/groups", "Groups of a state", reads=True)
+    @_look("/groups", "Groups of a state")
     async def _list(self, query: shapes.GroupsQuery) -> GroupPage:
-        with known_cursor():
-            return await list_groups(
-                self._context.namespace,
-                query.state,
-                cursor=query.cursor,
-                limit=query.limit,
-                text=query.text,
-                tenant=query.tenant,
-            )
+        return await list_groups(self._namespace, **dict(query))
 
-    @Endpoint("GET", "/group", "One group's story", reads=True)
+    @_look("/group", "One group's story")
     async def _group(self, query: shapes.GroupQuery, caller: Caller) -> shapes.GroupStory:
         lane = await self._groups.lane(query.key, passed=query.passed, limit=query.limit)
         if not caller.sees_contents:
             shown = [replace(each, errors=_without_words(each.errors)) for each in lane.tasks]
             lane = replace(lane, tasks=shown)
-        namespace = self._context.namespace
+        namespace = self._namespace
         bounds, shows = self._context.facts.settings.max_queued(), caller.sees_contents
         why = await explain(namespace, query.key, max_queued=bounds, with_words=shows)
         return shapes.GroupStory(why, lane)
 
-    @Endpoint("GET", "/tasks", "Tasks of a state that match", reads=True)
+    @_look("/tasks", "Tasks of a state that match")
     async def _tasks(self, query: shapes.TasksQuery) -> TaskList:
-        namespace = self._context.namespace
+        namespace = self._namespace
         wanted = TaskFilter(query.id, query.type, query.tenant, query.group, query.older)
         if len(namespace) > 1 and not wanted.is_set and query.cursor == "0":
             found = await list_tasks(namespace, query.state, query.limit)
             return TaskList(query.state, found.rows, len(found.rows), None, namespace.away)
-        with known_cursor():
-            return await search_tasks(
-                namespace, query.state, wanted, cursor=query.cursor, limit=query.limit
-            )
+        return await search_tasks(
+            namespace, query.state, wanted, cursor=query.cursor, limit=query.limit
+        )
 
-    @Endpoint("GET", "/body", "Headers and body of a task that waits or runs", reads=True)
-    async def _body(self, query: shapes.TaskQuery, caller: Caller) -> shapes.Content | None:
+    @_look("/body", "Headers and body of a task that waits or runs", may_miss=True)
+    async def _body(self, query: shapes.TaskQuery, caller: Caller) -> shapes.Content:
         if not caller.sees_contents:
             return _withheld(0)
-        envelope = await Tasks(self._context.namespace).envelope(query.id, query.choice)
-        return None if envelope is None else _content(envelope)
+        envelope = await Tasks(self._namespace).envelope(query.id, query.choice)
+        if envelope is None:
+            raise NotThere
+        return _content(envelope)
 
-    @Endpoint("GET", "/dead/reasons", "What they died of", reads=True)
-    async def _reasons(self, query: shapes.ReasonsQuery, caller: Caller) -> shapes.Reasons:
-        looked, is_whole, kinds = await read_kinds(self._letters, filter_of(query, caller))
-        if not caller.sees_contents:
-            kinds = [replace(each, reason=each.kind or _REDACTED) for each in kinds]
-        return shapes.Reasons(looked, is_whole, kinds)
+    @_look("/dead/reasons", "What they died of")
+    async def _reasons(self, query: shapes.ReasonsQuery, caller: Caller) -> Reasons:
+        found = await read_kinds(self._letters, query.filter(sees_contents=caller.sees_contents))
+        if caller.sees_contents:
+            return found
+        kinds = [replace(each, reason=each.kind or _REDACTED) for each in found.reasons]
+        return replace(found, reasons=kinds)
 
-    @Endpoint("GET", "/task", "One task, by id", reads=True)
-    async def _task(self, query: shapes.TaskQuery, caller: Caller) -> Found | None:
-        found = await Tasks(self._context.namespace).find(query.id, query.choice)
-        return found if found is None or caller.sees_contents else _redacted(found)
+    @_look("/task", "One task, by id", may_miss=True)
+    async def _task(self, query: shapes.TaskQuery, caller: Caller) -> Found:
+        found = await Tasks(self._namespace).find(query.id, query.choice)
+        if found is None:
+            raise NotThere
+        return found if caller.sees_contents else _redacted(found)
 
-    @Endpoint("GET", "/limits", "Limits by hand", reads=True)
+    @_look("/limits", "Limits by hand")
     async def _limits(self) -> ByHand:
-        return await LimitsByHand(self._context.namespace).every()
+        return await LimitsByHand(self._namespace).every()
 
-    @Endpoint(
-        "GET", "/tenants", "Tenants that are counted apart, those at their limits first", reads=True
-    )
+    @_look("/tenants", "Tenants that are counted apart, those at their limits first")
     async def _tenants(self, query: shapes.TenantsQuery) -> TenantPage:
-        with known_cursor():
-            return await list_tenants(
-                self._context.namespace, cursor=query.cursor, limit=query.limit, name=query.name
-            )
+        return await list_tenants(self._namespace, **dict(query))
 
     @Endpoint("GET", "/schedules", "All schedules")
     async def _schedules(self) -> shapes.ScheduleList:
-        return await self._all_schedules.get()
+        return shapes.ScheduleList(await self._all_schedules.get())
 
-    @Endpoint("GET", "/scans", "All scans of tables", reads=True)
+    @_look("/scans", "All scans of tables")
     async def _scans(self, caller: Caller) -> list[ScanStory]:
-        found = await Scans(self._context.namespace).every()
+        found = await Scans(self._namespace).every()
         if caller.sees_contents:
             return found
         return [replace(scan, trouble=_REDACTED if scan.trouble else "") for scan in found]
 
-    @Endpoint("GET", "/partitions", "What lies where", reads=True)
+    @_look("/partitions", "What lies where")
     async def _partitions(self) -> list[shapes.PartitionRow]:
-        answers = await self._context.namespace.ask_all(totals_in)
+        answers = await self._namespace.ask_all(totals_in)
         rows = [shapes.PartitionRow(each.partition, away=each.why) for each in answers.away]
         for number, found in answers.by_partition.items():
             rows.append(
@@ -189,35 +179,32 @@ class Reading:
             )
         return sorted(rows, key=lambda row: row.partition)
 
-    @Endpoint("GET", "/types", "What handlers did, by type", reads=True)
+    @_look("/types", "What handlers did, by type")
     async def _types(self, query: shapes.TypesQuery) -> TypeFigures:
-        return await self._context.namespace.ask(
-            0, lambda client: read_types(client, float(query.hours))
-        )
+        return await self._namespace.ask(0, lambda client: read_types(client, float(query.hours)))
 
-    @Endpoint("GET", "/dead", "Dead letters, latest first", reads=True)
+    @_look("/dead", "Dead letters, latest first")
     async def _dead(self, query: shapes.DeadQuery, caller: Caller) -> DeadPage:
-        with known_cursor():
-            wanted = filter_of(query, caller)
-            page = await self._letters.page(wanted, passed=query.passed, limit=query.limit)
+        wanted = query.filter(sees_contents=caller.sees_contents)
+        page = await self._letters.page(wanted, passed=query.passed, limit=query.limit)
         if caller.sees_contents:
             return page
         letters = [replace(letter, reason=letter.kind or _REDACTED) for letter in page.letters]
         return replace(page, letters=letters)
 
-    @Endpoint("GET", "/letter", "One dead letter with its body", reads=True)
-    async def _letter(self, query: shapes.TaskQuery, caller: Caller) -> shapes.Letter | None:
+    @_look("/letter", "One dead letter with its body", may_miss=True)
+    async def _letter(self, query: shapes.TaskQuery, caller: Caller) -> shapes.Letter:
         letter = await self._letters.find(query.id, query.choice)
         if letter is None:
-            return None
+            raise NotThere
         is_shown = caller.sees_contents
         content = _withheld(letter.bytes)
         if is_shown:
             try:
-                settings, namespace = self._context.facts.settings, self._context.namespace
+                settings, namespace = self._context.facts.settings, self._namespace
                 whole = await whole_letter(settings, namespace, letter)
             except KeyError:  # redriven or dropped a moment ago
-                return None
+                raise NotThere from None
             content, letter = _content(whole.envelope), letter.with_beside(whole.beside)
         return shapes.Letter(
             **asdict(content),

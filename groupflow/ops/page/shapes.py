@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from groupflow.core.limits import LEAST_BY_HAND, LONGEST_BY_HAND, MOST_AT_ONCE
 from groupflow.core.routing import MAX_SECONDS
-from groupflow.operate.bulk import DeadKind
 from groupflow.operate.corrections import Correction
+from groupflow.operate.dead import Filter
 from groupflow.operate.groups import Lane, Why
 from groupflow.operate.namespace import Away
 from groupflow.operate.schedules import Schedule
@@ -120,20 +120,41 @@ class TypesQuery(Input):
     hours: Literal["1", "6", "24"] = "1"
 
 
-_REASON = Field(
-    "", description="What the reason, or without the token its kind, must have in it, in any case."
-)
-_TYPE = Field("", description="The type, or how it begins: `import.*`.")
-_Since = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
-_SINCE = Field(None, description="Seconds since they died, at most.")
+class OfDead(Input):
+    """What dead letters have to have."""
 
-
-class ReasonsQuery(Input):
-    reason: Text = _REASON
-    type: Text = _TYPE
+    reason: Text = Field(
+        "",
+        description="What the reason, or without the token its kind, must have in it, in any case.",
+    )
+    type: Text = Field("", description="The type, or how it begins: `import.*`.")
     group: Text = ""
+    since: Annotated[float, Field(gt=0, le=MAX_SECONDS)] | None = Field(
+        None, description="Seconds since they died, at most."
+    )
+
+    def filter(self, *, sees_contents: bool) -> Filter:
+        """The same as the store takes it, apart from the tenant.
+
+        A caller that isn't shown the words must not find them by trying parts of them.
+        """
+        sought = self.reason or None
+        return Filter(
+            reason=sought if sees_contents else None,
+            kind=None if sees_contents else sought,
+            type=self.type or None,
+            group=self.group or None,
+            since=self.since,
+        )
+
+
+class ReasonsQuery(OfDead):
     tenant: Text = ""
-    since: _Since | None = _SINCE
+
+    def filter(self, *, sees_contents: bool) -> Filter:
+        """An empty tenant is any."""
+        found = super().filter(sees_contents=sees_contents)
+        return replace(found, tenant=self.tenant or None)
 
 
 class DeadQuery(ReasonsQuery):
@@ -147,17 +168,13 @@ class Order(Input):
     by: By = Field("", description="Who acts, for the log and for others; not verified.")
 
 
-class Letters(Order, Choosing):
+class Letters(Order, Choosing, OfDead):
     """Which dead letters to redrive or drop, by ids or by a filter, and who says so."""
 
     ids: Annotated[list[TaskId], Field(max_length=MOST_IDS)] = Field(default_factory=list)
     tenant: Text | None = Field(
         None, description="In place of ids: those of this tenant. With them: whose is meant."
     )
-    reason: Text = _REASON
-    type: Text = _TYPE
-    group: Text = ""
-    since: _Since | None = _SINCE
     everything: bool = Field(False, description="All of them, in place of ids or a filter.")
     cursor: Annotated[str, Field(max_length=64), _cursor(".", _EXACT)] = Field(
         "0", description="Of a filter: 0, or `next` of the answer before."
@@ -286,15 +303,6 @@ class PartitionRow:
     dead: int = 0
     done_total: int = 0
     away: str = ""  # why it doesn't answer; empty where it does
-
-
-@dataclass(frozen=True, slots=True)
-class Reasons:
-    """Dead letters by what they died of, the most frequent first."""
-
-    looked_at: int
-    is_whole: bool  # whether these were all; of very many the latest are looked at
-    reasons: list[DeadKind]
 
 
 @dataclass(frozen=True, slots=True)
