@@ -23,9 +23,9 @@ from groupflow.flow.intakes import Intakes
 from groupflow.flow.runners import AllRunners
 from groupflow.flow.worker import LocalWorker, Rules
 from groupflow.flow.workforce import Holding, WorkerPool
-from groupflow.operate.daemons import count_consumers
 from groupflow.operate.redrive import archive_of
 from groupflow.operate.statistics import Latencies, TypeCounter, count_types, sample
+from groupflow.operate.totals import count_consumers
 from groupflow.scans.scan import Scan
 from groupflow.scans.shards import Shards, Stores
 from groupflow.schedule.definitions import definitions_of

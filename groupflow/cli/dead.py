@@ -232,8 +232,7 @@ def redrive(
 
       groupflow dead redrive 01c8b175db8147af99efc6899b9455af --body corrected.json
     """
-    from groupflow.operate.corrections import NewBody
-    from groupflow.operate.redrive import Redriver
+    from groupflow.operate.redrive import NewBody, Redriver
 
     if body is not None and len(meant.ids or []) != 1:
         raise typer.BadParameter("--body corrects one dead letter: name its id alone.")

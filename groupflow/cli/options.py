@@ -16,8 +16,7 @@ from typer.core import TyperGroup
 from groupflow.core.masking import plain_json, plain_text
 
 if TYPE_CHECKING:
-    from groupflow.operate.corrections import Correction
-    from groupflow.operate.tasks import Choice
+    from groupflow.operate.tasks import Choice, Correction
 
 
 class FullHelp(TyperGroup):

@@ -19,8 +19,8 @@ from groupflow.cli.exits import Exit
 from groupflow.cli.verb import Answer, Call, verb
 
 if TYPE_CHECKING:
-    from groupflow.operate.daemons import KnownDaemon
     from groupflow.operate.namespace import Namespace
+    from groupflow.operate.totals import KnownDaemon
 
 verbs = typer.Typer()
 
@@ -73,7 +73,7 @@ def reload(
 
 
 async def _reload(namespace: Namespace, names: Sequence[str], timeout: float) -> list[DaemonAnswer]:
-    from groupflow.operate.daemons import read_daemons
+    from groupflow.operate.totals import read_daemons
 
     here = socket.gethostname()
     found = {each.name: each for each in await read_daemons(namespace) if each.host == here}

@@ -18,11 +18,10 @@ from groupflow.core.errors import (
 )
 from groupflow.core.task import Place
 from groupflow.operate.archiving import Beside
-from groupflow.operate.corrections import Correction, read_corrections
 from groupflow.operate.namespace import Away, Namespace, missing
 from groupflow.operate.pages import Cursor, Slice, merge
 from groupflow.operate.scripts import OperatorVerb, named
-from groupflow.operate.tasks import ANY, Choice, choose
+from groupflow.operate.tasks import ANY, Choice, Correction, choose, read_corrections
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import microseconds
 from groupflow.store.enqueue import UNBOUNDED
@@ -234,7 +233,7 @@ class DeadLetters:
             delayed_memory: bytes of tasks that may wait for delays.
             max_queued: by rule, how many tasks may wait in one of its groups.
             is_moved: it came from another partition, which keeps its id known.
-            note: of its old body, where `envelope` has another: `corrections.note_of`. Only this
+            note: of its old body, where `envelope` has another: `redrive.note_of`. Only this
                 death is redriven then.
 
         Returns:
@@ -247,21 +246,19 @@ class DeadLetters:
             StoreFull: there is no memory for its body; nothing was written.
         """
         order = "" if priority is None else microseconds(priority)
-        packed, group, facts, back, pool = b"", letter.group, ("", "", ""), ("", "", ""), ""
+        group, packed, rule, pool, facts = letter.group, b"", "", "", ("", "", "")
         if envelope is not None:
-            packed, group = envelope.pack(), envelope.group
+            group, packed = envelope.group, envelope.pack()
+            rule, pool = envelope.rule or "", envelope.named_pool or ""
             facts = (envelope.type, envelope.tenant or "", envelope.scope)
-            pool = envelope.named_pool or ""
-        if beside is not None:
-            back = (beside.errors, beside.context, beside.corrections)
-        lay_at = place.message_id if place else ""
-        routed = (letter.id, group or "", packed, order, *facts)
-        salt = "" if priority is None or is_moved else uuid4().hex
-        correction = (back[2], note, microseconds(letter.died_at))
-        bounds = orjson.dumps(max_queued) if max_queued else b""
-        rule = envelope.rule or "" if envelope is not None else ""
-        asked = (*routed, delayed_memory, lay_at, *back[:2], pool, salt)
-        arguments = (*asked, *correction, bounds, rule)
+        beside = beside or Beside("", "", "")
+        arguments = (
+            *(letter.id, group or "", packed, order, *facts),
+            *(delayed_memory, place.message_id if place else "", beside.errors, beside.context),
+            *(pool, "" if priority is None or is_moved else uuid4().hex),
+            *(beside.corrections, note, microseconds(letter.died_at)),
+            *(orjson.dumps(max_queued) if max_queued else b"", rule),
+        )
         verdict = await self._run(letter.partition, OperatorVerb.REDRIVE, *arguments)
         if verdict == GROUP_FULL:
             raise GroupFull(

@@ -1,25 +1,38 @@
 """redrive: a dead letter becomes a task again; one that was never routed is routed first.
 
-Its body lies in Redis, or in RabbitMQ's stream.
+Its body lies in Redis, or in RabbitMQ's stream; or an operator gives a corrected one, and what is
+kept of the old one stays with the task.
 """
 
 from __future__ import annotations
 
+import base64
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+import orjson
 
 from groupflow.broker.archive import Archive
-from groupflow.core.errors import BrokerUnavailable, LetterArchived, ServerUnreachable, StoreFull
-from groupflow.core.routing import Route
+from groupflow.core.errors import (
+    BodyUnfit,
+    BrokerUnavailable,
+    LetterArchived,
+    ServerUnreachable,
+    StoreFull,
+    Unroutable,
+)
+from groupflow.core.routing import Route, Router
 from groupflow.operate.archiving import WholeLetter, beside_of
-from groupflow.operate.corrections import NewBody, note_of, route_corrected
 from groupflow.operate.dead import DeadLetter, DeadLetters
 from groupflow.operate.moving import move_letter
 from groupflow.operate.namespace import Namespace
 from groupflow.settings.model import Settings
 from groupflow.settings.transport import address_of
-from groupflow.store.enqueue import bound_of_delays
+from groupflow.store.enqueue import UNBOUNDED, bound_of_delays
 from groupflow.store.envelope import Envelope
+
+KEPT = 64 * 1024  # bytes of an old body
 
 
 def archive_of(settings: Settings, name: str = "groupflow archive") -> Archive:
@@ -62,6 +75,27 @@ async def whole_letter(settings: Settings, namespace: Namespace, letter: DeadLet
     return WholeLetter(envelope, place, len(packed), beside_of(packed))
 
 
+@dataclass(frozen=True, slots=True)
+class NewBody:
+    """A body in the place of a dead letter's, and who says so."""
+
+    body: bytes
+    by: str
+
+
+def note_of(old: bytes, by: str) -> bytes:
+    """What is kept of an old body, as JSON."""
+    head, text, packed = old[:KEPT], None, None
+    try:
+        old.decode()
+        text = head.decode(errors="ignore")  # a character may be cut
+    except UnicodeDecodeError:
+        packed = base64.b64encode(head).decode()
+    facts = {"by": by, "bytes": len(old), "sha256": sha256(old).hexdigest()}
+    kept = {"body": text, "body_base64": packed, "is_cut": len(old) > KEPT}
+    return orjson.dumps(facts | kept)
+
+
 class Redriver:
     """Redrives by the rules of the loaded configuration."""
 
@@ -89,36 +123,49 @@ class Redriver:
             StoreFull: Redis has no memory for its body, or not within `redis.max_memory`.
         """
         try:
-            if letter.died_at_the_door:
-                return await self._route_first(letter, new)
-            return await self._put_back(letter, new)
+            if letter.died_at_the_door:  # its delay is over
+                return await self._with_body(letter, new, UNBOUNDED)
+            delayed_memory = await self._delayed_memory(letter.partition)
+            if new is None:
+                with suppress(LetterArchived):
+                    return await self._letters.redrive(
+                        letter, delayed_memory=delayed_memory, max_queued=self._max_queued
+                    )
+            return await self._with_body(letter, new, delayed_memory)
         except KeyError:  # another process took it a moment ago
             return False
         except LetterArchived:  # a moment ago: now its body is read from there
             return await self.redrive(letter, new)
 
-    async def _put_back(self, letter: DeadLetter, new: NewBody | None) -> bool:
-        delayed_memory = await self._delayed_memory(letter.partition)
-        if new is None:
-            with suppress(LetterArchived):
-                return await self._letters.redrive(
-                    letter, delayed_memory=delayed_memory, max_queued=self._max_queued
-                )
+    async def _with_body(
+        self, letter: DeadLetter, new: NewBody | None, delayed_memory: int
+    ) -> bool:
+        """Redrive it by its whole envelope, which is routed first where it never had a route."""
         whole = await whole_letter(self._settings, self._namespace, letter)
-        envelope, note = whole.envelope, b""
+        envelope = old = whole.envelope
+        note, priority = b"", None
+        if letter.died_at_the_door:
+            route = self._route(old, new, was_routed=False)
+            facts = (route.type, route.group, route.tenant, route.rule)
+            envelope = Envelope(*facts, old.headers, old.body, route.scope, route.pool)
+            priority = route.priority
+        elif new is not None:
+            self._route(old, new, was_routed=True)  # it goes where it went, or is refused
         if new is not None:
-            self._route(envelope, new, was_routed=True)
-            note = note_of(envelope.body, new.by)
-            envelope = replace(envelope, body=new.body)
+            envelope, note = replace(envelope, body=new.body), note_of(old.body, new.by)
         await self._check_room(whole, letter.partition)
-        return await self._letters.redrive(
-            letter,
+        is_routed_first = letter.died_at_the_door
+        there = await self._moved(letter, envelope.group) if is_routed_first else letter
+        return there is not None and await self._letters.redrive(
+            there,
             envelope,
+            priority,
             place=whole.place,
             beside=whole.beside,
             delayed_memory=delayed_memory,
-            note=note,
             max_queued=self._max_queued,
+            is_moved=there is not letter,
+            note=note,
         )
 
     def _route(self, old: Envelope, new: NewBody | None, *, was_routed: bool) -> Route:
@@ -126,6 +173,15 @@ class Redriver:
             return self._router.route(old.body, old.headers, type=old.type or None)
         most = self._settings.rabbitmq.max_body
         return route_corrected(self._router, old, new.body, most=most, was_routed=was_routed)
+
+    async def _moved(self, letter: DeadLetter, group: str | None) -> DeadLetter | None:
+        """The letter in its group's partition; None if another process took it meanwhile."""
+        here, clients = letter.partition, self._namespace.clients
+        there = here if group is None else self._namespace.place_of(group)
+        if there == here:
+            return letter
+        id_ = await move_letter(clients[here], clients[there], letter.id)
+        return None if id_ is None else replace(letter, id=id_, partition=there)
 
     async def _delayed_memory(self, partition: int) -> int:
         """Bytes that may wait for delays, as intake has it: `Backpressure.delayed_memory`."""
@@ -148,28 +204,48 @@ class Redriver:
                     f"of the {limit} that {name} lets it: wait, or raise that"
                 )
 
-    async def _route_first(self, letter: DeadLetter, new: NewBody | None) -> bool:
-        whole = await whole_letter(self._settings, self._namespace, letter)
-        old = whole.envelope
-        route = self._route(old, new, was_routed=False)
-        body = old.body if new is None else new.body
-        facts = (route.type, route.group, route.tenant, route.rule)
-        envelope = Envelope(*facts, old.headers, body, route.scope, route.pool)
-        await self._check_room(whole, letter.partition)
-        here, clients = letter.partition, self._namespace.clients
-        there = here if route.group is None else self._namespace.place_of(route.group)
-        if there != here:
-            id_ = await move_letter(clients[here], clients[there], letter.id)
-            if id_ is None:
-                return False
-            letter = replace(letter, id=id_, partition=there)
-        return await self._letters.redrive(
-            letter,
-            envelope,
-            route.priority,
-            place=whole.place,
-            beside=whole.beside,
-            max_queued=self._max_queued,
-            is_moved=there != here,
-            note=b"" if new is None else note_of(old.body, new.by),
+
+def route_corrected(
+    router: Router, old: Envelope, body: bytes, *, most: int, was_routed: bool
+) -> Route:
+    """Check that a body can take a dead letter's place, and route it.
+
+    Args:
+        router: of the loaded configuration.
+        old: the letter's envelope.
+        body: the corrected body.
+        most: bytes of the largest.
+        was_routed: whether the letter ever had a group or was plain; else it gets its first route.
+
+    Raises:
+        BodyUnfit: it is too large, can't be routed, or goes elsewhere than the old one went.
+    """
+    if len(body) > most:
+        raise BodyUnfit(
+            f"the corrected body has {len(body)} bytes, over rabbitmq.max_body = {most}: "
+            "shorten it, or raise that"
         )
+    try:
+        route = router.route(body, old.headers, type=old.type or None)
+    except Unroutable as refusal:
+        raise BodyUnfit(f"the corrected body can't be routed: {refusal}") from None
+    same = [("tenant", old.tenant, route.tenant)]
+    if was_routed:
+        same.append(("group", old.group, route.group))
+        if old.scope != route.scope:
+            was = router.application_of(old.body, old.headers)
+            same.append(("application", was, route.app))
+    elif old.tenant is None:
+        same.clear()
+    for name, was, would_be in same:
+        if was != would_be:
+            raise BodyUnfit(
+                f"with the corrected body its {name} would be {_named(would_be)}, and was "
+                f"{_named(was)}: correct that too, or publish the body as a new message and drop "
+                "this letter"
+            )
+    return route
+
+
+def _named(value: str | None) -> str:
+    return "none" if value is None else repr(value)

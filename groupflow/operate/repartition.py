@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from groupflow.core.errors import ConfigError, GroupflowError, Problem
-from groupflow.operate.daemons import daemons_in
 from groupflow.operate.listing import WITHOUT_ORDER, ListedGroups, look_at_groups
 from groupflow.operate.moving import DaemonsRun, Mover
 from groupflow.operate.pools import pools_in
 from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.totals import daemons_in
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import seconds
 from groupflow.store.keys import Keys

@@ -12,7 +12,6 @@ import orjson
 
 from groupflow.core.errors import AmbiguousId, StoreUnavailable
 from groupflow.core.routing import scope_of
-from groupflow.operate.corrections import Correction, read_corrections
 from groupflow.operate.groups import lost_reason, quiet_reason
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.scripts import OperatorVerb, named
@@ -39,6 +38,28 @@ REASONS: dict[Left, str] = {
 }
 
 LOOKED_AT = 2000  # places in a line a script: bounds how long one may block Redis
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A body that a task had before."""
+
+    at: float  # when an operator replaced it, Unix seconds by Redis's clock
+    by: str  # who that was; empty if unknown
+    bytes: int  # how long it was
+    sha256: str  # of the whole, in hexadecimal
+    body: str | None  # its beginning where that is UTF-8; None where it is withheld, too
+    body_base64: str | None  # where it isn't
+    is_cut: bool  # whether the beginning isn't all
+
+
+def read_corrections(lines: str) -> list[Correction]:
+    """What `redrive.lua` wrote, the oldest first."""
+    found = []
+    for line in filter(None, lines.split("\n")):  # a body has other ends of lines, too
+        facts: dict[str, Any] = orjson.loads(line[SEQUENCE_DIGITS:])
+        found.append(Correction(at=seconds(line[:SEQUENCE_DIGITS]), **facts))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import pytest
 from groupflow.core.errors import AmbiguousId, StoreUnavailable
 from groupflow.operate.bulk import count
 from groupflow.operate.busy import read_busy, read_tops
-from groupflow.operate.daemons import read_daemons
 from groupflow.operate.dead import DeadLetters, Filter
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.listing import every_task, list_tasks
@@ -19,7 +18,7 @@ from groupflow.operate.namespace import Namespace
 from groupflow.operate.redrive import Redriver
 from groupflow.operate.statistics import SampleRow, together
 from groupflow.operate.tasks import Choice, Tasks
-from groupflow.operate.totals import read_totals
+from groupflow.operate.totals import read_daemons, read_totals
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival

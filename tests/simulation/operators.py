@@ -20,12 +20,11 @@ from groupflow.core.errors import (
     Unroutable,
 )
 from groupflow.core.limits import HandLimit
-from groupflow.operate.corrections import NewBody
 from groupflow.operate.dead import DeadLetter, DeadLetters
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.namespace import Namespace, check_number
-from groupflow.operate.redrive import Redriver
+from groupflow.operate.redrive import NewBody, Redriver
 from groupflow.operate.tasks import Tasks
 from groupflow.store.keys import split_entry
 from groupflow.store.partitions import open_partitions

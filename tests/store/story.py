@@ -30,10 +30,10 @@ import pytest
 
 from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
 from groupflow.core.limits import HandLimit, Limit, Limits, Rate, TenantLimit
-from groupflow.operate.corrections import note_of
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.limits import LimitsByHand
+from groupflow.operate.redrive import note_of
 from groupflow.operate.tasks import Tasks
 from groupflow.store.scripts import Verb
 from tests.deadlines import deadline

@@ -11,7 +11,6 @@ import hmac
 from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import ip_address
-from pathlib import Path
 from time import monotonic
 from urllib.parse import urlsplit
 
@@ -26,7 +25,7 @@ from groupflow.settings.tokens import Right, TokenHolder
 
 log = structlog.get_logger("groupflow.http")
 
-LOOK = 1.0  # seconds between two looks whether a token's file has changed
+LOOK = 1.0  # seconds for which tokens that were read from files count
 _BEARER = "bearer "
 
 
@@ -144,7 +143,7 @@ def _is_address(name: str) -> bool:
 
 
 class Tokens:
-    """All tokens. Files are read again when they change."""
+    """All tokens. Files are read again and again: they may change."""
 
     def __init__(self, http: Http) -> None:
         """Read them.
@@ -154,8 +153,8 @@ class Tokens:
         """
         self._http = http
         self._looked = monotonic()
-        self._seen = self._versions()
         self._holders = http.read_holders()
+        self._trouble = ""  # why the files can't be read now
 
     def __bool__(self) -> bool:
         """Whether there is one at all."""
@@ -182,27 +181,24 @@ class Tokens:
         return bool(self and _shown(headers)) and self.holder(headers) is None
 
     def _look(self) -> None:
-        """Read changed files again; one that can't be used changes nothing."""
-        now = monotonic()
+        """Read the files again; one that can't be used changes nothing."""
+        now, trouble = monotonic(), ""
         if now - self._looked < LOOK:
             return
         self._looked = now
-        seen = self._versions()
-        if seen == self._seen:
-            return
-        self._seen = seen
         try:
-            self._holders = self._http.read_holders()
+            holders = self._http.read_holders()
         except ConfigError as error:
-            log.error("http.tokens_kept", error=str(error), remedy="Those read before still hold.")
+            trouble = str(error)
+            if trouble != self._trouble:
+                log.error("http.tokens_kept", error=trouble, remedy="Those read before still hold.")
         else:
-            names = {holder.name for holder in self._holders.values()}
-            log.info("http.tokens_read", tokens=sorted(names))
-
-    def _versions(self) -> list[tuple[int, int, int] | None]:
-        """Each file's inode, time and size."""
-        tables = (self._http, *self._http.tokens.values())
-        return [_version(table.token_file) for table in tables if table.token_file]
+            if holders != self._holders:
+                log.info(
+                    "http.tokens_read", tokens=sorted({each.name for each in holders.values()})
+                )
+            self._holders = holders
+        self._trouble = trouble
 
 
 def _shown(headers: Headers) -> bytes:
@@ -210,11 +206,3 @@ def _shown(headers: Headers) -> bytes:
     if given[: len(_BEARER)].lower() != _BEARER:
         return b""
     return given[len(_BEARER) :].strip().encode()
-
-
-def _version(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size

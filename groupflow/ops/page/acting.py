@@ -12,11 +12,10 @@ import structlog
 from groupflow.core.errors import AmbiguousId, Unroutable
 from groupflow.core.limits import HandLimit, Limited
 from groupflow.operate.bulk import step
-from groupflow.operate.corrections import NewBody
 from groupflow.operate.dead import DeadLetter, DeadLetters
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.limits import LimitsByHand
-from groupflow.operate.redrive import Redriver
+from groupflow.operate.redrive import NewBody, Redriver
 from groupflow.operate.schedules import Schedules
 from groupflow.operate.tasks import REASONS, Choice, Left, Tasks
 from groupflow.ops.page.endpoints import Caller, Endpoint

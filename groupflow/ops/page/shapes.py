@@ -9,12 +9,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from groupflow.core.limits import LEAST_BY_HAND, LONGEST_BY_HAND, MOST_AT_ONCE
 from groupflow.core.routing import MAX_SECONDS
-from groupflow.operate.corrections import Correction
 from groupflow.operate.dead import Filter
 from groupflow.operate.groups import Lane, Why
 from groupflow.operate.namespace import Away
 from groupflow.operate.schedules import Schedule
-from groupflow.operate.tasks import Choice
+from groupflow.operate.tasks import Choice, Correction
 
 MOST_IDS = 500  # dead letters an action
 _DIGITS = 20  # of a number in a cursor
