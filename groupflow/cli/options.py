@@ -92,12 +92,24 @@ class Choosing:
         return Choice(self.tenant, self.partition)
 
 
-def say(line: str = "", *, lead: str = "", err: bool = False) -> None:
+def say(
+    line: str = "", *, lead: str = "", err: bool = False, bold: bool = False, fg: str | None = None
+) -> None:
     """Write one line, which may hold strangers' text: what isn't printable is escaped.
 
     Before it stands `lead`: our own words, which may have colours.
     """
-    typer.echo(lead + plain_text(line), err=err)
+    text = plain_text(line)
+    typer.echo(lead + (typer.style(text, fg=fg, bold=True) if bold else text), err=err)
+
+
+def say_in_columns(titles: Sequence[str], *rows: Sequence[str]) -> None:
+    """Write rows below their titles."""
+    shown = [[plain_text(cell) for cell in row] for row in (titles, *rows)]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for number, row in enumerate(shown):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        say("  ".join(cells).rstrip(), bold=number == 0)
 
 
 def print_json(value: Any) -> None:

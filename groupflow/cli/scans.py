@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from groupflow.cli.options import moment, say
+from groupflow.cli.options import moment, say, say_in_columns
 from groupflow.cli.verb import Answer, Call, failed, listing, verb
-from groupflow.core.escaping import plain_text
 
 if TYPE_CHECKING:
     from groupflow.operate.namespace import Namespace
@@ -89,19 +88,13 @@ def _unknown(name: str) -> typer.Exit:
 
 
 def _print(found: Sequence[ScanStory]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console()
     names = ("scan", "shards", "running", "idle", "done", "deferred", "dead", "last pass")
-    table = Table(*names, box=None)
+    rows = []
     for each in found:
         numbers = (each.shards, each.running, each.idle, each.rows_done, each.rows_deferred)
-        last = "never" if each.last_pass is None else moment(each.last_pass)
         shown = [f"{number:,}" for number in (*numbers, each.rows_dead)]
-        table.add_row(Text(plain_text(each.name)), *shown, last)
-    console.print(table)
+        rows.append((each.name, *shown, moment(each.last_pass) or "never"))
+    say_in_columns(names, *rows)
     for each in found:
         if each.changing_to is not None:
             say(f"{each.name}: its shards end, and then there are {each.changing_to}")

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from groupflow.cli.groups import line_of
-from groupflow.cli.options import moment
+from groupflow.cli.options import moment, say, say_in_columns
 from groupflow.cli.verb import Answer, Call, verb
-from groupflow.core.escaping import plain_text
 
 if TYPE_CHECKING:
     from groupflow.operate.listing import GroupRow, ListedGroups
@@ -84,39 +83,36 @@ def groups_line(found: Totals) -> str:
 
 
 def _print(found: Totals, rates: Rates | None, held: list[GroupRow]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(soft_wrap=True)
     if found.everything_paused:
-        console.print(Text(plain_text(paused_line(found)), style="bold red"))
-    tasks = Table("", "queued", "running", "oldest wait", box=None)
-    for pool, queued, running, waited in (
+        say(paused_line(found), bold=True, fg="red")
+    pools = (
         ("plain", found.queued_plain, found.running_plain, found.waited_plain),
         ("grouped", found.queued_grouped, found.running_grouped, found.waited_grouped),
-    ):
-        tasks.add_row(pool, f"{queued:,}", f"{running:,}", f"{waited:,.1f} s" if waited else "-")
-    console.print(tasks)
+    )
+    say_in_columns(
+        ("", "queued", "running", "oldest wait"),
+        *(
+            (pool, f"{queued:,}", f"{running:,}", f"{waited:,.1f} s" if waited else "-")
+            for pool, queued, running, waited in pools
+        ),
+    )
     if found.asleep:
-        console.print(f"of the queued ones, {found.asleep:,} are shards of scans that sleep")
-    console.print(groups_line(found))
+        say(f"of the queued ones, {found.asleep:,} are shards of scans that sleep")
+    say(groups_line(found))
     for line in (*_held_lines(found, held), *limit_lines(found)):
-        console.print(Text(plain_text(line), style="bold"))
+        say(line, bold=True)
     for line in _totals_lines(found, rates):
-        console.print(line)
+        say(line)
     for line in _standing_lines(found):
-        console.print(Text(plain_text(line), style="bold"))
+        say(line, bold=True)
     if not found.daemons:
-        console.print("no daemon is running")
+        say("no daemon is running")
         return
-    daemons = Table("daemon", "host", "pid", "workers", "heartbeat", box=None)
+    daemons = []
     for each in found.daemons:
-        # Text is taken as it is: a name must not be read as markup.
-        name, host = Text(plain_text(each.name)), Text(plain_text(each.host))
         age = f"{each.heartbeat_age:.1f} s ago"
-        daemons.add_row(name, host, str(each.pid), str(each.workers), age)
-    console.print(daemons)
+        daemons.append((each.name, each.host, str(each.pid), str(each.workers), age))
+    say_in_columns(("daemon", "host", "pid", "workers", "heartbeat"), *daemons)
 
 
 def _held_lines(found: Totals, held: list[GroupRow]) -> Iterator[str]:

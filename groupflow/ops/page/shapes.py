@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
@@ -16,9 +17,8 @@ from groupflow.operate.schedules import Schedule
 from groupflow.operate.tasks import Choice, Correction
 
 MOST_IDS = 500  # dead letters an action
-_DIGITS = 20  # of a number in a cursor
+_NUMBER = "[0-9]{1,15}"  # in a cursor: Redis and Lua count so far exactly
 _FARTHEST = 10_000_000  # entries that a page may pass over
-_EXACT = 2**52  # what Lua counts exactly
 _PARTITIONS = 1024  # that a namespace may have
 
 
@@ -28,13 +28,11 @@ def _one_line(value: str) -> str:
     return value
 
 
-def _cursor(apart: str, below: int = 2**64) -> AfterValidator:
-    """Checks numbers with a sign between them. Redis refuses a cursor over 64 bits as an error."""
+def _cursor(pattern: str) -> AfterValidator:
+    known = re.compile(pattern)
 
     def check(value: str) -> str:
-        parts = [each for each in value.split(apart) if each]  # none at a partition's end
-        is_sound = value.isascii() and all(n.isdigit() and len(n) <= _DIGITS for n in parts)
-        if not (parts and is_sound and all(int(each) < below for each in parts)):
+        if not known.fullmatch(value):
             raise ValueError("give 0, or what `next` of the page before said")
         return value
 
@@ -52,9 +50,11 @@ Key = Annotated[str, Field(min_length=1, max_length=1024)]
 TaskId = Annotated[str, Field(min_length=1, max_length=1024 + 17)]
 Text = Annotated[str, Field(max_length=1024)]
 PageLimit = Annotated[int, Field(ge=1, le=500)]
-_OF_ALL = Field(max_length=_PARTITIONS * (_DIGITS + 1))
-CursorText = Annotated[str, _OF_ALL, _cursor("-")]
-Passed = Annotated[CursorText, AfterValidator(_near)]
+_OF_ALL = Field(max_length=_PARTITIONS * 16)
+CursorText = Annotated[str, Field(max_length=64), _cursor(rf"{_NUMBER}(\.{_NUMBER})*")]
+# A number for each partition, none at its end.
+CursorOfAll = Annotated[str, _OF_ALL, _cursor(rf"-*{_NUMBER}(-+{_NUMBER})*-*")]
+Passed = Annotated[CursorOfAll, AfterValidator(_near)]
 By = Annotated[str, Field(max_length=64), AfterValidator(_one_line)]
 
 
@@ -72,7 +72,7 @@ class GroupsQuery(Input):
     state: Literal["ready", "running", "delayed", "parked", "paused"] = "ready"
     text: Text = Field("", description="What the group's name must have in it.")
     tenant: Text = Field("", description="The tenant of its head; empty for anybody.")
-    cursor: CursorText = "0"
+    cursor: CursorOfAll = "0"
     limit: PageLimit = 50
 
 
@@ -111,7 +111,7 @@ class TasksQuery(Input):
     older: Annotated[float, Field(ge=0, le=MAX_SECONDS)] = Field(
         0.0, description="Seconds since it came, or has ended, at least."
     )
-    cursor: Annotated[str, Field(max_length=64), _cursor(".")] = "0"
+    cursor: CursorText = "0"
     limit: PageLimit = 100
 
 
@@ -175,9 +175,7 @@ class Letters(Order, Choosing, OfDead):
         None, description="In place of ids: those of this tenant. With them: whose is meant."
     )
     everything: bool = Field(False, description="All of them, in place of ids or a filter.")
-    cursor: Annotated[str, Field(max_length=64), _cursor(".", _EXACT)] = Field(
-        "0", description="Of a filter: 0, or `next` of the answer before."
-    )
+    cursor: CursorText = Field("0", description="Of a filter: 0, or `next` of the answer before.")
     dry_run: bool = Field(False, description="Of a filter: count what matches, change nothing.")
 
 
@@ -203,7 +201,7 @@ class Target(Order):
 
 class TenantsQuery(Input):
     name: Text = Field("", description="The name that they must have; empty for any.")
-    cursor: Annotated[str, Field(max_length=64), _cursor(".", _EXACT)] = "0"
+    cursor: CursorText = "0"
     limit: Annotated[int, Field(ge=1, le=100)] = 50
 
 
