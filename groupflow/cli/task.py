@@ -5,9 +5,9 @@ And what people do to tasks that wait, or are delayed: `task drop` and `task run
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -179,42 +179,20 @@ def _lines(found: Found) -> Iterator[str]:
     yield from correction_lines(found.corrections, "         ")
 
 
-def _verb(name: str, past: str, *, deletes: bool = False) -> Callable[[_Act], _Act]:
-    """Make a verb of what is done to one task; its docstring is the verb's help."""
+@dataclass(frozen=True)
+class Meant(Choosing):
+    """Which tasks a verb acts on: those named by id, or a group's delayed ones."""
 
-    def registered(act: _Act) -> _Act:
-        @verb(task, name, help=inspect.getdoc(act))
-        def act_on_tasks(
-            call: Call,
-            choosing: Choosing,
-            ids: IdsArgument = None,
-            *,
-            delayed: Annotated[
-                str | None,
-                typer.Option("--delayed", metavar="GROUP", help="All delayed tasks of a group."),
-            ] = None,
-            yes: YesOption = False,
-        ) -> Answer:
-            choice = choosing.choice
-            if bool(ids) == (delayed is not None):
-                raise typer.BadParameter("Name ids, or a group by --delayed: one of the two.")
-            if delayed is not None and choosing != Choosing():
-                raise typer.BadParameter(
-                    "--tenant and --partition choose among tasks of an id: name ids."
-                )
-            if delayed is not None:
-                ids, choice = call.ask(lambda namespace: _delayed_of(namespace, delayed))
-                if ids and not yes and (deletes or sys.stdin.isatty()):
-                    confirm(f"{name} {len(ids)} delayed tasks of {delayed}?", deletes=deletes)
-            return _act_on_each(call, past, ids or [], choice, act)
-
-        return act
-
-    return registered
+    ids: IdsArgument = None
+    delayed: Annotated[
+        str | None,
+        typer.Option("--delayed", metavar="GROUP", help="All delayed tasks of a group."),
+    ] = None
+    yes: YesOption = False
 
 
-@_verb("drop", "dropped", deletes=True)
-async def drop(tasks: Tasks, id_: str, choice: Choice) -> Left | None:
+@verb(task, "drop")
+def drop(call: Call, meant: Meant) -> Answer:
     """Remove tasks that wait, or are delayed, for good. What runs is left alone.
 
     For example:
@@ -223,11 +201,13 @@ async def drop(tasks: Tasks, id_: str, choice: Choice) -> Left | None:
 
       groupflow task drop --delayed contact:42
     """
-    return await tasks.drop(id_, choice)
+    from groupflow.operate.tasks import Tasks
+
+    return _act_on(call, meant, Tasks.drop, "drop", "dropped", deletes=True)
 
 
-@_verb("run-now", "due")
-async def run_now(tasks: Tasks, id_: str, choice: Choice) -> Left | None:
+@verb(task, "run-now")
+def run_now(call: Call, meant: Meant) -> Answer:
     """Make delayed tasks due: by their message's delay, or before their next attempt.
 
     For example:
@@ -236,17 +216,29 @@ async def run_now(tasks: Tasks, id_: str, choice: Choice) -> Left | None:
 
       groupflow task run-now --delayed contact:42
     """
-    return await tasks.run_now(id_, choice)
-
-
-async def _delayed_of(namespace: Namespace, group: str) -> tuple[list[str], Choice]:
     from groupflow.operate.tasks import Tasks
 
-    tasks = Tasks(namespace)
-    return await tasks.delayed_of(group), tasks.choice_of(group)
+    return _act_on(call, meant, Tasks.run_now, "run-now", "due", deletes=False)
 
 
-def _act_on_each(call: Call, past: str, ids: list[str], choice: Choice, act: _Act) -> Answer:
+def _act_on(call: Call, meant: Meant, act: _Act, name: str, past: str, *, deletes: bool) -> Answer:
+    """Act, where need be once the user has said yes; say what kept tasks as they were.
+
+    Raises:
+        typer.BadParameter: it can't be said what is meant; or there is no terminal to ask at.
+    """
+    ids, choice, delayed = meant.ids or [], meant.choice, meant.delayed
+    if bool(ids) == (delayed is not None):
+        raise typer.BadParameter("Name ids, or a group by --delayed: one of the two.")
+    if delayed is not None:
+        if (meant.tenant, meant.partition) != (None, None):
+            raise typer.BadParameter(
+                "--tenant and --partition choose among tasks of an id: name ids."
+            )
+        ids, choice = call.ask(lambda namespace: _delayed_of(namespace, delayed))
+        if ids and not meant.yes and (deletes or sys.stdin.isatty()):
+            confirm(f"{name} {len(ids)} delayed tasks of {delayed}?", deletes=deletes)
+
     async def act_on_all(namespace: Namespace) -> dict[str, str | GroupflowError | None]:
         from groupflow.operate.tasks import REASONS, Tasks
 
@@ -269,3 +261,10 @@ def _act_on_each(call: Call, past: str, ids: list[str], choice: Choice, act: _Ac
         [f"{id_} stays: {kept}" for id_, kept in stayed.items()],
         end if stayed else Exit.FINE,
     )
+
+
+async def _delayed_of(namespace: Namespace, group: str) -> tuple[list[str], Choice]:
+    from groupflow.operate.tasks import Tasks
+
+    tasks = Tasks(namespace)
+    return await tasks.delayed_of(group), tasks.choice_of(group)

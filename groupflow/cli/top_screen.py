@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
@@ -33,14 +33,6 @@ class Look:
     busy: list[Busy]
     dead: list[DeadLetter]
 
-    @property
-    def taken(self) -> int:
-        """How many tasks have come so far; what is dropped or expired is missing from it."""
-        totals = self.totals
-        waiting = totals.queued_plain + totals.queued_grouped
-        running = totals.running_plain + totals.running_grouped
-        return waiting + running + totals.done_total + totals.superseded_total + totals.dead
-
     def sorted(self, order: TopOrder) -> list[Busy]:
         """The groups and running tasks, what matters most first."""
         if order == "seconds":
@@ -70,13 +62,13 @@ class View:
             return replace(self, order="seconds" if self.order == "waiting" else "waiting")
         return replace(self, is_held=not self.is_held) if key == " " else self
 
-    def rate(self, total: Callable[[Look], int]) -> str:
-        """How much a total rises a second, as text."""
+    def rate(self, total: str) -> str:
+        """How much one of the totals rises a second, as text."""
         if not self.before or self.now.at <= self.before[0].at:
             return "-"
         first = self.before[0]
-        risen = (total(self.now) - total(first)) / (self.now.at - first.at)
-        return f"{max(0.0, risen):,.1f}/s"
+        risen = getattr(self.now.totals, total) - getattr(first.totals, total)
+        return f"{max(0.0, risen / (self.now.at - first.at)):,.1f}/s"
 
 
 def draw(view: View, width: int, height: int) -> RenderableType:
@@ -127,9 +119,9 @@ def _head(view: View, width: int) -> Text:
 def _totals(view: View) -> list[str]:
     totals = view.now.totals
     rates = (
-        f"in {view.rate(lambda look: look.taken)}"
-        f"  done {view.rate(lambda look: look.totals.done_total)}"
-        f"  failed {view.rate(lambda look: look.totals.buried_total)}"
+        f"in {view.rate('taken_total')}"
+        f"  done {view.rate('done_total')}"
+        f"  failed {view.rate('buried_total')}"
     )
     return [
         f"{rates}   total done {totals.done_total:,}, failed {totals.buried_total:,}, "

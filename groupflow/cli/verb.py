@@ -96,9 +96,7 @@ class Call:
             return asyncio.run(work())
 
 
-def verb(
-    family: typer.Typer, name: str, *, help: str | None = None, has_json: bool = True
-) -> Callable[[_Verb], _Verb]:
+def verb(family: typer.Typer, name: str, *, has_json: bool = True) -> Callable[[_Verb], _Verb]:
     """Make a function a verb, with `--config` and `--json`; its docstring is the verb's help.
 
     A parameter that is a dataclass stands for options that several verbs share: its fields.
@@ -123,7 +121,7 @@ def verb(
             parameters = inspect.signature(kind, eval_str=True).parameters if kind else {"": each}
             options += [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters.values()]
         called.__signature__ = inspect.Signature([*options, *usual])  # type: ignore[attr-defined]
-        family.command(name, help=help or inspect.getdoc(function))(called)
+        family.command(name, help=inspect.getdoc(function))(called)
         return function
 
     return register

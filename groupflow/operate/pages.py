@@ -27,16 +27,16 @@ class Slice(Generic[_Row]):
     """Rows of one store's list, from a place on."""
 
     rows: list[_Row] = field(default_factory=list)
-    turns: list[float] = field(default_factory=list)  # by which rows of several stores are ordered
-    places: list[int] = field(default_factory=list)  # entries that were looked at up to each row
+    # of each row its turn, by which rows of several stores are ordered, and how many entries were
+    # looked at up to it
+    turns: list[tuple[float, int]] = field(default_factory=list)
     looked: int = 0  # entries that were looked at
     next: int | None = None  # where the next slice begins, None at the end
 
     def add(self, row: _Row, turn: float, place: int) -> None:
         """Append a row."""
         self.rows.append(row)
-        self.turns.append(turn)
-        self.places.append(place)
+        self.turns.append((turn, place))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def merge(slices: Mapping[int, Slice[_Row]], cursor: Cursor, limit: int) -> Merg
         if here == len(each.rows):
             seen, moved[number] = each.looked, each.next
         else:
-            seen = each.places[here - 1] if here else 0
+            seen = each.turns[here - 1][1] if here else 0
             moved[number] = (cursor.places[number] or 0) + seen
         looked += seen
     return Merged(rows, looked, cursor.after(moved))

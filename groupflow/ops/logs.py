@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -21,7 +21,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from groupflow.core.masking import mask_secrets, plain_json, plain_text
 
 _LIBRARIES = ("aio_pika", "aiormq", "redis", "asyncio", "uvicorn", "httpx")
-_MAX_DEPTH = 6
+_MAX_DEPTH = 7
 _MAX_INTEGER = 2**63
 _TRACEBACK = "exception"
 
@@ -61,7 +61,7 @@ def _is_terminal() -> bool:
 def _rendering(*, as_json: bool) -> list[Processor]:
     """The processors from an event to a line."""
     if as_json:
-        return [structlog.processors.format_exc_info, _tidy_for_json, _to_json]
+        return [structlog.processors.format_exc_info, _to_json]
     console = structlog.dev.ConsoleRenderer(
         colors=_is_terminal(),
         exception_formatter=structlog.dev.plain_traceback,
@@ -123,26 +123,18 @@ def _name_the_logger(_logger: WrappedLogger, _name: str, event: EventDict) -> Ev
 
 
 def _to_json(_logger: WrappedLogger, _name: str, event: EventDict) -> str:
-    return plain_json(orjson.dumps(event).decode())
-
-
-def _tidy_for_json(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
-    """Values that JSON can carry; orjson escapes control characters by itself."""
-    return _tidy(event, as_json=True)
+    """A line of values that JSON can carry; orjson escapes control characters by itself."""
+    return plain_json(orjson.dumps(_value(event, True, 0)).decode())
 
 
 def _tidy_for_console(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
     """Values on one line each; a traceback keeps its lines, each behind a bar."""
     traceback = event.pop(_TRACEBACK, None)
-    tidy = _tidy(event, as_json=False)
+    tidy: EventDict = _value(event, False, 0)
     if traceback is not None:
         lines = mask_secrets(str(traceback)).split("\n")
         tidy[_TRACEBACK] = "\n".join("  | " + plain_text(line) for line in lines)
     return tidy
-
-
-def _tidy(event: MutableMapping[str, Any], *, as_json: bool) -> EventDict:
-    return {_text(key, as_json): _value(value, as_json, 0) for key, value in event.items()}
 
 
 def _value(value: Any, as_json: bool, depth: int) -> Any:

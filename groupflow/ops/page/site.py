@@ -10,7 +10,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from http import HTTPStatus
 from importlib import resources
-from typing import Protocol
+from typing import Protocol, cast
 
 import orjson
 import structlog
@@ -49,6 +49,10 @@ _TYPES = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
+}
+_DETAILS: dict[int, str] = {
+    HTTPStatus.NOT_FOUND: "There is no such address here; /api/openapi.json lists what is.",
+    HTTPStatus.METHOD_NOT_ALLOWED: "Not by this method; /api/openapi.json says by which.",
 }
 _FOR_GOOD = "public, max-age=31536000, immutable"
 
@@ -130,14 +134,9 @@ class Site:
 
 
 async def _http_error(_: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    details = {
-        HTTPStatus.NOT_FOUND: "There is no such address here; /api/openapi.json lists what is.",
-        HTTPStatus.METHOD_NOT_ALLOWED: "Not by this method; /api/openapi.json says by which.",
-    }
-    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-    detail = details.get(HTTPStatus(status), str(error))
-    return problem_response(status, detail, headers)
+    found = cast(HTTPException, error)
+    detail = _DETAILS.get(found.status_code, str(error))
+    return problem_response(found.status_code, detail, dict(found.headers or {}))
 
 
 def _file_routes() -> list[Route]:
@@ -151,20 +150,16 @@ def _file_routes() -> list[Route]:
     digest = hashlib.sha256(b"".join(contents[name] for name in sorted(contents))).hexdigest()[:16]
     here = f"/static/{digest}/"
     start = contents.pop("index.html").replace(b"/static/", here.encode())
-    return [
-        _file_route("/", "html", start, "no-cache"),
-        *(
-            _file_route(here + name, name.rpartition(".")[2], content, _FOR_GOOD)
-            for name, content in contents.items()
-        ),
-    ]
+    files = {here + name: (content, _FOR_GOOD) for name, content in contents.items()}
+    files["/"] = start, "no-cache"
 
+    async def serve(request: Request) -> Response:
+        path = request.url.path
+        content, cache = files[path]
+        kind = _TYPES[path.rpartition(".")[2] if path != "/" else "html"]
+        return Response(content, headers={"content-type": kind, "cache-control": cache})
 
-def _file_route(path: str, kind: str, content: bytes, cache: str) -> Route:
-    async def serve(_: Request) -> Response:
-        return Response(content, headers={"content-type": _TYPES[kind], "cache-control": cache})
-
-    return Route(path, serve, methods=["GET"])
+    return [Route(path, serve, methods=["GET"]) for path in files]
 
 
 def _contents() -> dict[str, bytes]:
