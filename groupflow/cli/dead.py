@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import getpass
 import sys
 from collections.abc import Awaitable, Callable, Iterable
@@ -170,7 +169,7 @@ def show(
 
       groupflow dead show 01c8b175db8147af99efc6899b9455af
     """
-    from groupflow.operate.dead import DeadLetters
+    from groupflow.operate.dead import DeadLetters, beginning_of
     from groupflow.operate.redrive import whole_letter
 
     async def look(namespace: Namespace) -> tuple[DeadStory, dict[str, Any], bytes] | None:
@@ -186,6 +185,8 @@ def show(
     letter, headers, body = found
     facts = {name: getattr(letter, name) for name in ("tenant", "errors", "corrections")}
     facts["headers"] = headers
+    whole = beginning_of(body, len(body))
+    facts |= {name: text for name, text in whole.items() if text is not None}
     lines = [
         f"{letter.id}, {letter.type or '(no type)'}, {letter.group or 'plain'}",
         f"died {moment(letter.died_at)}: {letter.reason}",
@@ -194,14 +195,7 @@ def show(
         *(f"  {name}: {value}" for name, value in headers.items()),
         body.decode(errors="backslashreplace"),
     ]
-    return Answer({**letter.as_json(), **facts, **_json_of(body)}, lines)
-
-
-def _json_of(body: bytes) -> dict[str, str]:
-    try:
-        return {"body": body.decode()}
-    except UnicodeDecodeError:
-        return {"body_base64": base64.b64encode(body).decode()}
+    return Answer(letter.as_json() | facts, lines)
 
 
 @verb(dead, "redrive")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -304,6 +305,15 @@ async def remove_expired(client: StoreClient, retention: float, most: int) -> li
     line = history_line("expired", "", None)
     ids = await client.run(OperatorVerb.SWEEP, microseconds(retention), most, line)
     return [id_.decode() for id_ in ids]
+
+
+def beginning_of(body: bytes, most: int) -> dict[str, str | None]:
+    """So many bytes of a body, as text; in base64 where the body isn't UTF-8."""
+    try:
+        body.decode()
+        return {"body": body[:most].decode(errors="ignore"), "body_base64": None}
+    except UnicodeDecodeError:
+        return {"body": None, "body_base64": base64.b64encode(body[:most]).decode()}
 
 
 def _facts(row: Sequence[Any], place: int) -> dict[str, Any]:

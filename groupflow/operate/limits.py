@@ -25,12 +25,6 @@ _AS_CONFIGURED = "-"
 class TooManyByHand(GroupflowError):
     """As many groups and tenants are limited by hand as may be."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            f"{MOST} groups and tenants are limited by hand already: end some (`groupflow limit` "
-            "lists them), or write what is to last into the configuration."
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class ByHand:
@@ -58,7 +52,10 @@ class LimitsByHand:
         most = _AS_CONFIGURED if limit.concurrency is None else limit.concurrency
         facts = (microseconds(for_), by, most, *_packed(limit.rate))
         if any(answer < 0 for answer in await self._tell(limit.kind, limit.name, *facts)):
-            raise TooManyByHand
+            raise TooManyByHand(
+                f"{MOST} groups and tenants are limited by hand already: end some (`groupflow "
+                "limit` lists them), or write what is to last into the configuration."
+            )
 
     async def end(self, kind: Limited, name: str, by: str) -> bool:
         """End the limits by hand of a group or a tenant.

@@ -6,7 +6,6 @@ kept of the old one stays with the task.
 
 from __future__ import annotations
 
-import base64
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -24,7 +23,7 @@ from groupflow.core.errors import (
 )
 from groupflow.core.routing import Route, Router
 from groupflow.operate.archiving import WholeLetter, beside_of
-from groupflow.operate.dead import DeadLetter, DeadLetters
+from groupflow.operate.dead import DeadLetter, DeadLetters, beginning_of
 from groupflow.operate.moving import move_letter
 from groupflow.operate.namespace import Namespace
 from groupflow.settings.model import Settings
@@ -85,15 +84,8 @@ class NewBody:
 
 def note_of(old: bytes, by: str) -> bytes:
     """What is kept of an old body, as JSON."""
-    head, text, packed = old[:KEPT], None, None
-    try:
-        old.decode()
-        text = head.decode(errors="ignore")  # a character may be cut
-    except UnicodeDecodeError:
-        packed = base64.b64encode(head).decode()
     facts = {"by": by, "bytes": len(old), "sha256": sha256(old).hexdigest()}
-    kept = {"body": text, "body_base64": packed, "is_cut": len(old) > KEPT}
-    return orjson.dumps(facts | kept)
+    return orjson.dumps({**facts, **beginning_of(old, KEPT), "is_cut": len(old) > KEPT})
 
 
 class Redriver:

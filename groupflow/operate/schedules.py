@@ -87,30 +87,13 @@ class Schedule:
 class NoSchedule(GroupflowError):
     """There is no schedule of that name."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"no schedule has the name {name!r}: a daemon has to run with it in its configuration"
-        )
-
 
 class StillOpen(GroupflowError):
     """A schedule whose ticks mustn't overlap has one that isn't over."""
 
-    def __init__(self, name: str, task: str) -> None:
-        super().__init__(
-            f'{name} has overlap = "skip", and its last task {task} isn\'t over yet: wait for '
-            "its end, or drop it"
-        )
-
 
 class TickRefused(GroupflowError):
     """A tick that an operator made is a dead letter, since its group is full."""
-
-    def __init__(self, name: str, letter: str) -> None:
-        super().__init__(
-            f"the group of {name} is full, so its tick {letter} is a dead letter: redrive that "
-            "once fewer tasks wait, or raise max_queued of the group's rule"
-        )
 
 
 async def read_schedules(namespace: Namespace) -> list[Schedule]:
@@ -204,12 +187,19 @@ class Schedules:
             state, id_ = await client.run(verb, "", window, token_hex(16), *bound, *tick)
             return None if state == b"UNKNOWN" else (state, id_)
 
-        state, id_ = await self._where_it_is(name, make)
+        state, packed = await self._where_it_is(name, make)
+        id_ = packed.decode()
         if state == b"FULL":
-            raise TickRefused(name, id_.decode())
+            raise TickRefused(
+                f"the group of {name} is full, so its tick {id_} is a dead letter: redrive that "
+                "once fewer tasks wait, or raise max_queued of the group's rule"
+            )
         if state != b"MADE":
-            raise StillOpen(name, id_.decode())
-        return id_.decode()
+            raise StillOpen(
+                f'{name} has overlap = "skip", and its last task {id_} isn\'t over yet: wait for '
+                "its end, or drop it"
+            )
+        return id_
 
     async def pause(self, name: str, by: str) -> bool:
         """Make no ticks of it; returns whether it wasn't paused already. Errors as of `run`."""
@@ -235,5 +225,8 @@ class Schedules:
     ) -> _Answer:
         found = await self._namespace.seek(act)
         if not found:
-            raise NoSchedule(name)
+            raise NoSchedule(
+                f"no schedule has the name {name!r}: a daemon has to run with it in its "
+                "configuration"
+            )
         return next(iter(found.values()))

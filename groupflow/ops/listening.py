@@ -68,16 +68,10 @@ def _bound(listen: str) -> socket.socket:
         OSError: the name can't be resolved, or the address can't be had.
     """
     parts = urlsplit(f"//{listen}")
-    family, kind, protocol, _, address = socket.getaddrinfo(
+    family, *_, address = socket.getaddrinfo(
         parts.hostname, parts.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
-    sock = socket.socket(family, kind, protocol)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        sock.listen(BACKLOG)
-        sock.setblocking(False)
-    except BaseException:
-        sock.close()
-        raise
+    is_6 = family == socket.AF_INET6  # [::] takes callers by IPv4 too
+    sock = socket.create_server(address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=is_6)
+    sock.setblocking(False)
     return sock

@@ -8,7 +8,6 @@ the body, a value that could not be routed): its kind is shown.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -16,7 +15,7 @@ from typing import Any
 
 from groupflow.operate.bulk import Reasons, read_kinds
 from groupflow.operate.busy import Tops, read_tops
-from groupflow.operate.dead import DeadLetters, DeadPage
+from groupflow.operate.dead import DeadLetters, DeadPage, beginning_of
 from groupflow.operate.groups import Groups
 from groupflow.operate.limits import ByHand, LimitsByHand
 from groupflow.operate.listing import (
@@ -50,15 +49,15 @@ _TOTALS_AGE = 0.8  # seconds; under the second between two events, or one would 
 
 
 def _content(envelope: Envelope) -> shapes.Content:
-    """The headers, and the beginning of the body, as text or else in base64."""
-    body, text, packed = envelope.body, None, None
-    try:
-        body.decode()
-        text = body[:_SHOWN_BODY].decode(errors="ignore")
-    except UnicodeDecodeError:
-        packed = base64.b64encode(body[:_SHOWN_BODY]).decode()
-    headers, is_cut = dict(envelope.headers), len(body) > _SHOWN_BODY
-    return shapes.Content(headers, text, packed, len(body), is_cut=is_cut, is_withheld=False)
+    size = len(envelope.body)
+    shown: Any = beginning_of(envelope.body, _SHOWN_BODY)
+    return shapes.Content(
+        dict(envelope.headers),
+        **shown,
+        body_bytes=size,
+        is_cut=size > _SHOWN_BODY,
+        is_withheld=False,
+    )
 
 
 def _withheld(size: int) -> shapes.Content:
