@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import orjson
 import typer
@@ -279,18 +278,14 @@ def _way_line(way: Way) -> str:
     return ", ".join(facts)
 
 
-class Format(StrEnum):
-    JSON_SCHEMA = "json-schema"
-    ASYNCAPI = "asyncapi"
-
-
 @verb(verbs, "schema", has_json=False)
 def schema(
     call: Call,
     *,
     format_: Annotated[
-        Format, typer.Option("--format", help="JSON Schema 2020-12, or AsyncAPI 3.0.")
-    ] = Format.JSON_SCHEMA,
+        Literal["json-schema", "asyncapi"],
+        typer.Option("--format", help="JSON Schema 2020-12, or AsyncAPI 3.0."),
+    ] = "json-schema",
 ) -> None:
     """Print a schema of the messages that this configuration takes, as JSON.
 
@@ -302,7 +297,7 @@ def schema(
     """
     from groupflow.broker.contract import asyncapi, message_schema
 
-    make = message_schema if format_ is Format.JSON_SCHEMA else asyncapi
+    make = message_schema if format_ == "json-schema" else asyncapi
     print_json(make(call.settings))
 
 

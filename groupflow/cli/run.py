@@ -15,10 +15,9 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -30,13 +29,6 @@ if TYPE_CHECKING:
     from groupflow.daemon import Daemon
 
 verbs = typer.Typer()
-
-
-class Only(StrEnum):
-    """Half a daemon: machines that only take in, machines that only work."""
-
-    INTAKE = "intake"
-    WORKERS = "workers"
 
 
 @verbs.command("run")
@@ -54,7 +46,8 @@ def run(
         ),
     ] = None,
     only: Annotated[
-        Only | None, typer.Option("--only", help="Only take messages in, or only work on tasks.")
+        Literal["intake", "workers"] | None,
+        typer.Option("--only", help="Only take messages in, or only work on tasks."),
     ] = None,
 ) -> None:
     """Take messages in from RabbitMQ and run their tasks, until told to stop.
@@ -80,7 +73,7 @@ def run(
     settings = load_settings(config)
     configure_logging(settings.log.level, settings.log.format)
     handlers = load_app(app) if app else App()
-    if only is not Only.INTAKE and not (handlers.types or handlers.scans or settings.handlers):
+    if only != "intake" and not (handlers.types or handlers.scans or settings.handlers):
         raise ConfigError([_no_handlers(app)])
     # Only a daemon with a name of its own takes its tasks up again at once when it is restarted;
     # one without leaves them to the daemon that first sees its lease run out.
@@ -88,7 +81,7 @@ def run(
     load = partial(load_settings, config)
 
     def build() -> Daemon:
-        return Daemon(settings, handlers, checked, only.value if only else None, load)
+        return Daemon(settings, handlers, checked, only, load)
 
     sys.exit(uvloop.run(_serve(build)))
 

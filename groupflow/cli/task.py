@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
@@ -81,22 +80,12 @@ def show(
     return Answer(None, [], [] if call.as_json else [never], Exit.FAILED)
 
 
-class StateChoice(StrEnum):
-    """The states that can be listed; for the dead see ``groupflow dead list``."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    DELAYED = "delayed"
-    DONE = "done"
-    SUPERSEDED = "superseded"
-
-
 @verb(verbs, "tasks")
 def tasks(
     call: Call,
     state: Annotated[
-        StateChoice,
-        typer.Argument(metavar="STATE", help="queued, running, delayed, done, superseded"),
+        Literal["queued", "running", "delayed", "done", "superseded"],
+        typer.Argument(metavar="STATE", help="Which; for the dead see groupflow dead list."),
     ],
     *,
     limit: Annotated[
@@ -123,16 +112,16 @@ def tasks(
 
         lead = "["
         if everything:
-            pages = every_task(namespace, state.value)
+            pages = every_task(namespace, state)
         else:
-            pages = _one(await list_tasks(namespace, state.value, limit))
+            pages = _one(await list_tasks(namespace, state, limit))
         async for page in pages:
             for row in page.rows:
                 print_entry(lead, row) if call.as_json else say(_line(state, row, page.at))
                 lead = ","
         # Where reading fails the list is incomplete, and so no JSON, which its reader notices.
         if lead == "[":
-            say("[]" if call.as_json else f"no tasks are {state.value}")
+            say("[]" if call.as_json else f"no tasks are {state}")
         elif call.as_json:
             say()
             say("]")
@@ -144,7 +133,7 @@ async def _one(page: TaskPage) -> AsyncIterator[TaskPage]:
     yield page
 
 
-def _line(state: StateChoice, row: TaskRow, now: float) -> str:
+def _line(state: str, row: TaskRow, now: float) -> str:
     facts = [row.id, row.type or "(no type)", row.group or "-"]
     facts += [f"tenant {row.tenant}"] if row.tenant else []
     facts.append(f"attempt {row.attempt}")
@@ -152,7 +141,7 @@ def _line(state: StateChoice, row: TaskRow, now: float) -> str:
         facts.append(f"came {max(0.0, now - row.enqueued_at):,.1f} s ago")
     if row.since is not None:
         seconds = max(0.0, now - row.since)
-        runs = state is StateChoice.RUNNING
+        runs = state == "running"
         facts.append(f"runs for {seconds:,.1f} s" if runs else f"ended {seconds:,.1f} s ago")
     if row.until is not None:
         facts.append(f"due in {max(0.0, row.until - now):,.1f} s")

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Literal, TypeAlias
 
 from groupflow.operate.namespace import Away, Namespace, missing
-from groupflow.operate.pages import Cursor, Merged, Slice, UnknownCursor, merge, walk
+from groupflow.operate.pages import Cursor, Slice, UnknownCursor, merge, walk
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
 
@@ -132,7 +132,9 @@ async def list_groups(
     }
     answers = await namespace.ask_each(questions)
     slices = {n: each for n, each in answers.by_partition.items() if n in asked}
-    page = _joined(slices, at) if state in WITHOUT_ORDER else merge(slices, at, limit)
+    if state in WITHOUT_ORDER:  # Redis walks a hash in steps, and can't begin within one
+        limit = sum(len(each.rows) for each in slices.values())
+    page = merge(slices, at, limit)
     return GroupPage(
         at=max(look.at for look in answers.all),
         total=sum(look.total for look in answers.all),
@@ -141,13 +143,6 @@ async def list_groups(
         groups=page.rows,
         away=answers.away,
     )
-
-
-def _joined(slices: dict[int, GroupLook], cursor: Cursor) -> Merged[GroupRow]:
-    """All rows of a slice: Redis walks a hash in steps, and can't begin within one."""
-    rows = [row for each in slices.values() for row in each.rows]
-    following = cursor.after({number: each.next for number, each in slices.items()})
-    return Merged(rows, sum(each.looked for each in slices.values()), following)
 
 
 _BEGINNING = "1.0.0"  # of a partition's tasks: part, place and depth, as `list.lua` has them

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from groupflow.operate.bulk import Reasons, read_kinds
 from groupflow.operate.busy import Tops, read_tops
-from groupflow.operate.dead import DeadLetters, DeadPage, beginning_of
+from groupflow.operate.dead import DeadLetters, DeadPage, DeadStory, beginning_of
 from groupflow.operate.groups import Groups
 from groupflow.operate.limits import ByHand, LimitsByHand
 from groupflow.operate.listing import (
@@ -42,8 +42,14 @@ from groupflow.settings.changes import public_values
 from groupflow.settings.planning import DryRun, Way
 from groupflow.store.envelope import Envelope
 
+_Told = TypeVar("_Told", Found, DeadStory)
 _look = partial(Endpoint, "GET", reads=True)
 _REDACTED = "(shown with the token)"
+_OF_PARTITION = ("ready", "delayed", "parked", "dead", "done_total")
+_TOLD = (
+    *("id", "type", "group", "tenant", "reason", "kind", "attempts", "died_at"),
+    *("errors", "corrections"),
+)  # of a dead letter
 _SHOWN_BODY = 256 * 1024  # bytes of a dead letter's body
 _TOTALS_AGE = 0.8  # seconds; under the second between two events, or one would repeat the other
 
@@ -137,7 +143,9 @@ class Reading:
         found = await Tasks(self._namespace).find(query.id, query.choice)
         if found is None:
             raise NotThere
-        return found if caller.sees_contents else _redacted(found)
+        if caller.sees_contents:
+            return found
+        return _redacted(found, found.errors[-1]["error"] if found.errors else "")
 
     @_look("/limits", "Limits by hand")
     async def _limits(self) -> ByHand:
@@ -163,18 +171,10 @@ class Reading:
         answers = await self._namespace.ask_all(totals_in)
         rows = [shapes.PartitionRow(each.partition, away=each.why) for each in answers.away]
         for number, found in answers.by_partition.items():
-            rows.append(
-                shapes.PartitionRow(
-                    number,
-                    queued=found.queued_plain + found.queued_grouped,
-                    running=found.running_plain + found.running_grouped,
-                    ready=found.ready,
-                    delayed=found.delayed,
-                    parked=found.parked,
-                    dead=found.dead,
-                    done_total=found.done_total,
-                )
-            )
+            queued = found.queued_plain + found.queued_grouped
+            running = found.running_plain + found.running_grouped
+            same = {name: getattr(found, name) for name in _OF_PARTITION}
+            rows.append(shapes.PartitionRow(number, queued, running, **same))
         return sorted(rows, key=lambda row: row.partition)
 
     @_look("/types", "What handlers did, by type")
@@ -195,29 +195,16 @@ class Reading:
         letter = await self._letters.find(query.id, query.choice)
         if letter is None:
             raise NotThere
-        is_shown = caller.sees_contents
-        content = _withheld(letter.bytes)
-        if is_shown:
+        if caller.sees_contents:
             try:
-                settings, namespace = self._context.facts.settings, self._namespace
-                whole = await whole_letter(settings, namespace, letter)
+                whole = await whole_letter(self._context.facts.settings, self._namespace, letter)
             except KeyError:  # redriven or dropped a moment ago
                 raise NotThere from None
             content, letter = _content(whole.envelope), letter.with_beside(whole.beside)
-        return shapes.Letter(
-            **asdict(content),
-            id=letter.id,
-            type=letter.type,
-            group=letter.group,
-            tenant=letter.tenant,
-            reason=letter.reason if is_shown else letter.kind or _REDACTED,
-            kind=letter.kind,
-            attempts=letter.attempts,
-            died_at=letter.died_at,
-            errors=letter.errors if is_shown else _without_words(letter.errors),
-            routed_first=letter.died_at_the_door,
-            corrections=letter.corrections if is_shown else _without_bodies(letter.corrections),
-        )
+        else:
+            content, letter = _withheld(letter.bytes), _redacted(letter, letter.kind)
+        told = {name: getattr(letter, name) for name in _TOLD}
+        return shapes.Letter(**asdict(content), **told, routed_first=letter.died_at_the_door)
 
     @Endpoint("GET", "/configuration", "What the daemon runs by, secrets masked")
     async def _configuration(self) -> shapes.Configuration:
@@ -241,9 +228,8 @@ def _without_bodies(corrections: Sequence[Correction]) -> list[Correction]:
     return [replace(each, body=None, body_base64=None) for each in corrections]
 
 
-def _redacted(found: Found) -> Found:
-    """A task without those words, and with the kind in place of a dead one's reason."""
-    kind = found.errors[-1]["error"] if found.errors else ""
+def _redacted(found: _Told, kind: str) -> _Told:
+    """A task or a letter without those words, and with the kind in place of its reason."""
     reason = None if found.reason is None else kind or _REDACTED
     errors, corrections = _without_words(found.errors), _without_bodies(found.corrections)
     return replace(found, reason=reason, errors=errors, corrections=corrections)
