@@ -32,8 +32,7 @@ from groupflow.flow.workforce import Workforce
 from groupflow.operate.namespace import Namespace
 from groupflow.ops.health import DaemonHealth, Responder
 from groupflow.ops.logs import configure_logging
-from groupflow.ops.loop_lag import LoopLag
-from groupflow.ops.metrics import Metrics
+from groupflow.ops.metrics import LoopLag, Metrics
 from groupflow.ops.page.facts import Facts
 from groupflow.ops.page.process import PageProcess
 from groupflow.ops.supervisor import Supervisor

@@ -140,20 +140,18 @@ def _send(settings: Settings, batch: _Batch) -> None:
 
 
 async def _publish(settings: Settings, batch: _Batch) -> None:
-    from rich.console import Console
-    from rich.progress import Progress
-
     from groupflow.broker.publisher import publishing
     from groupflow.ops.tracing import open_tracing
 
     tracing, rabbitmq = open_tracing(settings), settings.rabbitmq
-    console, is_piped = Console(stderr=True), not sys.stderr.isatty()
-    with Progress(console=console, transient=True, disable=is_piped) as progress:
-        bar = progress.add_task("publishing", total=len(batch.outgoing))
+    is_piped, total = not sys.stderr.isatty(), len(batch.outgoing)
+    with typer.progressbar(
+        length=total, label="publishing", file=sys.stderr, hidden=is_piped
+    ) as bar:
 
         def on_confirm() -> None:
             batch.confirmed += 1
-            progress.advance(bar)
+            bar.update(1)
 
         async with publishing(
             settings.rabbitmq_url(),

@@ -10,7 +10,9 @@ docs/metrics.md explains each metric; a test compares the two. Metrics that begi
 
 from __future__ import annotations
 
+import asyncio
 import platform
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import version
@@ -37,13 +39,14 @@ from groupflow.operate.namespace import Namespace
 from groupflow.operate.pools import PoolStatus, pools_in, sum_of_pools
 from groupflow.operate.schedules import Schedule, schedules_in
 from groupflow.operate.totals import Totals, sum_of, totals_in
-from groupflow.ops.loop_lag import LoopLag
 from groupflow.ops.snapshots import Snapshot
 from groupflow.store.client import StoreClient
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 FRESH = 1.0  # seconds for which a scrape reuses what it read from the store
 READING = 1.0  # seconds that the store has for its answer
+LAG_PACE = 0.5  # seconds between two looks at the event loop's lag
+LAGS_KEPT = 30  # looks: a scrape some seconds later still sees a short block
 SCHEDULES_SHOWN = 100  # by name; each costs two time series
 
 Rows: TypeAlias = float | Histogram | Mapping[Any, Any] | None
@@ -112,6 +115,36 @@ class StoreMetrics(Collector):
     def _own(self) -> Iterator[Metric]:
         """Metrics of the process's own parts."""
         yield from ()
+
+
+class LoopLag:
+    """How late the event loop is, and when it last turned: a handler may block it.
+
+    It sleeps for `LAG_PACE`, repeatedly, and measures how late it wakes. The loop alone writes
+    here. The lease's thread reads: plain floats, and a queue that C code reads whole, which is
+    sound under the GIL.
+    """
+
+    def __init__(self) -> None:
+        self._lags: deque[float] = deque(maxlen=LAGS_KEPT)
+        self._due = inf
+        self.turned = inf  # when (monotonic) the loop was last seen to turn; in the future at first
+
+    async def run(self) -> None:
+        while True:
+            await self.run_once(LAG_PACE)
+
+    async def run_once(self, pace: float) -> None:
+        """One look, with `pace` seconds of sleep."""
+        self.turned = monotonic()
+        self._due = due = self.turned + pace
+        await asyncio.sleep(pace)
+        self._lags.append(max(0.0, monotonic() - due))
+
+    @property
+    def worst(self) -> float:
+        """Seconds: the longest delay of the last `LAGS_KEPT` looks, and of one that is overdue."""
+        return max(0.0, monotonic() - self._due, *self._lags)
 
 
 class Metrics(StoreMetrics):

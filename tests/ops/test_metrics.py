@@ -19,8 +19,7 @@ from groupflow.core.measures import Histogram, Measures, Vitals
 from groupflow.flow.counting import FullGroups, count_batch
 from groupflow.operate.namespace import Namespace
 from groupflow.ops.health import check_store
-from groupflow.ops.loop_lag import LoopLag
-from groupflow.ops.metrics import Metrics, StoreMetrics, from_measures
+from groupflow.ops.metrics import LoopLag, Metrics, StoreMetrics, from_measures
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule
