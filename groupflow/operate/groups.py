@@ -143,8 +143,8 @@ class Groups:
         """
         asked = "1" if max_queued else ""
         facts = named(await self._namespace.run_at(group, OperatorVerb.WHY, group, asked))
-        why = _with_limits(_story(group, facts, with_words), facts)
-        return _with_bound(why, (max_queued or {}).get(facts.get("rule", ""), 0))
+        most = (max_queued or {}).get(facts.get("rule", ""), 0)
+        return _with_bounds(_story(group, facts, with_words), facts, most)
 
     async def lane(self, group: str, *, passed: int = 0, limit: int = 50) -> Lane:
         """The tasks that wait in a group behind the first `passed`, the next to run first.
@@ -266,27 +266,26 @@ def _turn(answer: Callable[..., Why], tenant: Mapping[str, Any], now: float) -> 
     return answer(state="delayed", reason=said, until=until)
 
 
-def _with_limits(why: Why, facts: Mapping[str, Any]) -> Why:
-    """The same, with the limits by hand in the reason."""
-    tenant = named(facts.get("tenant", []))
+def _with_bounds(why: Why, facts: Mapping[str, Any], most: int) -> Why:
+    """The same, with limits by hand in the reason, and how many tasks may wait."""
+    tenant, by_hand, said = named(facts.get("tenant", [])), facts.get("by_hand"), ""
     if "by_hand" in tenant:
-        said = f"; tenant {tenant['name']}'s limits are by hand until {_moment(tenant['by_hand'])}"
-        why = replace(why, reason=why.reason + said)
-    if "by_hand" not in facts:
-        return why
-    said = f"; its limits are by hand until {_moment(facts['by_hand'])}"
-    return replace(why, reason=why.reason + said, by_hand_until=seconds(facts["by_hand"]))
-
-
-def _with_bound(why: Why, most: int) -> Why:
-    """The same, with how many tasks may wait."""
-    if not most or why.queued < most:
-        return replace(why, max_queued=most)
-    said = (
-        f"; its group is full: {why.queued} wait, and max_queued lets {most}: a further message "
-        "becomes a dead letter"
+        said += f"; tenant {tenant['name']}'s limits are by hand until {_moment(tenant['by_hand'])}"
+    if by_hand is not None:
+        said += f"; its limits are by hand until {_moment(by_hand)}"
+    is_full = 0 < most <= why.queued
+    if is_full:
+        said += (
+            f"; its group is full: {why.queued} wait, and max_queued lets {most}: a further "
+            "message becomes a dead letter"
+        )
+    return replace(
+        why,
+        reason=why.reason + said,
+        by_hand_until=None if by_hand is None else seconds(by_hand),
+        max_queued=most,
+        is_full=is_full,
     )
-    return replace(why, max_queued=most, is_full=True, reason=why.reason + said)
 
 
 def _moment(time: int) -> str:
