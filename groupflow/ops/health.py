@@ -5,7 +5,7 @@ address of the daemon's own, `[http] health`, with as little HTTP as a probe nee
 reads the head of a request, answers, and closes the connection. No request may cost tasks their
 loop. At each `PACE` it accepts and reads all waiting connections, as bare sockets, at some
 microseconds each; it keeps silent ones for the next time. At the limit it closes the connection
-that has been silent longest: so neither silence nor connects alone keep a probe out.
+that has been open longest: so neither silence nor connects alone keep a probe out.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _METRICS_AGE = 0.5
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 
-MOST = 64  # connections that are answered at a time
-SILENT = BACKLOG  # connections whose request hasn't come yet
+MOST = 64  # requests that are answered in a pass
+OPEN = BACKLOG + MOST  # connections at a time, silent ones and those that are answered
 BATCH = BACKLOG + 1  # connections accepted at a time: as many as the system lets wait
 HEAD = 4096  # bytes of a request's head: a probe's has a few hundred
 REQUEST_WITHIN = 5.0  # seconds for a whole request, and as many for the caller to take its answer
@@ -114,10 +114,11 @@ async def check_store(namespace: Namespace) -> Check:
 
 @dataclass(slots=True)
 class _Caller:
-    """A connection whose request hasn't come yet."""
+    """A connection that is open."""
 
-    until: float  # its deadline, by the loop's clock
+    until: float  # by the loop's clock: when its request has to be there, or its answer taken
     head: bytes = b""  # what has come of its request's head
+    answering: asyncio.Task[None] | None = None  # once its request is there
 
 
 class Responder:
@@ -127,8 +128,7 @@ class Responder:
         """Opens nothing yet; with an empty address, nothing ever."""
         self._listen = listen
         self._health = health
-        self._silent: dict[socket.socket, _Caller] = {}  # the oldest first
-        self._answering: dict[asyncio.Task[None], None] = {}  # the oldest first
+        self._open: dict[socket.socket, _Caller] = {}  # the oldest first
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -140,96 +140,84 @@ class Responder:
             async with listening("http.health", self._listen, self._serve):
                 yield
         finally:
-            for connection in self._silent:
-                connection.close()
-            for answering in self._answering:
-                answering.cancel()
-            await asyncio.gather(*self._answering, return_exceptions=True)
+            answering = [each.answering for each in self._open.values() if each.answering]
+            for connection in [*self._open]:
+                self._close(connection)
+            await asyncio.gather(*answering, return_exceptions=True)
 
     async def _serve(self, listener: socket.socket, _: asyncio.Event) -> None:
         host = self._listen.rpartition(":")[0]
         log.info("health.listening", url=f"http://{host}:{listener.getsockname()[1]}/")
         loop = asyncio.get_running_loop()
         while True:
-            if not self._silent:
+            if not self._open:
                 await _has_callers(listener)
-            self._make_way()
-            self._read(loop.time())
-            self._accept(listener, loop.time() + REQUEST_WITHIN)
+            self._pass(listener, loop.time())
             await asyncio.sleep(PACE)
 
-    def _make_way(self) -> None:
-        """Cancel the answers that have taken longest, so that half of the room is free."""
-        for oldest in list(self._answering)[: -MOST // 2]:
-            oldest.cancel()
-            del self._answering[oldest]
-
-    def _accept(self, listener: socket.socket, until: float) -> None:
+    def _pass(self, listener: socket.socket, now: float) -> None:
+        """Read from all that are open, and from those that wait to be accepted."""
+        left = MOST  # connections behind that are next
+        for connection, caller in [*self._open.items()]:
+            if caller.until < now:
+                self._close(connection)
+            elif left and caller.answering is None:
+                left -= self._hear(connection, caller)
         for _ in range(BATCH):
+            if not left:
+                return
             try:
                 connection, _ = listener.accept()
             except OSError:  # no more of them, or too many open files
                 return
             connection.setblocking(False)
-            if self._hear(connection, caller := _Caller(until)):
-                if len(self._silent) >= SILENT:
-                    self._close(next(iter(self._silent)))
-                self._silent[connection] = caller
-            elif len(self._answering) >= MOST:  # connections that still wait are next
-                return
-
-    def _read(self, now: float) -> None:
-        for connection, caller in list(self._silent.items()):
-            if len(self._answering) >= MOST:
-                return
-            if caller.until < now:
-                self._close(connection)
-            elif not self._hear(connection, caller):
-                del self._silent[connection]
+            if len(self._open) >= OPEN:
+                self._close(next(iter(self._open)))
+            self._open[connection] = caller = _Caller(now + REQUEST_WITHIN)
+            left -= self._hear(connection, caller)
 
     def _hear(self, connection: socket.socket, caller: _Caller) -> bool:
-        """Read what has come; whether more is to come before it is answered or closed."""
+        """Read what has come; whether that is a request, which is answered from now on."""
         try:
             said = connection.recv(HEAD + 1 - len(caller.head))
         except BlockingIOError:
-            return True
+            return False
         except OSError:
             said = b""
         caller.head += said
         if b"\r\n\r\n" in caller.head or b"\n\n" in caller.head:
-            self._start_answering(connection, caller.head)
-        elif said and len(caller.head) <= HEAD:
+            caller.until += REQUEST_WITHIN
+            caller.answering = asyncio.create_task(self._answer(connection, caller.head))
+            caller.answering.add_done_callback(lambda _: self._end(connection))
             return True
-        else:
-            connection.close()
+        if not said or len(caller.head) > HEAD:
+            self._close(connection)
         return False
 
     def _close(self, connection: socket.socket) -> None:
-        del self._silent[connection]
-        connection.close()
+        """Close a connection; one that is answered once that has ended."""
+        if (answering := self._open[connection].answering) is None:
+            self._end(connection)
+        else:
+            del self._open[connection]
+            answering.cancel()
 
-    def _start_answering(self, connection: socket.socket, head: bytes) -> None:
-        task = asyncio.create_task(self._answer(connection, head))
-        self._answering[task] = None
-        task.add_done_callback(lambda done: self._end(done, connection))
-
-    def _end(self, answering: asyncio.Task[None], connection: socket.socket) -> None:
-        self._answering.pop(answering, None)
+    def _end(self, connection: socket.socket) -> None:
+        self._open.pop(connection, None)
         connection.close()
 
     async def _answer(self, connection: socket.socket, request: bytes) -> None:
-        with contextlib.suppress(OSError):  # gone meanwhile, or out of its time
-            async with asyncio.timeout(REQUEST_WITHIN):
-                answer, has_body = await self.answer(request)
-                body = answer.body.encode()
-                head = (
-                    f"HTTP/1.1 {int(answer.status)} {HTTPStatus(answer.status).phrase}\r\n"
-                    f"content-type: {answer.type}\r\ncontent-length: {len(body)}\r\n"
-                    "cache-control: no-store\r\nx-content-type-options: nosniff\r\n"
-                    "connection: close\r\n\r\n"
-                )
-                said = head.encode() + (body if has_body else b"")
-                await asyncio.get_running_loop().sock_sendall(connection, said)
+        answer, has_body = await self.answer(request)
+        body = answer.body.encode()
+        head = (
+            f"HTTP/1.1 {int(answer.status)} {HTTPStatus(answer.status).phrase}\r\n"
+            f"content-type: {answer.type}\r\ncontent-length: {len(body)}\r\n"
+            "cache-control: no-store\r\nx-content-type-options: nosniff\r\n"
+            "connection: close\r\n\r\n"
+        )
+        said = head.encode() + (body if has_body else b"")
+        with contextlib.suppress(OSError):  # gone meanwhile
+            await asyncio.get_running_loop().sock_sendall(connection, said)
 
     async def answer(self, head: bytes) -> tuple[HealthAnswer, bool]:
         """What a request is answered with, and whether with its body."""
