@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import getpass
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from groupflow.cli.verb import Answer, Call, listing, verb
 
 if TYPE_CHECKING:
-    from groupflow.operate.schedules import Schedule
+    from groupflow.operate.schedules import Schedule, Schedules
+
+_Found = TypeVar("_Found")
 
 verbs = typer.Typer()
 _schedules = typer.Typer(help="What comes by itself: when it is due, and what became of it.")
@@ -37,9 +40,7 @@ def run(call: Call, name: NameArgument) -> Answer:
 
       groupflow schedules run nightly
     """
-    from groupflow.operate.schedules import Schedules
-
-    task = call.ask(lambda namespace: Schedules(namespace).run(name))
+    task = _ask(call, lambda schedules: schedules.run(name))
     return Answer({"name": name, "task": task}, [f"{name}: task {task}"])
 
 
@@ -51,10 +52,8 @@ def pause(call: Call, name: NameArgument) -> Answer:
 
       groupflow schedules pause nightly
     """
-    from groupflow.operate.schedules import Schedules
-
     by = getpass.getuser()
-    changed = call.ask(lambda namespace: Schedules(namespace).pause(name, by))
+    changed = _ask(call, lambda schedules: schedules.pause(name, by))
     words = "paused" if changed else "was paused already"
     return Answer({"name": name, "paused": True, "changed": changed}, [f"{name} {words}"])
 
@@ -67,9 +66,7 @@ def resume(call: Call, name: NameArgument) -> Answer:
 
       groupflow schedules resume nightly
     """
-    from groupflow.operate.schedules import Schedules
-
-    changed = call.ask(lambda namespace: Schedules(namespace).resume(name))
+    changed = _ask(call, lambda schedules: schedules.resume(name))
     words = "goes on" if changed else "was not paused"
     return Answer({"name": name, "paused": False, "changed": changed}, [f"{name} {words}"])
 
@@ -84,10 +81,14 @@ def drop(call: Call, name: NameArgument) -> Answer:
 
       groupflow schedules drop nightly
     """
+    _ask(call, lambda schedules: schedules.drop(name))
+    return Answer({"name": name, "dropped": True}, [f"{name} forgotten"])
+
+
+def _ask(call: Call, ask: Callable[[Schedules], Awaitable[_Found]]) -> _Found:
     from groupflow.operate.schedules import Schedules
 
-    call.ask(lambda namespace: Schedules(namespace).drop(name))
-    return Answer({"name": name, "dropped": True}, [f"{name} forgotten"])
+    return call.ask(lambda namespace: ask(Schedules(namespace)))
 
 
 def _line(schedule: Schedule) -> str:

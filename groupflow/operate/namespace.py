@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -28,7 +29,7 @@ from groupflow.settings.model import Settings
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.layout import compare
-from groupflow.store.partitions import Partitions, open_client, partition_of
+from groupflow.store.partitions import Partitions, partition_of
 from groupflow.store.scripts import AnyVerb
 
 RECALL = 1.0
@@ -97,6 +98,19 @@ class Namespace:
     def place_of(self, group: str | None, id_: str = "") -> int:
         """The partition in which a task belongs: by its group, or without one by its id."""
         return partition_of(group, id_, len(self.clients))
+
+    @asynccontextmanager
+    async def common(self) -> AsyncIterator[StoreClient]:
+        """A client for the keys that all partitions share."""
+        first = self.clients[0]
+        if len(self) == 1:
+            yield first
+            return
+        client = first.beside(Keys(first.keys.namespace))
+        try:
+            yield client
+        finally:
+            await client.close()
 
     async def ask(
         self, partition: int, question: Callable[[StoreClient], Awaitable[_Answer]]
@@ -238,18 +252,15 @@ async def check_number(settings: Settings, partitions: Partitions) -> None:
         StoreUnavailable: the only partition does not answer.
     """
     name, count = settings.redis.namespace, len(partitions)
-    client = partitions[0] if count == 1 else open_client(settings, Keys(name))
     try:
-        noted = await client.run(OperatorVerb.NUMBER)
+        async with Namespace(partitions).common() as client:
+            noted = await client.run(OperatorVerb.NUMBER)
     except StoreUnavailable:
         if count == 1:
             raise
     else:
         if noted[0]:
             compare(name, count, *noted)
-    finally:
-        if count > 1:
-            await client.close()
 
 
 def missing(away: Sequence[Away]) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -15,7 +14,6 @@ from groupflow.operate.groups import Groups, Why
 from groupflow.operate.namespace import Answers, Namespace, missing
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
-from groupflow.store.keys import Keys
 from groupflow.store.scans import Record, ScanRecords, group_of, hasten
 
 _Answer = TypeVar("_Answer")
@@ -179,22 +177,10 @@ class Scans:
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
 
-    @asynccontextmanager
-    async def _records(self) -> AsyncIterator[ScanRecords]:
-        """The records of scans lie with the keys that all partitions share."""
-        clients = self._namespace.clients
-        if len(clients) == 1:
-            yield ScanRecords(clients[0])
-            return
-        common = clients[0].beside(Keys(clients[0].keys.namespace))
-        try:
-            yield ScanRecords(common)
-        finally:
-            await common.close()
-
     async def every(self) -> list[ScanStory]:
         """All scans, by name."""
-        async with self._records() as records:
+        async with self._namespace.common() as client:
+            records = ScanRecords(client)
             found = [await records.look(name) for name in await records.names()]
         return [story_of(each, await self._shards(each)) for each in found if each is not None]
 
@@ -238,12 +224,12 @@ class Scans:
 
     async def drop(self, name: str) -> bool:
         """Forget a scan that no daemon has any more. Returns whether there was one."""
-        async with self._records() as records:
-            return await records.drop(name)
+        async with self._namespace.common() as client:
+            return await ScanRecords(client).drop(name)
 
     async def _record(self, name: str) -> Record:
-        async with self._records() as records:
-            record = await records.look(name)
+        async with self._namespace.common() as client:
+            record = await ScanRecords(client).look(name)
         if record is None:
             raise KeyError(name)
         return record
