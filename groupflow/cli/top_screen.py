@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from groupflow.cli.status import groups_line, limit_lines, paused_line
-from groupflow.core.escaping import plain_text
+from groupflow.core.masking import plain_text
 from groupflow.operate.busy import Busy
 from groupflow.operate.dead import DeadLetter
 from groupflow.operate.totals import Totals
