@@ -9,7 +9,6 @@ from groupflow.schedule.table import MAKING, ROWS
 from groupflow.store.clock import seconds
 from groupflow.store.scripts import (
     DEBOUNCING,
-    FACTS,
     LAYOUT,
     LEADING,
     PRELUDE,
@@ -20,9 +19,9 @@ from groupflow.store.scripts import (
 _INDEXES = (*PRELUDE, "operate/indexes")
 _NAMING = ("operate/naming",)
 _LETTERS = (*PRELUDE, *_NAMING, "operate/letters")
-_BURIAL = (*FACTS, "operate/burial")
+_BURIAL = (*PRELUDE, "operate/burial")
 _DERIVED = ("store/ids", "operate/derived")
-_MOVING = (*FACTS, *_DERIVED, DEBOUNCING, "operate/moving")
+_MOVING = (*PRELUDE, *_DERIVED, DEBOUNCING, "operate/moving")
 _WALKING = (*SESSIONS, "operate/indexes", "operate/walking")
 
 
@@ -35,10 +34,10 @@ class OperatorVerb(AnyVerb):
     POOL_WORKERS = "pool_workers", (*SESSIONS, *_NAMING)
     BUSY = "busy", (*_WALKING, *_NAMING)
     TOPS = "tops", (*_WALKING, *_NAMING)
-    FIND = "find", (*_WALKING, "store/facts", *_NAMING)
-    LIST = "list", (*_WALKING, "store/facts", *_NAMING)
-    GROUPS = "groups", (*_WALKING, "store/facts", *_NAMING)
-    LANE = "lane", (*FACTS, *_NAMING)
+    FIND = "find", (*_WALKING, *_NAMING)
+    LIST = "list", (*_WALKING, *_NAMING)
+    GROUPS = "groups", (*_WALKING, *_NAMING)
+    LANE = "lane", (*PRELUDE, *_NAMING)
     TENANTS = "tenants", (*PRELUDE, *_NAMING)
     TENANT_FIGURES = "tenant_figures", (*PRELUDE, *_NAMING)
     CONFIGURATION = "configuration"
@@ -72,7 +71,7 @@ class OperatorVerb(AnyVerb):
     MOVE_OUT = "move_out", _MOVING
     MOVE_IN = "move_in", (*_MOVING, LEADING, "store/sessions", "store/by_hand", "schedule/rows")
     MOVE_DONE = "move_done", (*_MOVING, "operate/burial", "schedule/rows")
-    MOVE_NOTES = "move_notes"
+    MOVE_NOTES = "move_notes", (*PRELUDE, LEADING)
     MOVE_END = "move_end"
 
 

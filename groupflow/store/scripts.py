@@ -35,10 +35,9 @@ _WORD = re.compile(r"(?<![.\w])\w+")
 
 Order: TypeAlias = Literal["oldest", "fair", "tenants"]
 
-_RULES = ("store/place", "store/held_bytes", "store/limits", "store/tenants")
+_RULES = ("store/place", "store/held_bytes", "store/facts", "store/limits", "store/tenants")
 PRELUDE = ("store/prelude", *_RULES)
 SESSIONS = (*PRELUDE, "store/sessions", "store/hand_over")
-FACTS = (*PRELUDE, "store/facts")
 LEADING = "store/leading"
 _EPOCHS = (*SESSIONS, LEADING, "store/epochs")
 DEBOUNCING = "store/debouncing"
@@ -52,7 +51,7 @@ _EXCHANGING = (
     "store/running",
 )
 _FAILING = (*_SETTLING, DEBOUNCING, "store/failing")
-_IDS = (*FACTS, "store/ids")
+_IDS = (*PRELUDE, "store/ids")
 LAYOUT = "store/layout"
 _POOLS = (*_IDS, LAYOUT, LEADING)
 TAKING = (

@@ -79,12 +79,12 @@ OF_SESSIONS: tuple[Damage, ...] = (
     Condition(
         "fences-again",
         "a promoted server gives fences again that the old one gave",
-        ((r"if now > fence then", "if false then"),),
+        ((r"raise_fence\(now\)", ""),),
     ),
     Condition(
         "fences-unshown",
         "nobody tells a promoted server which fences there were",
-        ((r"if behind > 0 then", "if false then"),),
+        ((r"raise_fence\(shown\.fence\)", ""), (r"raise_fence\(tonumber\(last\)\)", "")),
         unseen="a promoted server's fences begin above the clock: no older fence reaches that",
     ),
     Effect(

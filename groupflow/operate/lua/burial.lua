@@ -12,12 +12,8 @@ end
 
 -- Removes a task for good. Its line in the history (JSON) stays, with its scope at the end.
 local function erase(id, line, now)
-  line = string.sub(line, 1, -2) .. ',"' .. scope_of(id) .. '"]'
-  remove_delay(id)
   remove_body(id)
-  call('HDEL', K.tasks, id)
-  end_state(id)
-  call('HSET', K.history_new, id, digits(now) .. line)
+  end_with(id, string.sub(line, 1, -2) .. ',"' .. scope_of(id) .. '"]', now)
   call('HINCRBY', K.count, 'dropped', 1)
 end
 

@@ -20,8 +20,7 @@ if ARGV[1] == 'out' then
 end
 
 local notes = cmsgpack.unpack(ARGV[3])
-local behind = notes.fence - (call('GET', K.fence) or 0)
-if behind > 0 then call('INCRBY', K.fence, behind) end
+raise_fence(tonumber(notes.fence))
 if tonumber(notes.sequence) > tonumber(call('HGET', K.count, 'sequence') or 0) then
   call('HSET', K.count, 'sequence', digits(notes.sequence))
 end

@@ -27,7 +27,7 @@ end
 local function stands(tenant) return call('ZSCORE', K.standing, tenant) and true or false end
 
 local function is_first_charge(fence, tenant)
-  local front = format('%04d', #tenant) .. tenant
+  local front = front_of(tenant)
   local first = call('ZRANGE', K.charges, '[' .. front .. '0', '(' .. front .. ':', 'BYLEX', 'LIMIT', 0, 1)[1]
   return first == front .. fence
 end

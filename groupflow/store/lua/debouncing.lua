@@ -21,7 +21,7 @@ local function bursts()
 
   -- A scope has no spaces.
   function B.name(group, scope, task_type)
-    return format('%04d', #group) .. group .. scope .. ' ' .. task_type
+    return front_of(group) .. scope .. ' ' .. task_type
   end
 
   -- The name under which a task may stand in `debouncing`; false where its rule doesn't debounce, or it has come to a
@@ -51,13 +51,9 @@ local function bursts()
     local task_state = call('HMGET', K.task_state .. id, 'type', 'attempt', 'crashes', 'scope', 'lost_leases')
     local died, lost_leases = tonumber(task_state[3] or 0), tonumber(task_state[5] or 0)
     if lost_leases > 0 then died = { died - lost_leases, lost_leases } end
-    local line = cjson.encode({
+    end_with(id, cjson.encode({
       'superseded', task_state[1], group, tonumber(task_state[2] or 1), died, by, task_state[4],
-    })
-    remove_delay(id)
-    call('HDEL', K.tasks, id)
-    end_state(id)
-    call('HSET', K.history_new, id, digits(now) .. line)
+    }), now)
     call('HINCRBY', K.count, 'superseded', 1)
   end
 

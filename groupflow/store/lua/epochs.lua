@@ -44,7 +44,7 @@ local function begin_epoch(now, lease, id, before, replication)
   local awaited, has_doubt = call('ZCARD', K.daemons), call('EXISTS', K.recovering) == 1
   call('HSET', K.epoch, 'id', id, 'since', digits(now), 'before', before, 'fence', fence, 'found', epoch.enrolled,
     'awaited', awaited, 'doubt', (has_doubt or awaited == 0) and 1 or 0)
-  begin_fences(now, fence)
+  raise_fence(now)
   local ends = serves_since(now, replication) + longest_lease(lease)
   if ends > now then
     call('SET', K.recovering, digits(ends))
@@ -65,8 +65,7 @@ end
 
 -- No number that a daemon has seen is given out again.
 local function raise(shown)
-  local behind = shown.fence - tonumber(call('GET', K.fence) or 0)
-  if behind > 0 then call('INCRBY', K.fence, behind) end
+  raise_fence(shown.fence)
   if shown.sequence > tonumber(call('HGET', K.count, 'sequence') or 0) then
     call('HSET', K.count, 'sequence', digits(shown.sequence))
   end

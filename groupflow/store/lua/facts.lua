@@ -1,18 +1,17 @@
--- Behind the prelude where tasks are looked at: what is known of a task, without its headers or body.
+-- Behind the prelude, in every script: what is known of a task, without its headers or body.
 
 -- Bytes of an envelope, or of a letter's errors, that a script reads for that. Redis reads a field of a hash whole, and
 -- a body may have megabytes; the task state has the facts of what is longer, since its enqueue.
 local READ = 65536
 
--- The type, tenant, group and scope that an envelope begins with, '' each where there is none.
+-- What its envelope tells of a task: type, tenant, group, scope, and the name of its rule; '' each where there is none.
 local function facts_in_envelope(id)
   local length = call('HSTRLEN', K.tasks, id)
-  if length == 0 or length > READ then return '', '', '', '' end
-  local line = string.match(call('HGET', K.tasks, id), '^[^\n]*')
-  local is_sound, facts = pcall(cjson.decode, line)
-  if not is_sound or type(facts) ~= 'table' then return '', '', '', '' end
+  if length == 0 or length > READ then return '', '', '', '', '' end
+  local is_sound, facts = pcall(cjson.decode, string.match(call('HGET', K.tasks, id), '^[^\n]*'))
+  if not is_sound or type(facts) ~= 'table' then return '', '', '', '', '' end
   local function text(place) return type(facts[place]) == 'string' and facts[place] or '' end
-  return text(1), text(3), text(2), text(6)
+  return text(1), text(3), text(2), text(6), text(4)
 end
 
 -- A task's type, tenant and group, '' each where there is none.

@@ -70,6 +70,14 @@ local function remove_delay(id)
   rouse(id)
 end
 
+-- A task is over that ends in no slot. Its line stays in the history.
+local function end_with(id, line, now)
+  remove_delay(id)
+  call('HDEL', K.tasks, id)
+  end_state(id)
+  call('HSET', K.history_new, id, digits(now) .. line)
+end
+
 -- Bytes that a dead letter takes in Redis beside its texts, as measured: its task state, and its places in lists and
 -- indexes. Its id stands in four of them.
 local LETTER_COSTS = 1360

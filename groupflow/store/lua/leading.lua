@@ -12,15 +12,17 @@ local function leader(replication)
   return string.match(replication, 'master_replid:(%x+)') or ''
 end
 
--- No fence comes twice, even after lost writes: it begins at the clock's µs, and each takes more than a microsecond.
-local function begin_fences(now, fence)
-  if now > fence then call('INCRBY', K.fence, now - fence) end
+-- Fences go on behind this number.
+local function raise_fence(number)
+  local behind = number - tonumber(call('GET', K.fence) or 0)
+  if behind > 0 then call('INCRBY', K.fence, behind) end
 end
 
--- The first epoch waits for no daemon: nothing was ever here.
+-- The first epoch waits for no daemon: nothing was ever here. Fences begin at the clock's µs, and each takes more than a
+-- microsecond: so none comes twice, even after lost writes.
 local function note_first_epoch(now)
   if call('EXISTS', K.epoch) == 1 then return end
   call('HSET', K.epoch, 'id', leader(info('replication')), 'since', digits(now), 'before', '', 'fence', 0,
     'found', NEVER, 'awaited', call('ZCARD', K.daemons), 'doubt', 1)
-  begin_fences(now, tonumber(call('GET', K.fence) or 0))
+  raise_fence(now)
 end

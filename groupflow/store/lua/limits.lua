@@ -14,6 +14,14 @@
 -- (see `tenants.lua`); a time that is past says nothing, and is removed. `closed` has until when (µs) nothing starts,
 -- by the same.
 
+-- In a zset of equal scores each member begins with a name and its length, and those of a name are counted.
+local function front_of(name) return format('%04d', #name) .. name end
+
+local function count_of(index, name)
+  local front = front_of(name)
+  return call('ZLEXCOUNT', index, '[' .. front .. '0', '(' .. front .. ':')
+end
+
 local may_limit
 function is_limiting()
   if may_limit == nil then
@@ -30,22 +38,16 @@ function limits()
   local L = {}
   limits_made = L
   local NONE = { concurrency = 1, interval = 0, tolerance = 0 }
-  local READ = 65536 -- bytes of an envelope that a script reads; of a larger message its task state knows more
   local EXPIRED = 2 -- arrival times that are past, removed with each that is written: so they don't pile up
 
-  -- What is known of a task: its rule's name, its tenant's name, its scope; each '' where nothing tells.
+  -- What is known of a task: its rule's name, its tenant's name, its scope; each '' where nothing tells. Of a large
+  -- message its task state tells.
   function L.facts_of(entry)
     local id = id_of(entry)
-    local length = call('HSTRLEN', K.tasks, id)
-    if length == 0 or length > READ then
-      local kept = call('HMGET', K.task_state .. id, 'rule', 'tenant', 'scope')
-      return kept[1] or '', kept[2] or '', kept[3] or ''
-    end
-    local line = string.match(call('HGET', K.tasks, id), '^[^\n]*')
-    local is_sound, facts = pcall(cjson.decode, line)
-    if not is_sound or type(facts) ~= 'table' then return '', '', '' end
-    local function text(place) return type(facts[place]) == 'string' and facts[place] or '' end
-    return text(4), text(3), text(6)
+    local task_type, tenant, _, scope, rule = facts_in_envelope(id)
+    if task_type ~= '' then return rule, tenant, scope end
+    local kept = call('HMGET', K.task_state .. id, 'rule', 'tenant', 'scope')
+    return kept[1] or '', kept[2] or '', kept[3] or ''
   end
 
   function L.parsed(concurrency, interval, tolerance, rate)
@@ -114,26 +116,13 @@ function limits()
   -- Whether one more task behind others in a group may have filled a batch.
   function L.may_fill(group) return is_gathering() and call('ZSCORE', K.held, group) end
 
-  local function front_of(group) return format('%04d', #group) .. group end
-
   -- How many tasks of a group run.
-  function L.running(group)
-    local front = front_of(group)
-    local shared = call('ZLEXCOUNT', K.sharing, '[' .. front .. '0', '(' .. front .. ':')
-    return shared + call('EXISTS', K.lock .. group)
-  end
+  function L.running(group) return count_of(K.sharing, group) + call('EXISTS', K.lock .. group) end
 
   -- Whether a group has no limit beside running one at a time, as its head says.
   function L.is_serial(group, head)
     local limit = L.of(group, head)
     return limit.concurrency <= 1 and limit.interval == 0
-  end
-
-  -- Whether the next task of a group that runs one under its lock is of a rule without limits or batches, and
-  -- nothing else limits it.
-  function L.are_none(group, head)
-    return L.is_serial(group, head) and call('HEXISTS', K.limits, 'b' .. L.facts_of(head)) == 0
-      and not call('ZSCORE', K.closed, 'g' .. group) and #L.holders(group) == 0
   end
 
   -- What the locks of a group's running tasks would say, of those that run without one.

@@ -11,16 +11,6 @@ end
 
 local function index_of(kind, pool) return TAG .. (pool and 'pool_' .. kind .. ':' .. pool or kind) end
 
--- Takes a group out of all pools' indexes except `stays`.
-local function leave_pools(group, stays)
-  for _, pool in ipairs(pools()) do
-    for _, kind in ipairs({ 'ready', 'quarantined_groups' }) do
-      local index = index_of(kind, pool)
-      if index ~= stays then call('ZREM', index, group) end
-    end
-  end
-end
-
 -- Nearly always nothing is parked or paused: a script asks that once, and only when it has to know.
 local may_withhold
 local function is_withheld(group)
@@ -39,17 +29,31 @@ end
 -- Whether anything has limits here, and the rules for that: see `limits.lua` and `tenants.lua`.
 local is_limiting, limits, tenants
 
--- Whether a ready group, a pause of everything or a recovery goes before the next task of a group that runs.
-local function is_beside_others()
-  return call('EXISTS', K.ready, K.quarantined_groups, K.paused_all, K.recovering) > 0
+-- Takes a group out of the index in which it is ready, unless that is `stays`: it is in at most one of two, or of two
+-- for each pool.
+local function leave_indexes(group, stays)
+  for _, pool in ipairs(pools()) do
+    for _, kind in ipairs({ 'ready', 'quarantined_groups' }) do
+      local index = index_of(kind, pool)
+      if index ~= stays then call('ZREM', index, group) end
+    end
+  end
+  if stays ~= K.ready then call('ZREM', K.ready, group) end
+  if stays ~= K.quarantined_groups and is_in_quarantine(group) then call('ZREM', K.quarantined_groups, group) end
 end
 
--- Takes a group out of the index in which it is ready: it is in at most one of two, or of two for each pool.
+-- A group isn't ready; it may be held.
 local function unready(group, now)
   if is_limiting() then tenants().leave(group, now) end
-  leave_pools(group)
-  call('ZREM', K.ready, group)
-  if is_in_quarantine(group) then call('ZREM', K.quarantined_groups, group) end
+  leave_indexes(group)
+  call('ZREM', K.held, group)
+  return false
+end
+
+-- Gives a ready group its place. In fair order one that is ready already keeps its turn, even if a task comes back into it.
+local function line_up(index, score, group)
+  if ORDER == 'fair' then return call('ZADD', index, 'LT', score, group) end
+  return call('ZADD', index, score, group)
 end
 
 -- Puts a group in which one more task may run into the one state that its facts call for. A group whose head is a
@@ -57,20 +61,12 @@ end
 -- now be claimed.
 local function place_unlocked(group, now)
   local head = call('LINDEX', K.lane .. group, -1)
-  if not head or is_withheld(group) then
-    unready(group, now)
-    call('ZREM', K.held, group)
-    return false
-  end
+  if not head or is_withheld(group) then return unready(group, now) end
   local order, priority, failed, is_quarantined, pool = order_of(head)
   local due = has_state(head) and tonumber(call('HGET', K.task_state .. id_of(head), 'due') or nil) or 0
   if is_limiting() then
     local free = limits().free_at(group, head, now)
-    if not free then -- the end of one that runs places it again
-      unready(group, now)
-      call('ZREM', K.held, group)
-      return false
-    end
+    if not free then return unready(group, now) end -- the end of one that runs places it again
     due = math.max(due, free)
   end
   if due > now then
@@ -81,28 +77,18 @@ local function place_unlocked(group, now)
   end
   if has_state(head) or is_limiting() then call('ZREM', K.held, group) end
   local index = index_of(is_quarantined and 'quarantined_groups' or 'ready', pool)
-  leave_pools(group, index)
-  -- A group that is ready already keeps its turn, even if a task comes back into it.
+  leave_indexes(group, index)
   local score = digits(ORDER == 'fair' and (failed and now or (now - priority)) or order)
   if is_limiting() then
     local may_start = tenants().line_up(group, head, score, is_quarantined, now)
     if may_start ~= nil then return may_start end
   end
   if pool then
-    call('ZREM', K.ready, group)
-    call('ZREM', K.quarantined_groups, group)
     tell('pool')
   elseif is_quarantined then
-    call('ZREM', K.ready, group)
     may_quarantine = true
-  elseif is_in_quarantine(group) then
-    call('ZREM', K.quarantined_groups, group)
   end
-  if ORDER == 'fair' then
-    call('ZADD', index, 'LT', score, group)
-  else
-    call('ZADD', index, score, group)
-  end
+  line_up(index, score, group)
   return true
 end
 

@@ -17,10 +17,7 @@ for i = 1, #step[2], 2 do
   if task_state[1] == pool and (task_state[3] or '') == '' and not is_listed and call('ZREM', key, entry) == 1 then
     local line = cjson.encode({ 'dropped', task_state[4] or '' })
     line = sub(line, 1, -2) .. ',null,0,0,"' .. (task_state[5] or '') .. '"]'
-    remove_delay(id)
-    call('HDEL', K.tasks, id)
-    end_state(id)
-    call('HSET', K.history_new, id, digits(now) .. line)
+    end_with(id, line, now)
     removed = removed + 1
   end
 end

@@ -35,9 +35,7 @@ raise(shown)
 judge_loss(daemon, process)
 if not is_own or session <= last then
   rows = hand_over(daemon, now, is_own and 'lived' or 'died')
-  -- Nor does a process get a number twice, where the counter has gone back too.
-  local behind = tonumber(last) - tonumber(call('GET', K.fence) or 0)
-  if behind > 0 then call('INCRBY', K.fence, behind) end
+  raise_fence(tonumber(last)) -- nor does a process get a number twice, where the counter has gone back too
   session = digits(call('INCR', K.fence))
   call('HSET', key, 'session', session, 'info', ARGV[3], 'process', process)
   call('HSET', K.epoch, 'enrolled', session)

@@ -72,12 +72,7 @@ function tenants()
     return call('ZSCORE', K.closed, 't' .. tenant) and tenant or nil
   end
 
-  local function front_of(tenant) return format('%04d', #tenant) .. tenant end
-
-  function T.running(tenant)
-    local front = front_of(tenant)
-    return call('ZLEXCOUNT', K.charges, '[' .. front .. '0', '(' .. front .. ':')
-  end
+  function T.running(tenant) return count_of(K.charges, tenant) end
 
   -- From when on something of a tenant may start, and what sets it; nil where as many run as may.
   function T.free_at(tenant, now)
@@ -138,15 +133,10 @@ function tenants()
     if before and before ~= place then T.leave(group, now) end
     if not tenant then return nil end
     if before ~= place then
-      call('ZREM', K.ready, group)
-      if is_in_quarantine(group) then call('ZREM', K.quarantined_groups, group) end
+      leave_indexes(group)
       call('HSET', K.waiting_groups, group, place)
     end
-    if ORDER == 'fair' then
-      call('ZADD', K.waits .. place, 'LT', score, group)
-    else
-      call('ZADD', K.waits .. place, score, group)
-    end
+    line_up(K.waits .. place, score, group)
     return T.turn(tenant, now)
   end
 
