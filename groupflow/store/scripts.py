@@ -43,13 +43,7 @@ _EPOCHS = (*SESSIONS, LEADING, "store/epochs")
 DEBOUNCING = "store/debouncing"
 _CLAIMING = (*SESSIONS, DEBOUNCING, "store/claiming")
 _SETTLING = (*SESSIONS, "store/freeing")
-_EXCHANGING = (
-    "store/prelude",
-    "store/ordinary",
-    *_CLAIMING[1:],
-    "store/freeing",
-    "store/running",
-)
+_EXCHANGING = ("store/prelude", "store/ordinary", *_CLAIMING[1:], "store/freeing")
 _FAILING = (*_SETTLING, DEBOUNCING, "store/failing")
 _IDS = (*PRELUDE, "store/ids")
 LAYOUT = "store/layout"

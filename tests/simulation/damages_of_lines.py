@@ -45,9 +45,9 @@ _LOCKS: tuple[Damage, ...] = (
                 "if state ~= 'live' then unlock(group, fence, clock()) return state end",
             ),
             (
-                r"verdicts\[number_runs \+ n\] = claim == 'lost' and 0 or 1",
-                "if claim ~= 'live' then unlock(group, fence, now) end "
-                "verdicts[number_runs + n] = claim == 'lost' and 0 or 1",
+                r"local first = place_in\(checkpoint, fences, following\)",
+                "local first = place_in(checkpoint, fences, following) "
+                "if not first or not fences[first] then unlock(group, fences[1], now) end",
             ),
         ),
     ),

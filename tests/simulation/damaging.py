@@ -31,7 +31,7 @@ local function SIM_CALL(command, key, ...)
   local args = {...}
   if '%s' == 'exchange' and command == 'HMGET' and kind == 'worker' and not bulk then
     SIM_LOOKS = SIM_LOOKS + 1
-    claims = SIM_LOOKS > (ARGV[4] == '0' and 0 or 1)
+    claims = SIM_LOOKS > (ARGV[4] == '0' and ARGV[5] == '0' and ARGV[7] == '0' and 0 or 1)
   end
   if (%s) then
     redis.call('INCR', 'sim:hits')

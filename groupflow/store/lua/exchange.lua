@@ -8,122 +8,192 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 the pool: 'plain' or 'grouped' · 4 how many tasks are done · 5 how many go back
 --          · 6 by rule, how many tasks of a group may be run under one claim (JSON), '' where that is one
---          · 7 how many runs are told of · then these (see `R.settle`); five of each that is done: slot · fence
---          (16 digits) · entry · group · its line for the history; four of each that goes back: slot · fence ·
---          entry · group; and the idle slots; 500 of each at most
--- returns  { state, a verdict for each of these (of a run: see `R.settle`): 1 (accepted, also a repeat) or 0 (the
---          fence is stale); a flat list of seven a claim: slot · fence (16 digits) · entry · group · envelope and
+--          · 7 how many runs are told of · then these: slot · group · fence (16 digits) and entry of its next task, ''
+--          each where it ends · how many are done · three of each of those, in order: fence (16 digits) · entry · its
+--          line for the history; five of each that is done: slot · fence (16 digits) · entry · group · its line for
+--          the history; four of each that goes back: slot · fence · entry · group; and the idle slots; 500 of each at
+--          most, and 500 tasks of runs, except in the last run
+-- returns  { state, a verdict for each of these: 1 (accepted, also a repeat), 0 (the fence is stale), or of a run 2
+--          (accepted, and it should end soon: an operator paused or limited the group, or an older task stands in
+--          front of its next one); a flat list of seven a claim: slot · fence (16 digits) · entry · group · envelope and
 --          body, or how many bytes are to be fetched (see `claiming.lua`) · task state as a flat list, or '' ·
 --          the rest of its run (see `ordinary.lua`), '' where it is none; Redis's clock (µs); 1 where the daemon runs a
 --          quarantined task, in either pool, else 0; a fence of no claim, by which it is known that this server lost
 --          writes if it knows a smaller one, or 0 }
-local daemon, pool, number_done, number_back = ARGV[1], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local number_runs = tonumber(ARGV[7])
+local daemon, pool = ARGV[1], ARGV[3]
+local number_runs, number_done, number_back = tonumber(ARGV[7]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {}, {}, 0, 0, 0 } end
-local now, verdicts, i, goes_on, freed = clock(), {}, 8, false, {}
-if number_runs > 0 then
-  i, goes_on, freed = runs().settle(daemon, i, number_runs, verdicts, now)
-end
-local from_back = i + 5 * number_done
-local from_slots = from_back + 4 * number_back
 
-if number_done > 0 then
-  local at, slots = digits(now), {}
-  for n = 1, number_done do slots[n] = ARGV[i + 5 * n - 5] end
-  local checkpoints = call('HMGET', K.worker .. daemon, unpack(slots))
-  local settled, ended, lines, gone, fences, owners, lives = {}, {}, {}, {}, {}, {}, {}
-  local done, free, lock = 0, 0, K.lock
-  for n = 1, number_done do
-    local fence, entry, group = ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-    local claim = state_of(checkpoints[n], fence)
-    if claim == 'live' then
-      local id, pair = id_of(entry), 2 * done
-      done = done + 1
-      settled[pair + 1], settled[pair + 2] = slots[n], 'S' .. fence
-      lines[pair + 1], lines[pair + 2] = id, at .. ARGV[i + 4]
-      ended[done], fences[done], owners[done] = id, fence, group
-      if has_state(entry) then
-        put_down(id)
-        lives[#lives + 1] = K.task_state .. id
-      end
-      if group ~= '' then
-        free = free + 1
-        gone[free], freed[#freed + 1] = lock .. group, group
-      end
-      if quarantine then
-        end_quarantine_of(daemon, fence)
-      end
+-- The claims that are told of, and the place of the first idle slot. What goes back has no line.
+local function read_claims()
+  local claims, i = {}, 8
+  for _ = 1, number_runs do
+    local fences, entries, lines = {}, {}, {}
+    for n = 1, tonumber(ARGV[i + 4]) do
+      local from = i + 2 + 3 * n
+      fences[n], entries[n], lines[n] = ARGV[from], ARGV[from + 1], ARGV[from + 2]
     end
-    verdicts[number_runs + n] = claim == 'lost' and 0 or 1
-    i = i + 5
+    claims[#claims + 1] = {
+      slot = ARGV[i], group = ARGV[i + 1], following = ARGV[i + 2], next_one = ARGV[i + 3],
+      fences = fences, entries = entries, lines = lines,
+    }
+    i = i + 5 + 3 * #fences
   end
-  if done > 0 then
-    call('HDEL', K.tasks, unpack(ended))
-    if #lives > 0 then call('DEL', unpack(lives)) end
-    if is_limiting() then
-      for n = 1, done do unlock(owners[n], fences[n], now) end
-    elseif free > 0 then
-      call('DEL', unpack(gone))
-    end
-    call('HSET', K.worker .. daemon, unpack(settled))
-    count_held(daemon, -done)
-    call('HSET', K.history_new, unpack(lines))
-    call('HINCRBY', K.count, 'done', done)
-    plain_ended, grouped_ended = done - free, free
-    write_counts(false)
+  for n = 1, number_done + number_back do
+    local is_done = n <= number_done
+    claims[#claims + 1] = {
+      slot = ARGV[i], group = ARGV[i + 3], following = '',
+      fences = { ARGV[i + 1] }, entries = { ARGV[i + 2] }, lines = { is_done and ARGV[i + 4] or nil },
+    }
+    i = i + (is_done and 5 or 4)
   end
+  return claims, i
 end
 
+local now = clock()
+local claims, from_slots = read_claims()
+local at, goes_on, begun = digits(now), false, 0
+local checkpoints, written = {}, {} -- by slot; and those that change
+local ended, lines, over, locks, freed, back = {}, {}, {}, {}, {}, {}
+
+-- Which of a claim's fences to settle next; one behind the last where all are; nil where the claim is lost.
+local function place_in(checkpoint, fences, following)
+  if not checkpoint then return nil end
+  if byte(checkpoint) == LIVE then
+    local fence = sub(checkpoint, 2, 17)
+    for i = 1, #fences do
+      if fences[i] == fence then return i end
+    end
+    if fence == following then return #fences + 1 end
+  end
+  -- It has ended: with the last of these, or with the next one, settled behind this.
+  local ended_with = following == '' and fences[#fences] or following
+  return settled_before(checkpoint) == ended_with and #fences + 1 or nil
+end
+
+-- Takes entries out of a lane: nearly always its next ones, in that order. Returns the missing ones, as a set.
+local function take_out(lane, entries)
+  local missing, popped = {}, call('RPOP', lane, #entries) or {}
+  local is_same = #popped == #entries
+  for i = 1, #popped do is_same = is_same and popped[i] == entries[i] end
+  if is_same then return missing, #entries end
+  for i = #popped, 1, -1 do call('RPUSH', lane, popped[i]) end
+  local taken = 0
+  for _, entry in ipairs(entries) do
+    if call('LREM', lane, -1, entry) == 1 then taken = taken + 1 else missing[entry] = true end
+  end
+  return missing, taken
+end
+
+-- From the place `first` on, a claim's tasks are done: those behind the first one leave the lane only now.
+local function end_tasks(claim, first)
+  local missing, taken = {}, nil
+  if #claim.entries > first or claim.following ~= '' then
+    local leaving = { unpack(claim.entries, first + 1) }
+    if claim.following ~= '' then leaving[#leaving + 1] = claim.next_one end
+    missing, taken = take_out(K.lane .. claim.group, leaving)
+    begun = begun + taken
+    if is_limiting() then tenants().run_on(claim.fences[first], taken, now) end
+  end
+  for i = first, #claim.entries do
+    local entry = claim.entries[i]
+    if not missing[entry] then -- else an operator dropped it meanwhile
+      local id, n = id_of(entry), #ended + 1
+      ended[n], lines[2 * n - 1], lines[2 * n] = id, id, at .. claim.lines[i]
+      if has_state(entry) then end_state(id) end
+    end
+  end
+end
+
+-- Whether a run of a tenant's tasks, nil for none, may go on with a task: no rate or closing holds the starts apart. A
+-- run counts as one of its tenant's tasks at once.
+local function may_run_on(group, entry, tenant)
+  if not is_limiting() then return true end
+  return limits().is_serial(group, entry) and tenants().of(entry) == tenant
+    and (not tenant or tenants().is_unpaced(tenant, now))
+end
+
+-- For `begin_runs`.
+local function may_run(group, first)
+  local tenant = is_limiting() and tenants().of(first) or nil
+  local function may_follow(entry) return may_run_on(group, entry, tenant) end
+  return may_follow(first) and may_follow
+end
+
+-- Settles a claim: the first of its tasks are done, or its one task goes back. It ends, or goes on with the next one.
+-- The slot has begun that already, so nothing here may stop it: the rest of a run is the slot's, under its group's lock,
+-- though it stands in the lane, until the run ends, or its session. Returns the verdict.
+local function settle(claim)
+  local slot, group, fences, following = claim.slot, claim.group, claim.fences, claim.following
+  local checkpoint = checkpoints[slot]
+  local first = place_in(checkpoint, fences, following)
+  if not first then return 0 end
+  if fences[first] then
+    local settled = 'S' .. fences[#fences]
+    if claim.lines[1] then end_tasks(claim, first) else back[#back + 1] = claim end
+    if following ~= '' then
+      if is_limiting() then tenants().recharge(fences[first], following) end
+      call('SET', K.lock .. group, following .. ' ' .. daemon .. ' ' .. slot)
+      settled = live(following, settled, at, claim.next_one, group)
+    else
+      if is_limiting() then unlock(group, fences[first], now) end
+      end_quarantine_of(daemon, fences[first])
+      count_end(group)
+      if group ~= '' then over[#over + 1], locks[#locks + 1] = group, K.lock .. group end
+      if group ~= '' and claim.lines[1] then freed[#freed + 1] = group end
+    end
+    checkpoints[slot] = settled
+    written[#written + 1], written[#written + 2] = slot, settled
+  end
+  if following == '' or settled_before(checkpoint) == following then return 1 end
+  goes_on = true
+  local head, tenant = call('LINDEX', K.lane .. group, -1), is_limiting() and call('HGET', K.charged, following)
+  local should_end = is_withheld(group) or (head and sequence_of(head) < sequence_of(claim.next_one))
+    or not may_run_on(group, claim.next_one, tenant or nil)
+  return should_end and 2 or 1
+end
+
+local verdicts, slots = {}, {}
+for n = 1, #claims do slots[n] = claims[n].slot end
+local known = #slots > 0 and call('HMGET', K.worker .. daemon, unpack(slots))
+for n = 1, #slots do checkpoints[slots[n]] = known[n] end
+for n = 1, #claims do verdicts[n] = settle(claims[n]) end
+if goes_on and call('EXISTS', K.paused_all) == 1 then
+  for n = 1, number_runs do verdicts[n] = verdicts[n] > 0 and 2 or 0 end
+end
+if #written > 0 then call('HSET', K.worker .. daemon, unpack(written)) end
+if #over > 0 then
+  call('HDEL', K.runs, unpack(over))
+  if not is_limiting() then call('DEL', unpack(locks)) end
+end
+for n = 1, #ended, 500 do
+  call('HDEL', K.tasks, unpack(ended, n, math.min(n + 499, #ended)))
+  call('HSET', K.history_new, unpack(lines, 2 * n - 1, math.min(2 * n + 998, #lines)))
+end
+if #ended > 0 then call('HINCRBY', K.count, 'done', #ended) end
+if begun > 0 then call('HINCRBY', K.count, 'queued_grouped', -begun) end
+count_held(daemon, -plain_ended - grouped_ended)
+write_counts(false)
 local may_claim = place_freed(freed, now)
 
-if number_back > 0 then
-  local back = {}
-  for n = from_back, from_slots - 1, 4 do
-    local entry, group = ARGV[n + 2], ARGV[n + 3]
-    local claim = end_claim(daemon, ARGV[n], ARGV[n + 1], group)
-    if claim == 'live' then
-      back[#back + 1] = { entry, group }
-      -- A puller may not have heard that its limit gave this one back: nothing that it says of it holds.
-      if pool_of(daemon) then call('HDEL', K.worker .. daemon, ARGV[n]) end
-      count_end(group)
-    end
-    verdicts[#verdicts + 1] = claim == 'lost' and 0 or 1
-  end
-  -- The oldest is put back last, so that it stands first.
-  table.sort(back, function(a, b) return a[1] > b[1] end)
-  for _, each in ipairs(back) do put_back(each[1], each[2], now) end
-  if plain_ended > 0 then tell('plain') end
-  if grouped_ended > 0 then tell('grouped') end
-  write_counts(true)
+-- The oldest is put back last, so that it stands first.
+table.sort(back, function(a, b) return a.entries[1] > b.entries[1] end)
+for _, claim in ipairs(back) do
+  put_back(claim.entries[1], claim.group, now)
+  call('HINCRBY', K.count, claim.group == '' and 'queued_plain' or 'queued_grouped', 1)
+  wake_for(claim.group)
+  -- A puller may not have heard that its limit gave this one back: nothing that it says of it holds.
+  if pool_of(daemon) then call('HDEL', K.worker .. daemon, claim.slot) end
 end
 
--- The answer, with these claims.
-local function answer(rows)
-  return { 'OK', verdicts, rows, now, quarantine and 1 or 0, goes_on and call('INCR', K.fence) or 0 }
-end
-
-local rows, idle, before = {}, {}, nil
-if ARGV[from_slots] then rows, idle, before = split_slots(daemon, { unpack(ARGV, from_slots) }, now) end
+local idle, before = {}, nil
+if ARGV[from_slots] then idle, before = split_slots(daemon, { unpack(ARGV, from_slots) }, now) end
 -- What was freed is for these slots, except a quarantined task beside another one. Other daemons hear of what is left.
-if may_claim and (quarantine or #idle < number_runs + number_done + number_back) then tell('grouped') end
-if #idle == 0 then return answer(rows) end
-local is_grouped, told_before = pool == 'grouped', last
-local quarantined = take_quarantined(is_grouped and FROM.quarantined_groups or FROM.quarantined_plain)
-local take = is_grouped and claim_groups or claim_plain
-local claims, are_quarantined = take(daemon, idle, quarantined or nil, now)
-local number = #claims.entries
-if number > 0 then
-  local passed = give(daemon, claims, before, rows, now)
-  if is_grouped and ARGV[6] ~= '' and not are_quarantined then
-    begin_runs(rows, told_before, ARGV[6], function(group, entry) return runs().follows(group, entry, now) end)
-  end
-  for _, at in ipairs(passed) do
-    local group = claims.groups[at]
-    unlock(group, claims.fences[at], now)
-    if group ~= '' then place_unlocked(group, now) end
-  end
-  if are_quarantined and number > #passed then note_quarantined(daemon, claims, now) end
-  count_claims(pool, number, #passed)
+if may_claim and (quarantine or #idle < #claims) then tell('grouped') end
+if #idle > 0 then
+  local told_before = last
+  give_claims(daemon, pool, idle, before, now)
+  if pool == 'grouped' and ARGV[6] ~= '' then begin_runs(rows, told_before, ARGV[6], may_run) end
 end
-return answer(rows)
+return { 'OK', verdicts, rows, now, quarantine and 1 or 0, goes_on and call('INCR', K.fence) or 0 }

@@ -6,14 +6,13 @@
 -- returns  { Redis's clock (µs), when its lease runs out (µs), 0 where it has no session, a flat list of seven
 --          a claim, as for `exchange` · since when (µs) in place of the rest of a run }
 local daemon = ARGV[1]
-local rows, wanted = {}, {}
+local wanted = {}
 for i = 2, #ARGV do wanted[ARGV[i]] = true end
 local checkpoints = call('HGETALL', K.worker .. daemon)
 for i = 1, #checkpoints, 2 do
   local claim = (#ARGV == 1 or wanted[checkpoints[i]]) and claim_of(checkpoints[i + 1])
   if claim then
-    local id = id_of(claim.entry)
-    add_row(rows, checkpoints[i], claim.fence, claim.entry, claim.group, id, envelope_of(claim.entry, id))
+    add_row(checkpoints[i], claim.fence, claim.entry, claim.group, envelope_of(claim.entry) or '')
     rows[last] = claim.since
   end
 end

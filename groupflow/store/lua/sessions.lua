@@ -87,9 +87,6 @@ local function unlock(group, fence, now)
   tenants().let_go(fence, now)
 end
 
--- Takes so many fences in a row; returns the first.
-local function take_fences(number) return call('INCRBY', K.fence, number) - number + 1 end
-
 -- Ends the claim `fence` of a slot. Returns 'live' exactly once for each claim, 'settled' for a
 -- repeat, 'lost' where the fence is stale.
 local function end_claim(daemon, slot, fence, group)
