@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import chain
 
 from groupflow.operate.groups import GroupState
@@ -44,7 +44,7 @@ class Tops:
 
     at: float  # Unix seconds by Redis's clock
     # how many groups `slowest` is chosen from: the running, the paused and the parked, the first
-    # in turn and the first to be due
+    # in turn, the first to be due, and the longest known
     looked_at: int
     slowest: list[TopGroup]  # those whose oldest task has waited longest
     longest: list[TopGroup]  # the longest lanes, by looks that walk through all groups
@@ -63,12 +63,13 @@ async def read_busy(namespace: Namespace) -> list[Busy]:
 
 
 async def _busy_in(client: StoreClient) -> list[Busy]:
-    reply = named(await client.run(OperatorVerb.BUSY, LOOKED_AT), "now")
+    reply = named(await client.run(OperatorVerb.BUSY, LOOKED_AT, "plain"), "now")
     found = []
     for row in reply["rows"]:
         facts = named(row, "since")
         since = facts.pop("since", None)
         runs = None if since is None else round(reply["now"] - since, 3)
+        facts.pop("oldest", None)
         found.append(Busy(group=facts.pop("group", None), seconds=runs, **facts))
     return found
 
@@ -80,19 +81,23 @@ async def read_tops(namespace: Namespace) -> Tops:
         StoreUnavailable: no partition answers.
     """
     answers = await namespace.ask_all(_tops_in)
-    slowest = [group for tops in answers.all for group in tops.slowest]
+    waiting = [group for tops in answers.all for group in tops.slowest]
     longest = [group for tops in answers.all for group in tops.longest]
     return Tops(
         at=max(tops.at for tops in answers.all),
         looked_at=sum(tops.looked_at for tops in answers.all),
-        slowest=sorted(slowest, key=lambda group: (group.oldest, group.group))[:TOPS],
+        slowest=sorted(waiting, key=lambda group: (group.oldest, group.group))[:TOPS],
         longest=sorted(longest, key=lambda group: (-group.waiting, group.group))[:TOPS],
         away=answers.away,
     )
 
 
 async def _tops_in(client: StoreClient) -> Tops:
-    reply = named(await client.run(OperatorVerb.TOPS, TOPS, _WALKED), "at")
-    for name in ("slowest", "longest"):
-        reply[name] = [TopGroup(**named(row, "oldest")) for row in reply[name]]
-    return Tops(**reply)
+    """Those of a partition: all in which tasks wait, and the longest known, in no order."""
+    reply = named(await client.run(OperatorVerb.BUSY, _WALKED, ""), "now")
+    rows = [named(row, "oldest") for row in reply["rows"]]
+    names = [each.name for each in fields(TopGroup)]
+    waiting = [TopGroup(**{name: row[name] for name in names}) for row in rows if "oldest" in row]
+    known = {name.decode() for name in reply["longest"]}
+    longest = [group for group in waiting if group.group in known]
+    return Tops(at=reply["now"], looked_at=len(rows), slowest=waiting, longest=longest)

@@ -27,8 +27,8 @@ from tests.store.task_state import HOUR, found, letter
 SMALL_REPLY = 16384  # bytes that one command of a look may have Redis copy
 LOOKS = (
     *(OperatorVerb.DEAD, OperatorVerb.LETTER, OperatorVerb.FIND, OperatorVerb.LIST),
-    *(OperatorVerb.GROUPS, OperatorVerb.LANE, OperatorVerb.BUSY, OperatorVerb.TOPS),
-    *(OperatorVerb.WHY, OperatorVerb.STATUS),
+    *(OperatorVerb.GROUPS, OperatorVerb.LANE, OperatorVerb.BUSY, OperatorVerb.WHY),
+    OperatorVerb.STATUS,
 )
 # Refuses whatever would copy a large text, from any key.
 _WATCHED = f"""

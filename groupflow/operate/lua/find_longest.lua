@@ -8,7 +8,7 @@
 -- returns  groups looked at
 local walked, keep = tonumber(ARGV[1]), tonumber(ARGV[2])
 local WALKED = { K.held, unpack(READY) }
-local known = cjson.decode(call('HGET', K.samples, 'longest') or '{"from":0,"groups":[]}')
+local known = known_longest()
 local from, total = known.from, count_in(WALKED)
 if from >= total then from = 0 end
 local lengths, looked = {}, 0

@@ -63,3 +63,6 @@ local function each_waiting_group(most, visit)
   for _, group in ipairs(groups_in(K.waiting_groups, most)) do visit(group, 'ready') end
   for _, group in ipairs(call('ZRANGE', K.held, 0, most - 1)) do visit(group, 'delayed') end
 end
+
+-- The longest lanes that `find_longest` knows, and from where it walks on.
+local function known_longest() return cjson.decode(call('HGET', K.samples, 'longest') or '{"from":0,"groups":[]}') end

@@ -14,11 +14,7 @@
 --          `give_up` takes (`failing.lua`)
 -- returns  { state, { 1 (accepted, also a repeat), 4 (there was no room: the attempt has failed), 3 (the same, and
 --          superseded) or 0 (the fence is stale) } }
-local daemon = ARGV[1]
-local state = session_state(daemon, ARGV[2])
-if state ~= 'OK' then return { state, {} } end
-local entry, group = ARGV[5], ARGV[6]
-local id, tenant, now = id_of(entry), tenant_named(ARGV[12], ARGV[13]), clock()
+local id, tenant = id_of(ARGV[5]), tenant_named(ARGV[12], ARGV[13])
 
 -- The room counts what a task carries already: so a task that grows no larger always finds some.
 local function finds_room()
@@ -32,7 +28,7 @@ local function finds_room()
   return all + more <= tonumber(ARGV[15]) and own + more <= tonumber(ARGV[16])
 end
 
-local function go_on()
+local function go_on(entry, group, now)
   local priority = tonumber(call('HGET', K.task_state .. id, 'priority') or 0)
   local waiting = with_state(entry)
   if group ~= '' and ARGV[9] == 'step-aside' then
@@ -64,15 +60,9 @@ local function go_on()
   wake_for(group)
 end
 
-local claim, verdict = end_claim(daemon, ARGV[3], ARGV[4], group), 1
-if claim == 'live' then
-  if finds_room() then
-    go_on()
-  elseif ARGV[14] == 'retry' then
-    verdict = try_again(entry, group, 17, now) and 3 or 4
-  else
-    verdict = 4
-    give_up(entry, group, 17, now)
-  end
-end
-return { 'OK', { claim == 'lost' and 0 or verdict } }
+return settle(function(entry, group, now)
+  if finds_room() then return go_on(entry, group, now) end
+  if ARGV[14] == 'retry' then return try_again(entry, group, 17, now) and 3 or 4 end
+  give_up(entry, group, 17, now)
+  return 4
+end)

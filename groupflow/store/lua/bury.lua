@@ -6,9 +6,4 @@
 -- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 entry · 6 group · 7 and on: what `give_up` takes
 --          (`failing.lua`)
 -- returns  { state, { 1 (accepted, also a repeat) or 0 (the fence is stale) } }
-local daemon = ARGV[1]
-local state = session_state(daemon, ARGV[2])
-if state ~= 'OK' then return { state, {} } end
-local claim = end_claim(daemon, ARGV[3], ARGV[4], ARGV[6])
-if claim == 'live' then give_up(ARGV[5], ARGV[6], 7, clock()) end
-return { 'OK', { claim == 'lost' and 0 or 1 } }
+return settle(function(entry, group, now) give_up(entry, group, 7, now) end)

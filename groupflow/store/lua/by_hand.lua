@@ -47,15 +47,10 @@ end
 
 -- Tasks of a tenant that ran before it had a limit count from now on.
 local function charge_running(name)
-  for _, daemon in ipairs(call('ZRANGE', K.daemons, 0, 999)) do
-    for _, checkpoint in ipairs(call('HVALS', K.worker .. daemon)) do
-      local claim = claim_of(checkpoint)
-      if claim and call('HEXISTS', K.charged, claim.fence) == 0 then
-        local tenant = tenants().of(claim.entry)
-        if tenant and sub(tenant, 9) == name then tenants().charge(tenant, claim.fence) end
-      end
-    end
-  end
+  each_claim(K.daemons, function(claim)
+    local tenant = call('HEXISTS', K.charged, claim.fence) == 0 and tenants().of(claim.entry)
+    if tenant and sub(tenant, 9) == name then tenants().charge(tenant, claim.fence) end
+  end)
 end
 
 -- Limits begin, and replace what was set by hand before.

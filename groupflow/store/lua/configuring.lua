@@ -18,16 +18,11 @@ local function configure(packed, now)
   for _, tenant in ipairs(is_limiting() and call('ZRANGE', K.standing, 0, 9999) or {}) do
     tenants().turn(tenant, now)
   end
-  local function place_running(leases)
-    for _, daemon in ipairs(call('ZRANGE', leases, 0, 999)) do
-      for _, checkpoint in ipairs(call('HVALS', K.worker .. daemon)) do
-        local claim = claim_of(checkpoint)
-        if claim and claim.group ~= '' and place(claim.group, now) then wake_for(claim.group) end
-      end
-    end
+  local function place_running(claim)
+    if claim.group ~= '' and place(claim.group, now) then wake_for(claim.group) end
   end
-  place_running(K.daemons)
-  for _, pool in ipairs(pools()) do place_running(K.pool_pullers .. pool) end
+  each_claim(K.daemons, place_running)
+  for _, pool in ipairs(pools()) do each_claim(K.pool_pullers .. pool, place_running) end
   for _, group in ipairs(call('ZRANGE', K.held, 0, 999)) do
     call('ZREM', K.held, group)
     if place(group, now) then wake_for(group) end

@@ -1,6 +1,24 @@
--- Behind the settling and debouncing rules in the scripts that settle a failed attempt: `retry`, `bury`, and `advance`,
--- where there is no room for what the stage hands on. The claim has just ended. What the script was told of the failure
--- begins at the place `at` of its arguments.
+-- Behind the settling and debouncing rules in the scripts that settle one claim: `retry`, `bury`, and `advance`, which
+-- is a failed attempt where there is no room for what the stage hands on.
+
+-- Settles a claim by `write`, which gets its entry, its group and the clock, and may return a verdict; only as long as
+-- the slot has the claim. Returns what the script answers.
+--   ARGV: 1 daemon · 2 session · 3 slot · 4 fence · 5 entry · 6 group
+local function settle(write)
+  local daemon, slot, fence, entry, group = ARGV[1], ARGV[3], digits(ARGV[4]), ARGV[5], ARGV[6]
+  local state, now = session_state(daemon, ARGV[2]), clock()
+  if state ~= 'OK' then return { state, {} } end
+  local claim = state_of(call('HGET', K.worker .. daemon, slot), fence)
+  if claim ~= 'live' then return { 'OK', { claim == 'lost' and 0 or 1 } } end
+  call('HSET', K.worker .. daemon, slot, 'S' .. fence)
+  unlock(group, fence, now)
+  if group ~= '' then call('HDEL', K.runs, group) end
+  end_quarantine_of(daemon, fence)
+  count_held(daemon, -1)
+  return { 'OK', { write(entry, group, now) or 1 } }
+end
+
+-- Of a failed attempt the script was told from the place `at` of its arguments on.
 
 -- There will be another attempt; or none, where the task's rule debounces, and a newer one of its group and type waits:
 -- that one replaces it. Returns whether it did.

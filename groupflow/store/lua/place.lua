@@ -100,6 +100,18 @@ local function place(group, now)
   return place_unlocked(group, now)
 end
 
+-- A group's pause ends, or that of everything (''). Returns 1, or 0 where there was none.
+local function resume(group, now)
+  call('ZREM', K.resumes, group)
+  if group == '' then
+    wake()
+    return call('DEL', K.paused_all)
+  end
+  local was_paused = call('HDEL', K.paused, group)
+  if place(group, now) then wake_for(group) end
+  return was_paused
+end
+
 -- Puts an entry into its group's lane where its arrival belongs: a lane is in order of arrival, even where a task
 -- comes back. Nearly always that is in front.
 local function insert(lane, entry)

@@ -27,14 +27,7 @@ for _, group in ipairs(due_in(K.held)) do
   promoted = promoted + 1
 end
 for _, group in ipairs(due_in(K.resumes)) do
-  call('ZREM', K.resumes, group)
-  if group == '' then
-    call('DEL', K.paused_all)
-    wake()
-  else
-    call('HDEL', K.paused, group)
-    if place(group, now) then wake_for(group) end
-  end
+  resume(group, now)
   promoted = promoted + 1
 end
 local over_by_hand = due_in(K.by_hand_ends)

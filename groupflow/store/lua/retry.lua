@@ -7,9 +7,4 @@
 -- ARGV     1 daemon · 2 session · 3 slot · 4 fence · 5 entry · 6 group · 7 and on: what `try_again` takes
 --          (`failing.lua`)
 -- returns  { state, { 1 (accepted, also a repeat), 3 (accepted, and superseded) or 0 (the fence is stale) } }
-local daemon = ARGV[1]
-local state = session_state(daemon, ARGV[2])
-if state ~= 'OK' then return { state, {} } end
-local claim = end_claim(daemon, ARGV[3], ARGV[4], ARGV[6])
-local is_replaced = claim == 'live' and try_again(ARGV[5], ARGV[6], 7, clock())
-return { 'OK', { claim == 'lost' and 0 or is_replaced and 3 or 1 } }
+return settle(function(entry, group, now) return try_again(entry, group, 7, now) and 3 end)

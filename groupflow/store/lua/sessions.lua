@@ -69,6 +69,16 @@ local function claim_of(checkpoint)
   }
 end
 
+-- Calls `visit` with the claims of the first thousand daemons, or pullers, whose leases these are.
+local function each_claim(leases, visit)
+  for _, holder in ipairs(call('ZRANGE', leases, 0, 999)) do
+    for _, checkpoint in ipairs(call('HVALS', K.worker .. holder)) do
+      local claim = claim_of(checkpoint)
+      if claim then visit(claim) end
+    end
+  end
+end
+
 -- What a slot's checkpoint says of the claim `fence` (16 digits): 'live', 'settled' where the slot has settled it,
 -- 'lost' where it doesn't hold it any more.
 local function state_of(checkpoint, fence)
@@ -85,18 +95,4 @@ local function unlock(group, fence, now)
   end
   if group ~= '' then limits().let_go(group, fence) end
   tenants().let_go(fence, now)
-end
-
--- Ends the claim `fence` of a slot. Returns 'live' exactly once for each claim, 'settled' for a
--- repeat, 'lost' where the fence is stale.
-local function end_claim(daemon, slot, fence, group)
-  fence = digits(fence)
-  local state = state_of(call('HGET', K.worker .. daemon, slot), fence)
-  if state ~= 'live' then return state end
-  call('HSET', K.worker .. daemon, slot, 'S' .. fence)
-  unlock(group, fence, clock())
-  if group ~= '' then call('HDEL', K.runs, group) end
-  end_quarantine_of(daemon, fence)
-  count_held(daemon, -1)
-  return 'live'
 end
