@@ -5,11 +5,9 @@
 -- others when it meets them, or when their hold is over.
 local function configure(packed, now)
   if packed == '' then return end
-  local flat, known = cjson.decode(packed), call('HLEN', K.limits)
-  local is_new = known ~= #flat / 2
-  for i = 1, #flat, 2 do
-    is_new = is_new or call('HGET', K.limits, flat[i]) ~= flat[i + 1]
-  end
+  local flat = cjson.decode(packed)
+  local is_new = call('HLEN', K.limits) ~= #flat / 2
+  for i = 1, #flat, 2 do is_new = is_new or call('HGET', K.limits, flat[i]) ~= flat[i + 1] end
   if not is_new then return end
   call('DEL', K.limits)
   for i = 1, #flat, 2 do call('HSET', K.limits, flat[i], flat[i + 1]) end

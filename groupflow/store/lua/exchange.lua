@@ -72,37 +72,28 @@ local function place_in(checkpoint, fences, following)
   return settled_before(checkpoint) == ended_with and #fences + 1 or nil
 end
 
--- Takes entries out of a lane: nearly always its next ones, in that order. Returns the missing ones, as a set.
+-- Takes entries out of a lane: its next ones, in that order, unless older tasks came back in front of them.
 local function take_out(lane, entries)
-  local missing, popped = {}, call('RPOP', lane, #entries) or {}
-  local is_same = #popped == #entries
-  for i = 1, #popped do is_same = is_same and popped[i] == entries[i] end
-  if is_same then return missing, #entries end
+  local popped, is_same = call('RPOP', lane, #entries) or {}, true
+  for i = 1, #entries do is_same = is_same and popped[i] == entries[i] end
+  if is_same then return end
   for i = #popped, 1, -1 do call('RPUSH', lane, popped[i]) end
-  local taken = 0
-  for _, entry in ipairs(entries) do
-    if call('LREM', lane, -1, entry) == 1 then taken = taken + 1 else missing[entry] = true end
-  end
-  return missing, taken
+  for _, entry in ipairs(entries) do call('LREM', lane, -1, entry) end
 end
 
 -- From the place `first` on, a claim's tasks are done: those behind the first one leave the lane only now.
 local function end_tasks(claim, first)
-  local missing, taken = {}, nil
   if #claim.entries > first or claim.following ~= '' then
     local leaving = { unpack(claim.entries, first + 1) }
     if claim.following ~= '' then leaving[#leaving + 1] = claim.next_one end
-    missing, taken = take_out(K.lane .. claim.group, leaving)
-    begun = begun + taken
-    if is_limiting() then tenants().run_on(claim.fences[first], taken, now) end
+    take_out(K.lane .. claim.group, leaving)
+    begun = begun + #leaving
+    if is_limiting() then tenants().run_on(claim.fences[first], #leaving, now) end
   end
   for i = first, #claim.entries do
-    local entry = claim.entries[i]
-    if not missing[entry] then -- else an operator dropped it meanwhile
-      local id, n = id_of(entry), #ended + 1
-      ended[n], lines[2 * n - 1], lines[2 * n] = id, id, at .. claim.lines[i]
-      if has_state(entry) then end_state(id) end
-    end
+    local id, n = id_of(claim.entries[i]), #ended + 1
+    ended[n], lines[2 * n - 1], lines[2 * n] = id, id, at .. claim.lines[i]
+    if has_state(claim.entries[i]) then end_state(id) end
   end
 end
 
