@@ -23,10 +23,9 @@ end
 for _, group in ipairs(known.groups) do look(group) end
 for _, claim in ipairs(claims(walked, true)) do look(claim.group) end
 for _, key in ipairs({ K.parked, K.paused }) do
-  for _, group in ipairs(groups_in(key, walked)) do look(group) end
+  for _, group in ipairs(first_in(key, walked)) do look(group) end
 end
-local page = members_of(WALKED, from, walked)
-for i = 1, #page, 2 do look(page[i]) end
+for _, group in ipairs((members_of(WALKED, from, walked))) do look(group) end
 
 -- The longest ones, by insertion: most groups are shorter than the shortest kept, and cost one look.
 local groups = {}

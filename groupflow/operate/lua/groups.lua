@@ -38,11 +38,11 @@ local function go_on() if cursor + looked < total then next_cursor = tostring(cu
 if state == 'ready' or state == 'delayed' then
   local indexes = state == 'ready' and READY or { K.held }
   total = count_in(indexes)
-  local page = members_of(indexes, cursor, most)
+  local page, turns = members_of(indexes, cursor, most)
   local quarantined = state == 'ready' and call('ZCARD', K.quarantined_groups) or 0
-  for i = 1, #page, 2 do
-    local row = { group = page[i], ['until'] = state == 'delayed' and page[i + 1] or nil }
-    row.turn = cursor + looked < quarantined and '0' or page[i + 1]
+  for i, group in ipairs(page) do
+    local row = { group = group, ['until'] = state == 'delayed' and turns[i] or nil }
+    row.turn = cursor + looked < quarantined and '0' or turns[i]
     if #rows < limit then add(row) end
   end
   go_on()

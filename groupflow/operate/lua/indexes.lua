@@ -34,18 +34,23 @@ local function longest_wait(indexes, now, of_groups)
   return longest
 end
 
--- `number` members from the place `from` on (the first is 0), each with its score behind it.
+-- `number` members from the place `from` on (the first is 0), and their scores.
 local function members_of(indexes, from, number)
-  local found = {}
+  local names, scores = {}, {}
   for _, index in ipairs(indexes) do
     local size = call('ZCARD', index)
-    local left = number - #found / 2
-    if left > 0 and from < size then
-      for _, value in ipairs(call('ZRANGE', index, from, from + left - 1, 'WITHSCORES')) do
-        found[#found + 1] = value
-      end
+    if #names < number and from < size then
+      local found = call('ZRANGE', index, from, from + number - #names - 1, 'WITHSCORES')
+      for i = 1, #found, 2 do names[#names + 1], scores[#scores + 1] = found[i], found[i + 1] end
     end
     from = math.max(0, from - size)
   end
-  return found
+  return names, scores
+end
+
+-- One step through the names in a hash, and where the next one begins, '0' at the end: HSCAN gives a small hash whole.
+local function names_in(key, from, most)
+  local step, names = call('HSCAN', key, from, 'COUNT', most), {}
+  for i = 1, #step[2], 2 do names[#names + 1] = step[2][i] end
+  return names, step[1]
 end

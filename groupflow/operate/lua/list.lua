@@ -41,12 +41,6 @@ local function cut(list, most)
   return found
 end
 
-local function every_second(list)
-  local found = {}
-  for i = 1, #list, 2 do found[#found + 1] = list[i] end
-  return found
-end
-
 -- A part made of lanes, one group behind another: `step` has some groups from `place` on, and the next place, '0' at
 -- the end. `deep` is how many tasks of the step are passed over, `skipped` how many of each group. Returns whether it
 -- is over.
@@ -84,10 +78,7 @@ end
 
 -- Steps through the groups of a hash, which has no order.
 local function in_hash(key)
-  return function()
-    local step = call('HSCAN', key, place, 'COUNT', STEP)
-    return every_second(step[2]), step[1]
-  end
+  return function() return names_in(key, place, STEP) end
 end
 
 local function running_groups(most)
@@ -132,7 +123,7 @@ local function add_running(most)
 end
 
 local function add_ordered(most)
-  local ordered = every_second(members_of(PLAIN, place, most))
+  local ordered = members_of(PLAIN, place, most)
   for _, entry in ipairs(ordered) do add(entry, '', sub(entry, 1, 16)) end
   return #ordered
 end
@@ -169,7 +160,7 @@ local PARTS = {
   },
   queued = {
     places(function() return add_list(K.plain, '', place) end), places(add_ordered),
-    lanes(in_order(function(most) return every_second(members_of(READY, place, most)) end)),
+    lanes(in_order(function(most) return (members_of(READY, place, most)) end)),
     lanes(in_hash(K.waiting_groups), 0, has_turn), lanes(in_order(running_groups)),
     lanes(in_order(function(most) return call('ZRANGE', K.held, place, place + most - 1) end), 1),
     lanes(in_hash(K.parked)), lanes(in_hash(K.paused)),

@@ -46,21 +46,15 @@ local function claims_on(group)
   return found
 end
 
--- The first members of a hash: HSCAN returns a small one whole, and of a large one a page.
-local function groups_in(key, most)
-  local found = {}
-  local page = call('HSCAN', key, 0, 'COUNT', most)[2]
-  for i = 1, math.min(#page, 2 * most), 2 do found[#found + 1] = page[i] end
-  return found
-end
+-- The first names in a hash.
+local function first_in(key, most) return { unpack(names_in(key, 0, most), 1, most) } end
 
 -- Calls `visit` with the first groups of each state that doesn't run, `most` of each at most, and the state.
 local function each_waiting_group(most, visit)
-  for _, group in ipairs(groups_in(K.paused, most)) do visit(group, 'paused') end
-  for _, group in ipairs(groups_in(K.parked, most)) do visit(group, 'parked') end
-  local ready = members_of(READY, 0, most)
-  for i = 1, #ready, 2 do visit(ready[i], 'ready') end
-  for _, group in ipairs(groups_in(K.waiting_groups, most)) do visit(group, 'ready') end
+  for _, group in ipairs(first_in(K.paused, most)) do visit(group, 'paused') end
+  for _, group in ipairs(first_in(K.parked, most)) do visit(group, 'parked') end
+  for _, group in ipairs((members_of(READY, 0, most))) do visit(group, 'ready') end
+  for _, group in ipairs(first_in(K.waiting_groups, most)) do visit(group, 'ready') end
   for _, group in ipairs(call('ZRANGE', K.held, 0, most - 1)) do visit(group, 'delayed') end
 end
 

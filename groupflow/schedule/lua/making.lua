@@ -28,7 +28,6 @@ local function make(row, runs, ticks)
       table.insert(runs, 1, { tick[1], id, tick[3], '', '' })
     end
   end
-  while #runs > RUNS do runs[#runs] = nil end
   call('HINCRBY', row, 'ticks', #ids + #full)
   return ids, reply[4], full
 end

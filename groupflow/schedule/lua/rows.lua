@@ -18,7 +18,7 @@ local function runs_of(row)
 end
 
 local function keep_runs(row, runs)
-  runs[RUNS + 1] = nil
+  while #runs > RUNS do runs[#runs] = nil end
   call('HSET', row, 'runs', #runs > 0 and cjson.encode(runs) or '[]')
 end
 
