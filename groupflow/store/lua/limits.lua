@@ -41,13 +41,17 @@ function limits()
   local EXPIRED = 2 -- arrival times that are past, removed with each that is written: so they don't pile up
 
   -- What is known of a task: its rule's name, its tenant's name, its scope; each '' where nothing tells. Of a large
-  -- message its task state tells.
+  -- message its task state tells. A script asks often for those of one task.
+  local known = {}
   function L.facts_of(entry)
-    local id = id_of(entry)
-    local task_type, tenant, _, scope, rule = facts_in_envelope(id)
-    if task_type ~= '' then return rule, tenant, scope end
-    local kept = call('HMGET', K.task_state .. id, 'rule', 'tenant', 'scope')
-    return kept[1] or '', kept[2] or '', kept[3] or ''
+    local facts = known[entry]
+    if not facts then
+      local task_type, tenant, _, scope, rule = facts_in_envelope(id_of(entry))
+      facts = { rule, tenant, scope }
+      if task_type == '' then facts = call('HMGET', K.task_state .. id_of(entry), 'rule', 'tenant', 'scope') end
+      known[entry] = facts
+    end
+    return facts[1] or '', facts[2] or '', facts[3] or ''
   end
 
   function L.parsed(concurrency, interval, tolerance, rate)
