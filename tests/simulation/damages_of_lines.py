@@ -41,8 +41,8 @@ _LOCKS: tuple[Damage, ...] = (
         "a repeated or stale settle frees the lock of whoever runs the group now",
         (
             (
-                r"if claim ~= 'live' then",
-                "if claim ~= 'live' then unlock(group, fence, now)",
+                r"if not is_live then",
+                "if not is_live then unlock(group, fence, now)",
             ),
             (
                 r"local first = place_in\(checkpoint, fences, following\)",

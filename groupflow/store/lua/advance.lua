@@ -55,8 +55,7 @@ local function go_on(entry, group, now)
     put_back(waiting, group, now)
   end
   call('HINCRBY', K.count, 'advanced', 1)
-  count_end(group)
-  write_counts(true)
+  count_ends(group, 1, true)
   wake_for(group)
 end
 

@@ -53,7 +53,7 @@ end
 
 local now = clock()
 local claims, from_slots = read_claims()
-local at, goes_on, begun = digits(now), false, 0
+local at, goes_on, begun, plain_ended = digits(now), false, 0, 0
 local checkpoints, written = {}, {} -- by slot; and those that change
 local ended, lines, over, locks, freed, back = {}, {}, {}, {}, {}, {}
 
@@ -122,7 +122,7 @@ local function settle(claim)
   if not first then return 0 end
   if fences[first] then
     local settled = 'S' .. fences[#fences]
-    if claim.lines[1] then end_tasks(claim, first) else back[#back + 1] = claim end
+    if claim.lines[1] then end_tasks(claim, first) end
     if following ~= '' then
       if is_limiting() then tenants().recharge(fences[first], following) end
       call('SET', K.lock .. group, following .. ' ' .. daemon .. ' ' .. slot)
@@ -130,9 +130,14 @@ local function settle(claim)
     else
       if is_limiting() then unlock(group, fences[first], now) end
       end_quarantine_of(daemon, fences[first])
-      count_end(group)
       if group ~= '' then over[#over + 1], locks[#locks + 1] = group, K.lock .. group end
-      if group ~= '' and claim.lines[1] then freed[#freed + 1] = group end
+      if not claim.lines[1] then
+        back[#back + 1] = claim
+      elseif group ~= '' then
+        freed[#freed + 1] = group
+      else
+        plain_ended = plain_ended + 1
+      end
     end
     checkpoints[slot] = settled
     written[#written + 1], written[#written + 2] = slot, settled
@@ -143,6 +148,26 @@ local function settle(claim)
   local should_end = is_withheld(group) or (head and sequence_of(head) < sequence_of(claim.next_one))
     or not may_run_on(group, claim.next_one, tenant or nil)
   return should_end and 2 or 1
+end
+
+-- Places groups whose locks went in this very script. While they ran they stood in neither index, so one without a head
+-- is idle already, and those that may be claimed enter `ready` by one command. (With limits, several tasks of a group
+-- may run, and it may stand in one; so each is placed by itself.) Returns whether any may be claimed.
+local function place_freed(groups, now)
+  local ready, last, may_claim = {}, 0, false
+  local turn, lane = ORDER == 'fair' and digits(now), K.lane
+  for i = 1, #groups do
+    local group = groups[i]
+    local head = call('LINDEX', lane .. group, -1)
+    if head and (is_limiting() or has_state(head) or is_withheld(group)) then
+      if place_unlocked(group, now) then may_claim = true end
+    elseif head then
+      ready[last + 1], ready[last + 2] = turn or sub(head, 1, 16), group
+      last = last + 2
+    end
+  end
+  if last > 0 then call('ZADD', K.ready, unpack(ready)) end
+  return may_claim or last > 0
 end
 
 local verdicts, slots = {}, {}
@@ -164,15 +189,16 @@ for n = 1, #ended, 500 do
 end
 if #ended > 0 then call('HINCRBY', K.count, 'done', #ended) end
 if begun > 0 then call('HINCRBY', K.count, 'queued_grouped', -begun) end
-count_held(daemon, -plain_ended - grouped_ended)
-write_counts(false)
+if plain_ended > 0 then count_ends('', plain_ended) end
+if #freed > 0 then count_ends(freed[1], #freed) end
+count_held(daemon, -plain_ended - #freed - #back)
 local may_claim = place_freed(freed, now)
 
 -- The oldest is put back last, so that it stands first.
 table.sort(back, function(a, b) return a.entries[1] > b.entries[1] end)
 for _, claim in ipairs(back) do
   put_back(claim.entries[1], claim.group, now)
-  call('HINCRBY', K.count, claim.group == '' and 'queued_plain' or 'queued_grouped', 1)
+  count_ends(claim.group, 1, true)
   wake_for(claim.group)
   -- A puller may not have heard that its limit gave this one back: nothing that it says of it holds.
   if pool_of(daemon) then call('HDEL', K.worker .. daemon, claim.slot) end

@@ -1,4 +1,4 @@
--- Behind the settling and debouncing rules in the scripts that settle one claim: `retry`, `bury`, and `advance`, which
+-- Behind the session and debouncing rules in the scripts that settle one claim: `retry`, `bury`, and `advance`, which
 -- is a failed attempt where there is no room for what the stage hands on.
 
 -- Settles a claim by `write`, which gets its entry, its group and the clock, and may return a verdict; only as long as
@@ -8,14 +8,20 @@ local function settle(write)
   local daemon, slot, fence, entry, group = ARGV[1], ARGV[3], digits(ARGV[4]), ARGV[5], ARGV[6]
   local state, now = session_state(daemon, ARGV[2]), clock()
   if state ~= 'OK' then return { state, {} } end
-  local claim = state_of(call('HGET', K.worker .. daemon, slot), fence)
-  if claim ~= 'live' then return { 'OK', { claim == 'lost' and 0 or 1 } } end
+  local checkpoint = call('HGET', K.worker .. daemon, slot)
+  local is_live = checkpoint and byte(checkpoint) == LIVE and sub(checkpoint, 2, 17) == fence
+  if not is_live then return { 'OK', { settled_before(checkpoint) == fence and 1 or 0 } } end
   call('HSET', K.worker .. daemon, slot, 'S' .. fence)
   unlock(group, fence, now)
   if group ~= '' then call('HDEL', K.runs, group) end
   end_quarantine_of(daemon, fence)
   count_held(daemon, -1)
   return { 'OK', { write(entry, group, now) or 1 } }
+end
+
+-- Writes the state of a task: its place, and what has changed.
+local function keep_state(entry, group, ...)
+  call('HSET', K.task_state .. id_of(entry), 'sequence', sub(entry, 1, 16), 'group', group, ...)
 end
 
 -- Of a failed attempt the script was told from the place `at` of its arguments on.
@@ -54,8 +60,7 @@ local function try_again(entry, group, at, now)
   end
   if group ~= '' and place(group, now) then wake_for(group) end
   if not is_replaced then call('HINCRBY', K.count, 'retried', 1) end
-  count_end(group)
-  write_counts(not is_replaced)
+  count_ends(group, 1, not is_replaced)
   return is_replaced
 end
 
@@ -76,6 +81,5 @@ local function give_up(entry, group, at, now)
     if ARGV[at + 2] == 'park' then call('HSET', K.parked, group, cjson.encode({ id, digits(now), reason })) end
     if place(group, now) then wake_for(group) end
   end
-  count_end(group)
-  write_counts(false)
+  count_ends(group, 1)
 end

@@ -81,9 +81,7 @@ local function take_back(claim, now, due)
   call('HSET', K.task_state .. id, 'sequence', sub(claim.entry, 1, 16))
   unlock(claim.group, claim.fence, now)
   if claim.group ~= '' then call('HDEL', K.runs, claim.group) end
-  local pool = claim.group ~= '' and 'grouped' or 'plain'
-  call('HINCRBY', K.count, 'running_' .. pool, -1)
-  call('HINCRBY', K.count, 'queued_' .. pool, 1)
+  count_ends(claim.group, 1, true)
   if due and claim.group == '' then
     call('ZADD', K.delayed, digits(due), with_state(claim.entry))
     wake_at_due(K.delayed, due)

@@ -79,12 +79,11 @@ local function each_claim(leases, visit)
   end
 end
 
--- What a slot's checkpoint says of the claim `fence` (16 digits): 'live', 'settled' where the slot has settled it,
--- 'lost' where it doesn't hold it any more.
-local function state_of(checkpoint, fence)
-  if not checkpoint then return 'lost' end
-  if byte(checkpoint) == LIVE and sub(checkpoint, 2, 17) == fence then return 'live' end
-  return settled_before(checkpoint) == fence and 'settled' or 'lost'
+-- So many claims have ended (group '' of plain tasks); `is_requeued` where their tasks wait again.
+local function count_ends(group, number, is_requeued)
+  local pool = group == '' and 'plain' or 'grouped'
+  call('HINCRBY', K.count, 'running_' .. pool, -number)
+  if is_requeued then call('HINCRBY', K.count, 'queued_' .. pool, number) end
 end
 
 -- A claim has ended (fence: 16 digits; group '' of a plain task): its lock goes, or what stands in its place.

@@ -1,6 +1,6 @@
 """Make the product wrong in one place at a time, and see whether a test notices.
 
-    make mutants ARGS="scripts freeing"         the Lua scripts: all mutants of freeing.lua
+    make mutants ARGS="scripts failing"         the Lua scripts: all mutants of failing.lua
     make mutants ARGS="code dispatcher"         the Python code: all mutants of dispatcher.py
     make mutants ARGS="scripts --sample 40"     some of all, of each file its share
 

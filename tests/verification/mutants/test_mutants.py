@@ -152,5 +152,5 @@ def test_too_many_that_live_are_said(alive: int, said: int) -> None:
 
 @pytest.mark.timeout(600)
 def test_of_a_sample_of_the_product_enough_are_noticed() -> None:
-    asked = ["-m", "tests.verification.mutants", "scripts", "freeing", "--sample", "4"]
+    asked = ["-m", "tests.verification.mutants", "scripts", "failing", "--sample", "4"]
     assert "together: 4 mutants" in said_by(ROOT, *asked)
