@@ -6,8 +6,8 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 bytes that dead letters may hold here · 2 how many letters at most, 0 to let others archive
 --          · 3 bytes at most; the first letter may have more · 4 daemon · 5 session · 6 for how long (µs)
--- returns  rows of { id, died at (µs), envelope and body, { type, group, tenant, scope }, reason, errors
---          (JSON) or '', context (JSON) or '', corrections (see `redrive.lua`) or '' }; none while another daemon archives
+-- returns  rows of { id, died at (µs), envelope and body, { type, group, tenant, scope }, reason, errors (JSON) or '',
+--          context (JSON) or '', corrections (see `redrive.lua`) or '' }; none while another daemon archives
 local now, rows, size = clock(), {}, 0
 local me = ARGV[5] .. ' ' .. ARGV[4]
 local archiver = call('HGET', K.segments, 'archiver') or ''

@@ -4,8 +4,8 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 to 5 as of `enqueue` · 6 name · 7 the moment (16 digits) · 8 the same as text
--- returns  { 'MADE', id of its task }; { 'FULL', id }: it is a dead letter, since its group is full; { 'OPEN', id }: the last one isn't over, and they mustn't overlap;
---          { 'UNKNOWN', '' }: there is no such schedule here
+-- returns  { 'MADE', id of its task }; { 'FULL', id }: it is a dead letter, since its group is full; { 'OPEN', id }:
+--          the last one isn't over, and they mustn't overlap; { 'UNKNOWN', '' }: there is no such schedule here
 local refusal = other_layout()
 if refusal then return refusal end
 local name, row = ARGV[6], K.schedule .. ARGV[6]

@@ -19,8 +19,8 @@ end
 local NO_SCOPE = '--------' -- the scope of a task without one
 local function tenant_named(name, scope) return (scope and scope ~= '' and scope or NO_SCOPE) .. (name or '') end
 
--- `carried_bytes` counts the stages, contexts, failed attempts and earlier bodies of tasks that wait or run, and `carried` the same by
--- tenant. A task state notes both; that is taken off again, once.
+-- `carried_bytes` counts the stages, contexts, failed attempts and earlier bodies of tasks that wait or run, and
+-- `carried` the same by tenant. A task state notes both; that is taken off again, once.
 local CARRIED = { 'stage', 'context', 'errors', 'corrections' }
 
 -- Nearly always no task carries anything: a script asks that once, and only for a task with a task state.

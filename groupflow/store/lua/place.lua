@@ -50,7 +50,8 @@ local function unready(group, now)
   return false
 end
 
--- Gives a ready group its place. In fair order one that is ready already keeps its turn, even if a task comes back into it.
+-- Gives a ready group its place. In fair order one that is ready already keeps its turn, even if a task comes back into
+-- it.
 local function line_up(index, score, group)
   if ORDER == 'fair' then return call('ZADD', index, 'LT', score, group) end
   return call('ZADD', index, score, group)
