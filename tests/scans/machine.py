@@ -1,28 +1,30 @@
-"""A daemon that runs scans step by step: one claim, one turn, one settlement."""
+"""A table in memory with a scan over it, and a daemon that runs scans step by step."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import orjson
 
+from groupflow import Scan, Shard
 from groupflow.core.measures import ScanMeasures
 from groupflow.core.outcome import Outcome
 from groupflow.core.policy import Policies, RetryPolicy
 from groupflow.flow.handling import Failed
 from groupflow.flow.settling import Ran, settlement_of
-from groupflow.scans.scan import Scan
 from groupflow.scans.shards import Shards, Stores
 from groupflow.store.client import StoreClient
 from groupflow.store.given import Claim
 from groupflow.store.scans import Record
-from tests.scans.table import Table, scan_of
 from tests.store.bench import Bench, Daemon
 from tests.store.task_state import pass_time
 
 POLICIES = Policies(RetryPolicy(), {})
 GROUP = "scan:orders:0"
+Rows: TypeAlias = Iterable[int]
 
 
 class Machine:
@@ -106,12 +108,72 @@ class Machine:
 
 
 async def begin(
-    bench: Bench,
-    rows: Iterable[int] = (),
-    broken: Iterable[int] = (),
-    hangs: Iterable[int] = (),
-    **facts: Any,
+    bench: Bench, rows: Rows = (), broken: Rows = (), hangs: Rows = (), **facts: Any
 ) -> tuple[Table, Machine]:
     """A table with open rows, some of which fail or hang, and a daemon with a scan over it."""
     table = Table({*rows}, {*broken}, {*hangs})
     return table, await Machine.start(bench, scan_of(table, **facts))
+
+
+@dataclass
+class Table:
+    """Rows that are whole numbers; those in `open` want work."""
+
+    open: set[int] = field(default_factory=set)
+    broken: set[int] = field(default_factory=set)  # rows that fail
+    hangs: set[int] = field(default_factory=set)  # rows that never end
+    silent: str = ""  # "fetch" or "find", which never answers
+    away: BaseException | None = None  # why nothing can be fetched
+    is_marked: bool = True  # else nothing says of a row that it is done
+    done: list[int] = field(default_factory=list)
+    pages: list[Shard] = field(default_factory=list)  # what each fetch was told
+    reached: asyncio.Event = field(default_factory=asyncio.Event)  # a row that hangs
+
+    def of(self, shard: Shard) -> list[int]:
+        """The open rows of a slice, in order."""
+        return sorted(row for row in self.open if row % shard.count == shard.index)
+
+    async def fetch(self, shard: Shard) -> Sequence[int]:
+        """A page of those that are open, or behind the cursor."""
+        self.pages.append(shard)
+        if self.away:
+            raise self.away
+        await self._answer("fetch")
+        after = -1 if shard.after is None else shard.after
+        passed = shard.skip if self.is_marked else ()
+        return [r for r in self.of(shard) if r > after and r not in passed][: shard.page]
+
+    async def find(self, keys: Sequence[Any], shard: Shard) -> Sequence[int]:
+        """Those of some keys that are open."""
+        await self._answer("find")
+        return [row for row in self.of(shard) if row in keys]
+
+    async def work(self, row: int, shard: Shard) -> None:
+        """Do a row and mark it."""
+        if row in self.broken:
+            raise ValueError(f"row {row} is broken")
+        if row in self.hangs:
+            self.reached.set()
+            await asyncio.Event().wait()
+        self.done.append(row)
+        if self.is_marked:
+            self.open.discard(row)
+
+    async def _answer(self, what: str) -> None:
+        if what == self.silent:
+            await asyncio.Event().wait()
+
+
+def scan_of(table: Table, *, find: bool = False, cursor: bool = False, **facts: Any) -> Scan:
+    """A scan over it; deferred rows are due at once, unless an interval says otherwise."""
+    table.is_marked = not cursor
+    scan = Scan("orders", **{"interval": -1e-6, "page": 10, **facts})
+    scan.fetch(table.fetch)
+    if find:
+        scan.find(table.find)
+    scan.row(key=_itself, after=_itself if cursor else None)(table.work)
+    return scan
+
+
+def _itself(row: Any) -> Any:
+    return row

@@ -14,8 +14,7 @@ from groupflow.operate.groups import Groups
 from groupflow.scans.state import MOST_ASIDE, text_of_key
 from groupflow.store.envelope import Envelope
 from groupflow.store.scans import bury_row, scope_of
-from tests.scans.machine import GROUP, Machine, begin
-from tests.scans.table import Table, scan_of
+from tests.scans.machine import GROUP, Machine, Table, begin, scan_of
 from tests.store.bench import Bench
 from tests.store.task_state import letter, pass_time, redrive
 
@@ -59,9 +58,7 @@ async def test_a_row_that_is_not_due_is_skipped_and_wakes_its_shard(bench: Bench
 
 
 @FIND
-async def test_a_deferred_row_that_somebody_else_has_done_is_forgotten(
-    bench: Bench, find: bool
-) -> None:
+async def test_a_deferred_row_that_is_done_elsewhere_is_forgotten(bench: Bench, find: bool) -> None:
     table, machine = await begin(bench, {7}, broken={7}, find=find)
     await machine.turn()
     assert list((await machine.state())["deferred"]) == ["7"]
@@ -108,7 +105,7 @@ async def test_a_thousand_rows_that_fail_park_the_shard(bench: Bench) -> None:
     assert story.state == "parked"
     assert "1000 rows of the shard have failed" in story.reason
     assert len(outcome.context["deferred"]) == MOST_ASIDE
-    # Whoever has seen to it redrives the shard, which goes on where it was.
+    # An operator redrives the shard, which goes on where it was.
     table.broken.clear()
     await redrive(bench, (await machine.record()).id_of(0))
     await machine.turn()

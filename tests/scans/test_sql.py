@@ -125,9 +125,7 @@ async def test_every_order_is_shipped_once(bench: Bench, orders: Orders, has_sta
     assert len(await orders.shipped()) == 54
 
 
-async def test_a_row_that_fails_leaves_no_trace_and_is_redriven(
-    bench: Bench, orders: Orders
-) -> None:
+async def test_a_failed_row_leaves_nothing_and_is_redriven(bench: Bench, orders: Orders) -> None:
     """What it wrote through the connection is undone with its mark."""
     broken = {2}
 
@@ -156,9 +154,7 @@ async def test_a_row_that_fails_leaves_no_trace_and_is_redriven(
         assert (await machine.state())["dead"] == {}
 
 
-async def test_an_order_that_somebody_else_has_marked_is_passed_over(
-    bench: Bench, orders: Orders
-) -> None:
+async def test_an_order_that_others_marked_is_passed_over(bench: Bench, orders: Orders) -> None:
     """As by a daemon whose lease has just ended: the row is its, or ours, never both's."""
 
     async def ship(order: Any, shard: SqlShard) -> None:
@@ -222,7 +218,7 @@ async def test_keys_that_are_texts(bench: Bench, database: tuple[str, str]) -> N
             assert sorted(await orders.shipped()) == sorted(keys)
 
 
-async def test_a_notification_ends_the_sleep(bench: Bench, postgres: Any) -> None:
+async def test_a_notification_wakes_the_shard(bench: Bench, postgres: Any) -> None:
     listening = "FROM pg_stat_activity WHERE query LIKE 'LISTEN%{t}%' AND pid <> pg_backend_pid()"
     async for orders in _orders(postgres.url, "postgres"):
 
@@ -233,7 +229,7 @@ async def test_a_notification_ends_the_sleep(bench: Bench, postgres: Any) -> Non
             return bool(bench.lane(GROUP))
 
         async with worked(bench, orders.scan(idle=3600.0, listen=orders.name)) as machine:
-            await until(is_heard, "nobody listens")
+            await until(is_heard, "the scan does not listen")
             await machine.work_off()
             await orders.fill(1)
             await orders.run("NOTIFY {t}")

@@ -1,7 +1,8 @@
-"""A shard goes through its rows page by page, sleeps, and lets nobody else at them."""
+"""A shard goes through its rows page by page, sleeps, and shares them with no other."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,12 +11,11 @@ import pytest
 
 from groupflow import Scan, Shard
 from groupflow.core.outcome import Turn
-from tests.scans.machine import Machine, begin
-from tests.scans.table import Table, scan_of
+from tests.scans.machine import Machine, Table, begin, scan_of
 from tests.store.bench import Bench
 
 
-async def test_an_empty_table_costs_one_fetch_a_sleep(bench: Bench) -> None:
+async def test_an_empty_table_costs_one_fetch_a_round(bench: Bench) -> None:
     table, machine = await begin(bench, shards=3, idle=7.0)
     outcome = await machine.turn()
     assert isinstance(outcome, Turn)
@@ -65,9 +65,7 @@ async def test_a_database_that_is_away_fails_no_row(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("what", ["find", "fetch", "working"])
-async def test_who_does_not_answer_holds_no_worker_and_fails_no_row(
-    bench: Bench, what: str
-) -> None:
+async def test_a_silent_database_holds_no_worker_and_fails_no_row(bench: Bench, what: str) -> None:
     """A fetch may take only so long; and the rows may have no connection."""
     facts: dict[str, Any] = {"find": what == "find", "fetch_timeout": 0.01}
     table, machine = await begin(bench, {1}, broken={1}, **facts)
@@ -92,23 +90,17 @@ async def _refused(shard: Shard) -> AsyncIterator[Shard]:
 
 
 @pytest.mark.parametrize(
-    ("facts", "words"),
+    ("setting", "value"),
     [
-        ({"name": "a b"}, "the scan's name"),
-        ({"shards": 0}, "shards = 0"),
-        ({"page": 0}, "page = 0"),
-        ({"idle": 0}, "idle = 0"),
-        ({"max_attempts": 0}, "max_attempts = 0"),
-        ({"interval": 0}, "interval = 0"),
-        ({"jitter": 2}, "jitter = 2"),
-        ({"on_retry": "wait"}, "on_retry = 'wait'"),
-        ({"timeout": 0}, "timeout = 0"),
-        ({"fetch_timeout": 0}, "fetch_timeout = 0"),
+        *((name, 0) for name in ("shards", "page", "idle", "max_attempts", "interval", "timeout")),
+        *(("fetch_timeout", 0), ("jitter", 2), ("on_retry", "wait")),
     ],
 )
-def test_what_can_not_be(facts: dict[str, object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        Scan(**{"name": "orders", **facts})  # type: ignore[arg-type]
+def test_what_can_not_be(setting: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{setting} = {value!r}"):
+        Scan("orders", **{setting: value})
+    with pytest.raises(ValueError, match="the scan's name"):
+        Scan("a b")
 
 
 def test_a_scan_has_all_its_functions() -> None:
@@ -123,3 +115,75 @@ def test_a_scan_has_all_its_functions() -> None:
     scan.row(key=int, after=int)(Table().work)
     with pytest.raises(ValueError, match="needs @find"):
         scan.check()
+
+
+# Another number of shards: the old ones end, then new ones start; nothing missed or twice
+
+
+CURSOR: dict[str, Any] = {"cursor": True, "on_retry": "hold"}
+
+
+@pytest.mark.parametrize("facts", [{}, CURSOR])
+@pytest.mark.parametrize("seed", range(3))
+async def test_each_row_is_done_once(bench: Bench, seed: int, facts: dict[str, Any]) -> None:
+    """However far each shard was, and however often it changes."""
+    chance = random.Random(seed)
+    table, machine = await begin(bench, range(300), shards=chance.randint(1, 5), **facts)
+    for n in range(3):
+        for _ in range(chance.randint(0, 12)):
+            await machine.turn()
+        scan = scan_of(table, shards=chance.randint(1, 5), **facts)
+        machine = await Machine.start(bench, scan, name=f"newer{n}")
+    await machine.rounds(20)
+    assert sorted(table.done) == list(range(300))
+    table.open |= {300, 301, 302}
+    await machine.round()
+    assert sorted(table.done) == list(range(303))
+    record = await machine.record()
+    assert (record.count, record.closing) == (scan.shards, False)
+    assert bench.count("queued_grouped") == scan.shards
+
+
+async def test_old_shards_end_before_new_ones_start(bench: Bench) -> None:
+    table, machine = await begin(bench, range(100), shards=2, **CURSOR)
+    claim = await machine.claim()  # one is at work
+    newer = await Machine.start(bench, scan_of(table, shards=3, **CURSOR), name="d2")
+    await newer.rounds(5)
+    assert (await newer.record()).generation == 1
+    assert {shard.count for shard in table.pages} <= {2}
+    assert await machine.settle(claim, await machine.outcome(claim))
+    await newer.rounds(12)
+    assert sorted(table.done) == list(range(100))
+    assert (await newer.record()).count == 3
+
+
+async def test_what_failed_is_known_to_the_new_shards(bench: Bench) -> None:
+    table, machine = await begin(bench, range(20), broken={3, 8}, shards=2, max_attempts=2)
+    await machine.work_off()
+    await machine.round()
+    assert machine.measures["orders"].dead == 2
+    machine = await Machine.start(bench, scan_of(table, shards=3, max_attempts=2), name="d2")
+    table.pages.clear()
+    await machine.rounds()
+    assert all(set(shard.skip) == {3, 8} for shard in table.pages if shard.count == 3)
+    assert machine.measures["orders"].dead == 0
+    assert len(table.done) == len(set(table.done)) == 18
+
+
+async def test_a_crash_while_it_changes(bench: Bench) -> None:
+    """A shard that reports twice, or begins the next generation twice, changes nothing."""
+    table, machine = await begin(bench, range(30), shards=2)
+    await machine.work_off()
+    newer = await Machine.start(bench, scan_of(table, shards=3), name="d2")
+    bench.with_faults = True
+    await newer.wake_up()
+    for claim in await newer.daemon.claim("grouped", "w1", "w2"):
+        await newer.outcome(claim)  # the last of them begins the next generation
+    assert (await newer.record()).generation == 2
+    bench.expire("d2")
+    heir = await Machine.start(bench, scan_of(table, shards=3), name="d3")
+    await heir.daemon.sessions.reap()
+    await heir.rounds()
+    assert (await heir.record()).generation == 2
+    assert bench.count("queued_grouped") == 3
+    assert sorted(table.done) == list(range(30))

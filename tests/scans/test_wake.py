@@ -1,4 +1,4 @@
-"""Who wakes a scan finds it awake: nothing that was written before is slept through."""
+"""A shard that sleeps is no backlog; who wakes a scan finds it awake: no row is slept through."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import pytest
 
 from groupflow.cli.exits import Exit
 from groupflow.core.outcome import Done
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.tasks import Tasks
+from groupflow.operate.totals import read_totals
+from groupflow.ops.metrics import from_totals
 from groupflow.store.given import Claim
 from tests.cli.verbs import Verbs
-from tests.scans.machine import Machine, begin
-from tests.scans.table import Table, scan_of
+from tests.scans.machine import GROUP, Machine, Table, begin, scan_of
 from tests.store.bench import Bench, arrival
 
 
@@ -57,10 +60,8 @@ SHARD = {"scan": "orders", "shard": 0, "of": 1, "generation": 1}
 
 
 @pytest.mark.parametrize("said", [{}, *({**SHARD, "token": each} for each in (None, "", "0" * 32))])
-async def test_a_message_wakes_it_and_is_never_taken_for_a_shard(
-    bench: Bench, said: dict[str, Any]
-) -> None:
-    """Whatever it says of itself: it doesn't know the scan's token."""
+async def test_a_message_wakes_it_and_is_never_a_shard(bench: Bench, said: dict[str, Any]) -> None:
+    """It may say that it is a shard: it doesn't know the scan's token."""
     table, machine = await begin(bench, idle=3600.0)
     await machine.work_off()
     assert (await machine.record()).generation == SHARD["generation"]
@@ -74,7 +75,7 @@ async def test_a_message_wakes_it_and_is_never_taken_for_a_shard(
 
 
 async def test_the_shards_of_a_dropped_scan_end_and_are_made_anew(bench: Bench) -> None:
-    """Made anew by a daemon that has the scan, as where Redis has lost it."""
+    """Made again by a daemon that has the scan, as where Redis has lost it."""
     table, machine = await begin(bench, {1}, shards=2)
     await machine.work_off()
     assert await machine.shards.records.drop("orders")
@@ -106,3 +107,60 @@ async def test_the_verbs(bench: Bench, tmp_path: Path) -> None:
     assert (story["rows_done"], story["idle"], table.done) == (3, 4, [1, 2, 3])
     assert (await groupflow("scans", "drop", "orders")).exit == Exit.FINE
     assert (await groupflow("scans", "--json")).json == []
+
+
+# A shard that sleeps is a queued task, and looks like no backlog
+
+
+async def _counts(bench: Bench) -> tuple[int, int]:
+    """Queued tasks of groups, and how many of them sleep."""
+    found = await read_totals(bench.namespace)
+    assert found.as_json()["grouped"]["asleep"] == found.asleep
+    return found.queued_grouped, found.asleep
+
+
+async def test_who_sleeps_counts_apart(bench: Bench) -> None:
+    _, machine = await begin(bench, shards=3, idle=3600.0)
+    assert await _counts(bench) == (3, 0)  # they wait for a worker
+    await machine.turn()
+    assert await _counts(bench) == (3, 1)
+    await machine.work_off()
+    await bench.enqueue(arrival("a", "g"))
+    assert await _counts(bench) == (4, 3)
+    totals = from_totals(await read_totals(bench.namespace))
+    tasks = next(each for each in totals if each.name == "groupflow_cluster_tasks")
+    states = {s.labels["state"]: s.value for s in tasks.samples if s.labels["pool"] == "grouped"}
+    assert states == {"queued": 1, "asleep": 3, "running": 0}
+    enqueued = await bench.enqueuer.enqueue([arrival("b", "g")])
+    assert enqueued.queued == 2  # what intake's bound is about
+
+
+@pytest.mark.parametrize("how", ["due", "woken", "run"])
+async def test_whatever_ends_the_sleep_counts(bench: Bench, how: str) -> None:
+    _, machine = await begin(bench, idle=3600.0)
+    await machine.work_off()
+    assert await _counts(bench) == (1, 1)
+    id_ = (await machine.record()).id_of(0)
+    match how:
+        case "due":
+            await machine.wake_up()
+        case "woken":
+            await machine.shards.wake("orders")
+        case "run":
+            assert await bench.client.run(OperatorVerb.RUN_NOW, id_, GROUP)
+    assert await _counts(bench) == (1, 0)
+    claim = await machine.claim()
+    assert await _counts(bench) == (0, 0)
+    assert await machine.settle(claim, await machine.outcome(claim))
+    assert await _counts(bench) == (1, 1)
+    await Tasks(bench.namespace).drop(id_)
+    assert await _counts(bench) == (0, 0)
+
+
+async def test_one_whose_scan_nobody_has_waits(bench: Bench) -> None:
+    """And is claimed again once a daemon has it."""
+    table, machine = await begin(bench, {1})
+    await (await Machine.start(bench, name="other")).turn()
+    assert (await _counts(bench), table.done) == ((1, 0), [])
+    await machine.round()
+    assert table.done == [1]
