@@ -51,7 +51,7 @@ class Killed(StoreClient):
 
 @dataclass
 class World:
-    """A namespace, whatever its number of partitions is."""
+    """A namespace of any number of partitions."""
 
     url: str
     name: str
@@ -101,9 +101,7 @@ class World:
     def names(self) -> set[str]:
         """All keys of the namespace."""
         patterns = (f"{{{self.name}}}:*", f"{{{self.name}:*}}:*")
-        return {
-            key.decode() for each in patterns for key in self.raw.scan_iter(match=each, count=1000)
-        }
+        return {key.decode() for each in patterns for key in self.raw.scan_iter(each, 1000)}
 
     def dump(self) -> dict[str, bytes]:
         names = [*self.names()]

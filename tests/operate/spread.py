@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from groupflow.operate.namespace import Namespace
 from groupflow.store.client import StoreClient
@@ -13,6 +15,15 @@ from tests.store.bench import Bench, Daemon, arrival
 
 _NOBODY = "redis://127.0.0.1:1/0"  # nothing listens there
 _numbers = itertools.count(1)
+
+
+async def all_pages(ask: Callable[[Any], Awaitable[Any]], begin: Any = "0") -> list[Any]:
+    """Every page of a list, each asked for by the cursor that the one before it told."""
+    pages, cursor = list[Any](), begin
+    while cursor is not None:
+        pages.append(await ask(cursor))
+        cursor = pages[-1].next
+    return pages
 
 
 class Spread:
@@ -30,12 +41,10 @@ class Spread:
 
     def without(self, *gone: int) -> Namespace:
         """The same, some partitions of which don't answer."""
-        return Namespace(
-            [
-                StoreClient(_NOBODY, bench.keys) if number in gone else bench.client
-                for number, bench in enumerate(self.benches)
-            ]
-        )
+        clients = [bench.client for bench in self.benches]
+        for number in gone:
+            clients[number] = StoreClient(_NOBODY, self.benches[number].keys)
+        return Namespace(clients)
 
     def place_of(self, group: str | None, id_: str = "") -> int:
         """Where a task lies."""
@@ -43,11 +52,8 @@ class Spread:
 
     def group_in(self, partition: int, name: str = "g") -> str:
         """A group that lies in a partition."""
-        return next(
-            group
-            for group in (f"{name}{n}" for n in itertools.count())
-            if self.place_of(group) == partition
-        )
+        groups = (f"{name}{n}" for n in itertools.count())
+        return next(group for group in groups if self.place_of(group) == partition)
 
     async def enqueue(self, *arrivals: Arrival) -> None:
         """Take messages in, one at a time and so in this order, each where it belongs."""

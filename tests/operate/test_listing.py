@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from functools import partial
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from groupflow.operate import listing
 from groupflow.operate.groups import Groups
@@ -16,29 +20,24 @@ from groupflow.operate.listing import (
     search_tasks,
 )
 from groupflow.operate.namespace import Namespace
-from groupflow.operate.pages import UnknownCursor
+from groupflow.operate.pages import Cursor, Slice, UnknownCursor, merge
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.settlements import Retry
-from tests.operate.spread import Spread
+from tests.operate.spread import Spread, all_pages
 from tests.store.bench import Bench, arrival, bury
 
 STRANGE = 'a/b?c=d&e#f "<script>alert(1)</script>" \N{SNOWMAN} %2F'
 
 
-def of_tenant(id_: str, group: str, tenant: str, **headers: Any) -> Arrival:
-    return Arrival(id_, Envelope("t", group, tenant, "rule", headers, b'{"body": 1}'))
+def of(id_: str, group: str | None, tenant: str, type_: str = "t", **headers: Any) -> Arrival:
+    return Arrival(id_, Envelope(type_, group, tenant, "rule", headers, b'{"body": 1}'))
 
 
 async def pages_of(namespace: Namespace, state: ListedGroups, **how: Any) -> list[str]:
     """Every group of a state, page by page."""
-    found: list[str] = []
-    cursor: str | None = "0"
-    while cursor is not None:
-        page = await list_groups(namespace, state, cursor=cursor, **how)
-        found += [row.group for row in page.groups]
-        cursor = page.next
-    return found
+    pages = await all_pages(lambda cursor: list_groups(namespace, state, cursor=cursor, **how))
+    return [row.group for page in pages for row in page.groups]
 
 
 async def test_pages_of_groups_are_whole_and_in_turn(spread: Spread, monkeypatch: Any) -> None:
@@ -70,19 +69,18 @@ async def test_pages_of_groups_are_whole_and_in_turn(spread: Spread, monkeypatch
 async def test_delayed_groups_come_by_when_they_are_due(spread: Spread) -> None:
     delays = {f"g{n}": 600.0 + (n * 7) % 30 for n in range(30)}
     await spread.enqueue(*(arrival(name, name, delay=delays[name]) for name in delays))
-    assert await pages_of(spread.namespace, "delayed", limit=4) == sorted(
-        delays, key=lambda name: delays[name]
-    )
+    in_turn = sorted(delays, key=lambda name: delays[name])
+    assert await pages_of(spread.namespace, "delayed", limit=4) == in_turn
     rows = (await list_tasks(spread.namespace, "delayed", 10)).rows
-    assert [row.id for row in rows] == sorted(delays, key=lambda name: delays[name])[:10]
+    assert [row.id for row in rows] == in_turn[:10]
     assert [row.group for row in rows] == [row.id for row in rows]
 
 
 async def test_filters(bench: Bench, monkeypatch: Any) -> None:
     await bench.enqueue(
-        *(of_tenant(f"{n}", f"contact:{n}", "acme" if n % 3 else "other") for n in range(30)),
-        of_tenant("x", STRANGE, "t/1"),
-        of_tenant("many", "with-headers", "acme", note="h" * 9000),
+        *(of(f"{n}", f"contact:{n}", "acme" if n % 3 else "other") for n in range(30)),
+        of("x", STRANGE, "t/1"),
+        of("many", "with-headers", "acme", note="h" * 9000),
     )
     assert await pages_of(bench.namespace, "ready", text="contact:1", limit=4) == [
         "contact:1",
@@ -90,7 +88,7 @@ async def test_filters(bench: Bench, monkeypatch: Any) -> None:
     ]
     assert len(await pages_of(bench.namespace, "ready", tenant="acme", limit=7)) == 21
     assert await pages_of(bench.namespace, "ready", text="<script>") == [STRANGE]
-    assert await pages_of(bench.namespace, "ready", tenant="nobody") == []
+    assert await pages_of(bench.namespace, "ready", tenant="unknown") == []
     assert await pages_of(bench.namespace, "ready", text="[%d") == [], "text is text, not a pattern"
     monkeypatch.setattr(listing, "_LOOK", 4)
     monkeypatch.setattr(listing, "_LOOKS", 2)
@@ -125,31 +123,23 @@ async def test_every_state_and_a_lane(bench: Bench) -> None:
     assert (head.due or 0.0) > lane.at
     assert [task.id for task in (await groups.lane("run", passed=1)).tasks] == ["run1"]
     assert (await groups.lane("run", passed=50)).tasks == []
-    assert (await groups.lane("nobody")).total == 0
-
-
-def work(id_: str, group: str | None, type_: str, tenant: str = "7") -> Arrival:
-    return Arrival(id_, Envelope(type_, group, tenant, "rule", {}, b"{}"))
-
-
-async def every_task(bench: Bench, wanted: TaskFilter, limit: int) -> list[str]:
-    """All that match, page by page."""
-    found: list[str] = []
-    cursor: str | None = "0"
-    while cursor is not None:
-        page = await search_tasks(bench.namespace, "queued", wanted, cursor=cursor, limit=limit)
-        found += [row.id for row in page.tasks]
-        cursor = page.next
-    return found
+    assert (await groups.lane("unknown")).total == 0
 
 
 async def test_each_filter_of_tasks(bench: Bench, monkeypatch: Any) -> None:
     monkeypatch.setattr(listing, "CHUNK", 3)
     monkeypatch.setattr(listing, "LOOKS", 2)
     await bench.enqueue(
-        *(work(f"p{n}", None, "import.a" if n % 2 else "mail") for n in range(10)),
-        *(work(f"g{n}", f"contact:{n % 3}", "import.b", str(n)) for n in range(9)),
+        *(of(f"p{n}", None, "7", "import.a" if n % 2 else "mail") for n in range(10)),
+        *(of(f"g{n}", f"contact:{n % 3}", str(n), "import.b") for n in range(9)),
     )
+
+    async def find(wanted: TaskFilter) -> list[str]:
+        def look(cursor: str) -> Awaitable[listing.TasksFound]:
+            return search_tasks(bench.namespace, "queued", wanted, cursor=cursor, limit=4)
+
+        return sorted(row.id for page in await all_pages(look) for row in page.rows)
+
     everything = {*(f"p{n}" for n in range(10)), *(f"g{n}" for n in range(9))}
     for wanted, ids in (
         (TaskFilter(), everything),
@@ -162,10 +152,165 @@ async def test_each_filter_of_tasks(bench: Bench, monkeypatch: Any) -> None:
         (TaskFilter(older=3600.0), set()),
         (TaskFilter(older=0.000001), everything),
     ):
-        found = await every_task(bench, wanted, 4)
-        assert sorted(found) == sorted(ids), wanted
+        assert await find(wanted) == sorted(ids), wanted
     page = await search_tasks(bench.namespace, "queued", TaskFilter(id="p9"))
     assert (page.tasks, page.looked_at, page.next is None) == ([], 6, False), "a bounded look"
     for cursor in ("7.1.0.0", "1.2", "a.b.c.d"):
         with pytest.raises(UnknownCursor, match="cursor"):
             await search_tasks(bench.namespace, "queued", TaskFilter(), cursor=cursor)
+
+
+# The tasks of a state: each once, in order, by pages of any size
+
+
+async def tasks_of(bench: Bench, state: listing.ListedState, limit: int) -> list[listing.TaskRow]:
+    look = partial(listing.look_at_tasks, bench.client, state, limit)
+    pages = await all_pages(look, listing.BEGINNING)
+    assert all(len(page.rows) == len(page.turns) for page in pages)
+    return [row for page in pages for row in page.rows]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 50])
+async def test_what_waits_anywhere(bench: Bench, limit: int) -> None:
+    """On the plain list, by priority, in groups that are ready, run, wait, are parked, paused."""
+    await bench.enqueue(*(arrival(f"plain{n}") for n in range(5)))
+    await bench.enqueue(*(arrival(f"first{n}", priority=5.0) for n in range(3)))
+    daemon = await bench.daemon()
+    for group in ("run", "parked", "retried"):
+        await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(4)))
+    claims = {claim.task.group: claim for claim in await daemon.claim("grouped", "1", "2", "3")}
+    await daemon.settle(bury(claims["parked"], park=True))
+    await daemon.settle(Retry(claims["retried"], 600.0, [{"error": "E", "message": ""}]))
+    for group in ("paused", "ready-a", "ready-b"):
+        await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(4)))
+    await Groups(bench.namespace).pause("paused", "me")
+    rows = await tasks_of(bench, "queued", limit)
+    assert [row.id for row in rows] == [
+        *(f"plain{n}" for n in range(5)),
+        *(f"first{n}" for n in range(3)),
+        *(f"ready-a{n}" for n in range(4)),
+        *(f"ready-b{n}" for n in range(4)),
+        *(f"run{n}" for n in range(1, 4)),
+        *(f"retried{n}" for n in range(1, 4)),
+        *(f"parked{n}" for n in range(1, 4)),
+        *(f"paused{n}" for n in range(4)),
+    ]
+    assert {(row.type, row.tenant, row.attempt) for row in rows} == {("t", "42", 1)}
+    page = await list_tasks(bench.namespace, "queued", 6)
+    assert [row.id for row in page.rows] == [row.id for row in rows[:6]]
+    delayed = await tasks_of(bench, "delayed", limit)
+    assert [(row.id, row.group, row.attempt) for row in delayed] == [("retried0", "retried", 2)]
+    assert delayed[0].until is not None
+
+
+async def test_what_runs_the_longest_first(bench: Bench) -> None:
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(6)))
+    daemon = await bench.daemon()
+    for n in range(6):
+        await daemon.claim("grouped", f"w{9 - n}")
+    rows = await tasks_of(bench, "running", 2)
+    assert [row.id for row in rows] == [f"t{n}" for n in range(6)]
+    since = [row.since or 0.0 for row in rows]
+    assert (since == sorted(since), min(since) > 0) == (True, True)
+
+
+@pytest.mark.parametrize("limit", [1, 100])
+async def test_what_is_done(bench: Bench, limit: int) -> None:
+    """Redis's own walk: each once, however many a step has; a small history the latest first."""
+    daemon = await bench.daemon()
+    for n in range(3):
+        await bench.enqueue(arrival(f"t{n}", "g"))
+        await daemon.work_off()
+    rows = (await list_tasks(bench.namespace, "done", 2)).rows
+    assert [row.id for row in rows] == ["t2", "t1"]
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(3, 600)), arrival("plain"))
+    await daemon.work_off()
+    rows = await tasks_of(bench, "done", limit)
+    assert sorted(row.id for row in rows) == sorted(["plain", *(f"t{n}" for n in range(600))])
+    (last,) = [row for row in rows if row.id == "plain"]
+    assert (last.group, last.attempt, last.tenant, last.type) == (None, 1, None, "t")
+    assert last.since is not None
+
+
+async def test_a_page_passes_over_so_many_groups_and_no_more(bench: Bench) -> None:
+    """Parked groups without a task behind their dead letter, as many as you like."""
+    daemon = await bench.daemon()
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(2500)))
+    slots = [f"w{n}" for n in range(500)]
+    for _ in range(5):
+        claims = await daemon.claim("grouped", *slots)
+        await daemon.settle(*(bury(claim, park=True) for claim in claims))
+    await bench.enqueue(arrival("last", "g7"))
+    page = await listing.look_at_tasks(bench.client, "queued", 10)
+    assert page.next is not None
+    assert [row.id for row in await tasks_of(bench, "queued", 10)] == ["last"]
+
+
+# Lists of several stores become one: whole, in order, behind any filter
+
+Lists = list[list[tuple[int, bool]]]
+LOOKED = 4  # entries a look
+
+LISTS: st.SearchStrategy[Lists] = st.lists(
+    st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=12).map(sorted),
+    min_size=2,
+    max_size=5,
+)
+
+
+def look(entries: list[tuple[int, bool]], begin: int, limit: int) -> Slice[int]:
+    """What a store's bounded look gives: entries that pass, so many of them, and where it ended."""
+    found: Slice[int] = Slice()
+    for turn, passes in entries[begin : begin + LOOKED]:
+        if len(found.rows) == limit:
+            break
+        found.looked += 1
+        if passes:
+            found.add(turn, turn, found.looked)
+    end = begin + found.looked
+    found.next = end if end < len(entries) else None
+    return found
+
+
+@given(LISTS, st.integers(1, 6))
+def test_pages_are_whole_and_in_order(lists: Lists, limit: int) -> None:
+    told: str | None = "0"
+    found: list[int] = []
+    looked = pages = 0
+    while told is not None:
+        cursor = Cursor.parse(told, len(lists))
+        slices = {n: look(lists[n], cursor.places[n] or 0, limit) for n in cursor.open}
+        page = merge(slices, cursor, limit)
+        assert len(page.rows) <= limit
+        found += page.rows
+        looked += page.looked
+        told = page.cursor.told(())
+        pages += 1
+        assert pages <= 100, "it never ends"
+    assert found == sorted(turn for entries in lists for turn, passes in entries if passes)
+    assert looked >= len(found)
+
+
+@given(LISTS, st.integers(1, 6))
+def test_a_list_that_is_away_waits_for_its_return(lists: Lists, limit: int) -> None:
+    """Pages go on without it, and end; from the last cursor on it is read from its beginning."""
+    away, others = 0, [n for n in range(len(lists)) if n]
+    cursor = Cursor.parse("0", len(lists))
+    found: list[int] = []
+    while cursor.told({away}) is not None:
+        slices = {n: look(lists[n], cursor.places[n] or 0, limit) for n in cursor.open if n != away}
+        page = merge(slices, cursor, limit)
+        cursor, found = page.cursor, found + page.rows
+    assert found == sorted(turn for n in others for turn, passes in lists[n] if passes)
+    assert cursor.open == [away]
+    assert cursor.places[away] == 0
+
+
+def test_a_cursor_comes_back_as_it_was() -> None:
+    """One of another number of partitions is refused."""
+    cursor = Cursor((0, None, 17))
+    assert str(cursor) == "0--17"
+    assert Cursor.parse(str(cursor), 3) == cursor
+    for text in ("1", "1-2", "1-2-3-4", "---"):
+        with pytest.raises(ValueError, match="another number of partitions"):
+            Cursor.parse(text, 3)

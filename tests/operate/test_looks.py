@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
+from groupflow.core.errors import StoreUnavailable
 from groupflow.core.routing import scope_of
+from groupflow.core.task import Place
+from groupflow.operate.archiving import archive, oldest_bodies
+from groupflow.operate.bulk import count, each_step, step
 from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.dead import DeadLetters, Filter
 from groupflow.operate.groups import Groups
@@ -20,7 +24,9 @@ from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
 from groupflow.store.scripts import Scripts, read_lua, render
+from groupflow.store.sessions import Session
 from groupflow.store.settlements import Advance, Retry
+from tests.operate.spread import Spread
 from tests.store.bench import Bench, arrival, bury
 from tests.store.task_state import HOUR, found, letter
 
@@ -30,7 +36,7 @@ LOOKS = (
     *(OperatorVerb.GROUPS, OperatorVerb.LANE, OperatorVerb.BUSY, OperatorVerb.WHY),
     OperatorVerb.STATUS,
 )
-# Refuses whatever would copy a large text, from any key.
+# Refuses a call that copies a large text from any key.
 _WATCHED = f"""
 local sound = call
 call = function(...)
@@ -71,14 +77,15 @@ def light(id_: str, group: str | None = None, **facts: Any) -> Arrival:
 
 @pytest.fixture
 async def shop(store_server: RedisServer) -> AsyncIterator[Bench]:
-    shop = Bench(store_server.url, keys=Keys("looks"), scripts=watched())
+    shop = Bench(store_server.url, keys=Keys("looks"))
+    shop.client.scripts.update(watched())
     yield shop
     await shop.close()
 
 
 @pytest.mark.parametrize("make", [heavy, light])
 async def test_no_look_reads_headers_or_bodies(shop: Bench, make: Any) -> None:
-    """Whatever state a task is in, each look tells its type and tenant, and reads little."""
+    """In each state of a task, each look tells its type and tenant, and reads little."""
     namespace = shop.namespace
     await shop.enqueue(make("plain"), make("late", delay=60.0), make("d", "dying"))
     await shop.enqueue(make("r0", "run"), make("r1", "run"), make("door", dead="no type"))
@@ -175,9 +182,7 @@ async def test_what_died_at_the_door_is_routed_once(bench: Bench) -> None:
     bench.events.clear()  # it ran by another route than it was published with
 
 
-async def test_a_message_stays_known_though_its_letter_is_routed_into_another_scope(
-    bench: Bench,
-) -> None:
+async def test_a_message_stays_known_though_its_letter_changes_scope(bench: Bench) -> None:
     """Its ack was lost: it comes again, and is refused again."""
     refused = arrival("a0", dead="its headers are too large")
     await bench.enqueue(refused)
@@ -189,3 +194,71 @@ async def test_a_message_stays_known_though_its_letter_is_routed_into_another_sc
     assert (await letters.page(Filter())).letters == []
     assert (await found(bench, "a0")).group == "a"
     bench.events.clear()  # it runs by another route than it was published with
+
+
+# All that match a filter, in bounded steps, while others die and go
+
+ROWS = Filter(reason="ROW")
+
+
+async def _die(bench: Bench, *ids: str, reason: str = "no such row") -> None:
+    for id_ in ids:
+        await bench.enqueue(arrival(id_, dead=reason))
+
+
+async def test_a_step_is_not_moved_by_letters_that_die_or_go(bench: Bench) -> None:
+    """A letter that dies again behind its redrive is not met again; nor is one passed over."""
+    await _die(bench, "a", "b", "c", "d", "e")
+    letters, met = DeadLetters(bench.namespace), list[str]()
+    cursor: str | None = "0"
+    while cursor is not None:
+        some = await step(bench.namespace, ROWS, cursor, most=2)
+        met += [letter.id for letter in some.letters]
+        assert await letters.drop(some.letters[0])
+        await _die(bench, f"{some.letters[0].id} again")
+        cursor = some.next
+    assert met == ["e", "d", "c", "b", "a"]
+
+
+async def test_a_step_looks_at_a_bounded_number(bench: Bench) -> None:
+    """Where few pass the filter it ends without them, and the next goes on behind."""
+    await _die(bench, "a")
+    await bench.enqueue(*(arrival(f"other-{n}", dead="full") for n in range(1000)))
+    first = await step(bench.namespace, ROWS)
+    assert (first.letters, first.next) == ([], "0.1")
+    last = await step(bench.namespace, ROWS, "0.1")
+    assert ([letter.id for letter in last.letters], last.next) == (["a"], None)
+    for wanted, number in ((ROWS, 1), (Filter(), 1001), (Filter(since=3600.0), 1001)):
+        assert await count(bench.namespace, wanted) == number
+
+
+async def test_what_died_earlier_is_not_looked_at(bench: Bench) -> None:
+    await _die(bench, "old", "new")
+    bench.raw.zadd(bench.keys("dead"), {"old": 1_000_000})
+    for since, ids in ((3600.0, ["new"]), (1e9, ["new"]), (9e9, ["new", "old"])):
+        found = await step(bench.namespace, Filter(since=since))
+        assert [letter.id for letter in found.letters] == ids
+        assert found.next is None
+
+
+async def test_an_archived_letter_is_found_by_what_its_stub_says(bench: Bench) -> None:
+    await _die(bench, "a")
+    (body,) = await oldest_bodies(bench.client, Session("d1"), 0, most=1, most_bytes=10**6)
+    await archive(bench.client, [body], [Place(1, "m1")])
+    for wanted, number in ((ROWS, 1), (Filter(reason="such", since=60), 1), (Filter(type="u"), 0)):
+        assert await count(bench.namespace, wanted) == number
+
+
+async def test_steps_go_over_all_partitions(spread: Spread) -> None:
+    """One that is away is passed over, and named; a cursor of more partitions is refused."""
+    for n in range(20):
+        await spread.enqueue(arrival(f"t{n}", dead="no such row"))
+    met = [letter.id async for some in each_step(spread.namespace, ROWS) for letter in some]
+    assert sorted(met) == sorted(f"t{n}" for n in range(20))
+    namespace = spread.without(0)
+    assert 0 < await count(namespace, ROWS) < 20
+    assert [each.partition for each in namespace.away] == [0]
+    with pytest.raises(StoreUnavailable):
+        await count(spread.without(0, 1, 2, 3), ROWS)
+    with pytest.raises(ValueError, match="more partitions"):
+        await step(spread.namespace, ROWS, "9.3")

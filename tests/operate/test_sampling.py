@@ -1,4 +1,4 @@
-"""Samples: one an interval whoever takes it, a ring that stays small, latencies added up."""
+"""Samples: one an interval from all daemons, a ring that stays small, latencies added up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.settlements import Complete, Release
 from tests.store.bench import Bench, arrival
 
-TINY = 1  # µs: an interval that each call begins anew
+TINY = 1  # µs: so each call begins an interval
 
 
 async def _sample(bench: Bench, interval: int = 3_600_000_000, kept: int = statistics.KEPT) -> int:
@@ -36,7 +36,7 @@ def test_rates_are_those_of_the_last_minute() -> None:
     assert rates_of(samples, 10.0 + minute) == statistics.Rates(2.0, 2.0, 2.0)
     later = [*samples, sample_at(75.0, 4.0)]
     assert rates_of(later, 75.0) == statistics.Rates(3.0, 3.0, 3.0)
-    assert rates_of(samples, 70.0 + minute) is None, "nobody has kept any since"
+    assert rates_of(samples, 70.0 + minute) is None, "no daemon has kept any since"
     assert rates_of(samples[:1], 1.0) is None, "a first one has no rate"
 
 
@@ -107,7 +107,7 @@ def test_quantiles() -> None:
 
 
 async def test_the_longest_are_found_in_steps(bench: Bench) -> None:
-    """Few groups a call: after enough calls the longest lane is known, wherever it stands."""
+    """Few groups a call: after enough calls the longest lane of all is known."""
     for n in range(12):
         await bench.enqueue(*(arrival(f"g{n}-{i}", f"g{n:02}") for i in range(2 if n != 9 else 5)))
     for _ in range(5):
@@ -145,7 +145,7 @@ async def test_daemons_add_up_and_are_asked_for_what_is_new(bench: Bench) -> Non
         types.of(name).settled["complete"] += 1
         types.of(name).handling.observe(seconds)
     two.of("mail").settled["bury"] += 2
-    two.of("nobody's").settled["retry"] += 3
+    two.of("stranger").settled["retry"] += 3
     for counter in (*counters, *counters):  # the second time nothing has come
         assert await statistics.count_types(bench.client, counter) > 0
     found = await statistics.read_types(bench.client, 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from groupflow.core.limits import HandLimit, Limits, Rate, TenantLimit
@@ -11,7 +12,7 @@ from groupflow.operate.namespace import Namespace
 from groupflow.operate.tenants import TenantRow, list_tenants
 from groupflow.store.enqueue import Arrival
 from groupflow.store.settlements import Release
-from tests.operate.spread import Spread
+from tests.operate.spread import Spread, all_pages
 from tests.store.bench import Daemon, arrival
 
 
@@ -31,13 +32,8 @@ async def begin(spread: Spread, limits: Limits) -> list[Daemon]:
 
 async def every(namespace: Namespace, limit: int, name: str = "") -> list[list[TenantRow]]:
     """All pages."""
-    cursor: str | None = "0"
-    pages: list[list[TenantRow]] = []
-    while cursor is not None:
-        page = await list_tenants(namespace, cursor=cursor, limit=limit, name=name)
-        pages.append(page.tenants)
-        cursor = page.next
-    return pages
+    ask = partial(list_tenants, namespace, limit=limit, name=name)
+    return [page.tenants for page in await all_pages(lambda cursor: ask(cursor=cursor))]
 
 
 def names(pages: Sequence[Sequence[TenantRow]]) -> list[str]:
@@ -105,10 +101,10 @@ async def test_a_name_is_found_in_every_application_that_answers(spread: Spread)
 
 
 async def test_what_is_looked_at_has_a_bound(spread: Spread) -> None:
-    """A name that nobody has is sought among so many, and then the rest is for the next page."""
+    """A name that no tenant has is sought among so many, and then the rest is for the next page."""
     bench = spread.benches[0]
     bench.raw.zadd(bench.keys("standing"), {f"--------t{n}": n for n in range(10_000)})
-    found = await list_tenants(spread.namespace, name="nobody")
+    found = await list_tenants(spread.namespace, name="unknown")
     assert (found.tenants, found.looked_at, found.next is None) == ([], 2000, False)
     bench.raw.delete(bench.keys("standing"))
 

@@ -15,15 +15,13 @@ from groupflow.operate import tasks as module
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.tasks import Tasks
-from tests.store.bench import Bench, arrival, bury
+from tests.store.bench import Bench, arrival
 from tests.store.story import named, play, stories
 
 YEAR = 31_536_000.0
 
 
-async def test_one_is_found_however_long_the_line(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_is_found_however_long_the_line(bench: Bench, monkeypatch: Any) -> None:
     """A script looks at so many places only; what comes meanwhile hides nothing."""
     monkeypatch.setattr(module, "LOOKED_AT", 3)
     tasks = Tasks(bench.namespace)
@@ -35,9 +33,7 @@ async def test_one_is_found_however_long_the_line(
 
 
 @pytest.mark.parametrize("group", ["g", None])
-async def test_one_is_found_though_younger_ones_are_dropped_meanwhile(
-    bench: Bench, group: str | None
-) -> None:
+async def test_one_is_found_while_younger_ones_are_dropped(bench: Bench, group: str | None) -> None:
     await bench.enqueue(*(arrival(f"t{n}", group) for n in range(9)))
     other, run, calls = bench.client.beside(bench.keys), bench.client.run, itertools.count(1)
 
@@ -59,6 +55,10 @@ STORIES = named(
     """
     a group is idle once its last is dropped::
         take a0 b0@ | drop a0 | why a idle | drop b0 | why b idle
+    what does not wait is left alone::
+        take a0 b0 p0 | claim a0 b0 p0 | done b0 | bury p0 | unchanged drop a0 running
+        unchanged drop b0 over | unchanged drop c0 unknown | unchanged run_now a0 running
+        unchanged run_now b0 over | unchanged run_now c0 unknown | unchanged run_now p0 dead
     a dropped head lets those behind it go::
         take a0@ a1 | none | drop a0 | claim a1
     a delayed task runs now, once::
@@ -78,21 +78,7 @@ async def test_what_waits(bench: Bench, story: str) -> None:
     await play(bench, story)
 
 
-async def test_what_does_not_wait_is_left_alone(bench: Bench) -> None:
-    tasks = Tasks(bench.namespace)
-    await bench.enqueue(arrival("runs", "g"), arrival("dies"), arrival("ends", "h"))
-    daemon = await bench.daemon()
-    claims = {c.task.id: c for c in await daemon.claim("grouped", "w1", "w2")}
-    await daemon.settle(bury(await daemon.claim_one("plain", "w3")))
-    await daemon.complete(claims["ends"])
-    before = bench.dump()
-    for act in (tasks.drop, tasks.run_now):
-        left = [await act(id_) for id_ in ("runs", "dies", "ends", "never")]
-        assert left == ["running", "dead", "over", "unknown"]
-    assert bench.dump() == before
-
-
-async def test_the_delayed_ones_of_a_group(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_delayed_ones_of_a_group(bench: Bench, monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "LOOKED_AT", 2)
     late = [
         arrival(f"{place}{n}", "g", delay=YEAR, steps_aside=place == "aside")
@@ -104,4 +90,4 @@ async def test_the_delayed_ones_of_a_group(bench: Bench, monkeypatch: pytest.Mon
     tasks = Tasks(bench.namespace)
     assert sorted(await tasks.delayed_of("g")) == sorted(each.id for each in late)
     assert await tasks.delayed_of("h") == ["of-another"]
-    assert await tasks.delayed_of("nobody") == []
+    assert await tasks.delayed_of("unknown") == []

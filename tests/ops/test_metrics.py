@@ -28,9 +28,9 @@ from groupflow.store.keys import Keys
 from tests.deadlines import deadline
 from tests.operate.spread import Spread
 from tests.ops.daemons import publish, serving, settings_of
+from tests.store.actors import made
 from tests.store.bench import Bench, arrival
 from tests.store.task_state import pass_time, retry
-from tests.store.test_debounce import changed
 
 
 @pytest.fixture(autouse=True)
@@ -299,13 +299,13 @@ async def test_what_full_groups_refused_is_counted_by_rule_and_told_once(bench: 
 async def test_what_newer_tasks_replaced_is_counted_where_it_happened(bench: Bench) -> None:
     """By intake and by a retry that gives way; a call that is made again counts nothing twice."""
     measures = Measures((), POOLS)
-    arrivals = [changed("c1"), changed("c2")]
+    arrivals = [made("c1^"), made("c2^")]
     for _ in range(2):
         count_batch(measures.intake, arrivals, await bench.enqueuer.enqueue(arrivals))
     await pass_time(bench)
     daemon = await bench.daemon()
     [claim] = (await daemon.claims("grouped").exchange([], ["w1"])).claims
-    await bench.enqueuer.enqueue([changed("c3")])
+    await bench.enqueuer.enqueue([made("c3^")])
     for number in (1, 0):
         answer = await daemon.claims("grouped").exchange([retry(claim)], [])
         assert (answer.refused, answer.superseded) == ([], number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -12,6 +13,8 @@ import orjson
 from groupflow.operate.namespace import Namespace
 from groupflow.ops.page.site import Site
 from groupflow.pools.calls import Pools
+from groupflow.servers import RedisServer
+from tests.operate.spread import Spread
 from tests.page.context import context_of
 from tests.page.served import as_
 
@@ -94,4 +97,32 @@ def lines(*rows: dict[str, Any]) -> bytes:
     return b"".join(orjson.dumps(row) + b"\n" for row in rows)
 
 
-__all__ = ["Worker", "api_of", "as_", "ids", "lines", "said"]
+@dataclass
+class Shop:
+    """A namespace, and two processes that answer for it."""
+
+    spread: Spread
+    api: httpx.AsyncClient
+    other: httpx.AsyncClient
+
+    @property
+    def namespace(self) -> Namespace:
+        return self.spread.namespace
+
+
+@asynccontextmanager
+async def shop_of(redis: RedisServer, partitions: int, **sections: Any) -> AsyncIterator[Shop]:
+    """A namespace that is sound when the test is over."""
+    spread = Spread(redis.url, partitions)
+    try:
+        async with (
+            api_of(spread.namespace, **sections) as api,
+            api_of(spread.namespace, **sections) as other,
+        ):
+            yield Shop(spread, api, other)
+        assert [wrong for bench in spread.benches for wrong in bench.audit()] == []
+    finally:
+        await spread.close()
+
+
+__all__ = ["Shop", "Worker", "api_of", "as_", "ids", "lines", "said"]

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import httpx
 import pytest
 
 from groupflow.operate.tasks import find_task
 from groupflow.pools import pullers
+from groupflow.servers import RedisServer
 from groupflow.store.claims import ExchangeReply
 from groupflow.store.enqueue import Arrival
 from groupflow.store.pulling import Poll, Pulling
 from groupflow.store.settlements import Settlement
-from tests.pools.conftest import Shop
-from tests.pools.shop import LEASE, TOKEN, Worker, as_, ids, said
-from tests.store.task_state import pass_time
-from tests.store.test_pools import pooled
+from tests.pools.shop import LEASE, SETTINGS, TOKEN, Shop, Worker, api_of, as_, ids, said, shop_of
+from tests.servers.replicated import until
+from tests.store.actors import pooled
+from tests.store.task_state import letter, pass_time
 
 
 def body(arrival: Arrival, packed: bytes) -> Arrival:
@@ -30,20 +33,18 @@ def by_id(task: dict[str, Any]) -> str:
     return str(task["id"])
 
 
-def expire(
-    shop: Shop, worker: str = "anna", pool: str = "couriers", *, left: float | None = None
-) -> None:
+def expire(shop: Shop, worker: str = "anna", *, left: float | None = None) -> None:
     """It was silent for its lease, or for all but so many seconds of it."""
     for bench in shop.spread.benches:
         ends = 1 if left is None else bench.server_time() + int(left * 1_000_000)
-        bench.raw.zadd(bench.keys("pool_pullers", pool), {f"pool/{pool}/{worker}": ends}, xx=True)
+        leases = bench.keys("pool_pullers", "couriers")
+        bench.raw.zadd(leases, {f"pool/couriers/{worker}": ends}, xx=True)
 
 
 async def test_a_claim_tops_up_and_tells_all(shop: Shop) -> None:
-    """A lost answer costs nothing, whoever is asked next; less than held hands the newest back."""
-    await shop.spread.put(
-        *(pooled(f"p{n}") for n in range(4)), pooled("a0", "a"), pooled("a1", "a")
-    )
+    """A lost answer costs nothing at either process; less than held hands the newest back."""
+    tasks = [pooled(f"p{n}") for n in range(4)]
+    await shop.spread.put(*tasks, pooled("a0", "a"), pooled("a1", "a"))
     anna, elsewhere = Worker(shop.api), Worker(shop.other)
     first = await anna.claim(3)
     assert len(first) == 3
@@ -62,17 +63,13 @@ async def test_the_oldest_goes_first_wherever_it_lies(shop: Shop) -> None:
     assert set(ids(await Worker(shop.api).claim(4))) == {"urgent", "t0", "t1", "t2"}
 
 
-async def test_large_bodies_are_settled_a_few_at_a_time(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Redis frees each body while the script goes on, and nobody else is answered meanwhile."""
+async def test_large_bodies_are_settled_a_few_at_a_time(shop: Shop, monkeypatch: Any) -> None:
+    """Redis frees each body while the script goes on, and answers no other call meanwhile."""
     written, exchange = list[int](), Pulling.exchange
 
-    async def counted(
-        store: Pulling, poll: Poll, settlements: Sequence[Settlement]
-    ) -> ExchangeReply:
-        written.append(len(settlements))
-        return await exchange(store, poll, settlements)
+    async def counted(store: Pulling, poll: Poll, told: Sequence[Settlement]) -> ExchangeReply:
+        written.append(len(told))
+        return await exchange(store, poll, told)
 
     monkeypatch.setattr(Pulling, "exchange", counted)
     monkeypatch.setattr(pullers, "FREED", 150)
@@ -192,3 +189,132 @@ async def test_an_answer_is_bounded_in_bytes(shop: Shop) -> None:
         if not told["more"]:
             break
     assert sorted(seen) == [f"p{n}" for n in range(8)]
+
+
+# What they may hand on from stage to stage is bounded
+
+
+# Of one tenant 1,000 bytes.
+REDIS = {"redis": {"carried_memory": 4000, "tenant_share": 0.25}}
+CONTEXT = "x" * 600
+
+
+def whose(id_: str, tenant: str) -> Arrival:
+    made = pooled(id_, "g" + id_)
+    return replace(made, envelope=replace(made.envelope, tenant=tenant))
+
+
+def advance(task: dict[str, Any]) -> dict[str, Any]:
+    return said(task, "advance", stage="two", context=CONTEXT)
+
+
+async def test_beyond_a_tenant_s_share_an_advance_is_a_failed_attempt(shop: Shop) -> None:
+    """It is tried again by the policy, and dies after the last attempt; others go on."""
+    bench = shop.spread.benches[0]
+    # They lie where the first partition has room for one of them: each has bounds of its own.
+    await bench.enqueue(whose("a", "666"), whose("b", "666"), whose("c", "1"))
+    async with api_of(shop.namespace, **REDIS) as api:
+        anna = Worker(api)
+        first, second, other = sorted(await anna.claim(), key=lambda task: str(task["id"]))
+        for _ in range(2):  # said again, it is answered as before
+            verdicts = await anna.settle(advance(first), advance(second), advance(other))
+            assert verdicts == ["accepted"] * 3
+        by_id = {task["id"]: task for task in await anna.claim()}
+        assert {id_: task["stage"] for id_, task in by_id.items()} == {"a": "two", "c": "two"}
+        assert (bench.count("advanced"), bench.count("retried")) == (2, 1)
+        await pass_time(bench)
+        [again] = [task for task in await anna.claim() if task["id"] == "b"]
+        assert (again["attempt"], again["stage"], again["context"]) == (2, None, None)
+        assert await anna.settle(advance(again)) == ["accepted"]
+        dead = await letter(bench, "b")
+        assert "there is no room for the 602 bytes" in dead.reason
+        assert "redis.tenant_share" in dead.reason
+        assert [each["daemon"] for each in dead.errors] == ["pool/couriers/anna"] * 2
+        assert await anna.done(*by_id.values()) == ["accepted"] * 2
+    assert bench.count("carried_bytes") == 0
+    bench.events.clear()
+
+
+# A pool has so many workers, over however many partitions, processes and names
+
+
+MOST = 3
+ZOE = "/couriers/workers/zoe"
+
+
+@pytest.fixture(params=[1, 3])
+async def small(redis_server: RedisServer, request: pytest.FixtureRequest) -> AsyncIterator[Shop]:
+    """A pool of few workers."""
+    couriers = {**SETTINGS["pools"]["couriers"], "max_workers": MOST}
+    pools = {**SETTINGS["pools"], "couriers": couriers}
+    async with shop_of(redis_server, request.param, pools=pools) as shop:
+        yield shop
+
+
+async def ask(api: httpx.AsyncClient, name: str, **more: Any) -> httpx.Response:
+    return await api.post(f"/couriers/workers/{name}/claims", json={"limit": 1, **more})
+
+
+async def test_one_too_many_is_told_so(small: Shop) -> None:
+    """By a claim and a renewal: which bound, of which pool, and what to do; others go on."""
+    await small.spread.put(*(pooled(f"p{n}") for n in range(5)), pooled("x", pool="others"))
+    workers = [Worker(small.api, f"w{n}") for n in range(MOST)]
+    held = [await worker.claim(1) for worker in workers]
+    for refused in (await ask(small.api, "zoe"), await small.other.post(f"{ZOE}/renewal")):
+        assert refused.status_code == 429, refused.text
+        assert int(refused.headers["retry-after"]) == min(LEASE, 10)
+        detail = refused.json()["detail"]
+        assert all(each in detail for each in ("'couriers'", "3 workers", "max_workers", "'zoe'"))
+    assert (await small.api.get(ZOE)).json() == {"tasks": [], "more": False, "lease_until": None}
+    for worker, tasks in zip(workers, held, strict=True):
+        assert await worker.done(*tasks) == ["accepted"]
+    olga = await small.api.post(
+        "/others/workers/olga/claims", json={"limit": 1}, headers=as_(TOKEN)
+    )
+    assert ids(olga.json()["tasks"]) == ["x"]
+    await small.api.delete("/couriers/workers/w1")
+    assert (await ask(small.api, "zoe")).status_code == 200
+    assert (await ask(small.api, "w1")).status_code == 429
+
+
+async def test_of_many_that_come_at_once_as_many_as_may_be_get_in(small: Shop) -> None:
+    """Each may come to either process first; in all partitions it is the same ones."""
+    apis = (small.api, small.other)
+    answers = await asyncio.gather(*(ask(apis[n % 2], f"w{n}") for n in range(40)))
+    inside = {f"w{n}" for n, answer in enumerate(answers) if answer.status_code == 200}
+    assert len(inside) == MOST
+    assert {answer.status_code for answer in answers} == {200, 429}
+    for bench in small.spread.benches:
+        found: Any = bench.raw.zrange(bench.keys("pool_pullers", "couriers"), 0, -1)
+        assert {name.decode().rpartition("/")[2] for name in found} == inside
+
+
+async def test_who_is_refused_takes_from_the_silent(small: Shop) -> None:
+    """No daemon runs, and no other worker asks: the next try finds room."""
+    for n in range(MOST):
+        await Worker(small.api, f"w{n}").claim(1)
+    expire(small, "w0")
+    assert [(await ask(small.other, "zoe")).status_code for _ in range(2)] == [429, 200]
+
+
+async def test_who_waited_too_long_for_its_session_keeps_nobody_waiting(small: Shop) -> None:
+    """Its lease ran out while it waited, and others came: it hears so, and the next is served."""
+
+    async def has_room() -> bool:
+        return (await ask(small.other, "zoe")).status_code == 200
+
+    async def is_known(name: str) -> bool:
+        seen = (await small.other.get("/couriers")).json()
+        return name in [each["name"] for each in seen["workers"]]
+
+    late = asyncio.create_task(ask(small.api, "late", wait=30))
+    await until(partial(is_known, "late"), "it doesn't wait")
+    others = [Worker(small.api, f"w{n}") for n in range(MOST - 1)]
+    waiting = asyncio.create_task(others[0].claim(1, wait=30))
+    await until(partial(is_known, "w0"), "w0 doesn't wait")
+    await others[1].claim(1)
+    expire(small, "late")
+    await until(has_room, "there is no room for zoe")
+    assert (await late).status_code == 429
+    await small.spread.put(pooled("p0"))
+    assert ids(await waiting) == ["p0"]

@@ -75,7 +75,7 @@ def world(
     rabbitmq_server: RabbitmqServer,
     redis_server: RedisServer,
 ) -> Iterator[World]:
-    (port,) = free_ports(1)  # the same one again for whoever comes after the first daemon
+    (port,) = free_ports(1)  # the same one for each daemon
     folder, http = tmp_path_factory.mktemp("pools"), {"listen": f"127.0.0.1:{port}"}
     retry = {"max_attempts": 3, "interval": -0.1}
     made = World(folder, rabbitmq_server, redis_server, POOLS, http=http, retry=retry)
@@ -198,7 +198,7 @@ def test_a_lease_is_pushed_back_while_a_command_runs(world: World, slow: Slow) -
 
 
 def test_a_program_outlives_the_server(world: World, slow: Slow) -> None:
-    """What it runs goes on while nobody answers, and is settled then; it asks for more."""
+    """Its command runs on while no server answers, and is settled then; it asks for more."""
     before = world.rig.count("done")
     with world.program("couriers", str(slow.file)) as program:
         world.publish("meanwhile")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
+from groupflow.core.errors import StoreUnavailable
 from groupflow.servers.kinds import RedisServer
 from groupflow.servers.process import ServerFailed
 from groupflow.servers.server import ask
@@ -17,6 +19,8 @@ from tests.servers.group import ServerGroup
 NODE_TIMEOUT = 1_000  # milliseconds of silence after which a primary is replaced
 SLOTS = 16_384
 _LOOK = 0.05
+
+_Answer = TypeVar("_Answer")
 
 
 class ClusterNode(RedisServer):
@@ -250,3 +254,16 @@ async def until(condition: Callable[[], Awaitable[bool]], complaint: str) -> Non
                 await asyncio.sleep(_LOOK)
     except TimeoutError:
         raise ServerFailed(complaint) from None
+
+
+async def persist(call: Callable[[], Awaitable[_Answer]]) -> _Answer:
+    """Call until a server answers, and has enough replicas."""
+    answers: list[_Answer] = []
+
+    async def has_answered() -> bool:
+        with suppress(StoreUnavailable):
+            answers.append(await call())
+        return bool(answers)
+
+    await until(has_answered, "no server answers")
+    return answers[0]

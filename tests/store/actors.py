@@ -1,17 +1,143 @@
-"""Daemons and workers of a story: they claim, and settle."""
+"""Who acts in a story, and the words for it: messages, daemons, workers that pull."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
+from groupflow.core.limits import Debounce
+from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Pool
 from groupflow.store.given import Claim
-from groupflow.store.settlements import Complete, Proceed
-from tests.store.bench import Bench, Daemon
-from tests.store.task_state import POOLS, Standing
-from tests.store.words import WAYS, compare, made, pool_of
-from tests.store.worker import Worker
+from groupflow.store.pulling import Poll, Puller, Pulling
+from groupflow.store.settlements import Complete, Proceed, Release, Retry, Settlement
+from tests.store.bench import LEASE, Bench, Daemon, arrival, bury, ids
+from tests.store.task_state import FAILURE, HOUR, POOLS, Standing, advance
+
+POOL = "couriers"
+QUIET, MOST = 60.0, 600.0  # seconds, of what debounces
+_TASK = re.compile(r"(?:(?P<tenant>\d)/)?(?P<id>[\w-]+)(?P<facts>.*)")
+WAYS: dict[str, Callable[[Claim, Any, Any], Settlement]] = {
+    "done": lambda claim, *_: Complete(claim),
+    "release": lambda claim, *_: Release(claim),
+    "bury": lambda claim, *_: bury(claim),
+    "park": lambda claim, *_: bury(claim, park=True),
+    "retry": lambda claim, standing, scope: Retry(claim, HOUR, FAILURE, standing, scope),
+    "retry_now": lambda claim, standing, _: Retry(claim, 0.0, FAILURE, standing),
+    "advance": lambda claim, standing, _: advance(claim, standing=standing),
+}
+
+
+def with_envelope(each: Arrival, **facts: Any) -> Arrival:
+    """The same message with other facts in its envelope."""
+    return replace(each, envelope=replace(each.envelope, **facts))
+
+
+def of(tenant: str, id_: str, group: str | None = None, pool: str | None = None) -> Arrival:
+    """A message of a tenant."""
+    facts = {"tenant": tenant, "scope": f"{int(tenant):08x}", "named_pool": pool}
+    return with_envelope(arrival(id_, group), **facts)
+
+
+def pooled(id_: str, group: str | None = None, pool: str = POOL, **facts: Any) -> Arrival:
+    """A message of a type that a pool has."""
+    return with_envelope(arrival(id_, group, **facts), named_pool=pool)
+
+
+def debouncing(each: Arrival) -> Arrival:
+    """A message of a rule that debounces."""
+    return replace(with_envelope(each, type="changed"), debounce=Debounce(QUIET, MOST))
+
+
+MARKS: dict[str, Callable[[Arrival, str], Arrival]] = {
+    "@": lambda each, seconds: replace(each, delay=float(seconds or HOUR)),
+    "~": lambda each, _: replace(each, steps_aside=True),
+    "!": lambda each, _: replace(each, dead="no"),
+    "+": lambda each, seconds: replace(each, priority=float(seconds)),
+    "<": lambda each, most: replace(each, max_queued=int(most)),
+    "^": lambda each, _: debouncing(each),
+    "=": lambda each, pool: with_envelope(each, named_pool=pool or POOL),
+    "%": lambda each, rule: with_envelope(each, rule=rule),
+    "$": lambda each, size: with_envelope(each, body=b"x" * int(size)),
+}
+
+
+def made(word: str) -> Arrival:
+    """The message that a word stands for."""
+    parts = _TASK.fullmatch(word)
+    assert parts, f"no task is written {word!r}"
+    id_ = parts["id"]
+    group = None if id_[0] in "pq" else id_[0]
+    each = of(parts["tenant"], id_, group) if parts["tenant"] else arrival(id_, group)
+    for mark, value in re.findall(r"([@~!=%+^<$])([\w.-]*)", parts["facts"]):
+        each = MARKS[mark](each, value)
+    return each
+
+
+def pool_of(word: str) -> Pool:
+    """The pool of a task."""
+    return "plain" if word[0] in "pq" else "grouped"
+
+
+def compare(claims: Sequence[Claim], words: Sequence[str]) -> None:
+    """Tasks that were claimed are those that were expected, and as these were told."""
+    like = [*words, *[""] * len(claims)]
+    told = [_told(claim, like[n]) for n, claim in enumerate(claims)]
+    assert told == [*words], f"{told} were claimed"
+
+
+def _told(claim: Claim, like: str) -> str:
+    task = claim.task
+    facts = [("/", task.attempt), ("*", task.crashes), ("#", task.stage)]
+    shown = "".join(f"{mark}{value}" for mark, value in facts if mark in like)
+    return ">".join([f"{task.id}{shown}", *ids(claim.run)])
+
+
+def check(found: object, facts: Sequence[str]) -> None:
+    """What is known has these values."""
+    told = [f"{name}={getattr(found, name)}" for name in (fact.split("=")[0] for fact in facts)]
+    assert told == [*facts], f"{told} of {found}"
+
+
+class Worker:
+    """A worker that pulls, with a process of its own for each call."""
+
+    def __init__(self, bench: Bench, name: str = "anna", pool: str = POOL, most: int = 0) -> None:
+        self.bench = bench
+        self.puller = Puller(pool, name, LEASE, most)
+        self.store = Pulling(bench.client, 8.0)
+
+    async def poll(self, limit: int = 0, *, opens: bool = True) -> Poll:
+        """What it holds, and what it may claim."""
+        return await self.store.poll(self.puller, limit, opens=opens)
+
+    async def claim(self, limit: int) -> list[Claim]:
+        """Top up to a limit, in one round."""
+        poll = await self.poll(limit)
+        groups = sum(head.is_group for head in poll.heads)
+        return await self.store.claim(poll, groups=groups, plain=len(poll.heads) - groups)
+
+    async def settle(self, *settlements: Settlement) -> list[Settlement]:
+        """Settle claims; those that were refused."""
+        return await self.store.settle(await self.poll(), settlements)
+
+    async def complete(self, *claims: Claim) -> list[Settlement]:
+        """The same, as done."""
+        return await self.settle(*(Complete(claim) for claim in claims))
+
+    async def held(self) -> list[str]:
+        """The tasks that it holds."""
+        found = await self.store.holdings(self.puller.daemon)
+        return ids([claim for claim, _ in found.claims])
+
+    def expire(self) -> None:
+        """Let its lease have run out."""
+        leases = self.bench.keys("pool_pullers", self.puller.pool)
+        self.bench.raw.zadd(leases, {self.puller.daemon: 1})
+
 
 PULLERS = frozenset({"anna", "carl", "zoe", "olga"})
 MANY = 9  # idle workers, where all is claimed that may be
@@ -27,13 +153,13 @@ class Actors:
 
     def __init__(self, shop: Bench) -> None:
         self.shop = shop
-        self.claims: dict[str, list[tuple[Daemon | Worker, Claim]]] = {}
+        self.claims: dict[str, list[tuple[Any, Claim]]] = {}
         self._daemons: dict[str, Daemon] = {}
         self._workers = {name: Worker(shop, name) for name in PULLERS}
         self._actor, self._is_stale = "d1", False
         self._slots = itertools.count()
 
-    def claim_of(self, word: str) -> tuple[Daemon | Worker, Claim]:
+    def claim_of(self, word: str) -> tuple[Any, Claim]:
         """A task's last claim, or its first one, and whose it is."""
         every = self.claims[word.removesuffix("'")]
         return every[0] if word.endswith("'") else every[-1]
@@ -74,7 +200,7 @@ class Actors:
         await self._claim(sorted(words), dict.fromkeys(POOLS, MANY), in_order=False)
 
     async def some(self) -> None:
-        """The slots that are idle behind their ends, and others, get whatever there is."""
+        """The slots that are idle behind their ends, and others, get all that there is."""
         daemon = await self.daemon()
         for pool in POOLS:
             self._note(daemon, await daemon.claim(pool, *(f"w{n}" for n in range(3))))
@@ -82,6 +208,10 @@ class Actors:
     async def none(self) -> None:
         """Many workers are idle, and get nothing."""
         await self.all()
+
+    async def idle(self, pool: Pool) -> None:
+        """One worker of a pool is idle, and gets nothing."""
+        await self._claim([], {pool: 1})
 
     async def _claim(
         self, words: Sequence[str], idle: Mapping[Pool, int], *, in_order: bool = True
@@ -124,7 +254,6 @@ class Actors:
     async def swap(self, from_: str, *to: str) -> None:
         """A task is done, and its slot gets another one in the same call, or nothing."""
         holder, claim = self.claim_of(from_)
-        assert isinstance(holder, Daemon)
         pool: Pool = "grouped" if claim.task.group else "plain"
         refused, claims = await holder.exchange(pool, [Complete(claim)], [claim.slot])
         assert refused == []
@@ -146,7 +275,6 @@ class Actors:
         rest = words[at + 1 : len(words) - ends]
         following = self.claim_of(rest[0])[1] if rest else None
         holder, claim = done[0]
-        assert isinstance(holder, Daemon)
         told = Proceed([Complete(each) for _, each in done], following)
         answer = await holder.claims("grouped").exchange([told], [])
         assert answer.refused == ([told] if self._is_stale else [])

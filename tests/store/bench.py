@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 from uuid import uuid4
@@ -29,7 +30,7 @@ from groupflow.store.epochs import NEVER, Epoch, Seen
 from groupflow.store.given import Claim
 from groupflow.store.keys import Keys
 from groupflow.store.limits import pack
-from groupflow.store.scripts import Order, Scripts
+from groupflow.store.scripts import Order
 from groupflow.store.sessions import HandedOver, Session, Sessions
 from groupflow.store.settlements import Settlement
 from tests.history.auditor import audit
@@ -42,6 +43,7 @@ LEASE = 600.0  # never runs out within a test: `expire` says when it has
 # Works in full memory too, where a plain ZADD would be refused.
 _SET_LEASE = "#!lua flags=allow-oom\nreturn redis.call('ZADD', KEYS[1], 'XX', 1, ARGV[1])"
 
+_POOLS: tuple[Pool, Pool] = ("plain", "grouped")
 _numbers = itertools.count(1)
 _births = itertools.count(1)  # of processes
 
@@ -55,9 +57,8 @@ def arrival(id_: str, group: str | None = None, **facts: Any) -> Arrival:
 def totals(**facts: Any) -> Totals:
     """Totals made by hand: zeros, apart from these facts."""
     numbers = {each.name: 0 for each in fields(Totals)}
-    lists: dict[str, Any] = {
-        name: [] for name in ("daemons", "intake", "held_back", "by_hand", "away")
-    }
+    empty = ("daemons", "intake", "held_back", "by_hand", "away")
+    lists: dict[str, Any] = {name: [] for name in empty}
     return Totals(**{**numbers, "everything_paused": None, **lists, **facts})
 
 
@@ -75,27 +76,21 @@ class Bench:
         with_faults: whether the test makes daemons crash.
         limits: of the configuration that daemons bring, from their next session on.
         concurrency: how many tasks of a group may run at once, for the checker of the history.
+        lease: of daemons whose first session is still to come, in seconds.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        order: Order = "oldest",
-        scripts: Scripts | None = None,
-        keys: Keys | None = None,
-    ) -> None:
+    def __init__(self, url: str, *, order: Order = "oldest", keys: Keys | None = None) -> None:
         self.url = url
         self.keys = keys or Keys(f"bench{next(_numbers)}")
         self.order = order
         self.client = StoreClient(url, self.keys, order)
-        self.client.scripts.update(scripts or {})
         self.namespace = Namespace([self.client])
         self.raw: Redis = Redis.from_url(url)
         self.events: list[Event] = []
         self.with_faults = False
         self.limits: Limits | None = None
         self.concurrency: dict[str, int] = {}
+        self.lease = LEASE
         self.enqueuer = Enqueuer(self.client)
 
     async def __aenter__(self) -> Bench:
@@ -111,6 +106,15 @@ class Bench:
         if found:
             self.raw.delete(*found)
         self.raw.close()
+
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        """Let the server have no memory for more."""
+        self.raw.config_set("maxmemory", 1)
+        try:
+            yield
+        finally:
+            self.raw.config_set("maxmemory", 0)
 
     def used_memory(self) -> int:
         """The server's bytes, without what scripts left to Lua's collector (Redis 8 counts it)."""
@@ -158,10 +162,7 @@ class Bench:
 
     def dump(self) -> dict[bytes, Any]:
         """Everything in the namespace, as it is, to be compared."""
-        return {
-            name: self.raw.dump(name)
-            for name in self.raw.scan_iter(match=self.keys("*"), count=1000)
-        }
+        return {key: self.raw.dump(key) for key in self.raw.scan_iter(self.keys("*"), 1000)}
 
     def restore(self, dump: dict[bytes, Any]) -> None:
         """Have it as it was: everything written since is lost."""
@@ -235,13 +236,10 @@ class Daemon:
         self.sessions = Sessions(
             bench.client,
             self.session,
-            LEASE,
+            bench.lease,
             limits=lambda: b"" if bench.limits is None else pack(bench.limits),
         )
-        self._claims: dict[Pool, Claims] = {
-            "plain": Claims(bench.client, self.session, "plain"),
-            "grouped": Claims(bench.client, self.session, "grouped"),
-        }
+        self._claims = {pool: Claims(bench.client, self.session, pool) for pool in _POOLS}
 
     def claims(self, pool: Pool) -> Claims:
         """Its claims of a pool."""
@@ -308,13 +306,10 @@ class Daemon:
         """
         self._claims["grouped"].adopt({})
         ran: list[str] = []
-        pools: tuple[Pool, Pool] = ("plain", "grouped")
         for _ in range(1000):
-            claims = [
-                claim
-                for pool in pools
-                for claim in await self.claim(pool, *(f"{pool}-{worker}" for worker in workers))
-            ]
+            claims = list[Claim]()
+            for pool in _POOLS:
+                claims += await self.claim(pool, *(f"{pool}-{worker}" for worker in workers))
             if not claims:
                 break
             ran += [claim.task.id for claim in claims]

@@ -7,12 +7,12 @@ Steps stand on lines of their own, or between ``|``. A step is a verb of `Story`
 A task's first letter is its group; ``p`` and ``q`` are for plain tasks. Behind an id may stand, of
 a task that comes: ``@`` delayed by an hour (``@60``: by so many seconds), ``~`` steps aside,
 ``+60`` its priority, ``!`` a dead letter, ``=`` of the pool (``=others``: of another), ``%rule``
-its rule, ``^`` of one that debounces, ``<3`` of one that lets three wait; in front,
-``2/`` its tenant. Of a task that is claimed: ``/2`` its attempt, ``*1`` its crashes, ``#two`` its
-stage, ``>a1`` what its run has behind it, in this order. ``a0'`` is the first claim of a task that
-was claimed more than once.
+its rule, ``^`` of one that debounces, ``<3`` of one that lets three wait, ``$9`` the bytes of its
+body; in front, ``2/`` its tenant. Of a task that is claimed: ``/2`` its attempt, ``*1`` its
+crashes, ``#two`` its stage, ``>a1`` what its run has behind it, in this order. ``a0'`` is the first
+claim of a task that was claimed more than once.
 
-In front of a step may stand who acts (``d2:``; the daemon d1 where nobody does), ``unchanged`` (it
+In front of a step may stand who acts (``d2:``; else the daemon d1), ``unchanged`` (it
 writes nothing), ``refused`` (its settlements are stale), an error that it ends with, or what all
 daemons hear meanwhile (``hears due,grouped``; ``hears -``: nothing).
 """
@@ -36,22 +36,21 @@ from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.redrive import note_of
 from groupflow.operate.tasks import Tasks
 from groupflow.store.scripts import Verb
+from groupflow.store.sessions import HandedOver
 from tests.deadlines import deadline
 from tests.store import task_state
-from tests.store.actors import PULLERS, Actors
+from tests.store.actors import PULLERS, WAYS, Actors, check
 from tests.store.bench import LEASE, Bench
 from tests.store.task_state import HOUR
-from tests.store.words import WAYS, check
 
-_ERRORS: dict[str, type[Exception]] = {
-    each.__name__: each for each in (SessionLost, SessionReplaced, StoreUnavailable)
-}
+_ENDS: Sequence[type[Exception]] = (SessionLost, SessionReplaced, StoreUnavailable)
+_ERRORS = {each.__name__: each for each in _ENDS}
 
 
 def named(text: str, **choices: Sequence[str]) -> dict[str, str]:
     """Stories by their names, each of which ends with ``::`` in front of its steps.
 
-    One that has ``{way}`` in its name is there for each `way`.
+    One that has ``{way}`` in its name is there for each `way`. Lines with a ``#`` are headings.
     """
     found: dict[str, str] = {}
     for told in re.findall(r"^    (\S.*?)::((?:.*\n(?!    \S))*.*)", text, re.MULTILINE):
@@ -94,6 +93,11 @@ def move_time(shop: Bench, seconds: float) -> None:
         for member, due in members:
             if due < 9e15:
                 shop.raw.zadd(shop.keys(kind), {member: due - seconds * 1_000_000})
+
+
+def _are_handed(found: Sequence[HandedOver], named: Sequence[str]) -> None:
+    """These tasks were handed over, where the story names any."""
+    assert not named or sorted(each.id for each in found) == sorted(named)
 
 
 class Story(Actors):
@@ -168,13 +172,8 @@ class Story(Actors):
         move_time(self.shop, float(seconds))
         await self.promote()
 
-    async def hour(self) -> None:
-        """The time of all limits by hand is over."""
-        await self.end_hands()
-        await self.promote()
-
     async def end_hands(self) -> None:
-        """The same, before anything takes notice."""
+        """The time of all limits by hand is over, and nothing takes notice yet."""
         known: Any = self.shop.raw.hgetall(self.shop.keys("by_hand"))
         for whose, text in known.items():
             self.shop.raw.hset(self.shop.keys("by_hand"), whose, b"%016d" % 1 + text[16:])
@@ -190,9 +189,8 @@ class Story(Actors):
 
     async def pause(self, group: str, seconds: str = "") -> None:
         """A group is paused, or all are; for so long."""
-        await self._groups.pause(
-            ALL if group == "all" else group, "ops", float(seconds) if seconds else None
-        )
+        lasts = float(seconds) if seconds else None
+        await self._groups.pause(ALL if group == "all" else group, "ops", lasts)
 
     async def resume(self, group: str) -> None:
         """The same, back."""
@@ -221,9 +219,9 @@ class Story(Actors):
         else:
             assert str(await Tasks(self.shop.namespace).drop(id_)) == left
 
-    async def run_now(self, id_: str) -> None:
-        """A waiting task needs to wait no more."""
-        assert await Tasks(self.shop.namespace).run_now(id_) is None
+    async def run_now(self, id_: str, left: str = "None") -> None:
+        """A waiting task needs to wait no more; or is left alone, being so."""
+        assert str(await Tasks(self.shop.namespace).run_now(id_)) == left
 
     async def limits(self, concurrency: str = "", *rate: str) -> None:
         """From the next session or reload on the tasks' rule has this limit, or none."""
@@ -232,14 +230,14 @@ class Story(Actors):
         self.shop.concurrency = dict.fromkeys("abc", limit.concurrency)
 
     async def tenants(self, concurrency: str, *words: str) -> None:
-        """Likewise every tenant; ``2=3``: the tenant 2 may run three."""
+        """The same for every tenant; ``2=3``: the tenant 2 may run three."""
         own = dict(word.split("=") for word in words if "=" in word)
         rate = Rate.parse(" ".join(word for word in words if "=" not in word))
         every = {name: TenantLimit(int(most)) for name, most in own.items()}
         self.shop.limits = Limits(every_tenant=TenantLimit(int(concurrency), rate), tenants=every)
 
     async def reload(self) -> None:
-        """The daemon tells its limits anew."""
+        """The daemon tells its limits again."""
         await (await self.daemon()).sessions.tell({}, {})
 
     async def hand(self, kind: Any, name: str, *words: str) -> None:
@@ -258,7 +256,7 @@ class Story(Actors):
     async def crash(self, name: str = "", *handed: str) -> None:
         """Another process comes under a daemon's name; what it takes up."""
         found = await (await self.daemon(name)).register()
-        assert not handed or sorted(each.id for each in found) == sorted(handed)
+        _are_handed(found, handed)
 
     async def lose(self, name: str = "d1", *handed: str) -> None:
         """A lease runs out, and another daemon, d2, takes over."""
@@ -267,7 +265,7 @@ class Story(Actors):
             self._workers[name].expire()
         self.shop.expire(name)
         _, found = await self._daemons["d2"].sessions.reap()
-        assert not handed or sorted(each.id for each in found) == sorted(handed)
+        _are_handed(found, handed)
 
     async def reap(self, *handed: str) -> None:
         """A pass over leases that have run out; what was taken."""
@@ -280,7 +278,7 @@ class Story(Actors):
         before, facts = daemon.session.number, {"pid": 1, "host": "h", "workers": 2, "lease": LEASE}
         found = await daemon.sessions.register(facts)
         assert daemon.session.number > before
-        assert not handed or sorted(each.id for each in found) == sorted(handed)
+        _are_handed(found, handed)
 
     async def save(self) -> None:
         """A replica, or a disk, has all up to here."""
@@ -292,9 +290,8 @@ class Story(Actors):
 
     async def crashed(self, *words: str) -> None:
         """Tasks come, and a daemon dies with all of them, where none is in quarantine yet."""
-        await self.go_on(
-            f"take {' '.join(words)} | victim: claim {' '.join(words)} | victim: leave"
-        )
+        ids = " ".join(words)
+        await self.go_on(f"take {ids} | victim: claim {ids} | victim: leave")
 
     async def silent(self, name: str = "d1") -> None:
         """Ten leases have passed since a daemon lost its own."""
@@ -324,11 +321,15 @@ class Story(Actors):
         """What a worker that pulls holds."""
         assert sorted(await self._workers[self._actor].held()) == sorted(named)
 
-    async def keep(self, limit: str) -> None:
-        """A worker wants to hold so many, and hands the rest back."""
-        worker = self._workers[self._actor]
-        poll = await worker.poll(int(limit))
-        await worker.store.hand_back(poll, len(poll.held) - int(limit))
+    # What is deleted by hand
+
+    async def lost(self, *named: str) -> None:
+        """The envelopes of tasks are gone."""
+        self.shop.raw.hdel(self.shop.keys("tasks"), *named)
+
+    async def stateless(self, *named: str) -> None:
+        """So is what else is known of tasks."""
+        self.shop.raw.delete(*(self.shop.keys("task_state", id_) for id_ in named))
 
     # What is to be seen
 
@@ -341,13 +342,9 @@ class Story(Actors):
         """A group's state; behind a colon, words of its reason."""
         told = await self._groups.why(group)
         assert told.state == state.rstrip(":"), told
-        words = (
-            []
-            if state.endswith(":")
-            else list(itertools.takewhile(lambda word: word != ":", facts))
-        )
-        check(told, words)
-        assert " ".join(facts[len(words) :]).removeprefix(": ") in told.reason, told.reason
+        said = " ".join([state, *facts]).partition(":")[2].strip()
+        assert said in told.reason, told.reason
+        check(told, [] if state.endswith(":") else [*itertools.takewhile(":".__ne__, facts)])
 
     async def task(self, id_: str, state: str, *facts: str) -> None:
         """Where a task is, and what is known of it."""
@@ -378,8 +375,7 @@ class Story(Actors):
 
     async def gone(self, *kinds: str) -> None:
         """There is no such key."""
-        left = [kind for kind in kinds if self._size(kind)]
-        assert left == []
+        await self.size(*(f"{kind}=0" for kind in kinds))
 
     async def size(self, *facts: str) -> None:
         """So many are in a sorted set, or none is there."""

@@ -96,8 +96,3 @@ async def redrive(shop: Bench, *named: str) -> None:
     """Redrive dead letters, one after another."""
     for id_ in named:
         assert await DeadLetters(shop.namespace).redrive(await letter(shop, id_))
-
-
-async def dead_ids(shop: Bench) -> list[str]:
-    """The ids of all dead letters, newest death first."""
-    return [each.id async for each in DeadLetters(shop.namespace).each()]

@@ -11,23 +11,26 @@ from typing import Any
 
 import pytest
 
+from groupflow.core.errors import SessionLost
 from groupflow.core.task import Task
+from groupflow.store import enqueue, settlements
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import Enqueuer
-from groupflow.store.envelope import Pool
+from groupflow.store.enqueue import Enqueuer, bound_of_delays
+from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.given import Claim
 from groupflow.store.keys import split_checkpoint
-from groupflow.store.settlements import Complete, Release, Settlement
-from tests.store.bench import Bench, arrival, ids, with_fence
+from groupflow.store.settlements import Complete, Proceed, Release, Settlement, calls_of
+from tests.store.bench import Bench, arrival, bury, ids, with_fence
 from tests.store.story import named, play, stories
-from tests.store.task_state import HOUR, Order
+from tests.store.task_state import HOUR, Order, promote
 
 STORIES = named(
     """
     what can't be routed is a dead letter at once, and holds no other up::
         take a0 b0! a1 | status dead=1 buried_total=1 queued_grouped=2 | task b0 dead reason=no
         drain a0 a1
+    the group whose head came first has its turn:: take a0 a1 b0 a2 b1 c0 | drain a0 a1 b0 a2 b1 c0
     priority counts as age among plain tasks and heads, and never in a group::
         take a0 b0+60 c0+120 a1+900 d0+-60 p0 p1+60 p2+-60 p3+120 p4
         drain c0 b0 a0 a1 d0 p3 p1 p0 p4 p2
@@ -45,6 +48,8 @@ STORIES = named(
         take a0 a1 | claim a0 | swap a0 a1 | swap a1 | refused unchanged done a0
     a slot that settles goes on with its group's next task while that is the oldest::
         take a0 a1 b2 a3 | claim a0 | swap a0 a1 | swap a1 b2 | duplicates a0 a1 | claim a3
+    it does not go on with a task whose envelope is gone::
+        take a0 a1 a2 | claim a0 | lost a1 | swap a0 | claim a2 | count missing=1
     it gets what is to be given next, behind {what}::
         take a0 a1 a2 a3 | claim a0 | bury a0 | claim a1 | {what}
     """,
@@ -111,13 +116,9 @@ async def test_a_claim_has_all_facts_and_names_its_lock(shop: Bench) -> None:
     assert claim.fence > plain.fence > 0
     came = claim.task.enqueued_at
     assert before <= came
-    facts: dict[str, Any] = {
-        "tenant": "42",
-        "body": b'{"id":"a0"}',
-        "fence": claim.fence,
-        "enqueued_at": came,
-    }
-    assert claim.task == Task("a0", "t", "a", **facts), "it is filled past its `__init__`"
+    facts: dict[str, Any] = {"tenant": "42", "fence": claim.fence, "enqueued_at": came}
+    whole = Task("a0", "t", "a", body=b'{"id":"a0"}', **facts)
+    assert claim.task == whole, "it is filled past its `__init__`"
     with pytest.raises(FrozenInstanceError):
         claim.task.id = "other"  # type: ignore[misc]
     lock = shop.raw.get(shop.keys("lock", "a"))
@@ -128,21 +129,8 @@ async def test_a_claim_has_all_facts_and_names_its_lock(shop: Bench) -> None:
     assert (fence, entry, group) == (claim.fence, claim.entry, "a")
 
 
-@pytest.mark.parametrize("what", ["a recovery", "a body that is gone"])
-async def test_what_lets_no_slot_go_on(shop: Bench, what: str) -> None:
-    told = await play(shop, "take a0 a1 a2 | claim a0")
-    if what == "a recovery":
-        shop.raw.set(shop.keys("recovering"), shop.server_time() * 2)
-        await told.go_on("swap a0 | none")
-        shop.raw.delete(shop.keys("recovering"))
-        await told.go_on("claim a1")
-    else:
-        shop.raw.hdel(shop.keys("tasks"), "a1")
-        await told.go_on("swap a0 | claim a2 | count missing=1")
-
-
 async def test_what_was_deleted_by_hand_is_passed_over(shop: Bench) -> None:
-    """An envelope, a lane, a lock of nobody: those beside are given all the same."""
+    """An envelope, a lane, a lock of no daemon: those beside are given all the same."""
     await shop.enqueue(*(arrival(f"{group}0", group) for group in "abcd"), arrival("p0"))
     shop.raw.hdel(shop.keys("tasks"), "a0", "p0", "c0")
     shop.raw.delete(shop.keys("lane", "c"))
@@ -167,9 +155,7 @@ async def test_a_claim_whose_envelope_is_gone_is_told_again_all_the_same(shop: B
     held = await daemon.claim("grouped", "w1", "w2")
     shop.raw.hdel(shop.keys("tasks"), "a0")
     again = await daemon.claim("grouped", "w1", "w2")
-    assert [(claim.task.id, claim.fence) for claim in again] == [
-        (claim.task.id, claim.fence) for claim in held
-    ]
+    assert [claim.fence for claim in again] == [claim.fence for claim in held]
     assert (again[0].task.body, again[1].task.body) == (b"", b'{"id":"b0"}')
     assert await daemon.complete(*again) == []
 
@@ -209,10 +195,6 @@ async def test_fair(shop: Bench, story: str) -> None:
     await play(shop, story)
 
 
-async def test_oldest_serves_the_group_whose_head_came_first(shop: Bench) -> None:
-    await play(shop, "take a0 a1 b0 a2 b1 c0 | drain a0 a1 b0 a2 b1 c0")
-
-
 def age(shop: Bench, seconds: float) -> None:
     """Let the store's last arrival, and so all that comes, be later by some seconds."""
     last = int(shop.raw.hget(shop.keys("count"), "sequence") or 0)
@@ -226,9 +208,7 @@ def age_ready(shop: Bench, group: str, seconds: float) -> None:
 
 @BOTH
 @pytest.mark.parametrize("pool", ["plain", "grouped"])
-async def test_endless_urgent_arrivals_starve_no_task(
-    shop: Bench, order: Order, pool: Pool
-) -> None:
+async def test_urgent_arrivals_starve_no_task(shop: Bench, order: Order, pool: Pool) -> None:
     """An ordinary task runs once its age has passed the difference of the priorities.
 
     Each round one urgent task (10 h) comes and one task is claimed, and one hour passes: the urgent
@@ -255,9 +235,7 @@ async def test_endless_urgent_arrivals_starve_no_task(
 @pytest.mark.parametrize(
     "event", ["resume a", "bury a0 | redrive a0", "bury a0 | drop a0", "retry a0 aside | time"]
 )
-async def test_fair_leaves_a_ready_group_its_turn_through_changes_in_it(
-    shop: Bench, event: str
-) -> None:
+async def test_fair_leaves_a_ready_group_its_turn_through_changes(shop: Bench, event: str) -> None:
     """Else a group whose tasks keep coming back would stand behind all others for ever."""
     *settle, change = ["retry a0 aside", *event.split(" | ")][-2:]
     told = await play(shop, f"take a0 a1 a2 b0 | claim a0 | {settle[0]}")
@@ -282,12 +260,74 @@ async def _commands(bench: Bench, slots: int) -> int:
     stats: Any = bench.raw.info("commandstats")
     assert len(following) == slots
     daemon.drop(*claims)
-    return sum(
-        each["calls"] for name, each in stats.items() if name.removeprefix("cmdstat_") not in _OURS
-    )
+    calls = {name.removeprefix("cmdstat_"): each["calls"] for name, each in stats.items()}
+    return sum(calls[name] for name in calls.keys() - _OURS)
 
 
 @pytest.mark.parametrize(("slots", "most"), [(1, 27), (16, 57)])
 async def test_who_has_no_limits_pays_for_none(shop: Bench, slots: int, most: int) -> None:
     """A command more in a claim or a settle is a decision, to be made here."""
     assert await _commands(shop, slots) <= most
+
+
+# What the store's Python makes of calls, answers, and of what lies in Redis
+
+
+async def test_each_answer_is_of_its_settlement_however_they_travel(shop: Bench) -> None:
+    """What was settled is told on; nothing is, where the session is lost."""
+    told = await play(shop, "take a0 b0 c0 d0 | claim a0 b0 c0 d0")
+    accepted = list[Settlement]()
+    claims = Claims(shop.client, (await told.daemon()).session, "plain", accepted.extend)
+    a, b, c, d = (told.claim_of(id_)[1] for id_ in ("a0", "b0", "c0", "d0"))
+    w, x, y, z = (with_fence(each, each.fence - 1) for each in (a, b, c, d))
+    lost: list[Settlement] = [Release(w), Complete(x), bury(y), Proceed([Complete(z)], None)]
+    every: list[Settlement] = [Release(a), lost[1], bury(c), lost[3]]
+    for settled, stale in ((lost, lost), (every, [lost[1], lost[3]])):
+        refused = (await claims.exchange(settled, [])).refused
+        assert {*map(id, refused)} == {*map(id, stale)}
+    assert {*map(id, accepted)} == {id(every[0]), id(every[2])}
+    await told.go_on("lose")
+    with pytest.raises(SessionLost):
+        await claims.exchange([Complete(b), Complete(d)], ["w"])
+    assert len(accepted) == 2
+
+
+async def test_how_long_a_task_waited(shop: Bench) -> None:
+    """Since it came, or was due; of a retry nothing is told, and no clock makes it negative."""
+    told = await play(shop, "take p0 | claim p0 | take p1@0.05")
+    while not await promote(shop):
+        pass
+    await told.go_on("claim p1 | retry p0 | time | claim p0")
+    first, late, again = (told.claim_of(id_)[1] for id_ in ("p0'", "p1", "p0"))
+    assert 0.0 <= (first.waited or 0.0) < 60.0
+    assert late.waited is not None
+    assert late.waited <= shop.server_time() / 1e6 - late.task.enqueued_at - 0.05
+    assert (again.waited, again.task.enqueued_at) == (None, first.task.enqueued_at)
+    ahead = shop.server_time() + 3_600_000_000
+    shop.raw.hset(shop.keys("count"), "sequence", f"{ahead:016d}")
+    await told.go_on("take p2 | claim p2")
+    assert told.claim_of("p2")[1].waited == 0.0
+
+
+def test_a_burial_counts_attempts_and_names_the_last_error() -> None:
+    """What a message died of at the door was none; of many attempts only some errors stay."""
+    errors = [{"error": enqueue.REJECTED}, {"error": "A"}, {"error": "B"}]
+    for attempt, expected in ((1, 2), (9, 9)):
+        task = Task("t1", "t", attempt=attempt, tenant="42")
+        claim = Claim("s", 1, b"e", task, None, scope="crm")
+        [(_, arguments)] = calls_of([], "plain", [settlements.Bury(claim, "r", errors)], [])[1]
+        assert list(arguments[6:]) == ["skip", expected, "t", "42", "B", "crm"]
+
+
+def test_delays_have_half_of_the_least_memory() -> None:
+    assert bound_of_delays(100) == bound_of_delays(100, 0, 0) == 100
+    assert bound_of_delays(100, 0, 120) == bound_of_delays(100, 120, 500) == 60
+
+
+def test_an_envelope_comes_back_as_it_went_and_what_others_wrote_is_a_bare_body() -> None:
+    for headers, scope in (({}, ""), ({"a": 1}, "crm")):
+        envelope = Envelope("t", "g", None, "rule", headers, b"body\nmore", scope)
+        assert Envelope.unpack(envelope.pack()) == envelope
+    for packed in (b"no json", b'{"type": "t"}\nbody', b'["t"]\nbody'):
+        found = Envelope.unpack_any(packed, "g")
+        assert (found.type, found.group, found.body, found.scope) == ("", "g", packed, "")

@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
+from typing import Any
 
 import pytest
 
 from groupflow.core.errors import StoreUnavailable
 from groupflow.store.clock import microseconds
 from groupflow.store.epochs import NEVER
-from groupflow.store.limits import pack
 from groupflow.store.sessions import Sessions
-from tests.deadlines import deadline
-from tests.store.bench import Bench, Daemon, ids
+from tests.servers.replicated import until
+from tests.store.actors import pool_of
+from tests.store.bench import Bench, ids
 from tests.store.story import Story, named, stories
 from tests.store.task_state import POOLS
-from tests.store.words import pool_of
 
 LONG = 1e6  # seconds; since no server of a test has run for so long, it may have lost something
 FAR = 5 * 10**15  # a fence that is ahead of every clock
 
 
 class Epochs(Story):
-    """A store whose server forgets what it was told last, and leads anew."""
+    """A store whose server forgets what it was told last, and leads again."""
 
-    lease = LONG
-
-    async def daemon(self, name: str = "") -> Daemon:
-        """A daemon with a long lease."""
-        name = name or self._actor
-        if name not in self._daemons:
-            one = self._daemons[name] = Daemon(self.shop, name)
-            limits = pack(self.shop.limits) if self.shop.limits else b""
-            one.sessions = Sessions(
-                self.shop.client, one.session, self.lease, limits=lambda: limits
-            )
-            await one.register()
-        return self._daemons[name]
+    def __init__(self, shop: Bench) -> None:
+        super().__init__(shop)
+        shop.lease = LONG
 
     async def begin(self, *names: str) -> None:
         """Daemons each of which the others would miss."""
@@ -51,12 +40,12 @@ class Epochs(Story):
         assert found == {*names}
 
     async def forget(self) -> None:
-        """All since is lost, and the server leads anew."""
+        """All since is lost, and the server leads again."""
         await self.restore()
         await self.restart()
 
     async def restart(self) -> None:
-        """The server leads anew; it may have lost something."""
+        """The server leads again; it may have lost something."""
         self.shop.begin_epoch(*self._daemons.values())
 
     async def lease_passes(self) -> None:
@@ -83,7 +72,7 @@ class Epochs(Story):
         self.shop.raw.set(self.shop.keys("fence"), FAR)
 
 
-LOST = named(
+STORIES = named(
     """
     a lost claim is given out again, once its daemon has dropped it::
         take a0 | begin d1 d2 | save | d2: claim a0 | forget | renew | none | SessionLost d2: renew
@@ -93,6 +82,9 @@ LOST = named(
     what is held is settled meanwhile::
         take a0 b0 c0 | begin d1 d2 | claim a0 | d2: claim b0 | restart | StoreUnavailable none
         renew | none | done a0 | none | d2: renew | done b0 | claim c0
+    no slot goes on meanwhile::
+        take a0 a1 | begin d1 d2 | claim a0 | restart | renew | swap a0 | none | d2: renew
+        claim a1
     a claim whose settle was lost goes back, under a higher fence than what came since::
         take a0 a1 | begin d1 d2 | claim a0 | save | done a0 | d2: claim a1 | forget
         renew | ask a0 - | SessionLost d2: renew | d2: back | ask a0 | above a0 a1
@@ -136,22 +128,19 @@ LOST = named(
         take a0 b0 c0 d0 e0 f0 | begin d1 d2 | fences_are_far_ahead | save
         d2: claim a0 b0 c0 d0 e0 f0 | forget | SessionLost d2: renew | d2: back | renew | claim a0
         above a0 f0'
-    """
-)
-WITNESSES = {
-    "who comes beside others waits until they know, who are missed themselves": """
+    # Who would be missed
+    a daemon that comes beside others waits until they know, who are missed themselves::
         open d1 | witnessed d1 | open d2 d3 | d2: renew | d2: renew | d3: renew | witnessed d1
         renew | d2: renew | witnessed d1 | renew | d2: renew | d3: renew | witnessed d1 d2 d3
-    """,
-    "a name that is known needs no witness": "begin d1 d2 | crash d1 | witnessed d1 d2",
-    "a name that no daemon would miss needs one": "begin d1 | open d2 | crash d2 | witnessed d1",
-    "who is left alone needs none": """
+    a name that is known needs no witness:: begin d1 d2 | crash d1 | witnessed d1 d2
+    a name that no daemon would miss needs one:: begin d1 | open d2 | crash d2 | witnessed d1
+    a daemon that is left alone needs none::
         open d1 d2 | witnessed d1 | lose d1 | d2: renew | witnessed d1 d2
-    """,
-}
+    """
+)
 
 
-@stories(LOST | WITNESSES)
+@stories(STORIES)
 async def test_lost_writes(shop: Bench, story: str) -> None:
     await Epochs(shop).go_on(story)
 
@@ -200,7 +189,7 @@ async def test_a_daemon_that_knows_a_lost_epoch_opens_a_new_session(shop: Bench)
 
 async def test_the_longest_lease_counts(shop: Bench) -> None:
     told = Epochs(shop)
-    told.lease = 2 * LONG
+    shop.lease = 2 * LONG
     await told.go_on("begin d1 d2")
     first = await told.daemon("d1")
     first.sessions = Sessions(shop.client, first.session, LONG)
@@ -214,13 +203,16 @@ async def test_the_longest_lease_counts(shop: Bench) -> None:
 async def test_a_server_that_runs_for_longer_than_a_lease_has_lost_nothing(shop: Bench) -> None:
     """Redis also names a new epoch where the first replica comes."""
     told = Epochs(shop)
-    told.lease = 1e-6
+    shop.lease = 1e-6
     await told.go_on("begin d1 d2")
     for name in ("d1", "d2"):
         shop.raw.hset(shop.keys("daemon", name), "lease", 1)
-    async with asyncio.timeout(deadline()):
-        while shop.raw.info("server")["uptime_in_seconds"] < 2:
-            await asyncio.sleep(0)
+
+    async def is_older() -> bool:
+        server: Any = shop.raw.info("server")
+        return int(server["uptime_in_seconds"]) >= 2
+
+    await until(is_older, "the server has just begun")
     await told.go_on("restart | renew | gone recovering")
 
 

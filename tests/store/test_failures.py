@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -14,56 +13,29 @@ from tests.store.bench import Bench, arrival
 from tests.store.story import named, play, stories
 from tests.store.task_state import FAILURE, HOUR, fill, found, letter, pass_time, redrive
 
-RETRIES = named(
+STORIES = named(
     """
     one that holds stays the head until it is due::
         take a0 a1 b0 | claim a0 | retry a0 | drain b0 | lane a0 a1 | promote 0
         why a delayed head=a0 queued=2 : no such row | status delayed=1
         time | claim a0/2 | done a0 | drain a1
-    one that steps aside lets its group go on::
-        take a0 a1 a2 | claim a0 | retry a0 aside | claim a1
-        time | lane a0 a2 | none | done a1 | drain a0 a2
-    those that stepped aside come back in order of arrival::
-        take a0 a1 a2 a3 a4 a5 | claim a0 | retry a0 aside | claim a1 | retry a1 aside
-        claim a2 | retry a2 aside | claim a3 | retry a3 aside | time a2 a0 a3 a1
-        lane a0 a1 a2 a3 a4 a5
-    a plain one simply waits::
-        take p0 p1 | claim p0 | retry p0 | drain p1 | promote 0 | task p0 delayed
-        time | claim p0/2
-    crashes are counted apart from attempts::
-        take a0 a1 p0 | claim a0/1*0 p0/1*0 | crash d1 a0 p0 | task a0 queued crashes=1
-        claim a0/1*1 | crash d1 a0 | claim a0*2 | retry a0 | claim p0/1*1 | done p0
-        time | claim a0/2*2 | count crashed=3
     a redrive forgets crashes and attempts::
         take a0 | claim a0 | crash | claim a0*1 | retry a0 | time | claim a0/2*1 | bury a0
         redrive a0 | claim a0/1*0
-    """
-)
-RETRIES |= {
-    f"one at once is due at once{aside}": f"""
-        take a0 a1 | claim a0 | retry_now a0{aside} | promote | claim a0/2
-    """
-    for aside in ("", " aside")
-}
-STAGES = named(
-    """
-    one that holds is the next of its group::
-        take a0 a1 | claim a0 | advance a0 | lane a0 a1 | claim a0/1*0#two
+    one that steps aside lets its group go on::
+        take a0 a1 a2 | claim a0 | retry a0 aside | claim a1
+        time | lane a0 a2 | none | done a1 | drain a0 a2
+    # Stages
+    it starts at attempt 1::
+        take a0 | claim a0 | retry a0 | time | claim a0/2#None | advance a0 | claim a0/1#two
     one that steps aside lines up again::
         take a0 a1 a2 | claim a0 | advance a0 aside | take a3 | lane a1 a2 a0 a3
         claim a1#None | done a1 | claim a2#None | done a2 | claim a0#two | done a0 | claim a3#None
-    it starts at attempt 1::
-        take a0 | claim a0 | retry a0 | time | claim a0/2#None | advance a0 | claim a0/1#two
-    """
-)
-DEATHS = named(
-    """
+    # Deaths
     a parked group stands until its death is redriven::
         take a0 a1 b0 | claim a0 | park a0 | take a2 | drain b0
         why a parked head=a1 queued=2 : a0 | why a parked: broken
         redrive a0 | drain a0 a1 a2 | why a idle
-    dropping the death frees the group::
-        take a0 a1 | claim a0 | park a0 | drop a0 | drain a1 | task a0 dropped | status dead=0
     only its own death lifts a park::
         take a0 a1 a2 a3 | claim a0 | bury a0 | claim a1 | bury a1 | claim a2 | park a2
         redrive a0 | drop a1 | why a parked | none | redrive a2 | drain a0 a2 a3
@@ -72,21 +44,11 @@ DEATHS = named(
         none | done a1 | claim a0/1 | bury a0 | correct a0 | drain a0 a2
     a parked group goes on with the corrected one::
         take a0 a1 | claim a0 | park a0 | correct a0 | drain a0 a1
-    one redriven while its group runs is the next::
-        take a0 a1 a2 | claim a0 | bury a0 | claim a1 | redrive a0 | none | done a1 | drain a0 a2
     """
 )
-DEATHS |= {
-    f"redriven in any order they end in order of arrival: {' '.join(back)}": f"""
-        take a0 a1 a2 a3 a4 a5 a6 a7 | claim a0 | bury a0 | claim a1 | done a1 | claim a2 | bury a2
-        claim a3 | done a3 | claim a4 | bury a4 | redrive {" ".join(back)}
-        lane a0 a2 a4 a5 a6 a7 | drain a0 a2 a4 a5 a6 a7
-    """
-    for back in itertools.permutations(["a0", "a2", "a4"])
-}
 
 
-@stories(RETRIES | STAGES | DEATHS)
+@stories(STORIES)
 async def test_failures(shop: Bench, story: str) -> None:
     await play(shop, story)
 
@@ -151,9 +113,7 @@ async def test_only_a_death_can_be_redriven_or_dropped_and_only_once(shop: Bench
 
 
 async def test_a_sweep_takes_only_what_is_past_its_retention(shop: Bench) -> None:
-    told = await play(
-        shop, "take a0 a1 a2 p0 | claim a0 | bury a0 | claim p0 a1 | bury p0 | park a1"
-    )
+    told = await play(shop, "take a0 a1 a2 p0 | claim a0 p0 | bury a0 p0 | claim a1 | park a1")
     assert await remove_expired(shop.client, HOUR, 100) == []
     shop.raw.zadd(shop.keys("dead"), {"a1": 1, "p0": 2})
     assert await remove_expired(shop.client, HOUR, 1) == ["a1"]

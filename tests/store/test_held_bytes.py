@@ -1,4 +1,4 @@
-"""What waits for delays and what dead letters hold is counted to the byte; bodies leave when told.
+"""What waits for delays, and what tasks carry of stages and failures, is counted and bounded.
 
 The auditor compares the counters with the lives at the end of each of these tests too.
 """
@@ -10,24 +10,25 @@ from typing import Any
 
 import pytest
 
-from groupflow.core.errors import LetterArchived, NoRoomForDelay
-from groupflow.core.task import Place
-from groupflow.operate.archiving import LetterBody, archive, beside_of, oldest_bodies
-from groupflow.operate.dead import DeadLetters, remove_expired
+from groupflow.core.errors import NoRoomForDelay
+from groupflow.core.task import Task
+from groupflow.operate.dead import DeadLetters
 from groupflow.operate.tasks import Tasks
+from groupflow.settings.model import Redis
+from groupflow.store.carrying import CARRIED_SHARE, CarriedLimits, Carrying
 from groupflow.store.enqueue import Arrival
-from groupflow.store.envelope import Envelope
+from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
-from groupflow.store.sessions import Session
+from groupflow.store.settlements import Advance, Bury, Retry, calls_of
 from tests.history.held_bytes import DELAY_COSTS
+from tests.store.actors import Worker, made, pooled
 from tests.store.bench import Bench, arrival
 from tests.store.story import Story, named, play, stories
-from tests.store.task_state import found, letter
-from tests.store.words import made
+from tests.store.task_state import FAILURE, HOUR, POOLS, Bounded, found, letter
+from tests.store.test_pools import put
 
 YEAR = 31_536_000.0
 KILO = 1000
-ME = Session("d1")  # who archives
 LATE = KILO + DELAY_COSTS  # what such a message counts that waits for a delay
 
 
@@ -41,10 +42,10 @@ def large(id_: str, group: str | None = None, size: int = KILO, **facts: object)
 class Bytes(Story):
     """A store whose delayed bytes are looked at."""
 
-    async def late(self, number: str) -> None:
-        """So many tasks count as waiting for a delay, all of one kind."""
-        one, *_ = [each for each in self.shop.events if each.kind == "published"]
-        each = DELAY_COSTS + len(made(one.id).envelope.pack())
+    async def late(self, number: str, like: str = "") -> None:
+        """So many tasks count as waiting for a delay, all like this one, or the first of all."""
+        first = next((each.id for each in self.shop.events if each.kind == "published"), like)
+        each = DELAY_COSTS + len(made(like or first).envelope.pack())
         assert self.shop.count("delayed_bytes") == int(number) * each
 
     async def crowd(self, room: str, out: str, *words: str) -> None:
@@ -82,6 +83,22 @@ STORIES = named(
     {id}: what is promoted or claimed counts no more, and delays nothing when it is due::
         take {id}0@0.001 {id}1@0.001 | passes 0.002 | take {id}2 | late 2 | promote | promote
         late 0 | drain {id}0 {id}1 {id}2
+    quiet replaces within the room of what it replaces, within a batch as well::
+        crowd 1 - c1^ | waits c1 60 | late 1 c1^ | crowd 1 - c2^ | waits c2 60
+        late 1 c1^ | crowd 1 - c3^ c4^ c5^ | waits c5 60
+        late 1 c1^ | time | drain c5
+    without room nothing waits for quiet, or is a letter since it waits behind it::
+        crowd 0 - c1^ c2^ | superseded c1=c2 | drain c2 | crowd 1 - c3^ c4 | lane c3 c4 | take c5^
+        why c ready
+    without room for its own delay the older one stays::
+        take c1^ | crowd 0 c2 c2^@ c3^ | superseded c1=c3 | redrive c2 | lane c2 c3 | waits c2 3600
+    behind a delay that was asked for quiet makes a letter:: crowd 1 c1 c0@ c1^ | gone debouncing
+    a delay that is over delays no task, be its group busy::
+        take a0 | claim a0 | take a1@0.05 a2 | late 2 | passes 0.1 | crowd 0 - a3 a4 | late 2
+        promote 0 | promote 0 | late 0 | done a0 | drain a1 a2 a3 a4
+    or paused::
+        take a0 | pause a | take a1@0.05 a2 | late 2 | passes 0.1 | crowd 0 - a3 a4 | late 2
+        promote 0 | promote 0 | late 0 | resume a | drain a0 a1 a2 a3 a4
     """,
     id=("a", "q"),
     aside=("", "~"),
@@ -91,26 +108,6 @@ STORIES = named(
 @stories(STORIES)
 async def test_delays_count(shop: Bench, story: str) -> None:
     await Bytes(shop).go_on(story)
-
-
-@pytest.mark.parametrize("holds", ["claim g0", "pause g"])
-async def test_a_delay_that_is_over_delays_no_task(shop: Bench, holds: str) -> None:
-    """Be its group busy or paused: it waits for that, and not for a delay any more."""
-    await shop.enqueue(large("g0", "g"))
-    told = Bytes(shop)
-    await told.go_on(holds)
-    await shop.enqueue(large("g1", "g", delay=0.05), large("g2", "g"))  # at one moment
-    assert shop.count("delayed_bytes") == 2 * LATE
-    await told.go_on("passes 0.1")
-    done = await shop.enqueuer.enqueue([large(f"g{n}", "g") for n in (3, 4)], 0)
-    assert not done.crowded_out
-    assert shop.count("delayed_bytes") == 2 * LATE
-    for _ in range(2):
-        assert (await shop.client.run(Verb.PROMOTE, 1))[0] == 0
-    assert shop.count("delayed_bytes") == 0
-    await told.go_on(
-        "done g0 | drain g1 g2 g3 g4" if "claim" in holds else "resume g | drain g0 g1 g2 g3 g4"
-    )
 
 
 @pytest.mark.parametrize("aside", [True, False])
@@ -131,9 +128,7 @@ async def test_small_delayed_tasks_count_what_they_take(shop: Bench) -> None:
 
 @pytest.mark.parametrize("aside", [True, False])
 @pytest.mark.parametrize("group", ["g", None])
-async def test_beyond_the_bound_it_is_a_dead_letter_that_keeps_its_delay(
-    shop: Bench, group: str | None, aside: bool
-) -> None:
+async def test_beyond_the_bound_it_is_a_letter(shop: Bench, group: str | None, aside: bool) -> None:
     messages = [large(f"t{n}", group, delay=YEAR, steps_aside=aside) for n in range(3)]
     done = await shop.enqueuer.enqueue([*messages, large("now", "h")], 2 * LATE)
     assert (done.taken, done.crowded_out) == ([True] * 4, frozenset({2}))
@@ -170,101 +165,128 @@ async def test_what_is_crowded_out_is_known_without_its_body(shop: Bench, size: 
     assert {b"type": b"t", b"tenant": b"42"}.items() <= task_state.items()
 
 
-# Dead letters
+# What tasks carry of stages and failed attempts is counted, bounded, and taken off once
 
 
-def held_by(bench: Bench, *named: str) -> int:
-    """What dead letters count; the auditor compares it with what they have."""
-    noted: list[Any] = [
-        bench.raw.hget(bench.keys("task_state", id_), "dead_bytes") for id_ in named
-    ]
-    return sum(int(each or 0) for each in noted)
+KILO = 1000
+CONTEXT = b'"' + b"x" * (KILO - 5) + b'"'
+CARRIED = KILO  # what a task does whose stage is "two", with that context
+ERRORS = len(b'[{"attempt":1,"error":"ValueError","message":"no such row"}]')
+REASON = "there is no room"
+NO_ROOM = [{"attempt": 1, "error": "Advance", "message": REASON}]
 
 
-async def bodies_of(
-    shop: Bench, bound: int = 0, most: int = 10, most_bytes: int = 10**6
-) -> list[LetterBody]:
-    """The oldest bodies beyond a bound."""
-    return await oldest_bodies(shop.client, ME, bound, most=most, most_bytes=most_bytes)
+class Carried(Story):
+    """A store whose tasks carry contexts of a kilobyte."""
+
+    async def carry(self, *words: str) -> None:
+        """Claims go on to their next stage with a context; ``last``: of a last attempt.
+
+        Where there is no room it is a failed attempt.
+        """
+        for holder, claim in (self.claim_of(word) for word in words if word != "last"):
+            otherwise: Retry | Bury = Retry(claim, HOUR, NO_ROOM)
+            if "last" in words:
+                otherwise = Bury(claim, REASON, NO_ROOM)
+            told = Advance(claim, "two", CONTEXT, otherwise=otherwise)
+            assert await holder.settle(told, end=False) == []
+
+    async def room(self, every: str, tenant: str = "1000000") -> None:
+        """Tasks may carry so much, all and those of a tenant."""
+        for pool in POOLS:
+            claims = (await self.daemon()).claims(pool)
+            claims._carrying = Bounded(int(every), int(tenant))
+
+    async def carried(self, *facts: str) -> None:
+        """What the tasks of each tenant carry, as ``42=1000``; the total is their sum."""
+        found: Any = self.shop.raw.hgetall(self.shop.keys("carried"))
+        told = {name.decode()[8:]: int(size) for name, size in found.items()}
+        assert told == {name: int(size) for name, size in (fact.split("=") for fact in facts)}
+        assert self.shop.count("carried_bytes") == sum(told.values())
 
 
-async def test_letters_count_until_they_end(shop: Bench) -> None:
-    await shop.enqueue(large("door", dead="no tenant"), large("t", "g"), large("u", "h"))
-    told = await play(shop, "claim t u | bury t u")
-    assert shop.count("dead_bytes") == held_by(shop, "door", "t", "u") > 3 * KILO
-    await told.go_on("drop t | redrive u")
-    assert shop.count("dead_bytes") == held_by(shop, "door")
-    await remove_expired(shop.client, -1.0, 10)
-    assert shop.count("dead_bytes") == 0
+CARRYING = named(
+    f"""
+    stages, contexts and errors count::
+        take a0 p0 | claim a0 p0 | retry a0 | carried 42={ERRORS} | carry p0
+        carried 42={ERRORS + CARRIED} | time | claim a0 | carry a0
+        carried 42={ERRORS + 2 * CARRIED} | claim p0 | advance p0
+        carried 42={ERRORS + CARRIED + 14}
+    each tenant's count apart::
+        take 1/a0 2/b0 2/c0 | claim a0 b0 c0 | carry a0 b0 c0
+        carried 1={CARRIED} 2={2 * CARRIED} | claim a0 b0 c0 | done b0 c0 | carried 1={CARRIED}
+    what ends by {{how}} is taken off once::
+        take a0 b0 | claim a0 b0 | carry a0 b0 | carried 42={2 * CARRIED} | claim a0 b0 | {{how}}
+        carried 42={CARRIED}
+    beyond the room an advance is a failed attempt::
+        room {2 * CARRIED} | take a0 b0 c0 | claim a0 b0 c0 | carry a0 b0 c0
+        count advanced=2 retried=1 running_grouped=0 | task c0 delayed attempt=2 stage=None
+    behind the last attempt it is a dead letter, and its group goes on::
+        room {CARRIED - 1} | take a0 a1 | claim a0 | carry a0 last | task a0 dead | claim a1
+    one tenant leaves room for others::
+        room {4 * CARRIED} {CARRIED} | take 6/a0 6/b0 6/c0 1/d0 | claim a0 b0 c0 d0
+        carry a0 b0 c0 d0 | count advanced=2 retried=2
+    what carries no more than before always has room::
+        take a0 p0 | claim a0 p0 | carry a0 p0 | claim a0 p0 | room 1 | carry a0 p0
+        count advanced=4 | carried 42={2 * CARRIED}
+    nothing else is refused; nor what has no other way, as a shard::
+        take a0 b0 c0 d0 | claim a0 b0 c0 d0 | carry a0 b0 c0 | claim a0 b0 c0 | room 0 | retry a0
+        bury b0 | done c0 | advance d0 | count retried=1 buried=1 done=1 advanced=4
+    said again it is what it was, {{which}}::
+        room {CARRIED} | take a0 p0 | claim a0 p0 | carry a0 {{which}} | carry p0 {{which}}
+        room 0 | unchanged carry a0 {{which}} | room {10 * CARRIED}
+        unchanged carry p0 {{which}} | count advanced=1
+    """,
+    how=(
+        *("done a0 | done a0", "tell a0 > | tell a0 >", "bury a0 | bury a0", "retry a0 | drop a0"),
+        *("take a1 | swap a0 a1", "carry a0 | lost a0 | idle grouped | stateless a0"),
+    ),
+    which=("", "last"),
+)
 
 
-async def test_the_oldest_beyond_the_bound_are_told(shop: Bench) -> None:
-    for n in range(5):
-        await shop.enqueue(large(f"t{n}", dead="no"))
-    await shop.enqueue(arrival("small", dead="no"))
-    one, small = held_by(shop, "t0"), held_by(shop, "small")
-    every = ["t0", "t1", "t2", "t3", "t4", "small"]
-    for bound, most, most_bytes, number in (
-        (5 * one + small, 100, 10**6, 0),
-        (5 * one + small - 1, 100, 10**6, 1),
-        (2 * one + small, 100, 10**6, 3),
-        (0, 100, 10**6, 6),
-        (0, 2, 10**6, 2),
-        (0, 100, 10, 1),
-        (0, 100, 3 * KILO + 500, 3),
-    ):
-        told = await bodies_of(shop, bound, most, most_bytes)
-        assert [body.id for body in told] == every[:number]
+@stories(CARRYING)
+async def test_what_is_carried(shop: Bench, story: str) -> None:
+    await Carried(shop).go_on(story)
 
 
-async def test_a_body_leaves_once_and_comes_back_by_a_redrive(shop: Bench) -> None:
-    message = large("t", "g")
-    await shop.enqueue(message)
-    told = await play(shop, "claim t | bury t")
-    (body,) = await bodies_of(shop)
-    assert Envelope.unpack(body.packed) == message.envelope
-    assert await archive(shop.client, [body], [Place(7, "m7")]) == 1
-    assert await archive(shop.client, [body], [Place(8, "m8")]) == 0
-    await told.go_on("count dead_bytes=0 archived=1")
-    assert await bodies_of(shop) == []
-    letters, dead = DeadLetters(shop.namespace), await letter(shop, "t")
-    assert (dead.type, dead.group, dead.reason) == ("t", "g", "broken")
-    rest, place = await letters.envelope("t")
-    assert (rest.body, place) == (b"", Place(7, "m7"))
-    before = shop.dump()
-    with pytest.raises(LetterArchived, match="RabbitMQ"):
-        await letters.redrive(dead)
-    assert shop.dump() == before
-    beside, back = beside_of(body.packed), Envelope.unpack(body.packed)
-    assert await letters.redrive(dead, back, place=place, beside=beside)
-    await told.go_on("claim t")
-    assert told.claim_of("t")[1].task.body == message.envelope.body
-    assert await archive(shop.client, [body], [Place(9, "m9")]) == 0, "of a death that is over"
-    await told.go_on("bury t")
-    assert await archive(shop.client, [body], [Place(9, "m9")]) == 0, "nor of another death"
-    assert (await letters.envelope("t"))[1] is None
-    assert shop.count("dead_bytes") == held_by(shop, "t") > KILO
+async def test_an_attempt_that_failed_for_lack_of_room_says_so(shop: Bench) -> None:
+    told = Carried(shop)
+    await told.go_on("room 0 | take a0 b0 | claim a0 b0 | carry a0 | carry b0 last")
+    assert (await found(shop, "a0")).errors == NO_ROOM
+    dead = await letter(shop, "b0")
+    assert (dead.reason, dead.errors) == (REASON, NO_ROOM)
 
 
-async def test_an_archived_letter_is_dropped_and_swept_like_others(shop: Bench) -> None:
-    await shop.enqueue(large("t", dead="no"), large("u", dead="no"))
-    bodies, places = await bodies_of(shop), [Place(n, f"m{n}") for n in range(2)]
-    assert await archive(shop.client, bodies, places) == 2
-    await play(shop, "drop t")
-    assert await remove_expired(shop.client, -1.0, 10) == ["u"]
-    assert await archive(shop.client, bodies, places) == 0
+async def test_what_a_redriven_letter_carries_counts_again(shop: Bench) -> None:
+    told = Carried(shop)
+    await told.go_on("take a0 | claim a0 | carry a0 | claim a0")
+    assert await (await told.daemon()).settle(Bury(told.claim_of("a0")[1], "no", FAILURE)) == []
+    await told.go_on("carried")
+    assert shop.count("dead_bytes") > CARRIED
+    await told.go_on(f"redrive a0 | carried 42={CARRIED + ERRORS}")
 
 
-async def test_it_leaves_when_redis_is_full_and_its_headers_with_it(shop: Bench) -> None:
-    """That is what it is for."""
-    envelope = Envelope("t", None, None, None, {"x": "y" * KILO}, b"z" * 100_000)
-    await shop.enqueue(Arrival("t", envelope, dead="no"))
-    bodies = await bodies_of(shop)
-    shop.raw.config_set("maxmemory", 1)
-    try:
-        assert await bodies_of(shop) == bodies
-        assert await archive(shop.client, bodies, [Place(1, "m")]) == 1
-    finally:
-        shop.raw.config_set("maxmemory", 0)
-    left: object = shop.raw.hget(shop.keys("tasks"), "t")
-    assert left == replace(envelope, headers={}, body=b"").pack()
+async def test_what_a_list_removes_from_a_pool_is_taken_off(shop: Bench) -> None:
+    await shop.enqueue(pooled("p0"))
+    anna = Worker(shop)
+    [claim] = await anna.claim(1)
+    await anna.settle(Advance(claim, "two", CONTEXT))
+    assert shop.count("carried_bytes") == CARRIED
+    assert await put(shop) == ({}, 1)
+    assert (shop.count("carried_bytes"), shop.count("dropped")) == (0, 1)
+
+
+async def test_redis_s_own_memory_bounds_it(shop: Bench) -> None:
+    wide = Carrying(shop.client, Redis(carried_memory=10**9, tenant_share=0.5, max_memory=4000))
+    share = int(4000 * CARRIED_SHARE)
+    assert await wide.room() == CarriedLimits(share, share // 2)
+    tight = Carrying(shop.client, Redis(carried_memory=400, partitions=4))
+    assert await tight.room() == CarriedLimits(100, 25)
+
+
+def test_a_failed_attempt_travels_with_its_advance() -> None:
+    """One call decides: there is nothing in between for a crash to hit."""
+    claim = Claim("s", 1, b"e", Task("t", "t", "g"), None)
+    told = Advance(claim, "two", CONTEXT, otherwise=Retry(claim, HOUR, NO_ROOM))
+    assert [verb for verb, _ in calls_of([], "grouped", [told], [])[1]] == [Verb.ADVANCE]

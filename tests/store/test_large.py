@@ -13,8 +13,8 @@ from groupflow.store.envelope import Envelope
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance
+from tests.store.actors import POOL, Worker
 from tests.store.bench import Bench, arrival, ids
-from tests.store.worker import POOL, Worker
 
 MIB = 2**20
 
@@ -26,7 +26,7 @@ def large(id_: str, group: str | None = None, size: int = 2 * MIB, **facts: Any)
     return Arrival(id_, envelope, **facts)
 
 
-def replies_of(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def replies_of(bench: Bench, monkeypatch: Any) -> list[int]:
     """The bytes that each script answers with, from here on."""
     seen, run_all = list[int](), bench.client.run_all
 
@@ -55,9 +55,7 @@ async def is_whole(claim: Claim, size: int = 2 * MIB) -> bool:
 
 
 @pytest.mark.parametrize("group", [None, "g"])
-async def test_a_claim_reads_no_more_than_a_script_may(
-    shop: Bench, monkeypatch: pytest.MonkeyPatch, group: str | None
-) -> None:
+async def test_claims_read_so_many_bytes(shop: Bench, monkeypatch: Any, group: str | None) -> None:
     """All are claimed, told again too; what goes beyond is fetched, and is the same to the byte."""
     every = [large(f"{n:02}", group and f"{group}{n}") for n in range(12)]
     await shop.enqueue(*every)
@@ -75,7 +73,7 @@ async def test_a_claim_reads_no_more_than_a_script_may(
 
 
 async def test_small_tasks_with_a_life_are_always_read(shop: Bench) -> None:
-    """Whatever the others beside them weigh: their lives don't say of which type they are."""
+    """However large the others beside them are: their lives don't say of which type they are."""
     await shop.enqueue(*(large(f"{n:02}") for n in range(6)), arrival("small", priority=-60.0))
     *_, small = await (await shop.daemon()).claim("plain", *(f"w{n}" for n in range(7)))
     assert (small.task.id, small.apart, small.task.type) == ("small", 0, "t")
@@ -93,7 +91,7 @@ async def test_what_a_puller_holds_is_told_within_the_bound(shop: Bench) -> None
     assert all([await is_whole(claim) for claim in held])
 
 
-async def test_a_large_context_is_fetched(shop: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_context_is_fetched(shop: Bench, monkeypatch: Any) -> None:
     """Contexts count as bodies do."""
     await shop.enqueue(*(arrival(f"{n:02}") for n in range(8)))
     daemon = await shop.daemon()
@@ -123,9 +121,7 @@ async def test_a_task_that_is_gone_is_not_made_up(shop: Bench) -> None:
     assert not await claim.fetch()
 
 
-async def test_a_batch_of_many_bytes_is_several_scripts(
-    shop: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_batch_of_many_bytes_is_several_scripts(shop: Bench, monkeypatch: Any) -> None:
     """In order, none with a large message's bytes; run again all is known, also when it is over."""
     calls, run = list[int](), shop.client.run_replicated
 
@@ -172,12 +168,8 @@ async def test_another_scopes_id_gives_it_a_derived_one(shop: Bench) -> None:
 
 async def test_full_memory_refuses_it_whole(shop: Bench) -> None:
     """Nothing of it is left, and it comes in once there is room."""
-    shop.raw.config_set("maxmemory", 1)
-    try:
-        with pytest.raises(StoreFull):
-            await shop.enqueuer.enqueue([large("a")])
-    finally:
-        shop.raw.config_set("maxmemory", 0)
+    with shop.full(), pytest.raises(StoreFull):
+        await shop.enqueuer.enqueue([large("a")])
     assert shop.raw.hlen(shop.keys("tasks")) == 0
     assert await shop.enqueue(large("a")) == [True]
 

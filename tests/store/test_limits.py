@@ -18,7 +18,7 @@ from tests.store.bench import Bench, arrival, ids
 from tests.store.story import hears, named, play, stories
 from tests.store.task_state import fill
 
-CONCURRENCY = named(
+STORIES = named(
     """
     so many of a group run, in order, on all daemons::
         limits 3 | take a0 a1 a2 a3 a4 | open d2 | claim a0 a1 | d2: all a2 | done a2 | d2: all a3
@@ -27,8 +27,10 @@ CONCURRENCY = named(
     a crash gives back exactly what it held::
         limits 3 | take a0 a1 a2 a3 | open d2 | claim a0 a1 | d2: all a2 | lose d1 a0 a1
         size sharing=1 | d2: all a0*1 | d2: none
-    the end of one is not that of another::
-        limits 3 | take a0 a1 a2 | all a0 a1 a2 | done a2 | sound | done a0
+    a claim without an envelope is passed over::
+        limits 2 | take a0 a1 a2 | open d1 | lost a0 | idle grouped | all a1 a2
+    of a large message nothing is read for it::
+        limits 2 | take a0$100000 a1$100000 a2$100000 | all a0 a1
     a status counts groups, once each::
         limits 2 | take a0 a1 a2 b0 | all a0 a1 b0 | status running_grouped=3 groups=2 ready=0
         take b1 c0 | status running_grouped=3 groups=3 ready=2
@@ -42,17 +44,7 @@ CONCURRENCY = named(
     fewer from a reload on: what runs goes on::
         limits 3 | take a0 a1 a2 a3 a4 | all a0 a1 a2 | limits | reload | done a0 a1 | none
         done a2 | all a3 | gone limits | size lock:a=1
-    """
-)
-CONCURRENCY |= {
-    f"{way} gives back one, said twice too": f"""
-        limits 2 | take a0 a1 a2 a3 | all a0 a1 | {way} | size sharing=1 | unchanged {way}
-        {"claim a0" if way == "release a0" else "claim a2"} | none | size sharing=2
-    """
-    for way in ("done a0", "release a0", "bury a0", "retry a0 aside", "advance a0 aside")
-}
-RATES = named(
-    """
+    # How often they start
     starts are a time apart, of a group that no claim looks at::
         limits 1 1/min | take a0 a1 a2 | claim a0 | size lock:a=1 | done a0 | gone ready | none
         later 61 | all a1
@@ -67,7 +59,6 @@ RATES = named(
         limits 9 1/min burst 3 | take a0 | drain a0 | later 3600 | take a1 a2 a3 a4 a5
         all a1 a2 a3
     what was handed back has started:: limits 1 1/min | take a0 | claim a0 | release a0 | none
-    it is each group's own:: limits 1 1/min | take a0 b0 a1 b1 | drain a0 b0
     nothing is left when it is over::
         limits 1 1/s | take a0 b0 | drain a0 b0 | size rates=2 | later 10 | gone rates
     a faster one holds from a reload on::
@@ -78,42 +69,73 @@ RATES = named(
         take s0 t0 u0 v0 | drain s0 t0 u0 v0 | size rates=4
     no run has what is over its rate::
         limits 1 1/min | runs 4 rule other | take a0 a1%other b0%other b1 | all a0 b0
-    """
-)
-CLOSING = named(
-    """
+    # Until when none does
     a handler closes its group, behind its head::
         take a0 a1 b0 b1 | all a0 b0 | retry a0 group | done b0 | sound | all b1
         why a delayed: closed until | later 61 | none
     a handler closes its group, without its head::
         take a0 a1 b0 b1 | all a0 b0 | retry a0 aside group | done b0 | all b1
         why a delayed: closed until | later 3601 | all a1 | gone closed
-    a retry of the task alone closes nothing:: take a0 a1 | claim a0 | retry a0 aside | all a1
-    """
-)
-SWAPS = named(
-    """
-    past no rate:: limits 1 1/min | take a0 a1 | claim a0 | swap a0
-    past another's limit:: limits 1 1/min | take a0%other a1%other | claim a0 | swap a0 a1
-    and others have what may run beside it::
+    a slot goes on past no rate:: limits 1 1/min | take a0 a1 | claim a0 | swap a0
+    a slot goes on past another's limit::
+        limits 1 1/min | take a0%other a1%other | claim a0 | swap a0 a1
+    a slot goes on and others have what may run beside it::
         limits 2 | take a0%one a1%one a2 a3 | open d2 | claim a0 | swap a0 a1 | sound | d2: all a2
-    past nothing that runs there still::
+    a slot goes on past nothing that runs there still::
         take a0 a1 a2 | claim a0 | bury a0 | claim a1 | limits 2 | reload | redrive a0
         d2: claim a0 | limits | reload | gone limits | swap a1
-    """
+    # Limits by hand
+    a rate holds starts apart::
+        take a0 a1 b0 b1 | hand group a 1/min | drain a0 b0 b1 | lane a1
+        why a delayed: over its 1/min until | why a delayed: by hand | later 61 | drain a1
+    one that runs may run more at once, and as before when that is over::
+        take a0 a1 a2 a3 a4 | claim a0 | hand group a 3 | sound | all a1 a2
+        end_hands | promote | gone by_hand by_hand_ends | done a0 a1 | none | done a2 | all a3
+    one that is over holds nothing before its removal::
+        take a0 a1 b0 | hand group a 2 | hand group b 1/h | end_hands | all a0 b0
+        status limited_groups=0 limited_tenants=0 by_hand=[] | promote
+    a run ends soon under it, and its tasks wait::
+        take a0 a1 a2 a3 a4 a5 | runs 4 | claim a0>a1>a2>a3 | hand group a 2 | sound | none
+        tell a0 > a1 ends | none | tell a1 > | all a2 a3 | done a2 a3 | end_hands | promote
+        claim a4>a5
+    a hot group's slot goes on no more::
+        take a0 a1 a2 a3 | claim a0 | hand group a 1/h | swap a0 a1 | swap a1
+    what its rule says holds again: {over}::
+        limits 3 | take a0 a1 a2 a3 | open d1 | hand group a 1 1/h | all a0 | {over} | sound
+        all a1 a2 | done a0 | all a3
+    its end is waited for:: take a0 | hand group a 2 | next 3600 | end_hands | promote | next -1
+    a cap counts who runs already, grouped and plain::
+        take a0 b0 c0 d0 p0 p1 | claim a0 b0 c0 p0 | hand tenant 42 2 | size charges=4 | none
+        done a0 b0 | none | why d delayed: tenant 42 runs its 2 of 2; 1 groups wait
+        why d delayed: by hand | done p0 | claim d0 | none
+    what a tenant runs is counted under its run's next fence::
+        take a0 a1 a2 a3 | runs 4 | claim a0>a1>a2>a3 | hand tenant 42 1 | sound | tell a0 > a1
+        sound | tell a1 > | size charges=0 | all a2>a3
+    what was counted ends by an exchange, and counts as others then::
+        take a0 a1 a2 | claim a0 | hand tenant 42 1 | size charges=1 | unhand tenant 42
+        swap a0 a1 | size charges=0 | swap a1 a2
+    a tenant goes on as configured: {ended}::
+        take a0 b0 c0 p0 p1 | open d1 | hand tenant 42 1/h | claim a0 | none | {ended} | sound
+        drain b0 c0 p0 p1 | done a0
+    a tenant's is lifted for a while::
+        tenants 1 | take a0 b0 c0 d0 | all a0 | hand tenant 42 0 | claim b0 c0 | end_hands
+        promote | done a0 | none | done b0 c0 | all d0
+    """,
+    over=("end_hands | promote", "unhand group a", "hand group a any"),
+    ended=("end_hands | promote", "unhand tenant 42"),
 )
+STORIES |= {
+    f"{way} gives back one, said twice too": f"""
+        limits 2 | take a0 a1 a2 a3 | all a0 a1 | {way} | size sharing=1 | unchanged {way}
+        {"claim a0" if way == "release a0" else "claim a2"} | none | size sharing=2
+    """
+    for way in ("done a0", "release a0", "bury a0", "retry a0 aside", "advance a0 aside")
+}
 
 
-@stories(CONCURRENCY | RATES | CLOSING | {f"a slot goes on {name}": SWAPS[name] for name in SWAPS})
+@stories(STORIES)
 async def test_limits(shop: Bench, story: str) -> None:
     await play(shop, story)
-
-
-async def test_a_claim_without_an_envelope_is_passed_over(shop: Bench) -> None:
-    told = await play(shop, "limits 2 | take a0 a1 a2 | open d1")
-    shop.raw.hdel(shop.keys("tasks"), "a0")
-    assert await (await told.daemon()).claim("grouped", "w1") == []
-    await told.go_on("all a1 a2")
 
 
 @pytest.mark.parametrize("text", ["a", "0", "0001a", "", "a\x00", "é" * 127, "g" * 512])
@@ -127,15 +149,6 @@ async def test_groups_that_look_alike_share_nothing(shop: Bench, text: str) -> N
     daemon = await shop.daemon()
     claims = await daemon.claim("grouped", *(f"w{n}" for n in range(30)))
     assert sorted(ids(claims)) == sorted(f"t{n}.{i}" for n in range(len(groups)) for i in range(2))
-
-
-async def test_a_large_message_has_its_limit_too(shop: Bench) -> None:
-    """What has to be known of it isn't read from it."""
-    large = [arrival(f"a{n}", "a") for n in range(3)]
-    for each in large:
-        each.envelope.body = b"x" * 100_000
-    await shop.enqueue(*large)
-    await play(shop, "limits 2 | all a0 a1")
 
 
 async def test_a_shorter_time_doesnt_open_what_a_longer_one_closed(shop: Bench) -> None:
@@ -167,55 +180,6 @@ async def test_no_slot_goes_on_past_a_closing(shop: Bench, limits: str) -> None:
     await told.go_on("swap a0")
 
 
-LIMITS_BY_HAND = named(
-    """
-    one without a limit gets one::
-        take a0 a1 a2 a3 b0 b1 | open d1 | hand group a 3 | all a0 a1 a2 b0
-    a rate holds starts apart::
-        take a0 a1 b0 b1 | hand group a 1/min | drain a0 b0 b1 | lane a1
-        why a delayed: over its 1/min until | why a delayed: by hand | later 61 | drain a1
-    one that runs may run more at once, and as before when that is over::
-        take a0 a1 a2 a3 a4 | claim a0 | hand group a 3 | sound | all a1 a2
-        hour | gone by_hand by_hand_ends | done a0 a1 | none | done a2 | all a3
-    one that is over holds nothing before its removal::
-        take a0 a1 b0 | hand group a 2 | hand group b 1/h | end_hands | all a0 b0
-        status limited_groups=0 limited_tenants=0 by_hand=[] | promote
-    a run ends soon under it, and its tasks wait::
-        take a0 a1 a2 a3 a4 a5 | runs 4 | claim a0>a1>a2>a3 | hand group a 2 | sound | none
-        tell a0 > a1 ends | none | tell a1 > | all a2 a3 | done a2 a3 | hour | claim a4>a5
-    a hot group's slot goes on no more::
-        take a0 a1 a2 a3 | claim a0 | hand group a 1/h | swap a0 a1 | swap a1
-    what its rule says holds again: {over}::
-        limits 3 | take a0 a1 a2 a3 | open d1 | hand group a 1 1/h | all a0 | {over} | sound
-        all a1 a2 | done a0 | all a3
-    its end is waited for:: take a0 | hand group a 2 | next 3600 | hour | next -1
-    a cap counts who runs already, grouped and plain::
-        take a0 b0 c0 d0 p0 p1 | claim a0 b0 c0 p0 | hand tenant 42 2 | size charges=4 | none
-        done a0 b0 | none | why d delayed: tenant 42 runs its 2 of 2; 1 groups wait
-        why d delayed: by hand | done p0 | claim d0 | none
-    what a tenant runs is counted under its run's next fence::
-        take a0 a1 a2 a3 | runs 4 | claim a0>a1>a2>a3 | hand tenant 42 1 | sound | tell a0 > a1
-        sound | tell a1 > | size charges=0 | all a2>a3
-    what was counted ends by an exchange, and counts as others then::
-        take a0 a1 a2 | claim a0 | hand tenant 42 1 | size charges=1 | unhand tenant 42
-        swap a0 a1 | size charges=0 | swap a1 a2
-    a tenant goes on as configured: {ended}::
-        take a0 b0 c0 p0 p1 | open d1 | hand tenant 42 1/h | claim a0 | none | {ended} | sound
-        drain b0 c0 p0 p1 | done a0
-    a tenant's is lifted for a while::
-        tenants 1 | take a0 b0 c0 d0 | all a0 | hand tenant 42 0 | claim b0 c0 | hour | done a0
-        none | done b0 c0 | all d0
-    """,
-    over=("hour", "unhand group a", "hand group a any"),
-    ended=("hour", "unhand tenant 42"),
-)
-
-
-@stories(LIMITS_BY_HAND)
-async def test_limits_by_hand(shop: Bench, story: str) -> None:
-    await play(shop, story)
-
-
 async def test_a_tenants_limit_is_its_in_every_application(shop: Bench) -> None:
     for number, scope in enumerate(("0a0a0a0a", "1b1b1b1b")):
         every = [arrival(f"{group}{number}", f"{group}{number}") for group in "ab"]
@@ -224,16 +188,6 @@ async def test_a_tenants_limit_is_its_in_every_application(shop: Bench) -> None:
         await shop.enqueue(*every)
     told = await play(shop, "hand tenant 42 1 | all a0 a1 | hand tenant 42 2 | sound")
     await told.go_on("all b0 b1")
-
-
-async def test_no_batch_waits_to_be_full(shop: Bench) -> None:
-    """One by one its tasks are claimed: what it waits for would not come."""
-    shop.limits = Limits({"rule": Limit(batch=3, batch_wait=60.0)})
-    await play(
-        shop,
-        "take a0 a1 | open d1 | none | hand group a 2 | all a0 a1 | done a0 a1 | unhand group a"
-        "| take a2 | none",
-    )
 
 
 async def test_a_daemon_is_told_once_what_began_and_ended(shop: Bench) -> None:
@@ -252,7 +206,7 @@ async def test_a_daemon_is_told_once_what_began_and_ended(shop: Bench) -> None:
     assert shop.dump().keys() <= {shop.keys("count").encode()}
 
 
-async def test_there_is_a_most(shop: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_there_is_a_most(shop: Bench, monkeypatch: Any) -> None:
     """What holds already may be changed all the same."""
     monkeypatch.setattr("groupflow.operate.limits.MOST", 1)
     told = await play(shop, "hand group a 2")

@@ -7,7 +7,7 @@ alone. Where that declines it leaves all as it was, and the script as it is ship
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -21,16 +21,16 @@ from groupflow.store.envelope import Pool
 from groupflow.store.given import Claim, claims_from
 from groupflow.store.scripts import Scripts, Verb
 from groupflow.store.settlements import Complete, Proceed, Release, Settlement, calls_of
+from tests.store.actors import made
 from tests.store.bench import Bench
 from tests.store.story import Story
 from tests.store.task_state import POOLS, Order, pass_time
-from tests.store.words import made
 
 BULK = "local done = do_in_bulk()\nif done then return done end\n"
 DECLINED = "not in bulk"
 FENCES = 5 * 10**15  # far above all times
 NUMBER = re.compile(r"\d{16}")
-LAGS = 0, 60_000_000  # of what is placed now: priorities (µs)
+STANDING = "call('TIME')", "{ 0, call('GET', TAG .. 'now') }"  # the clock, for all ways
 GROUPS = "abcdef"
 LARGE = b"x" * 5000
 SLOTS = [f"s{n}" for n in range(8)]
@@ -40,19 +40,6 @@ def changed(script: str, instead: str) -> str:
     """An exchange with something else in place of its try in bulk."""
     assert script.count(BULK) == 1
     return script.replace(BULK, instead + "\n")
-
-
-def spread(name: str, value: Any) -> Iterator[str]:
-    """A value of the store as texts in which each number of 16 digits stands alone."""
-    for each in value if isinstance(value, (list, tuple)) else [value]:
-        if isinstance(each, (list, tuple)):
-            yield from spread(name, each)
-            continue
-        text = each.decode("latin-1") if isinstance(each, bytes) else str(each)
-        if name.startswith("worker") and text[0] == "L":
-            yield from ("L", text[1:17], text[17:33], text[33:49], text[53:69], text[69:])
-        else:
-            yield from (text[:16], text[16:32], text[32:])
 
 
 class Twice:
@@ -70,7 +57,7 @@ class Twice:
         self.held: dict[str, list[Claim]] = {}  # by slot, each with its run
         self.ended: list[Claim] = []
         self.number = 0
-        shipped = Scripts(shop.order)[Verb.EXCHANGE].text
+        shipped = Scripts(shop.order)[Verb.EXCHANGE].text.replace(*STANDING)
         self.scripts = {
             "shipped": shipped,
             "rules": changed(shipped, ""),
@@ -79,62 +66,50 @@ class Twice:
 
     def look(self) -> dict[str, Any]:
         """What the store has: no totals of zero, and no next fence."""
-        found: dict[str, Any] = {}
-        for key in self.shop.raw.scan_iter(match=self.shop.keys("*"), count=1000):
-            name, raw = key.decode().partition("}")[2][1:], self.shop.raw
+        raw, found = self.shop.raw, dict[str, Any]()
+        for key in (each.decode() for each in raw.scan_iter(self.shop.keys("*"), 1000)):
             match raw.type(key):
                 case b"hash":
                     every: Any = raw.hgetall(key)
-                    kept = {k: v for k, v in every.items() if v != b"0"}
-                    found[name] = {k.decode("latin-1"): [*spread(name, v)] for k, v in kept.items()}
+                    found[key] = sorted(each for each in every.items() if each[1] != b"0")
                 case b"zset":
-                    scores: Any = raw.zrange(key, 0, -1, withscores=True)
-                    found[name] = {k.decode("latin-1"): str(int(score)) for k, score in scores}
+                    found[key] = raw.zrange(key, 0, -1, withscores=True)
                 case b"list":
-                    found[name] = [*spread(name, raw.lrange(key, 0, -1))]
+                    found[key] = raw.lrange(key, 0, -1)
                 case _:
-                    found[name] = [*spread(name, raw.get(key))]
-        found.pop("fence", None)
+                    found[key] = raw.get(key)
+        found.pop(self.shop.keys("fence"), None)
         return found
 
-    def make(self, which: str, arguments: Sequence[Any]) -> tuple[Any, list[str], dict[str, Any]]:
-        """An exchange: its reply; that, and what it left, with new fences and times masked."""
-        first, since = int(self.shop.raw.get(self.shop.keys("fence")) or 0), self.shop.server_time()
+    def make(self, which: str, arguments: Sequence[Any]) -> tuple[Any, dict[str, str]]:
+        """An exchange: its reply; that, and what it left, where new fences have no value."""
+        last = int(self.shop.raw.get(self.shop.keys("fence")) or 0)
         reply: Any = self.shop.raw.eval(self.scripts[which], 1, self.shop.keys(""), *arguments)
-        until = self.shop.server_time()
-        told, left = [*spread("", reply)], self.look()
-        fences = sorted({n for n in NUMBER.findall(f"{told}{left}") if int(n) > first >= FENCES})
+        texts = {name: repr(value) for name, value in {"": reply, **self.look()}.items()}
+        numbers = {number for text in texts.values() for number in NUMBER.findall(text)}
+        fences = sorted(number for number in numbers if int(number) > last)
 
-        def masked(value: Any) -> Any:
-            if isinstance(value, dict):
-                return {name: masked(each) for name, each in value.items()}
-            if isinstance(value, list):
-                return [masked(each) for each in value]
-            if value in fences:
-                return f"fence {fences.index(value)}"
-            number = int(value) if NUMBER.fullmatch(value) else 0
-            return next((f"now - {lag}" for lag in LAGS if since <= number + lag <= until), value)
+        def mask(number: re.Match[str]) -> str:
+            return f"fence {fences.index(number[0])}" if number[0] in fences else number[0]
 
-        return reply, masked(told), masked(left)
+        return reply, {name: NUMBER.sub(mask, text) for name, text in texts.items()}
 
     def exchange(self, arguments: Sequence[Any]) -> Any:
-        """Make an exchange in each way; its reply."""
+        """Make an exchange in each way, at one time; its reply."""
+        self.shop.raw.set(self.shop.keys("now"), self.shop.server_time())
         begun, seen = self.shop.dump(), self.look()
-        _, wanted_reply, wanted = self.make("rules", arguments)
+        _, wanted = self.make("rules", arguments)
         self.shop.restore(begun)
         try:
-            reply, told, left = self.make("bulk", arguments)
+            reply, told = self.make("bulk", arguments)
             self.taken += 1
         except ResponseError as error:
             if DECLINED not in str(error):
                 raise
             assert self.look() == seen, "it declined, and wrote"
-            reply, told, left = self.make("shipped", arguments)
+            reply, told = self.make("shipped", arguments)
             self.declined += 1
-        assert told == wanted_reply
-        names = left.keys() | wanted.keys()
-        differ = {n: (left.get(n), wanted.get(n)) for n in names if left.get(n) != wanted.get(n)}
-        assert differ == {}
+        assert told == wanted
         return reply
 
     async def settle_and_claim(self) -> None:
@@ -253,42 +228,21 @@ async def history(server: RedisServer, order: Order, seed: int, *, is_wild: bool
 
 
 @pytest.mark.parametrize("order", ["oldest", "fair"])
-async def test_all_that_is_ordinary_is_done_in_bulk(
-    store_server: RedisServer, order: Order
-) -> None:
+async def test_what_is_ordinary_is_done_in_bulk(store_server: RedisServer, order: Order) -> None:
     twice = await history(store_server, order, 0, is_wild=False)
     assert (twice.declined, twice.taken > 20) == (0, True)
 
 
 @pytest.mark.parametrize("order", ["oldest", "fair"])
 @pytest.mark.parametrize("seed", range(3))
-async def test_where_anything_is_rare_an_exchange_is_the_same(
-    store_server: RedisServer, order: Order, seed: int
-) -> None:
+async def test_rare_exchanges_are_alike(store_server: RedisServer, order: Order, seed: int) -> None:
     twice = await history(store_server, order, seed, is_wild=True)
     assert twice.taken
     assert twice.declined
 
 
-async def test_a_group_that_is_ready_though_it_runs_is_given_once(
-    store_server: RedisServer,
-) -> None:
-    async with Bench(store_server.url) as shop:
-        twice = Twice(shop, "", is_wild=False)
-        daemon = await twice.told.daemon()
-        await twice.told.take("a0", "a1", "a2", "b0")
-        claim = await daemon.claim_one()
-        shop.raw.zadd(shop.keys("ready"), {"a": 1.0})
-        front: list[Argument] = [daemon.session.daemon, daemon.session.shown]
-        _, [(_, arguments)] = calls_of(front, "grouped", [Complete(claim)], ["s1", "s2", "s3"])
-        rows = twice.exchange(arguments)[2]
-        assert rows[3::7] == [b"a", b"b"]
-
-
 @pytest.mark.parametrize("pool", POOLS)
-async def test_where_nothing_waits_nothing_is_written(
-    store_server: RedisServer, pool: Pool
-) -> None:
+async def test_an_idle_exchange_writes_nothing(store_server: RedisServer, pool: Pool) -> None:
     """Each daemon with an idle worker asks at each wake: no replica should hear of that."""
     async with Bench(store_server.url) as shop:
         daemon = await shop.daemon()

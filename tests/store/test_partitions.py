@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
 from groupflow.store.layout import FORMAT
 from groupflow.store.partitions import agree, keys_of, partition_of
+from groupflow.store.pulling import Puller, Pulling
 from groupflow.store.sessions import Session, Sessions
+from tests.store.actors import POOL
 from tests.store.bench import Bench, arrival
 
 # Written down: what is stored lies where these said.
@@ -58,35 +61,40 @@ async def test_the_first_daemon_says_how_many_there_are(shop: Bench) -> None:
         await client.close()
 
 
-async def test_a_partition_notes_whose_it_is(shop: Bench) -> None:
-    """Asked of the namespace once; from then on the partition tells by itself."""
+@pytest.fixture
+async def third(shop: Bench) -> AsyncIterator[tuple[Keys, StoreClient]]:
+    """The third of four partitions; its namespace's notes lie where `shop` is."""
     keys = Keys(shop.keys.namespace, 2)
-    common, client = StoreClient(shop.url, shop.keys), StoreClient(shop.url, keys, partitions=4)
-    asked: list[int] = []
+    client = StoreClient(shop.url, keys, partitions=4)
+    try:
+        yield keys, client
+    finally:
+        shop.raw.delete(*shop.raw.keys(keys("*")), shop.keys("partitions"))
+        await client.close()
+
+
+async def test_a_partition_notes_whose_it_is(shop: Bench, third: tuple[Keys, StoreClient]) -> None:
+    """Asked of the namespace once; from then on the partition tells by itself."""
+    (keys, client), asked = third, list[int]()
 
     async def ask(count: int = 4) -> None:
         asked.append(count)
-        await agree(common, count)
+        await agree(shop.client, count)
 
     async def away() -> None:
         raise StoreUnavailable("away")
 
-    try:
-        with pytest.raises(StoreUnavailable, match="away"):
-            await Sessions(client, Session("d1"), 8.0, away).register({})
-        assert shop.raw.exists(keys("daemons"), keys("partitions")) == 0
-        session = Session("d1")
-        await Sessions(client, session, 8.0, ask).register({})
-        await Sessions(client, session, 8.0, away).register({})
-        assert asked == [4]
-        other = StoreClient(shop.url, keys, partitions=3)
-        with pytest.raises(OtherLayout, match=r"redis\.partitions = 3: .* has 4: set it to 4"):
-            await Sessions(other, Session("d2"), 8.0, away).register({})
-        await other.close()
-    finally:
-        shop.raw.delete(*shop.raw.keys(keys("*")), shop.keys("partitions"))
-        await client.close()
-        await common.close()
+    with pytest.raises(StoreUnavailable, match="away"):
+        await Sessions(client, Session("d1"), 8.0, away).register({})
+    assert shop.raw.exists(keys("daemons"), keys("partitions")) == 0
+    session = Session("d1")
+    await Sessions(client, session, 8.0, ask).register({})
+    await Sessions(client, session, 8.0, away).register({})
+    assert asked == [4]
+    other = StoreClient(shop.url, keys, partitions=3)
+    with pytest.raises(OtherLayout, match=r"redis\.partitions = 3: .* has 4: set it to 4"):
+        await Sessions(other, Session("d2"), 8.0, away).register({})
+    await other.close()
 
 
 async def test_who_would_tell_is_away(shop: Bench) -> None:
@@ -96,25 +104,22 @@ async def test_who_would_tell_is_away(shop: Bench) -> None:
     await client.close()
 
 
-async def test_a_namespace_of_another_format(shop: Bench) -> None:
-    """Neither daemons nor verbs touch it; they say which format it has."""
-    keys = Keys(shop.keys.namespace, 2)
-    common, client = StoreClient(shop.url, shop.keys), StoreClient(shop.url, keys, partitions=4)
+async def test_a_namespace_of_another_format(shop: Bench, third: tuple[Keys, StoreClient]) -> None:
+    """Neither daemons, workers nor verbs touch it; they say which format it has."""
+    keys, client = third
     for each in (shop.keys, keys):
         shop.raw.hset(each("partitions"), mapping={"number": 4, "format": FORMAT + 1})
     refused = rf"redis\.namespace = .*format {FORMAT + 1}, and this groupflow has format {FORMAT}: "
-    try:
+    for call in (
+        agree(shop.client, 4),
+        Sessions(client, Session("d1"), 8.0).register({}),
+        Enqueuer(client).enqueue([arrival("t1", "g")]),
+        Pulling(client, 8.0).begin_list(POOL),
+        Pulling(client, 8.0).poll(Puller(POOL, "anna", 8.0, 0), 1),
+    ):
         with pytest.raises(OtherLayout, match=refused):
-            await agree(common, 4)
-        with pytest.raises(OtherLayout, match=refused):
-            await Sessions(client, Session("d1"), 8.0).register({})
-        with pytest.raises(OtherLayout, match=refused):
-            await Enqueuer(client).enqueue([arrival("t1", "g")])
-        assert shop.raw.keys(keys("*")) == [keys("partitions").encode()]
-    finally:
-        shop.raw.delete(keys("partitions"), shop.keys("partitions"))
-        await client.close()
-        await common.close()
+            await call
+    assert shop.raw.keys(keys("*")) == [keys("partitions").encode()]
 
 
 async def test_redis_has_one_set_of_scripts_for_all_partitions(store_server: RedisServer) -> None:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from groupflow.core.errors import OtherLayout
 from groupflow.operate.pools import pools_in
-from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import CARRIED, READ_WHOLE, Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.history import rotate_history
 from groupflow.store.pulling import Pulling
 from groupflow.store.scans import present
 from groupflow.store.settlements import Bury
+from tests.store.actors import POOL, Worker
 from tests.store.bench import Bench, ids
 from tests.store.story import hears, play
 from tests.store.task_state import found
 from tests.store.test_pools import listed, put
-from tests.store.worker import POOL, Worker
 
 OURS, THEIRS = "0a0a0a0a", "1b1b1b1b"  # of two tenants
 
@@ -104,7 +100,7 @@ async def test_its_own_letters_stay_letters(shop: Bench) -> None:
     [done] = await (await shop.daemon()).work_off()
     assert done.startswith("a~")
     await play(shop, "drop a")
-    assert (await put(shop, mine[0]))[0] == {"a": "over"}, "it was done, whatever was dropped"
+    assert (await put(shop, mine[0]))[0] == {"a": "over"}, "it was done before"
 
 
 async def test_large_lines_become_what_small_ones_do(shop: Bench) -> None:
@@ -154,22 +150,6 @@ async def test_numbers_and_arrivals_only_rise(shop: Bench) -> None:
     for id_ in ("p2", "p3"):
         assert shop.raw.hget(shop.keys("task_state", id_), "list") == numbers[-1].encode()
     await told.go_on("take p4= | anna: all p1 p2 p3 p4")
-
-
-async def test_nothing_in_a_namespace_of_another_layout(shop: Bench) -> None:
-    """Neither a list nor a session: an operator has moved it meanwhile."""
-    shop.raw.hset(shop.keys("partitions"), "number", 4)
-    other = StoreClient(shop.url, shop.keys, partitions=3)
-    store = Pulling(other, 8.0)
-    try:
-        with pytest.raises(OtherLayout):
-            await store.begin_list(POOL)
-        with pytest.raises(OtherLayout):
-            await store.poll(Worker(shop).puller, 1)
-        assert [*shop.dump()] == [shop.keys("partitions").encode()]
-    finally:
-        await other.close()
-        shop.raw.delete(shop.keys("partitions"))
 
 
 async def test_a_list_is_told_of(shop: Bench) -> None:

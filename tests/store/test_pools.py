@@ -9,15 +9,12 @@ import pytest
 
 from groupflow.core.errors import SessionLost
 from groupflow.operate.pools import PoolStatus, pools_in
-from groupflow.store.clock import microseconds
 from groupflow.store.envelope import Envelope
 from groupflow.store.pulling import PLACES, Listed, Pulling
 from groupflow.store.settlements import Complete
+from tests.store.actors import POOL, Worker
 from tests.store.bench import LEASE, Bench, ids
 from tests.store.story import Story, named, play, stories
-from tests.store.worker import POOL, Worker, pooled
-
-__all__ = ["POOL", "Worker", "pooled"]  # for others too
 
 STORIES = named(
     """
@@ -98,7 +95,7 @@ async def test_a_new_call_finds_all(shop: Bench) -> None:
 
 
 async def test_what_is_told_of_a_worker(shop: Bench) -> None:
-    """Its claims whole, or those of some slots; its lease; whether it is silent."""
+    """Its claims whole, or those of some slots; its lease."""
     await play(shop, "take p0= p1=")
     anna = Worker(shop)
     _, two = await anna.claim(2)
@@ -107,11 +104,6 @@ async def test_what_is_told_of_a_worker(shop: Bench) -> None:
     assert told.now < told.lease_until <= told.now + LEASE
     some = await anna.store.holdings(anna.puller.daemon, [two.slot])
     assert ids([claim for claim, _ in some.claims]) == [two.task.id]
-    assert not (await pool(shop)).workers[0].is_silent
-    late = microseconds(told.now + LEASE / 3)
-    shop.raw.zadd(shop.keys("pool_pullers", POOL), {anna.puller.daemon: late})
-    seen = await pool(shop)
-    assert (seen.workers[0].is_silent, seen.silent) == (True, 1)
 
 
 async def test_a_worker_is_told_of_as_many_as_it_may_still_hold(shop: Bench) -> None:

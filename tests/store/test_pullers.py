@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
-from redis import Redis
 
 from groupflow.core.errors import PoolFull
 from groupflow.operate.pools import PoolStatus, pools_in
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.store.keys import Keys
 from groupflow.store.pulling import daemon_name
 from groupflow.store.settlements import Complete
+from tests.store.actors import POOL, Worker, pooled
 from tests.store.bench import LEASE, Bench, arrival, ids
 from tests.store.test_pools import pool
-from tests.store.worker import POOL, Worker, pooled
 
 TAKEN = 100  # tasks and sessions that one script takes away, about
 
 
-class Where(Protocol):
-    """A namespace, to look behind the scripts."""
-
-    @property
-    def keys(self) -> Keys: ...
-
-    @property
-    def raw(self) -> Redis: ...
-
-
-def crowd(bench: Where, names: Iterable[str], ends: int = 1, *, of: str = POOL) -> None:
+def crowd(bench: Bench, names: Iterable[str], ends: int = 1, *, of: str = POOL) -> None:
     """Sessions that are there without a call."""
     key = bench.keys("pool_pullers", of)
     bench.raw.hsetnx(bench.keys("pools"), of, "1")
@@ -215,9 +203,7 @@ async def test_much_that_a_silent_worker_held_goes_back_in_pieces(shop: Bench) -
     [([60, 60, 60], [0, 21, 60]), ([99, 20], [0, 20])],
     ids=["in the midst", "between two"],
 )
-async def test_a_pass_ends_after_a_hundred_steps(
-    shop: Bench, holding: list[int], left: list[int]
-) -> None:
+async def test_a_pass_has_a_hundred_steps(shop: Bench, holding: list[int], left: list[int]) -> None:
     """A session is one, and so is each of its tasks; where they end, others wait."""
     await shop.enqueue(*(pooled(f"p{n:03d}") for n in range(sum(holding))))
     workers = [Worker(shop, f"w{n}") for n in range(len(holding))]
@@ -227,19 +213,6 @@ async def test_a_pass_ends_after_a_hundred_steps(
     wait, rows = await (await shop.daemon()).sessions.reap()
     assert (wait, len(rows)) == (0, TAKEN - 1)
     assert [len(await one.held()) for one in workers] == left
-
-
-async def test_tasks_of_daemons_go_back_by_the_hundred(shop: Bench) -> None:
-    """A daemon's all at once; the next one's in the next pass."""
-    await shop.enqueue(*(arrival(f"p{n}") for n in range(150)))
-    names = ("d1", "d2", "d3")
-    for name in names:
-        claims = await (await shop.daemon(name)).claim("plain", *(f"w{n}" for n in range(50)))
-        assert len(claims) == 50
-    shop.expire(*names)
-    reaper = await shop.daemon("reaper")
-    passes = [await reaper.sessions.reap() for _ in range(2)]
-    assert [(wait == 0, len(rows)) for wait, rows in passes] == [(True, 100), (False, 50)]
 
 
 @pytest.mark.parametrize("by", ["its own worker", "the page"])

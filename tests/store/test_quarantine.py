@@ -17,7 +17,8 @@ from groupflow.store.clock import MICROSECONDS
 from groupflow.store.envelope import Pool
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance
-from tests.store.bench import LEASE, Bench, Daemon
+from tests.operate.spread import all_pages
+from tests.store.bench import LEASE, Bench
 from tests.store.story import Story, named, play, stories
 from tests.store.task_state import fill, found
 
@@ -26,7 +27,7 @@ SILENT_LEASES = 10
 WAITS = [0.0, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]  # leases, behind each lost one in turn
 
 
-QUARANTINE = named(
+STORIES = named(
     """
     one of both pools at a time::
         crashed p0 p1 a0 b0 | claim p0*1 | none | done p0 | claim a0*1 | none | done a0
@@ -38,12 +39,8 @@ QUARANTINE = named(
     it stays one through each settlement: {one}::
         crashed {one} b0 | claim {one} | release {one} | claim {one} | advance {one} | sound
         claim b0 | retry b0 | time | sound | claim b0*1 | none
-    one that waits can be dropped: {one}:: crashed {one} b0 | drop {one} | sound | all b0
     its end lets the next one run, which all hear: {end}::
         crashed a0 p0 | claim a0 | hears {end} a0 | claim p0 | none
-    the end of another task changes nothing::
-        crashed a0 b0 | take c0 d0 p0 | claim a0 | claim c0 d0 | done c0 | bury d0
-        all p0 | done a0 | claim b0 | done a0 | count done=2 | none
     a new session runs one again::
         crashed a0 b0 | open d1 d2 | claim a0*1 | crash | claim a0*2 | lose | time | d2: claim a0*3
     a younger lease clears nothing:: crashed a0 b0 | claim a0 | renew groups=0 | none
@@ -53,7 +50,9 @@ QUARANTINE = named(
     it comes back in front of a group that is ready::
         crashed a0 | take a1 | claim a0 | retry a0 aside | why a ready head=a1 | time | sound
         claim a0
-    a pause holds it:: crashed a0 | pause a | none | sound | resume a | claim a0
+    one whose envelope is gone is passed over::
+        crashed a0 p0 b1 | lost a0 p0 | idle grouped | unmarked | idle plain | unmarked
+        drain b1 | unmarked | stateless a0 p0
     a redrive makes it a task like any other::
         crashed a0 b0 | claim a0 | bury a0 | redrive a0 | claim b0 | all a0*0
     why it waits::
@@ -68,24 +67,10 @@ QUARANTINE = named(
     one that crashed twice stays one to its end, however long it runs::
         crashed a0 b0 | victim: crash victim | victim: claim a0 | victim: leave | claim a0*2
         old a0 | renew groups=0 | none | done a0 | claim b0
-    """,
-    one=("a0", "p0"),
-    end=(
-        "ready done",
-        "ready,grouped release",
-        "ready,due retry",
-        "ready,grouped advance",
-        "ready bury",
-    ),
-)
-LOST = named(
-    """
+    # Lost leases
     a goodbye is a sign of life::
         take a0 | open d2 | claim a0 | lose d1 a0 | leave | gone losing lost:d1 | crash
         task a0 queued crashes=0 lost_leases=1
-    a redrive begins with none::
-        take a0 | claim a0 | lose | d2: claim a0 | bury a0 | redrive a0
-        task a0 queued crashes=0 lost_leases=0 | d2: claim a0*0
     what ended meanwhile stays ended::
         take a0 b0 c0 d0 | claim a0 b0 c0 d0 | lose | d2: claim a0 | done a0 | d2: claim b0
         bury b0 | d2: claim c0 | bury c0 | redrive c0 | crash
@@ -100,13 +85,13 @@ LOST = named(
     it is no crash, costs no time, and is a quarantined task: {one}::
         take {one} | claim {one} | lose d1 {one} | task {one} queued crashes=0 lost_leases=1
         d2: claim {one}*1
-    another process comes under the name: {one}::
-        take {one} | claim {one} | lose d1 {one} | d2: claim {one} | crash | gone losing lost:d1
-        task {one} running crashes=1 lost_leases=0 | back | done {one}
     the same process comes back, as often as it likes, after any time: {one}::
         take {one} | open d1 d2 | claim {one} | lose | back | gone losing lost:d1 | silent
         d2: reap | task {one} queued crashes=0 lost_leases=1 | claim {one} | lose | back
         gone losing lost:d1 | silent | d2: reap | task {one} delayed crashes=0 lost_leases=2
+    another process comes under the name: {one}::
+        take {one} | claim {one} | lose d1 {one} | d2: claim {one} | crash | gone losing lost:d1
+        task {one} running crashes=1 lost_leases=0 | back | done {one}
     nothing comes of it for ten leases::
         take a0 p0 | open d2 | claim a0 p0 | lose | d2: reap
         task a0 queued crashes=0 lost_leases=1 | silent | d2: reap
@@ -122,6 +107,10 @@ LOST = named(
     a block that ended in time is forgotten::
         take a0 | open d2 | claim a0 | blame | renew | lose | task a0 queued crashes=0 lost_leases=1
     """,
+    end=(
+        *("ready done", "ready bury", "ready,due retry"),
+        *("ready,grouped release", "ready,grouped advance"),
+    ),
     one=("a0", "p0"),
 )
 
@@ -135,9 +124,13 @@ class Crashing(Story):
         key, name = shop.keys("worker", "d1"), shop.keys("daemon", "d1")
         checkpoint: Any = shop.raw.hget(key, claim.slot)
         shop.raw.hset(key, claim.slot, checkpoint[:33] + since + checkpoint[49:])
-        mark = _mark(shop)
+        mark: Any = shop.raw.hget(name, "quarantined")
         if mark is not None and len(mark) > 16:
             shop.raw.hset(name, "quarantined", mark[:16] + since)
+
+    async def unmarked(self) -> None:
+        """The daemon runs none in quarantine."""
+        assert not self.shop.raw.hexists(self.shop.keys("daemon", "d1"), "quarantined")
 
     async def blame(self, id_: str = "") -> None:
         """The loop stands, by a task, or nothing tells by which."""
@@ -145,62 +138,31 @@ class Crashing(Story):
         await (await self.daemon()).sessions.blame(blocks)
 
 
-@stories(QUARANTINE | LOST)
+@stories(STORIES)
 async def test_crashes_and_lost_leases(shop: Bench, story: str) -> None:
     await Crashing(shop).go_on(story)
-
-
-def _mark(shop: Bench) -> bytes | None:
-    found: Any = shop.raw.hget(shop.keys("daemon", "d1"), "quarantined")
-    return found if found is None else bytes(found)
-
-
-@BOTH_POOLS
-async def test_one_whose_envelope_is_gone_is_passed_over(shop: Bench, pool: Pool) -> None:
-    first, second = ("a0", "b0") if pool == "grouped" else ("p0", "p1")
-    told = await play(shop, f"crashed {first} {second}")
-    shop.raw.hdel(shop.keys("tasks"), first)
-    shop.raw.delete(shop.keys("task_state", first))
-    assert await (await told.daemon()).claim(pool, "w1") == []
-    assert _mark(shop) is None
-    await told.go_on(f"claim {second} | done {second}")
-    assert _mark(shop) is None
 
 
 async def test_views_show_it_waiting_like_the_rest(shop: Bench) -> None:
     """It is counted and listed with all that is ready, and goes first."""
     await play(shop, "crashed c0 d0 p0 p1 | take a0 b0 p5 | take p6+5")
+    namespace = shop.namespace
     status = await shop.status()
     assert (status.queued_plain, status.queued_grouped, status.ready) == (4, 4, 4)
     assert min(status.waited_plain, status.waited_grouped) > 0
     listed = [row.id for row in (await list_tasks(shop.namespace, "queued", 50)).rows]
     assert listed == ["p5", "p0", "p1", "p6", "c0", "d0", "a0", "b0"]
-    pages, cursor = list[Any](), "0"
-    while cursor is not None:
-        page = await list_groups(shop.namespace, "ready", cursor=cursor, limit=1)
-        pages += [(row.group, row.state, page.total) for row in page.groups]
-        cursor = page.next  # type: ignore[assignment]
+    pages = [
+        (row.group, row.state, page.total)
+        for page in await all_pages(lambda at: list_groups(namespace, "ready", cursor=at, limit=1))
+        for row in page.groups
+    ]
     assert pages == [(group, "ready", 4) for group in "cdab"]
     assert {row.group for row in await read_busy(shop.namespace)} == set("abcd")
     assert await find_longest(shop.client) == 4
     tops = await read_tops(shop.namespace)
     assert {(top.group, top.state) for top in tops.slowest} == {(g, "ready") for g in "abcd"}
     assert len(tops.longest) == 4
-
-
-@BOTH_POOLS
-async def test_a_claim_tells_whether_the_daemon_runs_one(shop: Bench, pool: Pool) -> None:
-    """Where it gives something, where nothing is there, and where it gives the same again."""
-    daemon = await fill(shop, "p0", "a0")
-
-    async def told(*slots: str) -> tuple[int, bool]:
-        answer = await daemon.claims(pool).exchange([], slots)
-        return len(answer.claims), answer.beside_quarantined
-
-    for quarantined in (False, True):
-        assert [await told("w1"), await told("w1")] == [(1, quarantined)] * 2
-        assert await told("w2") == (0, quarantined)
-        await daemon.register()
 
 
 # Lost leases
@@ -253,7 +215,6 @@ async def test_a_shard_that_went_well_has_none(shop: Bench) -> None:
     told = await play(shop, "take a0 | claim a0 | lose | d2: claim a0")
     daemon, claim = told.claim_of("a0")
     page = Advance(claim, "page", b"{}", forgets_crashes=True)
-    assert isinstance(daemon, Daemon)
     assert await daemon.settle(page) == []
     await told.go_on("task a0 queued crashes=0 lost_leases=0 | crash")
     await told.go_on("task a0 queued crashes=0 lost_leases=0")

@@ -6,23 +6,21 @@ What goes on then, and what waits (S10).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from groupflow.core.errors import SessionLost, StoreUnavailable, TooFewReplicas
 from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import Arrival, Enqueuer
+from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
 from groupflow.store.scans import ScanRecords
-from groupflow.store.sessions import Sessions
 from groupflow.store.wire import ReplicaWait
 from tests.deadlines import deadline
-from tests.servers.replicated import WatchedRedis, command, until
+from tests.servers.replicated import WatchedRedis, command, persist, until
 from tests.store.bench import Bench, Daemon, arrival, ids
 
 TIMEOUT = 0.2  # seconds
@@ -75,19 +73,9 @@ async def test_a_batch_waits_for_its_replica_and_is_written_once(pair: Pair) -> 
     assert pair.bench.count("taken") == 2
     assert pair.bench.count("duplicates") == 0
     await pair.replica.resume()
-    enqueued = await within_timeout(enqueuer, batch)
-    assert enqueued == [True, True], "the answer is that of the first time"
+    enqueued = await persist(partial(enqueuer.enqueue, batch))
+    assert enqueued.taken == [True, True], "the answer is that of the first time"
     assert await pair.queued() == "2"
-
-
-async def within_timeout(enqueuer: Enqueuer, batch: list[Arrival]) -> list[bool]:
-    """Try until enough replicas are there."""
-    async with asyncio.timeout(deadline()):
-        while True:
-            try:
-                return (await enqueuer.enqueue(batch)).taken
-            except StoreUnavailable:
-                await asyncio.sleep(0.01)
 
 
 async def test_a_batch_whose_connection_is_gone_is_known_at_the_next(pair: Pair) -> None:
@@ -102,7 +90,8 @@ async def test_a_batch_whose_connection_is_gone_is_known_at_the_next(pair: Pair)
     with pytest.raises(TooFewReplicas):
         await enqueuer.enqueue([arrival("p1")])
     await pair.replica.resume()
-    assert await within_timeout(enqueuer, batch) == [False], "p1's answer is not that of p0"
+    enqueued = await persist(partial(enqueuer.enqueue, batch))
+    assert enqueued.taken == [False], "p1's answer is not that of p0"
     assert await pair.queued() == "2"
 
 
@@ -114,11 +103,8 @@ async def test_claims_go_on_meanwhile_and_find_what_waits(pair: Pair) -> None:
         await pair.replica.pause()
         async with asyncio.timeout(deadline()), other.client.wakes() as wakes:
             assert await anext(wakes) == b"all"
-            writing = asyncio.create_task(
-                Enqueuer(other.client, "d1", replica_wait=ReplicaWait(1, 30.0)).enqueue(
-                    [arrival("p0")]
-                )
-            )
+            enqueuer = Enqueuer(other.client, "d1", replica_wait=ReplicaWait(1, 30.0))
+            writing = asyncio.create_task(enqueuer.enqueue([arrival("p0")]))
             assert await anext(wakes) == b"plain"
             claims = await daemon.claim("plain", "w1")
             assert ids(claims) == ["p0"]
@@ -151,30 +137,12 @@ async def test_what_a_shard_tells_before_it_ends_waits_for_its_replica(pair: Pai
     assert "done" in await command(pair.replica, f"HGET {key} ended:0")
 
 
-_Answer = TypeVar("_Answer")
-
-FAR_LEASE = 3600.0  # seconds; no test waits for it here
-
-
 async def begin(bench: Bench, *names: str) -> list[Daemon]:
     """Daemons with sessions, each of which the others would miss."""
-    daemons = [Daemon(bench, name) for name in names]
-    for daemon in daemons:
-        daemon.sessions = Sessions(bench.client, daemon.session, FAR_LEASE)
-        await daemon.register()
+    daemons = [await bench.daemon(name) for name in names]
     for daemon in daemons * 3:
         await daemon.sessions.renew()
     return daemons
-
-
-async def persist(call: Callable[[], Awaitable[_Answer]]) -> _Answer:
-    """Call, as soon as there is a server that answers: Sentinel ends connections as it goes on."""
-    async with asyncio.timeout(deadline()):
-        while True:
-            try:
-                return await call()
-            except StoreUnavailable:
-                await asyncio.sleep(0.05)
 
 
 async def renew(daemon: Daemon) -> None:
@@ -219,9 +187,7 @@ async def leads(server: RedisServer) -> bool:
         return False
 
 
-async def test_a_fail_over_that_loses_writes_starts_nothing_twice_and_loses_nothing_acked(
-    tmp_path: Path,
-) -> None:
+async def test_a_fail_over_starts_nothing_twice_and_loses_nothing_acked(tmp_path: Path) -> None:
     async with WatchedRedis(tmp_path, replicas=1) as servers:
         primary, replica = servers.nodes
         store = Bench(primary.url, keys=Keys("watched"))

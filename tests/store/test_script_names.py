@@ -6,15 +6,18 @@ Redis says that a name is not defined when a script comes to it, no sooner.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
+import groupflow
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.schedule.table import ScheduleVerb
 from groupflow.store.keys import spelled
 from groupflow.store.scripts import AnyVerb, Scripts, Verb, read_lua, render, without_unused
 from tests.verification.mutants.lua_tokens import Token, tokens_of
 
+VERBS = (*Verb, *OperatorVerb, *ScheduleVerb)
 GIVEN = frozenset(
     re.findall(
         r"\w+",
@@ -81,7 +84,7 @@ def test_keys_are_spelled_out() -> None:
         spelled("call('GET', K.unheard_of)")
 
 
-@pytest.mark.parametrize("verb", [*Verb, *OperatorVerb, *ScheduleVerb])
+@pytest.mark.parametrize("verb", VERBS)
 def test_a_script_has_what_it_uses_and_no_more(verb: AnyVerb) -> None:
     """All that it reads is defined; each function is named where it is made, and by another."""
     assert undefined(render(verb, "oldest", read_lua(verb.file)).text) == set()
@@ -89,3 +92,14 @@ def test_a_script_has_what_it_uses_and_no_more(verb: AnyVerb) -> None:
     for name in re.findall(r"^(?:local )?function (\w+)", text, re.MULTILINE):
         assert len(re.findall(rf"\b{name}\b", text)) > 1, name
     assert not re.search(r"\bK\.\w", text)
+
+
+def test_every_file_is_sent() -> None:
+    package = Path(groupflow.__file__).parent
+    there = {f"{path.parents[1].name}/{path.stem}" for path in package.glob("*/lua/*.lua")}
+    assert there == {file for verb in VERBS for file in (verb.file, *verb.rules)}
+
+
+def test_a_name_is_one_verb_s() -> None:
+    """A client knows its scripts by these names, and measures tell them so."""
+    assert len({str(verb) for verb in VERBS}) == len(VERBS)

@@ -10,10 +10,10 @@ import pytest
 from groupflow.core.limits import Limits, Rate, TenantLimit
 from groupflow.operate.groups import Groups
 from groupflow.store.settlements import Complete
+from tests.store.actors import of
 from tests.store.bench import Bench, arrival
-from tests.store.story import hears, named, play, stories
+from tests.store.story import named, play, stories
 from tests.store.task_state import promote
-from tests.store.words import of
 
 SLOTS = [f"w{n}" for n in range(12)]
 ORDERS = pytest.mark.parametrize("order", ["oldest", "tenants"], indirect=True)
@@ -49,12 +49,11 @@ LIMITS = named(
         open anna | tenants 1 | open d1 | take 1/a0 1/b0 1/p0 | take 1/a1= 1/y0= 1/q0= | claim a0
         none | anna: all y0 q0 | sound | release y0 q0 | anna: all y0 q0 | done a0 | sound | all b0
         anna: all a1
+    an end in one pool is heard in the other::
+        tenants 1 | take 1/p0 | claim p0 | take 1/a0 | none | hears ready swap p0 | all a0
     a handler closes its tenant, grouped and plain::
         take 1/a0 1/b0 1/p1 2/c0 | claim a0 | retry a0 aside tenant | all c0 | sound
         later 3601 | all b0 p1
-    a plain one's handler closes its tenant::
-        take 1/p0 1/b0 1/p1 2/c0 | claim p0 | retry p0 tenant | all c0 | sound | later 3601
-        all b0 p1
     """
 )
 LIMITS |= {
@@ -87,22 +86,10 @@ async def test_whose_tasks_are_no_tenants_and_whose_are_anothers(shop: Bench) ->
 
 
 @ORDERS
-async def test_an_end_in_one_pool_is_heard_in_the_other(shop: Bench) -> None:
-    told = await play(shop, "tenants 1 | take 1/p0 | claim p0 | take 1/a0 | none")
-    daemon, (_, claim) = await told.daemon(), told.claim_of("p0")
-    heard = await hears(shop, lambda: daemon.exchange("plain", [Complete(claim)], ["v2"]))
-    assert "ready" in heard
-    await told.go_on("all a0")
-
-
-@ORDERS
 async def test_why_it_waits(shop: Bench) -> None:
     """A group whose tenant may start nothing, and one that only waits for its turn."""
-    shop.limits = Limits(
-        {},
-        TenantLimit(1),
-        {"2": TenantLimit(rate=Rate.parse("1/h")), "3": TenantLimit(9)},
-    )
+    paced, wide = TenantLimit(rate=Rate.parse("1/h")), TenantLimit(9)
+    shop.limits = Limits({}, TenantLimit(1), {"2": paced, "3": wide})
     await play(
         shop,
         """open d1 | take 1/a0 1/b0 1/c0 2/d0 2/e0 2/f0 | every a0 d0 | take 3/g0 3/h0 3/i0

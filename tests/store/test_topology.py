@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from redis.exceptions import AuthenticationError, ResponseError
@@ -17,22 +19,16 @@ from groupflow.store.keys import Keys
 from groupflow.store.topology import AskNode, HostAndPort, Nodes, most_say
 from tests.clusters import begin_move, end_move, move_keys
 from tests.deadlines import deadline
-from tests.servers.replicated import RedisCluster, command
+from tests.servers.replicated import RedisCluster, command, persist
 from tests.store.bench import arrival
 
 HERE, THERE = ("here", 1), ("there", 1)
+Said: TypeAlias = dict[str, HostAndPort | Exception | None]
 
 
 async def enqueue(client: StoreClient, id_: str) -> None:
     """Enqueue one task, however often it takes."""
-    async with asyncio.timeout(deadline()):
-        while True:
-            try:
-                await Enqueuer(client).enqueue([arrival(id_)])
-            except StoreUnavailable:
-                await asyncio.sleep(0.05)
-            else:
-                return
+    await persist(partial(Enqueuer(client).enqueue, [arrival(id_)]))
 
 
 def saying(**nodes: HostAndPort | Exception | None) -> AskNode:
@@ -60,9 +56,7 @@ class TestMostSay:
             ({"a": OSError("gone"), "b": OSError("gone"), "c": HERE}, HERE),
         ],
     )
-    async def test_most_are_believed(
-        self, nodes: dict[str, HostAndPort | Exception | None], where: HostAndPort
-    ) -> None:
+    async def test_most_are_believed(self, nodes: Said, where: HostAndPort) -> None:
         assert await most_say(list(nodes), saying(**nodes), deadline()) == where
 
     @pytest.mark.parametrize(
@@ -74,9 +68,7 @@ class TestMostSay:
             ({"a": OSError("gone"), "b": RedisConnectionError("closed")}, RedisConnectionError),
         ],
     )
-    async def test_where_no_server_can_tell_the_weightiest_reason_is_told(
-        self, nodes: dict[str, HostAndPort | Exception | None], error: type[Exception]
-    ) -> None:
+    async def test_the_weightiest_reason_is_told(self, nodes: Said, error: type[Exception]) -> None:
         with pytest.raises(error):
             await most_say(list(nodes), saying(**nodes), 0.1)
 
@@ -122,9 +114,7 @@ class TestCluster:
             await client.close()
             await listening.close()
 
-    async def test_a_slot_on_the_move_refuses_scripts_before_they_write(
-        self, cluster: RedisCluster
-    ) -> None:
+    async def test_a_slot_on_the_move_refuses_scripts(self, cluster: RedisCluster) -> None:
         """Key by key: some are gone, some are there, and the first that is gone ends a script."""
         keys = Keys("moving")
         client = StoreClient(cluster.url, keys)

@@ -1,4 +1,4 @@
-"""When the archiver moves bodies, and what it says; what it moves: tests/operate/test_bodies.py."""
+"""When the archiver moves bodies, and what it says; what moves: tests/operate/test_archiving.py."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ from groupflow.store.settlements import Advance, Retry
 from tests.history.auditor import audit
 from tests.history.snapshot import Snapshot
 from tests.operate.moved import Cut, Killer, MakeWorld, World
+from tests.store.actors import debouncing
 from tests.store.bench import arrival, bury
 from tests.store.task_state import HOUR
-from tests.store.test_debounce import changed
 
 STEPS = [(1, 4), (2, 3), (3, 2)]
 GROUPS = [f"g{n:02}" for n in range(24)]
@@ -39,7 +39,7 @@ _bursts = itertools.count(1)
 
 
 def burst_in(group: str, *, aside: bool) -> Arrival:
-    each = changed(f"{group}-{next(_bursts)}", group, steps_aside=aside)
+    each = debouncing(arrival(f"{group}-{next(_bursts)}", group, steps_aside=aside))
     return replace(each, debounce=Debounce(HOUR, 10 * HOUR))  # a move at each step takes a while
 
 

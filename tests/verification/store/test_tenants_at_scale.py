@@ -12,8 +12,8 @@ import pytest
 from groupflow.core.limits import Limits, TenantLimit
 from groupflow.servers import RedisServer
 from groupflow.store.settlements import Complete, Settlement
+from tests.store.actors import of
 from tests.store.bench import Bench
-from tests.store.words import of
 
 SLOTS = [f"w{n}" for n in range(16)]
 
