@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 from unittest.mock import patch
 
 from groupflow.core.measures import ScheduleMeasures
@@ -15,20 +15,19 @@ from groupflow.schedule.ticker import Tickers
 from groupflow.settings.model import Settings
 from tests.store.bench import Bench
 
+Rule: TypeAlias = dict[str, Any]
 HOUR = 3_600_000_000  # microseconds
-GROUPED: dict[str, Any] = {"app": "crm", "key": "{kind}:{tenant_id}"}
+GROUPED: Rule = {"app": "crm", "key": "{kind}:{tenant_id}"}
 
 
-def rule(name: str = "nightly", **facts: Any) -> dict[str, Any]:
+def rule(name: str = "nightly", **facts: Any) -> Rule:
     """A schedule of every hour."""
     if "every" not in facts:
         facts = {"cron": "0 * * * *", **facts}
     return {"name": name, "type": "t", **facts}
 
 
-def defined(
-    *rules: dict[str, Any], groups: tuple[dict[str, Any], ...] = (GROUPED,)
-) -> list[Definition]:
+def defined(*rules: Rule, groups: tuple[Rule, ...] = (GROUPED,)) -> list[Definition]:
     """What a configuration with these schedules says."""
     return definitions_of(Settings(**{"schedules": rules, "groups": groups}))
 
@@ -43,16 +42,10 @@ class Clockwork:
     def __init__(self, *benches: Bench, daemon: str = "d1") -> None:
         """Has no schedule yet; each bench is a partition."""
         self.measures = ScheduleMeasures()
-        self._tickers = Tickers(
-            [ScheduleTable(each.client, daemon) for each in benches], self.measures
-        )
+        tables = [ScheduleTable(each.client, daemon) for each in benches]
+        self._tickers = Tickers(tables, self.measures)
 
-    def load(
-        self,
-        *rules: dict[str, Any],
-        groups: tuple[dict[str, Any], ...] = (GROUPED,),
-        ago: float = 0.0,
-    ) -> None:
+    def load(self, *rules: Rule, groups: tuple[Rule, ...] = (GROUPED,), ago: float = 0.0) -> None:
         """Take a configuration over that was loaded just now, or so many seconds ago.
 
         Which of two is older is known to half a round trip: what depends on it needs more.
@@ -72,7 +65,7 @@ class Clockwork:
 
 
 async def begun(
-    bench: Bench, *rules: dict[str, Any], hours: int = 0, daemon: str = "d1", **loading: Any
+    bench: Bench, *rules: Rule, hours: int = 0, daemon: str = "d1", **loading: Any
 ) -> Clockwork:
     """A daemon that has schedules; then so many hours pass, and it has looked again."""
     clock = Clockwork(bench, daemon=daemon)
@@ -87,7 +80,7 @@ async def begun(
 class Line:
     """A schedule whose ticks a test makes one by one, each an hour behind the last."""
 
-    def __init__(self, bench: Bench, one: dict[str, Any]) -> None:
+    def __init__(self, bench: Bench, one: Rule) -> None:
         self.definition = defined(one)[0]
         self.table = ScheduleTable(bench.client, "d1")
         self._bench = bench
@@ -112,6 +105,11 @@ async def the(bench: Bench, name: str = "nightly") -> Schedule:
     return found
 
 
+async def names(bench: Bench) -> list[str]:
+    """All schedules."""
+    return [each.name for each in await read_schedules(bench.namespace)]
+
+
 def due_of(bench: Bench, name: str = "nightly") -> int:
     """When its next tick is due, by Redis's clock."""
     found: Any = bench.raw.zscore(bench.keys("schedules"), name)
@@ -127,7 +125,7 @@ def let_pass(bench: Bench, hours: int, name: str = "nightly") -> None:
 
 
 def let_be_old(bench: Bench, seconds: float, name: str = "nightly") -> None:
-    """Nobody has presented it for so long."""
+    """No daemon has presented it for so long."""
     row = bench.keys("schedule", name)
     presented = int(bench.raw.hget(row, "presented") or 0)
     bench.raw.hset(row, "presented", f"{presented - round(seconds * 1_000_000):016d}")
@@ -140,7 +138,7 @@ def waiting(bench: Bench) -> list[str]:
 
 
 def schedule(**facts: Any) -> Schedule:
-    """A schedule of every hour that nobody has read: due, and never made yet."""
+    """A schedule of every hour that is in no store: due, and never made yet."""
     told: dict[str, Any] = {
         **{"name": "nightly", "next_at": 0.0, "last_at": None, "last_task": None},
         **{"last_outcome": None, "missed_total": 0, "paused": False, "ticks_total": 0},

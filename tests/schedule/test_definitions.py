@@ -1,4 +1,4 @@
-"""Whose definition counts, where a schedule lies, and when it ends."""
+"""Whose definition counts, where a schedule lies, when it ends; what is made of due ticks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from groupflow.core.errors import ConfigError, StoreUnavailable
-from groupflow.operate.schedules import read_schedules
-from groupflow.schedule.definitions import Loaded
+from groupflow.schedule.deciding import MOST_COUNTED, MOST_MADE, decide, first_due
+from groupflow.schedule.definitions import Definition, Loaded
 from groupflow.schedule.table import KEPT, ScheduleTable
 from groupflow.servers import RedisServer
 from groupflow.store.keys import Keys
@@ -18,11 +18,11 @@ from groupflow.store.partitions import partition_of
 from tests.schedule.clockwork import (
     HOUR,
     Clockwork,
-    Line,
     begun,
     defined,
     let_be_old,
     let_pass,
+    names,
     rule,
     the,
     waiting,
@@ -85,16 +85,12 @@ async def test_it_ends_where_nobody_has_it_for_long(bench: Bench) -> None:
     clock = await begun(bench, rule("kept"), rule("gone"))
     clock.load(rule("kept"))
     table = ScheduleTable(bench.client, "d1")
-    for older, may_end, gone in (
-        (KEPT - 10, True, []),
-        (20, False, []),
-        (0, True, ["gone"]),
-    ):
+    for older, may_end, gone in ((KEPT - 10, True, []), (20, False, []), (0, True, ["gone"])):
         let_be_old(bench, older, "gone")
         _, ended = await table.present([], may_end=may_end)
         assert ended == gone
         assert gone or (await the(bench, "gone")).is_nobodys
-    assert [each.name for each in await read_schedules(bench.namespace)] == ["kept"]
+    assert await names(bench) == ["kept"]
 
 
 @pytest.mark.parametrize(
@@ -129,21 +125,19 @@ def grouped(place: int, **facts: Any) -> dict[str, Any]:
     return rule(app="crm", tenant=1, body={"kind": kind}, **facts)
 
 
-async def test_with_another_group_it_goes_elsewhere_and_no_tick_comes_twice(
-    benches: list[Bench],
-) -> None:
+async def test_with_another_group_it_goes_elsewhere_and_ticks_once(benches: list[Bench]) -> None:
     old, new = Clockwork(*benches, daemon="old"), Clockwork(*benches, daemon="new")
-    line = Line(benches[0], grouped(0))
-    await line.begin()
     old.load(grouped(0))
+    await old.look()
+    let_pass(benches[0], 100)
     await old.look()
     new.load(grouped(1))
     await new.look()
-    assert await read_schedules(benches[0].namespace) == []
+    assert await names(benches[0]) == []
     found = await the(benches[1])
     assert (found.ticks_total, len(found.runs)) == (1, 1)
     await old.look()
-    assert await read_schedules(benches[0].namespace) == []
+    assert await names(benches[0]) == []
     assert len(waiting(benches[0])) == 1
     assert (await the(benches[1])).daemon == "new"
     new.load(grouped(0))  # it comes back
@@ -165,9 +159,7 @@ async def test_two_that_begin_at_once_do_not_both_make_it(benches: list[Bench]) 
     assert await tables[1].define(second, now + 10**9) == now + 10**9
 
 
-async def test_one_that_can_not_begin_yet_stops_no_other(
-    benches: list[Bench], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_that_can_not_begin_stops_none(benches: list[Bench], monkeypatch: Any) -> None:
     """To begin, all partitions have to answer; to go on, its own alone."""
     clock = Clockwork(*benches)
     clock.load(grouped(0, name="old"))
@@ -183,7 +175,98 @@ async def test_one_that_can_not_begin_yet_stops_no_other(
         with pytest.raises(StoreUnavailable):  # of the partition that is away
             await clock.look()
     assert (await the(benches[0], "old")).ticks_total == 1
-    assert {each.name for each in await read_schedules(benches[0].namespace)} == {"old"}
+    assert set(await names(benches[0])) == {"old"}
     await clock.look()
-    names = {each.name for each in await read_schedules(benches[0].namespace)}
-    assert names == {"old", "new"}
+    assert set(await names(benches[0])) == {"old", "new"}
+
+
+# What is made of ticks that are due, by how late they are looked at
+
+
+SECOND = 1_000_000
+MIDNIGHT = 1_790_000_000_000_000 // (24 * HOUR) * 24 * HOUR
+
+
+def hourly(**facts: Any) -> Definition:
+    (found,) = defined(rule(**facts))
+    return found
+
+
+@pytest.mark.parametrize("missed", ["once", "skip", "all"])
+@pytest.mark.parametrize("late", [0, 1, 60 * SECOND])
+def test_one_that_is_due_is_made_whatever_the_policy(missed: str, late: int) -> None:
+    found = decide(hourly(missed=missed, catch_up=0), MIDNIGHT, MIDNIGHT + late)
+    assert (found.make, found.missed) == ([MIDNIGHT], 0)
+    assert (found.until, found.next_at) == (MIDNIGHT, MIDNIGHT + HOUR)
+
+
+@pytest.mark.parametrize(
+    ("facts", "made"),
+    [
+        ({"missed": "once"}, [6]),
+        ({"missed": "skip"}, []),
+        ({"missed": "all"}, [0, 1, 2, 3, 4, 5, 6]),
+        ({"missed": "all", "catch_up": 60}, []),
+    ],
+)
+def test_after_six_hours_away(facts: dict[str, Any], made: list[int]) -> None:
+    now = MIDNIGHT + 6 * HOUR + 1800 * SECOND
+    found = decide(hourly(**facts), MIDNIGHT, now)
+    assert found.make == [MIDNIGHT + n * HOUR for n in made]
+    assert (found.missed, found.next_at) == (7, MIDNIGHT + 7 * HOUR)
+
+
+def test_catch_up_bounds_how_far_all_goes_back() -> None:
+    now = MIDNIGHT + 6 * HOUR + SECOND
+    found = decide(hourly(missed="all", catch_up=2 * 3600 + 2), MIDNIGHT, now)
+    assert found.make == [MIDNIGHT + n * HOUR for n in (4, 5, 6)]
+    assert found.missed == 6
+
+
+def test_all_of_many_are_made_some_at_a_time() -> None:
+    definition = hourly(every=1.0, missed="all")
+    due, now, made, missed = MIDNIGHT, MIDNIGHT + 1000 * SECOND, 0, 0
+    while due <= now:
+        found = decide(definition, due, now)
+        assert found.make[0] == due
+        assert len(found.make) <= MOST_MADE
+        made, missed, due = made + len(found.make), missed + found.missed, found.next_at
+    assert (made, missed) == (1001, 940)  # the last minute is on time
+    assert due == now + SECOND
+
+
+@pytest.mark.parametrize("missed", ["once", "skip", "all"])
+def test_an_endless_absence_is_counted_in_bounded_time(missed: str) -> None:
+    now = MIDNIGHT + 3 * MOST_COUNTED * SECOND
+    found = decide(hourly(every=1.0, missed=missed, catch_up=10), MIDNIGHT, now)
+    assert MOST_COUNTED <= found.missed <= MOST_COUNTED + 1
+    assert found.make[-1] == now  # the last one is on time
+    assert found.next_at == now + SECOND
+
+
+def test_what_is_due_need_not_be_a_time_of_the_definition() -> None:
+    """As when the time zone's rules have changed since."""
+    found = decide(hourly(), MIDNIGHT + 7, MIDNIGHT + 8)
+    assert (found.make, found.next_at) == ([MIDNIGHT + 7], MIDNIGHT + HOUR)
+
+
+MINUTE, DAY = 60 * SECOND, 24 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("facts", "now", "was", "first"),
+    [
+        ({}, SECOND, (), HOUR),  # a new one waits for its time
+        # It was due at midnight, and a long restart made that minute 1 of each hour.
+        ({"cron": "1 * * * *", "missed": "all"}, 3 * HOUR, (0, -HOUR), 2 * HOUR + MINUTE),
+        ({"cron": "1 * * * *", "missed": "skip"}, 3 * HOUR, (0, -HOUR), 3 * HOUR + MINUTE),
+        # Nothing was due, so none is made up; nor twice what a clock that went back has made.
+        ({"cron": "*/5 * * * *"}, 1801 * SECOND, (DAY, 0), 2100 * SECOND),
+        ({}, -SECOND, (-MIDNIGHT, 0), HOUR),
+    ],
+)
+def test_when_one_that_begins_or_has_another_timing_is_due(
+    facts: dict[str, Any], now: int, was: tuple[int, ...], first: int
+) -> None:
+    found = first_due(hourly(**facts), MIDNIGHT + now, *(MIDNIGHT + each for each in was))
+    assert found == MIDNIGHT + first

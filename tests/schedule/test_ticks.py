@@ -1,4 +1,4 @@
-"""Ticks of schedules: each once, whoever makes it; what overlaps, is missed, is paused."""
+"""Ticks of schedules: each once, from any daemon; what overlaps, is missed, paused, asked for."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from redis import Redis
 from structlog.testing import capture_logs
 
 from groupflow.core.errors import StoreFull
 from groupflow.core.timing import tick_text
 from groupflow.operate.dead import DeadLetters
+from groupflow.operate.schedules import (
+    NoSchedule,
+    Schedules,
+    StillOpen,
+    TickRefused,
+)
 from groupflow.schedule.deciding import Decision, decide
 from groupflow.schedule.table import ScheduleTable
 from groupflow.settings.planning import SCHEDULE_HEADER
@@ -20,11 +25,13 @@ from groupflow.store.settlements import Complete, Retry, Settlement
 from tests.schedule.clockwork import (
     GROUPED,
     HOUR,
+    Clockwork,
     Line,
     begun,
     defined,
     due_of,
     let_pass,
+    names,
     rule,
     the,
     waiting,
@@ -35,12 +42,8 @@ from tests.store.task_state import pass_time
 
 async def test_a_tick_is_a_task_like_any_other(bench: Bench) -> None:
     """Its facts lie apart from its body where the header makes that large: see the auditor."""
-    text = "x" * 3900
-    facts: dict[str, Any] = {
-        "tenant": 42,
-        "type": "report",
-        "body": {"kind": "nightly", "text": text},
-    }
+    body = {"kind": "nightly", "text": "x" * 3900}
+    facts: dict[str, Any] = {"tenant": 42, "type": "report", "body": body}
     await begun(bench, rule(app="crm", **facts), hours=1)
     daemon = await bench.daemon()
     claim = await daemon.claim_one("grouped")
@@ -70,7 +73,7 @@ async def test_who_comes_second_changes_nothing(bench: Bench) -> None:
 
 
 async def test_what_is_not_due_by_redis_clock_is_not_made(bench: Bench) -> None:
-    """Whoever thinks that it is later than it is is told so, and changes nothing."""
+    """A daemon whose clock is ahead is told so, and changes nothing."""
     (definition,) = defined(rule())
     await begun(bench, rule())
     table, due, before = ScheduleTable(bench.client, "d2"), due_of(bench), bench.dump()
@@ -154,17 +157,13 @@ async def test_what_became_of_runs(bench: Bench) -> None:
     assert (await the(bench)).runs[1].outcome == "over"
 
 
-async def test_full_memory_makes_no_tick_and_loses_none(bench: Bench, redis_server: Any) -> None:
+async def test_full_memory_makes_no_tick_and_loses_none(bench: Bench) -> None:
     clock = await begun(bench, rule())
     let_pass(bench, 1)
-    raw: Redis = bench.raw
-    raw.config_set("maxmemory", 1)
-    try:
+    with bench.full():
         with pytest.raises(StoreFull):
             await clock.look()
         assert waiting(bench) == []
-    finally:
-        raw.config_set("maxmemory", 0)
     await clock.look()
     assert len(waiting(bench)) == 1
 
@@ -202,3 +201,84 @@ async def test_a_tick_whose_group_is_full_is_missed_and_a_letter(bench: Bench) -
     assert len(await daemon.work_off()) == 2
     assert await letters.redrive(letter, max_queued={"groups[0]": 2})
     assert await daemon.work_off() == [refused]
+
+
+# What operators do to schedules: run, pause, resume, drop
+
+
+@pytest.fixture
+async def clock(bench: Bench) -> Clockwork:
+    """A daemon with two schedules."""
+    return await begun(bench, rule(), rule("alone", overlap="skip"))
+
+
+async def test_run_makes_one_more(bench: Bench, clock: Clockwork) -> None:
+    schedules = Schedules(bench.namespace)
+    due = (await the(bench)).next_at
+    task = await schedules.run("nightly")
+    assert task in waiting(bench)
+    found = await the(bench)
+    assert (found.next_at, found.ticks_total, found.missed_total) == (due, 1, 0)
+    assert [(run.task, run.kind) for run in found.runs] == [(task, "now")]
+    let_pass(bench, 1)
+    await clock.look()
+    assert [run.kind for run in (await the(bench)).runs] == ["tick", "now"]
+
+
+async def test_run_overlaps_nothing_that_must_not_overlap(bench: Bench, clock: Clockwork) -> None:
+    schedules = Schedules(bench.namespace)
+    task = await schedules.run("alone")
+    with pytest.raises(StillOpen, match=task):
+        await schedules.run("alone")
+    daemon = await bench.daemon()
+    await daemon.complete(await daemon.claim_one("plain"))
+    assert await schedules.run("alone") != task
+    assert clock.measures.made == 0
+
+
+async def test_what_is_paused_passes_by(bench: Bench, clock: Clockwork) -> None:
+    schedules = Schedules(bench.namespace)
+    assert await schedules.pause("nightly", "anna")
+    assert not await schedules.pause("nightly", "ben")
+    let_pass(bench, 5)
+    await clock.look()
+    found = await the(bench)
+    assert (found.paused, found.paused_by, found.overdue) == (True, "anna", 0)
+    assert (found.ticks_total, found.missed_total, found.skipped_total) == (0, 0, 0)
+    assert clock.measures.missed == 0
+    await schedules.run("nightly")
+    assert await schedules.resume("nightly")
+    assert not await schedules.resume("nightly")
+    let_pass(bench, 1)
+    await clock.look()
+    assert (await the(bench)).ticks_total == 2
+
+
+async def test_a_dropped_one_begins_again_by_a_daemon(bench: Bench, clock: Clockwork) -> None:
+    schedules = Schedules(bench.namespace)
+    task = await schedules.run("nightly")
+    await schedules.drop("nightly")
+    assert await names(bench) == ["alone"]
+    assert waiting(bench) == [task]
+    await clock.look()
+    assert (await the(bench)).ticks_total == 0
+
+
+async def test_what_is_not_there(bench: Bench) -> None:
+    schedules: Any = Schedules(bench.namespace)
+    for act in (schedules.run, schedules.resume, schedules.drop):
+        with pytest.raises(NoSchedule, match="no schedule has the name 'x'"):
+            await act("x")
+
+
+async def test_run_says_that_the_group_is_full(bench: Bench) -> None:
+    """What was made of it is a dead letter; asked again in the same instant it is the same."""
+    facts = rule(app="crm", tenant=1, body={"kind": "k"})
+    await begun(bench, facts, groups=(GROUPED | {"max_queued": 1},))
+    schedules = Schedules(bench.namespace)
+    task = await schedules.run("nightly")
+    with pytest.raises(TickRefused, match="is full"):
+        await schedules.run("nightly")
+    found = await the(bench)
+    assert [(run.kind, run.outcome) for run in found.runs] == [("now", "dead"), ("now", "queued")]
+    assert found.runs[1].task == task
