@@ -163,21 +163,6 @@ async def test_a_claim_whose_envelope_is_gone_is_told_again_all_the_same(shop: B
 # settle
 
 
-async def test_one_exchange_settles_hands_back_and_claims(shop: Bench) -> None:
-    """All at once, each by its own fence; and told again it says the same."""
-    await shop.enqueue(*(arrival(f"{group}{n}", group) for n in range(2) for group in "abcd"))
-    daemon = await shop.daemon()
-    a, b, c, d = await daemon.claim("grouped", "w1", "w2", "w3", "w4")
-    done, lost = with_fence(c, c.fence - 1), with_fence(d, d.fence - 1)
-    settlements: list[Settlement] = [Release(lost), Complete(a), Release(b), Complete(done)]
-    for told_before in (False, True):
-        before = shop.dump()
-        refused, claims = await daemon.exchange("grouped", settlements, ["w1", "w2"])
-        assert [each.claim for each in refused] == [done, lost]
-        assert [(claim.slot, claim.task.id) for claim in claims] == [("w1", "b0"), ("w2", "a1")]
-        assert (shop.dump() == before) == told_before
-
-
 BOTH = pytest.mark.parametrize("order", ["oldest", "fair"], indirect=True)
 FAIR = named(
     """

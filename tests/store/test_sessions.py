@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
+from groupflow.core.errors import SessionLost, StoreUnavailable
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds
 from groupflow.store.epochs import NEVER
@@ -147,27 +147,6 @@ async def test_a_late_registration_takes_nothing_from_the_living(shop: Bench) ->
     assert await daemon.complete(*held) == []
     assert await daemon.sessions.leave() == []
     assert shop.judge_drained() == []
-
-
-async def test_of_two_with_one_name_the_later_has_it_everywhere(shop: Bench) -> None:
-    """In either order, and with a lower or higher number of the other's session."""
-    older, newer = await shop.daemon("d1"), Daemon(shop, "d1")
-    newer.session.process = await start([shop.client])
-    for _ in range(3):  # where the newer one comes, it has the higher number; or the older one has
-        await older.sessions.leave()
-        await older.sessions.register({})
-    assert await newer.sessions.register({}) == []
-    await refused(SessionReplaced, by=older)
-    with pytest.raises(SessionReplaced):
-        await older.sessions.register({})
-    await newer.sessions.leave()
-    await older.sessions.register({})  # there, no script has heard of the newer one yet
-    assert newer.session.number < older.session.number
-    await refused(SessionLost, by=newer)
-    await newer.sessions.register({})
-    with pytest.raises(SessionReplaced):
-        await older.sessions.renew()
-    await newer.sessions.renew()
 
 
 async def test_a_birth_is_above_all_that_have_registered(shop: Bench) -> None:
