@@ -19,10 +19,9 @@ _numbers = itertools.count(1)
 
 async def all_pages(ask: Callable[[Any], Awaitable[Any]], begin: Any = "0") -> list[Any]:
     """Every page of a list, each asked for by the cursor that the one before it told."""
-    pages, cursor = list[Any](), begin
-    while cursor is not None:
+    pages = [await ask(begin)]
+    while cursor := pages[-1].next:
         pages.append(await ask(cursor))
-        cursor = pages[-1].next
     return pages
 
 

@@ -17,6 +17,7 @@ from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.dead import DeadLetters, Filter
 from groupflow.operate.groups import Groups
 from groupflow.operate.listing import ListedGroups, ListedState, list_groups, list_tasks
+from groupflow.operate.pages import UnknownCursor
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.totals import read_totals
 from groupflow.servers import RedisServer
@@ -260,5 +261,5 @@ async def test_steps_go_over_all_partitions(spread: Spread) -> None:
     assert [each.partition for each in namespace.away] == [0]
     with pytest.raises(StoreUnavailable):
         await count(spread.without(0, 1, 2, 3), ROWS)
-    with pytest.raises(ValueError, match="more partitions"):
+    with pytest.raises(UnknownCursor, match="more partitions"):
         await step(spread.namespace, ROWS, "9.3")
