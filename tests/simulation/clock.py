@@ -6,6 +6,7 @@ name. It changes this process for good, so a simulation has a process of its own
 
 from __future__ import annotations
 
+import asyncio
 import random
 import secrets
 import time
@@ -34,6 +35,11 @@ def now() -> float:
 def set_now(at: float) -> None:
     """Move on; only the loop does."""
     _clock.now = at
+
+
+async def pass_virtual(seconds: float) -> None:
+    """Wait in the loop's virtual time, which jumps on as soon as nothing is ready: see `loop`."""
+    await asyncio.sleep(seconds)
 
 
 def wall() -> float:

@@ -22,19 +22,14 @@ import orjson
 
 from tests.simulation.children import in_children
 from tests.simulation.command import real_server
-from tests.simulation.damages_of_intake import OF_INTAKE
-from tests.simulation.damages_of_lines import OF_LINES
 from tests.simulation.damages_of_product import OF_PRODUCT
-from tests.simulation.damages_of_records import OF_RECORDS
-from tests.simulation.damages_of_sessions import OF_SESSIONS
+from tests.simulation.damages_of_scripts import OF_SCRIPTS
 from tests.simulation.damaging import Damage, DamagedRedis, Effect, Hits, damaged
 from tests.simulation.plan import plan
 from tests.simulation.redis_side import RealRedis
 from tests.simulation.run import run
 
-DAMAGES: dict[str, Damage] = {
-    each.name: each for each in (*OF_LINES, *OF_RECORDS, *OF_SESSIONS, *OF_INTAKE, *OF_PRODUCT)
-}
+DAMAGES: dict[str, Damage] = {each.name: each for each in (*OF_SCRIPTS, *OF_PRODUCT)}
 SEVERAL = 6  # damages that one process looks for, at first
 FIRST, TOGETHER = 30, 60  # runs that one process sees to, at first and later
 FOUND = 0.95  # of all damages, at least
@@ -139,14 +134,12 @@ def _search_in_children(names: list[str], seeds: int, jobs: int) -> dict[str, Se
 def _told(found: Search) -> str:
     damage = DAMAGES[found.name]
     if found.seed:
-        return (
-            f"{found.name}: {damage.says}: seed {found.seed}, after {found.seeds}: "
-            f"{found.violation[:160]}"
-        )
+        seeds = f"seed {found.seed}, after {found.seeds}"
+        return f"{damage.told}: {seeds}: {found.violation[:160]}"
     why = f"unseen: {damage.unseen}" if damage.unseen else "NOT FOUND"
     if isinstance(damage, Effect) and not found.hits:
         why = f"it never happened; {why}"  # scripts may have come to do it in another way
-    return f"{found.name}: {damage.says}: {why} ({found.hits} hits in {found.seeds} seeds)"
+    return f"{damage.told}: {why} ({found.hits} hits in {found.seeds} seeds)"
 
 
 def _sum_up(found: dict[str, Search], seeds: int) -> int:

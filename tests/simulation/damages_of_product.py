@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
-from groupflow.core.errors import SessionReplaced, StoreUnavailable
+from groupflow.broker.consumer import Consumer, Delivery
+from groupflow.core.errors import GroupflowError, SessionReplaced, StoreUnavailable
 from groupflow.core.outcome import Done
+from groupflow.flow.entrance import Batch, PartitionEntrance
 from groupflow.flow.exchange import Exchanger
 from groupflow.flow.python_handlers import PythonBatchRunner, PythonRunner
 from groupflow.flow.slots import Exchange, GroupRun, Slots
@@ -14,323 +17,273 @@ from groupflow.flow.worker import LocalWorker
 from groupflow.flow.workforce import Holding
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
-from groupflow.store.sessions import Session, Sessions
+from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
+from groupflow.store.sessions import Claimable, Session, Sessions
+from groupflow.store.wire import ReplicaWait
 from groupflow.upkeep.reap import Reaper
 from groupflow.upkeep.renew import Renewer
-from tests.simulation.damaging import Damage, Hits, Replaced
+from tests.simulation.clock import pass_virtual
+from tests.simulation.damaging import Hits, Replacements
+
+OF_PRODUCT = Replacements()
+_of = OF_PRODUCT.of
+
+# Intake:
+
+
+@_of(Consumer, "take")
+async def acked_when_taken(
+    sound: Any, hits: Hits, self: Consumer, most: int, most_bytes: int
+) -> list[Delivery]:
+    """A message is acked before it is in Redis."""
+    batch: list[Delivery] = await sound(self, most, most_bytes)
+    hits.hit()
+    await self.ack_through(batch[-1])
+    return batch
+
+
+@_of(Consumer, "ack_through")
+async def ack_beyond(sound: Any, hits: Hits, self: Consumer, delivery: Delivery) -> None:
+    """What came behind a batch is acked with it."""
+    hits.hit(bool(self._waiting))
+    await sound(self, self._waiting[-1] if self._waiting else delivery)
+
+
+@_of(PartitionEntrance, "enqueue")
+async def unwritten_acked(
+    sound: Any, hits: Hits, self: PartitionEntrance, arrivals: Sequence[Arrival]
+) -> Any:
+    """A batch is acked though Redis gave no answer."""
+    try:
+        return await sound(self, arrivals)
+    except GroupflowError:
+        hits.hit()
+        return Enqueued(0, [True] * len(arrivals))
+
+
+@_of(Batch, "__init__")
+def reversed_batch(
+    sound: Any, hits: Hits, self: Batch, entrances: Any, arrivals: Sequence[Arrival]
+) -> None:
+    """A batch is written in reverse order."""
+    hits.hit()
+    sound(self, entrances, arrivals[::-1])
+
+
+@_of(Batch, "__init__")
+def first_lost(
+    sound: Any, hits: Hits, self: Batch, entrances: Any, arrivals: Sequence[Arrival]
+) -> None:
+    """The first message of a large batch is left out."""
+    hits.hit(len(arrivals) > 3)
+    sound(self, entrances, arrivals[1:] if len(arrivals) > 3 else arrivals)
+
+
+@_of(Enqueuer, "enqueue")
+async def uncopied(sound: Any, hits: Hits, self: Enqueuer, *args: Any) -> Any:
+    """A batch is acked before replicas have it."""
+    kept, self._replica_wait = self._replica_wait, None
+    hits.hit(kept is not None)
+    try:
+        return await sound(self, *args)
+    finally:
+        self._replica_wait = kept
+
+
+@_of(ReplicaWait, "wait")
+async def copied_late(_sound: Any, hits: Hits, self: ReplicaWait, _wire: Any) -> int:
+    """Replicas that didn't answer count as having a batch."""
+    hits.hit()
+    return self.replicas
+
 
 # The lease:
 
 
-def _for_ever(_sound: Any, hits: Hits) -> Any:
-    @property  # type: ignore[misc]
-    def left(self: Renewer) -> float:
+@_of(Renewer, "left")
+def lease_for_ever(_sound: Any, hits: Hits, self: Renewer) -> float:
+    """A daemon believes that its lease never ends."""
+    hits.hit()
+    return self._lease
+
+
+@_of(Renewer, "_answered_at")
+def lease_late(sound: Any, hits: Hits, self: Renewer, sent: float) -> None:
+    """A daemon counts its lease from half a lease late."""
+    hits.hit()
+    sound(self, sent + self._lease / 2)
+
+
+@_of(Holding, "lease_ended")
+def end_unheard(_sound: Any, hits: Hits, *_: Any) -> None:
+    """Handlers go on beyond the end of the lease."""
+    hits.hit()
+
+
+@_of(Holding, "session_lost")
+def loss_unheard(_sound: Any, hits: Hits, *_: Any) -> None:
+    """Handlers go on beyond the loss of the session."""
+    hits.hit()
+
+
+@_of(Sessions, "renew")
+async def failure_renews(sound: Any, hits: Hits, self: Sessions) -> Any:
+    """A renewal without an answer extends the lease."""
+    try:
+        return await sound(self)
+    except StoreUnavailable:
         hits.hit()
-        return self._lease
-
-    return left
+        return Claimable(0, 0)
 
 
-def _lease_begins_late(sound: Any, hits: Hits) -> Any:
-    def _answered_at(self: Renewer, sent: float) -> None:
+@_of(Sessions, "is_witnessed")
+def unwitnessed(_sound: Any, hits: Hits, self: Sessions) -> bool:
+    """Claims are made that no other daemon would miss."""
+    hits.hit(not self._session.is_witnessed)
+    return True
+
+
+@_of(Session, "check")
+def replaced_goes_on(sound: Any, hits: Hits, self: Session, state: bytes) -> None:
+    """A daemon whose name was taken goes on."""
+    try:
+        sound(self, state)
+    except SessionReplaced:
         hits.hit()
-        sound(self, sent + self._lease / 2)
-
-    return _answered_at
 
 
-def _nothing(_sound: Any, hits: Hits) -> Any:
-    def nothing(*_: Any) -> None:
-        hits.hit()
-
-    return nothing
-
-
-def _begun_unwitnessed(_sound: Any, hits: Hits) -> Any:
-    def check(self: Sessions) -> bool:
-        hits.hit(not self._session.is_witnessed)
-        return True
-
-    return property(check)
+@_of(
+    Reaper,
+    "_grace_left",
+    unseen="all have stopped their handlers by then: what is taken begins again either way",
+)
+def no_grace(_sound: Any, hits: Hits, _self: Reaper) -> float:
+    """Who was without Redis reaps at once."""
+    hits.hit()
+    return 0.0
 
 
-def _replaced_goes_on(sound: Any, hits: Hits) -> Any:
-    def check(self: Session, state: bytes) -> None:
-        try:
-            sound(self, state)
-        except SessionReplaced:
-            hits.hit()
-
-    return check
-
-
-def _reaps_at_once(_sound: Any, hits: Hits) -> Any:
-    def _grace_left(_: Reaper) -> float:
-        hits.hit()
-        return 0.0
-
-    return _grace_left
-
-
-def _any_server(sound: Any, hits: Hits) -> Any:
-    async def run_all(self: StoreClient, calls: Any, epoch: Any = None) -> list[Any]:
-        hits.hit(epoch is not None)
-        found: list[Any] = await sound(self, calls)
-        return found
-
-    return run_all
+@_of(StoreClient, "run_all")
+async def any_server(
+    sound: Any, hits: Hits, self: StoreClient, calls: Any, epoch: Any = None
+) -> Any:
+    """Claims are made at any server that leads."""
+    hits.hit(epoch is not None)
+    return await sound(self, calls)
 
 
 # Claims and settles:
 
 
-def _told_too_soon(sound: Any, hits: Hits) -> Any:
-    async def handle(self: PythonRunner, task: Any) -> Any:
+@_of(PythonRunner, "handle")
+async def told_too_soon(sound: Any, hits: Hits, self: PythonRunner, task: Any) -> Done:
+    """A task is settled before its handler has ended."""
+    hits.hit()
+    self.late = asyncio.ensure_future(sound(self, task))  # type: ignore[attr-defined]
+    await pass_virtual(0.001)
+    return Done()
+
+
+@_of(PythonBatchRunner, "handle_all")
+async def batch_is_done(sound: Any, hits: Hits, self: PythonBatchRunner, tasks: Any) -> list[Done]:
+    """A batch is done, whatever its handler says."""
+    await sound(self, tasks)
+    hits.hit()
+    return [Done()] * len(tasks)
+
+
+@_of(Slots, "turn_back")
+def settled_once(sound: Any, hits: Hits, self: Slots, exchange: Exchange) -> None:
+    """A settle without an answer is forgotten."""
+    for slot in exchange.settling:
         hits.hit()
-        self.late = asyncio.ensure_future(sound(self, task))  # type: ignore[attr-defined]
-        await asyncio.sleep(0.001)
-        return Done()
-
-    return handle
+        slot.finished = None
+    sound(self, exchange)
 
 
-def _batch_is_done(sound: Any, hits: Hits) -> Any:
-    async def handle_all(self: PythonBatchRunner, tasks: Any) -> Any:
-        await sound(self, tasks)
+@_of(Slots, "turn_back")
+def unsure_is_free(sound: Any, hits: Hits, self: Slots, exchange: Exchange) -> None:
+    """A claim without an answer is forgotten."""
+    sound(self, exchange)
+    for slot in self.unsure:
         hits.hit()
-        return [Done()] * len(tasks)
-
-    return handle_all
-
-
-def _settles_once(sound: Any, hits: Hits) -> Any:
-    def turn_back(self: Slots, exchange: Exchange) -> None:
-        for slot in exchange.settling:
-            hits.hit()
-            slot.finished = None
-        sound(self, exchange)
-
-    return turn_back
+        slot.is_unsure = False
+    self.unsure.clear()
 
 
-def _unsure_is_free(sound: Any, hits: Hits) -> Any:
-    def turn_back(self: Slots, exchange: Exchange) -> None:
-        sound(self, exchange)
-        for slot in self.unsure:
-            hits.hit()
-            slot.is_unsure = False
-        self.unsure.clear()
+@_of(Claims, "exchange")
+async def claim_dropped(sound: Any, hits: Hits, self: Claims, *args: Any, **options: Any) -> Any:
+    """A claim that was given is forgotten."""
+    found = await sound(self, *args, **options)
+    hits.hit()
+    if found.claims and hits.number % 7 == 0:
+        del found.claims[-1]
+    return found
 
-    return turn_back
+
+@_of(LocalWorker, "_work")
+async def run_twice(sound: Any, hits: Hits, self: LocalWorker, slot: Any) -> Any:
+    """A task's handler runs twice under one claim."""
+    hits.hit()
+    if hits.number % 9 == 0:
+        await sound(self, slot)
+    return await sound(self, slot)
 
 
-def _answer_lost(sound: Any, hits: Hits) -> Any:
-    async def exchange(self: Claims, *args: Any, **options: Any) -> Any:
-        found = await sound(self, *args, **options)
+@_of(Claims, "exchange")
+async def settled_partly(
+    sound: Any, hits: Hits, self: Claims, settlements: Any, slots: Any, **options: Any
+) -> Any:
+    """Of what is settled together, only the first is."""
+    hits.hit(len(settlements) > 1)
+    return await sound(self, settlements[:1], slots, **options)
+
+
+@_of(GroupRun, "next")
+def run_reversed(sound: Any, hits: Hits, self: GroupRun, done: Any) -> Any:
+    """What a run has done is told in reverse order."""
+    found = sound(self, done)
+    hits.hit()
+    self._done.reverse()
+    return found
+
+
+@_of(GroupRun, "next")
+def run_skips(sound: Any, hits: Hits, self: GroupRun, done: Any) -> Any:
+    """A run skips a task."""
+    found = sound(self, done)
+    if self.rest:
         hits.hit()
-        if found.claims and hits.number % 7 == 0:
-            del found.claims[-1]
-        return found
-
-    return exchange
+        found = sound(self, found)
+    return found
 
 
-def _claim_doubled(sound: Any, hits: Hits) -> Any:
-    async def _work(self: LocalWorker, slot: Any) -> Any:
-        hits.hit()
-        if hits.number % 9 == 0:
-            await sound(self, slot)
-        return await sound(self, slot)
-
-    return _work
+@_of(LocalWorker, "_handle")
+async def cut_is_done(sound: Any, hits: Hits, self: LocalWorker, *args: Any) -> Any:
+    """An attempt that was cut off counts as done."""
+    found = await sound(self, *args)
+    hits.hit(found is None)
+    return Done() if found is None else found
 
 
-def _told_as_done(sound: Any, hits: Hits) -> Any:
-    async def exchange(self: Claims, settlements: Any, slots: Any, **options: Any) -> Any:
-        hits.hit(len(settlements) > 1)
-        return await sound(self, settlements[:1], slots, **options)
-
-    return exchange
-
-
-def _run_out_of_order(sound: Any, hits: Hits) -> Any:
-    def next_(self: GroupRun, done: Any) -> Any:
-        found = sound(self, done)
-        hits.hit()
-        self._done.reverse()
-        return found
-
-    return next_
+@_of(Sessions, "leave")
+async def never_leaves(_sound: Any, hits: Hits, _self: Sessions) -> list[Any]:
+    """Who stops doesn't leave."""
+    hits.hit()
+    return []
 
 
-def _run_skips(sound: Any, hits: Hits) -> Any:
-    def next_(self: GroupRun, done: Any) -> Any:
-        found = sound(self, done)
-        if self.rest:
-            hits.hit()
-            found = sound(self, found)
-        return found
-
-    return next_
-
-
-def _hand_back_is_done(sound: Any, hits: Hits) -> Any:
-    async def _handle(self: LocalWorker, *args: Any) -> Any:
-        found = await sound(self, *args)
-        if found is None:
-            hits.hit()
-            return Done()
-        return found
-
-    return _handle
-
-
-def _left_behind(sound: Any, hits: Hits) -> Any:
-    async def leave(_: Sessions) -> Any:
-        hits.hit()
-        return []
-
-    return leave
-
-
-def _renewed_by_failure(sound: Any, hits: Hits) -> Any:
-    async def renew(self: Sessions) -> Any:
-        try:
-            return await sound(self)
-        except StoreUnavailable:
-            hits.hit()
-            from groupflow.store.sessions import Claimable
-
-            return Claimable(0, 0)
-
-    return renew
-
-
-OF_PRODUCT: tuple[Damage, ...] = (
-    Replaced(
-        "lease-for-ever", "a daemon believes that its lease never ends", Renewer, "left", _for_ever
-    ),
-    Replaced(
-        "lease-late",
-        "a daemon counts its lease from half a lease late",
-        Renewer,
-        "_answered_at",
-        _lease_begins_late,
-    ),
-    Replaced(
-        "end-unheard",
-        "handlers go on beyond the end of the lease",
-        Holding,
-        "lease_ended",
-        _nothing,
-    ),
-    Replaced(
-        "loss-unheard",
-        "handlers go on beyond the loss of the session",
-        Holding,
-        "session_lost",
-        _nothing,
-    ),
-    Replaced(
-        "failure-renews",
-        "a renewal without an answer extends the lease",
-        Sessions,
-        "renew",
-        _renewed_by_failure,
-    ),
-    Replaced(
-        "unwitnessed",
-        "claims are made that no other daemon would miss",
-        Sessions,
-        "is_witnessed",
-        _begun_unwitnessed,
-    ),
-    Replaced(
-        "replaced-goes-on",
-        "a daemon whose name was taken goes on",
-        Session,
-        "check",
-        _replaced_goes_on,
-    ),
-    Replaced(
-        "no-grace",
-        "who was without Redis reaps at once",
-        Reaper,
-        "_grace_left",
-        _reaps_at_once,
-        unseen="all have stopped their handlers by then: what is taken begins anew either way",
-    ),
-    Replaced(
-        "any-server",
-        "claims are made at whichever server leads",
-        StoreClient,
-        "run_all",
-        _any_server,
-    ),
-    Replaced(
-        "told-too-soon",
-        "a task is settled before its handler has ended",
-        PythonRunner,
-        "handle",
-        _told_too_soon,
-    ),
-    Replaced(
-        "batch-is-done",
-        "a batch is done, whatever its handler says",
-        PythonBatchRunner,
-        "handle_all",
-        _batch_is_done,
-    ),
-    Replaced(
-        "settled-once", "a settle without an answer is forgotten", Slots, "turn_back", _settles_once
-    ),
-    Replaced(
-        "unsure-is-free",
-        "a claim without an answer is forgotten",
-        Slots,
-        "turn_back",
-        _unsure_is_free,
-    ),
-    Replaced(
-        "claim-dropped", "a claim that was given is forgotten", Claims, "exchange", _answer_lost
-    ),
-    Replaced(
-        "run-twice",
-        "a task's handler runs twice under one claim",
-        LocalWorker,
-        "_work",
-        _claim_doubled,
-    ),
-    Replaced(
-        "settled-partly",
-        "of what is settled together, only the first is",
-        Claims,
-        "exchange",
-        _told_as_done,
-    ),
-    Replaced(
-        "run-reversed",
-        "what a run has done is told in reverse order",
-        GroupRun,
-        "next",
-        _run_out_of_order,
-    ),
-    Replaced("run-skips", "a run skips a task", GroupRun, "next", _run_skips),
-    Replaced(
-        "cut-is-done",
-        "an attempt that was cut off counts as done",
-        LocalWorker,
-        "_handle",
-        _hand_back_is_done,
-    ),
-    Replaced("never-leaves", "who stops doesn't leave", Sessions, "leave", _left_behind),
-    Replaced(
-        "undoubted",
-        "behind a fail-over, nobody asks for what was settled last",
-        Slots,
-        "doubt",
-        _nothing,
-        unseen="each slot is asked in its turn: it takes a system in which nothing comes any more",
-    ),
-    Replaced("turned-away", "an exchange's answer wakes nobody", Exchanger, "_deliver", _nothing),
+@_of(
+    Slots,
+    "doubt",
+    unseen="each slot is asked in its turn: it takes a system in which nothing comes any more",
 )
+def undoubted(_sound: Any, hits: Hits, *_: Any) -> None:
+    """Behind a fail-over, no daemon asks for what was settled last."""
+    hits.hit()
+
+
+@_of(Exchanger, "_deliver")
+def turned_away(_sound: Any, hits: Hits, *_: Any) -> None:
+    """An exchange's answer wakes no worker."""
+    hits.hit()

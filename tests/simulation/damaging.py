@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 from unittest.mock import patch
 
 from groupflow.store.scripts import AnyVerb, Order, Scripts
@@ -68,14 +68,17 @@ class Damage:
     """An effect.
 
     Attributes:
-        name: on the command line.
-        says: the effect, in words.
+        told: its name on the command line, a colon, and the effect in words.
         unseen: why no run can show it; empty where one has to.
     """
 
-    name: str
-    says: str
+    told: str
     unseen: str = field(default="", kw_only=True)
+
+    @property
+    def name(self) -> str:
+        """What it is called on the command line."""
+        return self.told.partition(": ")[0]
 
     def in_script(self, verb: str, text: str) -> str:
         """A script with the damage; the same where it has none."""
@@ -86,26 +89,38 @@ class Damage:
         return []
 
 
+EXCHANGE = ("exchange",)
+SETTLING = ("exchange", "retry", "advance", "bury")
+"""Scripts that settle; of an exchange's calls that is some: those that are not `claims`."""
+ENDING = ("reap", "register", "leave")
+"""Scripts that end claims without a settle."""
+
+
 @dataclass(frozen=True, slots=True)
 class Effect(Damage):
     """A call of a script to Redis that has another effect, or none.
 
     Attributes:
-        where: Lua: which calls, by `command`, `key`, its `kind`, and `args` behind it; `bulk` is
-            whether an exchange tries to settle and claim in bulk; by the rules, `claims` is whether
-            it has settled all, and claims: it looks at its slots then.
+        calls: which commands, and behind them on which kind of key.
         instead: Lua: what happens in place of the call; what the script is answered.
         verbs: of which scripts, by name; of all where none is named.
+        also: Lua: what else such a call has, by `command`, `key`, and `args` behind it; `bulk` is
+            whether an exchange tries to settle and claim in bulk; by the rules, `claims` is whether
+            it has settled all, and claims: it looks at its slots then.
     """
 
-    where: str
+    calls: str
     instead: str
     verbs: tuple[str, ...] = ()
+    also: str = field(default="true", kw_only=True)
 
     def in_script(self, verb: str, text: str) -> str:
         """Its calls go through the seam."""
         if self.verbs and verb not in self.verbs:
             return text
+        *commands, kind = self.calls.split()
+        wanted = " or ".join(f"command == '{each}'" for each in commands)
+        where = f"({wanted}) and kind == '{kind}' and {self.also}"
         lines = text.split("\n")
         at = 1 if text.startswith("#!") else 0
         rest = "\n".join(lines[at:]).replace("redis.call", "SIM_CALL")
@@ -113,30 +128,12 @@ class Effect(Damage):
             if _IN_BULK not in rest:
                 raise MatchesNothing(f"{self.name}: an exchange has no {_IN_BULK!r}")
             rest = rest.replace(_IN_BULK, f"bulk = true {_IN_BULK} bulk = false")
-        return "\n".join([*lines[:at], _SEAM % (verb, self.where, self.instead), rest])
+        return "\n".join([*lines[:at], _SEAM % (verb, where, self.instead), rest])
 
 
-def without(
-    name: str,
-    says: str,
-    commands: str,
-    kind: str,
-    reply: str,
-    *verbs: str,
-    also: str = "true",
-    unseen: str = "",
-) -> Effect:
+def without(told: str, calls: str, *verbs: str, reply: str = "1", **facts: str) -> Effect:
     """Some commands on some kind of key aren't run, and answered as if they were."""
-    wanted = " or ".join(f"command == '{each}'" for each in commands.split())
-    where = f"({wanted}) and kind == '{kind}' and {also}"
-    return Effect(name, says, where, f"do return {reply} end", tuple(verbs), unseen=unseen)
-
-
-EXCHANGE = ("exchange",)
-SETTLING = ("exchange", "retry", "advance", "bury")
-"""Scripts that settle; of an exchange's calls that is some: those that are not `claims`."""
-ENDING = ("reap", "register", "leave")
-"""Scripts that end claims without a settle."""
+    return Effect(told, calls, f"do return {reply} end", verbs, **facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +162,15 @@ class Condition(Damage):
         ]
 
 
+def changed(told: str, *changes: tuple[str, str], unseen: str = "") -> Condition:
+    """Lines of scripts that match a pattern say something else."""
+    return Condition(told, changes, unseen=unseen)
+
+
+Instead: TypeAlias = Callable[..., Any]
+"""What runs in a method's place, given the sound method, the `Hits`, and what that is given."""
+
+
 @dataclass(frozen=True, slots=True)
 class Replaced(Damage):
     """A method of the product that does something else.
@@ -172,17 +178,37 @@ class Replaced(Damage):
     Attributes:
         owner: its class.
         method: its name.
-        instead: makes the other one of the sound one, and notes each time that it does harm.
+        instead: what runs in its place, and notes each time that it does harm.
     """
 
     owner: type
     method: str
-    instead: Callable[[Any, Hits], Any]
+    instead: Instead
 
     def in_product(self, hits: Hits) -> list[AbstractContextManager[Any]]:
         """The class has the other method."""
         sound = self.owner.__dict__[self.method]
-        return [patch.object(self.owner, self.method, self.instead(sound, hits))]
+
+        def method(this: Any, *args: Any, **options: Any) -> Any:
+            return self.instead(sound, hits, this, *args, **options)
+
+        made = property(method) if isinstance(sound, property) else method
+        return [patch.object(self.owner, self.method, made)]
+
+
+class Replacements(list[Damage]):
+    """Damages made of functions: their names are the damages', and their docstrings tell them."""
+
+    def of(self, owner: type, method: str, unseen: str = "") -> Callable[[Instead], Instead]:
+        """A function runs in place of a method."""
+
+        def add(instead: Instead) -> Instead:
+            name, says = instead.__name__.replace("_", "-"), (instead.__doc__ or "").rstrip(".")
+            told = f"{name}: {says[:1].lower()}{says[1:]}"
+            self.append(Replaced(told, owner, method, instead, unseen=unseen))
+            return instead
+
+        return add
 
 
 class DamagedRedis(RealRedis):

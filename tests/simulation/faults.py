@@ -10,6 +10,7 @@ from typing import cast
 from groupflow.store.scripts import Order, Scripts, Verb
 from tests.simulation import clock
 from tests.simulation.acts import LAYOUTS
+from tests.simulation.clock import pass_virtual
 from tests.simulation.fleet import Fleet, Member
 from tests.simulation.network import Doom, Way
 from tests.simulation.places import ANSWERED, CRITICAL, LEAVES, REGISTERS, STOPS
@@ -77,7 +78,7 @@ class Faults:
                 group.create_task(self._run(fault))
 
     async def _run(self, fault: Fault) -> None:
-        await asyncio.sleep(fault.at)
+        await pass_virtual(fault.at)
         member = self._fleet.members[fault.daemon % self._fleet.plan.daemons]
         self._fleet.tell(f"fault: {fault}")
         began = self._fleet.begin_trouble()
@@ -91,7 +92,7 @@ class Faults:
         aim = AIMS[int(fault.draw * 1000) % len(AIMS)]
         if aim.startswith(REGISTERS):  # that is a new one's
             self._fleet.loop.kill(process)
-            await asyncio.sleep(0.1)
+            await pass_virtual(0.1)
             if member.process is process:  # else another fault has started one
                 self._fleet.start(member)
             if (process := self._alive(member)) is None:
@@ -105,12 +106,12 @@ class Faults:
         process.places.clear()
         within = clock.now() + (REACHED_WITHIN if aim else 0.3)
         while not process.is_dead and clock.now() < within:
-            await asyncio.sleep(0.05)
+            await pass_virtual(0.05)
         self._fleet.loop.kill(process)  # it had nothing to do, there
-        await asyncio.sleep(fault.seconds)
+        await pass_virtual(fault.seconds)
         name = f"{member.name}'" if fault.draw < 0.3 else None
         while name is None and self._fleet.has_back(member):
-            await asyncio.sleep(0.05)  # its name is another's again, which ends soon
+            await pass_virtual(0.05)  # its name is another's again, which ends soon
         if member.process is process:
             self._fleet.start(member, name)
 
@@ -124,7 +125,7 @@ class Faults:
         if process is None or process.is_stopped:
             return
         self._fleet.loop.stop_process(process)
-        await asyncio.sleep(fault.seconds)
+        await pass_virtual(fault.seconds)
         self._fleet.loop.go_on(process)
 
     async def _namesake(self, fault: Fault, member: Member) -> None:
@@ -137,12 +138,12 @@ class Faults:
             return  # which of them was born later, a server has to have said
         process.is_sound = False
         self._fleet.loop.stop_process(process)
-        await asyncio.sleep(lease * fault.draw)
+        await pass_virtual(lease * fault.draw)
         is_replaced = member.process is process and not self._fleet.is_moving
         former = self._fleet.replace(member) if is_replaced else None
-        await asyncio.sleep(lease * 1.1)
+        await pass_virtual(lease * 1.1)
         while former is not None and not self._fleet.has_replaced(former):
-            await asyncio.sleep(0.25)  # two of one name that both live do what they like
+            await pass_virtual(0.25)  # two of one name that both live do what they like
         self._fleet.loop.go_on(process)
         if former is not None:
             await self._fleet.end_former(former, 2 * lease)
@@ -160,7 +161,7 @@ class Faults:
         doom = Doom(cast(Way, fault.kind), writes, words, fault.seconds * fault.draw)
         for each in found:
             each.doom = doom
-        await asyncio.sleep(REACHED_WITHIN)
+        await pass_virtual(REACHED_WITHIN)
         for each in found:
             each.doom = None
         if found and doom.writes > 0:
@@ -170,13 +171,13 @@ class Faults:
         """A daemon and Redis don't hear each other, for a lease or not so long."""
         if (process := self._alive(member)) is not None:
             self._fleet.network.part(process)
-            await asyncio.sleep(fault.seconds)
+            await pass_virtual(fault.seconds)
             self._fleet.network.join(process)
 
     async def _redis_restart(self, fault: Fault, _member: Member) -> None:
         self._fleet.network.is_down = True
         self._fleet.network.reset()
-        await asyncio.sleep(fault.seconds / 4)
+        await pass_virtual(fault.seconds / 4)
         if not self._failing_over:
             self._fleet.redis.restart()
         self._fleet.network.is_down = False
@@ -184,7 +185,7 @@ class Faults:
     async def _redis_away(self, fault: Fault, _member: Member) -> None:
         self._fleet.network.is_down = True
         self._fleet.network.reset()
-        await asyncio.sleep(fault.seconds)
+        await pass_virtual(fault.seconds)
         self._fleet.network.is_down = False
 
     async def _fail_over(self, fault: Fault, _member: Member) -> None:
@@ -196,7 +197,7 @@ class Faults:
             moves = self._fleet.is_moving, self._fleet.moves
             self._fleet.is_lossy = True
             redis.cut_replica()
-            await asyncio.sleep(min(fault.seconds, 1.5))
+            await pass_virtual(min(fault.seconds, 1.5))
             self._fleet.is_lossy = False
             if moves == (self._fleet.is_moving, self._fleet.moves):
                 redis.fail_over()
@@ -214,13 +215,13 @@ class Faults:
     async def _rabbitmq_away(self, fault: Fault, _member: Member) -> None:
         self._fleet.rabbitmq.is_down = True
         self._fleet.rabbitmq.cut_all()
-        await asyncio.sleep(fault.seconds)
+        await pass_virtual(fault.seconds)
         self._fleet.rabbitmq.is_down = False
 
     async def _orderly_restart(self, fault: Fault, member: Member) -> None:
         process = member.process
         await self._fleet.stop(member)
-        await asyncio.sleep(fault.seconds / 4)
+        await pass_virtual(fault.seconds / 4)
         if process is not None and member.process is process and not process.is_dead:
             self._fleet.start(member)
 
@@ -236,7 +237,7 @@ class Faults:
             return
         process.main.is_blocked, process.is_sound = True, False
         process.main.stands_since = clock.now()
-        await asyncio.sleep(fault.seconds)
+        await pass_virtual(fault.seconds)
         process.main.is_blocked = False
         self._fleet.loop.release(process.main)
 
@@ -245,7 +246,7 @@ class Faults:
         process = member.process
         if process is not None:
             self._fleet.rabbitmq.lose_acks(process)
-            await asyncio.sleep(min(fault.seconds, 1.0))
+            await pass_virtual(min(fault.seconds, 1.0))
             self._fleet.rabbitmq.cut(process)
 
     async def _join(self, _fault: Fault, _member: Member) -> None:
@@ -273,5 +274,5 @@ class Faults:
         if every := self._pullers.every:
             process = every[fault.daemon % len(every)].process
             self._fleet.loop.stop_process(process)
-            await asyncio.sleep(fault.seconds)
+            await pass_virtual(fault.seconds)
             self._fleet.loop.go_on(process)

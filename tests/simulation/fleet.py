@@ -20,6 +20,7 @@ from tests.history.configuration import run_of
 from tests.history.events import Event
 from tests.history.stored import Stored
 from tests.simulation import clock
+from tests.simulation.clock import pass_virtual
 from tests.simulation.configured import NAMESPACE, QUEUE, settings_of
 from tests.simulation.handlers import app_of
 from tests.simulation.jobs import Job
@@ -315,15 +316,15 @@ class Fleet:
 
     async def _publish_lane(self, jobs: list[Job]) -> None:
         for job in jobs:
-            await asyncio.sleep(job.wait)
+            await pass_virtual(job.wait)
             type_ = None if job.shape == "no type" else job.type
             message = Published(job.id, type_, job.body, job.headers)
             for _ in range(2 if job.twice else 1):
                 while self.rabbitmq.is_down:
-                    await asyncio.sleep(0.1)
-                await asyncio.sleep(self.rabbitmq.delay())
+                    await pass_virtual(0.1)
+                await pass_virtual(self.rabbitmq.delay())
                 self.rabbitmq.publish(message)
-            await asyncio.sleep(self.rabbitmq.delay())
+            await pass_virtual(self.rabbitmq.delay())
             at, tenant = clock.now(), job.tenant_name
             event = Event("published", job.id, at, group=job.group, tenant=tenant, n=job.n)
             self.write(replace(event, wall=clock.wall()))

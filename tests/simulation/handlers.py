@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
@@ -11,6 +10,7 @@ from groupflow import App, Retry, Scan, Task
 from tests.history import handlers
 from tests.history.events import Event
 from tests.history.handlers import Write, noted
+from tests.simulation.clock import pass_virtual
 from tests.simulation.processes import OWNER
 
 QUICK, SLOW = (0.002, 0.05), (0.3, 3.0)  # seconds
@@ -28,13 +28,13 @@ def app_of(write: Write, chance: Random, scans: Sequence[Scan] = ()) -> App:
     @app.handler("group-later")
     async def group_later(task: Task) -> Retry | None:
         with noted(tell, task):
-            await asyncio.sleep(chance.uniform(*QUICK))
+            await pass_virtual(chance.uniform(*QUICK))
             return Retry(after=0.3, scope="group") if task.attempt == 1 else None
 
     @app.handler("tenant-later")
     async def tenant_later(task: Task) -> Retry | None:
         with noted(tell, task):
-            await asyncio.sleep(chance.uniform(*QUICK))
+            await pass_virtual(chance.uniform(*QUICK))
             return Retry(after=0.3, scope="tenant") if task.attempt == 1 else None
 
     for scan in scans:

@@ -11,6 +11,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of
 from tests.simulation.acts import Move
+from tests.simulation.clock import pass_virtual
 from tests.simulation.configured import NAMESPACE
 from tests.simulation.fleet import Fleet
 from tests.simulation.operators import Operators
@@ -32,13 +33,13 @@ class Moves:
     async def run(self) -> None:
         """All moves, one behind the other."""
         for move in self._fleet.plan.moves:
-            await asyncio.sleep(move.wait)
+            await pass_virtual(move.wait)
             await self._move(move)
 
     async def _move(self, move: Move) -> None:
         fleet = self._fleet
         while fleet.is_lossy or fleet.former:
-            await asyncio.sleep(AGAIN)
+            await pass_virtual(AGAIN)
         fleet.tell(f"the namespace is to have {move.partitions} partitions")
         self._operators.end()
         began = fleet.begin_trouble()
@@ -50,10 +51,10 @@ class Moves:
         for _ in range(MOST):
             if await self._try(move.partitions, kills.pop(0) if kills else 0):
                 break
-            await asyncio.sleep(AGAIN)
+            await pass_virtual(AGAIN)
         else:
             fleet.troubles.append("the namespace could not be moved")
-        await asyncio.sleep(move.rest)
+        await pass_virtual(move.rest)
         fleet.settle(move.partitions)
         fleet.tell("the next fleet begins")
         for page in self._pullers.pages:

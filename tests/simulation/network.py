@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, Literal, Protocol, TypeAlias
 
 from tests.simulation import clock
+from tests.simulation.clock import pass_virtual
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.processes import OWNER, Process, Thread
 
@@ -78,10 +79,10 @@ class Network:
     async def _connect(
         self, factory: Callable[[], asyncio.Protocol], *_: Any, **__: Any
     ) -> tuple[Transport, asyncio.Protocol]:
-        await asyncio.sleep(2 * self.delay())
+        await pass_virtual(2 * self.delay())
         owner = OWNER.get()
         while owner is not None and owner.process in self._parted:
-            await asyncio.sleep(0.1)
+            await pass_virtual(0.1)
         if self.is_down:
             raise ConnectionRefusedError(111, "Connect call failed")
         protocol = factory()

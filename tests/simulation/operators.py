@@ -32,6 +32,7 @@ from tests.history.events import Event
 from tests.history.stored import Stored
 from tests.simulation import clock
 from tests.simulation.acts import Act, ActKind
+from tests.simulation.clock import pass_virtual
 from tests.simulation.fleet import Fleet
 from tests.simulation.processes import context_of
 
@@ -109,7 +110,7 @@ class Operators:
                 group.create_task(self._act(act))
 
     async def _act(self, act: Act) -> None:
-        await asyncio.sleep(act.at)
+        await pass_virtual(act.at)
         self._fleet.tell(f"operator: {act}")
         await self._kinds[act.kind](act)
 
@@ -117,7 +118,7 @@ class Operators:
         """Let all go on that somebody holds; for as long as the run drains."""
         while True:
             await self._tidy_once()
-            await asyncio.sleep(0.5)
+            await pass_virtual(0.5)
 
     async def _tidy_once(self) -> None:
         raw: Any = self._fleet.raw
@@ -174,7 +175,7 @@ class Operators:
             elif not process.is_dead:
                 self._fleet.troubles.append(f"an operator got no answer in {ASKS_FOR} s: {asking}")
                 self._fleet.loop.kill(process)
-            await asyncio.sleep(AGAIN)
+            await pass_virtual(AGAIN)
         return None
 
     async def _ask_once(self, ask: Ask) -> object:
@@ -197,7 +198,7 @@ class Operators:
 
     async def _pause_all(self, act: Act) -> None:
         await self._hold(ALL, act.steps)
-        await asyncio.sleep(act.seconds)
+        await pass_virtual(act.seconds)
         await self._let_go(ALL)
 
     async def _resume(self, act: Act) -> None:
@@ -208,7 +209,7 @@ class Operators:
         number, began, lost = self._begins(group), clock.now(), self._fleet.calls_lost
         answer = await self.ask(lambda all_: Groups(all_).pause(group, BY, for_), steps)
         self._ended[group] += 1
-        await asyncio.sleep(SETTLED)
+        await pass_virtual(SETTLED)
         if answer is None or not is_alone or self._acts[group] > number:
             return
         until = began + for_ if for_ else float("inf")

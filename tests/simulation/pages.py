@@ -19,6 +19,7 @@ from groupflow.ops.page.facts import Facts, PageContext
 from groupflow.ops.page.problems import RequestRefused
 from groupflow.pools.calls import Pools
 from groupflow.store.partitions import open_partitions
+from tests.simulation.clock import pass_virtual
 from tests.simulation.fleet import Fleet
 from tests.simulation.jobs import POOL
 from tests.simulation.processes import Process, context_of
@@ -68,7 +69,7 @@ class Page:
         """Let it die within so many callbacks; another process comes in its place."""
         process = self.process
         process.fuse = steps
-        await asyncio.sleep(AWAY)
+        await pass_virtual(AWAY)
         self._fleet.loop.kill(process)
         self._start()
 
@@ -83,13 +84,13 @@ class Page:
         asked = model.model_validate(said)
         scope = {"type": "http", "path_params": {"pool": POOL, "worker": worker}}
         caller = Caller(Request(scope, _stay), None, sees_contents=True)
-        await asyncio.sleep(network.delay())
+        await pass_virtual(network.delay())
         if self.process.is_dead:
             raise NoAnswer("connection refused")
         work = self._served(serve(asked, caller))
         serving = loop.create_task(work, context=context_of(self.process.main))
         await asyncio.wait([serving], timeout=ANSWER_WITHIN)
-        await asyncio.sleep(network.delay())
+        await pass_virtual(network.delay())
         if not serving.done() or is_lost or self.process.is_stopped:
             raise NoAnswer("no answer")
         if isinstance(serving.result(), NoAnswer):

@@ -14,6 +14,7 @@ from tests.history.events import Event, Kind
 from tests.history.invariants import Violation
 from tests.simulation import clock
 from tests.simulation.acts import Pull, Said
+from tests.simulation.clock import pass_virtual
 from tests.simulation.configured import PULL_LEASE
 from tests.simulation.fleet import Fleet
 from tests.simulation.pages import NoAnswer, Page
@@ -87,11 +88,11 @@ class Puller:
     async def run(self, pulls: Sequence[Pull]) -> None:
         """Do all that a plan says, each in the process that there is by then."""
         for pull in pulls:
-            await asyncio.sleep(pull.wait)
+            await pass_virtual(pull.wait)
             if pull.kind == "die":
                 self._fleet.tell(f"{self.process} dies")
                 self._fleet.loop.kill(self.process)
-                await asyncio.sleep(pull.pick * 2 * PULL_LEASE)
+                await pass_virtual(pull.pick * 2 * PULL_LEASE)
                 self._revive()
                 continue
             await self._do(pull)
@@ -99,7 +100,7 @@ class Puller:
     async def work(self) -> None:
         """Only do what there is to do; for as long as the run drains."""
         for number in itertools.count():
-            await asyncio.sleep(STEADY)
+            await pass_virtual(STEADY)
             await self._do(_SETTLE if number % 2 else _CLAIM)
 
     async def say_good_bye(self) -> None:
@@ -109,7 +110,7 @@ class Puller:
     async def _do(self, pull: Pull) -> None:
         """One thing, in its own process, which may stand meanwhile."""
         while self._fleet.is_moving:
-            await asyncio.sleep(STEADY)
+            await pass_virtual(STEADY)
         doing = self._fleet.loop.create_task(
             self._kinds(pull), context=context_of(self.process.main)
         )
@@ -131,7 +132,7 @@ class Puller:
                     answer = await self._ask(pull, f"POST {_WORKER}/renewal", {})
                     self._keep({key for key in self._held if key[1] in answer.fences})
                 case "silent":
-                    await asyncio.sleep(PULL_LEASE * (0.3 + 2 * pull.pick))
+                    await pass_virtual(PULL_LEASE * (0.3 + 2 * pull.pick))
                 case "leave":
                     await self._leave(pull)
                 case _:
@@ -285,7 +286,7 @@ class Puller:
             try:
                 await self._ask(pull, f"DELETE {_WORKER}", {}, is_heard=False)
             except NoAnswer:
-                await asyncio.sleep(STEADY)
+                await pass_virtual(STEADY)
             else:
                 self._held.clear()
                 self._heard_at = float("-inf")

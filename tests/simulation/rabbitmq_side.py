@@ -22,6 +22,7 @@ import pamqp.encode
 from groupflow.broker import frames
 from groupflow.core.errors import BrokerUnavailable
 from tests.simulation import clock
+from tests.simulation.clock import pass_virtual
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import LATE, LATE_SHARE, USUAL
 from tests.simulation.processes import OWNER, Process
@@ -70,7 +71,7 @@ class SimulatedRabbitmq:
 
     async def connect(self, *_: Any, **__: Any) -> Connection:
         """As `groupflow.broker.connection.connect`."""
-        await asyncio.sleep(3 * self.delay())
+        await pass_virtual(3 * self.delay())
         if self.is_down:
             raise BrokerUnavailable("RabbitMQ can't be reached: connection refused")
         connection = Connection(self)
@@ -137,7 +138,7 @@ class Connection:
 
     async def channel(self, **_: Any) -> Channel:
         """A channel."""
-        await asyncio.sleep(2 * self.server.delay())
+        await pass_virtual(2 * self.server.delay())
         self.check()
         channel = Channel(self)
         self.channels.append(channel)
@@ -190,20 +191,20 @@ class Channel:
 
     async def queue_declare(self, queue: str, **_: Any) -> None:
         """There is one queue, and no other."""
-        await asyncio.sleep(2 * self._server.delay())
+        await pass_virtual(2 * self._server.delay())
         self._connection.check()
         if queue != self._server.queue:
             raise aiormq.exceptions.ChannelNotFoundEntity("NOT_FOUND")
 
     async def basic_qos(self, *, prefetch_count: int) -> None:
         """How many may be unacked."""
-        await asyncio.sleep(2 * self._server.delay())
+        await pass_virtual(2 * self._server.delay())
         self._connection.check()
         self.prefetch = prefetch_count
 
     async def basic_consume(self, _queue: str, on_delivery: OnDelivery) -> None:
         """Stand in line for the queue."""
-        await asyncio.sleep(2 * self._server.delay())
+        await pass_virtual(2 * self._server.delay())
         self._connection.check()
         self._on_delivery = on_delivery
         self._server.enlist(self)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from groupflow.operate.scans import Scans
 from tests.history.invariants import Violation
 from tests.history.stored import Stored
 from tests.simulation import clock
+from tests.simulation.clock import pass_virtual
 from tests.simulation.fleet import Fleet
 from tests.simulation.operators import Operators
 from tests.simulation.processes import OWNER
@@ -97,7 +97,7 @@ class Rows:
         self._open.discard(row)
 
     async def _pass_time(self) -> None:
-        await asyncio.sleep(self._chance.uniform(*TAKES))
+        await pass_virtual(self._chance.uniform(*TAKES))
 
     # How it ends:
 
@@ -106,7 +106,7 @@ class Rows:
         if self.is_over:
             return
         while self._left():
-            await asyncio.sleep(0.25)
+            await pass_virtual(0.25)
         self._fleet.tell("all rows are done: the scan goes")
         self._fleet.scans = ()
         for member in self._fleet.members:

@@ -19,6 +19,7 @@ from tests.history.invariants import Violation
 from tests.simulation import clock
 from tests.simulation.audits import Audits, Unsound
 from tests.simulation.bounds import Bounds
+from tests.simulation.clock import pass_virtual
 from tests.simulation.configured import patched
 from tests.simulation.faults import Faults
 from tests.simulation.fleet import Fleet
@@ -136,7 +137,7 @@ async def _live(fleet: Fleet, outcome: Outcome) -> None:
     timers, rows = Timers(fleet, operators), Rows(fleet, operators)
     for member in fleet.members:
         fleet.start(member)
-        await asyncio.sleep(fleet.network.delay())
+        await pass_virtual(fleet.network.delay())
     async with asyncio.TaskGroup() as group:
         group.create_task(fleet.publish())
         moves = Moves(fleet, operators, pullers)
@@ -151,7 +152,7 @@ async def _live(fleet: Fleet, outcome: Outcome) -> None:
         return timers.is_over and rows.is_over and operators.is_tidy and fleet.is_drained
 
     while not (is_over := is_all_over()) and clock.now() < until:
-        await asyncio.sleep(0.25)
+        await pass_virtual(0.25)
         for each in tidying:
             if each.done():
                 each.result()

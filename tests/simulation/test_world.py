@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.simulation import clock
+from tests.simulation.clock import pass_virtual
 from tests.simulation.loop import SimulatedLoop, Stuck
 from tests.simulation.network import Doom, Network, Transport, Way
 from tests.simulation.processes import Process, context_of
@@ -37,7 +38,7 @@ def test_time_jumps_to_the_next_timer(loop: SimulatedLoop) -> None:
     async def sleep() -> list[float]:
         seen = []
         for seconds in (3600.0, 0.5):
-            await asyncio.sleep(seconds)
+            await pass_virtual(seconds)
             seen.append(since())
         return seen
 
@@ -56,7 +57,7 @@ def counting(loop: SimulatedLoop, process: Process, seen: list[str]) -> None:
     async def count() -> None:
         try:
             while True:
-                await asyncio.sleep(0.1)
+                await pass_virtual(0.1)
                 seen.append(f"{process.name} {since()}")
         finally:
             seen.append(f"{process.name} ended")
@@ -71,9 +72,9 @@ def test_nothing_of_a_dead_process_happens(loop: SimulatedLoop) -> None:
     counting(loop, other, seen)
 
     async def live() -> list[str]:
-        await asyncio.sleep(0.15)
+        await pass_virtual(0.15)
         loop.kill(dead)
-        await asyncio.sleep(0.1)
+        await pass_virtual(0.1)
         return list(seen)
 
     assert loop.run(live()) == ["dead 0.1", "other 0.1", "other 0.2"]
@@ -84,7 +85,7 @@ def test_a_fuse_ends_a_process_after_so_many_steps(loop: SimulatedLoop) -> None:
     process = Process("p", 1)
     counting(loop, process, seen)
     process.fuse = 5  # its first step, then two for each tenth of a second
-    loop.run(asyncio.sleep(10.0))
+    loop.run(pass_virtual(10.0))
     assert seen == ["p 0.1"]
     assert process.is_dead
 
@@ -95,11 +96,11 @@ def test_a_stopped_process_goes_on_with_what_it_missed(loop: SimulatedLoop) -> N
     counting(loop, process, seen)
 
     async def live() -> list[str]:
-        await asyncio.sleep(0.15)
+        await pass_virtual(0.15)
         loop.stop_process(process)
-        await asyncio.sleep(5.0)
+        await pass_virtual(5.0)
         loop.go_on(process)
-        await asyncio.sleep(0.15)
+        await pass_virtual(0.15)
         return list(seen)
 
     assert loop.run(live()) == ["p 0.1", "p 5.15", "p 5.25"]
@@ -159,7 +160,7 @@ def test_a_connection_keeps_its_order_and_may_break_on_either_way(
             transport.write(b"%d" % number)
         if way != "whole":
             getattr(transport, way)()
-        await asyncio.sleep(1.0)
+        await pass_virtual(1.0)
         assert isinstance(client, Client)
         return client
 
@@ -198,16 +199,16 @@ def test_of_some_connections_that_breaks_on_which_a_call_is_on_its_way(
         for each in transports:
             each.doom = doom
         transports[1].write(b"a claim")
-        await asyncio.sleep(1.0)
+        await pass_virtual(1.0)
         arrived.clear()
         begun = clock.now()
         transports[0].write(b"a settle")
         transports[0].write(b"a claim")
         was_told = transports[0].is_closing()
         transports[1].write(b"a claim")
-        await asyncio.sleep(1.0)
+        await pass_virtual(1.0)
         assert was_told == (way != "cut_behind")
-        await asyncio.sleep(9.0)
+        await pass_virtual(9.0)
         return [each.is_closing() for each in transports]
 
     assert loop.run(live()) == [True, False]
@@ -234,11 +235,11 @@ def test_what_a_lost_channel_had_not_acked_comes_again_in_its_place(loop: Simula
             rabbitmq.publish(Published(f"m{number}", "t", b"{}"))
         one = await consume("one", 3)
         await consume("two", 10)  # it stands by
-        await asyncio.sleep(1.0)
+        await pass_virtual(1.0)
         await one.basic_ack(1, multiple=True)
-        await asyncio.sleep(1.0)
+        await pass_virtual(1.0)
         one._connection.cut()
-        await asyncio.sleep(1.0)
+        await pass_virtual(1.0)
 
     loop.run(live())
     assert [id_ for name, id_ in got if name == "one"] == ["m0", "m1", "m2", "m3"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
@@ -15,6 +14,7 @@ from tests.history.invariants import Violation
 from tests.history.stored import Stored
 from tests.simulation import clock
 from tests.simulation.acts import Timer
+from tests.simulation.clock import pass_virtual
 from tests.simulation.fleet import Fleet
 from tests.simulation.operators import BY, Operators
 
@@ -41,7 +41,7 @@ class Timers:
         """Let ticks go on for a while, and no longer."""
         recovered = max((until for _, until in self._fleet.troubled), default=0.0)
         if self._fleet.plan.timers:
-            await asyncio.sleep(max(0.0, recovered + QUIET - clock.now()))
+            await pass_virtual(max(0.0, recovered + QUIET - clock.now()))
         for timer in self._fleet.plan.timers:
             began = clock.wall()
             try:
