@@ -22,29 +22,13 @@ PullKind: TypeAlias = Literal[
 Said: TypeAlias = Literal["done", "retry", "advance", "dead"]
 
 _ACTS: dict[ActKind, int] = {
-    "pause": 4,
-    "pause_for": 2,
-    "pause_all": 1,
-    "resume": 3,
-    "limit_group": 2,
-    "limit_tenant": 2,
-    "end_limit": 2,
-    "drop": 4,
-    "run_now": 3,
-    "redrive": 3,
-    "redrive_all": 1,
-    "drop_letter": 1,
-}
+    "pause": 4, "pause_for": 2, "pause_all": 1, "resume": 3, "limit_group": 2, "limit_tenant": 2,
+    "end_limit": 2, "drop": 4, "run_now": 3, "redrive": 3, "redrive_all": 1, "drop_letter": 1,
+}  # fmt: skip
+"""What people do, and how often beside the rest; `Operators` has a method for each."""
 _PULLS: dict[PullKind, int] = {
-    "claim": 10,
-    "settle": 12,
-    "renew": 2,
-    "late": 2,
-    "silent": 1,
-    "leave": 1,
-    "die": 1,
-    "look": 1,
-}
+    "claim": 10, "settle": 12, "renew": 2, "late": 2, "silent": 1, "leave": 1, "die": 1, "look": 1,
+}  # fmt: skip
 _SAID: dict[Said, int] = {"done": 14, "retry": 3, "advance": 2, "dead": 1}
 Overlap: TypeAlias = Literal["queue", "skip"]
 Missed: TypeAlias = Literal["once", "skip", "all"]
@@ -88,9 +72,9 @@ class Pull:
     """Something that a worker which pulls does, behind what it did before.
 
     Attributes:
+        kind: what.
         worker: which one.
         wait: seconds before.
-        kind: what.
         limit: how many tasks it wants to hold; how many it settles.
         wait_for: seconds for which it waits for something to claim.
         said: what became of tasks.
@@ -101,17 +85,17 @@ class Pull:
         pick: from 0 to 1, which of those it holds or has held.
     """
 
-    worker: int
-    wait: float
     kind: PullKind
-    limit: int
-    wait_for: float
-    said: Said
-    after: float | None
-    page: float
-    is_lost: bool
-    is_again: bool
-    pick: float
+    worker: int = 0
+    wait: float = 0.0
+    limit: int = 3
+    wait_for: float = 0.0
+    said: Said = "done"
+    after: float | None = None
+    page: float = 0.0
+    is_lost: bool = False
+    is_again: bool = False
+    pick: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

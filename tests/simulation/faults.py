@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import cast
 
@@ -14,7 +13,7 @@ from tests.simulation.clock import pass_virtual
 from tests.simulation.fleet import Fleet, Member
 from tests.simulation.network import Doom, Way
 from tests.simulation.places import ANSWERED, CRITICAL, LEAVES, REGISTERS, STOPS
-from tests.simulation.plan import Fault, FaultKind
+from tests.simulation.plan import Fault
 from tests.simulation.processes import Process, context_of
 from tests.simulation.pullers import Pullers
 
@@ -48,28 +47,6 @@ class Faults:
         self._fleet = fleet
         self._pullers = pullers
         self._failing_over = False
-        self._kinds: dict[FaultKind, Callable[[Fault, Member], Awaitable[None]]] = {
-            "kill": self._kill,
-            "stop": self._stop,
-            "namesake": self._namesake,
-            "cut": self._cut,
-            "cut_behind": self._cut,
-            "cut_late": self._cut,
-            "part": self._part,
-            "redis_restart": self._redis_restart,
-            "fail_over": self._fail_over,
-            "redis_away": self._redis_away,
-            "rabbitmq_cut": self._rabbitmq_cut,
-            "rabbitmq_away": self._rabbitmq_away,
-            "orderly_restart": self._orderly_restart,
-            "reload": self._reload,
-            "block": self._block,
-            "lost_acks": self._lost_acks,
-            "join": self._join,
-            "leave": self._leave,
-            "kill_page": self._kill_page,
-            "stop_puller": self._stop_puller,
-        }
 
     async def run(self) -> None:
         """All faults, each at its time, until each is over."""
@@ -82,7 +59,7 @@ class Faults:
         member = self._fleet.members[fault.daemon % self._fleet.plan.daemons]
         self._fleet.tell(f"fault: {fault}")
         began = self._fleet.begin_trouble()
-        await self._kinds[fault.kind](fault, member)
+        await getattr(self, f"_{fault.kind}")(fault, member)
         self._fleet.end_trouble(began)
 
     async def _kill(self, fault: Fault, member: Member) -> None:
@@ -99,8 +76,7 @@ class Faults:
                 return  # it starts once the namespace has been moved
         if aim.startswith((STOPS, LEAVES)) and member.daemon is not None:
             process.is_sound = False
-            context = context_of(process.main)
-            self._fleet.loop.call_soon(member.daemon.stop, context=context)
+            self._fleet.loop.call_soon(member.daemon.stop, context=context_of(process.main))
         most = 1 if aim.endswith(ANSWERED) else AIMED if aim else fault.steps
         process.aim, process.fuse = aim, 1 + (fault.steps - 1) % most
         process.places.clear()
@@ -122,10 +98,12 @@ class Faults:
 
     async def _stop(self, fault: Fault, member: Member) -> None:
         process = self._alive(member)
-        if process is None or process.is_stopped:
-            return
+        if process is not None and not process.is_stopped:
+            await self._freeze(process, fault.seconds)
+
+    async def _freeze(self, process: Process, seconds: float) -> None:
         self._fleet.loop.stop_process(process)
-        await pass_virtual(fault.seconds)
+        await pass_virtual(seconds)
         self._fleet.loop.go_on(process)
 
     async def _namesake(self, fault: Fault, member: Member) -> None:
@@ -167,6 +145,8 @@ class Faults:
         if found and doom.writes > 0:
             found[int(fault.draw * len(found))].cut()
 
+    _cut_behind = _cut_late = _cut
+
     async def _part(self, fault: Fault, member: Member) -> None:
         """A daemon and Redis don't hear each other, for a lease or not so long."""
         if (process := self._alive(member)) is not None:
@@ -175,17 +155,17 @@ class Faults:
             self._fleet.network.join(process)
 
     async def _redis_restart(self, fault: Fault, _member: Member) -> None:
-        self._fleet.network.is_down = True
-        self._fleet.network.reset()
-        await pass_virtual(fault.seconds / 4)
-        if not self._failing_over:
-            self._fleet.redis.restart()
-        self._fleet.network.is_down = False
+        await self._without_redis(fault.seconds / 4, restarts=True)
 
     async def _redis_away(self, fault: Fault, _member: Member) -> None:
+        await self._without_redis(fault.seconds)
+
+    async def _without_redis(self, seconds: float, *, restarts: bool = False) -> None:
         self._fleet.network.is_down = True
         self._fleet.network.reset()
-        await pass_virtual(fault.seconds)
+        await pass_virtual(seconds)
+        if restarts and not self._failing_over:
+            self._fleet.redis.restart()
         self._fleet.network.is_down = False
 
     async def _fail_over(self, fault: Fault, _member: Member) -> None:
@@ -226,14 +206,12 @@ class Faults:
             self._fleet.start(member)
 
     async def _reload(self, fault: Fault, member: Member) -> None:
-        if member.is_up and member.daemon is not None and member.process is not None:
+        if (process := self._alive(member)) is not None and member.daemon is not None:
             self._fleet.grouped = 1 + int(fault.draw * 6)
-            context = context_of(member.process.main)
-            self._fleet.loop.call_soon(member.daemon.reload, context=context)
+            self._fleet.loop.call_soon(member.daemon.reload, context=context_of(process.main))
 
     async def _block(self, fault: Fault, member: Member) -> None:
-        process = member.process
-        if process is None or process.is_dead:
+        if (process := self._alive(member)) is None:
             return
         process.main.is_blocked, process.is_sound = True, False
         process.main.stands_since = clock.now()
@@ -243,8 +221,7 @@ class Faults:
 
     async def _lost_acks(self, fault: Fault, member: Member) -> None:
         """Acks get lost, and then the connection: all that they were for comes again."""
-        process = member.process
-        if process is not None:
+        if (process := member.process) is not None:
             self._fleet.rabbitmq.lose_acks(process)
             await pass_virtual(min(fault.seconds, 1.0))
             self._fleet.rabbitmq.cut(process)
@@ -272,7 +249,4 @@ class Faults:
 
     async def _stop_puller(self, fault: Fault, _member: Member) -> None:
         if every := self._pullers.every:
-            process = every[fault.daemon % len(every)].process
-            self._fleet.loop.stop_process(process)
-            await pass_virtual(fault.seconds)
-            self._fleet.loop.go_on(process)
+            await self._freeze(every[fault.daemon % len(every)].process, fault.seconds)

@@ -11,15 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from groupflow.core.errors import (
-    BodyUnfit,
-    GroupFull,
-    OtherLayout,
-    ServerUnreachable,
-    StoreUnavailable,
-    Unroutable,
-)
-from groupflow.core.limits import HandLimit
+from groupflow.core import errors
+from groupflow.core.limits import HandLimit, Limited
 from groupflow.operate.dead import DeadLetter, DeadLetters
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.limits import LimitsByHand
@@ -31,7 +24,7 @@ from groupflow.store.partitions import open_partitions
 from tests.history.events import Event
 from tests.history.stored import Stored
 from tests.simulation import clock
-from tests.simulation.acts import Act, ActKind
+from tests.simulation.acts import Act
 from tests.simulation.clock import pass_virtual
 from tests.simulation.fleet import Fleet
 from tests.simulation.processes import context_of
@@ -43,6 +36,8 @@ ASKS_FOR = 20.0  # seconds for which an operator asks again
 CORRECTED = 0.3  # of redrives of one letter: those that bring another body
 SHARDS = "scan:"  # how ids of shards begin: one that is dropped is not made again for an hour
 SETTLED = 0.1  # seconds after which what was given up has arrived, or never does
+UNANSWERED = (errors.StoreUnavailable, errors.ServerUnreachable, errors.OtherLayout, TimeoutError)
+HOLDS = ("paused_all", "paused", "by_hand", "parked")  # keys that say who holds what
 
 Ask = Callable[[Namespace], Awaitable[object]]
 
@@ -88,20 +83,6 @@ class Operators:
         self._open: dict[str, tuple[Hold, int]] = {}
         self._acts: Counter[str] = Counter()  # on a group's pauses, that have begun
         self._ended: Counter[str] = Counter()
-        self._kinds: dict[ActKind, Callable[[Act], Awaitable[None]]] = {
-            "pause": self._pause,
-            "pause_for": self._pause_for,
-            "pause_all": self._pause_all,
-            "resume": self._resume,
-            "limit_group": self._limit_group,
-            "limit_tenant": self._limit_tenant,
-            "end_limit": self._end_limit,
-            "drop": self._drop,
-            "run_now": self._run_now,
-            "redrive": self._redrive,
-            "redrive_all": self._redrive_all,
-            "drop_letter": self._drop_letter,
-        }
 
     async def run(self) -> None:
         """All acts, each at its time, until each is over."""
@@ -112,7 +93,7 @@ class Operators:
     async def _act(self, act: Act) -> None:
         await pass_virtual(act.at)
         self._fleet.tell(f"operator: {act}")
-        await self._kinds[act.kind](act)
+        await getattr(self, f"_{act.kind}")(act)
 
     async def tidy(self) -> None:
         """Let all go on that somebody holds; for as long as the run drains."""
@@ -125,12 +106,10 @@ class Operators:
         for keys in self._fleet.partitions:
             if raw.exists(keys("paused_all")):
                 await self._let_go(ALL)
-            for group in sorted(raw.hkeys(keys("paused"))):
-                await self._let_go(group.decode())
-            for whose in sorted(raw.hkeys(keys("by_hand"))):
-                await self._unlimit(whose.decode())
-            for group in sorted(raw.hkeys(keys("parked"))):
-                await self._unpark(group.decode())
+            kinds = (("paused", self._let_go), ("by_hand", self._unlimit), ("parked", self._unpark))
+            for kind, end in kinds:
+                for name in sorted(raw.hkeys(keys(kind))):
+                    await end(name.decode())
         for id_ in self._refused():
             await self._redrive_one(id_)
 
@@ -147,10 +126,8 @@ class Operators:
     @property
     def is_tidy(self) -> bool:
         """Whether nobody holds anything."""
-        kinds = ("paused_all", "paused", "by_hand", "parked")
-        raw = self._fleet.raw
-        is_held = any(raw.exists(keys(kind)) for keys in self._fleet.partitions for kind in kinds)
-        return not is_held and not self._refused()
+        keys_of_all = [keys(kind) for keys in self._fleet.partitions for kind in HOLDS]
+        return not self._fleet.raw.exists(*keys_of_all) and not self._refused()
 
     # How somebody asks:
 
@@ -170,7 +147,7 @@ class Operators:
             if asking.done():
                 try:
                     return asking.result()
-                except (StoreUnavailable, ServerUnreachable, TimeoutError, OtherLayout):
+                except UNANSWERED:
                     pass
             elif not process.is_dead:
                 self._fleet.troubles.append(f"an operator got no answer in {ASKS_FOR} s: {asking}")
@@ -181,10 +158,9 @@ class Operators:
     async def _ask_once(self, ask: Ask) -> object:
         settings = self._fleet.settings
         partitions = open_partitions(settings)
-        namespace = Namespace(partitions)
         try:
             await check_number(settings, partitions)
-            return await ask(namespace)
+            return await ask(Namespace(partitions))
         finally:
             await partitions.close()
 
@@ -245,33 +221,29 @@ class Operators:
         most = act.most if act.group.startswith(("several-", "g")) else 1
         raised = self._fleet.watch.raised
         raised[act.group] = max(most, raised.get(act.group, 1))
-        limit = HandLimit("group", act.group, most)
-        await self.ask(lambda all_: LimitsByHand(all_).begin(limit, BY, HAND), act.steps)
+        await self._limit(HandLimit("group", act.group, most), act.steps)
 
     async def _limit_tenant(self, act: Act) -> None:
         raised, name = self._fleet.watch.raised_tenants, str(act.tenant)
         raised[name] = max(act.most, raised.get(name, 0))
-        limit = HandLimit("tenant", name, act.most)
-        await self.ask(lambda all_: LimitsByHand(all_).begin(limit, BY, HAND), act.steps)
+        await self._limit(HandLimit("tenant", name, act.most), act.steps)
+
+    async def _limit(self, limit: HandLimit, steps: int) -> None:
+        await self.ask(lambda all_: LimitsByHand(all_).begin(limit, BY, HAND), steps)
 
     async def _end_limit(self, act: Act) -> None:
         whose = f"g{act.group}" if act.pick < 0.5 else f"t{act.tenant}"
         await self._unlimit(whose, act.steps)
 
     async def _unlimit(self, whose: str, steps: int = 0) -> None:
-        kind, name = whose[0], whose[1:]
-        await self.ask(
-            lambda all_: LimitsByHand(all_).end("group" if kind == "g" else "tenant", name, BY),
-            steps,
-        )
+        kind: Limited = "group" if whose[0] == "g" else "tenant"
+        await self.ask(lambda all_: LimitsByHand(all_).end(kind, whose[1:], BY), steps)
 
     # Tasks that wait:
 
     async def _drop(self, act: Act) -> None:
         id_ = self._some("waiting", act.pick)
-        if id_ is None:
-            return
-        if await self.ask(lambda all_: self._left(Tasks(all_).drop(id_)), act.steps) == "done":
+        if id_ is not None and await self._changed(Tasks.drop, id_, act.steps) == "done":
             self.known.dropped[id_] = clock.now(), self._fleet.calls_lost
 
     async def _run_now(self, act: Act) -> None:
@@ -281,21 +253,25 @@ class Operators:
             id_ = delayed[int(act.pick / 0.7 * len(delayed))] if delayed else id_
         if id_ is not None:
             self.known.hurried.add(id_)
-            hurried = id_
-            await self.ask(lambda all_: self._left(Tasks(all_).run_now(hurried)), act.steps)
+            await self._changed(Tasks.run_now, id_, act.steps)
 
-    async def _left(self, work: Awaitable[str | None]) -> str:
-        left = await work
-        return "done" if left is None else left
+    async def _changed(
+        self, change: Callable[[Tasks, str], Awaitable[str | None]], id_: str, steps: int
+    ) -> object:
+        """Whether a task that waits was changed: "done", or why not; `None` without an answer."""
+
+        async def ask(namespace: Namespace) -> object:
+            left = await change(Tasks(namespace), id_)
+            return "done" if left is None else left
+
+        return await self.ask(ask, steps)
 
     def _some(self, state: str, pick: float) -> str | None:
         """One of the tasks that are in a state just now."""
         states = Stored(self._fleet.raw, self._fleet.partitions).states
-        ids = sorted(
-            id_
-            for id_, each in states.items()
-            if each == state and (state == "dead" or not id_.startswith(SHARDS))
-        )
+        ids = sorted(id_ for id_, each in states.items() if each == state)
+        if state != "dead":
+            ids = [id_ for id_ in ids if not id_.startswith(SHARDS)]
         return ids[int(pick * len(ids))] if ids else None
 
     def _delayed(self) -> list[str]:
@@ -345,7 +321,7 @@ class Operators:
         self._fleet.write(event)
         try:
             is_done = await Redriver(self._fleet.settings, namespace).redrive(letter, new)
-        except (BodyUnfit, GroupFull, Unroutable):
+        except (errors.BodyUnfit, errors.GroupFull, errors.Unroutable):
             is_done = False
         if not is_done:
             self._fleet.events.remove(event)

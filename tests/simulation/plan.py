@@ -11,19 +11,8 @@ from random import Random
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from groupflow.store.scripts import Order
-from tests.simulation.acts import (
-    Act,
-    Move,
-    Pull,
-    Row,
-    Scanning,
-    Timer,
-    draw_acts,
-    draw_moves,
-    draw_pulls,
-    draw_rows,
-    draw_timers,
-)
+from tests.simulation import acts
+from tests.simulation.acts import Act, Move, Pull, Row, Scanning, Timer
 from tests.simulation.jobs import Job, draw_jobs
 
 LEASE = 2.0
@@ -33,36 +22,16 @@ FaultKind: TypeAlias = Literal[
     "reload", "block", "join", "leave", "kill_page", "stop_puller",
 ]  # fmt: skip
 _FAULTS: dict[FaultKind, int] = {
-    "kill": 6,
-    "stop": 3,
-    "namesake": 2,
-    "cut": 3,
-    "cut_behind": 4,
-    "cut_late": 3,
-    "part": 3,
-    "redis_restart": 1,
-    "fail_over": 3,
-    "redis_away": 1,
-    "rabbitmq_cut": 2,
-    "rabbitmq_away": 1,
-    "orderly_restart": 2,
-    "reload": 1,
-    "block": 1,
-    "lost_acks": 1,
-    "join": 1,
-    "leave": 1,
-}
+    "kill": 6, "stop": 3, "namesake": 2, "cut": 3, "cut_behind": 4, "cut_late": 3, "part": 3,
+    "redis_restart": 1, "fail_over": 3, "redis_away": 1, "rabbitmq_cut": 2, "rabbitmq_away": 1,
+    "orderly_restart": 2, "reload": 1, "block": 1, "lost_acks": 1, "join": 1, "leave": 1,
+}  # fmt: skip
+"""What may go wrong, and how often beside the others; `Faults` has a method for each."""
 _FAULTS_OF_PULLERS: dict[FaultKind, int] = {"kill_page": 2, "stop_puller": 2}
 _FEATURES = {
-    "operators": 0.6,
-    "pullers": 0.45,
-    "strangers": 0.6,
-    "tenants": 0.4,
-    "timers": 0.35,
-    "rows": 0.35,
-    "moves": 0.2,
-    "unlimited": 0.35,
-}
+    "operators": 0.6, "pullers": 0.45, "strangers": 0.6, "tenants": 0.4, "timers": 0.35,
+    "rows": 0.35, "moves": 0.2, "unlimited": 0.35,
+}  # fmt: skip
 """What a seed may have beside daemons and faults, and how often; or that nothing limits its tasks.
 
 Where no rule, tenant or order does, an exchange is mostly done in bulk: see `ordinary.lua`.
@@ -180,10 +149,10 @@ def plan(
     ]
     # Where a server begins anew, a group that is partly a pool's may have two at once: ADR 0071.
     is_mixed = not any(fault.kind in ("redis_restart", "fail_over") for fault in drawn)
-    moves = draw_moves(seed, seconds, partitions) if "moves" in features else ()
+    moves = acts.draw_moves(seed, seconds, partitions) if "moves" in features else ()
     layouts = (partitions, *(move.partitions for move in moves))
     jobs = draw_jobs(seed, tasks, seconds, layouts, features, is_mixed=is_mixed)
-    rows, scanning = draw_rows(seed, seconds) if "rows" in features else ((), Scanning())
+    rows, scanning = acts.draw_rows(seed, seconds) if "rows" in features else ((), Scanning())
     return Plan(
         seed=seed,
         daemons=number,
@@ -195,9 +164,9 @@ def plan(
         plain=chance.randint(1, 3),
         grouped=chance.randint(2, 5),
         features=frozenset(features),
-        acts=draw_acts(seed, jobs, seconds) if "operators" in features else (),
-        pulls=draw_pulls(seed, seconds) if "pullers" in features else (),
-        timers=draw_timers(seed) if "timers" in features else (),
+        acts=acts.draw_acts(seed, jobs, seconds) if "operators" in features else (),
+        pulls=acts.draw_pulls(seed, seconds) if "pullers" in features else (),
+        timers=acts.draw_timers(seed) if "timers" in features else (),
         moves=moves,
         rows=rows,
         scanning=scanning,

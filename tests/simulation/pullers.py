@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -26,20 +27,7 @@ Key: TypeAlias = tuple[str, int]  # a task with its stage, and the fence of a cl
 
 STEADY = 0.2  # seconds between two calls of a worker that only does its work
 TRIES = 5  # of a worker that leaves
-_CLAIM = Pull(
-    worker=0,
-    wait=0.0,
-    kind="claim",
-    limit=3,
-    wait_for=0.0,
-    said="done",
-    after=None,
-    page=0.0,
-    is_lost=False,
-    is_again=False,
-    pick=0.0,
-)
-_SETTLE = replace(_CLAIM, kind="settle")
+_CLAIM, _SETTLE, _LEAVE = Pull("claim"), Pull("settle"), Pull("leave")
 
 
 @dataclass(slots=True)
@@ -47,20 +35,21 @@ class Having:
     """A task that a worker believes to hold.
 
     Attributes:
-        id: the task, and its stage behind a ``#``.
-        fence: of the claim.
         start: what was written down when it began.
         said: how often it was said what became of it.
         is_cut: whether the worker has given it up.
         is_over: whether the store took what was said of it.
     """
 
-    id: str
-    fence: int
     start: Event
     said: int = 0
     is_cut: bool = False
     is_over: bool = False
+
+    @property
+    def claim(self) -> Key:
+        """The task, without its stage, and the claim's fence."""
+        return self.start.id.partition("#")[0], self.start.fence
 
 
 class Puller:
@@ -105,40 +94,37 @@ class Puller:
 
     async def say_good_bye(self) -> None:
         """Let go of all, as nothing is left."""
-        await self._do(replace(_CLAIM, kind="leave"))
+        await self._do(_LEAVE)
 
     async def _do(self, pull: Pull) -> None:
         """One thing, in its own process, which may stand meanwhile."""
         while self._fleet.is_moving:
             await pass_virtual(STEADY)
-        doing = self._fleet.loop.create_task(
-            self._kinds(pull), context=context_of(self.process.main)
-        )
+        context = context_of(self.process.main)
+        doing = self._fleet.loop.create_task(self._try(pull), context=context)
         await asyncio.wait([doing])
         doing.result()
 
-    async def _kinds(self, pull: Pull) -> None:
-        try:
-            match pull.kind:
-                case "claim":
-                    await self._claim(pull)
-                case "settle":
-                    await self._settle(pull, [*self._held.values()][: pull.limit])
-                case "late":
-                    over = [have for key, have in self._known.items() if key not in self._held]
-                    chosen = over[int(pull.pick * len(over)) :][:1]
-                    await self._settle(pull, chosen)
-                case "renew":
-                    answer = await self._ask(pull, f"POST {_WORKER}/renewal", {})
-                    self._keep({key for key in self._held if key[1] in answer.fences})
-                case "silent":
-                    await pass_virtual(PULL_LEASE * (0.3 + 2 * pull.pick))
-                case "leave":
-                    await self._leave(pull)
-                case _:
-                    await self._ask(pull, f"GET {_WORKER}", {}, is_heard=False)
-        except NoAnswer:
-            pass
+    async def _try(self, pull: Pull) -> None:
+        with suppress(NoAnswer):
+            await getattr(self, f"_{pull.kind}")(pull)
+
+    async def _settle(self, pull: Pull) -> None:
+        await self._say_of(pull, [*self._held.values()][: pull.limit])
+
+    async def _late(self, pull: Pull) -> None:
+        over = [have for key, have in self._known.items() if key not in self._held]
+        await self._say_of(pull, over[int(pull.pick * len(over)) :][:1])
+
+    async def _renew(self, pull: Pull) -> None:
+        answer = await self._ask(pull, f"POST {_WORKER}/renewal", {})
+        self._keep({key for key in self._held if key[1] in answer.fences})
+
+    async def _silent(self, pull: Pull) -> None:
+        await pass_virtual(PULL_LEASE * (0.3 + 2 * pull.pick))
+
+    async def _look(self, pull: Pull) -> None:
+        await self._ask(pull, f"GET {_WORKER}", {}, is_heard=False)
 
     async def _ask(self, pull: Pull, path: str, said: Any, *, is_heard: bool = True) -> Any:
         page = self._pages[int(pull.page * len(self._pages))]
@@ -163,7 +149,7 @@ class Puller:
         """A server that begins anew lets all that it holds go, without a crash."""
         for have in self._known.values():
             if not have.is_over:
-                self._fleet.resumed.add((have.id.partition("#")[0], have.fence))
+                self._fleet.resumed.add(have.claim)
 
     async def _claim(self, pull: Pull) -> None:
         if len(self._held) > pull.limit:  # the newest go back, so it stops them first
@@ -198,7 +184,7 @@ class Puller:
                 pid=self._pid,
                 wall=clock.wall(),
             )
-            self._known[key] = Having(id_, fence, start)
+            self._known[key] = Having(start)
             self._fleet.write(start)
         self._held[key] = self._known[key]
 
@@ -209,41 +195,31 @@ class Puller:
             have.is_cut = True
 
     def _write(self, kind: Kind, have: Having, how: str, at: float = 0.0) -> None:
-        start = have.start
-        event = Event(
-            *(kind, have.id, at or clock.now(), start.group, start.tenant, start.n, have.fence),
-            attempt=start.attempt,
-            crashes=start.crashes,
-            pid=self._pid,
-            wall=clock.wall(),
-            how=how,
-        )
-        self._fleet.write(event)
+        now, wall = at or clock.now(), clock.wall()
+        self._fleet.write(replace(have.start, kind=kind, how=how, at=now, wall=wall))
 
     def _give_back(self, those: Iterable[Having]) -> None:
         """Stop some, before the store is told: they may run again for that."""
         for have in those:
             self._cut([have])
-            self._fleet.resumed.add((have.id.partition("#")[0], have.fence))
+            self._fleet.resumed.add(have.claim)
 
-    async def _settle(self, pull: Pull, those: Sequence[Having]) -> None:
+    async def _say_of(self, pull: Pull, those: Sequence[Having]) -> None:
         """Say what became of some, once or twice."""
         self.look()
-        once: dict[str, Having] = {have.id.partition("#")[0]: have for have in those}
+        once = {have.claim[0]: have for have in those}
         if not once:
             return
-        said: Said = pull.said
         settlements = []
         for id_, have in once.items():
-            told: dict[str, Any] = {"id": id_, "fence": have.fence, "outcome": said}
-            if said == "advance" and "#" in have.id:
-                told["outcome"] = "done"
-            elif said == "advance":
-                told["stage"] = "second"
-            if pull.after is not None and told["outcome"] in ("retry", "advance"):
+            is_last = pull.said == "advance" and "#" in have.start.id
+            outcome: Said = "done" if is_last else pull.said
+            told: dict[str, Any] = {"id": id_, "fence": have.start.fence, "outcome": outcome}
+            told |= {"stage": "second"} if outcome == "advance" else {}
+            if pull.after is not None and outcome in ("retry", "advance"):
                 told["after"] = pull.after
             settlements.append(told)
-            is_well = told["outcome"] in ("done", "advance")
+            is_well = outcome in ("done", "advance")
             if is_well and (have.is_cut or have.said):  # the word before may not have come
                 self._write("settle", have, "said")
             elif not have.said and not have.is_cut:
@@ -264,7 +240,7 @@ class Puller:
         if any(row.verdict == "accepted" for row in rows):  # else it may have no session any more
             self._heard(sent, task_state_now)
         for have, row, is_first in zip(those, rows, firsts, strict=True):
-            was_held = self._held.pop((have.id, have.fence), None) is not None
+            was_held = self._held.pop((have.start.id, have.start.fence), None) is not None
             if row.verdict == "accepted":
                 self.accepted += 1
                 have.is_over = True
@@ -273,12 +249,13 @@ class Puller:
                 continue
             self.stale += 1
             if was_held and has_lease and is_first and not have.is_cut:
-                text = f"{self.name} settled {have.id} under {have.fence} within its lease: stale"
+                text = f"{self.name} settled {have.claim} within its lease: stale"
                 self.violations.append(Violation("S3", text))
 
     def _has_double(self, have: Having) -> bool:
         """Whether it has had another partition's claim of that fence: a verdict may be of that."""
-        return any(fence == have.fence and id_ != have.id for id_, fence in self._known)
+        own, same = have.start.id, have.start.fence
+        return any(fence == same and id_ != own for id_, fence in self._known)
 
     async def _leave(self, pull: Pull) -> None:
         self._give_back(self._held.values())
