@@ -10,10 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections import Counter, deque
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,35 +32,11 @@ ENOUGH = 1000  # runs, in which processes have died in nearly every way that mat
 PLENTY = 10_000  # runs, in which they have in every one
 RARE = 0.01  # of these ways, which may be missing in fewer runs than that
 TOGETHER = 200  # runs that one process sees to, at most
+_IS_READY = b"ready to accept connections at"
 _KEEPS_NOTHING = (
     *("--save", "", "--appendonly", "no"),
     *("--latency-tracking", "no", "--slowlog-log-slower-than", "-1"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What is asked for; see `main`."""
-
-    seeds: range
-    jobs: int
-    daemons: int | None
-    faults: int
-    tasks: int
-    minutes: float
-    story: bool
-    deaths: bool
-    shrinks: bool
-
-    def plan(self, seed: int) -> Plan:
-        """What a seed comes to."""
-        return plan(
-            seed,
-            daemons=self.daemons,
-            tasks=self.tasks,
-            faults=self.faults,
-            seconds=self.minutes * 60,
-        )
 
 
 def main() -> int:
@@ -78,43 +54,34 @@ def main() -> int:
     told("--story", action="store_true", help="tell what happens")
     told("--deaths", action="store_true", help="tell where processes died, by what went on")
     told("--child", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    is_one = given.seed is not None
-    seeds = (
-        range(given.seed, given.seed + 1)
-        if is_one
-        else range(given.first, given.first + given.seeds)
-    )
-    options = Options(
-        seeds=seeds,
-        jobs=given.jobs,
-        daemons=given.daemons,
-        faults=given.faults,
-        tasks=given.tasks,
-        minutes=given.minutes,
-        story=given.story or is_one,
-        deaths=given.deaths,
-        shrinks=not is_one,
-    )
-    if given.child or is_one:
-        return _run_here(options)
-    return _run_in_children(options, sys.argv[1:])
+    asked = parser.parse_args()
+    if asked.seed is not None:
+        return _run_here(asked, [asked.seed])
+    seeds = range(asked.first, asked.first + asked.seeds)
+    return _run_here(asked, seeds) if asked.child else _run_in_children(asked, seeds)
 
 
 # In one process:
 
 
-def _run_here(options: Options) -> int:
+def _run_here(asked: Namespace, seeds: Sequence[int]) -> int:
     """Run seeds in this process; a line of JSON a seed, behind what is told of it."""
     failed = 0
     gc.freeze()
     with real_redis() as real:
-        for seed in options.seeds:
+        for seed in seeds:
             began = _processor()
-            outcome = run(options.plan(seed), real)
-            if outcome.violations and options.shrinks:
+            drawn = plan(
+                seed,
+                daemons=asked.daemons,
+                tasks=asked.tasks,
+                faults=asked.faults,
+                seconds=asked.minutes * 60,
+            )
+            outcome = run(drawn, real)
+            if outcome.violations and asked.seed is None:
                 outcome = _smallest(outcome, real)
-            if outcome.violations or options.story:
+            if outcome.violations or asked.story or asked.seed is not None:
                 print(_told(outcome))
             failed += bool(outcome.violations)
             line = {
@@ -172,15 +139,11 @@ def real_server() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="simulation-") as folder:
         path = Path(folder, "redis.sock")
         command = ["redis-server", "--port", "0", "--unixsocket", str(path), *_KEEPS_NOTHING]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
             try:
-                while server.poll() is None:
-                    with suppress(OSError):
-                        RealRedis(str(path)).close()
-                        break
-                    time.sleep(0.01)
-                else:
-                    raise SystemExit("redis-server did not start")
+                told = (line for line in server.stdout or () if _IS_READY in line)
+                if next(told, None) is None:
+                    raise SystemExit(f"{command[0]} ended before it was ready")
                 yield str(path)
             finally:
                 server.terminate()
@@ -189,44 +152,44 @@ def real_server() -> Iterator[str]:
 # In many:
 
 
-def _run_in_children(options: Options, arguments: list[str]) -> int:
+def _run_in_children(asked: Namespace, seeds: range) -> int:
     """Run seeds in processes of their own, some at a time; say what came of all of them."""
     began = clock.real()
-    part = min(TOGETHER, -(-len(options.seeds) // options.jobs))
-    waiting = deque(options.seeds[at : at + part] for at in range(0, len(options.seeds), part))
+    part = min(TOGETHER, -(-len(seeds) // asked.jobs))
+    waiting = deque(seeds[at : at + part] for at in range(0, len(seeds), part))
     found: list[dict[str, Any]] = []
     broken = 0
 
-    def share(seeds: range) -> list[str]:
-        return [*arguments, f"--from={seeds.start}", f"--seeds={len(seeds)}"]
+    def share(some: range) -> list[str]:
+        return [*sys.argv[1:], f"--from={some.start}", f"--seeds={len(some)}"]
 
-    for _, (code, lines) in in_children("tests.simulation", waiting, share, options.jobs):
+    for _, (code, lines) in in_children("tests.simulation", waiting, share, asked.jobs):
         found += [orjson.loads(line) for line in lines if line.startswith('{"seed"')]
         if text := [line for line in lines if not line.startswith('{"seed"')]:
             print("\n".join(text), flush=True)
         broken += code not in (0, 1)
     failed = sorted(int(line["seed"]) for line in found if line["failed"])
-    _sum_up(found, clock.real() - began, options.jobs)
-    blind = _blind_spots(found, options)
+    _sum_up(found, clock.real() - began, asked.jobs)
+    blind = _blind_spots(found, asked)
     if failed:
         print(f"broken promises in {len(failed)} seeds: {', '.join(map(str, failed[:50]))}")
         print("one of them again, whole: make sim SEED=" + str(failed[0]))
-    if broken or len(found) != len(options.seeds):
-        print(f"{len(options.seeds) - len(found)} seeds were not run: {broken} processes failed")
+    if broken or len(found) != len(seeds):
+        print(f"{len(seeds) - len(found)} seeds were not run: {broken} processes failed")
         return 1
     return int(bool(failed or blind))
 
 
-def _blind_spots(found: list[dict[str, Any]], options: Options) -> list[tuple[str, str]]:
+def _blind_spots(found: list[dict[str, Any]], asked: Namespace) -> list[tuple[str, str]]:
     """What of all that matters no process has died in, in runs that are enough for it."""
     table: Table = Counter()
     for line in found:
         table.update({(row, column): number for row, column, number in line["cells"]})
-    if options.deaths:
+    if asked.deaths:
         print(rendered(table))
     empty = empty_cells(table)
     print(f"processes died in {len(CELLS) - len(empty)} of the {len(CELLS)} ways that matter")
-    if len(found) < ENOUGH or options.daemons is not None:
+    if len(found) < ENOUGH or asked.daemons is not None:
         return []
     for row, column in empty:
         print(f"never: {row}, {column}")
@@ -242,11 +205,8 @@ def _sum_up(found: list[dict[str, Any]], took: float, jobs: int) -> None:
         f"{len(found)} seeds in {took:.0f} s: {len(found) / took:.1f} a second, "
         f"{processor:.3f} s of processor for each, in {jobs} processes"
     )
-    counted = {
-        "tasks": total("tasks"),
-        "attempts": total("attempts"),
-        "faults": total("faults"),
-        "deaths of processes": total("deaths"),
-        "hours of virtual time": total("virtual") / 3600,
-    }
-    print(", ".join(f"{number:,.0f} {name}" for name, number in counted.items()))
+    print(
+        f"{total('tasks'):,.0f} tasks, {total('attempts'):,.0f} attempts, "
+        f"{total('faults'):,.0f} faults, {total('deaths'):,.0f} deaths of processes, "
+        f"{total('virtual') / 3600:,.0f} hours of virtual time"
+    )
