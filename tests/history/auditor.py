@@ -23,32 +23,16 @@ from tests.history.invariants import Violation
 from tests.history.limits import limits_of, room_in
 from tests.history.quarantine import quarantined_of
 from tests.history.schedules import schedules_of
-from tests.history.snapshot import Snapshot, read
+from tests.history.snapshot import Snapshot, facts_in, read
 from tests.history.tenants import tenants_of
 
 KEPT = 60 * MICROSECONDS  # for which what is past may still lie there
 FAMILY = 16  # derived ids that are looked at; see ids.lua
-_STAYS = frozenset(
-    {
-        "count",
-        "fence",
-        "partitions",
-        "pools",
-        "segments",
-        "history_new",
-        "history_old",
-        "dead",
-        "bodies",
-        "staying",
-        "samples",
-        "tallies",
-        "renamed",
-        "epoch",
-        "schedules",
-        "limits",
-        "losing",  # until ten leases are over; `_losses` looks that it goes with `lost`
-    }
-)
+# (What is losing stays until ten leases are over; `_losses` looks that it goes with `lost`.)
+_STAYS = frozenset((
+    "count", "fence", "partitions", "pools", "segments", "history_new", "history_old", "dead",
+    "bodies", "staying", "samples", "tallies", "renamed", "epoch", "schedules", "limits", "losing",
+))  # fmt: skip
 
 
 def audit(raw: Redis, keys: Keys) -> list[Violation]:
@@ -58,23 +42,7 @@ def audit(raw: Redis, keys: Keys) -> list[Violation]:
 
 def audit_of(found: Snapshot) -> list[Violation]:
     """The same of one that was read."""
-    return [
-        *_strange_keys(found),
-        *_tasks(found),
-        *_entries(found),
-        *_groups(found),
-        *_claims(found),
-        *_pullers(found),
-        *_runs(found),
-        *_losses(found),
-        *quarantined_of(found),
-        *limits_of(found, found.at),
-        *tenants_of(found, found.at),
-        *bursts_of(found),
-        *_counters(found),
-        *_renamed(found),
-        *schedules_of(found),
-    ]
+    return [violation for look in _LOOKS for violation in look(found)]
 
 
 def _strange_keys(found: Snapshot) -> Iterator[Violation]:
@@ -85,7 +53,7 @@ def _strange_keys(found: Snapshot) -> Iterator[Violation]:
 def _places(found: Snapshot) -> dict[str, list[str]]:
     """Where each task is, by id."""
     places: dict[str, list[str]] = defaultdict(list)
-    for place, _group, entry in found.waiting():
+    for place, _group, entry in found.waiting:
         places[split_entry(entry)[1]].append(place)
     for claim in found.checkpoints:
         places[split_entry(claim.entry)[1]].append(f"worker {claim.daemon} {claim.worker}")
@@ -122,24 +90,18 @@ def _facts(found: Snapshot) -> Iterator[Violation]:
     """What lists show of a task lies apart from a large body and is what its envelope says."""
     dead = set(found.names("dead"))
     for id_, packed in found.tasks.items():
-        type_, _group, tenant, *_ = orjson.loads(packed.partition(b"\n")[0])
+        type_, _group, tenant, *_ = facts_in(packed)
         task_state = found.lives.get(id_, {})
         told = task_state.get(b"type"), task_state.get(b"tenant")
-        scope = _scope_of(packed)
+        scope = str(facts_in(packed)[5])
         if b"scope" in task_state and task_state[b"scope"].decode() != scope:
-            yield Violation(
-                "S9", f"{id_} is told to be of scope {task_state[b'scope']!r}, not {scope!r}"
-            )
+            text = f"{id_} is told to be of scope {task_state[b'scope']!r}, not {scope!r}"
+            yield Violation("S9", text)
         if told == (None, None):
             if id_ in dead or len(packed) > READ_WHOLE:
                 yield Violation("S9", f"{id_} has to be read whole to tell its type and tenant")
         elif told != (type_.encode(), (tenant or "").encode()):
             yield Violation("S9", f"{id_} is told to be {told}, and is ({type_!r}, {tenant!r})")
-
-
-def _scope_of(packed: bytes) -> str:
-    """The scope that an envelope begins with."""
-    return str(orjson.loads(packed.partition(b"\n")[0])[5])
 
 
 def _renamed(found: Snapshot) -> Iterator[Violation]:
@@ -151,22 +113,21 @@ def _renamed(found: Snapshot) -> Iterator[Violation]:
             secret = b" ".join([salt, scope, b"%d" % number, message])
             digest = hashlib.sha1(secret, usedforsecurity=False).hexdigest()
             packed = found.tasks.get(f"{message.decode()}~{digest[:16]}")
-            if packed is not None and _scope_of(packed) != scope.decode():
+            if packed is not None and facts_in(packed)[5] != scope.decode():
                 yield Violation("S6", f"a derived id of {field_!r} is a task of another scope")
 
 
 def _entries(found: Snapshot) -> Iterator[Violation]:
     """Entries tell the truth: of their task state, of their group, of their place in the lane."""
     claimed = [("a checkpoint", c.group, c.entry) for c in found.checkpoints]
-    for place, group, entry in [*found.waiting(), *claimed]:
+    for place, group, entry in [*found.waiting, *claimed]:
         id_ = split_entry(entry)[1]
         flag = entry[SEQUENCE_DIGITS : SEQUENCE_DIGITS + 1]
         if (flag == b"+") != (id_ in found.lives):
-            yield Violation(
-                "S5", f"{id_} in {place} has the flag {flag!r}, which its task state denies"
-            )
-        packed = found.tasks.get(id_)
-        if packed is not None and (orjson.loads(packed.partition(b"\n")[0])[1] or "") != group:
+            text = f"{id_} in {place} has the flag {flag!r}, which its task state denies"
+            yield Violation("S5", text)
+        facts = found.facts_of(entry)
+        if facts and (facts[1] or "") != group:
             yield Violation("S9", f"{id_} is in {place}, which is not its group's")
     for group, lane in found.lanes.items():
         arrivals = [split_entry(entry)[0] for entry in lane]
@@ -176,12 +137,8 @@ def _entries(found: Snapshot) -> Iterator[Violation]:
 
 def _groups(found: Snapshot) -> Iterator[Violation]:
     """Each group in exactly one state, the one that the facts about it call for."""
-    every = [
-        group.decode()
-        for kind in ("ready", "quarantined_groups")
-        for _, members in found.indexes(kind)
-        for group in members
-    ]
+    indexes = [*found.indexes("ready"), *found.indexes("quarantined_groups")]
+    every = [group.decode() for _, members in indexes for group in members]
     for group, number in Counter(every).items():
         if number > 1:
             yield Violation("S4", f"the group {group} is ready in two indexes")
@@ -191,11 +148,8 @@ def _groups(found: Snapshot) -> Iterator[Violation]:
     for group in ready | held | parked | paused | set(found.locks) | set(found.lanes):
         room = room_in(found, group)
         running = {group} if group in found.locks and room <= 0 else {}
-        states = [
-            name
-            for name, members in (("ready", ready), ("held", held), ("running", running))
-            if group in members
-        ]
+        places = ("ready", ready), ("held", held), ("running", running)
+        states = [name for name, members in places if group in members]
         if len(states) > 1:
             yield Violation("S4", f"the group {group} is {' and '.join(states)} at once")
         if (group in ready or group in held) and group in parked | paused:
@@ -284,7 +238,7 @@ def _losses(found: Snapshot) -> Iterator[Violation]:
 
 def _counters(found: Snapshot) -> Iterator[Violation]:
     """The totals are what the lists say."""
-    waiting = Counter("grouped" if group else "plain" for _, group, _ in found.waiting())
+    waiting = Counter("grouped" if group else "plain" for _, group, _ in found.waiting)
     running = Counter("grouped" if claim.group else "plain" for claim in found.checkpoints)
     for pool in ("plain", "grouped"):
         for name, seen in ((f"queued_{pool}", waiting[pool]), (f"running_{pool}", running[pool])):
@@ -309,40 +263,37 @@ def _asleep(found: Snapshot) -> Iterator[Violation]:
             yield Violation("S7", f"{id_} counts as asleep, and should not")
 
 
+_LOOKS = (
+    _strange_keys, _tasks, _entries, _groups, _claims, _pullers, _runs, _losses, quarantined_of,
+    limits_of, tenants_of, bursts_of, _counters, _renamed, schedules_of,
+)  # fmt: skip
+
+
 def leftovers_of(found: Snapshot, keys: Keys) -> list[str]:
     """The keys that have no right to be there when all tasks are over.
 
     What may stay: totals, the fence, the history and its segments, dead letters, and what belongs
     to daemons that are there.
     """
-    dead = set(found.names("dead"))
-    leased = found.leased
+    dead, leased = set(found.names("dead")), found.leased
+    past = found.at - KEPT  # `promote` may not have come yet since then
     left = list(found.strangers)
-    now = found.at
     for kind in (*found.lists, *found.zsets, *found.hashes, *found.strings):
-        if kind in ("rates", "closed") and min(found.zsets[kind].values()) > now - KEPT:
+        if kind in ("rates", "closed") and min(found.zsets[kind].values()) > past:
             continue  # they end by themselves, and `promote` comes often enough
         if kind not in (*_STAYS, "tasks") and not (kind == "daemons" and leased):
             left.append(keys(kind))
-    left += [
-        keys(f"pool_{kind}", pool)
-        for kind in found.pools.keys() - {"pullers"}
-        for pool in found.pools[kind]
-    ]
-    left += [keys("lane", group) for group in found.lanes]
-    left += [keys("lock", group) for group in found.locks]
-    left += [keys("waits", place) for place in found.waits]
-    # Shares of workers are forgotten by `promote`, once nobody waits.
-    left += [keys("shares", pool) for pool in found.shares if not _is_new(found.shares[pool], now)]
-    left += [f"{keys('tasks')} {id_}" for id_ in found.tasks if id_ not in dead]
-    left += [keys("task_state", id_) for id_ in found.lives if id_ not in dead]
-    left += [keys("daemon", name) for name in found.daemons if name not in leased]
-    left += [keys("worker", name) for name in found.workers if name not in leased]
-    left += [keys("worker", claim.daemon) for claim in found.checkpoints]
+    kinds = found.pools.keys() - {"pullers"}
+    left += [keys(f"pool_{kind}", pool) for kind in kinds for pool in found.pools[kind]]
+    left += [f"{keys('tasks')} {id_}" for id_ in found.tasks.keys() - dead]
+    # Shares of workers are forgotten by `promote`, once nothing waits. (A run that goes on after
+    # that notes its tenant's share alone.)
+    shares = [pool for pool, starts in found.shares.items() if max(starts.values()) <= past]
+    running = {claim.daemon for claim in found.checkpoints}
+    for kind, names in (
+        *(("lane", found.lanes), ("lock", found.locks), ("waits", found.waits), ("shares", shares)),
+        *(("task_state", found.lives.keys() - dead), ("daemon", found.daemons.keys() - leased)),
+        ("worker", (found.workers - leased) | running),
+    ):
+        left += [keys(kind, name) for name in names]
     return sorted(set(left))
-
-
-def _is_new(shares: dict[bytes, float], now: int) -> bool:
-    """Whether `promote` may not have come yet since the last start."""
-    # (A run that goes on after that notes its tenant's share alone.)
-    return max(shares.values()) > now - KEPT

@@ -8,7 +8,7 @@ import orjson
 
 from groupflow.store.keys import SEQUENCE_DIGITS, split_entry
 from tests.history.invariants import Violation
-from tests.history.snapshot import Snapshot
+from tests.history.snapshot import Snapshot, facts_in
 
 _KIND = (b"group", b"scope", b"type")
 _BY = 5  # in a line of the history, behind outcome, type, group, attempt and crashes
@@ -23,7 +23,7 @@ def superseded_of(found: Snapshot) -> dict[str, str]:
 def _kind_of(found: Snapshot, id_: str) -> list[str] | None:
     """Type, group and scope of a task, where it is known still."""
     if id_ in found.tasks:
-        facts = orjson.loads(found.tasks[id_].partition(b"\n")[0])
+        facts = facts_in(found.tasks[id_])
         return [*facts[:2], facts[-1]]
     line = found.finished.get(id_)
     if line is None:
@@ -34,7 +34,7 @@ def _kind_of(found: Snapshot, id_: str) -> list[str] | None:
 
 def bursts_of(found: Snapshot) -> Iterator[Violation]:
     """Each burst's newest task waits, at its first stage, and is of its group and type."""
-    waiting = {entry: group for _, group, entry in found.waiting()}
+    waiting = {entry: group for _, group, entry in found.waiting}
     for name, value in found.hashes.get("debouncing", {}).items():
         entry, length = value[SEQUENCE_DIGITS:], int(name[:4])
         id_ = split_entry(entry)[1]

@@ -67,17 +67,8 @@ class Event:
 def event_of(kind: Kind, task: Task, n: int = 0, how: str = "") -> Event:
     """An event of a task's attempt, now and in this process."""
     return Event(
-        kind,
-        task.id,
-        time.monotonic(),
-        group=task.group,
-        tenant=task.tenant,
-        n=n,
-        fence=task.fence,
-        attempt=task.attempt,
-        crashes=task.crashes,
-        pid=os.getpid(),
-        wall=time.time(),
+        *(kind, task.id, time.monotonic(), task.group, task.tenant, n),
+        *(task.fence, task.attempt, task.crashes, os.getpid(), time.time()),
         enqueued_at=task.enqueued_at,
         how=how,
         lost_leases=task.lost_leases,
@@ -86,16 +77,8 @@ def event_of(kind: Kind, task: Task, n: int = 0, how: str = "") -> Event:
 
 def published(id_: str, group: str | None, tenant: str | None = None, n: int = 0) -> Event:
     """The event of a confirmed publish, now."""
-    return Event(
-        "published",
-        id_,
-        time.monotonic(),
-        group=group,
-        tenant=tenant,
-        n=n,
-        pid=os.getpid(),
-        wall=time.time(),
-    )
+    at, wall = time.monotonic(), time.time()
+    return Event("published", id_, at, group, tenant, n, pid=os.getpid(), wall=wall)
 
 
 def killed(pid: int) -> Event:

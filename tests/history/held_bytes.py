@@ -17,13 +17,10 @@ _TEXTS = (b"group", b"type", b"tenant", b"reason", b"kind", *_CARRIED)
 
 def bytes_held(found: Snapshot) -> Iterator[Violation]:
     """What waits for a delay, and what dead letters hold, is counted to the byte."""
-    waiting = {split_entry(entry)[1] for _, _, entry in found.waiting()}
+    waiting = {split_entry(entry)[1] for _, _, entry in found.waiting}
     for total, rightly in (("delayed_bytes", waiting), ("dead_bytes", set(found.names("dead")))):
-        noted = {
-            id_: int(task_state[total.encode()])
-            for id_, task_state in found.lives.items()
-            if total.encode() in task_state
-        }
+        name, lives = total.encode(), found.lives.items()
+        noted = {id_: int(known[name]) for id_, known in lives if name in known}
         if found.count(total) != sum(noted.values()):
             yield Violation("L7", f"{total} says {found.count(total)}, the lives {noted}")
         for id_, size in noted.items():
@@ -49,9 +46,8 @@ def bytes_held(found: Snapshot) -> Iterator[Violation]:
 def _late(found: Snapshot) -> Iterator[Violation]:
     """What counts as waiting for a delay is listed with its end, and says whose delay that is."""
     until = {id_.decode(): round(last) for id_, last in found.zsets.get("late", {}).items()}
-    for id_ in until.keys() ^ {
-        i for i, task_state in found.lives.items() if b"delayed_bytes" in task_state
-    }:
+    counted = {id_ for id_, known in found.lives.items() if b"delayed_bytes" in known}
+    for id_ in until.keys() ^ counted:
         yield Violation("L7", f"{id_} is counted or listed as late, not both")
     for id_, last in until.items():
         task_state = found.lives.get(id_, {})

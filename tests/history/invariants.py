@@ -54,28 +54,18 @@ class Attempt:
 def check(history: History) -> list[Violation]:
     """Every violation in a history, by invariant."""
     events = in_order(history.events)
-    ordered = [*_first_publications(events).values()]
-    attempts = pair(events)
-    return [
-        *_s1(history, ordered),
-        *_s1_of_done(history, attempts),
-        *_s2(history, ordered),
-        *_s3(events, attempts),
-        *_s4(history, ordered, attempts),
-        *_s5(history, attempts, ordered),
-        *_s6(history, events, ordered),
-        *_s9(events, ordered),
-        *_s12(history, ordered),
-    ]
-
-
-def _first_publications(events: Iterable[Event]) -> dict[str, Event]:
-    """The first confirmed publish of each id, in order."""
-    first: dict[str, Event] = {}
+    first: dict[str, Event] = {}  # confirmed publish of each id
     for event in events:
         if event.kind == "published":
             first.setdefault(event.id, event)
-    return first
+    ordered, attempts = [*first.values()], pair(events)
+    found = (
+        *(_s1(history, ordered), _s1_of_done(history, attempts), _s2(history, ordered)),
+        *(_s3(events, attempts), _s4(history, ordered, attempts)),
+        *(_s5(history, attempts, ordered), _s6(history, events, ordered)),
+        *(_s9(events, ordered), _s12(history, ordered)),
+    )
+    return [violation for each in found for violation in each]
 
 
 def pair(events: Iterable[Event]) -> list[Attempt]:
@@ -100,6 +90,15 @@ def _by_task(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
     for attempt in attempts:
         by_task[attempt.start.id].append(attempt)
     return by_task
+
+
+def _by_group(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
+    """Those that have a group."""
+    by_group: dict[str, list[Attempt]] = defaultdict(list)
+    for attempt in attempts:
+        if attempt.start.group is not None:
+            by_group[attempt.start.group].append(attempt)
+    return by_group
 
 
 def _s1(history: History, ordered: list[Event]) -> Iterator[Violation]:
@@ -139,11 +138,8 @@ def _s2(history: History, ordered: list[Event]) -> Iterator[Violation]:
     """What the broker has let go of (it was acked) is in the store."""
     unknown = [event.id for event in ordered if event.id not in history.states]
     if len(unknown) > history.left_in_queue:
-        yield Violation(
-            "S2",
-            f"RabbitMQ holds {history.left_in_queue} messages, yet the store does not know "
-            f"{', '.join(unknown)}",
-        )
+        held = f"RabbitMQ holds {history.left_in_queue} messages"
+        yield Violation("S2", f"{held}, yet the store does not know {', '.join(unknown)}")
 
 
 def _s3(events: list[Event], attempts: list[Attempt]) -> Iterator[Violation]:
@@ -162,8 +158,7 @@ def _s3(events: list[Event], attempts: list[Attempt]) -> Iterator[Violation]:
     holders: dict[int, Event] = {}
     for attempt in attempts:
         start = attempt.start
-        held = holders.get(start.fence)
-        if held is not None:
+        if held := holders.get(start.fence):
             yield Violation("S3", f"{held.id} and {start.id} ran under one fence {start.fence}")
         holders[start.fence] = start
     for id_, runs in _by_task(attempts).items():
@@ -182,11 +177,7 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
     tasks that was not settled, which counts the crash.
     """
     place = {event.id: number for number, event in enumerate(ordered)}
-    groups: dict[str, list[Attempt]] = defaultdict(list)
-    for attempt in attempts:
-        if attempt.start.group is not None:
-            groups[attempt.start.group].append(attempt)
-    for group, runs in groups.items():
+    for group, runs in _by_group(attempts).items():
         most = history.concurrency.get(group, 1)
         back = goes_back(history, runs) if history.run_of(group) > 1 else set()
         ends = _ends(history, runs, back, place)
@@ -200,17 +191,15 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
             is_repeat = number in back and _between(runs, place, two.id, one.id) < history.run_of(
                 group
             )
-            is_excused = is_repeat or two.id in undone or _was_passed(history, two)
-            if is_late and not is_excused:
+            if is_late and not (is_repeat or two.id in undone or _was_passed(history, two)):
                 yield Violation("S4", f"in {group}, {two.id} ran after {one.id}: out of order")
         running: list[tuple[float, str]] = []
         for run, end in zip(runs, ends, strict=True):
             while running and running[0][0] <= run.start.at:
                 heapq.heappop(running)
             if len(running) >= most:
-                yield Violation(
-                    "S4", f"in {group}, {run.start.id} started while {running[-1][1]} ran"
-                )
+                text = f"in {group}, {run.start.id} started while {running[-1][1]} ran"
+                yield Violation("S4", text)
             heapq.heappush(running, (end, run.start.id))
 
 
@@ -219,9 +208,8 @@ def _was_passed(history: History, start: Event) -> bool:
     if history.was_redriven(start.id, 0.0, start.at):
         return True
     id_, _, stage = start.id.partition("#")
-    return start.group in history.aside and bool(
-        stage or start.attempt > 1 or id_ in history.delayed
-    )
+    stepped_aside = bool(stage) or start.attempt > 1 or id_ in history.delayed
+    return start.group in history.aside and stepped_aside
 
 
 def _first(runs: list[Attempt]) -> list[Attempt]:
@@ -289,12 +277,8 @@ def _repeats_of_runs(
 ) -> set[tuple[str, int]]:
     """Attempts, by task and fence, that repeat what a run had done in front of a crash."""
     place = {event.id: number for number, event in enumerate(ordered)}
-    groups: dict[str, list[Attempt]] = defaultdict(list)
-    for attempt in attempts:
-        if attempt.start.group is not None:
-            groups[attempt.start.group].append(attempt)
     found: set[tuple[str, int]] = set()
-    for group, runs in groups.items():
+    for group, runs in _by_group(attempts).items():
         run = history.run_of(group)
         for number in goes_back(history, runs) if run > 1 else ():
             first, seen = runs[number].start.id, set[str]()
@@ -345,12 +329,9 @@ def _s9(events: list[Event], ordered: list[Event]) -> Iterator[Violation]:
         if event.kind != "start" or event.id not in known:
             continue
         was = known[event.id]
-        if (event.group, event.tenant, event.n) != (was.group, was.tenant, was.n):
-            yield Violation(
-                "S9",
-                f"{event.id} was published as {was.group!r}, {was.tenant!r}, {was.n} "
-                f"and ran as {event.group!r}, {event.tenant!r}, {event.n}",
-            )
+        published, ran = ((each.group, each.tenant, each.n) for each in (was, event))
+        if ran != published:
+            yield Violation("S9", f"{event.id} was published as {published} and ran as {ran}")
 
 
 def _s12(history: History, ordered: list[Event]) -> Iterator[Violation]:

@@ -88,14 +88,13 @@ def judge_events(
         undone = undone_starts(sound, len(partitions))
     else:
         undone = starts_of(sound, forgotten, len(partitions))
-    back = starts_of(sound, resumed, len(partitions))
     history = History(
         sound,
         states=_with_stage_states(events, states),
         taken=stored.count("taken"),
         left_in_queue=left_in_queue,
         undone=undone,
-        given_back=back,
+        given_back=starts_of(sound, resumed, len(partitions)),
         superseded=_with_stage_states(events, stored.superseded),
         hands_back=True,
         concurrency=most,
@@ -105,12 +104,11 @@ def judge_events(
         delayed=delayed,
     )
     verdict.violations += check(history)
-    ids = {event.id for event in events if event.kind == "published" and "#" not in event.id}
     known_done = sum(state == "done" for state in states.values())
     if (done := stored.count("done")) != known_done:
         text = f"{done} settles as done were accepted, for {known_done} tasks"
         verdict.violations.append(Violation("S3", text))
-    _count(verdict, events, sound, ids, states)
+    _count(verdict, events, history, states)
     verdict.figures["stale starts"] = len(stale)
     verdict.figures["attempts that a server may have forgotten"] = len(undone)
     return verdict
@@ -160,10 +158,10 @@ def starts_of(events: list[Event], claims: Set[tuple[str, int]], partitions: int
 
 def redrives_in(events: list[Event]) -> dict[str, list[float]]:
     """When somebody redrove each dead letter."""
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[float]] = defaultdict(list)
     for event in events:
         if event.kind == "redriven":
-            found.setdefault(event.id, []).append(event.at)
+            found[event.id].append(event.at)
     return found
 
 
@@ -178,10 +176,9 @@ def stale_starts(events: list[Event], most: Mapping[str, int] = NOTHING) -> set[
     for event in events:
         if event.kind != "start":
             continue
-        is_serial = event.group is not None and (
-            most.get(event.group, concurrency_of(event.group)) == 1
-        )
-        line = f"group {event.group}" if is_serial else f"task {event.id}"
+        group = event.group or ""
+        is_serial = group and most.get(group, concurrency_of(group)) == 1
+        line = f"group {group}" if is_serial else f"task {event.id}"
         if event.fence < newest.get(line, 0):
             stale.add((event.id, event.fence))
         newest[line] = max(newest.get(line, 0), event.fence)
@@ -212,49 +209,34 @@ def _with_stage_states(events: list[Event], states: Mapping[str, _Known]) -> dic
     return whole
 
 
+_ENDS: tuple[State, ...] = ("done", "dead", "superseded")
+
+
 def _count(
-    verdict: Verdict,
-    events: list[Event],
-    sound: list[Event],
-    ids: set[str],
-    states: Mapping[str, State],
+    verdict: Verdict, events: list[Event], history: History, states: Mapping[str, State]
 ) -> None:
-    attempts = pair(sound)
-    runs: dict[str, list[Event]] = {}
-    groups: Counter[str] = Counter()
+    """How often each promise was tried, and what else there was."""
+    attempts = pair(history.events)
+    ids = {event.id for event in events if event.kind == "published" and "#" not in event.id}
+    runs: dict[str, list[Event]] = defaultdict(list)
     for attempt in attempts:
-        runs.setdefault(attempt.start.id, []).append(attempt.start)
-        if attempt.start.group is not None:
-            groups[attempt.start.group] += 1
+        runs[attempt.start.id].append(attempt.start)
+    groups = Counter(a.start.group for a in attempts if a.start.group is not None)
     pairs = [two for each in runs.values() for two in pairwise(each)]
     after_crash = sum(two.crashes > one.crashes for one, two in pairs)
-    after_retry = sum(
-        two.attempt > one.attempt and two.crashes == one.crashes for one, two in pairs
-    )
-    verdict.checked.update(
-        {
-            "S1": len(ids),
-            "S2": len(ids),
-            "S3": len(attempts),
-            "S4": sum(count - 1 for count in groups.values()),
-            "S5": len(pairs),
-            "S6": len(ids),
-            "S7": 1,
-            "S8": len(groups),
-            "S9": len(attempts),
-            "S12": sum(state == "superseded" for state in states.values()),
-            "L2": len(groups),
-            "L7": 1,
-        }
-    )
+    again = [(one, two) for one, two in pairs if two.crashes == one.crashes]
+    after_retry = sum(two.attempt > one.attempt for one, two in again)
+    ended = Counter(states.values())
+    verdict.checked.update(S1=len(ids), S2=len(ids), S6=len(ids), S5=len(pairs), S7=1, L7=1)
+    verdict.checked.update(S3=len(attempts), S9=len(attempts), S12=ended["superseded"])
+    in_turn = sum(count - 1 for count in groups.values())
+    verdict.checked.update(S4=in_turn, S8=len(groups), L2=len(groups))
     verdict.figures |= {
         "publishes": sum(e.kind == "published" and "#" not in e.id for e in events),
         "tasks": len(ids),
         "groups": len(groups),
         "attempts": len(attempts),
-        "done": sum(state == "done" for state in states.values()),
-        "dead": sum(state == "dead" for state in states.values()),
-        "superseded": sum(state == "superseded" for state in states.values()),
+        **{state: ended[state] for state in _ENDS},
         "runs again": len(pairs),
         "after a crash or a lost lease": after_crash,
         "after a counted retry": after_retry,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-
-import orjson
+from dataclasses import dataclass, replace
 
 from groupflow.store.keys import split_entry
 from tests.history.invariants import Violation
@@ -33,8 +31,8 @@ class Held:
 
 def rule_of(found: Snapshot, entry: bytes) -> str:
     """The rule that a task came by, as its envelope has it."""
-    packed = found.tasks.get(split_entry(entry)[1])
-    return "" if packed is None else orjson.loads(packed.partition(b"\n")[0])[3] or ""
+    facts = found.facts_of(entry)
+    return (facts and facts[3]) or ""
 
 
 def by_hand(found: Snapshot, whose: str) -> Hand | None:
@@ -47,19 +45,17 @@ def by_hand(found: Snapshot, whose: str) -> Hand | None:
     return Hand(
         int(since),
         None if concurrency == b"-" else int(concurrency),
-        float(interval) if is_paced else None,
-        float(tolerance) if is_paced else 0.0,
+        *((float(interval), float(tolerance)) if is_paced else (None, 0.0)),
     )
 
 
 def under(hand: Hand | None, held: Held) -> Held:
     """A limit as configured, but for what somebody set."""
-    if hand is None:
-        return held
-    concurrency = held.concurrency if hand.concurrency is None else hand.concurrency
-    if hand.interval is None:
-        return Held(concurrency, held.interval, held.tolerance)
-    return Held(concurrency, hand.interval, hand.tolerance)
+    if hand and hand.concurrency is not None:
+        held = replace(held, concurrency=hand.concurrency)
+    if hand and hand.interval is not None:
+        held = replace(held, interval=hand.interval, tolerance=hand.tolerance)
+    return held
 
 
 def held_to(found: Snapshot, group: str, entry: bytes) -> Held:
@@ -106,9 +102,10 @@ def gathers_until(found: Snapshot, group: str) -> int:
     return split_entry(lane[-1])[0] + rule[1]
 
 
-def limits_of(found: Snapshot, now: int) -> Iterator[Violation]:
+def limits_of(found: Snapshot) -> Iterator[Violation]:
     """What contradicts them."""
     yield from _holders(found)
+    now = found.at
     for group in {claim.group for claim in found.checkpoints if claim.group}:
         started = (claim.since for claim in found.checkpoints if claim.group == group)
         if (room := room_in(found, group)) < 0 and began_since(found, f"g{group}", started):

@@ -57,9 +57,8 @@ def _running(found: Snapshot, daemon: str) -> Iterator[Violation]:
     lease = orjson.loads(session[b"info"]).get("lease", _FOR_EVER) * MICROSECONDS
     for one, two in pairwise(claims):
         if two.since < one.since + lease or found.crashes_of(one.entry) > 1:
-            yield Violation(
-                "L6", f"{daemon} runs {one.fence} and {two.fence} at once, both in quarantine"
-            )
+            both = f"{one.fence} and {two.fence}"
+            yield Violation("L6", f"{daemon} runs {both} at once, both in quarantine")
     for each in claims:
         must_be_marked = lease == _FOR_EVER or found.crashes_of(each.entry) > 1
         if must_be_marked and marked != each.fence:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
+import orjson
 from redis import Redis
 
 from groupflow.store.keys import Keys, split_checkpoint, split_entry
@@ -19,10 +20,12 @@ POOL_KINDS = (
     "pool_ordered", "pool_quarantined_plain", "pool_ready", "pool_quarantined_groups",
     "pool_pullers", "pool_holders",
 )  # fmt: skip
-_NAMED = (
-    "lane", "lock", "task_state", "daemon", "worker", "schedule", "scan", "waits", "shares", "lost",
-    *POOL_KINDS,
-)  # fmt: skip
+_NAMED = {
+    "lane": "lanes", "lock": "locks", "task_state": "lives", "daemon": "daemons",
+    "schedule": "schedules", "scan": "scans", "waits": "waits", "shares": "shares", "lost": "lost",
+}  # fmt: skip
+"""Kinds with a name behind them, and where a snapshot has them."""
+_TYPES = {b"list": "lists", b"zset": "zsets", b"hash": "hashes", b"string": "strings"}
 _WHOLE_KINDS = (
     "plain", "ordered", "ready", "quarantined_plain", "quarantined_groups", "held", "delayed",
     "late", "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies",
@@ -97,7 +100,7 @@ class Snapshot:
 
     def pool_of(self, entry: bytes) -> str:
         """The pool of a task; empty where daemons run it."""
-        return self.lives.get(split_entry(entry)[1], {}).get(b"pool", b"").decode()
+        return self.task_state_of(entry).get(b"pool", b"").decode()
 
     def count(self, name: str) -> int:
         """One of the totals."""
@@ -137,20 +140,22 @@ class Snapshot:
             found.setdefault(member[4:end].decode(), set()).add(member[end:])
         return found
 
-    def group_of(self, entry: bytes) -> str:
-        """The group of a task that stands aside."""
-        return self.lives.get(split_entry(entry)[1], {}).get(b"group", b"").decode()
+    def task_state_of(self, entry: bytes) -> dict[bytes, bytes]:
+        """What is known of a task beside its envelope."""
+        return self.lives.get(split_entry(entry)[1], {})
 
     def crashes_of(self, entry: bytes) -> int:
         """How many claims of a task ended in a crash."""
-        return int(self.lives.get(split_entry(entry)[1], {}).get(b"crashes", 0))
+        return int(self.task_state_of(entry).get(b"crashes", 0))
 
-    def waiting(self) -> list[tuple[str, str, bytes]]:
-        """Every waiting task: in which list, of which group, its entry."""
-        return self._waiting
+    def facts_of(self, entry: bytes) -> list[Any] | None:
+        """What the envelope of an entry's task says: type, group, tenant, rule, …, scope."""
+        packed = self.tasks.get(split_entry(entry)[1])
+        return None if packed is None else facts_in(packed)
 
     @cached_property
-    def _waiting(self) -> list[tuple[str, str, bytes]]:
+    def waiting(self) -> list[tuple[str, str, bytes]]:
+        """Every waiting task: in which list, of which group, its entry."""
         return [*self._find_waiting()]
 
     def _find_waiting(self) -> Iterator[tuple[str, str, bytes]]:
@@ -166,10 +171,16 @@ class Snapshot:
             for entry in members if place[0] in "pP" else ():
                 yield f"waits:{place}", "", entry
         for entry in self.zsets.get("delayed", {}):
-            yield "delayed", self.group_of(entry), entry
+            yield "delayed", self.task_state_of(entry).get(b"group", b"").decode(), entry
         for group, entries in self.lanes.items():
             for entry in entries:
                 yield f"lane:{group}", group, entry
+
+
+def facts_in(packed: bytes) -> list[Any]:
+    """The facts that an envelope begins with: type, group, tenant, rule, …, scope."""
+    facts: list[Any] = orjson.loads(packed.partition(b"\n")[0])
+    return facts
 
 
 def read(raw: Redis, keys: Keys) -> Snapshot:
@@ -181,10 +192,10 @@ def read(raw: Redis, keys: Keys) -> Snapshot:
     for name, type_, packed in sorted(rows):
         key, value = name.decode(), _UNPACK.get(type_, _itself)(packed)
         if key in whole:
-            _of_type(found, type_)[whole[key]] = value
+            getattr(found, _TYPES[type_])[whole[key]] = value
             continue
         kind, _, rest = key[len(front) :].partition(":")
-        if kind in _NAMED and rest and keys(kind, rest) == key:
+        if kind in (*_NAMED, "worker", *POOL_KINDS) and rest and keys(kind, rest) == key:
             _keep_named(found, kind, rest, value)
         else:
             found.strangers.append(key)
@@ -211,49 +222,15 @@ def _escaped(text: str) -> str:
     return "".join(f"\\{char}" if char in "[]?*\\" else char for char in text)
 
 
-def _of_type(found: Snapshot, type_: bytes) -> dict[str, Any]:
-    match type_:
-        case b"list":
-            return found.lists
-        case b"zset":
-            return found.zsets
-        case b"hash":
-            return found.hashes
-        case _:
-            return found.strings
-
-
 def _keep_named(found: Snapshot, kind: str, name: str, value: Any) -> None:
-    match kind:
-        case "lane":
-            found.lanes[name] = value
-        case "shares":
-            found.shares[name] = value
-        case "waits":
-            found.waits[name] = value
-        case "lost":
-            found.lost[name] = value
-        case "lock":
-            found.locks[name] = value
-        case "task_state":
-            found.lives[name] = value
-        case "daemon":
-            found.daemons[name] = value
-        case "schedule":
-            found.schedules[name] = value
-        case "scan":
-            found.scans[name] = value
-        case _ if kind in POOL_KINDS:
-            found.pools.setdefault(kind.removeprefix("pool_"), {})[name] = value
-        case _:
-            found.workers.add(name)
-            found.checkpoints += [
-                _claim(name, worker.decode(), checkpoint)
-                for worker, checkpoint in value.items()
-                if checkpoint.startswith(b"L")
-            ]
-
-
-def _claim(daemon: str, worker: str, checkpoint: bytes) -> Checkpoint:
-    fence, since, entry, group = split_checkpoint(checkpoint)
-    return Checkpoint(daemon, worker, fence, since, entry, group)
+    if kind in _NAMED:
+        getattr(found, _NAMED[kind])[name] = value
+    elif kind in POOL_KINDS:
+        found.pools.setdefault(kind.removeprefix("pool_"), {})[name] = value
+    else:
+        found.workers.add(name)
+        found.checkpoints += [
+            Checkpoint(name, worker.decode(), *split_checkpoint(checkpoint))
+            for worker, checkpoint in value.items()
+            if checkpoint.startswith(b"L")
+        ]

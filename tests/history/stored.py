@@ -56,7 +56,7 @@ def _states_of(found: Snapshot) -> Iterable[tuple[str, State]]:
         yield id_, "dead"
     for claim in found.checkpoints:
         yield split_entry(claim.entry)[1], "running"
-    for _place, _group, entry in found.waiting():
+    for _place, _group, entry in found.waiting:
         yield split_entry(entry)[1], "waiting"
 
 

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-import orjson
-
 from tests.history.invariants import Violation
 from tests.history.limits import Hand, Held, began_since, by_hand, under
 from tests.history.snapshot import Snapshot
@@ -32,12 +30,11 @@ def _share(found: Snapshot, hand: Hand) -> Hand:
     """Of what was set for all partitions, that of this one."""
     parts = int(found.hashes.get("partitions", {}).get(b"number", 1))
     most = hand.concurrency and max(1, hand.concurrency // parts)
-    return replace(
-        hand, concurrency=most, interval=None if hand.interval is None else hand.interval * parts
-    )
+    interval = None if hand.interval is None else hand.interval * parts
+    return replace(hand, concurrency=most, interval=interval)
 
 
-def may_start(found: Snapshot, tenant: str, now: int) -> bool | None:
+def may_start(found: Snapshot, tenant: str) -> bool | None:
     """Whether something of a tenant may start; `None` where that changed a moment ago."""
     limit = held_to(found, tenant)
     charged = found.hashes.get("charged", {})
@@ -48,12 +45,12 @@ def may_start(found: Snapshot, tenant: str, now: int) -> bool | None:
     due = found.zsets.get("closed", {}).get(member, 0.0)
     if limit.interval:
         due = max(due, found.zsets.get("rates", {}).get(member, 0.0) - limit.tolerance)
-    if due > now:
+    if due > found.at:
         return False
     return True if due == 0.0 else None
 
 
-def tenants_of(found: Snapshot, now: int) -> Iterator[Violation]:
+def tenants_of(found: Snapshot) -> Iterator[Violation]:
     """What contradicts that."""
     yield from _charges(found)
     yield from _places(found)
@@ -66,8 +63,8 @@ def tenants_of(found: Snapshot, now: int) -> Iterator[Violation]:
     standing = {tenant.decode(): due for tenant, due in found.zsets.get("standing", {}).items()}
     for place in found.waits:
         tenant = place[1:]
-        may = may_start(found, tenant, now)
-        is_due = standing.get(tenant, NO_END) <= now  # whoever promotes gives it its turn
+        may = may_start(found, tenant)
+        is_due = standing.get(tenant, NO_END) <= found.at  # whoever promotes gives it its turn
         if place not in turns and may and not is_due:
             yield Violation("S8", f"something of {place} may start, and has no turn")
         if place in turns and may is False:
@@ -78,19 +75,14 @@ def tenants_of(found: Snapshot, now: int) -> Iterator[Violation]:
         if not any(place[1:] == tenant for place in found.waits):
             yield Violation("L7", f"nothing of {tenant} waits, and it is said to stand")
         until = found.zsets["standing"][tenant.encode()]
-        if until == NO_END and may_start(found, tenant, now) is not False:
+        if until == NO_END and may_start(found, tenant) is not False:
             yield Violation("S8", f"{tenant} may start something, and waits for an end")
 
 
 def _charges(found: Snapshot) -> Iterator[Violation]:
     """Who counts for a tenant is who runs of it, and no more than may."""
-    charged = {
-        int(fence): tenant.decode() for fence, tenant in found.hashes.get("charged", {}).items()
-    }
-    counted = {
-        f"{len(tenant.encode()):04d}{tenant}{fence:016d}".encode()
-        for fence, tenant in charged.items()
-    }
+    charged = {int(fence): of.decode() for fence, of in found.hashes.get("charged", {}).items()}
+    counted = {f"{len(of.encode()):04d}{of}{fence:016d}".encode() for fence, of in charged.items()}
     if counted != set(found.zsets.get("charges", {})):
         yield Violation("S8", "what is counted by tenant is not what is charged")
     running = {claim.fence for claim in found.checkpoints}
@@ -107,10 +99,8 @@ def _charges(found: Snapshot) -> Iterator[Violation]:
 
 def _places(found: Snapshot) -> Iterator[Violation]:
     """What waits for a turn is in one place, its own tenant's, and otherwise in none."""
-    known = {
-        group.decode(): place.decode()
-        for group, place in found.hashes.get("waiting_groups", {}).items()
-    }
+    waiting = found.hashes.get("waiting_groups", {})
+    known = {group.decode(): place.decode() for group, place in waiting.items()}
     if known != {group: place for place, group in found.lined_up()}:
         yield Violation("S4", "the groups that wait for turns are not where they are said to be")
     turns = set(found.hashes.get("turns", {}).values())
@@ -132,9 +122,5 @@ def _places(found: Snapshot) -> Iterator[Violation]:
 
 
 def _tenant_of(found: Snapshot, entry: bytes) -> str:
-    packed = found.tasks.get(entry[17:].decode())
-    if packed is None:
-        return "--------"
-    facts = orjson.loads(packed.partition(b"\n")[0])
-    scope = (facts[5] if len(facts) > 5 else "") or "-" * 8
-    return f"{scope}{facts[2] or ''}"
+    facts = found.facts_of(entry)
+    return f"{facts[5] or '-' * 8}{facts[2] or ''}" if facts else "-" * 8

@@ -16,7 +16,7 @@ from groupflow.store.partitions import partition_of
 from tests.history.events import Event, State
 from tests.history.invariants import Violation
 from tests.history.judge import Verdict, judge_events
-from tests.history.snapshot import read
+from tests.history.snapshot import facts_in, read
 from tests.history.stored import Stored
 from tests.simulation import clock
 from tests.simulation.configured import ASIDE, NAMESPACE, TICKS, TICKS_TENANT
@@ -141,7 +141,7 @@ def _scopes(raw: Any, keys: Keys) -> Iterator[tuple[str, str]]:
     for id_, line in found.finished.items():
         yield id_, orjson.loads(line[SEQUENCE_DIGITS:])[-1]
     for id_, packed in found.tasks.items():
-        yield id_, orjson.loads(packed.partition(b"\n")[0])[-1]
+        yield id_, facts_in(packed)[-1]
 
 
 def published_by_themselves(fleet: Fleet, states: dict[str, State]) -> Iterator[Event]:
