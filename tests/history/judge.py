@@ -209,7 +209,7 @@ def _with_stage_states(events: list[Event], states: Mapping[str, _Known]) -> dic
     return whole
 
 
-_ENDS: tuple[State, ...] = ("done", "dead", "superseded")
+_ENDS = ("done", "dead", "superseded")
 
 
 def _count(
@@ -226,7 +226,7 @@ def _count(
     after_crash = sum(two.crashes > one.crashes for one, two in pairs)
     again = [(one, two) for one, two in pairs if two.crashes == one.crashes]
     after_retry = sum(two.attempt > one.attempt for one, two in again)
-    ended = Counter(states.values())
+    ended = Counter[str](states.values())
     verdict.checked.update(S1=len(ids), S2=len(ids), S6=len(ids), S5=len(pairs), S7=1, L7=1)
     verdict.checked.update(S3=len(attempts), S9=len(attempts), S12=ended["superseded"])
     in_turn = sum(count - 1 for count in groups.values())

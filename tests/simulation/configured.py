@@ -1,35 +1,30 @@
-"""How simulated daemons are configured, and what of the product a run replaces."""
+"""How simulated daemons are configured, what they run, and what of the product a run replaces."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cache
+from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from groupflow import daemon
-from groupflow.settings.model import (
-    Http,
-    RabbitMQ,
-    Redis,
-    RetryDefaults,
-    Settings,
-    Tenants,
-    Workers,
-)
+from groupflow import App, Retry, Scan, Task, daemon
+from groupflow.settings import model
+from groupflow.settings.model import Settings, Tenants
 from groupflow.settings.rules import GroupRule, PoolRule, ScheduleRule, TenantRule
+from groupflow.upkeep.lease import ENDS_WITHIN, LeaseThread
+from tests.history import handlers
 from tests.history.configuration import BATCH, MAX_ATTEMPTS, MAX_BLOCK, QUIET, RUN, SEVERAL
-from tests.simulation.jobs import (
-    MAX_BODY,
-    MAX_HEADERS,
-    MOST_OF_TENANT,
-    MOST_QUEUED,
-    POOL,
-    POOLED,
-)
-from tests.simulation.lease import SimulatedLease
-from tests.simulation.processes import OWNER
+from tests.history.events import Event
+from tests.history.handlers import Write, noted
+from tests.simulation import jobs
+from tests.simulation.clock import pass_virtual
+from tests.simulation.processes import OWNER, ThreadLoop
 
 if TYPE_CHECKING:
     from tests.simulation.acts import Timer
@@ -41,6 +36,7 @@ QUEUE = "sim.jobs"
 PULL_LEASE = 1.5  # seconds
 TICKS = 1000  # the number of a task that the first schedule makes, as its body says
 TICKS_TENANT = 7
+QUICK, SLOW = (0.002, 0.05), (0.3, 3.0)  # seconds
 ASIDE = "aside-"  # how groups begin whose tasks step aside while they wait
 
 
@@ -63,15 +59,17 @@ def settings_of(plan: Plan, grouped: int, partitions: int) -> Settings:
         rule("bursts", debounce=QUIET),
         rule("aside", **aside),
         rule("parks", on_dead="park"),
-        rule("full", max_queued=MOST_QUEUED),
+        rule("full", max_queued=jobs.MOST_QUEUED),
         rule("paced", rate="10/s burst 3"),
     )
     return Settings(
-        rabbitmq=RabbitMQ(queue=QUEUE, prefetch=20, max_body=MAX_BODY, max_headers=MAX_HEADERS),
-        redis=Redis(
+        rabbitmq=model.RabbitMQ(
+            queue=QUEUE, prefetch=20, max_body=jobs.MAX_BODY, max_headers=jobs.MAX_HEADERS
+        ),
+        redis=model.Redis(
             namespace=NAMESPACE, partitions=partitions, replicas=plan.replicas, timeout=1.0
         ),
-        workers=Workers(
+        workers=model.Workers(
             plain=plan.plain,
             grouped=grouped,
             lease=plan.lease,
@@ -80,12 +78,12 @@ def settings_of(plan: Plan, grouped: int, partitions: int) -> Settings:
             max_crashes=10,
             order=plan.order,
         ),
-        retry=RetryDefaults(max_attempts=MAX_ATTEMPTS, interval=-0.05),
-        http=Http(listen=""),
+        retry=model.RetryDefaults(max_attempts=MAX_ATTEMPTS, interval=-0.05),
+        http=model.Http(listen=""),
         tenants=_TENANTS if "tenants" in plan.features else Tenants(),
         groups=(rule("entities"), *(each for each in others if each.name in used)),
         schedules=tuple(_schedule(number, timer) for number, timer in enumerate(plan.timers)),
-        pools={POOL: PoolRule(types=POOLED, lease=PULL_LEASE)}
+        pools={jobs.POOL: PoolRule(types=jobs.POOLED, lease=PULL_LEASE)}
         if "pullers" in plan.features
         else {},
     )
@@ -108,10 +106,55 @@ def _schedule(number: int, timer: Timer) -> ScheduleRule:
 _TENANTS = Tenants(
     named={
         "7": TenantRule(weight=3),
-        "8": TenantRule(concurrency=MOST_OF_TENANT),
+        "8": TenantRule(concurrency=jobs.MOST_OF_TENANT),
         "9": TenantRule(rate="20/s burst 5", weight=2),
     }
 )
+
+
+def app_of(write: Write, chance: Random, scans: Sequence[Scan] = ()) -> App:
+    """An application whose handlers tell `write` what happens to them, and in which process."""
+
+    def tell(event: Event) -> None:
+        write(replace(event, pid=_pid()))
+
+    app = handlers.app_of(tell, chance, quick=QUICK, slow=SLOW)
+
+    @app.handler("group-later")
+    @app.handler("tenant-later")
+    async def later(task: Task) -> Retry | None:
+        with noted(tell, task):
+            await pass_virtual(chance.uniform(*QUICK))
+            scope: Any = task.type.removesuffix("-later")
+            return Retry(after=0.3, scope=scope) if task.attempt == 1 else None
+
+    for scan in scans:
+        app.include(scan)
+    return app
+
+
+class SimulatedLease(LeaseThread):
+    """A lease whose thread is one of its process's, on the loop that all share."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """As the product's."""
+        owner = OWNER.get()
+        assert owner is not None
+        loop: Any = asyncio.get_running_loop()
+        for each in self._leases:
+            each.listener.loop = ThreadLoop(loop, owner.process.main)  # type: ignore[assignment]
+        self.watch.begin()
+        lease: Any = ThreadLoop(loop, owner.process.lease)
+        self._loop = lease
+        began: Future[Any] = Future()
+        living = lease.create_task(self._stay(began))
+        await asyncio.wrap_future(began)
+        try:
+            yield
+        finally:
+            lease.call_soon_threadsafe(self._leaving.set)
+            await asyncio.wait([living], timeout=ENDS_WITHIN)
 
 
 def _pid() -> int:

@@ -21,8 +21,7 @@ from tests.history.events import Event
 from tests.history.stored import Stored
 from tests.simulation import clock
 from tests.simulation.clock import pass_virtual
-from tests.simulation.configured import NAMESPACE, QUEUE, settings_of
-from tests.simulation.handlers import app_of
+from tests.simulation.configured import NAMESPACE, QUEUE, app_of, settings_of
 from tests.simulation.jobs import Job
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network

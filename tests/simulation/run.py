@@ -17,8 +17,7 @@ import structlog
 from tests.history.events import Event
 from tests.history.invariants import Violation
 from tests.simulation import clock
-from tests.simulation.audits import Audits, Unsound
-from tests.simulation.bounds import Bounds
+from tests.simulation.audits import Audits, Bounds, Unsound
 from tests.simulation.clock import pass_virtual
 from tests.simulation.configured import patched
 from tests.simulation.faults import Faults
