@@ -40,6 +40,21 @@ QUICK, SLOW = (0.002, 0.05), (0.3, 3.0)  # seconds
 ASIDE = "aside-"  # how groups begin whose tasks step aside while they wait
 
 
+_RABBITMQ = model.RabbitMQ(
+    queue=QUEUE, prefetch=20, max_body=jobs.MAX_BODY, max_headers=jobs.MAX_HEADERS
+)
+_REDIS: dict[str, Any] = {"namespace": NAMESPACE, "timeout": 1.0}
+_WORKERS: dict[str, Any] = {"max_block": MAX_BLOCK, "drain": 3.0, "max_crashes": 10}
+_POOLS = {jobs.POOL: PoolRule(types=jobs.POOLED, lease=PULL_LEASE)}
+_TENANTS = Tenants(
+    named={
+        "7": TenantRule(weight=3),
+        "8": TenantRule(concurrency=jobs.MOST_OF_TENANT),
+        "9": TenantRule(rate="20/s burst 5", weight=2),
+    }
+)
+
+
 @cache
 def settings_of(plan: Plan, grouped: int, partitions: int) -> Settings:
     """The configuration of all daemons."""
@@ -63,29 +78,17 @@ def settings_of(plan: Plan, grouped: int, partitions: int) -> Settings:
         rule("paced", rate="10/s burst 3"),
     )
     return Settings(
-        rabbitmq=model.RabbitMQ(
-            queue=QUEUE, prefetch=20, max_body=jobs.MAX_BODY, max_headers=jobs.MAX_HEADERS
-        ),
-        redis=model.Redis(
-            namespace=NAMESPACE, partitions=partitions, replicas=plan.replicas, timeout=1.0
-        ),
+        rabbitmq=_RABBITMQ,
+        redis=model.Redis(**_REDIS, partitions=partitions, replicas=plan.replicas),
         workers=model.Workers(
-            plain=plan.plain,
-            grouped=grouped,
-            lease=plan.lease,
-            max_block=max(MAX_BLOCK, plan.lease),
-            drain=3.0,
-            max_crashes=10,
-            order=plan.order,
+            **_WORKERS, plain=plan.plain, grouped=grouped, lease=plan.lease, order=plan.order
         ),
         retry=model.RetryDefaults(max_attempts=MAX_ATTEMPTS, interval=-0.05),
         http=model.Http(listen=""),
         tenants=_TENANTS if "tenants" in plan.features else Tenants(),
         groups=(rule("entities"), *(each for each in others if each.name in used)),
         schedules=tuple(_schedule(number, timer) for number, timer in enumerate(plan.timers)),
-        pools={jobs.POOL: PoolRule(types=jobs.POOLED, lease=PULL_LEASE)}
-        if "pullers" in plan.features
-        else {},
+        pools=_POOLS if "pullers" in plan.features else {},
     )
 
 
@@ -101,15 +104,6 @@ def _schedule(number: int, timer: Timer) -> ScheduleRule:
         overlap=timer.overlap,
         missed=timer.missed,
     )
-
-
-_TENANTS = Tenants(
-    named={
-        "7": TenantRule(weight=3),
-        "8": TenantRule(concurrency=jobs.MOST_OF_TENANT),
-        "9": TenantRule(rate="20/s burst 5", weight=2),
-    }
-)
 
 
 def app_of(write: Write, chance: Random, scans: Sequence[Scan] = ()) -> App:

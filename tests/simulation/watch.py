@@ -1,8 +1,8 @@
 """What is looked at while a run goes on: things that leave nothing behind to be judged at the end.
 
 A process whose loop turns has no excuse for going on beside its successor: only one that stands
-does. A claim is taken over only where a fault explains it, and a task counts a death for what it is:
-a daemon's, or only a lost lease. (`audits` looks at the store.)
+does. A claim is taken over only where a fault explains it, and a task counts a death for what it
+is: a daemon's, or only a lost lease. (`audits` looks at the store.)
 """
 
 from __future__ import annotations
