@@ -63,6 +63,16 @@ class Event:
     how: str = ""
     lost_leases: int = 0
 
+    @property
+    def task(self) -> str:
+        """Its task, of whose stages each has an id of its own."""
+        return self.id.partition("#")[0]
+
+    @property
+    def claim(self) -> tuple[str, int]:
+        """The task and the fence of the claim."""
+        return self.task, self.fence
+
 
 def event_of(kind: Kind, task: Task, n: int = 0, how: str = "") -> Event:
     """An event of a task's attempt, now and in this process."""

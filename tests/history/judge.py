@@ -128,7 +128,7 @@ def undone_starts(events: list[Event], partitions: int) -> set[Event]:
     undone = set[Event]()
     for attempt in pair(events):
         start, end = attempt.start, attempt.end
-        place = partition_of(start.group, start.id.partition("#")[0], partitions)
+        place = partition_of(start.group, start.task, partitions)
         for began, ended in losses[place]:
             if start.at < ended and (end is None or end.at > began - UNSENT):
                 undone.add(start)
@@ -148,12 +148,8 @@ def resumed_in(logs: Sequence[Path]) -> set[tuple[str, int]]:
 
 def starts_of(events: list[Event], claims: Set[tuple[str, int]], partitions: int) -> set[Event]:
     """The starts under some claims, task and fence as its partition counts them."""
-    return {
-        event
-        for event in events
-        if event.kind == "start"
-        and (event.id.partition("#")[0], event.fence // partitions) in claims
-    }
+    starts = (event for event in events if event.kind == "start")
+    return {each for each in starts if (each.task, each.fence // partitions) in claims}
 
 
 def redrives_in(events: list[Event]) -> dict[str, list[float]]:

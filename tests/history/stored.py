@@ -62,6 +62,6 @@ def _states_of(found: Snapshot) -> Iterable[tuple[str, State]]:
 
 def with_unique_fence(event: Event, partitions: int) -> Event:
     """The same, its fence unique among all partitions: each has fences of its own."""
-    id_ = event.id.partition("#")[0].partition("~")[0]  # a derived id lies where its message's does
+    id_ = event.task.partition("~")[0]  # a derived id lies where its message's does
     place = partition_of(event.group, id_, partitions)
     return replace(event, fence=event.fence * partitions + place)

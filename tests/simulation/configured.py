@@ -24,7 +24,7 @@ from tests.history.events import Event
 from tests.history.handlers import Write, noted
 from tests.simulation import jobs
 from tests.simulation.clock import pass_virtual
-from tests.simulation.processes import OWNER, ThreadLoop
+from tests.simulation.processes import ThreadLoop, own_process
 
 if TYPE_CHECKING:
     from tests.simulation.acts import Timer
@@ -133,13 +133,13 @@ class SimulatedLease(LeaseThread):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """As the product's."""
-        owner = OWNER.get()
-        assert owner is not None
+        process = own_process()
+        assert process is not None
         loop: Any = asyncio.get_running_loop()
         for each in self._leases:
-            each.listener.loop = ThreadLoop(loop, owner.process.main)  # type: ignore[assignment]
+            each.listener.loop = ThreadLoop(loop, process.main)  # type: ignore[assignment]
         self.watch.begin()
-        lease: Any = ThreadLoop(loop, owner.process.lease)
+        lease: Any = ThreadLoop(loop, process.lease)
         self._loop = lease
         began: Future[Any] = Future()
         living = lease.create_task(self._stay(began))
@@ -152,8 +152,8 @@ class SimulatedLease(LeaseThread):
 
 
 def _pid() -> int:
-    owner = OWNER.get()
-    return owner.process.pid if owner is not None else 0
+    process = own_process()
+    return process.pid if process is not None else 0
 
 
 def patched(fleet: Fleet) -> list[Any]:

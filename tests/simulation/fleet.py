@@ -26,7 +26,7 @@ from tests.simulation.jobs import Job
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
 from tests.simulation.plan import Plan
-from tests.simulation.processes import OWNER, Process, context_of
+from tests.simulation.processes import Process, context_of, own_process
 from tests.simulation.rabbitmq_side import Published, SimulatedRabbitmq
 from tests.simulation.redis_side import RealRedis, SimulatedRedis
 from tests.simulation.watch import Watch
@@ -66,8 +66,7 @@ class Fleet:
         self.loop = SimulatedLoop()
         self.loop.on_death = self._died
         self.loop.set_exception_handler(self._unhandled)
-        network = Random(f"network {plan.seed}")
-        self.network = Network(self.loop, network)
+        self.network = Network(self.loop, Random(f"network {plan.seed}"))
         self.redis = SimulatedRedis(real, self.network, self._digest.update)
         self.redis.replicas = plan.replicas
         self.layout = plan.partitions
@@ -122,16 +121,11 @@ class Fleet:
         """Note an event."""
         self.events.append(event)
         if event.kind == "start" and event.fence < self._forgot_below:  # it had lain ready
-            self.forgotten.add((event.id.partition("#")[0], event.fence))
-        if (
-            event.kind == "end"
-            and event.how == "cut"
-            and (event.group or "").startswith("batches-")
-        ):
+            self.forgotten.add(event.claim)
+        if event.how == "cut" and (event.group or "").startswith("batches-"):
             # A batch that is cut off is given back whole, with its tasks that had ended.
-            self.resumed |= self._with_its_run(event.id.partition("#")[0], event.group, event.fence)
-        owner = OWNER.get()
-        self.watch.saw(event, owner.process if owner is not None else None)
+            self.resumed |= self._with_its_run(event.task, event.group, event.fence)
+        self.watch.saw(event, own_process())
 
     def tell(self, text: str) -> None:
         """Note what the run did, for whoever reads its story."""
@@ -140,12 +134,12 @@ class Fleet:
     def logged(self, _logger: Any, level: str, event: MutableMapping[str, Any]) -> Any:
         """Take what a daemon logs."""
         self.watch.heard(event)
-        owner, name = OWNER.get(), event.get("event")
-        # One that is told to stop and has lost its session ends before it hears what it gave back.
-        gives_back = name == "claim.lost" and owner is not None and not owner.process.is_sound
+        process, name = own_process(), event.get("event")
         if name == "task.resumed":
             self.resumed.add((event["task"], event["fence"]))
-        elif gives_back:
+        elif name == "claim.lost" and process is not None and not process.is_sound:
+            # One that is told to stop and has lost its session ends before it hears what it gave
+            # back.
             self.resumed |= self._with_its_run(event["task"], event["group"], event["fence"])
         if event.get("exc_info") or level in ("exception", "critical"):
             self.troubles.append(f"a daemon logged an error that it did not expect: {event!r}")
@@ -154,11 +148,8 @@ class Fleet:
     def _with_its_run(self, id_: str, group: str | None, fence: int) -> set[tuple[str, int]]:
         """An attempt, and those before it under the same claim: task and fence of each."""
         since = fence - (run_of(group) if group else 1)
-        return {(id_, fence)} | {
-            (event.id.partition("#")[0], event.fence)
-            for event in self.events
-            if event.kind == "start" and event.group == group and since < event.fence <= fence
-        }
+        starts = (e for e in self.events if e.kind == "start" and e.group == group)
+        return {(id_, fence)} | {e.claim for e in starts if since < e.fence <= fence}
 
     def _unhandled(self, _loop: Any, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -171,11 +162,8 @@ class Fleet:
         self.calls_lost += 1
         self._forgot_below = clock.micros()  # fences go on above that
         over = {id_ for id_, state in states.items() if state not in ("waiting", "running")}
-        self.forgotten |= {
-            (id_, event.fence)
-            for event in self.events
-            if event.kind == "start" and (id_ := event.id.partition("#")[0]) not in over
-        }
+        starts = (event for event in self.events if event.kind == "start")
+        self.forgotten |= {event.claim for event in starts if event.task not in over}
 
     def make_process(self, name: str) -> Process:
         """One more process."""
@@ -218,10 +206,17 @@ class Fleet:
             is_led_anew = clock.now() < self.redis.began + self.plan.lease
             self.watch.died(process, is_led_anew=is_led_anew)
         if not process.pulls:  # else its attempts are its machine's, and it comes back to them
-            self.write(Event("killed", "", clock.now(), pid=process.pid, wall=clock.wall()))
+            self._end_attempts(process)
         self.rabbitmq.cut(process)
         for transport in self.network.connections_of(process):
             transport.cut_behind() if process.pid % 2 else transport.cut()
+
+    def _end_attempts(self, process: Process) -> None:
+        self.write(Event("killed", "", clock.now(), pid=process.pid, wall=clock.wall()))
+
+    def _known_as(self, name: str) -> set[Any]:
+        """As which processes partitions know a name."""
+        return {self.raw.hget(keys("daemon", name), "process") for keys in self.partitions}
 
     @property
     def running(self) -> list[Process]:
@@ -233,11 +228,9 @@ class Fleet:
         """Start another process of a member's name while its own one lives, which is returned."""
         former = replace(member)
         self.former.append(former)
-        name = former.name
-        former.known = {self.raw.hget(keys("daemon", name), "process") for keys in self.partitions}
+        former.known = self._known_as(former.name)
         if former.process is not None:  # what it runs is taken over from here on
-            pid = former.process.pid
-            self.write(Event("killed", "", clock.now(), pid=pid, wall=clock.wall()))
+            self._end_attempts(former.process)
         self.start(member)
         return former
 
@@ -246,7 +239,7 @@ class Fleet:
         name = former.name
         if not any(each.name == name and each is not former.process for each in self.running):
             return True
-        known = {self.raw.hget(keys("daemon", name), "process") for keys in self.partitions}
+        known = self._known_as(name)
         return None not in known and not known & former.known
 
     def has_back(self, member: Member) -> bool:
@@ -324,8 +317,7 @@ class Fleet:
                 await pass_virtual(self.rabbitmq.delay())
                 self.rabbitmq.publish(message)
             await pass_virtual(self.rabbitmq.delay())
-            at, tenant = clock.now(), job.tenant_name
-            event = Event("published", job.id, at, group=job.group, tenant=tenant, n=job.n)
+            event = Event("published", job.id, clock.now(), job.group, job.tenant_name, job.n)
             self.write(replace(event, wall=clock.wall()))
             self.unpublished -= 1
 

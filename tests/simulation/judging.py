@@ -87,7 +87,7 @@ def ids_of(fleet: Fleet, states: dict[str, State]) -> dict[int, str]:
 
 def place_of(event: Event, partitions: int) -> int:
     """Where a task lies: one of a derived id where its message would, a tick with its schedule."""
-    id_ = event.id.partition("#")[0].partition("~")[0]
+    id_ = event.task.partition("~")[0]
     if id_.startswith("schedule:"):
         id_ = ":".join(id_.split(":", 2)[:2])
     return partition_of(event.group, id_, partitions)
@@ -102,11 +102,8 @@ class Fences:
     def __init__(self, fleet: Fleet, events: list[Event]) -> None:
         self._layouts = fleet.layouts
         self._width = max(number for _, number in fleet.layouts)
-        self._places = {
-            (event.id.partition("#")[0], event.fence): self._place(event)
-            for event in events
-            if event.kind == "start"
-        }
+        starts = (event for event in events if event.kind == "start")
+        self._places = {event.claim: self._place(event) for event in starts}
 
     def _place(self, event: Event) -> int:
         number = next(n for since, n in reversed(self._layouts) if since <= event.at)
@@ -114,8 +111,7 @@ class Fences:
 
     def event(self, event: Event) -> Event:
         """The same, its fence unique."""
-        key = event.id.partition("#")[0], event.fence
-        place = self._places.get(key, 0)
+        place = self._places.get(event.claim, 0)
         return replace(event, fence=event.fence * self._width + place)
 
     def claims(self, claims: set[tuple[str, int]]) -> set[tuple[str, int]]:
@@ -206,7 +202,7 @@ def starts_of_dropped(
         for event in events:
             if event.kind != "start" or (event.id, event.fence, event.at) in given_up:
                 continue
-            if event.at > at and event.id.partition("#")[0] == id_:
+            if event.at > at and event.task == id_:
                 yield Violation("P2", f"{id_} was dropped at {at:.3f}, and began at {event.at:.3f}")
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from tests.simulation import clock
 from tests.simulation.clock import pass_virtual
 from tests.simulation.loop import SimulatedLoop
-from tests.simulation.processes import OWNER, Process, Thread
+from tests.simulation.processes import OWNER, Process, Thread, own_process
 
 USUAL = (0.00005, 0.0005)  # seconds that bytes take one way
 LATE = (0.002, 0.05)
@@ -80,8 +80,7 @@ class Network:
         self, factory: Callable[[], asyncio.Protocol], *_: Any, **__: Any
     ) -> tuple[Transport, asyncio.Protocol]:
         await pass_virtual(2 * self.delay())
-        owner = OWNER.get()
-        while owner is not None and owner.process in self._parted:
+        while own_process() in self._parted:
             await pass_virtual(0.1)
         if self.is_down:
             raise ConnectionRefusedError(111, "Connect call failed")

@@ -75,6 +75,12 @@ class Thread:
 OWNER: ContextVar[Thread | None] = ContextVar("owner", default=None)
 
 
+def own_process() -> Process | None:
+    """The process that runs just now; `None` outside of all."""
+    owner = OWNER.get()
+    return owner.process if owner is not None else None
+
+
 def context_of(thread: Thread | None) -> Context:
     """A context for callbacks of a thread; `None` for what stands outside of all processes."""
     context = copy_context()

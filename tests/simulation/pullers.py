@@ -46,11 +46,6 @@ class Having:
     is_cut: bool = False
     is_over: bool = False
 
-    @property
-    def claim(self) -> Key:
-        """The task, without its stage, and the claim's fence."""
-        return self.start.id.partition("#")[0], self.start.fence
-
 
 class Puller:
     """One worker, on a machine that its process may leave and come back to."""
@@ -149,7 +144,7 @@ class Puller:
         """A server that begins anew lets all that it holds go, without a crash."""
         for have in self._known.values():
             if not have.is_over:
-                self._fleet.resumed.add(have.claim)
+                self._fleet.resumed.add(have.start.claim)
 
     async def _claim(self, pull: Pull) -> None:
         if len(self._held) > pull.limit:  # the newest go back, so it stops them first
@@ -202,12 +197,12 @@ class Puller:
         """Stop some, before the store is told: they may run again for that."""
         for have in those:
             self._cut([have])
-            self._fleet.resumed.add(have.claim)
+            self._fleet.resumed.add(have.start.claim)
 
     async def _say_of(self, pull: Pull, those: Sequence[Having]) -> None:
         """Say what became of some, once or twice."""
         self.look()
-        once = {have.claim[0]: have for have in those}
+        once = {have.start.task: have for have in those}
         if not once:
             return
         settlements = []
@@ -249,7 +244,7 @@ class Puller:
                 continue
             self.stale += 1
             if was_held and has_lease and is_first and not have.is_cut:
-                text = f"{self.name} settled {have.claim} within its lease: stale"
+                text = f"{self.name} settled {have.start.claim} within its lease: stale"
                 self.violations.append(Violation("S3", text))
 
     def _has_double(self, have: Having) -> bool:

@@ -25,7 +25,7 @@ from tests.simulation import clock
 from tests.simulation.clock import pass_virtual
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import LATE, LATE_SHARE, USUAL
-from tests.simulation.processes import OWNER, Process
+from tests.simulation.processes import Process, own_process
 
 OnDelivery: TypeAlias = Callable[[Any], Awaitable[None]]
 
@@ -50,7 +50,7 @@ class SimulatedRabbitmq:
 
     def __init__(self, loop: SimulatedLoop, chance: Random, queue: str) -> None:
         """An empty queue."""
-        self._loop = loop
+        self.loop = loop
         self._chance = chance
         self.queue = queue
         self.messages: deque[Published] = deque()
@@ -113,13 +113,13 @@ class SimulatedRabbitmq:
     def cut(self, process: Process) -> None:
         """Break the connections of a process."""
         for connection in list(self._connections):
-            if connection.owner is not None and connection.owner.process is process:
+            if connection.process is process:
                 connection.cut()
 
     def lose_acks(self, process: Process) -> None:
         """What a process acks from here on does not arrive, until its connections break."""
         for connection in self._connections:
-            if connection.owner is not None and connection.owner.process is process:
+            if connection.process is process:
                 connection.loses_acks = True
 
     def forget(self, connection: Connection) -> None:
@@ -131,7 +131,7 @@ class Connection:
 
     def __init__(self, server: SimulatedRabbitmq) -> None:
         self.server = server
-        self.owner = OWNER.get()
+        self.process = own_process()
         self.is_open = True
         self.loses_acks = False
         self.channels: list[Channel] = []
@@ -150,18 +150,15 @@ class Connection:
 
     async def close(self) -> None:
         """Say good-bye, which RabbitMQ hears a little later."""
-        if self.is_open:
-            self._end(self.server.delay())
+        self.cut()
 
     def cut(self) -> None:
         """It breaks; RabbitMQ may notice later than the process, or sooner."""
-        if self.is_open:
-            self._end(self.server.delay())
-
-    def _end(self, noticed: float) -> None:
+        if not self.is_open:
+            return
         self.is_open = False
+        noticed, loop = self.server.delay(), self.server.loop
         self.server.forget(self)
-        loop = self.server._loop
         for channel in self.channels:
             loop.call_later(noticed, self.server.drop, channel, context=Context())
             channel.ended()
@@ -173,7 +170,7 @@ class Channel:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._server = connection.server
-        self._loop = self._server._loop
+        self._loop = self._server.loop
         self._context = copy_context()
         self.connection = SimpleNamespace(server_properties={"version": "3.10.8"})
         self.closing: asyncio.Future[Any] = self._loop.create_future()

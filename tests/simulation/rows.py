@@ -16,7 +16,7 @@ from tests.simulation import clock
 from tests.simulation.clock import pass_virtual
 from tests.simulation.fleet import Fleet
 from tests.simulation.operators import Operators
-from tests.simulation.processes import OWNER
+from tests.simulation.processes import Process, own_process
 
 NAME = "orders"
 ATTEMPTS = 3
@@ -30,7 +30,7 @@ class Work:
     row: int
     shard: int
     fence: int
-    pid: int
+    process: Process | None
     at: float
 
 
@@ -91,9 +91,7 @@ class Rows:
         if self._failed[row] < self._fails[row]:
             self._failed[row] += 1
             raise ValueError(f"row {row} is broken")
-        owner = OWNER.get()
-        pid = owner.process.pid if owner is not None else 0
-        self.done.append(Work(row, shard.index, shard.fence, pid, clock.now()))
+        self.done.append(Work(row, shard.index, shard.fence, own_process(), clock.now()))
         self._open.discard(row)
 
     async def _pass_time(self) -> None:

@@ -14,7 +14,6 @@ from typing import BinaryIO, NoReturn
 
 import structlog
 
-from tests.history.events import Event
 from tests.history.invariants import Violation
 from tests.simulation import clock
 from tests.simulation.audits import Audits, Bounds, Unsound
@@ -55,7 +54,6 @@ class Outcome:
     violations: list[Violation] = field(default_factory=list)
     digest: str = ""
     story: list[str] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
     died_at: list[str] = field(default_factory=list)
     deaths: list[Death] = field(default_factory=list)
     figures: dict[str, int] = field(default_factory=dict)
@@ -121,7 +119,6 @@ def _run(plan: Plan, real: RealRedis) -> Outcome:
             outcome.violations += unsound.violations
     outcome.digest = fleet.digest
     outcome.story = fleet.story
-    outcome.events = fleet.events
     outcome.died_at = [process.died_at for process in fleet.processes if process.is_dead]
     outcome.deaths = fleet.watch.deaths
     outcome.violations += [Violation("L6", trouble) for trouble in fleet.troubles]

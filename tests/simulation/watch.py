@@ -101,7 +101,7 @@ class Fates:
 
     def started(self, event: Event, process: Process) -> list[Violation]:
         """An attempt begins: what its task says of those before it can't be otherwise."""
-        id_ = event.id.partition("#")[0]
+        id_ = event.task
         attempts = self._attempts[id_]
         if attempts and event.crashes < attempts[-1].start.crashes:
             attempts.clear()  # somebody redrove it, which begins anew
