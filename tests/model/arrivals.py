@@ -10,7 +10,7 @@ from hypothesis.stateful import rule
 
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
-from tests.model.machine import SCOPES, TENANTS, Machine, groups, numbers, scopes
+from tests.model.machine import SCOPES, TENANTS, Machine, flags, groups, numbers, scopes
 
 
 def arrival(id_: str, group: str, scope: str, pool: str, type_: str = "t", **facts: Any) -> Arrival:
@@ -19,44 +19,41 @@ def arrival(id_: str, group: str, scope: str, pool: str, type_: str = "t", **fac
     return Arrival(id_, replace(envelope, named_pool=pool or None), **facts)
 
 
+priorities = st.sampled_from((0.0, 0.0, 30.0, -5.0))
+
+
 class Arrivals(Machine):
     """Tasks come: at once, delayed, again."""
 
-    @rule(
-        group=groups,
-        scope=scopes,
-        priority=st.sampled_from((0.0, 0.0, 30.0, -5.0)),
-        again=st.booleans(),
-    )
+    @rule(group=groups, scope=scopes, priority=priorities, again=flags)
     def enqueue(self, group: str, scope: str, priority: float, again: bool) -> None:
         """A batch of new tasks."""
-        new = [f"t{next(self.ids)}" for _ in range(2)]
-        self.enqueue_tasks(new, group, priority, 0.0, scope=scope, again=again)
+        self.enqueue_tasks(self.new(2), group, priority, scope=scope, again=again)
 
     @rule(group=groups)
     def fill(self, group: str) -> None:
         """A batch of tasks of which none is special."""
-        self.enqueue_tasks([f"t{next(self.ids)}" for _ in range(4)], group, 0.0, 0.0)
+        self.enqueue_tasks(self.new(4), group)
 
-    @rule(group=groups, aside=st.booleans())
+    @rule(group=groups, aside=flags)
     def enqueue_delayed(self, group: str, aside: bool) -> None:
         """A task that is not to run before a time."""
-        self.enqueue_tasks([f"t{next(self.ids)}"], group, 0.0, 3600.0, aside=aside)
+        self.enqueue_tasks(self.new(1), group, delay=3600.0, aside=aside)
 
     @rule(group=groups, pick=numbers, scope=scopes)
     def enqueue_duplicate(self, group: str, pick: int, scope: str) -> None:
         """An id that has come before, wherever its task is by now, from its sender or another."""
         if self.promise.tasks:
             known = sorted({task.message for task in self.promise.tasks.values()})
-            self.enqueue_tasks([known[pick % len(known)]], group, 0.0, 0.0, scope=scope, again=True)
+            self.enqueue_tasks([known[pick % len(known)]], group, scope=scope, again=True)
 
     def enqueue_tasks(
         self,
         ids: list[str],
         group: str,
-        priority: float,
-        delay: float,
+        priority: float = 0.0,
         *,
+        delay: float = 0.0,
         scope: str = SCOPES[0],
         aside: bool = False,
         again: bool = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 from hypothesis import strategies as st
@@ -17,50 +18,35 @@ from tests.model.machine import (
     WORKERS,
     Daemon,
     daemons,
+    flags,
     named_groups,
     numbers,
     scopes,
 )
 from tests.model.people import TimeAndPeople
 
+types = st.sampled_from(("t", "t", "u"))
+hows = st.frozensets(st.sampled_from(("delayed", "aside", "pooled", "again")))
+newer = st.sampled_from(("", "waits", "waits", "runs too"))
+
 
 class Bursts(Arrivals, ClaimsAndSettles, TimeAndPeople):
     """Tasks of rules that debounce come, and come again."""
 
-    @rule(
-        group=named_groups,
-        scope=scopes,
-        type_=st.sampled_from(("t", "t", "u")),
-        number=st.integers(1, 3),
-        delayed=st.booleans(),
-        aside=st.booleans(),
-        pooled=st.booleans(),
-        again=st.booleans(),
-    )
-    def enqueue_changed(  # noqa: PLR0917  what is drawn
-        self,
-        group: str,
-        scope: str,
-        type_: str,
-        number: int,
-        delayed: bool,
-        aside: bool,
-        pooled: bool,
-        again: bool,
+    @rule(group=named_groups, scope=scopes, type_=types, number=st.integers(1, 3), how=hows)
+    def enqueue_changed(
+        self, group: str, scope: str, type_: str, number: int, how: Set[str]
     ) -> None:
         """Tasks of a rule that debounces: of those that wait the newest replaces the others."""
-        pool = POOL if pooled else ""
+        pool, delayed, aside = POOL if "pooled" in how else "", "delayed" in how, "aside" in how
         facts: dict[str, Any] = {"delay": 3600.0 if delayed else 0.0, "steps_aside": aside}
         facts |= {"debounce": Debounce(60.0, 3600.0)}
-        arrivals = [
-            arrival(f"t{next(self.ids)}", group, scope, pool, type_, **facts) for _ in range(number)
-        ]
-        for _ in range(1 + again):
+        arrivals = [arrival(id_, group, scope, pool, type_, **facts) for id_ in self.new(number)]
+        for _ in range(1 + ("again" in how)):
             self.run(self.enqueuer.enqueue(arrivals))
         for each in arrivals:
-            task = self.promise.enqueue(
-                each.id, each.id, scope, group, due=not delayed, aside=aside
-            )
+            id_ = each.id
+            task = self.promise.enqueue(id_, id_, scope, group, due=not delayed, aside=aside)
             task.type, task.pool = type_, pool
             replaced = self.promise.debounce(task, delayed=delayed)
             if aside and not task.is_due:
@@ -70,14 +56,7 @@ class Bursts(Arrivals, ClaimsAndSettles, TimeAndPeople):
                 assert found is not None
                 assert (found.state, found.superseded_by) == ("superseded", task.id)
 
-    @rule(
-        daemon=daemons,
-        group=named_groups,
-        pick=numbers,
-        newer=st.sampled_from(("", "waits", "waits", "runs too")),
-        option=st.booleans(),
-        again=st.booleans(),
-    )
+    @rule(daemon=daemons, group=named_groups, pick=numbers, newer=newer, option=flags, again=flags)
     def retry_in_a_burst(  # noqa: PLR0917  what is drawn
         self, daemon: str, group: str, pick: int, newer: str, option: bool, again: bool
     ) -> None:
@@ -110,8 +89,7 @@ class Bursts(Arrivals, ClaimsAndSettles, TimeAndPeople):
             self.settle(one.name, sorted(one.held).index(slot), "retry", option=option, again=again)
 
     def _change(self, group: str, type_: str, scope: str = SCOPES[0]) -> None:
-        drawn = {"delayed": False, "aside": False, "pooled": False, "again": False}
-        self.enqueue_changed(group, scope, type_, 1, **drawn)
+        self.enqueue_changed(group, scope, type_, 1, frozenset())
 
     def _let_run(self, one: Daemon) -> None:
         self.time_passes()

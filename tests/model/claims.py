@@ -3,45 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from groupflow.core.errors import SessionLost, SessionReplaced
+from groupflow.core.task import Task
 from groupflow.store import given, settlements
 from groupflow.store.envelope import Pool
 from groupflow.store.keys import SEQUENCE_DIGITS
-from tests.model.machine import NAMED, WORKERS, Daemon, Machine, daemons, numbers, pools
+from groupflow.store.settlements import Settlement
+from tests.model.machine import NAMED, WORKERS, Daemon, Machine, daemons, flags, numbers, pools
 from tests.model.promise import FEW, SLOW, ModelTask
 
 WAYS = (
     "complete", "complete", "release", "retry", "retry all", "retry tenant", "advance", "bury",
 )  # fmt: skip
 _LIVES = ord("+")  # in an entry: more is known of its task
+Ends: TypeAlias = Sequence[str]
+ends_of_some = st.lists(st.sampled_from(("complete", "complete", "release")), max_size=2)
+counts = st.integers(1, WORKERS)
+ways = st.sampled_from(WAYS)
 # Where one of these is, limits hold, or did for something that still runs or waits.
 _LIMITING = ("limits", "by_hand", "sharing", "rates", "closed", "charged", "turns", "standing")
+
+
+def _progress_of(task: Task | ModelTask) -> tuple[object, ...]:
+    return task.stage, task.attempt, task.crashes, task.lost_leases
 
 
 class ClaimsAndSettles(Machine):
     """Workers claim, and settle in every way."""
 
-    @rule(
-        daemon=daemons,
-        pool=pools,
-        count=st.integers(1, WORKERS),
-        again=st.booleans(),
-        runs=st.booleans(),
-        ends=st.lists(st.sampled_from(("complete", "complete", "release")), max_size=2),
-    )
+    @rule(daemon=daemons, pool=pools, count=counts, again=flags, runs=flags, ends=ends_of_some)
     def claim(  # noqa: PLR0917  what is drawn
-        self,
-        daemon: str,
-        pool: Pool,
-        count: int,
-        again: bool,
-        runs: bool = False,
-        ends: Sequence[str] = (),
+        self, daemon: str, pool: Pool, count: int, again: bool, runs: bool = False, ends: Ends = ()
     ) -> None:
         """Idle workers claim: they get the most that there is, each group's head, once.
 
@@ -56,28 +53,17 @@ class ClaimsAndSettles(Machine):
         one.claims["grouped"].adopt(dict.fromkeys(NAMED, 4) if runs else {})
         self._exchange(one, pool, ended, idle, again=again)
 
-    def _end(
-        self, one: Daemon, slot: str, how: str, *, option: bool = False
-    ) -> settlements.Settlement:
+    def _end(self, one: Daemon, slot: str, how: str, *, option: bool = False) -> Settlement:
         """A worker's task has ended, as the promise has it; the store is still to hear of it."""
-        claim = one.held.pop(slot)
-        if claim is one.quarantined:
-            one.quarantined = None
-        one.stale.append(claim)
+        claim = one.let_go(slot)
         return self.settle_both(how, claim, self.promise.tasks[claim.task.id], option=option)
 
     def _exchange(
-        self,
-        one: Daemon,
-        pool: Pool,
-        ended: list[settlements.Settlement],
-        idle: list[str],
-        *,
-        again: bool,
+        self, one: Daemon, pool: Pool, ended: list[Settlement], idle: list[str], *, again: bool
     ) -> None:
         """What has ended is settled, then idle workers are given all that they may have."""
         possible = self.claimable(one, pool)
-        quarantined_tasks = {id_ for id_ in possible if self.promise.tasks[id_].crashes}
+        quarantined = {id_ for id_ in possible if self.promise.tasks[id_].crashes}
         are_alike = self._are_alike(possible)
         answer = self.run(one.claims[pool].exchange(ended, idle))
         assert answer.refused == []
@@ -94,22 +80,19 @@ class ClaimsAndSettles(Machine):
             assert answer.refused == []
             assert first_told.items() <= {c.slot: c.task.id for c in answer.claims}.items()
         claims = answer.claims
-        if quarantined_tasks:
+        if quarantined:
             first, *others = sorted(claims, key=lambda each: each.fence)
-            assert first.task.id in quarantined_tasks, "the quarantined go first"
+            assert first.task.id in quarantined, "the quarantined go first"
             assert others == [] or again, "a quarantined task comes alone"
             assert not any(claim.task.crashes for claim in others), "one at a time"
             one.quarantined = first
         assert answer.beside_quarantined == (one.quarantined is not None)
         for claim in sorted(claims, key=lambda each: each.fence):
             task = self.promise.tasks[claim.task.id]
-            assert (claim.task.group or "") == task.group
             self.promise.claim(claim.task.id, claim.fence)
-            assert claim.task.attempt == task.attempt
-            assert claim.task.crashes == task.crashes
-            assert claim.task.lost_leases == task.lost_leases
-            assert claim.task.stage == task.stage
-        if len(claims) < len(idle) and not quarantined_tasks:
+            assert (claim.task.group or "") == task.group
+            assert _progress_of(claim.task) == _progress_of(task)
+        if len(claims) < len(idle) and not quarantined:
             left = {id_ for id_ in self.claimable(one, pool) if not self.promise.tasks[id_].crashes}
             assert left == set(), "more could be claimed"
         for claim in claims:
@@ -131,13 +114,7 @@ class ClaimsAndSettles(Machine):
         task = self.promise.tasks[id_]
         return task.group in freed if task.group and self.order == "fair" else task.place
 
-    @rule(
-        daemon=daemons,
-        pick=numbers,
-        how=st.sampled_from(WAYS),
-        option=st.booleans(),
-        again=st.booleans(),
-    )
+    @rule(daemon=daemons, pick=numbers, how=ways, option=flags, again=flags)
     def settle(self, daemon: str, pick: int, how: str, option: bool, again: bool) -> None:
         """A worker settles what it holds."""
         one = self.daemons[daemon]
@@ -153,7 +130,7 @@ class ClaimsAndSettles(Machine):
 
     def settle_both(
         self, how: str, claim: given.Claim, task: ModelTask, *, option: bool
-    ) -> settlements.Settlement:
+    ) -> Settlement:
         """What the store is told, and what it means for the promise."""
         standing: Any = "step-aside" if option else "hold"
         if how == "release":
@@ -171,9 +148,7 @@ class ClaimsAndSettles(Machine):
         task.state = "done"
         return settlements.Complete(claim)
 
-    def _advance_both(
-        self, claim: given.Claim, task: ModelTask, standing: Any
-    ) -> settlements.Settlement:
+    def _advance_both(self, claim: given.Claim, task: ModelTask, standing: Any) -> Settlement:
         """Where there is no room for what it hands on, its attempt has failed instead."""
         stage, context = f"s{task.place}", b"[1]" if task.place % 2 else b"[1,2]"
         otherwise = settlements.Retry(claim, 3600.0, [], standing)
@@ -188,7 +163,7 @@ class ClaimsAndSettles(Machine):
 
     def _retry_both(
         self, how: str, claim: given.Claim, task: ModelTask, standing: Any
-    ) -> settlements.Settlement:
+    ) -> Settlement:
         task.attempt += 1
         task.is_due, task.errors = False, len(b"[]")
         task.state = "aside" if standing == "step-aside" or not task.group else "waiting"
@@ -204,7 +179,7 @@ class ClaimsAndSettles(Machine):
             self.promise.closed_tenants.add(task.scope)
         return settlements.Retry(claim, 3600.0, [], standing, scope)
 
-    @rule(daemon=daemons, pick=numbers, again=st.booleans())
+    @rule(daemon=daemons, pick=numbers, again=flags)
     def swap(self, daemon: str, pick: int, again: bool) -> None:
         """A worker's task of a group is done, and its slot asks for another one."""
         one = self.working(daemon)
@@ -229,12 +204,10 @@ class ClaimsAndSettles(Machine):
         claim = one.stale[pick % len(one.stale)]
         if claim.slot in one.held or self._is_last_settled(daemon, claim):
             return
-        late: dict[str, settlements.Settlement] = {
-            "complete": settlements.Complete(claim),
-            "release": settlements.Release(claim),
-            "bury": settlements.Bury(claim, "late", [], park=True),
-        }
-        settlement = late[how]
+        settlement: Settlement = settlements.Bury(claim, "late", [], park=True)
+        if how != "bury":
+            is_done = how == "complete"
+            settlement = (settlements.Complete if is_done else settlements.Release)(claim)
         before = self._snapshot()
         try:
             refused = self.run(one.claims["plain"].exchange([settlement], [])).refused

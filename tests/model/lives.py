@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from groupflow.core.errors import SessionLost
 from groupflow.store.clock import MICROSECONDS
 from groupflow.store.epochs import NEVER
-from tests.model.machine import LEASE, Machine, daemons
+from tests.model.machine import LEASE, Machine, daemons, flags
 
 
 class Lives(Machine):
@@ -17,7 +16,7 @@ class Lives(Machine):
 
     aged = 0  # quarantined tasks that were made to have run for long
 
-    @rule(daemon=daemons, again=st.booleans())
+    @rule(daemon=daemons, again=flags)
     def start(self, daemon: str, again: bool) -> None:
         """A daemon starts: for the first time, or again under its name after a crash."""
         one = self.daemons[daemon]
@@ -45,7 +44,7 @@ class Lives(Machine):
             self.run(one.sessions.renew())
         one.is_up = False
 
-    @rule(daemon=daemons, again=st.booleans())
+    @rule(daemon=daemons, again=flags)
     def come_back(self, daemon: str, again: bool) -> None:
         """It was only slow: the same process opens a session once more."""
         one = self.daemons[daemon]

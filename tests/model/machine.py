@@ -55,6 +55,7 @@ daemons = st.sampled_from(DAEMONS)
 POOLS: tuple[Pool, Pool] = ("plain", "grouped")
 pools = st.sampled_from(POOLS)
 numbers = st.integers(0, 50)
+flags = st.booleans()
 
 _births = itertools.count(1)
 POOL = "couriers"
@@ -74,6 +75,14 @@ class Holder:
         self.held: dict[Any, given.Claim] = {}
         self.stale: list[given.Claim] = []
         self.quarantined: given.Claim | None = None
+
+    def let_go(self, of: Any) -> given.Claim:
+        """One of its claims is gone."""
+        claim = self.held.pop(of)
+        self.stale.append(claim)
+        if claim is self.quarantined:
+            self.quarantined = None
+        return claim
 
     def forget(self) -> list[given.Claim]:
         """Its claims are gone."""
@@ -151,6 +160,10 @@ class Machine(RuleBasedStateMachine):
         self.daemons = {name: Daemon(self.client, name, limits) for name in DAEMONS}
         self.pullers = {name: PullingWorker(self.client, name) for name in PULLERS}
         self.ids = itertools.count()
+
+    def new(self, number: int) -> list[str]:
+        """Ids that no task has had."""
+        return [f"t{next(self.ids)}" for _ in range(number)]
 
     def run(self, call: Coroutine[Any, Any, _Answer]) -> _Answer:
         """Await from a synchronous rule."""

@@ -13,7 +13,7 @@ from groupflow.store.history import rotate_history, sweep_renamed
 from groupflow.store.keys import split_entry
 from groupflow.store.scripts import Verb
 from tests.history.tenants import NO_END
-from tests.model.machine import Machine, named_groups, numbers
+from tests.model.machine import Machine, flags, named_groups, numbers
 
 HOUR = 3600.0
 
@@ -73,14 +73,14 @@ class TimeAndPeople(Machine):
         assert self.run(self.group_verbs.resume(group)) == (group in self.promise.paused)
         self.promise.paused.discard(group)
 
-    @rule(group=named_groups, most=st.integers(0, 3), again=st.booleans())
+    @rule(group=named_groups, most=st.integers(0, 3), again=flags)
     def limit_group(self, group: str, most: int, again: bool) -> None:
         """Somebody lets other than its configured number of a group run at once, or ends that."""
         self._limit("group", group, most or None, self.promise.hands.pop(group, None), again=again)
         if most:
             self.promise.hands[group] = most
 
-    @rule(most=st.integers(-1, 5), again=st.booleans())
+    @rule(most=st.integers(-1, 5), again=flags)
     def limit_tenant(self, most: int, again: bool) -> None:
         """The same of a tenant, all of which may be lifted."""
         if not self.limited:  # what is ready would come under it as claims meet it
@@ -99,7 +99,7 @@ class TimeAndPeople(Machine):
         limit = HandLimit(kind, whose, most)
         self.twice(lambda: by_hand.begin(limit, "me", HOUR), again=again)
 
-    @rule(on=st.booleans())
+    @rule(on=flags)
     def pause_all(self, on: bool) -> None:
         """Somebody holds everything, or lets it go on."""
         if on:
@@ -108,7 +108,7 @@ class TimeAndPeople(Machine):
             self.run(self.group_verbs.resume(ALL))
         self.promise.all_paused = on
 
-    @rule(pick=numbers, drop=st.booleans(), again=st.booleans())
+    @rule(pick=numbers, drop=flags, again=flags)
     def end_a_death(self, pick: int, drop: bool, again: bool) -> None:
         """Somebody redrives a dead letter or drops it."""
         dead = sorted(t.id for t in self.promise.tasks.values() if t.state == "dead")
@@ -125,7 +125,7 @@ class TimeAndPeople(Machine):
         else:
             self.promise.redrive(task)
 
-    @rule(pick=numbers, drop=st.booleans(), again=st.booleans())
+    @rule(pick=numbers, drop=flags, again=flags)
     def act_on_a_waiting_task(self, pick: int, drop: bool, again: bool) -> None:
         """Somebody drops any task that waits, or has one that is delayed run now."""
         if not self.promise.tasks:

@@ -298,9 +298,8 @@ class Promise:
     def redrive(self, task: ModelTask) -> None:
         """A dead letter is a task again, at its place."""
         self.unpark(task)
-        task.state, task.attempt, task.crashes, task.is_due = "waiting", 1, 0, True
-        task.lost_leases = 0
-        task.died_long_ago = False
+        task.state, task.attempt, task.is_due = "waiting", 1, True
+        task.crashes, task.lost_leases, task.died_long_ago = 0, 0, False
 
     def unpark(self, task: ModelTask) -> None:
         """Lift the park that this death laid on its group."""

@@ -11,9 +11,12 @@ from groupflow.store import settlements
 from groupflow.store.pulling import Puller
 from tests.model.arrivals import Arrivals
 from tests.model.claims import ClaimsAndSettles
-from tests.model.machine import LEASE, POOL, PULLERS, PullingWorker, groups, numbers, scopes
+from tests.model.machine import LEASE, POOL, PULLERS, PullingWorker, flags, groups, numbers, scopes
 
 pullers = st.sampled_from(PULLERS)
+
+
+ways = st.sampled_from(("complete", "complete", "release", "retry", "advance", "bury"))
 
 
 class Pulls(Arrivals, ClaimsAndSettles):
@@ -22,10 +25,9 @@ class Pulls(Arrivals, ClaimsAndSettles):
     @rule(group=groups, scope=scopes, priority=st.sampled_from((0.0, 30.0)))
     def enqueue_pooled(self, group: str, scope: str, priority: float) -> None:
         """Tasks of a type that the pool has, whatever their tenants may have."""
-        ids = [f"t{next(self.ids)}" for _ in range(2)]
-        self.enqueue_tasks(ids, group, priority, 0.0, scope=scope, pool=POOL)
+        self.enqueue_tasks(self.new(2), group, priority, scope=scope, pool=POOL)
 
-    @rule(name=pullers, limit=st.integers(1, 6), again=st.booleans())
+    @rule(name=pullers, limit=st.integers(1, 6), again=flags)
     def pull(self, name: str, limit: int, again: bool) -> None:
         """A worker tops up: it gets the heads of its pool, the quarantined tasks one at a time."""
         one = self.pullers[name]
@@ -37,9 +39,8 @@ class Pulls(Arrivals, ClaimsAndSettles):
         assert set(poll.held) == set(one.held)
         assert len(poll.heads) == min(room, len(possible))
         of_groups = sum(head.is_group for head in poll.heads)
-        claims = self.run(
-            one.store.claim(poll, groups=of_groups, plain=len(poll.heads) - of_groups)
-        )
+        plain = len(poll.heads) - of_groups
+        claims = self.run(one.store.claim(poll, groups=of_groups, plain=plain))
         has_quarantined = any(self.promise.tasks[id_].crashes for id_ in possible)
         assert has_quarantined or len(claims) >= len(poll.heads)
         for claim in sorted(claims, key=lambda each: each.fence):
@@ -51,26 +52,18 @@ class Pulls(Arrivals, ClaimsAndSettles):
                 one.quarantined = claim
             one.held[claim.fence] = claim
 
-    @rule(
-        name=pullers,
-        pick=numbers,
-        how=st.sampled_from(("complete", "complete", "release", "retry", "advance", "bury")),
-        option=st.booleans(),
-    )
+    @rule(name=pullers, pick=numbers, how=ways, option=flags)
     def settle_pulled(self, name: str, pick: int, how: str, option: bool) -> None:
         """It settles what it holds, through a process that has never heard of it."""
         one = self.pullers[name]
         if not one.held:
             return
-        claim = one.held.pop(sorted(one.held)[pick % len(one.held)])
-        if one.quarantined is claim:
-            one.quarantined = None
+        claim = one.let_go(sorted(one.held)[pick % len(one.held)])
         settlement = self.settle_both(how, claim, self.promise.tasks[claim.task.id], option=option)
         poll = self.run(one.store.poll(one.puller))
         # What was given back is nobody's to say of any more, so that isn't said twice.
         again = option and how != "release"
         assert self.twice(lambda: one.store.settle(poll, [settlement]), again=again) == []
-        one.stale.append(claim)
 
     @rule(name=pullers, pick=numbers)
     def settle_pulled_late(self, name: str, pick: int) -> None:
@@ -86,7 +79,7 @@ class Pulls(Arrivals, ClaimsAndSettles):
             assert self.run(one.store.settle(poll, [late])) == [late]
         assert [task.state for task in self.promise.tasks.values()] == before
 
-    @rule(name=pullers, reaps=st.booleans())
+    @rule(name=pullers, reaps=flags)
     def fall_silent(self, name: str, reaps: bool) -> None:
         """Its lease ends; a daemon takes over, or it comes back itself: all of it is gone."""
         one = self.pullers[name]
@@ -103,7 +96,7 @@ class Pulls(Arrivals, ClaimsAndSettles):
                 self.run(one.store.settle(poll, []))
         self._give_back(one, crashed=True)
 
-    @rule(room=st.integers(0, 1), again=st.booleans())
+    @rule(room=st.integers(0, 1), again=flags)
     def come_as_another(self, room: int, again: bool) -> None:
         """A worker under a new name gets in where its pool may have one more, and leaves."""
         known = self.raw.zcard(self.keys("pool_pullers", POOL))
@@ -131,11 +124,7 @@ class Pulls(Arrivals, ClaimsAndSettles):
             return
         self.run(one.store.hand_back(poll, max(0, len(one.held) - limit)))
         for fence in sorted(one.held)[limit:]:
-            claim = one.held.pop(fence)
-            self.promise.tasks[claim.task.id].state = "waiting"
-            one.stale.append(claim)
-            if one.quarantined is claim:
-                one.quarantined = None
+            self.promise.tasks[one.let_go(fence).task.id].state = "waiting"
 
     def _give_back(self, one: PullingWorker, *, crashed: bool) -> None:
         for claim in one.forget():

@@ -8,21 +8,16 @@ from hypothesis.stateful import rule
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Proceed
 from tests.model.arrivals import Arrivals
-from tests.model.claims import ClaimsAndSettles
-from tests.model.machine import WORKERS, Daemon, daemons, named_groups, numbers
+from tests.model.claims import ClaimsAndSettles, counts
+from tests.model.machine import WORKERS, Daemon, daemons, flags, named_groups, numbers
+
+losses = st.integers(0, 2)
 
 
 class Runs(Arrivals, ClaimsAndSettles):
     """Workers go on in their runs, and tell of it."""
 
-    @rule(
-        daemon=daemons,
-        group=named_groups,
-        pick=numbers,
-        most=st.integers(1, 4),
-        ends=st.booleans(),
-        lost=st.integers(0, 2),
-    )
+    @rule(daemon=daemons, group=named_groups, pick=numbers, most=counts, ends=flags, lost=losses)
     def proceed(  # noqa: PLR0917  what is drawn
         self, daemon: str, group: str, pick: int, most: int, ends: bool, lost: int
     ) -> None:
