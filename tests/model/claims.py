@@ -204,10 +204,12 @@ class ClaimsAndSettles(Machine):
         claim = one.stale[pick % len(one.stale)]
         if claim.slot in one.held or self._is_last_settled(daemon, claim):
             return
-        settlement: Settlement = settlements.Bury(claim, "late", [], park=True)
-        if how != "bury":
-            is_done = how == "complete"
-            settlement = (settlements.Complete if is_done else settlements.Release)(claim)
+        late: dict[str, Settlement] = {
+            "complete": settlements.Complete(claim),
+            "release": settlements.Release(claim),
+            "bury": settlements.Bury(claim, "late", [], park=True),
+        }
+        settlement = late[how]
         before = self._snapshot()
         try:
             refused = self.run(one.claims["plain"].exchange([settlement], [])).refused
