@@ -153,7 +153,7 @@ def _groups(found: Snapshot) -> Iterator[Violation]:
         if len(states) > 1:
             yield Violation("S4", f"the group {group} is {' and '.join(states)} at once")
         if (group in ready or group in held) and group in parked | paused:
-            yield Violation("S4", f"the group {group} is {states[0]}, though somebody holds it")
+            yield Violation("S4", f"the group {group} is {states[0]}, though an operator holds it")
         if (group in ready or group in held) and group not in found.lanes:
             yield Violation("S4", f"the group {group} is {states[0]} with nothing in its lane")
         waits = group in shared and room <= 0  # for the end of one that runs
@@ -192,7 +192,7 @@ def _claims(found: Snapshot) -> Iterator[Violation]:
             yield Violation("S4", f"two workers run {claim.group}")
         proven.add(claim.group)
     for group in set(found.locks) - proven:
-        yield Violation("S8", f"the group {group} is locked, and nobody runs it")
+        yield Violation("S8", f"the group {group} is locked, and no worker runs it")
 
 
 def _pullers(found: Snapshot) -> Iterator[Violation]:
@@ -225,7 +225,7 @@ def _runs(found: Snapshot) -> Iterator[Violation]:
 
 
 def _losses(found: Snapshot) -> Iterator[Violation]:
-    """What was lost with a lease is known until somebody says how that ended, and no longer."""
+    """What was lost with a lease is known until a daemon says how that ended, and no longer."""
     for daemon in set(found.names("losing")) ^ set(found.lost):
         yield Violation("L8", f"{daemon} lost a lease, and nothing says what, or until when")
     for daemon, entries in found.lost.items():

@@ -38,7 +38,7 @@ def write_config(path: Path, *, rabbitmq: str, redis: Mapping[str, Any]) -> Path
     Args:
         path: where.
         rabbitmq: the URL of it, or of the proxies before it.
-        redis: the section `[redis]`, but for the namespace.
+        redis: the section `[redis]`, without the namespace.
     """
     sections = {
         "rabbitmq": {"url": rabbitmq, "queue": QUEUE, "prefetch": 100, "max_body": MAX_BODY},
@@ -70,7 +70,7 @@ def concurrency_of(group: str) -> int:
 
 
 def run_of(group: str) -> int:
-    """How many tasks of a group one claim may give; likewise."""
+    """How many tasks of a group one claim may give, as its name says."""
     if group.startswith("batches-"):
         return BATCH
     return RUN if group.startswith("runs-") else 1

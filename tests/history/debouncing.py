@@ -1,4 +1,4 @@
-"""Bursts: whoever may be replaced waits, and what was replaced says by which, of its own kind."""
+"""Bursts: a task that may be replaced waits, and a replaced one says by which, of its own kind."""
 
 from __future__ import annotations
 

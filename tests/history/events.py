@@ -1,4 +1,4 @@
-"""What happened: one JSON line an event, appended by whoever saw it, read back as a history.
+"""What happened: a JSON line an event, appended by the process that saw it, read as a history.
 
 Handlers in any number of processes append to one file. Each line is a single write with O_APPEND,
 so lines never mix and a kill never leaves half of one. Times are CLOCK_MONOTONIC, which all
@@ -144,11 +144,11 @@ class History:
         left_in_queue: messages that RabbitMQ still holds.
         undone: starts of attempts that a server may have forgotten: they may be made again.
         given_back: starts of attempts whose daemon gave its claims back itself and lived on.
-        redriven: by task, when somebody redrove it.
+        redriven: by task, when an operator redrove it.
         aside: groups whose rule says that others pass a task which waits for a delay, a retry or
             its next stage.
         delayed: tasks that were published with a delay.
-        with_faults: whether somebody crashed or lost a lease; without, nothing may run twice.
+        with_faults: whether a daemon crashed or lost a lease; without, nothing may run twice.
         hands_back: whether daemons may have handed back claims that they never began.
         runs: how many tasks of a group one claim may give: a crash may repeat so many, in order. A
             group of which several may run at once has none.
@@ -172,7 +172,7 @@ class History:
     superseded: Mapping[str, str] = field(default_factory=dict)
 
     def was_redriven(self, id_: str, since: float, until: float) -> bool:
-        """Whether somebody redrove a task between two times."""
+        """Whether an operator redrove a task between two times."""
         times = self.redriven.get(id_.partition("#")[0], ())
         return any(since <= at <= until for at in times)
 

@@ -1,10 +1,10 @@
 """The one checker of histories: S1 to S6, S9 and S12, as far as a history can show them.
 
-Totals (S7) and groups that wait for nobody (S8) are the auditor's.
+Totals (S7) and groups that wait for nothing (S8) are the auditor's.
 
 A group's attempts may overlap in one case only: where a daemon lost its lease, its handler may
-still be running when the same task starts anew under a higher fence and one crash richer. From that
-start on the older attempt is a ghost: nothing that it does is accepted, so it ends there.
+still run when the same task starts again under a higher fence and one crash richer. From that start
+on the older attempt is a ghost: nothing that it does is accepted, so it ends there.
 
 A server that is replaced may forget what it was told last, claims and settles. What it may have
 forgotten (`History.undone`) may be run again, under a fence that it has had, and its group goes on
@@ -40,7 +40,7 @@ class Violation:
 
 @dataclass(slots=True)
 class Attempt:
-    """One run of a handler; `end` is ``None`` where nobody saw it, and else may be its daemon's."""
+    """One run of a handler; `end` is ``None`` where nothing showed it, else maybe its daemon's."""
 
     start: Event
     end: Event | None = None
@@ -112,7 +112,7 @@ def _s1(history: History, ordered: list[Event]) -> Iterator[Violation]:
 
 
 def _s1_of_done(history: History, attempts: list[Attempt]) -> Iterator[Violation]:
-    """What is done was done: an attempt ended well, or somebody said so of one that was cut.
+    """What is done was done: an attempt ended well, or a worker said so of one that was cut.
 
     (Some histories don't tell how attempts end.)
     """
@@ -224,7 +224,7 @@ def _first(runs: list[Attempt]) -> list[Attempt]:
 
 
 def goes_back(history: History, runs: list[Attempt]) -> set[int]:
-    """Which attempts of a group, by place, begin a run anew.
+    """Which attempts of a group, by place, begin a run again.
 
     Of a task one crash richer, or one whose claim was given back or forgotten with all behind it.
     """
@@ -250,8 +250,8 @@ def _ends(
 ) -> list[float]:
     """When each attempt of a group ended or became a ghost; never, where nothing shows it.
 
-    Its claim was lost before its task starts anew, one crash richer. What it had passed, since that
-    stepped aside or was redriven, may be the first to start behind that.
+    Its claim was lost before its task starts again, one crash richer. What it had passed, since
+    that stepped aside or was redriven, may be the first to start behind that.
     """
     ends: list[float] = []
     for number, run in enumerate(runs):
@@ -323,7 +323,7 @@ def _s6(history: History, events: list[Event], ordered: list[Event]) -> Iterator
 
 
 def _s9(events: list[Event], ordered: list[Event]) -> Iterator[Violation]:
-    """A task runs as what it was published: its own group, tenant and body, and nobody else's."""
+    """A task runs as what it was published: its own group, tenant and body, and no other's."""
     known = {event.id: event for event in ordered}
     for event in events:
         if event.kind != "start" or event.id not in known:

@@ -5,7 +5,7 @@ what they can't see: stages, zombies, and what was counted.
 
 A *stale start* is an attempt that begins although its claim was handed over and its group went on
 under a higher fence: its daemon was frozen between the claim's reply and the handler's first line.
-Nobody can exclude it from within a process that may be frozen anywhere, and nothing that it writes
+No rule can exclude it from within a process that may be frozen anywhere, and nothing that it writes
 under guard of its fence is accepted. It is counted, and left out of what is judged for order.
 """
 
@@ -70,7 +70,7 @@ def judge_events(
 
     `forgotten` has the attempts (task and fence) of which a server may have forgotten the claim or
     the settle, where that is known; else the times in which a server may have lost writes tell.
-    `raised` has how many tasks of a group somebody let run at once by hand; `aside` and `delayed`
+    `raised` has how many tasks of a group an operator let run at once; `aside` and `delayed`
     are `History`'s.
     """
     verdict, stored = Verdict(), Stored(raw, partitions)
@@ -153,7 +153,7 @@ def starts_of(events: list[Event], claims: Set[tuple[str, int]], partitions: int
 
 
 def redrives_in(events: list[Event]) -> dict[str, list[float]]:
-    """When somebody redrove each dead letter."""
+    """When an operator redrove each dead letter."""
     found: dict[str, list[float]] = defaultdict(list)
     for event in events:
         if event.kind == "redriven":
@@ -252,7 +252,7 @@ def lost_by_rabbitmq(logs: list[Path]) -> str:
 
 
 def tracebacks(logs: list[Path]) -> list[Violation]:
-    """Daemons that wrote a traceback: an error that nobody has foreseen."""
+    """Daemons that wrote a traceback: an unforeseen error."""
     found = []
     for log in logs:
         text = log.read_text(errors="replace")

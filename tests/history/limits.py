@@ -12,7 +12,7 @@ from tests.history.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """What somebody set, where it holds; None is as configured."""
+    """What an operator set, where it holds; None is as configured."""
 
     since: int  # µs
     concurrency: int | None
@@ -36,7 +36,7 @@ def rule_of(found: Snapshot, entry: bytes) -> str:
 
 
 def by_hand(found: Snapshot, whose: str) -> Hand | None:
-    """What somebody set for ``g`` and a group, or ``t`` and a tenant's name."""
+    """What an operator set for ``g`` and a group, or ``t`` and a tenant's name."""
     text = found.hashes.get("by_hand", {}).get(whose.encode())
     if text is None or int(text[:16]) <= found.at:
         return None
@@ -50,7 +50,7 @@ def by_hand(found: Snapshot, whose: str) -> Hand | None:
 
 
 def under(hand: Hand | None, held: Held) -> Held:
-    """A limit as configured, but for what somebody set."""
+    """A limit as configured, changed by what an operator set."""
     if hand and hand.concurrency is not None:
         held = replace(held, concurrency=hand.concurrency)
     if hand and hand.interval is not None:

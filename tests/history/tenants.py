@@ -64,7 +64,7 @@ def tenants_of(found: Snapshot) -> Iterator[Violation]:
     for place in found.waits:
         tenant = place[1:]
         may = may_start(found, tenant)
-        is_due = standing.get(tenant, NO_END) <= found.at  # whoever promotes gives it its turn
+        is_due = standing.get(tenant, NO_END) <= found.at  # a promote gives it its turn
         if place not in turns and may and not is_due:
             yield Violation("S8", f"something of {place} may start, and has no turn")
         if place in turns and may is False:

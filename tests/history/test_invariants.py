@@ -21,7 +21,7 @@ FAULTS: dict[str, Any] = {"with_faults": True}
 
 
 def run(id_: str, fence: int, start: float, end: float | None, **facts: Any) -> list[Event]:
-    """An attempt at one of the published tasks; `end` is ``None`` where nobody saw it."""
+    """An attempt at one of the published tasks; `end` is ``None`` where no process saw it."""
     how, was = facts.pop("how", "done"), PUBLISHED[id_]
     began = replace(was, kind="start", at=start, fence=fence, enqueued_at=was.at, **facts)
     return [began] if end is None else [began, replace(began, kind="end", at=end, how=how)]
@@ -80,8 +80,8 @@ CASES: list[tuple[str, str, History]] = [
     ("a task runs for ever", "S1", of(*SOUND, states={**GOOD, "a2": "running"})),
     ("done, and it failed", "S1", of(*FIRST[:2], *run("a2", 2, 3.5, 4.0, how="failed"))),
     ("done, and it was cut", "S1", of(*FIRST[:2], *run("a2", 2, 3.5, 4.0, how="cut"))),
-    ("done, and nobody saw an end", "S1", of(*FIRST[:2], *run("a2", 2, 3.5, None))),
-    ("a confirmed publish that nobody knows", "S1 S2", of(*SOUND, states=but("a2"))),
+    ("done, and no process saw an end", "S1", of(*FIRST[:2], *run("a2", 2, 3.5, None))),
+    ("a confirmed publish that no store knows", "S1 S2", of(*SOUND, states=but("a2"))),
     ("let go by RabbitMQ, and never got", "S1 S2", of(*SOUND, states=but("p1"), left_in_queue=0)),
     ("RabbitMQ has it still", "S1", of(*SOUND, states=but("p1"), left_in_queue=1)),
     ("one claim, two accepted settles", "S3", of(*SOUND, settle("a2", 2, 5.0))),
@@ -109,7 +109,7 @@ CASES: list[tuple[str, str, History]] = [
     ("and by no other", "S4", of(*passed(attempt=2), **FAULTS)),
     ("but by one that never lost its lease", "S4", of(
         *passed(attempt=2)[:6], *passed()[8:], aside={"a"}, **FAULTS)),
-    ("a dead letter is passed, and begins anew", "", of(
+    ("a dead letter is passed, and begins again", "", of(
         *passed(), redriven={"a1": [5.0]}, **FAULTS)),
     ("and not before it is redriven", "S4 S5", of(*passed(), redriven={"a1": [7.5]}, **FAULTS)),
     ("run again for no reason", "S5", of(*ONCE, *run("p1", 2, 4.0, 5.0))),
@@ -173,7 +173,7 @@ def test_a_crash_repeats_a_run() -> None:
 
 
 def test_journal_reads_what_was_written(tmp_path: Path) -> None:
-    """Events survive the way through the file, whatever is in their names."""
+    """Events survive the way through the file, with any names."""
     journal = Journal(tmp_path / "history.jsonl")
     assert journal.read() == []
     events = [replace(event, group="a\u2028|||{b}\n") for event in SOUND]

@@ -42,7 +42,7 @@ class Arrivals(Machine):
 
     @rule(group=groups, pick=numbers, scope=scopes)
     def enqueue_duplicate(self, group: str, pick: int, scope: str) -> None:
-        """An id that has come before, wherever its task is by now, from its sender or another."""
+        """An id that has come before, in any state of its task, from its sender or another."""
         if self.promise.tasks:
             known = sorted({task.message for task in self.promise.tasks.values()})
             self.enqueue_tasks([known[pick % len(known)]], group, scope=scope, again=True)

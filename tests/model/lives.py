@@ -31,7 +31,7 @@ class Lives(Machine):
 
     @rule(daemon=daemons)
     def lease_runs_out(self, daemon: str) -> None:
-        """Its lease ends without a renewal, and somebody reaps."""
+        """Its lease ends without a renewal, and a daemon reaps."""
         one = self.daemons[daemon]
         if not one.is_up:
             return

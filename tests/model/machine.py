@@ -63,7 +63,7 @@ PULLERS = ("anna", "carl")
 
 
 class Holder:
-    """What somebody believes to hold.
+    """What a daemon or worker believes to hold.
 
     Attributes:
         held: its claims: by slot those of a daemon, by fence those of a worker that pulls.

@@ -44,7 +44,7 @@ class TimeAndPeople(Machine):
                 task.state, task.is_due = "waiting", True
 
     def _limits_end(self) -> None:
-        """Whatever rates and handlers held back may start."""
+        """All that rates and handlers held back may start."""
         for kind in ("rates", "closed"):
             for member in self.raw.zrange(self.keys(kind), 0, -1):
                 self.raw.zadd(self.keys(kind), {member: 1})
@@ -63,19 +63,19 @@ class TimeAndPeople(Machine):
 
     @rule(group=named_groups)
     def pause(self, group: str) -> None:
-        """Somebody holds a group."""
+        """An operator holds a group."""
         assert self.run(self.group_verbs.pause(group, "me")) == (group not in self.promise.paused)
         self.promise.paused.add(group)
 
     @rule(group=named_groups)
     def resume(self, group: str) -> None:
-        """Somebody lets a group go on."""
+        """An operator lets a group go on."""
         assert self.run(self.group_verbs.resume(group)) == (group in self.promise.paused)
         self.promise.paused.discard(group)
 
     @rule(group=named_groups, most=st.integers(0, 3), again=flags)
     def limit_group(self, group: str, most: int, again: bool) -> None:
-        """Somebody lets other than its configured number of a group run at once, or ends that."""
+        """An operator limits a group by hand, or ends that."""
         self._limit("group", group, most or None, self.promise.hands.pop(group, None), again=again)
         if most:
             self.promise.hands[group] = most
@@ -101,7 +101,7 @@ class TimeAndPeople(Machine):
 
     @rule(on=flags)
     def pause_all(self, on: bool) -> None:
-        """Somebody holds everything, or lets it go on."""
+        """An operator holds everything, or lets it go on."""
         if on:
             self.run(self.group_verbs.pause(ALL, "me"))
         else:
@@ -110,7 +110,7 @@ class TimeAndPeople(Machine):
 
     @rule(pick=numbers, drop=flags, again=flags)
     def end_a_death(self, pick: int, drop: bool, again: bool) -> None:
-        """Somebody redrives a dead letter or drops it."""
+        """An operator redrives a dead letter or drops it."""
         dead = sorted(t.id for t in self.promise.tasks.values() if t.state == "dead")
         if not dead:
             return
@@ -127,7 +127,7 @@ class TimeAndPeople(Machine):
 
     @rule(pick=numbers, drop=flags, again=flags)
     def act_on_a_waiting_task(self, pick: int, drop: bool, again: bool) -> None:
-        """Somebody drops any task that waits, or has one that is delayed run now."""
+        """An operator drops any task that waits, or has one that is delayed run now."""
         if not self.promise.tasks:
             return
         task = self.promise.tasks[sorted(self.promise.tasks)[pick % len(self.promise.tasks)]]

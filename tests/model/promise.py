@@ -41,7 +41,7 @@ class ModelTask:
         type: its type.
         debounces: whether its rule does.
         is_newest: whether what comes next of its group and type replaces it while it waits.
-        is_hurried: whether somebody wanted it, and so what replaces it, at once.
+        is_hurried: whether an operator wanted it, and so what replaces it, at once.
     """
 
     id: str
@@ -75,7 +75,7 @@ class ModelTask:
 
     @property
     def kind(self) -> tuple[str, str, str]:
-        """Whatever else is of it may be replaced by it."""
+        """What is of the same kind may be replaced by it."""
         return self.group, self.scope, self.type
 
 
@@ -90,7 +90,7 @@ class Promise:
     hands: dict[str, int] = field(default_factory=dict)  # tasks at once, of groups, by hand
     few_by_hand: int | None = None  # the same of the tenant that is FEW; 0: any
     closed: set[str] = field(default_factory=set)  # until time passes
-    closed_tenants: set[str] = field(default_factory=set)  # likewise
+    closed_tenants: set[str] = field(default_factory=set)  # until time passes
     starts: Counter[str] = field(default_factory=Counter)  # of each group, since time passed
     starts_of: Counter[str] = field(default_factory=Counter)  # of each tenant, likewise
     all_paused: bool = False
@@ -116,7 +116,7 @@ class Promise:
         if message in self.tasks:
             assert task_id.startswith(f"{message}~")
         else:
-            assert task_id == message, "nobody has that id"
+            assert task_id == message, "no task has that id"
         self.next_place += 1
         task = ModelTask(task_id, message, scope, group, self.next_place, is_due=due)
         if not due and (aside or not group):
@@ -196,7 +196,7 @@ class Promise:
         return tenant != FEW or most == 0 or sum(t.scope == tenant for t in running) < most
 
     def is_held(self, group: str) -> bool:
-        """Whether somebody or something holds the group."""
+        """Whether an operator or a dead letter holds the group."""
         return group in self.paused or group in self.parked
 
     def claimable_groups(self) -> set[str]:
@@ -255,7 +255,7 @@ class Promise:
         self.runs_of[group] = [id_ for id_, _ in rest]
 
     def go_on(self, group: str, fence: int) -> None:
-        """A group's run goes on with its next task, whatever has come meanwhile."""
+        """A group's run goes on with its next task."""
         task = self.tasks[self.runs_of[group].pop(0)]
         assert task.state == "waiting"
         assert not self.running(group), f"two tasks of {group} run at once"
@@ -267,7 +267,7 @@ class Promise:
         return task.id in self.runs_of.get(task.group, ())
 
     def lose(self, daemon: str, process: str, ids: list[str]) -> None:
-        """A lease runs out: what it covered waits again, and longer each time but for the first."""
+        """A lease runs out: what it covered waits again, and longer each time after the first."""
         self.count_deaths(daemon)
         for id_ in ids:
             task = self.tasks[id_]

@@ -24,7 +24,7 @@ class Pulls(Arrivals, ClaimsAndSettles):
 
     @rule(group=groups, scope=scopes, priority=st.sampled_from((0.0, 30.0)))
     def enqueue_pooled(self, group: str, scope: str, priority: float) -> None:
-        """Tasks of a type that the pool has, whatever their tenants may have."""
+        """Tasks of a type that the pool has, for all tenants."""
         self.enqueue_tasks(self.new(2), group, priority, scope=scope, pool=POOL)
 
     @rule(name=pullers, limit=st.integers(1, 6), again=flags)
@@ -61,13 +61,13 @@ class Pulls(Arrivals, ClaimsAndSettles):
         claim = one.let_go(sorted(one.held)[pick % len(one.held)])
         settlement = self.settle_both(how, claim, self.promise.tasks[claim.task.id], option=option)
         poll = self.run(one.store.poll(one.puller))
-        # What was given back is nobody's to say of any more, so that isn't said twice.
+        # No worker may speak of what was given back, so that isn't said twice.
         again = option and how != "release"
         assert self.twice(lambda: one.store.settle(poll, [settlement]), again=again) == []
 
     @rule(name=pullers, pick=numbers)
     def settle_pulled_late(self, name: str, pick: int) -> None:
-        """What it doesn't hold any more it can't settle, but for what its slot settled last."""
+        """What it doesn't hold any more it can't settle, except what its slot settled last."""
         one = self.pullers[name]
         if not one.stale:
             return

@@ -54,7 +54,7 @@ class Audits:
             self._look()
 
     def _was_raised(self, found: Violation) -> bool:
-        """Whether it is of tasks that began while somebody let more of theirs run at once."""
+        """Whether it is of tasks that began while an operator let more of theirs run at once."""
         if of_tenant := re.match(r"of tenant .{8}(.+) run (\d+) more", found.text):
             raised_to = self._fleet.watch.raised_tenants.get(of_tenant[1], 0)
             return raised_to - MOST_OF_TENANT >= int(of_tenant[2])

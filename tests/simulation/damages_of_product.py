@@ -186,7 +186,7 @@ async def told_too_soon(sound: Any, hits: Hits, self: PythonRunner, task: Any) -
 
 @_of(PythonBatchRunner, "handle_all")
 async def batch_is_done(sound: Any, hits: Hits, self: PythonBatchRunner, tasks: Any) -> list[Done]:
-    """A batch is done, whatever its handler says."""
+    """A batch is done, though its handler says otherwise."""
     await sound(self, tasks)
     hits.hit()
     return [Done()] * len(tasks)

@@ -184,7 +184,7 @@ class Faults:
                 self._fleet.forget()
             else:  # a move that was lost has to be given again, before daemons start
                 redis.restart()
-        else:  # without replicas that are waited for, whatever is lost is lost
+        else:  # without replicas that are waited for, what is lost is lost
             redis.restart()
         self._failing_over = False
 

@@ -128,7 +128,7 @@ class Fleet:
         self.watch.saw(event, own_process())
 
     def tell(self, text: str) -> None:
-        """Note what the run did, for whoever reads its story."""
+        """Note what the run did, for the reader of its story."""
         self.story.append(f"{clock.now() - clock.BEGIN:9.4f}  {text}")
 
     def logged(self, _logger: Any, level: str, event: MutableMapping[str, Any]) -> Any:
@@ -153,7 +153,7 @@ class Fleet:
 
     def _unhandled(self, _loop: Any, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        self.troubles.append(f"nobody handled {context.get('message')}: {error!r}")
+        self.troubles.append(f"no code handled {context.get('message')}: {error!r}")
 
     def forget(self) -> None:
         """The store lost its last writes: what it doesn't know to be over may be begun again."""
@@ -248,13 +248,13 @@ class Fleet:
         return any(each and not each.is_dead and not each.main.stands for each in former)
 
     async def end_former(self, former: Member, within: float) -> None:
-        """Who was replaced ends by itself; in order, where nobody has its name any more."""
+        """Who was replaced ends by itself; in order, where no other has its name any more."""
         process, until = former.process, clock.now() + within
         assert process is not None
         assert former.serving is not None
         while not former.serving.done() and not process.is_dead and clock.now() < until:
             await asyncio.wait([former.serving], timeout=0.25)
-            until += 0.25 * self.network.is_down  # nobody can tell it
+            until += 0.25 * self.network.is_down  # no server can tell it
         if not former.serving.done() and not process.is_dead:
             if any(process.name == each.name for each in self.running):
                 self.troubles.append(f"{process} has lost its name, and goes on")
@@ -291,7 +291,7 @@ class Fleet:
         return clock.now()
 
     def end_trouble(self, began: float) -> None:
-        """It is over, but for what it has left."""
+        """It is over; what it has left may last."""
         self.troubled.remove((began, float("inf")))
         self.troubled.append((began, clock.now() + RECOVERY))
 
@@ -341,7 +341,7 @@ class Fleet:
         for keys in self.partitions:
             untold = keys("recovering"), keys("by_hand_news")
             if self.raw.hget(keys("epoch"), "id") not in led or self.raw.exists(*untold):
-                return False  # a server's return is not over, or nobody has heard of a limit's end
+                return False  # a server's return, or the news of a limit's end, is not over
         counts = self.counts()
         kinds = ("queued_plain", "queued_grouped", "running_plain", "running_grouped")
         return not any(counts.get(kind, 0) for kind in kinds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import orjson
 
@@ -25,11 +25,8 @@ Shape: TypeAlias = Literal[
     "", "no json", "no object", "no key", "no type", "too large", "fat headers", "bad delay",
     "bad priority",
 ]  # fmt: skip
-_SHAPES: tuple[Shape, ...] = (
-    "no json", "no object", "no key", "no type", "too large", "fat headers", "bad delay",
-    "bad priority",
-)  # fmt: skip
-_NEVER = ("no json", "no object", "no key", "too large")  # whose group nobody can read
+_SHAPES: tuple[Shape, ...] = get_args(Shape)[1:]
+_NEVER = ("no json", "no object", "no key", "too large")  # whose group can't be read
 _RULES = ("", "", "", "runs", "several", "batches", "bursts", "aside", "parks", "paced")
 _UNLIMITED = ("", "", "", "runs", "runs", "aside", "parks")
 _TYPES = (
@@ -82,7 +79,7 @@ class Job:
 
     @property
     def group(self) -> str | None:
-        """Its group key, where it has one, or gets one once somebody redrives it."""
+        """Its group key, where it has one, or gets one once an operator redrives it."""
         is_named = self.entity and self.shape not in _NEVER
         return f"{self.entity}:{self.tenant}" if is_named else None
 
@@ -92,7 +89,7 @@ class Job:
 
     @property
     def tenant_name(self) -> str | None:
-        """Its tenant, likewise."""
+        """Its tenant, where it has one."""
         return None if self.shape in _NEVER else str(self.tenant)
 
     @property
@@ -108,8 +105,7 @@ class Job:
             return b'{"app_name": "sim", '
         if self.shape == "no object":
             return b"[1, 2]"
-        said: dict[str, Any] = {"app_name": self.app, "n": self.n}
-        said["tenant_id"] = self.tenant
+        said: dict[str, Any] = {"app_name": self.app, "n": self.n, "tenant_id": self.tenant}
         if self.entity and self.shape != "no key":
             said["entity"] = self.entity
         fill = MAX_BODY if self.shape == "too large" else self.fill
@@ -195,7 +191,7 @@ def _maybe_bounded(job: Job, lanes: set[int]) -> Job:
 
 
 def _maybe_pooled(job: Job, chance: Random, entities: set[str], is_mixed: bool) -> Job:
-    """Some are a pool's, but for batches, which are handed to daemons alone."""
+    """Some are a pool's, except batches, which are handed to daemons alone."""
     draw, type_ = chance.random(), chance.choice(POOLED)
     is_pooled = draw < 0.3 if is_mixed or not job.entity else job.entity in entities
     return replace(job, type=type_) if is_pooled and job.rule != "batches" else job

@@ -30,8 +30,8 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
     """Judge a run that has drained, and whose daemons have left."""
     states = Stored(fleet.raw, fleet.partitions).states
     ids = ids_of(fleet, states)
-    # What intake refused has no place in its group, and waits for no delay: once somebody redrives
-    # it, it goes first.
+    # What intake refused has no place in its group, and waits for no delay: once an operator
+    # redrives it, it goes first.
     refused = {job.n for job in fleet.plan.jobs if job.shape}
     events = []
     for event in fleet.events:
@@ -141,7 +141,7 @@ def _scopes(raw: Any, keys: Keys) -> Iterator[tuple[str, str]]:
 
 
 def published_by_themselves(fleet: Fleet, states: dict[str, State]) -> Iterator[Event]:
-    """The tasks that no message made, as if somebody had published them: ticks, shards, rows."""
+    """The tasks that no message made, as if published: ticks, shards, rows."""
     grouped = {timer.name: timer.is_grouped for timer in fleet.plan.timers}
     for id_ in sorted(states):
         kind, _, rest = id_.partition(":")
@@ -158,7 +158,7 @@ def published_by_themselves(fleet: Fleet, states: dict[str, State]) -> Iterator[
 def early_starts(
     events: list[Event], delays: dict[str, float], hurried: set[str]
 ) -> Iterator[Violation]:
-    """Nothing starts before its delay is over, unless somebody says so."""
+    """Nothing starts before its delay is over, unless an operator says so."""
     for event in events:
         delay = delays.get(event.id)
         if event.kind != "start" or delay is None or not event.enqueued_at:
@@ -178,18 +178,16 @@ def starts_under_holds(fleet: Fleet, holds: list[Hold]) -> Iterator[Violation]:
                 continue
             place = place_of(event, len(hold.fences))
             if hold.since < event.at < hold.until and event.fence > hold.fences[place]:
-                what = hold.group or "everything"
-                yield Violation(
-                    "P1",
-                    f"{event.id} was claimed ({event.fence}) and began at {event.at:.3f}, while "
-                    f"{what} was paused, from {hold.since:.3f} to {hold.until:.3f}",
-                )
+                paused = f"{hold.group or 'everything'} was paused"
+                times = f"from {hold.since:.3f} to {hold.until:.3f}"
+                text = f"{event.id} was claimed ({event.fence}) and began at {event.at:.3f}"
+                yield Violation("P1", f"{text}, while {paused} {times}")
 
 
 def starts_of_dropped(
     fleet: Fleet, events: list[Event], states: dict[str, State], known: Known
 ) -> Iterator[Violation]:
-    """What somebody dropped is over, unless a server has forgotten that.
+    """What an operator dropped is over, unless a server has forgotten that.
 
     A puller that stood while its claim's answer came gives the tasks up in the moment it goes on.
     """

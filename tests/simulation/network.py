@@ -96,7 +96,7 @@ class Network:
         return [each for each in self.open if each.owner and each.owner.process is process]
 
     def part(self, process: Process) -> None:
-        """Nothing goes to a process or comes from it, and nobody is told."""
+        """Nothing goes to a process or comes from it, and no side is told."""
         self._parted.setdefault(process, [])
 
     def join(self, process: Process) -> None:
@@ -185,27 +185,6 @@ class Transport(asyncio.Transport):
         """There is no socket behind it."""
         return default
 
-    def get_write_buffer_size(self) -> int:
-        """Nothing waits here."""
-        return 0
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing waits here."""
-
-    def pause_reading(self) -> None:
-        """Replies are small."""
-
-    def resume_reading(self) -> None:
-        """Replies are small."""
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        """Whom it tells."""
-        return self._protocol
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Tell another one."""
-        self._protocol = protocol  # type: ignore[assignment]
-
     # What happens to it:
 
     def _arrive(self, data: bytes) -> None:
@@ -246,7 +225,7 @@ class Transport(asyncio.Transport):
     def cut_late(self) -> None:
         """Break it, and let what was written arrive all the same, some time later.
 
-        A kernel sends it again for as long as a network is away, whoever has closed the connection.
+        A kernel sends it again for as long as a network is away, though the connection is closed.
         """
         self.cut_behind()
         self._tell()

@@ -30,7 +30,7 @@ from tests.simulation.fleet import Fleet
 from tests.simulation.processes import context_of
 
 BY = "somebody"
-HAND = 30.0  # seconds for which a limit by hand holds, unless somebody ends it
+HAND = 30.0  # seconds for which a limit by hand holds, unless an operator ends it
 AGAIN = 0.4  # seconds until a call without an answer is made again
 ASKS_FOR = 20.0  # seconds for which an operator asks again
 CORRECTED = 0.3  # of redrives of one letter: those that bring another body
@@ -50,7 +50,7 @@ class Hold:
         group: which; empty for all.
         fences: of each partition, the highest that was given out before.
         since: monotonic seconds.
-        until: likewise.
+        until: monotonic seconds.
     """
 
     group: str
@@ -66,7 +66,7 @@ class Known:
     Attributes:
         holds: pauses that were answered, and over.
         dropped: tasks whose drop was answered: when, and how often servers had lost writes by then.
-        hurried: tasks that somebody let run before their time.
+        hurried: tasks that an operator let run before their time.
     """
 
     holds: list[Hold] = field(default_factory=list)
@@ -96,7 +96,7 @@ class Operators:
         await getattr(self, f"_{act.kind}")(act)
 
     async def tidy(self) -> None:
-        """Let all go on that somebody holds; for as long as the run drains."""
+        """Let all go on that operators hold; for as long as the run drains."""
         while True:
             await self._tidy_once()
             await pass_virtual(0.5)
@@ -125,11 +125,11 @@ class Operators:
 
     @property
     def is_tidy(self) -> bool:
-        """Whether nobody holds anything."""
+        """Whether operators hold nothing."""
         keys_of_all = [keys(kind) for keys in self._fleet.partitions for kind in HOLDS]
         return not self._fleet.raw.exists(*keys_of_all) and not self._refused()
 
-    # How somebody asks:
+    # How operators ask:
 
     async def ask(self, ask: Ask, steps: int = 0) -> object:
         """What the store answers in the end; `None` where it doesn't, or nothing was found.
@@ -199,7 +199,7 @@ class Operators:
         self._ended[group] += 1
 
     def _begins(self, group: str) -> int:
-        """Somebody changes whether a group is paused, so what holds may end; its number."""
+        """An operator changes whether a group is paused, so what holds may end; its number."""
         self._end_hold(group)
         self._acts[group] += 1
         return self._acts[group]

@@ -31,7 +31,7 @@ Serve = Callable[[Any, Caller], Awaitable[Any]]
 
 
 class NoAnswer(Exception):
-    """A call may have been served, and nobody hears of it."""
+    """A call may have been served, and no caller hears of it."""
 
 
 async def _stay() -> Message:

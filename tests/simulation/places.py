@@ -10,7 +10,7 @@ from typing import Any
 import groupflow
 
 _OURS = str(Path(groupflow.__file__).parent) + "/"
-# What many pass through: whoever called it tells more.
+# What many pass through: their callers tell more.
 _COMMON = (
     "store/client.py",
     "store/wire.py",

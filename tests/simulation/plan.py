@@ -147,7 +147,7 @@ def plan(
         )
         for _ in range(faults)
     ]
-    # Where a server begins anew, a group that is partly a pool's may have two at once: ADR 0071.
+    # Where a server begins again, a group that is partly a pool's may have two at once: ADR 0071.
     is_mixed = not any(fault.kind in ("redis_restart", "fail_over") for fault in drawn)
     moves = acts.draw_moves(seed, seconds, partitions) if "moves" in features else ()
     layouts = (partitions, *(move.partitions for move in moves))

@@ -141,7 +141,7 @@ class Puller:
             self._cut(self._held.values(), ended)
 
     def hand_over(self) -> None:
-        """A server that begins anew lets all that it holds go, without a crash."""
+        """A server that begins again lets all that it holds go, without a crash."""
         for have in self._known.values():
             if not have.is_over:
                 self._fleet.resumed.add(have.start.claim)

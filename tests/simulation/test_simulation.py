@@ -46,7 +46,7 @@ def test_seeds_hold(first: int) -> None:
 
 
 def test_a_seed_is_the_same_run_each_time() -> None:
-    """Whatever order the sets of Python have, and whatever ran before it."""
+    """In any order of Python's sets, after any other seed."""
     _, some = simulated("--from", "11", "--seeds", "4", hash_seed="1")
     _, others = simulated("--from", "12", "--seeds", "3", hash_seed="2")
     digests = [each["digest"] for each in some]

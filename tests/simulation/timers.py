@@ -1,4 +1,4 @@
-"""Schedules: ticks come by themselves until somebody pauses them; which of them must be there."""
+"""Schedules: ticks come by themselves until operators pause them; which must be there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Timers:
     def __init__(self, fleet: Fleet, operators: Operators) -> None:
         self._fleet = fleet
         self._operators = operators
-        self._paused_at: dict[str, float] = {}  # Unix seconds, when somebody began to
+        self._paused_at: dict[str, float] = {}  # Unix seconds, when an operator began to
         self.violations: list[Violation] = []
 
     @property

@@ -50,17 +50,8 @@ def kind_of(group: str | None) -> str:
 
 
 RULES = (
-    "plain",
-    "strict",
-    "runs",
-    "several",
-    "batches",
-    "bursts",
-    "aside",
-    "parks",
-    "paced",
-    "full",
-)
+    "plain", "strict", "runs", "several", "batches", "bursts", "aside", "parks", "paced", "full",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -104,7 +95,7 @@ class Fates:
         id_ = event.task
         attempts = self._attempts[id_]
         if attempts and event.crashes < attempts[-1].start.crashes:
-            attempts.clear()  # somebody redrove it, which begins anew
+            attempts.clear()  # an operator redrove it: it begins again
         attempts.append(_Attempt(event, process))
         if self.is_lossy:
             return []
@@ -116,14 +107,12 @@ class Fates:
             for each in ended
             if each.died and each.process.name == process.name and each.process is not process
         ]
-        found = []
+        wrong = []
         if event.lost_leases < len(alive):
-            text = f"{id_} counts deaths of daemons that live: {alive}"
-            found.append(Violation("L8", f"{text}, lost leases: {event.lost_leases}"))
+            wrong.append(f"{id_} counts deaths of daemons that live: {alive}")
         if event.lost_leases > event.crashes - len(dead):
-            text = f"{id_} counts deaths as lost leases: {dead}"
-            found.append(Violation("L8", f"{text}, lost leases: {event.lost_leases}"))
-        return found
+            wrong.append(f"{id_} counts deaths as lost leases: {dead}")
+        return [Violation("L8", f"{text}, lost leases: {event.lost_leases}") for text in wrong]
 
 
 class Watch:
@@ -133,7 +122,7 @@ class Watch:
         """Nothing has happened yet."""
         self.violations: list[Violation] = []
         self.raised: dict[str, int] = {}
-        """The most tasks of a group that somebody let run at once."""
+        """The most tasks of a group that an operator let run at once."""
         self.raised_tenants: dict[str, int] = {}
         """The same of a tenant."""
         self.ghosts: dict[tuple[str, int], float] = {}
@@ -158,11 +147,9 @@ class Watch:
                 if stood > self._plan.lease / 2:
                     self.ghosts.setdefault((other.id, other.fence), clock.now())
                 elif self._goes_on_without_excuse(whose):
-                    self._is_broken(
-                        "S4",
-                        f"{event.id} of {event.group} started under {event.fence} in {process}, "
-                        f"while {other.id} ran under {other.fence} in {whose}, which turned",
-                    )
+                    new, old = (f"{e.id} of {e.group} under {e.fence}" for e in (event, other))
+                    text = f"{new} started in {process}, while {old} ran in {whose}, which turned"
+                    self._is_broken("S4", text)
             if not process.pulls:  # one that does may be silent, and say so later
                 self._running[event.id, event.fence] = event, process
                 self.violations += self.fates.started(event, process)
@@ -173,11 +160,9 @@ class Watch:
             return False
         if event.id == other.id:
             return True
-        return event.group is not None and (
-            event.group == other.group
-            and concurrency_of(event.group) == 1
-            and self.raised.get(event.group, 1) == 1
-        )
+        group = event.group
+        is_serial = group and concurrency_of(group) == self.raised.get(group, 1) == 1
+        return bool(is_serial) and group == other.group
 
     @staticmethod
     def _goes_on_without_excuse(process: Process) -> bool:
@@ -188,21 +173,20 @@ class Watch:
         """A process is dead. Has the server that leads led for less than a lease?"""
         plan = self._plan
         own = [event for event, whose in self._running.values() if whose is process]
-        features = {plan.order} | ({"anew"} if is_led_anew else set())
-        features |= {f"with {feature}" for feature in plan.features}
-        features |= {"partitions"} if plan.partitions > 1 else set()
-        features |= {"replicas"} if plan.replicas else set()
-        for event in own:
-            features |= {"staged"} if "#" in event.id else set()
-            features |= {"retried"} if event.attempt > 1 else set()
-            features |= {"quarantined"} if event.crashes else set()
-        kinds = {kind_of(event.group) for event in own}
-        self.deaths.append(
-            Death(frozenset({HANDLES} & process.was_at), frozenset(features | kinds))
-        )
-        kinds = {kind_of(job.group) for job in plan.jobs}
-        others = frozenset(process.was_at - {HANDLES})
-        self.deaths.append(Death(others, frozenset(features | kinds)))
+        features = {plan.order, *(f"with {feature}" for feature in plan.features)}
+        facts = {
+            "anew": is_led_anew,
+            "partitions": plan.partitions > 1,
+            "replicas": plan.replicas > 0,
+            "staged": any("#" in event.id for event in own),
+            "retried": any(event.attempt > 1 for event in own),
+            "quarantined": any(event.crashes for event in own),
+        }
+        features |= {name for name, holds in facts.items() if holds}
+        of_own = frozenset(features | {kind_of(event.group) for event in own})
+        of_all = frozenset(features | {kind_of(job.group) for job in plan.jobs})
+        self.deaths.append(Death(frozenset({HANDLES} & process.was_at), of_own))
+        self.deaths.append(Death(frozenset(process.was_at - {HANDLES}), of_all))
         self.fates.died(process, own)
         for event in own:
             del self._running[event.id, event.fence]
