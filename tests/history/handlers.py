@@ -67,6 +67,7 @@ def app_of(write: Write, chance: Random, *, quick: Span, slow: Span) -> App:
     app = App()
 
     async def pass_time(span: Span = quick) -> None:
+        # A handler's work takes time: real in a soak, virtual in a simulation.
         await asyncio.sleep(chance.uniform(*span))
 
     @app.handler("work")
