@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,20 +13,18 @@ import structlog
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.servers import RedisServer
 from groupflow.servers.kinds import HASH_EXCHANGE
 from tests.databases import MariaDb, Postgres
 from tests.deadlines import deadline
 from tests.running import running
-from tests.servers.divided import DividedRabbitmq
+from tests.servers.managed import DividedRabbitmq
 from tests.servers.rabbitmq_cluster import RabbitmqCluster
 from tests.servers.valkey import ValkeyServer
 from tests.store.bench import Bench
 
 _SECONDS = "groupflow/seconds"  # that each file took in the last run, as pytest's cache keeps it
-_SLOW = frozenset(
-    ("rabbitmq_server", "rabbitmq_cluster", "valkey_server", "postgres", "mariadb", "browser")
-)
+_SLOW = {"rabbitmq_server", "rabbitmq_cluster", "valkey_server", "postgres", "mariadb", "browser"}
 """Fixtures that take seconds to start."""
 
 _TOGETHER = ("tests/page", "tests/security")
@@ -130,34 +129,22 @@ def _logging() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-@pytest.fixture(scope="session")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """One Redis for all tests. Who stops, kills or pauses a server makes one of its own."""
-    with running(RedisServer(tmp_path_factory.mktemp("redis"))) as server:
-        yield server
+def _shared(make: Callable[[Path], Any]) -> Any:
+    """A fixture: one server for all tests. A test that stops or pauses one makes one of its own."""
+
+    @pytest.fixture(scope="session")
+    def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+        with running(make(tmp_path_factory.mktemp("server"))) as started:
+            yield started
+
+    return server
 
 
-@pytest.fixture(scope="session")
-def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
-    """One Valkey for all tests."""
-    with running(ValkeyServer(tmp_path_factory.mktemp("valkey"))) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def rabbitmq_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitmqServer]:
-    """One RabbitMQ for all tests; some seconds to start, so share it."""
-    folder = tmp_path_factory.mktemp("rabbitmq")
-    with running(DividedRabbitmq(folder, plugins=[HASH_EXCHANGE])) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def rabbitmq_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitmqCluster]:
-    """Three RabbitMQ nodes, half a minute to start; a test that kills one starts it again."""
-    cluster = RabbitmqCluster(tmp_path_factory.mktemp("rabbitmq-cluster"))
-    with running(cluster):
-        yield cluster
+redis_server = _shared(RedisServer)
+valkey_server = _shared(ValkeyServer)
+rabbitmq_server = _shared(lambda folder: DividedRabbitmq(folder, plugins=[HASH_EXCHANGE]))
+rabbitmq_cluster = _shared(RabbitmqCluster)  # a test that kills a node starts it again
+postgres, mariadb = _shared(Postgres), _shared(MariaDb)  # each test has a table of its own
 
 
 @pytest.fixture(scope="session", params=["redis", "valkey"])
@@ -177,21 +164,3 @@ async def bench(redis_server: RedisServer) -> AsyncIterator[Bench]:
         assert bench.audit() == []
     finally:
         await bench.close()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    """One PostgreSQL for all tests, each of which has a table of its own."""
-    server = Postgres()
-    with running(server):
-        yield server
-    server.remove()
-
-
-@pytest.fixture(scope="session")
-def mariadb() -> Iterator[MariaDb]:
-    """One MariaDB for all tests, likewise."""
-    server = MariaDb()
-    with running(server):
-        yield server
-    server.remove()

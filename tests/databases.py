@@ -23,7 +23,7 @@ class Database(PrivateServer):
     taken_marks: ClassVar[Sequence[str]] = ("Address already in use",)
     user: ClassVar[str]
 
-    def __init__(self) -> None:
+    def __init__(self, _: Path) -> None:
         # Its user has to come to it, which it can't below pytest's folders.
         folder = Path(tempfile.mkdtemp(prefix="groupflow-db-"))
         super().__init__(folder, scratch=folder)
@@ -42,18 +42,16 @@ class Database(PrivateServer):
     def make_data(self, *command: str) -> None:
         """Run what makes the data folder, once."""
         if not self.data.exists():
+            words = self.as_user(*command)
             done = subprocess.run(
-                self.as_user(*command),
-                cwd="/",
-                capture_output=True,
-                check=False,
-                timeout=2 * deadline(),
+                words, cwd="/", capture_output=True, check=False, timeout=2 * deadline()
             )
             if done.returncode:
                 raise ServerFailed((done.stdout + done.stderr).decode(errors="replace")[-2000:])
 
-    def remove(self) -> None:
-        """Remove all that it wrote."""
+    async def stop(self) -> None:
+        """Stop it, and remove all that it wrote."""
+        await super().stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -67,12 +65,10 @@ class Postgres(Database):
     @classmethod
     def binary(cls) -> str:
         """The newest version's program, which Debian keeps off PATH."""
-        found = sorted(
-            Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda p: int(p.parts[-3])
-        )
+        found = list(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
         if not found:
             raise MissingServer(cls.programs)
-        return str(found[-1])
+        return str(max(found, key=lambda path: int(path.parts[-3])))
 
     @property
     def url(self) -> str:
@@ -85,15 +81,10 @@ class Postgres(Database):
             str(Path(self.binary()).with_name("initdb")),
             *("-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"),
         )
-        options = {
-            "listen_addresses": "127.0.0.1",
-            "port": str(self.port),
-            "unix_socket_directories": "",
-            "synchronous_commit": "off",
-            "max_connections": "200",
-        }
-        flat = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
-        return self.as_user(self.binary(), "-D", str(self.data), *flat)
+        return self.as_user(
+            *(self.binary(), "-D", str(self.data), "-p", str(self.port), "-h", "127.0.0.1"),
+            *("-k", "", "-N", "200", "-c", "synchronous_commit=off"),
+        )
 
     async def answers(self, pid: int) -> bool:
         """Whether it says of itself that it is ready."""

@@ -8,9 +8,14 @@ rather than busy.
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable
+from inspect import isawaitable
+from typing import Any
 
 SECONDS = 60.0  # where nothing but the tests runs
+LOOK = 0.005  # between two looks at what sends no signal
 MOST = 5.0  # by which the load stretches it, at most; TEST_SCALE may say more
 
 
@@ -26,5 +31,12 @@ def deadline(seconds: float = SECONDS) -> float:
 
 
 def short_lease(seconds: float = 1.0) -> float:
-    """A lease that is soon over, and that whoever is well renews in time all the same."""
+    """A lease that is soon over, and that a daemon which works renews in time all the same."""
     return seconds * scale()
+
+
+async def until(is_so: Callable[[], Any], look: float = LOOK) -> None:
+    """Wait until something is so that sends no signal: a process, a server's state, a log."""
+    async with asyncio.timeout(deadline()):
+        while not (await found if isawaitable(found := is_so()) else found):
+            await asyncio.sleep(look)

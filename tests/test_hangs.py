@@ -1,4 +1,4 @@
-"""No test can hang the suite: whatever waits for ever is ended, named, and the rest goes on."""
+"""No test can hang the suite: a wait without an end is ended and named, and the rest goes on."""
 
 from __future__ import annotations
 

@@ -6,43 +6,26 @@ import asyncio
 import gc
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aio_pika
 import orjson
 import pytest
 
-from groupflow import (
-    BrokerUnavailable,
-    ConfirmTimeout,
-    Message,
-    Publisher,
-    PublishRefused,
-    QueueMissing,
-    Unroutable,
-)
+import groupflow
+from groupflow import Message, Publisher, PublishRefused, QueueMissing, Unroutable
 from groupflow.broker import terms, topology
 from groupflow.broker.connection import connect
-from groupflow.core.errors import (
-    ConfigError,
-    GroupflowError,
-    HeadersTooLarge,
-    ServerUnreachable,
-)
+from groupflow.core import errors
+from groupflow.core.errors import ConfigError, GroupflowError
 from groupflow.servers.server import free_ports
 from tests.broker.wires import connected, make_queue, proxied, taken, waiting_in
 from tests.deadlines import deadline
+from tests.servers.proxy import Proxy
 
 BODY = {"app_name": "crm", "tenant_id": 42}
-
-
-def nested(deep: int) -> Any:
-    """Lists in lists."""
-    found: Any = 1
-    for _ in range(deep):
-        found = [found]
-    return found
 
 
 def test_the_package_is_light() -> None:
@@ -54,9 +37,7 @@ def test_the_package_is_light() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=deadline())
 
 
-async def test_what_is_published_arrives_with_all_its_facts(
-    rabbitmq_server: Any, queue: str
-) -> None:
+async def test_what_is_published_arrives_whole(rabbitmq_server: Any, queue: str) -> None:
     url = rabbitmq_server.url
     raw = b'{ "app_name":  "crm", "n": 123456789012345678901234567890 }'
     async with Publisher(url, queue, declare=True) as publisher:
@@ -71,10 +52,8 @@ async def test_what_is_published_arrives_with_all_its_facts(
     assert three.message_id not in (None, fresh)
 
 
-async def test_many_keep_their_order_over_broken_connections(
-    rabbitmq_server: Any, queue: str
-) -> None:
-    """Each id once and in order, but for repeats of what came before: dedup drops those."""
+async def test_many_keep_their_order_over_cuts(rabbitmq_server: Any, queue: str) -> None:
+    """Each id once and in order, apart from repeats, which dedup drops."""
     messages = [Message({"n": n}, "work", f"m{n}") for n in range(3000)]
 
     async with proxied(rabbitmq_server) as (proxy, url):
@@ -96,12 +75,15 @@ async def test_many_keep_their_order_over_broken_connections(
     assert list(dict.fromkeys(arrived)) == [m.id for m in messages]
 
 
+@asynccontextmanager
+async def published_through(server: Any, queue: str) -> AsyncIterator[tuple[Proxy, Publisher]]:
+    async with proxied(server) as (proxy, url), Publisher(url, queue, declare=True) as publisher:
+        yield proxy, publisher
+
+
 async def test_one_is_published_again_under_its_id(rabbitmq_server: Any, queue: str) -> None:
     """A connection that dies with the confirm on its way: the same id goes out again."""
-    async with (
-        proxied(rabbitmq_server) as (proxy, url),
-        Publisher(url, queue, declare=True) as publisher,
-    ):
+    async with published_through(rabbitmq_server, queue) as (proxy, publisher):
         proxy.hold("down")
         publishing = asyncio.create_task(publisher.publish(BODY, type="work", id="the-one"))
         while not await waiting_in(rabbitmq_server.url, queue):
@@ -117,7 +99,7 @@ async def test_a_missing_queue_is_said(rabbitmq_server: Any, queue: str) -> None
     """Nothing is lost in silence; and the publisher goes on once the queue is there.
 
     RabbitMQ confirms what it could route nowhere, and hands it back first: that is no success.
-    Found by the nemesis (seed 5001): what was published until somebody declared the queue anew
+    Found by the nemesis (seed 5001): what was published before the queue was declared again
     counted as published, and was lost.
     """
     async with Publisher(rabbitmq_server.url, queue) as publisher:
@@ -158,17 +140,14 @@ async def test_what_would_be_a_dead_letter_is_not_sent(rabbitmq_server: Any, que
             ({"a": object()}, {}, "JSON"),
             (BODY, {"id": "a\nb"}, "control"),
             (BODY, {"id": "ä" * 128}, "255 bytes"),
-            (BODY, {"id": ""}, "255 bytes"),
             (BODY, {"type": "x" * 256}, "255 bytes"),
             (BODY, {"delay": -1}, "delay"),
             (BODY, {"priority": float("nan")}, "priority"),
             (BODY, {"headers": {"a": object()}}, "headers"),
             (BODY, {"headers": {"a": 2**70}}, "headers"),
-            (BODY, {"headers": {"a": 1e39}}, "headers"),
             (BODY, {"headers": {"a": "\ud800"}}, "headers"),
             (BODY, {"headers": {"a" * 129: 1}}, "128 bytes"),
-            (BODY, {"headers": {"a": nested(17)}}, "16 deep"),
-            (BODY, {"headers": {"a": nested(480)}}, "16 deep"),
+            (BODY, {"headers": {"a": orjson.loads("[" * 17 + "]" * 17)}}, "16 deep"),
             (BODY, {"headers": {"a": [0] * 2000}}, "over 1024 values"),
             (BODY, {"headers": {"a": "x" * 65_536}}, "rabbitmq.max_headers = 65536"),
         ]
@@ -182,31 +161,27 @@ async def test_what_would_be_a_dead_letter_is_not_sent(rabbitmq_server: Any, que
     assert [delivery.message_id for delivery in arrived] == ["m0", "m1", "m2"]
 
 
-async def both(publisher: Publisher) -> list[object]:
-    """What comes of publishing one message, and of publishing many."""
+async def both(publisher: Publisher, error: type[GroupflowError]) -> list[Any]:
+    """Publish one message, and many: both end with that error."""
     one = publisher.publish(BODY, type="work", id="the-one")
     many = publisher.publish_many([Message(BODY, "work")])
-    return [*await asyncio.gather(one, many, return_exceptions=True)]
+    ended = await asyncio.gather(one, many, return_exceptions=True)
+    assert [type(each) for each in ended] == [error, error]
+    return [*ended]
 
 
-async def test_no_confirm_and_no_connection_are_told_apart(
-    rabbitmq_server: Any, queue: str
-) -> None:
+async def test_no_confirm_is_told_from_no_connection(rabbitmq_server: Any, queue: str) -> None:
     async with (
         proxied(rabbitmq_server) as (proxy, url),
         Publisher(url, queue, declare=True, timeout=deadline(1.0)) as publisher,
     ):
         await publisher.publish(BODY, type="work")
         proxy.hold("down")
-        one, many = await both(publisher)
-        assert isinstance(one, ConfirmTimeout)
-        assert isinstance(many, ConfirmTimeout)
+        one, _ = await both(publisher, groupflow.ConfirmTimeout)
         assert "the-one" in str(one)
         proxy.refuse(refuse=True)
         proxy.cut()
-        one, many = await both(publisher)
-        assert isinstance(one, BrokerUnavailable)
-        assert isinstance(many, BrokerUnavailable)
+        _, many = await both(publisher, groupflow.BrokerUnavailable)
         assert many.confirmed == 0
         proxy.heal()
         await publisher.publish(BODY, type="work")
@@ -232,10 +207,7 @@ async def test_an_outage_is_told_once_and_its_end_too(
             many.set()
         return await connect(*arguments, **options)
 
-    async with (
-        proxied(rabbitmq_server) as (proxy, url),
-        Publisher(url, queue, declare=True) as publisher,
-    ):
+    async with published_through(rabbitmq_server, queue) as (proxy, publisher):
         await publisher.publish(BODY, type="work")
         monkeypatch.setattr(terms, "connect", counted)
         proxy.refuse(refuse=True)
@@ -245,11 +217,10 @@ async def test_an_outage_is_told_once_and_its_end_too(
             await many.wait()
             proxy.heal()
             await asyncio.gather(*waiting)
-    said = [(record.name, record.getMessage()) for record in caplog.records]
-    (waits, goes_on) = said
-    assert waits[0] == goes_on[0] == "groupflow.publisher"
-    assert waits[1].startswith("publishing waits: ")
-    assert goes_on[1].startswith(f"publishing goes on: RabbitMQ at 127.0.0.1:{proxy.port} was away")
+    assert {record.name for record in caplog.records} == {"groupflow.publisher"}
+    waits, goes_on = (record.getMessage() for record in caplog.records)
+    assert waits.startswith("publishing waits: ")
+    assert goes_on.startswith(f"publishing goes on: RabbitMQ at 127.0.0.1:{proxy.port} was away")
 
 
 async def test_the_applications_own_connections_go_on_being_told_of(
@@ -270,11 +241,11 @@ async def test_what_can_not_work_is_said_at_once(rabbitmq_server: Any, queue: st
     with pytest.raises(ConfigError, match="plaintext"):
         Publisher("amqp://rabbit.example/")
     wrong = rabbitmq_server.url.replace("guest:guest", "guest:hushhush")
-    with pytest.raises(ServerUnreachable, match="credentials") as caught:
+    with pytest.raises(errors.ServerUnreachable, match="credentials") as caught:
         await Publisher(wrong, queue).open()
     assert "hushhush" not in str(caught.value)
     (port,) = free_ports(1)
-    with pytest.raises(BrokerUnavailable, match=str(port)):
+    with pytest.raises(groupflow.BrokerUnavailable, match=str(port)):
         await Publisher(f"amqp://guest:hushhush@127.0.0.1:{port}/", queue, timeout=0.3).open()
 
 
@@ -305,7 +276,7 @@ async def test_headers_over_a_frame_harm_nobody_else(rabbitmq_server: Any, queue
         refused, *ids = await asyncio.gather(
             publisher.publish(BODY, type="work", headers=large), *others, return_exceptions=True
         )
-        assert isinstance(refused, HeadersTooLarge), refused
+        assert isinstance(refused, errors.HeadersTooLarge), refused
         assert "131072 (frame_max)" in str(refused)
         assert ids == [f"m{n}" for n in range(50)]
         fits = {"a": "x" * (131_072 - 300)}

@@ -14,6 +14,7 @@ from groupflow.broker import dead_stream, topology
 from groupflow.broker.archive import PART, Archive
 from groupflow.broker.connection import open_channel
 from groupflow.broker.consumer import Consumer
+from groupflow.core.checkup import Check
 from groupflow.core.errors import ArchiveRefused, BodyMissing, BrokerUnavailable
 from groupflow.core.task import Place
 from groupflow.servers.server import free_ports
@@ -23,23 +24,36 @@ from tests.deadlines import deadline
 DAY = 86400.0
 
 
+class World:
+    """A queue's stream of dead letters, and archives of daemons on it."""
+
+    def __init__(self, url: str, connection: AbstractConnection) -> None:
+        self.url, self.connection, self.queue = url, connection, f"archive-{uuid4().hex}"
+        self.stream = dead_stream.name_of(self.queue)
+
+    def archive(self, **otherwise: Any) -> Archive:
+        usual: Any = {"retention": 30 * DAY, "name": "test", "timeout": deadline()}
+        return Archive(**{"url": self.url, "queue": self.queue, **usual, **otherwise})
+
+    async def examine(self, days: float = 30, version: str = "3.12.1", **how: Any) -> Check:
+        """What doctor says of it."""
+        return await dead_stream.examine(self.connection, self.queue, version, days * DAY, **how)
+
+    async def remove(self) -> None:
+        await topology.delete(self.connection, self.stream)
+        channel = await open_channel(self.connection, confirms=False)
+        await channel.exchange_delete(self.stream)
+
+
 @pytest.fixture
-async def queue(connection: AbstractConnection) -> AsyncIterator[str]:
-    """A queue's name; its stream is gone with the test."""
-    name = f"archive-{uuid4().hex}"
-    yield name
-    await topology.delete(connection, dead_stream.name_of(name))
-    channel = await open_channel(connection, confirms=False)
-    await channel.exchange_delete(dead_stream.name_of(name))
+async def world(rabbitmq_server: Any, connection: AbstractConnection) -> AsyncIterator[World]:
+    world = World(rabbitmq_server.url, connection)
+    yield world
+    await world.remove()
 
 
-def archive_of(url: str, queue: str, **otherwise: Any) -> Archive:
-    settings = {"retention": 30 * DAY, "name": "test", "timeout": deadline(), **otherwise}
-    return Archive(url, queue, **settings)
-
-
-async def test_bodies_come_back_as_they_were(rabbitmq_server: Any, queue: str) -> None:
-    archive = archive_of(rabbitmq_server.url, queue)
+async def test_bodies_come_back_as_they_were(world: World) -> None:
+    archive = world.archive()
     bodies = [b"", b"\x00\xff\n" * 1000, b"[]\nx" * 1_000_000, b"same", b"same"]
     places = await archive.write(bodies)
     places += await archive.write([b"later"])
@@ -48,11 +62,9 @@ async def test_bodies_come_back_as_they_were(rabbitmq_server: Any, queue: str) -
         assert await archive.read(place) == body
 
 
-async def test_a_body_larger_than_rabbitmq_takes_lies_in_parts(
-    rabbitmq_server: Any, queue: str, connection: AbstractConnection
-) -> None:
+async def test_a_body_larger_than_rabbitmq_takes_lies_in_parts(world: World) -> None:
     """Others' may lie between them. What is kept of a message is larger than the message was."""
-    archives = [archive_of(rabbitmq_server.url, queue) for _ in range(2)]
+    archives = [world.archive() for _ in range(2)]
     bodies = [bytes([n]) * (16 * PART + n) for n in range(2)]
     written = await asyncio.gather(
         *(archive.write([b"small", own]) for archive, own in zip(archives, bodies, strict=True))
@@ -60,18 +72,16 @@ async def test_a_body_larger_than_rabbitmq_takes_lies_in_parts(
     for places, body in zip(written, bodies, strict=True):
         assert await archives[0].read(places[0]) == b"small"
         assert await archives[1].read(places[1]) == body
-    stream = dead_stream.name_of(queue)
-    consumer = Consumer(stream, 10**9)
-    channel = await open_channel(connection, confirms=False)
+    consumer = Consumer(world.stream, 10**9)
+    channel = await open_channel(world.connection, confirms=False)
     await channel.basic_qos(prefetch_count=100)
-    await channel.basic_consume(
-        stream, consumer._on_delivery, arguments={"x-stream-offset": "first"}
-    )
+    first: Any = {"x-stream-offset": "first"}
+    await channel.basic_consume(world.stream, consumer._on_delivery, arguments=first)
     assert max(len(each.body) for each in await first_of(consumer, 2 * 1 + 16 + 17)) == PART
 
 
-async def test_what_is_not_there_is_said_to_be_missing(rabbitmq_server: Any, queue: str) -> None:
-    archive = archive_of(rabbitmq_server.url, queue, timeout=deadline(1.0))
+async def test_what_is_not_there_is_said_to_be_missing(world: World) -> None:
+    archive = world.archive(timeout=deadline(1.0))
     (place,) = await archive.write([b"x"])
     with pytest.raises(BodyMissing, match="retention"):
         await archive.read(Place(place.offset, "another"))
@@ -80,79 +90,66 @@ async def test_what_is_not_there_is_said_to_be_missing(rabbitmq_server: Any, que
 
 
 @pytest.mark.parametrize("is_silent", [False, True])
-async def test_no_word_is_not_waited_for(
-    rabbitmq_server: Any, queue: str, monkeypatch: pytest.MonkeyPatch, is_silent: bool
-) -> None:
+async def test_no_word_is_not_waited_for(world: World, monkeypatch: Any, is_silent: bool) -> None:
     """Of a server that isn't there, or of a queue that has no leader."""
 
     async def says_nothing(*_: object, **__: object) -> None:
         await asyncio.Event().wait()
 
     (port,) = free_ports(1)
-    url = rabbitmq_server.url if is_silent else f"amqp://guest:guest@127.0.0.1:{port}/"
-    words = f"nothing of '{queue}.dead': no answer in time" if is_silent else str(port)
+    url = world.url if is_silent else f"amqp://guest:guest@127.0.0.1:{port}/"
+    words = f"nothing of '{world.stream}': no answer in time" if is_silent else str(port)
     monkeypatch.setattr(dead_stream, "declare", says_nothing)
-    archive = archive_of(url, queue, timeout=1.0)
+    archive = world.archive(url=url, timeout=1.0)
     with pytest.raises(BrokerUnavailable, match=words):
-        async with asyncio.timeout(deadline()):
-            await archive.write([b"body"])
+        await asyncio.wait_for(archive.write([b"body"]), deadline())
 
 
 STREAM = {"x_queue_type": "stream"}
 
 
-@pytest.mark.parametrize(
-    ("otherwise", "found"),
-    [
-        ({}, "is no stream of ours"),
-        ({**STREAM, "x_max_age": "7D"}, "7D"),
-        ({**STREAM, "x_max_age": "37D", "x_max_length_bytes": 100}, "max-length"),
-    ],
-)
-async def test_a_queue_in_its_place_or_a_stream_that_throws_bodies_away_too_soon_is_refused(
-    rabbitmq_server: Any,
-    connection: AbstractConnection,
-    queue: str,
-    otherwise: dict[str, Any],
-    found: str,
-) -> None:
-    """No body goes where it is gone before its letter."""
-    await make_queue(rabbitmq_server.url, dead_stream.name_of(queue), **otherwise)
+UNFIT: list[Any] = [
+    ({}, "is no stream of ours"),
+    ({**STREAM, "x_max_age": "7D"}, "7D"),
+    ({**STREAM, "x_max_age": "37D", "x_max_length_bytes": 100}, "max-length"),
+]
+
+
+@pytest.mark.parametrize(("otherwise", "found"), UNFIT)
+async def test_what_keeps_no_bodies_is_refused(world: World, otherwise: Any, found: str) -> None:
+    """A queue in its place, or a stream in which a body is gone before its letter."""
+    await make_queue(world.url, world.stream, **otherwise)
     with pytest.raises(ArchiveRefused, match=found):
-        await archive_of(rabbitmq_server.url, queue).write([b"x"])
-    check = await dead_stream.examine(connection, queue, "3.12.1", 30 * DAY)
+        await world.archive().write([b"x"])
+    check = await world.examine()
     assert (check.name, check.verdict) == (dead_stream.CHECK, "warn")
     assert found in check.found
 
 
-async def test_a_stream_that_keeps_for_long_enough_is_taken(
-    rabbitmq_server: Any, connection: AbstractConnection, queue: str
-) -> None:
-    """Whatever else it is declared with; or as a policy is said to see to it."""
+async def test_a_stream_that_keeps_for_long_enough_is_taken(world: World) -> None:
+    """With other arguments beside it; or where a policy is said to keep bodies for so long."""
     arguments: Any = {"x_max_age": "31D", "x_stream_max_segment_size_bytes": 1_000_000}
-    await make_queue(rabbitmq_server.url, dead_stream.name_of(queue), **STREAM, **arguments)
-    archive = archive_of(rabbitmq_server.url, queue)
+    await make_queue(world.url, world.stream, **STREAM, **arguments)
+    archive = world.archive()
     (place,) = await archive.write([b"x"])
     assert await archive.read(place) == b"x"
-    assert (await dead_stream.examine(connection, queue, "3.12.1", 30 * DAY)).verdict == "ok"
-    check = await dead_stream.examine(connection, queue, "3.12.1", 90 * DAY)
+    assert (await world.examine()).verdict == "ok"
+    check = await world.examine(90)
     assert check.verdict == "warn"
     assert "dead_policy" in check.remedy
-    check = await dead_stream.examine(connection, queue, "3.12.1", 90 * DAY, trusts_policy=True)
+    check = await world.examine(90, trusts_policy=True)
     assert check.verdict == "ok"
-    trusting = archive_of(rabbitmq_server.url, queue, retention=90 * DAY, trusts_policy=True)
+    trusting = world.archive(retention=90 * DAY, trusts_policy=True)
     assert await archive.read((await trusting.write([b"y"]))[0]) == b"y"
 
 
-async def test_doctor_declares_nothing(
-    rabbitmq_server: Any, connection: AbstractConnection, queue: str
-) -> None:
-    assert (await dead_stream.examine(connection, queue, "3.12.1", DAY)).verdict == "ok"
-    presence = await topology.presence_of(connection, dead_stream.name_of(queue))
+async def test_doctor_declares_nothing(world: World) -> None:
+    assert (await world.examine(1)).verdict == "ok"
+    presence = await topology.presence_of(world.connection, world.stream)
     assert presence is topology.Presence.MISSING
-    assert "no streams" in (await dead_stream.examine(connection, queue, "3.8.9", DAY)).found
-    await archive_of(rabbitmq_server.url, queue).write([b"x"])
-    check = await dead_stream.examine(connection, queue, "3.12.1", 30 * DAY)
+    assert "no streams" in (await world.examine(1, "3.8.9")).found
+    await world.archive().write([b"x"])
+    check = await world.examine()
     assert (check.verdict, check.remedy) == ("ok", "")
 
 

@@ -11,32 +11,29 @@ import aiormq
 import pytest
 from aio_pika.abc import AbstractConnection
 
-from groupflow.broker.connection import broker_calls, close_quietly, connect, open_channel
+from groupflow.broker.connection import broker_calls, close_quietly, connect
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
 from groupflow.servers import RabbitmqServer
-from tests.broker.wires import proxied
 from tests.deadlines import deadline
+from tests.turns import turns
 
-TURNS = 20  # of the loop: more than a close takes to come to wait for RabbitMQ
+WORDS: list[Any] = [
+    (StopAsyncIteration(), "the connection has ended"),
+    (aiormq.exceptions.ChannelClosed(None, None), "the connection has ended"),
+    (TimeoutError(), "no answer in time"),
+    (aiormq.exceptions.ConnectionClosed(320, "CONNECTION_FORCED - x"), "CONNECTION_FORCED - x"),
+    (aiormq.exceptions.ChannelNotFoundEntity("NOT_FOUND - no queue"), "NOT_FOUND - no queue"),
+    (RuntimeError('<Channel: "1" at 0x7f6f00228f50> closed'), "the channel closed"),
+    (ValueError("got <Connection.Close object at 0x7f6f00228f50>"), "got the close"),
+    (ConnectionResetError(104, "reset by peer"), "[Errno 104] reset by peer"),
+    (RuntimeError("writer is None"), "writer is None"),
+    (Exception(), "the connection has ended"),
+]
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (StopAsyncIteration(), "the connection has ended"),
-        (aiormq.exceptions.ChannelClosed(None, None), "the connection has ended"),
-        (TimeoutError(), "no answer in time"),
-        (aiormq.exceptions.ConnectionClosed(320, "CONNECTION_FORCED - x"), "CONNECTION_FORCED - x"),
-        (aiormq.exceptions.ChannelNotFoundEntity("NOT_FOUND - no queue"), "NOT_FOUND - no queue"),
-        (RuntimeError('<Channel: "1" at 0x7f6f00228f50> closed'), "the channel closed"),
-        (ValueError("got <Connection.Close object at 0x7f6f00228f50>"), "got the close"),
-        (ConnectionResetError(104, "reset by peer"), "[Errno 104] reset by peer"),
-        (RuntimeError("writer is None"), "writer is None"),
-        (Exception(), "the connection has ended"),
-    ],
-)
+@pytest.mark.parametrize(("error", "words"), WORDS)
 async def test_an_operator_reads_words_and_no_python(error: Exception, words: str) -> None:
-    """Whatever it is; in the error, and in its cause, which some verbs show alone."""
+    """In the error, and in its cause, which some verbs show alone."""
     with pytest.raises(BrokerUnavailable) as caught, broker_calls("it took no ack"):
         raise error
     assert str(caught.value) == f"it took no ack: {words}"
@@ -52,19 +49,15 @@ async def _connect(url: str) -> AbstractConnection:
     return await connect(url, heartbeat=10, timeout=deadline(), name="test")
 
 
-@pytest.mark.parametrize(
-    ("place", "kind", "words"),
-    [
-        ("guest:hunter2@/", ServerUnreachable, "the credentials (ACCESS_REFUSED - Login was"),
-        (
-            "guest:guest@/nowhere",
-            ServerUnreachable,
-            "the virtual host (NOT_ALLOWED - vhost now",
-        ),
-        ("guest:guest@/others", ServerUnreachable, "access to vhost 'others' refused for user"),
-        ("guest:guest@/full", BrokerUnavailable, "connection limit (0) is reached"),
-    ],
-)
+REFUSALS: list[Any] = [
+    ("guest:hunter2@/", ServerUnreachable, "the credentials (ACCESS_REFUSED - Login was"),
+    ("guest:guest@/nowhere", ServerUnreachable, "the virtual host (NOT_ALLOWED - vhost no"),
+    ("guest:guest@/others", ServerUnreachable, "access to vhost 'others' refused for user"),
+    ("guest:guest@/full", BrokerUnavailable, "connection limit (0) is reached"),
+]
+
+
+@pytest.mark.parametrize(("place", "kind", "words"), REFUSALS)
 async def test_what_rabbitmq_refuses_for_good_and_what_passes(
     rabbitmq_server: RabbitmqServer, place: str, kind: type[Exception], words: str
 ) -> None:
@@ -80,45 +73,29 @@ async def test_our_own_errors_pass() -> None:
         raise ServerUnreachable("RabbitMQ", "here", "refused")
 
 
-async def test_a_close_that_is_cancelled_ends_its_caller(rabbitmq_server: Any) -> None:
-    """At any turn of it: aiormq's own close of a channel drops the cancellation."""
-    async with proxied(rabbitmq_server) as (proxy, url):
-        for turns in range(1, TURNS):
-            connection = await _connect(url)
-            channel = await open_channel(connection, confirms=False)
-            proxy.hold("down")  # so that it doesn't come to its end by itself
-            closing = asyncio.create_task(close_quietly(channel.close()))
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            closing.cancel()
-            proxy.release()
-            await asyncio.wait([closing])
-            assert closing.cancelled(), f"not after {turns} turns"
-            await connection.close()
-
-
 @pytest.mark.parametrize(
-    "error",
-    [None, aiormq.exceptions.ChannelInvalidStateError("closed"), asyncio.CancelledError()],
+    "error", [None, aiormq.exceptions.ChannelInvalidStateError("closed"), asyncio.CancelledError()]
 )
-async def test_a_cancellation_that_the_library_drops_ends_its_caller(
-    error: BaseException | None,
-) -> None:
+async def test_a_cancellation_that_a_library_drops_counts(error: BaseException | None) -> None:
     """It answers all the same, makes it an error of a channel that it closes, or passes it."""
 
-    async def wait() -> None:
-        with broker_calls("x"):
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                if error:
-                    raise error from None
+    async def library() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if error:
+                raise error from None
 
-    waiting = asyncio.create_task(wait())
-    await asyncio.sleep(0)
-    waiting.cancel()
-    await asyncio.wait([waiting])
-    assert waiting.cancelled()
+    async def call() -> None:
+        with broker_calls("x"):
+            await library()
+
+    for work in (call(), close_quietly(library())):
+        waiting = asyncio.create_task(work)
+        await turns()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
 
 
 async def test_a_connection_that_comes_with_the_cancellation_is_closed(
@@ -133,7 +110,7 @@ async def test_a_connection_that_comes_with_the_cancellation_is_closed(
         assert current is not None
         current.cancel()
         with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)
+            await turns()
         return made[0]
 
     monkeypatch.setattr(aio_pika, "connect", connect_late)

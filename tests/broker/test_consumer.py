@@ -1,4 +1,7 @@
-"""A batch of deliveries: what comes alone goes alone, what streams in goes together."""
+"""A batch of deliveries: what comes alone goes alone, what streams in goes together.
+
+And none is lost with the daemons that die with it.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,21 @@ import asyncio
 from typing import Any, cast
 
 import pytest
+from aio_pika.abc import AbstractConnection
 from aiormq.abc import DeliveredMessage
 from pamqp import commands, header
 from pamqp.encode import field_table
 
 from groupflow.broker import consumer as module
-from groupflow.broker.consumer import STREAM, VALUE_BYTES, Consumer
+from groupflow.broker import topology
+from groupflow.broker.consumer import STREAM, VALUE_BYTES, Consumer, consuming
 from groupflow.broker.frames import VALUES, table
+from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import BrokerUnavailable
+from groupflow.servers import RabbitmqServer
+from tests.broker.wires import connected, first_of, proxied, taken
 from tests.deadlines import deadline
+from tests.turns import turns
 
 MOST, MOST_BYTES = 20, 1_000
 
@@ -45,7 +54,7 @@ async def _take(consumer: Consumer) -> list[module.Delivery]:
 
 async def test_a_few_go_at_once(consumer: Consumer) -> None:
     taking = asyncio.create_task(_take(consumer))
-    await asyncio.sleep(0)
+    await turns()
     await _deliver(consumer, 1)
     assert len(await taking) == 1
     await _deliver(consumer, STREAM - 1)
@@ -56,8 +65,7 @@ async def test_a_stream_waits_for_a_whole_batch(consumer: Consumer) -> None:
     await _deliver(consumer, STREAM)
     taking = asyncio.create_task(_take(consumer))
     await _deliver(consumer, MOST - STREAM - 1)
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns(5)
     assert not taking.done()
     await _deliver(consumer, 3)
     assert len(await taking) == MOST
@@ -67,7 +75,7 @@ async def test_a_stream_waits_for_a_whole_batch(consumer: Consumer) -> None:
 async def test_a_stream_waits_for_no_more_bytes_than_a_batch_may_have(consumer: Consumer) -> None:
     await _deliver(consumer, STREAM)
     taking = asyncio.create_task(_take(consumer))
-    await asyncio.sleep(0)
+    await turns()
     await _deliver(consumer, 1, size=MOST_BYTES)
     assert len(await taking) == STREAM + 1
 
@@ -92,9 +100,7 @@ async def test_many_small_headers_count_for_the_memory_that_they_take(consumer: 
     assert consumer.bytes_waiting > VALUES * VALUE_BYTES
 
 
-async def test_a_stream_that_ends_goes_when_its_moment_is_over(
-    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stream_that_ends_goes(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GATHER", 0.001)
     await _deliver(consumer, STREAM)
     assert len(await _take(consumer)) == STREAM
@@ -103,7 +109,35 @@ async def test_a_stream_that_ends_goes_when_its_moment_is_over(
 async def test_the_end_of_a_term_ends_the_wait(consumer: Consumer) -> None:
     await _deliver(consumer, STREAM)
     taking = asyncio.create_task(_take(consumer))
-    await asyncio.sleep(0)
+    await turns()
     consumer.finish()
     with pytest.raises(BrokerUnavailable):
         await taking
+
+
+DEATHS = 30
+IDS = ["m1", "m2", "m3"]
+
+
+async def _die_with(server: RabbitmqServer, queue: str, deaths: int) -> None:
+    """Take the messages and end as a killed process does: no word, the connection is reset."""
+    async with proxied(server) as (proxy, url):
+        for _ in range(deaths):
+            consumer = Consumer(queue, 1_000_000)
+            async with connected(url) as connection, consuming(connection, consumer, 10):
+                assert [each.message_id for each in await first_of(consumer, len(IDS))] == IDS
+                proxy.cut()
+                with pytest.raises(BrokerUnavailable):
+                    await consumer.take(1, 1)
+
+
+async def test_thirty_deaths_lose_nothing(
+    rabbitmq_server: RabbitmqServer, connection: AbstractConnection, queue: str
+) -> None:
+    """On RabbitMQ 3, which has no limit, as on 4, where the queue is declared without."""
+    await topology.declare(connection, queue)
+    async with publishing(rabbitmq_server.url, queue) as publisher:
+        for id_ in IDS:
+            await publisher.publish(Outgoing(b"{}", message_id=id_))
+    await _die_with(rabbitmq_server, queue, DEATHS)
+    assert [each.message_id for each in await taken(rabbitmq_server.url, queue, 3)] == IDS

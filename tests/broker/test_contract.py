@@ -15,22 +15,17 @@ from groupflow.flow.admission import Admission
 from groupflow.settings.model import Settings
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
-NESTED = Settings(
-    fields={
-        "app": "meta.app",
-        "tenant": "header.x-tenant",
-        "type": "meta.kind",
-        "priority": "meta.priority",
-        "delay": "header.wait",
-    }
-)
+NESTED = Settings(fields={
+    "app": "meta.app", "tenant": "header.x-tenant", "type": "meta.kind",
+    "priority": "meta.priority", "delay": "header.wait",
+})  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("file", "make"), [("message.schema.json", message_schema), ("asyncapi.json", asyncapi)]
 )
 def test_the_documents_are_up_to_date(file: str, make: Any) -> None:
-    """Write them anew with: groupflow schema [--format asyncapi] > docs/schemas/…"""
+    """Write them again with: groupflow schema [--format asyncapi] > docs/schemas/…"""
     assert orjson.loads((SCHEMAS / file).read_bytes()) == make(Settings())
 
 
@@ -76,17 +71,9 @@ MESSAGES: list[dict[str, Any]] = [
 def test_schema_and_admission_agree(settings: Settings, message: dict[str, Any]) -> None:
     """What the schema takes becomes a task; what it refuses, a dead letter."""
     admission = Admission(settings.router(), max_body=1000, step_aside=frozenset())
-    properties = message.get("properties", {})
-    arrival = admission.admit(
-        Delivery(
-            tag=1,
-            body=orjson.dumps(message["body"]),
-            message_id=properties.get("message_id"),
-            type=properties.get("type"),
-            headers=message.get("headers", {}),
-            priority=properties.get("priority"),
-        )
-    )
+    properties = dict.fromkeys(("message_id", "type", "priority")) | message.get("properties", {})
+    body, headers = orjson.dumps(message["body"]), message.get("headers", {})
+    arrival = admission.admit(Delivery(tag=1, body=body, headers=headers, **properties))
     errors = list(Draft202012Validator(message_schema(settings)).iter_errors(message))
     assert bool(errors) == bool(arrival.dead), (arrival.dead, [e.message for e in errors])
 

@@ -1,4 +1,4 @@
-"""Partitions of a queue on a real RabbitMQ: a group stays in one, whatever comes and goes."""
+"""Partitions of a queue on a real RabbitMQ: a group stays in one, though queues come and go."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def router() -> Router:
     return Settings(groups=RULES).router()
 
 
-def body(group: int, n: int = 0) -> bytes:
+def body(group: int | str, n: int = 0) -> bytes:
     return orjson.dumps({"app_name": "crm", "tenant_id": 1, "g": f"g{group}", "n": n})
 
 
@@ -74,9 +74,8 @@ async def test_publishers_of_all_kinds_agree(rabbitmq_server: RabbitmqServer, qu
     async with connected(url) as connection:
         channel = await open_channel(connection, confirms=True)
         for group in range(GROUPS):
-            await channel.basic_publish(
-                body(group, 6), exchange=queue, routing_key=f"g{group}:1", mandatory=True
-            )
+            where: Any = {"exchange": queue, "routing_key": f"g{group}:1"}
+            await channel.basic_publish(body(group, 6), **where, mandatory=True)
     found = await taken_by_queue(url, queue, 3)
     assert all(found.values())
     for key, name in placed(found).items():
@@ -84,7 +83,7 @@ async def test_publishers_of_all_kinds_agree(rabbitmq_server: RabbitmqServer, qu
 
 
 async def test_many_declare_at_once(rabbitmq_server: RabbitmqServer, queue: str) -> None:
-    """Nobody comes upon a ring that isn't whole, nor makes it in another order."""
+    """No daemon finds a ring that isn't whole, or makes it in another order."""
     url = rabbitmq_server.url
     await asyncio.gather(*(declare(url, queue, 12) for _ in range(4)))
     async with publishing(url, queue, partitions=12, router=router()) as publisher:
@@ -115,22 +114,17 @@ LONG = "ä" * 127  # a routing key has 255 bytes at most, a group 512
 BY_HEADER = (GroupRule(key="{header.who}"),)
 
 
-@pytest.mark.parametrize(
-    ("rules", "sent", "headers", "key"),
-    [
-        (RULES, body(7), {}, "g7:1"),
-        (RULES, b'{"app_name": "hr", "g": 1}', {}, "m"),  # plain
-        (RULES, b'{"app_name": "crm"}', {}, "m"),  # no group can be made
-        (RULES, b"no JSON", {}, "m"),
-        (
-            RULES,
-            orjson.dumps({"app_name": "crm", "tenant_id": 1, "g": LONG}),
-            {},
-            sha256(f"{LONG}:1".encode()).hexdigest(),
-        ),
-        (BY_HEADER, b"{}", {"who": b"anna"}, "anna"),  # as daemons read it
-    ],
-)
+KEYS: list[Any] = [
+    (RULES, body(7), {}, "g7:1"),
+    (RULES, b'{"app_name": "hr", "g": 1}', {}, "m"),  # plain
+    (RULES, b'{"app_name": "crm"}', {}, "m"),  # no group can be made
+    (RULES, b"no JSON", {}, "m"),
+    (RULES, body(LONG), {}, sha256(f"g{LONG}:1".encode()).hexdigest()),
+    (BY_HEADER, b"{}", {"who": b"anna"}, "anna"),  # as daemons read it
+]
+
+
+@pytest.mark.parametrize(("rules", "sent", "headers", "key"), KEYS)
 def test_groups_are_keys(
     rules: tuple[GroupRule, ...], sent: bytes, headers: dict[str, Any], key: str
 ) -> None:

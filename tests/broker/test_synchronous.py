@@ -12,14 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import orjson
 import pytest
 
-from groupflow import (
-    BrokerUnavailable,
-    GroupflowError,
-    Message,
-    Publisher,
-    QueueMissing,
-    Unroutable,
-)
+import groupflow
+from groupflow import GroupflowError, Message, Publisher
 from groupflow.broker import application
 from groupflow.servers import RabbitmqServer
 from groupflow.servers.server import free_ports
@@ -39,7 +33,7 @@ def test_it_publishes_from_any_thread(rabbitmq_server: RabbitmqServer, queue: st
         with ThreadPoolExecutor(8) as threads:
             told = [*threads.map(lambda n: publisher.publish(BODY, id=f"t{n}"), range(40))]
         assert publisher.publish(BODY, type="work", id="last", delay=3, priority=1) == "last"
-        with pytest.raises(Unroutable, match="JSON"):
+        with pytest.raises(groupflow.Unroutable, match="JSON"):
             publisher.publish(b"no JSON")
     found = ids_in(rabbitmq_server, queue, 41)
     assert sorted(found[:40]) == sorted(told)
@@ -67,15 +61,15 @@ def test_many_are_taken_in_the_callers_thread(
     assert ids_in(rabbitmq_server, queue, 25) == [f"m{n}" for n in range(25)]
 
     with Publisher(rabbitmq_server.url, f"{queue}-missing").sync() as publisher:
-        with pytest.raises(QueueMissing) as missing:
+        with pytest.raises(groupflow.QueueMissing) as missing:
             publisher.publish_many([Message(BODY)])
         assert missing.value.confirmed == 0
 
 
 def test_a_close_ends_what_still_waits() -> None:
-    """Nobody waits for ever on a loop that has ended."""
+    """No thread waits for ever for a loop that has ended."""
     (port,) = free_ports(1)
-    with pytest.raises(BrokerUnavailable):
+    with pytest.raises(groupflow.BrokerUnavailable):
         Publisher(f"amqp://127.0.0.1:{port}/", timeout=0.2).sync().open()
     publisher = Publisher(f"amqp://127.0.0.1:{port}/", timeout=deadline()).sync()
     failed: list[BaseException] = []

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from groupflow.servers import RabbitmqServer, RedisServer
 from tests.endtoend.rig import Rig
 
 MakeRig: TypeAlias = Callable[..., Rig]
@@ -21,10 +20,7 @@ def rigs(folder: Path, rabbitmq: Any, store: Any, /, **usual: Any) -> Iterator[M
     made: list[Rig] = []
 
     def make(**sections: Any) -> Rig:
-        merged = {
-            name: {**usual.get(name, {}), **sections.get(name, {})}
-            for name in {**usual, **sections}
-        }
+        merged = usual | {name: usual.get(name, {}) | own for name, own in sections.items()}
         place = folder / f"{folder.name}-{len(made)}"
         place.mkdir()
         made.append(Rig(place, rabbitmq, store, **merged))
@@ -38,9 +34,7 @@ def rigs(folder: Path, rabbitmq: Any, store: Any, /, **usual: Any) -> Iterator[M
 
 
 @pytest.fixture
-def make_rig(
-    tmp_path: Path, rabbitmq_server: RabbitmqServer, redis_server: RedisServer
-) -> Iterator[MakeRig]:
+def make_rig(tmp_path: Path, rabbitmq_server: Any, redis_server: Any) -> Iterator[MakeRig]:
     """Make rigs with settings of the test's own."""
     with rigs(tmp_path, rabbitmq_server, redis_server) as make:
         yield make

@@ -9,27 +9,19 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from groupflow import App, Dead, Task
 from groupflow.core.outcome import Outcome
+from tests.deadlines import LOOK, until
 from tests.history.events import Journal
 from tests.history.handlers import noted
 
-LOOK = 0.005  # seconds between two looks at a gate
-
 app = App()
 journal = Journal(Path(os.environ["HISTORY_FILE"]))
-
-
-@contextmanager
-def journaled(task: Task) -> Iterator[dict[str, Any]]:
-    """Write a task's start and its end to the history; its body."""
-    with noted(journal.write, task):
-        yield task.json()
 
 
 def is_held(task: Task, body: dict[str, Any]) -> bool:
@@ -39,54 +31,53 @@ def is_held(task: Task, body: dict[str, Any]) -> bool:
     return not Path(body["gate"]).exists()
 
 
-async def _while(is_shut: Callable[[], bool]) -> None:
-    while is_shut():
-        await asyncio.sleep(LOOK)
-
-
 def _stand_until_open(task: Task, body: dict[str, Any]) -> None:
     while is_held(task, body):
         if body.get("computes"):
             sum(n * n for n in range(100_000))
         else:
-            time.sleep(LOOK)
+            time.sleep(LOOK)  # a thread or a loop that stands, not one that waits
 
 
 @app.handler("work")
 async def work(task: Task) -> None:
     """Work for a while, and until the gate is open."""
-    with journaled(task) as body:
-        await asyncio.sleep(body.get("ms", 0) / 1000)
-        await _while(lambda: is_held(task, body))
+    body = task.json()
+    with noted(journal.write, task):
+        await asyncio.sleep(body.get("ms", 0) / 1000)  # its work
+        await until(lambda: not is_held(task, body))
 
 
 @app.handler("thread")
 def work_in_a_thread(task: Task) -> None:
-    """The same as a plain function, which nobody can stop."""
-    with journaled(task) as body:
+    """The same as a plain function, which no daemon can stop."""
+    body = task.json()
+    with noted(journal.write, task):
         _stand_until_open(task, body)
 
 
 @app.handler("stubborn")
 async def work_on(task: Task) -> None:
     """Ignores its cancellation until the gate is open."""
-    with journaled(task) as body:
+    body = task.json()
+    with noted(journal.write, task):
         while is_held(task, body):
             with suppress(asyncio.CancelledError):
-                await _while(lambda: is_held(task, body))
+                await until(lambda: not is_held(task, body))
 
 
 @app.handler("block")
 async def block(task: Task) -> None:
     """Blocks the daemon's loop until the gate is open, asleep or computing."""
-    with journaled(task) as body:
+    body = task.json()
+    with noted(journal.write, task):
         _stand_until_open(task, body)
 
 
 @app.handler("fail")
 async def fail(task: Task) -> None:
-    """Fails, whatever comes."""
-    with journaled(task):
+    """Fails each time."""
+    with noted(journal.write, task):
         raise ValueError("it fails on purpose")
 
 
@@ -101,9 +92,9 @@ async def scripted(task: Task) -> Outcome | None:
     """Does what its body says: of the list the entry of its attempt, or the last."""
     steps = task.json().get("do", {}).get("", ["ok"])
     what, _, more = steps[min(task.attempt, len(steps)) - 1].partition(" ")
-    with journaled(task):
+    with noted(journal.write, task):
         if what == "wait":
-            await _while(lambda: is_held(task, {"gate": more}))
+            await until(lambda: not is_held(task, {"gate": more}))
     if what == "fail":
         raise ValueError(more)
     return Dead(more) if what == "dead" else None
@@ -120,4 +111,4 @@ async def linger(_app: App) -> AsyncIterator[None]:
     journal.path.with_name("closing").touch()
     if journal.path.with_name("broken").exists():
         raise OSError("the pool is broken on purpose")
-    await _while(lambda: not journal.path.with_name("closed").exists())
+    await until(journal.path.with_name("closed").exists)

@@ -46,9 +46,8 @@ class Process:
         self._known: list[dict[str, Any]] = []
         self._end = 0  # of what is known of the log, in bytes
         self._file: IO[bytes] = log.open("ab")
-        self._process = subprocess.Popen(
-            command, cwd=tree, env=env, stdout=self._file, stderr=self._file
-        )
+        where: dict[str, Any] = {"cwd": tree, "env": env, "stdout": self._file}
+        self._process = subprocess.Popen(command, **where, stderr=subprocess.STDOUT)
 
     @property
     def pid(self) -> int:
@@ -103,7 +102,7 @@ class Process:
         return self.wait()
 
     def close(self) -> None:
-        """End it, whatever it does."""
+        """End it, even where it is stopped."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGCONT)
             self._process.kill()
@@ -124,4 +123,4 @@ def until(
     end = time.monotonic() + (deadline() if seconds is None else seconds)
     while not condition():
         assert time.monotonic() < end, complaint()
-        time.sleep(LOOK)
+        time.sleep(LOOK)  # between two looks at another process

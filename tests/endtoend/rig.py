@@ -10,24 +10,28 @@ import asyncio
 import signal
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 import orjson
-from aio_pika.abc import AbstractConnection
+from redis import Redis
+from redis.backoff import ConstantBackoff
+from redis.cluster import ClusterNode
+from redis.cluster import RedisCluster as ClusterClient
 from redis.exceptions import RedisError
+from redis.retry import Retry
 
-from groupflow.broker.connection import connect, open_channel
 from groupflow.broker.partitions import names_of
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import GroupflowError
+from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.load import load_settings
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of, partition_of
+from tests.broker.wires import waiting_in
 from tests.deadlines import deadline
-from tests.endtoend.clients import Broker, Store, client_of
 from tests.endtoend.configuration import toml_of
 from tests.endtoend.process import LOOK, REPOSITORY, Process, environment, groupflow, until
 from tests.endtoend.verbs import said
@@ -35,10 +39,12 @@ from tests.history.events import Event, History, Journal, killed, published
 from tests.history.invariants import Violation, check
 from tests.history.stored import Stored, with_unique_fence
 from tests.running import run
+from tests.servers.rabbitmq_cluster import RabbitmqCluster
+from tests.servers.replicated import RedisCluster
 
 APP = "tests.endtoend.handlers:app"
 
-_Answer = TypeVar("_Answer")
+Store: TypeAlias = RedisServer | RedisCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,14 @@ class Rig:
         store_timeout: seconds that daemons wait for the store, unless a test says otherwise.
     """
 
-    def __init__(self, folder: Path, rabbitmq: Broker, store: Store, /, **sections: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        rabbitmq: RabbitmqServer | RabbitmqCluster,
+        store: Store,
+        /,
+        **sections: Any,
+    ) -> None:
         """Write the configuration; nothing is started.
 
         Args:
@@ -130,13 +143,10 @@ class Rig:
         self.config.write_text(toml_of(settings))
 
     def _settings(self, sections: Mapping[str, Any]) -> dict[str, Any]:
+        redis = {"url": self.store.url, "namespace": self.keys.namespace}
         settings: dict[str, Any] = {
             "rabbitmq": {"url": self.rabbitmq.url, "queue": self.queue, "prefetch": 100},
-            "redis": {
-                "url": self.store.url,
-                "namespace": self.keys.namespace,
-                "timeout": self.store_timeout,
-            },
+            "redis": redis | {"timeout": self.store_timeout},
             "workers": {"plain": 4, "grouped": 8, "lease": 60.0},
             "retry": {"max_attempts": 1},
             "http": {"listen": ""},
@@ -150,7 +160,7 @@ class Rig:
         """The environment of every process: nothing of the user's may set anything."""
         return environment(
             HISTORY_FILE=str(self.journal.path),
-            # The tests' handlers are for whatever code a daemon is started from (in its folder).
+            # Daemons of other code, which start in its folder, have the tests' handlers too.
             PYTHONPATH=str(REPOSITORY),
             PYTHONUNBUFFERED="1",
         )
@@ -252,36 +262,19 @@ class Rig:
         end = time.monotonic() + deadline()
         while confirmed < len(jobs):
             try:
+                left = [Outgoing(j.body, j.type, j.id, j.headers) for j in jobs[confirmed:]]
                 async with publishing(
-                    self.rabbitmq.url,
-                    self.queue,
-                    partitions=len(self.queues),
-                    router=router,
+                    self.rabbitmq.url, self.queue, partitions=len(self.queues), router=router
                 ) as publisher:
-                    messages = [
-                        Outgoing(job.body, job.type, job.id, job.headers)
-                        for job in jobs[confirmed:]
-                    ]
-                    await publisher.publish_all(messages, on_confirm)
+                    await publisher.publish_all(left, on_confirm)
             except GroupflowError as error:
                 complaint = f"RabbitMQ takes nothing more, after {confirmed} messages: {error}"
                 assert time.monotonic() < end, complaint
-                await asyncio.sleep(LOOK)
+                await asyncio.sleep(LOOK)  # the server is away
 
     def left_in_queue(self) -> int:
-        """Messages that RabbitMQ holds for nobody in particular."""
-
-        async def count(connection: AbstractConnection) -> int:
-            channel = await open_channel(connection, confirms=False)
-            answers = [await channel.queue_declare(queue, passive=True) for queue in self.queues]
-            return sum(answer.message_count or 0 for answer in answers)
-
-        return run(self._at_rabbitmq(count))
-
-    async def _at_rabbitmq(self, do: Callable[[AbstractConnection], Awaitable[_Answer]]) -> _Answer:
-        connection = await connect(self.rabbitmq.url, heartbeat=10, timeout=deadline(), name="rig")
-        async with connection:
-            return await do(connection)
+        """Messages that RabbitMQ would hand out."""
+        return sum(run(waiting_in(self.rabbitmq.url, queue)) for queue in self.queues)
 
     # Looking
 
@@ -291,11 +284,8 @@ class Rig:
 
     def events(self, kind: str | None = None, id_: str | None = None) -> list[Event]:
         """The history so far."""
-        return [
-            event
-            for event in self.journal.read()
-            if kind in (None, event.kind) and id_ in (None, event.id)
-        ]
+        found = [each for each in self.journal.read() if kind in (None, each.kind)]
+        return [each for each in found if id_ in (None, each.id)]
 
     def wait_for_start(self, id_: str, times: int = 1) -> Event:
         """Wait until a task's handler has started so many times."""
@@ -368,3 +358,12 @@ def _holds(condition: Callable[[], bool]) -> bool:
         return condition()
     except RedisError:
         return False  # a node is down
+
+
+def client_of(store: Store) -> Any:
+    """A client that waits for nodes of a cluster that are just replaced."""
+    if isinstance(store, RedisCluster):
+        nodes: list[Any] = [ClusterNode("127.0.0.1", n.port) for n in store.nodes]  # type: ignore[no-untyped-call]
+        # A node may die meanwhile, and its replica takes a moment to follow it.
+        return ClusterClient(startup_nodes=nodes, retry=Retry(ConstantBackoff(0.5), 40))
+    return Redis.from_url(store.url)

@@ -14,21 +14,11 @@ GROUPED = {
     "paused": 0, "waited": 0.0,
 }  # fmt: skip
 STATUS: dict[str, Any] = {
-    "paused": None,
-    "plain": {"queued": 0, "running": 0, "waited": 0.0},
-    "grouped": GROUPED,
-    "tenants": {"standing": 0, "groups": 0},
-    "limited": {"tenants": 0, "groups": 0},
-    "limits": [],
-    "dead": 0,
-    "dead_staying": 0,
-    "done_total": 0,
-    "superseded_total": 0,
-    "failed_total": 0,
-    "daemons": [],
-    "intake": [],
-    "rates": None,
-}
+    "paused": None, "plain": {"queued": 0, "running": 0, "waited": 0.0}, "grouped": GROUPED,
+    "tenants": {"standing": 0, "groups": 0}, "limited": {"tenants": 0, "groups": 0}, "limits": [],
+    "dead": 0, "dead_staying": 0, "done_total": 0, "superseded_total": 0, "failed_total": 0,
+    "daemons": [], "intake": [], "rates": None,
+}  # fmt: skip
 
 
 def test_publish_and_status(rig: Rig) -> None:

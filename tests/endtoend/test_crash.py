@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 import time
 
-import pytest
-
 from groupflow.cli.exits import Exit
 from groupflow.ops.signals import ECHO
 from tests.deadlines import short_lease
@@ -14,7 +12,7 @@ from tests.endtoend.conftest import MakeRig
 from tests.endtoend.process import Process
 from tests.endtoend.rig import Job, Rig
 
-LONG = {"lease": 3600.0}  # longer than any test's deadline: nobody may have to wait for its end
+LONG = {"lease": 3600.0}  # longer than any test's deadline: no daemon may have to wait for its end
 HELD = ("a0", "b0", "p0")
 
 
@@ -32,29 +30,22 @@ def crashes_of(rig: Rig, id_: str) -> list[int]:
     return [event.crashes for event in rig.events("start", id_)]
 
 
-@pytest.mark.parametrize("type_", ["work", "thread"])
-def test_a_zombies_tasks_are_lost_to_it(make_rig: MakeRig, type_: str) -> None:
-    """Frozen past its lease, it cancels them; what a thread does on is not accepted."""
+def test_a_zombies_tasks_are_lost_to_it(make_rig: MakeRig) -> None:
+    """Threads go on, though their daemon was frozen past its lease: what they tell is refused."""
     rig = make_rig(workers={"lease": short_lease()})
     zombie = rig.start("zombie")
-    publish_held(rig, type_=type_)
+    publish_held(rig, type_="thread")
     other = rig.start("other")
     zombie.send(signal.SIGSTOP)
     rig.wait_for_all()
     zombie.send(signal.SIGCONT)
     zombie.wait_for("session.lost")
-    if type_ == "thread":  # it can't be cancelled: its settle comes, and is refused
-        rig.gate().touch()
-        zombie.wait_for("claim.lost", times=3)
-    ends = ["done", "done" if type_ == "thread" else "cut"]
+    rig.gate().touch()
+    zombie.wait_for("claim.lost", times=3)
     for id_ in HELD:
-        rig.wait_for_end(id_, times=2)
-        assert [event.how for event in rig.events("end", id_)] == ends
-        assert [event.pid for event in rig.events("end", id_)] == [other.pid, zombie.pid]
+        ends = [(event.how, event.pid) for event in rig.events("end", id_)]
+        assert ends == [("done", other.pid), ("done", zombie.pid)]
     assert rig.count("done") == len(rig.jobs)
-    # It is a daemon like any other again.
-    assert other.stop() == Exit.FINE
-    rig.publish([Job(f"q{n}", f"g{n % 4}" if n % 3 else None, n=n) for n in range(40)])
     rig.end(with_faults=True)
 
 
@@ -76,20 +67,17 @@ def test_stop_lets_running_tasks_end(make_rig: MakeRig) -> None:
     rig.end(with_faults=False)
 
 
-@pytest.mark.parametrize("type_", ["work", "thread"])
-def test_stop_hands_back_what_does_not_end(make_rig: MakeRig, type_: str) -> None:
-    """After `drain`, at once: no lease is waited for. A thread's task is one that crashed."""
-    is_thread = type_ == "thread"
+def test_stop_hands_back_what_does_not_end(make_rig: MakeRig) -> None:
+    """After `drain`, at once: no lease is waited for, and no crash is counted."""
     rig = make_rig(workers={**LONG, "drain": 0.1})
     daemon = rig.start("d1")
-    publish_held(rig, once=False, type_=type_)
+    publish_held(rig, once=False)
     assert daemon.stop() == Exit.FINE
-    ends = [] if is_thread else ["cut"]
-    assert [[event.how for event in rig.events("end", id_)] for id_ in HELD] == [ends] * 3
+    assert [[event.how for event in rig.events("end", id_)] for id_ in HELD] == [["cut"]] * 3
     rig.gate().touch()
     rig.start("d2")
-    rig.end(with_faults=is_thread)
-    assert [crashes_of(rig, id_) for id_ in HELD] == [[0, 1 if is_thread else 0]] * 3
+    rig.end(with_faults=False)
+    assert [crashes_of(rig, id_) for id_ in HELD] == [[0, 0]] * 3
 
 
 def lingering(rig: Rig) -> Process:
@@ -108,7 +96,7 @@ def lease_end(rig: Rig, name: str) -> float:
 
 
 def test_stop_keeps_what_can_not_be_stopped_until_its_own_end(make_rig: MakeRig) -> None:
-    """However long the application takes to end, nobody else runs a task that still runs here."""
+    """Until the application has ended, no other daemon runs a task that still runs here."""
     lease = short_lease()
     rig = make_rig(workers={"lease": lease, "drain": 0.1})
     daemon = lingering(rig)
@@ -126,8 +114,8 @@ def test_stop_keeps_what_can_not_be_stopped_until_its_own_end(make_rig: MakeRig)
     assert crashes_of(rig, "a0") == [0, 1]
 
 
-def test_stop_with_a_thread_and_an_application_that_fails_to_end(make_rig: MakeRig) -> None:
-    """The process ends all the same, and says why: its task is somebody else's by then."""
+def test_stop_with_an_application_that_fails_to_end(make_rig: MakeRig) -> None:
+    """The process ends all the same, and says why: another daemon has its task by then."""
     rig = make_rig(workers={**LONG, "drain": 0.1})
     daemon = lingering(rig)
     rig.gate("broken").touch()
@@ -147,7 +135,7 @@ def test_second_signal_leaves_at_once(make_rig: MakeRig) -> None:
     daemon.send(signal.SIGTERM)
     daemon.wait_for("daemon.stopping")
     echo = time.monotonic() + ECHO
-    rig.until(lambda: time.monotonic() > echo, "the time in which it would be an echo to be over")
+    rig.until(lambda: time.monotonic() > echo, "the end of echoes")
     daemon.send(signal.SIGINT)
     assert daemon.wait() == 128 + signal.SIGINT
     again = rig.start("d1")

@@ -58,7 +58,7 @@ def moment_of(id_: str) -> float:
 def judge_ticks(rig: Rig, name: str, every: float, *, may_lose_writes: bool = False) -> list[str]:
     """What is wrong with the ticks of a schedule all of which are to be made, after the end of all.
 
-    Each from the first to the last, each one task, and no run of one but for a crash.
+    Each from the first to the last, each one task, and none run twice without a crash.
     """
     wrong = [str(v) for keys in rig.partitions for v in audit(rig.raw, keys)]
     ids = ticks_of(rig, name)

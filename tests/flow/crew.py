@@ -22,10 +22,9 @@ from groupflow.store.claims import Claims, ExchangeReply
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope, Pool
 from groupflow.store.settlements import Proceed, Settlement, one_by_one
-from tests.deadlines import deadline
+from tests.deadlines import deadline, until
 from tests.store.bench import Bench, Daemon
-
-TURNS = 8  # of the loop, in which a reply comes through to handlers
+from tests.turns import turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +58,13 @@ class NotedClaims(Claims):
         self.fits = 10**6
         self.may_answer = asyncio.Event()
         self.may_answer.set()
-        self.news = asyncio.Event()
         self.calls = 0
 
     async def _answer(self, number: int, came: int) -> None:
         self.calls += 1
-        self.news.set()
         await self.may_answer.wait()
-        self._tell(TURNS)
         if number in self.lose or came > self.fits:
             raise StoreUnavailable("the reply is lost")
-
-    def _tell(self, turns: int) -> None:
-        """Have whoever waits for news look in each turn in which a reply may have its effect."""
-        self.news.set()
-        if turns:
-            asyncio.get_running_loop().call_soon(self._tell, turns - 1)
 
     async def exchange(
         self, settlements: Sequence[Settlement], slots: Sequence[str]
@@ -106,11 +96,11 @@ class Crew:
         self.exchanger.adopt(settings.policies().runs)
         self.prefetch = self.exchanger.prefetch
         self.threads = ThreadPoolExecutor(max(1, count))
-        rules = Rules(PythonRunners(app, self.threads), settings.policies(), 3, daemon="d1")
-        self.workers = [
-            LocalWorker(f"w-{n}", self.dispatcher, rules, tracing) for n in range(count)
-        ]
+        self.rules = Rules(PythonRunners(app, self.threads), settings.policies(), 3, daemon="d1")
+        names = [f"w-{n}" for n in range(count)]
+        self.workers = [LocalWorker(name, self.dispatcher, self.rules, tracing) for name in names]
         self.running: list[asyncio.Task[None]] = []
+        self.ran: list[str] = []  # without an application of the test's own
 
     def asked(self) -> list[int]:
         """How many claims each exchange asked for."""
@@ -122,10 +112,7 @@ class Crew:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something is so, as a call to the store may have made it."""
-        async with asyncio.timeout(deadline()):
-            while not condition():
-                self.claims.news.clear()
-                await self.claims.news.wait()
+        await until(condition, look=0.001)
 
     @property
     def kinds(self) -> list[type[Settlement]]:
@@ -138,29 +125,24 @@ class Crew:
 
     async def until_done(self, number: int) -> None:
         """Wait until so many tasks are done, as the store counts them."""
-        looked = -1
-
-        def is_so() -> bool:
-            nonlocal looked
-            if looked == self.claims.calls:
-                return False  # nothing was asked of the store since the last look
-            looked = self.claims.calls
-            return self.bench.count("done") >= number
-
-        await self.until(is_so)
+        await until(lambda: self.bench.count("done") >= number)
 
     async def stop(self) -> None:
         """End as a daemon does: claim no more, and let what runs end."""
         self.dispatcher.stop_claiming()
-        async with asyncio.timeout(deadline()):
-            await asyncio.gather(*self.running)
+        await asyncio.wait_for(asyncio.gather(*self.running), deadline())
+
+    async def finish(self, number: int) -> None:
+        """Wait until so many tasks are done, and end."""
+        await self.until_done(number)
+        await self.stop()
 
     async def waiting(
         self, name: str, slot: Slot | None = None, settlement: Settlement | None = None
     ) -> asyncio.Task[Slot | None]:
         """A worker of the test's, that has come to wait for its next claim."""
         waits = asyncio.create_task(self.dispatcher.next(name, slot, settlement))
-        await asyncio.sleep(0)
+        await turns()
         return waits
 
     async def next(
@@ -173,6 +155,17 @@ class Crew:
         found = await waits
         assert found is not None
         return found
+
+
+def _noting(ran: list[str]) -> App:
+    """An application whose tasks of type ``t`` are done at once, and noted."""
+    app = App()
+
+    @app.handler("t")
+    async def handle(task: Task) -> None:
+        ran.append(task.id)
+
+    return app
 
 
 @asynccontextmanager
@@ -188,7 +181,9 @@ async def crew(
 ) -> AsyncIterator[Crew]:
     """Workers, ended when the block is; `facts` are the rule's of all tasks, and limits."""
     daemon = daemon or await bench.daemon()
-    made = Crew(bench, daemon, app or App(), 0 if by_hand else count, pool, **facts)
+    ran = list[str]()
+    made = Crew(bench, daemon, app or _noting(ran), 0 if by_hand else count, pool, **facts)
+    made.ran = ran
     made.running = [asyncio.create_task(each.run()) for each in made.workers]
     serving = [] if by_hand else [asyncio.create_task(made.exchanger.run())]
     try:
@@ -205,22 +200,11 @@ def named(id_: str, type_: str = "t") -> Arrival:
     return Arrival(id_, Envelope(type_, None, "42", None, {}, b"{}"))
 
 
-def noting(ran: list[str]) -> App:
-    """An application whose tasks of type ``t`` are done at once, and noted."""
-    app = App()
-
-    @app.handler("t")
-    async def handle(task: Task) -> None:
-        ran.append(task.id)
-
-    return app
-
-
 class Gate:
     """Handlers that begin, say so, and end when they may."""
 
     def __init__(self) -> None:
-        self.running, self.most = 0, 0
+        self.running = self.most = 0
         self.reached, self.opened = asyncio.Event(), asyncio.Event()
 
     async def passed(self) -> None:
@@ -231,8 +215,7 @@ class Gate:
         self.running -= 1
 
     async def until_reached(self) -> None:
-        async with asyncio.timeout(deadline()):
-            await self.reached.wait()
+        await asyncio.wait_for(self.reached.wait(), deadline())
 
 
 def quick(number: int, gate: Gate) -> App:

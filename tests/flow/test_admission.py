@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -15,10 +16,7 @@ from hypothesis import strategies as st
 from groupflow.broker.consumer import Delivery
 from groupflow.broker.frames import VALUES, FieldTable, table
 from groupflow.core.headers import HEADER_DEPTH, json_headers
-from groupflow.flow.admission import (
-    HEAD_BYTES,
-    Admission,
-)
+from groupflow.flow.admission import HEAD_BYTES, Admission
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule
 
@@ -39,18 +37,8 @@ def headers_of(fields: dict[bytes, bytes]) -> FieldTable:
 
 
 def delivery(headers: FieldTable, **words: Any) -> Delivery:
-    known: dict[str, Any] = {
-        "tag": 1,
-        "body": b'{"type": "t"}',
-        "message_id": "i",
-        "type": "t",
-        "headers": headers,
-        "priority": None,
-        "header_bytes": headers.size,
-        "header_values": headers.count,
-        "headers_cut": headers.is_cut,
-    }
-    return Delivery(**{**known, **words})
+    sizes = headers.size, headers.count, headers.is_cut
+    return replace(Delivery(1, b'{"type": "t"}', "i", "t", headers, None, *sizes), **words)
 
 
 @given(st.binary(max_size=500), st.integers(1, 100))
@@ -72,14 +60,9 @@ def test_what_is_stored_of_bytes_grows_by_no_more_than_json_does(piece: bytes, t
 
 
 def test_headers_over_the_limit_make_a_dead_letter_of_the_short_ones() -> None:
-    headers = headers_of(
-        {
-            b"x-tenant": long_string(b"acme"),
-            b"x-n": b"b\x07",
-            b"x-long": long_string(b"\xff\xc3" * 40_000),
-            b"x-table": b"F" + struct.pack(">I", 0),
-        }
-    )
+    short = {b"x-tenant": long_string(b"acme"), b"x-n": b"b\x07"}
+    long = {b"x-long": long_string(b"\xff\xc3" * 40_000), b"x-table": b"F\0\0\0\0"}
+    headers = headers_of(short | long)
     arrival = ADMISSION.admit(delivery(headers))
     assert arrival.id == "i"
     assert arrival.dead == (
@@ -119,8 +102,7 @@ def test_a_message_that_is_too_much_in_every_way_is_cut_in_every_way() -> None:
 
 def test_texts_and_bodies_at_their_bounds_are_kept_whole() -> None:
     """One more, and they are cut or left out."""
-    scalars = {b"x-256": long_string(b"x" * 256), b"x-257": long_string(b"x" * 257)}
-    headers = headers_of(scalars)
+    headers = headers_of({b"x-%d" % n: long_string(b"x" * n) for n in (256, 257)})
     arrival = ADMISSION.admit(delivery(headers, header_bytes=MAX_HEADERS + 1))
     assert arrival.envelope.headers == {"x-256": "x" * 256}
     body = b'{"type": "t", "x": "' + b"y" * 978 + b'"}'
@@ -129,20 +111,20 @@ def test_texts_and_bodies_at_their_bounds_are_kept_whole() -> None:
     assert "1001 bytes" in ADMISSION.admit(delivery(headers, body=body + b" ")).dead
 
 
-@pytest.mark.parametrize(
-    ("value", "kept"),
-    [
-        (-(2**63), -(2**63)),
-        (-(2**63) - 1, str(-(2**63) - 1)),
-        (2**64 - 1, 2**64 - 1),
-        (2**64, str(2**64)),
-        (True, True),
-        (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00+00:00"),
-        (Decimal("1.5"), "1.5"),
-        (b"text", "text"),
-        ([None, {"a": 1.5}], [None, {"a": 1.5}]),
-    ],
-)
+HEADERS: list[Any] = [
+    (-(2**63), -(2**63)),
+    (-(2**63) - 1, str(-(2**63) - 1)),
+    (2**64 - 1, 2**64 - 1),
+    (2**64, str(2**64)),
+    (True, True),
+    (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00+00:00"),
+    (Decimal("1.5"), "1.5"),
+    (b"text", "text"),
+    ([None, {"a": 1.5}], [None, {"a": 1.5}]),
+]
+
+
+@pytest.mark.parametrize(("value", "kept"), HEADERS)
 def test_headers_are_what_json_can_carry(value: Any, kept: Any) -> None:
     assert json_headers({"x": value}) == {"x": kept}
 

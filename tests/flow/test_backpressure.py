@@ -29,10 +29,8 @@ class Server:
         return {"used_memory": self.used, **({"maxmemory": self.most} if self.most else {})}
 
     def backpressure(self, *, max_memory: int = 0, delayed_memory: int = 10**6) -> Backpressure:
-        client = cast(StoreClient, self)
-        return Backpressure(
-            client, max_waiting=100, max_memory=max_memory, delayed_memory=delayed_memory
-        )
+        how: Any = {"max_memory": max_memory, "delayed_memory": delayed_memory}
+        return Backpressure(cast(StoreClient, self), max_waiting=100, **how)
 
 
 @pytest.fixture
@@ -119,18 +117,18 @@ class State(IntakeState):
         return self.check("q").verdict
 
 
-@pytest.mark.parametrize(
-    ("kind", "verdict", "lacks_memory", "is_told"),
-    [
-        ("", "ok", False, False),
-        ("away", "fail", False, False),
-        ("store_unavailable", "fail", False, False),
-        ("waiting", "warn", False, True),
-        ("memory", "fail", True, True),
-        ("store_full", "fail", True, True),
-        ("too_few_replicas", "fail", False, True),
-    ],
-)
+VERDICTS: list[Any] = [
+    ("", "ok", False, False),
+    ("away", "fail", False, False),
+    ("store_unavailable", "fail", False, False),
+    ("waiting", "warn", False, True),
+    ("memory", "fail", True, True),
+    ("store_full", "fail", True, True),
+    ("too_few_replicas", "fail", False, True),
+]
+
+
+@pytest.mark.parametrize(("kind", "verdict", "lacks_memory", "is_told"), VERDICTS)
 def test_each_kind_has_its_verdict(
     server: Server, kind: Kind, verdict: str, lacks_memory: bool, is_told: bool
 ) -> None:

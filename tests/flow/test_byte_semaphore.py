@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 
 import pytest
 
 from groupflow.flow.byte_semaphore import ByteSemaphore
 from tests.deadlines import deadline
+from tests.turns import turns
 
 
 class Room:
@@ -17,7 +19,7 @@ class Room:
         self.room = ByteSemaphore(10)
         self.held: list[int] = []
         self.work: dict[int, asyncio.Task[None]] = {}
-        self.may_go: dict[int, asyncio.Event] = {}
+        self.may_go: dict[int, asyncio.Event] = defaultdict(asyncio.Event)
 
     async def _hold(self, size: int) -> None:
         async with self.room.taken(size):
@@ -30,41 +32,36 @@ class Room:
     async def do(self, *acts: str) -> list[list[int]]:
         """Take so many bytes, let them go or give up waiting; what is held behind each."""
         held = []
-        for verb, number in (act.split() for act in acts):
-            size = int(number)
+        for verb, size in ((verb, int(number)) for verb, number in map(str.split, acts)):
             if verb == "take":
-                self.may_go[size] = asyncio.Event()
                 self.work[size] = asyncio.create_task(self._hold(size))
             elif verb == "go":
                 self.may_go[size].set()
             else:
                 self.work[size].cancel()
-            for _ in range(5):
-                await asyncio.sleep(0)
+            await turns(5)
             held.append([*self.held])
         return held
 
     async def is_free(self) -> None:
-        """Nobody has taken, or been given, any of it for good."""
+        """All of it can be taken again."""
         await asyncio.gather(*self.work.values(), return_exceptions=True)
         async with asyncio.timeout(deadline()), self.room.taken(10):
             assert self.held == []
 
 
-@pytest.mark.parametrize(
-    ("takes", "others", "held"),
-    [
-        # In turn: the third waits, and the last one behind it.
-        ([6, 4, 5, 1], ["go 4", "go 6", "go 5", "go 1"], [[6, 4], [6], [5, 1], [1], []]),
-        # One that is larger than all there is, is held alone.
-        ([1, 99], ["go 1", "go 99"], [[1], [99], []]),
-        # One that gives up waiting leaves its room to others.
-        ([10, 9, 1], ["cancel 9", "go 10", "go 1"], [[10], [10], [1], []]),
-    ],
-)
-async def test_no_more_than_there_is(
-    takes: list[int], others: list[str], held: list[list[int]]
-) -> None:
+TURNS = [
+    # In turn: the third waits, and the last one behind it.
+    ([6, 4, 5, 1], ["go 4", "go 6", "go 5", "go 1"], [[6, 4], [6], [5, 1], [1], []]),
+    # One that is larger than all there is, is held alone.
+    ([1, 99], ["go 1", "go 99"], [[1], [99], []]),
+    # One that gives up waiting leaves its room to others.
+    ([10, 9, 1], ["cancel 9", "go 10", "go 1"], [[10], [10], [1], []]),
+]
+
+
+@pytest.mark.parametrize(("takes", "others", "held"), TURNS)
+async def test_bytes_in_turn(takes: list[int], others: list[str], held: list[list[int]]) -> None:
     room = Room()
     found = await room.do(*(f"take {size}" for size in takes), *others)
     assert found[len(takes) - 1 :] == held
@@ -75,6 +72,6 @@ async def test_one_that_is_cancelled_as_it_is_given_room_gives_it_back() -> None
     room = Room()
     await room.do("take 10", "take 9")
     room.work[10].cancel()
-    await asyncio.sleep(0)  # the room is given to the second one, which has not heard of it
+    await turns()  # the room is given to the second one, which has not heard of it
     room.work[9].cancel()
     await room.is_free()

@@ -10,9 +10,12 @@ from groupflow import App, Task
 from groupflow.flow import dispatcher as module
 from groupflow.flow import prefetch as prefetch_module
 from groupflow.flow.dispatcher import READY_FOR
+from groupflow.flow.workforce import WorkerPool, Workforce
 from groupflow.operate.groups import Groups
-from tests.flow.crew import Gate, crew, noting, quick
+from tests.deadlines import deadline
+from tests.flow.crew import Gate, crew, quick
 from tests.store.bench import Bench, arrival
+from tests.turns import turns
 
 
 async def test_a_claim_that_was_lost_may_have_left_another(bench: Bench) -> None:
@@ -26,13 +29,11 @@ async def test_a_claim_that_was_lost_may_have_left_another(bench: Bench) -> None
         await made.waiting("w-0", slot, None)
         await made.exchanger.run_once()
         await made.exchanger.run_once()
-        await asyncio.sleep(0)
+        await turns()
         assert waits.done()
 
 
-async def test_claims_are_made_ahead_of_quick_workers_and_handed_back_by_slow_ones(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_slow_workers_hand_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is ready while all workers are busy goes back, and is for anybody to claim."""
     monkeypatch.setattr(module, "READY_FOR", READY_FOR)
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(400)))
@@ -43,15 +44,12 @@ async def test_claims_are_made_ahead_of_quick_workers_and_handed_back_by_slow_on
         assert max(made.came()) > 4  # at once for four workers: some were ahead
         assert (await bench.status()).queued_grouped == 96
         gate.opened.set()
-        await made.until_done(400)
-        await made.stop()
+        await made.finish(400)
     assert gate.most == 4
     assert bench.judge_drained() == []
 
 
-async def test_large_bodies_are_not_claimed_ahead(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_large_bodies_are_not_ahead(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """However quick the handlers are: what is ready is bounded by its bytes."""
     size = len(arrival("t100", "g").envelope.body)
     monkeypatch.setattr(prefetch_module, "PREFETCH_BYTES", 3 * size)
@@ -64,8 +62,7 @@ async def test_large_bodies_are_not_claimed_ahead(
         held.append(made.exchanger.held)
 
     async with crew(bench, app, count=4) as made:
-        await made.until_done(300)
-        await made.stop()
+        await made.finish(300)
     assert 4 < max(held) <= 4 + 3
 
 
@@ -84,9 +81,8 @@ async def test_nothing_is_claimed_ahead_beside_what_may_end_a_daemon(bench: Benc
     daemon = await bench.daemon()
     runs = await daemon.claim_one("grouped", "grouped-0")
     await bench.enqueue(*(arrival(f"u{n}") for n in range(300)))
-    ran: list[str] = []
-    async with crew(bench, noting(ran), count=4, daemon=daemon, pool="plain") as made:
-        await made.until(lambda: len(ran) == 300)
+    async with crew(bench, count=4, daemon=daemon, pool="plain") as made:
+        await made.until(lambda: len(made.ran) == 300)
         assert max(made.came()) <= 4
         await daemon.complete(runs)
         await bench.enqueue(*(arrival(f"v{n}") for n in range(300)))
@@ -114,8 +110,7 @@ async def test_workers_go_on_beside_a_quarantined_task(bench: Bench) -> None:
         assert [id_ for id_, crashes in ran if crashes] == ["t0"]
         assert gate.running == 1
         gate.opened.set()
-        await made.until_done(10)
-        await made.stop()
+        await made.finish(10)
 
 
 @pytest.mark.parametrize("hold", [{"g1"}, None])
@@ -137,18 +132,41 @@ async def test_a_hold_hands_back_what_is_ready(bench: Bench, hold: set[str] | No
 
 async def test_a_hold_hands_back_what_is_on_its_way(bench: Bench) -> None:
     """The store decides again."""
-    ran: list[str] = []
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(4)))
-    async with crew(bench, noting(ran)) as made:
+    async with crew(bench) as made:
         made.claims.may_answer.clear()
         await made.until(lambda: bool(made.claims.exchanges))
         await Groups(bench.namespace).pause("g0", "me")
         made.exchanger.hold_back({"g0"})
         made.claims.may_answer.set()
-        await made.until_done(3)
-        await made.stop()
-    assert ran == ["t1", "t2", "t3"]
+        await made.finish(3)
+    assert made.ran == ["t1", "t2", "t3"]
     assert bench.lane("g0") == ["t0"]
+
+
+async def test_a_pool_grows_at_once_and_shrinks_after_its_tasks(bench: Bench) -> None:
+    gate = Gate()
+    await bench.enqueue(arrival("p0"), arrival("p1"))
+    async with crew(bench, quick(0, gate), count=0, pool="plain") as made:
+        pool = WorkerPool("plain", made.dispatcher, [made.exchanger], rules=made.rules, size=2)
+        pool.start(lambda name, run: asyncio.create_task(run, name=name))
+        await made.until(lambda: gate.running == 2)
+        force = Workforce({"plain": pool})
+        named = [force.names_of(worker._attempt) for worker in pool.workers]
+        assert (force.busy, {each["task"] for each in named}) == ({"plain": 2}, {"p0", "p1"})
+        assert force.names_of(None) == force.names_of(asyncio.current_task()) == {}
+        pool.resize(3)
+        assert pool.size == 3
+        [_, busy, idle] = made.running = pool.tasks
+        pool.resize(1)
+        assert (pool.size, len(pool.workers)) == (1, 3)
+        async with asyncio.timeout(deadline()):
+            await idle
+            assert [each.name for each in pool.workers] == ["plain-0", "plain-1"]
+            gate.opened.set()
+            await busy
+        assert [each.name for each in pool.workers] == ["plain-0"]
+        assert (len(pool.tasks), bench.count("done")) == (1, 2)
 
 
 async def test_workers_that_are_wanted_again_go_on(bench: Bench) -> None:
@@ -165,5 +183,4 @@ async def test_workers_that_are_wanted_again_go_on(bench: Bench) -> None:
         made.dispatcher.retire(set())
         made.claims.may_answer.set()
         made.dispatcher.wake()
-        await made.until_done(20)
-        await made.stop()
+        await made.finish(20)

@@ -1,22 +1,24 @@
-"""How commands end: by themselves, cut off, with all that they have started."""
+"""How commands end: by themselves, cut off, with all that they have started and have to find."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import subprocess
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread, get_ident
 
 import psutil
 import pytest
 
 from groupflow.core.outcome import Advance, Done
 from groupflow.flow.handling import Failed
-from tests.deadlines import deadline
-from tests.flow.commands import cancelled, is_alive, on_uvloop, shell, until
-from tests.flow.tasks import failure, task
+from groupflow.flow.process import MARK, Looks, ProcessInfo, look, send, started_by
+from tests.deadlines import deadline, until
+from tests.flow.tasks import cancelled, failure, is_alive, on_uvloop, shell, task
+from tests.turns import turns
 
 
 @pytest.mark.parametrize("streams", ["</dev/null >/dev/null 2>&1", ""])
@@ -50,9 +52,7 @@ async def test_a_lost_exit_code_is_a_failed_attempt(monkeypatch: pytest.MonkeyPa
 
 
 @on_uvloop
-async def test_a_command_that_can_not_be_waited_for_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_thread_to_wait_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no thread is to be had, the attempt has failed, and nothing of it is left."""
 
     def refused(_: Thread) -> None:
@@ -61,15 +61,8 @@ async def test_a_command_that_can_not_be_waited_for_is_ended(
     monkeypatch.setattr(Thread, "start", refused)
     outcome = await shell(f"echo $$ > {tmp_path}/a; sleep 600").handle(task())
     assert outcome == Failed("OSError", "sh can't be started: can't start new thread")
-    assert not any(str(tmp_path) in line for line in _commands())
-
-
-def _commands() -> list[str]:
-    lines = []
-    for each in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            lines.append(" ".join(each.cmdline()))
-    return lines
+    ours = psutil.Process().children(recursive=True)
+    assert [each.pid for each in ours if is_alive(each.pid)] == []
 
 
 def pids_in(folder: Path, count: int) -> Callable[[], bool]:
@@ -79,27 +72,16 @@ def pids_in(folder: Path, count: int) -> Callable[[], bool]:
 
 # Ways in which a command may be caught by its cancellation: each leaves its pids in $1.
 STUBBORN = "trap '' TERM; "
+A, B = "echo $$ > {0}/a; ", "sh -c 'echo $$ > {0}/b; sleep 600'"
 SHAPES = {
-    "waits": ("echo $$ > {0}/a; sleep 600", 1),
-    "ignores SIGTERM": (STUBBORN + "echo $$ > {0}/a; while :; do sleep 600; done", 1),
-    "has a grandchild": ("(sh -c 'echo $$ > {0}/b; sleep 600') & echo $$ > {0}/a; wait", 2),
-    "has a stubborn grandchild": (
-        '(sh -c "' + STUBBORN + 'echo \\$\\$ > {0}/b; sleep 600") & echo $$ > {0}/a; wait',
-        2,
-    ),
-    "has a grandchild in a session of its own": (
-        "setsid sh -c 'echo $$ > {0}/b; sleep 600' & echo $$ > {0}/a; wait",
-        2,
-    ),
-    "has an orphan in a session of its own": (
-        "(setsid sh -c 'echo $$ > {0}/b; sleep 600' >/dev/null 2>&1 &); echo $$ > {0}/a; sleep 600",
-        2,
-    ),
-    "has a grandchild without the mark": (
-        "env -i setsid sh -c 'echo $$ > {0}/b; sleep 600' & echo $$ > {0}/a; wait",
-        2,
-    ),
-    "closed its output": ("exec >&- 2>&-; echo $$ > {0}/a; sleep 600", 1),
+    "waits": (A + "sleep 600", 1),
+    "ignores SIGTERM": (STUBBORN + A + "while :; do sleep 600; done", 1),
+    "has a grandchild": (f"({B}) & {A}wait", 2),
+    "has a stubborn grandchild": (f"({STUBBORN}{B}) & {A}wait", 2),
+    "has a grandchild in a session of its own": (f"setsid {B} & {A}wait", 2),
+    "has an orphan in a session of its own": (f"(setsid {B} >/dev/null 2>&1 &); {A}sleep 600", 2),
+    "has a grandchild without the mark": (f"env -i setsid {B} & {A}wait", 2),
+    "closed its output": (f"exec >&- 2>&-; {A}sleep 600", 1),
 }
 
 
@@ -124,10 +106,8 @@ async def test_a_second_cancellation_doesnt_spare_a_stubborn_command(tmp_path: P
     await until(pids_in(tmp_path, count))
     for _ in range(2):
         running.cancel()
-        for _ in range(10):  # into the wait for the polite signal's effect
-            await asyncio.sleep(0)
-    async with asyncio.timeout(deadline()):
-        await asyncio.wait([running])
+        await turns(10)  # into the wait for the polite signal's effect
+    await asyncio.wait_for(asyncio.wait([running]), deadline())
     pid = int((tmp_path / "a").read_text())
     await until(lambda: not is_alive(pid))
 
@@ -165,3 +145,121 @@ async def test_a_finished_command_had_a_group_of_its_own_and_leaves_no_zombie() 
     pid, group = map(int, outcome.message.split()[-2:])
     assert group != os.getpgid(0)
     await until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def at_each_look(monkeypatch: pytest.MonkeyPatch, hook: Callable[[], None]) -> None:
+    """Call a hook within each look, when it has its list of processes."""
+    real = psutil.pids
+
+    def listed() -> list[int]:
+        pids = real()
+        hook()
+        return pids
+
+    monkeypatch.setattr(psutil, "pids", listed)
+
+
+@on_uvloop
+async def test_no_look_is_on_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look reads files of all processes: 10 ms and more, at each attempt that is cut off."""
+    threads: list[int] = []
+    at_each_look(monkeypatch, lambda: threads.append(get_ident()))
+    handling = shell(f"echo $$ > {tmp_path}/a; sleep 600").handle(task())
+    await cancelled(handling, (tmp_path / "a").exists)
+    assert threads
+    assert get_ident() not in threads
+
+
+async def test_without_a_thread_it_is_looked_at_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks()
+    looks._thread.shutdown()
+    assert os.getpid() in {each.process.pid for each in await looks.after_now()}
+
+
+@on_uvloop
+async def test_all_who_ask_meanwhile_share_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which begins after all of them have asked: it sees what came since the other began."""
+    go, looks = Event(), []
+
+    def wait() -> None:
+        looks.append(get_ident())
+        assert go.wait(deadline())
+
+    at_each_look(monkeypatch, wait)
+    shared = Looks()
+    first = asyncio.create_task(shared.after_now())
+    await until(lambda: len(looks) == 1)
+    child = subprocess.Popen(["sleep", "600"], env={MARK: "m1"}, start_new_session=True)  # noqa: ASYNC220
+    try:
+        asking = [asyncio.create_task(shared.after_now()) for _ in range(64)]
+        await turns()
+        asking[1].cancel()
+        await asyncio.wait([asking[1]])
+        go.set()
+        seen = await asyncio.wait_for(asyncio.gather(first, *asking[2:], asking[0]), deadline())
+        assert len(looks) == 2
+        found = [child.pid in {each.process.pid for each in one} for one in seen]
+        assert found == [False] + 63 * [True]
+        assert child.pid in {each.pid for each in started_by(None, "m1", seen[-1])}
+        assert child.pid in {each.pid for each in started_by(psutil.Process(), "m2", seen[-1])}
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.parametrize("is_cut_off", [False, True])
+@on_uvloop
+async def test_who_starts_ever_more_leaves_none(tmp_path: Path, is_cut_off: bool) -> None:
+    """In sessions of their own and without the mark, they are known by their parent alone."""
+    log = tmp_path / "pids"
+    orphan = f"env -i setsid sh -c 'echo $$ >> {log}; exec sleep 600'"
+    storm = f"n=0; while [ $n -lt 400 ]; do n=$((n+1)); {orphan} & done; wait"
+    running = asyncio.create_task(shell(storm).handle(task()))
+    await until(log.exists)
+    running.cancel()
+    if is_cut_off:  # again and again: none of it may cut off the killing
+        while not running.done():
+            running.cancel()
+            await asyncio.wait([running], timeout=0.001)
+    await asyncio.wait_for(asyncio.wait([running]), deadline())
+    pids = [int(line) for line in log.read_text().split()]
+    await until(lambda: not any(is_alive(pid) for pid in pids))
+    assert len(pids) == len(log.read_text().split())
+
+
+def test_a_process_that_ends_during_a_look_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    monkeypatch.setattr(psutil, "pids", lambda: [ended.pid, os.getpid()])
+    assert [each.process.pid for each in look()] == [os.getpid()]
+
+
+def test_a_look_that_the_kernel_refuses_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the daemon may open no more files: the command's group is still killed."""
+
+    def refused() -> list[int]:
+        raise OSError
+
+    monkeypatch.setattr(psutil, "pids", refused)
+    assert look() == []
+
+
+def test_another_process_with_its_number_gets_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for the one that had the number before, nor for the children that it had."""
+    other = subprocess.Popen(["sleep", "600"])
+    before, now = psutil.Process(other.pid), psutil.Process(other.pid)
+    vars(before)["_ident"] = (other.pid, 1.0)  # psutil's: the number, and when it started
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
+    try:
+        send(signal.SIGTERM, {before})
+        assert sent == []
+        send(signal.SIGTERM, {now})
+        assert sent == [(other.pid, signal.SIGTERM)]
+        child = ProcessInfo(psutil.Process(), other.pid, None)
+        assert started_by(before, "none", [ProcessInfo(now, 1, None), child]) == set()
+        assert started_by(now, "none", [ProcessInfo(now, 1, None), child]) == {child.process}
+    finally:
+        monkeypatch.undo()
+        other.kill()
+        other.wait()

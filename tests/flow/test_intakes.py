@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from functools import partial
+from itertools import product
+from types import SimpleNamespace
+from typing import Any, TypeAlias, cast
 from uuid import uuid4
 
 import orjson
@@ -26,8 +29,8 @@ from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.store.enqueue import Arrival, Enqueued
 from tests.broker.wires import waiting_in
-from tests.deadlines import deadline
-from tests.flow.commands import until
+from tests.deadlines import deadline, until
+from tests.turns import turns
 
 GROUPS = 24
 RULES = (GroupRule(key="{g}"),)
@@ -40,10 +43,18 @@ class Store(Entrance):
         super().__init__([])
         self.taken: list[tuple[str, int]] = []
         self.held: str | None = None
-        self.is_waiting, self.may_go, self.news = (asyncio.Event() for _ in range(3))
+        self.is_waiting, self.may_go = asyncio.Event(), asyncio.Event()
 
     def batch(self, arrivals: Sequence[Arrival]) -> Batch:
-        return cast(Batch, _Batch(self, arrivals))
+        bodies = [orjson.loads(arrival.envelope.body) for arrival in arrivals]
+        return cast(Batch, SimpleNamespace(write=partial(self._write, bodies)))
+
+    async def _write(self, bodies: Sequence[dict[str, Any]]) -> Enqueued:
+        if any(body["g"] == self.held for body in bodies):
+            self.is_waiting.set()
+            await self.may_go.wait()
+        self.taken += [(body["g"], body["n"]) for body in bodies]
+        return Enqueued(0, [True] * len(bodies))
 
     async def look(self) -> None:
         """Nothing is known."""
@@ -52,25 +63,7 @@ class Store(Entrance):
         return ""
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(deadline()):
-            while len(self.taken) < count:
-                self.news.clear()
-                await self.news.wait()
-
-
-class _Batch:
-    def __init__(self, store: Store, arrivals: Sequence[Arrival]) -> None:
-        self._store = store
-        self._bodies = [orjson.loads(arrival.envelope.body) for arrival in arrivals]
-
-    async def write(self) -> Enqueued:
-        store = self._store
-        if any(body["g"] == store.held for body in self._bodies):
-            store.is_waiting.set()
-            await store.may_go.wait()
-        store.taken += [(body["g"], body["n"]) for body in self._bodies]
-        store.news.set()
-        return Enqueued(0, [True] * len(self._bodies))
+        await until(lambda: len(self.taken) >= count)
 
 
 class World:
@@ -78,12 +71,8 @@ class World:
         self.url = server.url
         self.queue = f"intakes-{uuid4().hex}"
         self.count = count
-        self.settings = Settings(
-            rabbitmq=RabbitMQ.model_validate(
-                {"url": server.url, "queue": self.queue, "partitions": count}
-            ),
-            groups=RULES,
-        )
+        section = {"url": server.url, "queue": self.queue, "partitions": count}
+        self.settings = Settings(rabbitmq=RabbitMQ.model_validate(section), groups=RULES)
         self.store = Store()
         self.measures = IntakeMeasures()
         self.router = self.settings.router()
@@ -91,16 +80,12 @@ class World:
 
     async def publish(self, rounds: int, count: int | None = None) -> None:
         """Messages of each group, to so many partitions."""
-        sent = [
-            Outgoing(orjson.dumps({"g": f"g{group}", "n": n}), "t")
-            for n in range(self.rounds, self.rounds + rounds)
-            for group in range(GROUPS)
-        ]
+        first, many = self.rounds, self.count if count is None else count
         self.rounds += rounds
-        many = self.count if count is None else count
-        async with publishing(
-            self.url, self.queue, partitions=many, router=self.router
-        ) as publisher:
+        numbers = product(range(first, self.rounds), range(GROUPS))
+        sent = [Outgoing(orjson.dumps({"g": f"g{group}", "n": n}), "t") for n, group in numbers]
+        where = publishing(self.url, self.queue, partitions=many, router=self.router)
+        async with where as publisher:
             await publisher.publish_all(sent)
 
     def is_in_order(self) -> bool:
@@ -114,17 +99,11 @@ class World:
         async def count_daemons(_: str) -> int:
             return daemons
 
-        return Intakes(
-            self.settings,
-            "test",
-            Admission(self.router, max_body=10**6, step_aside=frozenset()),
-            self.store,
-            measures=self.measures,
-            tracing=None,
-            on_pause=lambda: None,
-            count_daemons=count_daemons,
-            retell=lambda: None,
-        )
+        admission = Admission(self.router, max_body=10**6, step_aside=frozenset())
+        quiet: dict[str, Any] = dict.fromkeys(("on_pause", "retell"), lambda: None)
+        how: dict[str, Any] = {"measures": self.measures, "tracing": None}
+        how |= quiet | {"count_daemons": count_daemons}
+        return Intakes(self.settings, "test", admission, self.store, **how)
 
     @asynccontextmanager
     async def running(self, daemons: int = 1) -> AsyncIterator[Intakes]:
@@ -135,40 +114,44 @@ class World:
             yield intakes
         finally:
             intakes.stop()
-            async with asyncio.timeout(deadline()):
-                await task
+            await asyncio.wait_for(task, deadline())
 
     async def connect(self) -> Connection:
         return await connect(self.url, heartbeat=10, timeout=deadline(), name="t")
 
 
-async def test_all_queues_are_taken_in_each_in_order(rabbitmq_server: RabbitmqServer) -> None:
-    world = World(rabbitmq_server, 4)
+Make: TypeAlias = Callable[[int], World]
+
+
+@pytest.fixture
+def make(rabbitmq_server: RabbitmqServer) -> Make:
+    """So many partitions of a queue."""
+    return partial(World, rabbitmq_server)
+
+
+async def test_all_queues_are_taken_in_each_in_order(make: Make) -> None:
+    world = make(4)
     async with world.running() as intakes:
         await world.publish(10)
         await world.store.until(10 * GROUPS)
         assert intakes.active_queues == 4
         assert intakes.check().verdict == "ok"
-        assert intakes.told() == {
-            "queues": {"of": world.queue, "consumed": 4, "active": 4},
-        }
+        assert intakes.told() == {"queues": {"of": world.queue, "consumed": 4, "active": 4}}
     assert world.is_in_order()
     names = partitions.names_of(world.queue, 4)
     assert [await waiting_in(world.url, name) for name in names] == [0] * 4
     assert world.measures.messages == 10 * GROUPS
 
 
-async def test_one_that_waits_holds_no_other(rabbitmq_server: RabbitmqServer) -> None:
+async def test_one_that_waits_holds_no_other(make: Make) -> None:
     """What comes by other queues is written meanwhile; what stands behind it, behind it."""
-    world = World(rabbitmq_server, 4)
+    world = make(4)
     world.store.held = "g0"
     async with world.running():
         await world.publish(3)
-        async with asyncio.timeout(deadline()):
-            await world.store.is_waiting.wait()
-        await world.store.until(
-            GROUPS
-        )  # a quarter of 72 messages may stand behind it, or some more
+        await asyncio.wait_for(world.store.is_waiting.wait(), deadline())
+        # A quarter of 72 messages may stand behind it, or some more.
+        await world.store.until(GROUPS)
         assert ("g0", 0) not in world.store.taken
         world.store.may_go.set()
         await world.store.until(3 * GROUPS)
@@ -176,11 +159,9 @@ async def test_one_that_waits_holds_no_other(rabbitmq_server: RabbitmqServer) ->
 
 
 @pytest.mark.parametrize(("before", "now"), [(1, 2), (3, 1)])
-async def test_what_another_number_of_partitions_left_is_taken_in(
-    rabbitmq_server: RabbitmqServer, before: int, now: int
-) -> None:
+async def test_what_other_partitions_left_is_taken_in(make: Make, before: int, now: int) -> None:
     """Until its queue is deleted; no daemon declares it again."""
-    world = World(rabbitmq_server, now)
+    world = make(now)
     await world.publish(2, count=before)
     left = partitions.names_of(world.queue, before)
     with capture_logs() as logs:
@@ -205,10 +186,8 @@ async def test_what_another_number_of_partitions_left_is_taken_in(
     assert said["queues"] == left
 
 
-async def test_a_queue_that_is_deleted_is_declared_with_all_that_leads_there(
-    rabbitmq_server: RabbitmqServer,
-) -> None:
-    world = World(rabbitmq_server, 3)
+async def test_a_deleted_queue_is_declared_again_whole(make: Make) -> None:
+    world = make(3)
     with capture_logs() as logs:
         async with world.running():
             async with await world.connect() as connection:
@@ -220,22 +199,18 @@ async def test_a_queue_that_is_deleted_is_declared_with_all_that_leads_there(
     assert gone["queue"] == f"{world.queue}.1"
 
 
-async def test_a_stop_before_rabbitmq_has_answered(rabbitmq_server: RabbitmqServer) -> None:
-    world = World(rabbitmq_server, 2)
-    intakes = world.intakes()
+async def test_a_stop_before_rabbitmq_has_answered(make: Make) -> None:
+    intakes = make(2).intakes()
     running = asyncio.create_task(intakes.run())
-    await asyncio.sleep(0)
+    await turns()
     intakes.stop()
-    async with asyncio.timeout(deadline()):
-        await running
+    await asyncio.wait_for(running, deadline())
     assert not intakes.consumes
 
 
-async def test_queues_are_handed_over_to_a_daemon_that_comes(
-    rabbitmq_server: RabbitmqServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_queues_go_to_a_new_daemon(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind the batch in hand, which is acked: nothing is written twice, or out of order."""
-    world = World(rabbitmq_server, 4)
+    world = make(4)
     async with world.running(daemons=2) as first:
         await world.publish(3)
         async with world.running(daemons=2) as second, asyncio.timeout(deadline()):
@@ -247,11 +222,9 @@ async def test_queues_are_handed_over_to_a_daemon_that_comes(
     assert world.measures.handed_over >= 2
 
 
-async def test_a_queue_without_a_leader_is_a_connection_in_vain(
-    rabbitmq_server: RabbitmqServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_queue_without_a_leader(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """RabbitMQ never answers for it."""
-    told = World(rabbitmq_server, 1).intakes()
+    told = make(1).intakes()
     monkeypatch.setattr(intake, "SET_UP", 0.0)
     running = asyncio.create_task(told.run())
     await until(lambda: "does the queue have a leader?" in told.check().found)
@@ -261,15 +234,13 @@ async def test_a_queue_without_a_leader_is_a_connection_in_vain(
     await running
 
 
-async def test_credentials_that_are_refused_later_are_waited_for(
-    rabbitmq_server: RabbitmqServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_later_refusals_are_waited_for(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator may be changing them."""
 
     async def refuse(*_: Any, **__: Any) -> None:
         raise ServerUnreachable("RabbitMQ", "host", "it refused the credentials")
 
-    world = World(rabbitmq_server, 1)
+    world = make(1)
     async with world.running() as told:
         monkeypatch.setattr(intake, "connect", refuse)
         async with await world.connect() as connection:

@@ -13,8 +13,7 @@ from groupflow.flow.batches import lines_of, outcomes_in
 from groupflow.flow.exec_handlers import ExecBatchRunner
 from groupflow.flow.handling import Failed
 from groupflow.settings.rules import HandlerRule
-from tests.flow.commands import on_uvloop
-from tests.flow.tasks import task
+from tests.flow.tasks import on_uvloop, task
 
 TASKS = [replace(task(group="g", body=b'{"row": %d}' % n), id=f"t{n}") for n in range(4)]
 
@@ -46,37 +45,37 @@ DONE = b'{"outcome": "done"}\n'
 BROKEN = Failed("ExitCode", "exit code 1")
 
 
-@pytest.mark.parametrize(
-    ("answer", "end", "expected"),
-    [
-        (b"", Done(), [Done()] * 4),
-        (b"hello\n42\n[1]\n{broken\n{}\n", Done(), [Done()] * 4),
-        (DONE * 4, Done(), [Done()] * 4),
-        (DONE * 9, Done(), [Done()] * 4),
-        (DONE + b'{"outcome": "dead", "reason": "no"}\n' + DONE, Done(), [Done(), Dead("no")]),
-        (b'{"outcome": "dead"}', Done(), [Dead("its handler says so")]),
-        (b'{"outcome": "retry", "after": 3, "scope": "group"}', Done(), [Retry(3, "", "group")]),
-        (DONE + b'{"stage": "next", "context": [1]}', Done(), [Done(), Advance("next", [1])]),
-        (DONE * 2, BROKEN, [Done(), Done(), BROKEN]),
-        (DONE * 4, BROKEN, [Done()] * 4),
-        (b"", BROKEN, [BROKEN]),
-    ],
-)
+OUTCOMES: list[Any] = [
+    (b"", Done(), [Done()] * 4),
+    (b"hello\n42\n[1]\n{broken\n{}\n", Done(), [Done()] * 4),
+    (DONE * 4, Done(), [Done()] * 4),
+    (DONE * 9, Done(), [Done()] * 4),
+    (DONE + b'{"outcome": "dead", "reason": "no"}\n' + DONE, Done(), [Done(), Dead("no")]),
+    (b'{"outcome": "dead"}', Done(), [Dead("its handler says so")]),
+    (b'{"outcome": "retry", "after": 3, "scope": "group"}', Done(), [Retry(3, "", "group")]),
+    (DONE + b'{"stage": "next", "context": [1]}', Done(), [Done(), Advance("next", [1])]),
+    (DONE * 2, BROKEN, [Done(), Done(), BROKEN]),
+    (DONE * 4, BROKEN, [Done()] * 4),
+    (b"", BROKEN, [BROKEN]),
+]
+
+
+@pytest.mark.parametrize(("answer", "end", "expected"), OUTCOMES)
 def test_what_became_of_each(answer: bytes, end: Any, expected: list[Any]) -> None:
     assert outcomes_in(answer, 4, end) == expected
 
 
-@pytest.mark.parametrize(
-    ("answer", "what"),
-    [
-        (DONE, "it answered for 1 of its 4 tasks"),
-        (b'{"outcome": "maybe"}', "'maybe': one of done, retry, dead"),
-        (b'{"outcome": "retry", "scope": "world"}', "scope = 'world'"),
-        (b'{"outcome": "retry", "after": "soon"}', "after = 'soon'"),
-        (b'{"stage": ""}', "is no text"),
-        (b'{"stage": "a\\u0000b"}', "control characters"),
-    ],
-)
+NONSENSE: list[Any] = [
+    (DONE, "it answered for 1 of its 4 tasks"),
+    (b'{"outcome": "maybe"}', "'maybe': one of done, retry, dead"),
+    (b'{"outcome": "retry", "scope": "world"}', "scope = 'world'"),
+    (b'{"outcome": "retry", "after": "soon"}', "after = 'soon'"),
+    (b'{"stage": ""}', "is no text"),
+    (b'{"stage": "a\\u0000b"}', "control characters"),
+]
+
+
+@pytest.mark.parametrize(("answer", "what"), NONSENSE)
 def test_an_answer_that_makes_no_sense_has_failed(answer: bytes, what: str) -> None:
     failure = outcomes_in(answer, 4, Done())[-1]
     assert isinstance(failure, Failed)

@@ -8,7 +8,8 @@ from contextlib import suppress
 import pytest
 
 from groupflow.core.errors import GroupflowError, StoreUnavailable
-from groupflow.flow.parts import last_word, run_for_ever, run_part, wait_for
+from groupflow.flow.parts import last_word, run_for_ever, run_part
+from tests.turns import turns
 
 
 async def _ends() -> None:
@@ -37,19 +38,11 @@ async def test_a_part_that_a_library_cancelled_is_an_error() -> None:
 
 async def test_a_part_that_its_daemon_cancelled_is_none() -> None:
     part = asyncio.create_task(run_part("intake", _stays()))
-    await asyncio.sleep(0)
+    await turns()
     part.cancel()
     with suppress(asyncio.CancelledError):
         await part
     assert part.cancelled()
-
-
-async def test_waiting_says_whether_some_did_not_end() -> None:
-    ended, stays = asyncio.create_task(_ends()), asyncio.create_task(_stays())
-    assert not await wait_for([], 0.0)
-    assert not await wait_for([ended], 20.0)
-    assert await wait_for([ended, stays], 0.0)
-    stays.cancel()
 
 
 def test_the_first_error_of_the_innermost_group_is_the_last_word() -> None:

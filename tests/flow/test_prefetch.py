@@ -53,24 +53,22 @@ def test_as_many_are_wanted_as_workers_have_none(prefetch: Prefetch) -> None:
     ("came", "tasks", "carried"),
     [(4, 4, AT_ONCE), (4, 7, AT_ONCE), (4, 8, 32), (16, 512, 2), (3, 1500, 1), (0, 0, 32)],
 )
-def test_of_runs_an_exchange_carries_fewer(
-    prefetch: Prefetch, came: int, tasks: int, carried: int
-) -> None:
+def test_fewer_runs_are_carried(prefetch: Prefetch, came: int, tasks: int, carried: int) -> None:
     """As many tasks together, more or less, as the latest answer says; none says nothing."""
     for brought, of in ((2, 4), (came, tasks)):
         prefetch.answered(prefetch.ask(20, 0), brought, 20, 0.002, tasks=of)
     assert prefetch.share(10_000) == carried
 
 
-@pytest.mark.parametrize(
-    ("told", "goes_on", "wanted"),
-    [
-        ((4, 0, 3, 3), False, 0),  # a short one: there is nothing more
-        ((2, 0, 2, 2), True, 2),  # a whole one: there may be more,
-        ((2, 0, 2, 4), False, 0),  # but no room for it
-        ((2, 3, 1, 1), False, 0),  # who frees and asks for some knows of all that it freed
-    ],
-)
+ANSWERS = [
+    ((4, 0, 3, 3), False, 0),  # a short one: there is nothing more
+    ((2, 0, 2, 2), True, 2),  # a whole one: there may be more,
+    ((2, 0, 2, 4), False, 0),  # but no room for it
+    ((2, 3, 1, 1), False, 0),  # who frees and asks for some knows of all that it freed
+]
+
+
+@pytest.mark.parametrize(("told", "goes_on", "wanted"), ANSWERS)
 def test_what_short_and_whole_answers_tell(
     prefetch: Prefetch, told: tuple[int, int, int, int], goes_on: bool, wanted: int
 ) -> None:
@@ -101,19 +99,19 @@ def test_what_is_known_beside_an_answer(prefetch: Prefetch) -> None:
     assert prefetch.goes_on(prefetch.ask(2, freed=4), 2, workers=4, held=2)
 
 
-@pytest.mark.parametrize(
-    ("attempt", "exchange", "workers", "expected"),
-    [
-        (60.0, 0.002, 64, 0),
-        (0.05, 0.002, 64, 0),  # 4 % of a worker's time, and each claim keeps its group from others
-        (0.02, 0.002, 64, 13),
-        (0.005, 0.002, 64, 51),
-        (QUICK, 0.002, 1, MOST),
-        (1.0, 1 / 16, 16, 0),  # less than a sixteenth of an attempt is none to save
-        (1.0, 1 / 16 + 0.001, 16, 2),
-        (0.01, 0.001, 5, 1),
-    ],
-)
+AHEAD = [
+    (60.0, 0.002, 64, 0),
+    (0.05, 0.002, 64, 0),  # 4 % of a worker's time, and each claim keeps its group from others
+    (0.02, 0.002, 64, 13),
+    (0.005, 0.002, 64, 51),
+    (QUICK, 0.002, 1, MOST),
+    (1.0, 1 / 16, 16, 0),  # less than a sixteenth of an attempt is none to save
+    (1.0, 1 / 16 + 0.001, 16, 2),
+    (0.01, 0.001, 5, 1),
+]
+
+
+@pytest.mark.parametrize(("attempt", "exchange", "workers", "expected"), AHEAD)
 def test_as_many_are_ahead_as_are_begun_meanwhile(
     prefetch: Prefetch, attempt: float, exchange: float, workers: int, expected: int
 ) -> None:
@@ -130,9 +128,7 @@ def test_as_many_are_ahead_as_are_begun_meanwhile(
     ("largest", "ahead"),
     [(1_000, MOST), (PREFETCH_BYTES // 64, 64), (PREFETCH_BYTES, 1), (1 << 30, 0)],
 )
-def test_no_more_is_ahead_than_fits_into_memory(
-    prefetch: Prefetch, largest: int, ahead: int
-) -> None:
+def test_no_more_is_ahead_than_fits_memory(prefetch: Prefetch, largest: int, ahead: int) -> None:
     """Where one was large there may be more for a while."""
     for size in (largest, largest, largest, 1_000):
         exchanged(prefetch, 0.002, 64, 64, handled=QUICK, largest=size)

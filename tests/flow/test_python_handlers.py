@@ -16,40 +16,27 @@ from pydantic import BaseModel, Field, field_validator
 
 from groupflow import Advance, App, Dead, Done, Retry, Task
 from groupflow.core.outcome import Outcome
-from groupflow.flow.handling import (
-    KEPT_BYTES,
-    MESSAGE_CHARS,
-    Failed,
-    Runner,
-    failed,
-    traceback_of,
-)
+from groupflow.flow.handling import KEPT_BYTES, MESSAGE_CHARS, Failed, Runner, traceback_of
 from groupflow.flow.python_handlers import PythonRunners
 from tests.deadlines import deadline
 from tests.flow.tasks import TASK, failure, task
-
-
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(2) as pool:
-        yield pool
-
 
 Register = Callable[..., Runner]
 
 
 @pytest.fixture
-def runner_of(threads: ThreadPoolExecutor) -> Register:
+def runner_of() -> Iterator[Register]:
     """Registers one function and gives its runner."""
+    with ThreadPoolExecutor(2) as threads:
 
-    def register(function: Callable[..., Any], **words: Any) -> Runner:
-        app = App()
-        app.handler("t", **words)(function)
-        runner = PythonRunners(app, threads).find("t")
-        assert runner is not None
-        return runner
+        def register(function: Callable[..., Any], **words: Any) -> Runner:
+            app = App()
+            app.handler("t", **words)(function)
+            runner = PythonRunners(app, threads).find("t")
+            assert runner is not None
+            return runner
 
-    return register
+        yield register
 
 
 def both_ways(work: Callable[..., Any]) -> list[Callable[..., Any]]:
@@ -87,8 +74,6 @@ CASES: list[tuple[Any, Outcome | Failed]] = [
     (Advance("two", {"a": 1}), Advance("two", {"a": 1})),
     (Dead("no"), Dead("no")),
     (ValueError("no such row"), Failed("ValueError", "no such row")),
-    (KeyError("name"), Failed("KeyError", "'name'")),
-    (ValueError(), Failed("ValueError", "")),
     (ValueError("x" * 3 * MESSAGE_CHARS), Failed("ValueError", "x" * MESSAGE_CHARS)),
     (ValueError("a file \udcff"), Failed("ValueError", "a file \\udcff")),
     (UnreadableError(), Failed("UnreadableError", "(its text can't be read)")),
@@ -109,9 +94,7 @@ async def test_an_answer_or_an_exception_is_the_outcome(
 
 
 @pytest.mark.parametrize("answer", [0, True, "done", {"stage": "two"}, Done, Retry])
-async def test_an_answer_of_no_known_kind_has_failed_for_good(
-    runner_of: Register, answer: Any
-) -> None:
+async def test_an_answer_of_no_kind_has_failed_for_good(runner_of: Register, answer: Any) -> None:
     for function in both_ways(lambda _task: answer):
         outcome = await failure(runner_of(function))
         assert (outcome.error, outcome.is_final) == ("TypeError", True)
@@ -127,9 +110,7 @@ async def test_a_stop_iteration_in_a_thread_has_failed_too(runner_of: Register) 
     ("error", "is_final"),
     [(KeyError("a"), True), (UnicodeError("a"), True), (ValueError("a"), False)],
 )
-async def test_dead_on_names_the_failures_without_a_retry(
-    runner_of: Register, error: Exception, is_final: bool
-) -> None:
+async def test_dead_on_has_no_retry(runner_of: Register, error: Exception, is_final: bool) -> None:
     for function in both_ways(raiser(error)):
         runner = runner_of(function, dead_on=(LookupError, UnicodeError))
         outcome = await failure(runner)
@@ -155,26 +136,24 @@ async def test_a_model_is_parsed_from_the_body(runner_of: Register) -> None:
 
     fits = replace(TASK, body=b'{"name": "Ada", "age": 36}')
     assert await runner_of(handle, model=Contact).handle(fits) == Done()
-    [(given, contact)] = got
-    assert given is fits
-    assert (contact.name, contact.age) == ("Ada Lovelace", 36)
+    assert got == [(fits, Contact.model_construct(name="Ada Lovelace", age=36))]
+    no_row = replace(TASK, body=b'{"name": "ada", "age": 1}')  # its own code raises
+    assert await runner_of(handle, model=Contact).handle(no_row) == Failed("KeyError", "'ada'")
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (b'{"name": "Ada"}', "age: Field required"),
-        (b'{"name": "Ada", "age": -1}', "age: Input should be greater than or equal to 0"),
-        (b'{"name": "Ada", "age": "4929-1234"}', "age: "),
-        (b"[]", "body: "),
-        (b"no json", "body: Invalid JSON"),
-        (b"", "body: "),
-        (b"\xff", "body: "),
-    ],
-)
-async def test_a_body_that_doesnt_fit_is_dead_and_the_reason_names_the_field(
-    runner_of: Register, body: bytes, said: str
-) -> None:
+UNFIT: list[Any] = [
+    (b'{"name": "Ada"}', "age: Field required"),
+    (b'{"name": "Ada", "age": -1}', "age: Input should be greater than or equal to 0"),
+    (b'{"name": "Ada", "age": "4929-1234"}', "age: "),
+    (b"[]", "body: "),
+    (b"no json", "body: Invalid JSON"),
+    (b"", "body: "),
+    (b"\xff", "body: "),
+]
+
+
+@pytest.mark.parametrize(("body", "said"), UNFIT)
+async def test_a_body_that_doesnt_fit_is_dead(runner_of: Register, body: bytes, said: str) -> None:
     """The reason keeps the tenant's values to itself."""
 
     def handle(task: Task, contact: Contact) -> None:
@@ -187,16 +166,8 @@ async def test_a_body_that_doesnt_fit_is_dead_and_the_reason_names_the_field(
     assert "4929" not in outcome.reason
 
 
-async def test_a_model_whose_own_code_raises_is_a_failed_attempt(runner_of: Register) -> None:
-    body = b'{"name": "ada", "age": 1}'
-    runner = runner_of(lambda _task, _contact: None, model=Contact)
-    assert await runner.handle(replace(TASK, body=body)) == Failed("KeyError", "'ada'")
-
-
 @pytest.mark.parametrize("answers", [False, True])
-async def test_a_cancelled_coroutine_ends_as_cancelled_or_answers(
-    runner_of: Register, answers: bool
-) -> None:
+async def test_a_cancelled_coroutine_ends_or_answers(runner_of: Register, answers: bool) -> None:
     began, cleaned = asyncio.Event(), asyncio.Event()
 
     async def handle(task: Task) -> Done:
@@ -254,9 +225,7 @@ async def test_a_thread_sees_the_context_of_its_attempt(runner_of: Register) -> 
     assert (seen, request_id.get()) == (["outside"], "outside")
 
 
-async def test_a_function_for_which_no_thread_starts_is_never_called_later(
-    runner_of: Register, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_thread_no_call(runner_of: Register, monkeypatch: pytest.MonkeyPatch) -> None:
     """The executor keeps it for the next free thread, though it said that there is none."""
     gate, called, begun = threading.Event(), list[str](), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -268,8 +237,7 @@ async def test_a_function_for_which_no_thread_starts_is_never_called_later(
 
     runner = runner_of(plain)
     first = asyncio.create_task(runner.handle(task(id="first")))
-    async with asyncio.timeout(deadline()):
-        await begun.wait()
+    await asyncio.wait_for(begun.wait(), deadline())
     with monkeypatch.context() as short:
         short.setattr(threading.Thread, "start", raiser(RuntimeError("can't start new thread")))
         second = await runner.handle(task(id="second"))
@@ -302,14 +270,14 @@ def with_a_cause() -> None:
         raise ValueError("no price") from error
 
 
-@pytest.mark.parametrize(
-    ("work", "end"),
-    [
-        (lambda: price_of({}), "KeyError: 'price'"),
-        (with_a_cause, "ValueError: no price"),
-        (in_a_task_group, "+------------------------------------"),
-    ],
-)
+RAISED: list[Any] = [
+    (lambda: price_of({}), "KeyError: 'price'"),
+    (with_a_cause, "ValueError: no price"),
+    (in_a_task_group, "+------------------------------------"),
+]
+
+
+@pytest.mark.parametrize(("work", "end"), RAISED)
 async def test_a_traceback_begins_at_the_handler_and_ends_where_it_was_raised(
     runner_of: Register, work: Callable[[], Any], end: str
 ) -> None:
@@ -350,15 +318,15 @@ def raised(error: BaseException, depth: int = 0) -> BaseException:
     return found.value
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        ValueError("\N{SNOWMAN}" * 100_000),
-        ValueError("line\n" * 100_000),
-        ValueError("a file named \udcff"),
-        ExceptionGroup("many", [ValueError(str(n)) for n in range(500)]),
-    ],
-)
+LARGE: list[Any] = [
+    ValueError("\N{SNOWMAN}" * 100_000),
+    ValueError("line\n" * 100_000),
+    ValueError("a file named \udcff"),
+    ExceptionGroup("many", [ValueError(str(n)) for n in range(500)]),
+]
+
+
+@pytest.mark.parametrize("error", LARGE)
 @pytest.mark.parametrize("depth", [0, 300])
 def test_it_is_bounded_and_the_innermost_frames_stay(error: BaseException, depth: int) -> None:
     text = traceback_of(raised(error, depth))
@@ -371,9 +339,3 @@ def test_it_is_bounded_and_the_innermost_frames_stay(error: BaseException, depth
 def test_secrets_are_hidden_before_it_is_cut() -> None:
     text = traceback_of(raised(ValueError("x" * 280 + " https://T0KEN@h/?token=T0KEN")))
     assert "T0K" not in text
-
-
-def test_an_exception_that_cant_be_shown_is_a_failure_all_the_same() -> None:
-    found = failed(raised(UnreadableError()))
-    assert (found.error, found.message) == ("UnreadableError", "(its text can't be read)")
-    assert not failed(ValueError("no")).traceback, "what was never raised has none"

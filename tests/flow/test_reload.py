@@ -10,17 +10,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from groupflow.core import errors
 from groupflow.core.backoff import Backoff
-from groupflow.core.errors import (
-    ConfigError,
-    GroupflowError,
-    Problem,
-    SessionLost,
-    StoreUnavailable,
-)
+from groupflow.core.errors import ConfigError, Problem, StoreUnavailable
 from groupflow.flow.reload import Reload, Reloader, Swap
 from groupflow.settings.model import Settings, Workers
-from tests.deadlines import deadline
+from tests.deadlines import until
 
 TOLD = ["began", "ended", "telling", "told"]
 
@@ -34,45 +29,37 @@ class Daemon:
 
     def __init__(self) -> None:
         self.happened: list[Any] = []
-        self.news, self.may_tell = asyncio.Event(), asyncio.Event()
+        self.may_tell = asyncio.Event()
         self.may_tell.set()
         self.errors: list[Exception] = []
         self.refuses = False
 
-    def _happens(self, what: Any) -> None:
-        self.happened.append(what)
-        self.news.set()
-
     async def until(self, what: str, times: int = 1) -> None:
-        async with asyncio.timeout(deadline()):
-            while self.happened.count(what) < times:
-                self.news.clear()
-                await self.news.wait()
+        await until(lambda: self.happened.count(what) >= times)
 
     def prepare(self, new: Settings) -> Swap:
         if self.refuses:
             raise ConfigError([Problem("a.b", "7", "no such handler")])
-        self._happens("prepared")
-        return lambda: self._happens(new.workers.plain)
+        self.happened.append("prepared")
+        return lambda: self.happened.append(new.workers.plain)
 
     async def tell(self) -> None:
-        self._happens("telling")
+        self.happened.append("telling")
         await self.may_tell.wait()
         if self.errors:
             raise self.errors.pop(0)
-        self._happens("told")
+        self.happened.append("told")
 
     def reload_began(self) -> None:
-        self._happens("began")
+        self.happened.append("began")
 
     def reload_ended(self) -> None:
-        self._happens("ended")
+        self.happened.append("ended")
 
 
 @asynccontextmanager
 async def running(reloader: Reloader) -> AsyncIterator[None]:
     task = asyncio.create_task(reloader.run())
-    await asyncio.sleep(0)
     yield
     assert not task.done()
     task.cancel()
@@ -82,7 +69,6 @@ async def test_what_has_changed_is_put_in_place_and_told() -> None:
     daemon, new = Daemon(), settings(plain=3)
     reloader = Reloader(settings(plain=2), lambda: new, daemon)
     async with running(reloader):
-        assert daemon.happened == []
         reloader.retell()  # a new session is told without a reload
         await daemon.until("told")
         assert (daemon.happened, reloader.last) == (TOLD[2:], None)
@@ -123,19 +109,17 @@ def _fails(error: Exception) -> Callable[[], Settings]:
     return load
 
 
-@pytest.mark.parametrize(
-    ("load", "problem"),
-    [
-        (None, "this daemon has no configuration file"),
-        (_fails(ConfigError([Problem("a.b", "7", "it is wrong")])), "it is wrong"),
-        (_fails(ZeroDivisionError("x")), "it can't be loaded: ZeroDivisionError('x')"),
-        (lambda: settings(lease=99.0, plain=3), "workers.lease: "),
-        (lambda: settings(plain=3), "no such handler"),  # the daemon can't put it in place
-    ],
-)
-async def test_what_is_refused_changes_nothing(
-    load: Callable[[], Settings] | None, problem: str
-) -> None:
+REFUSED: list[Any] = [
+    (None, "this daemon has no configuration file"),
+    (_fails(ConfigError([Problem("a.b", "7", "it is wrong")])), "it is wrong"),
+    (_fails(ZeroDivisionError("x")), "it can't be loaded: ZeroDivisionError('x')"),
+    (lambda: settings(lease=99.0, plain=3), "workers.lease: "),
+    (lambda: settings(plain=3), "no such handler"),  # the daemon can't put it in place
+]
+
+
+@pytest.mark.parametrize(("load", "problem"), REFUSED)
+async def test_a_refusal_changes_nothing(load: Callable[[], Settings] | None, problem: str) -> None:
     daemon, old = Daemon(), settings(plain=2)
     daemon.refuses = True
     reloader = Reloader(old, load, daemon)
@@ -151,22 +135,21 @@ async def test_what_is_refused_changes_nothing(
 
 async def test_it_is_told_until_it_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Redis may be away; a session that is lost, or a refusal, is nothing to wait for."""
-    pauses: list[Backoff] = []
+    pauses = list[None]()
 
-    def pause(backoff: Backoff) -> float:
-        pauses.append(backoff)
+    def pause(_: Backoff) -> float:
+        pauses.append(None)
         return 0.0
 
     monkeypatch.setattr(Backoff, "next", pause)
     daemon = Daemon()
     away = StoreUnavailable("away")
-    daemon.errors = [away, away, SessionLost("reaped"), GroupflowError("no")]
+    daemon.errors = [away, away, errors.SessionLost("reaped"), errors.GroupflowError("no")]
     reloader = Reloader(settings(), settings, daemon)
     async with running(reloader):
         for tries in (3, 4, 5):
             reloader.retell()
             await daemon.until("telling", tries)
-            await asyncio.sleep(0)
         await daemon.until("told")
     assert daemon.happened == ["telling"] * 5 + ["told"]
     assert len(pauses) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import insort
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -19,7 +19,7 @@ from groupflow.store.claims import Claims, ExchangeReply
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Order
 from groupflow.store.settlements import Complete, Release, Settlement
-from tests.deadlines import deadline
+from tests.turns import turns, turns_until
 
 WORKERS = 4
 
@@ -35,20 +35,18 @@ class Backlog:
 
     def __init__(self, name: str, arrivals: Iterable[float], groups: int = 10**9) -> None:
         """The group of a task is its arrival modulo `groups`."""
-        self.name = name
+        self.name, self.groups = name, groups
         self.arrivals = [float(at) for at in arrivals]
-        self.groups = groups
-        self.running: set[float] = set()
+        self.running = set[float]()
         self.exchanges = 0
         self.is_away = False
-        self.may_answer = asyncio.Event()
-        self.may_answer.set()
+        self.may_answer = opened()
 
     async def exchange(
         self, settlements: Sequence[Settlement], slots: Sequence[str]
     ) -> ExchangeReply:
         self.exchanges += bool(settlements or slots)
-        await asyncio.sleep(0)
+        await turns()
         await self.may_answer.wait()
         if self.is_away:
             raise StoreUnavailable("away")
@@ -68,19 +66,26 @@ class Backlog:
         return ExchangeReply([], found)
 
 
+def opened() -> asyncio.Event:
+    """A gate that is open."""
+    gate = asyncio.Event()
+    gate.set()
+    return gate
+
+
 class World:
     """Workers of one dispatcher that take, note and settle one claim after another."""
 
-    def __init__(self, order: Order, *backlogs: Backlog, workers: int = WORKERS) -> None:
+    def __init__(
+        self, order: Order, *backlogs: Backlog, workers: int = WORKERS, seconds: float = 60.0
+    ) -> None:
+        """A task takes `seconds`, as far as is known: from 60 on none is made ahead."""
         self.dispatcher = Dispatcher()
-        self.workers = workers
-        self.exchangers = [
-            Exchanger(self.dispatcher, cast(Claims, each), order=order) for each in backlogs
-        ]
+        claims = [cast(Claims, each) for each in backlogs]
+        self.exchangers = [Exchanger(self.dispatcher, each, order=order) for each in claims]
+        self.workers, self.seconds = workers, seconds
         self.ran: list[tuple[str, float]] = []
-        self.seconds = 60.0  # that a task takes, as far as anybody knows: none is made ahead
-        self.may_run = asyncio.Event()
-        self.may_run.set()
+        self.may_run = opened()
 
     async def _work(self, name: str) -> None:
         slot: Slot | None = None
@@ -88,7 +93,7 @@ class World:
         while (slot := await self.dispatcher.next(name, slot, settlement)) is not None:
             task = slot.held.task
             self.ran.append((task.id[0], task.enqueued_at))
-            await asyncio.sleep(0)
+            await turns()
             await self.may_run.wait()
             slot.source.prefetch.handled(self.seconds)
             settlement = Complete(slot.held)
@@ -96,16 +101,15 @@ class World:
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(each.run()) for each in self.exchangers]
-            running += [group.create_task(self._work(f"w{n}")) for n in range(self.workers)]
+            work = [each.run() for each in self.exchangers]
+            work += [self._work(f"w{n}") for n in range(self.workers)]
+            running = [group.create_task(each) for each in work]
             yield
             for task in running:
                 task.cancel()
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(deadline()):
-            while not condition():
-                await asyncio.sleep(0)
+    async def until_ran(self, number: int) -> None:
+        await turns_until(lambda: len(self.ran) >= number)
 
 
 async def test_the_oldest_go_first_in_each_partition() -> None:
@@ -114,7 +118,7 @@ async def test_the_oldest_go_first_in_each_partition() -> None:
     b = Backlog("b", range(1, 2000, 2))
     world = World("oldest", a, b)
     async with world.working():
-        await world.until(lambda: len(world.ran) == 2000)
+        await world.until_ran(2000)
     at = [arrived for _, arrived in world.ran]
     furthest = max(abs(place - arrived) for place, arrived in enumerate(at))
     assert furthest <= 20 * WORKERS, furthest
@@ -126,11 +130,11 @@ async def test_fair_is_as_many_of_each() -> None:
     b = Backlog("b", [])
     world = World("fair", a, b)
     async with world.working():
-        await world.until(lambda: len(world.ran) >= 1000)
+        await world.until_ran(1000)
         begun = len(world.ran)
         b.arrivals = [5000.0 + n for n in range(300)]
         world.exchangers[1].wake()
-        await world.until(lambda: len(world.ran) >= begun + 400)
+        await world.until_ran(begun + 400)
     since = [name for name, _ in world.ran[begun : begun + 400]]
     assert 150 <= since.count("b") <= 250
 
@@ -140,7 +144,7 @@ async def test_partitions_without_work_cost_no_exchanges() -> None:
     others = [Backlog("c", []) for _ in range(14)]
     world = World("oldest", busy, idle, *others)
     async with world.working():
-        await world.until(lambda: len(world.ran) == 1000)
+        await world.until_ran(1000)
     assert max(each.exchanges for each in (idle, *others)) <= 2
 
 
@@ -150,16 +154,15 @@ async def test_partitions_without_work_cost_no_exchanges() -> None:
 async def test_trouble_with_one_holds_no_other_up(order: Order, trouble: str, at: int) -> None:
     """One that hangs has not failed yet, and it is behind: its turn is over once it has asked."""
     backlogs = [Backlog("abcdef"[n], range(n, n + 100)) for n in range(6)]
-    world = World(order, *backlogs)
-    world.seconds = 1e-6
+    world = World(order, *backlogs, seconds=1e-6)
     if trouble == "hangs":
         backlogs[at].may_answer.clear()
     backlogs[at].is_away = trouble == "is away"
     async with world.working():
-        await world.until(lambda: len(world.ran) == 500)
+        await world.until_ran(500)
         backlogs[at].is_away = False
         backlogs[at].may_answer.set()
-        await world.until(lambda: len(world.ran) == 600)
+        await world.until_ran(600)
 
 
 async def test_room_that_one_can_not_fill_is_the_others() -> None:
@@ -168,10 +171,10 @@ async def test_room_that_one_can_not_fill_is_the_others() -> None:
     world = World("oldest", few, many)
     world.may_run.clear()
     async with world.working():
-        await world.until(lambda: len(world.ran) == WORKERS)
+        await world.until_ran(WORKERS)
         assert sorted(name for name, _ in world.ran) == ["f"] + ["m"] * (WORKERS - 1)
         world.may_run.set()
-        await world.until(lambda: len(world.ran) == WORKERS + 1)
+        await world.until_ran(WORKERS + 1)
 
 
 @pytest.mark.parametrize(
@@ -181,10 +184,9 @@ async def test_room_that_one_can_not_fill_is_the_others() -> None:
 async def test_all_is_drained_without_a_call(workers: int, seconds: float, groups: int) -> None:
     """No wake tells of what settling frees: the partition that frees it must not forget it."""
     partitions = [Backlog(name, range(groups * 10), groups) for name in "abcdefghijklmnop"]
-    world = World("oldest", *partitions, workers=workers)
-    world.seconds = seconds
+    world = World("oldest", *partitions, workers=workers, seconds=seconds)
     async with world.working():
-        await world.until(lambda: len(world.ran) == 16 * groups * 10)
+        await world.until_ran(16 * groups * 10)
     assert len(set(world.ran)) == len(world.ran)
 
 
@@ -195,10 +197,9 @@ async def test_what_many_partitions_have_comes_in_pieces(order: Order) -> None:
 
     async def pieces_of(number: int) -> int:
         backlogs = [Backlog("abcdefghijklmnop"[n], range(n, tasks, number)) for n in range(number)]
-        world = World(order, *backlogs, workers=workers)
-        world.seconds = 1e-6
+        world = World(order, *backlogs, workers=workers, seconds=1e-6)
         async with world.working():
-            await world.until(lambda: len(world.ran) == tasks)
+            await world.until_ran(tasks)
         return sum(backlog.exchanges for backlog in backlogs)
 
     one, many = await pieces_of(1), await pieces_of(16)
@@ -211,12 +212,11 @@ async def test_a_lone_task_waits_for_one_turn(workers: int, seconds: float, orde
     """It is older than what others have: they go on behind it, however much they have."""
     floods = [Backlog("abc"[n], range(1000, 4000)) for n in range(3)]
     lone = Backlog("l", [])
-    world = World(order, *floods, lone, workers=workers)
-    world.seconds = seconds
+    world = World(order, *floods, lone, workers=workers, seconds=seconds)
     async with world.working():
-        await world.until(lambda: len(world.ran) >= 1500)
+        await world.until_ran(1500)
         begun, most = len(world.ran), world.dispatcher.held + workers + world.dispatcher.prefetch
         lone.arrivals = [1.0]
         world.exchangers[3].wake()
-        await world.until(lambda: ("l", 1.0) in world.ran)
+        await turns_until(lambda: ("l", 1.0) in world.ran)
     assert world.ran.index(("l", 1.0)) - begun <= most

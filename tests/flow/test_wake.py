@@ -57,8 +57,7 @@ async def test_it_listens_on_after_each_interruption(monkeypatch: pytest.MonkeyP
     heard: list[wake.Heard] = []
 
     listening = asyncio.create_task(wake.listen(cast(StoreClient, channel), heard.append))
-    async with asyncio.timeout(deadline()):
-        await channel.is_over.wait()
+    await asyncio.wait_for(channel.is_over.wait(), deadline())
     # Those of the first came together.
     assert heard == [
         wake.Heard({"plain"}, is_due=True, holds={"a:b"}),
@@ -90,34 +89,8 @@ async def test_wakes_that_come_together_are_one_and_others_have_their_turn() -> 
             loop.call_soon(count)
 
     count()
-    async with asyncio.timeout(deadline()):
-        await channel.is_over.wait()
+    await asyncio.wait_for(channel.is_over.wait(), deadline())
     listening.cancel()
     assert turns >= len(wakes) / wake.BURST
     assert len(heard) <= 2 * len(wakes) / wake.BURST
     assert heard.count(True) == 1
-
-
-async def test_a_wake_behind_one_that_was_told_is_told_too() -> None:
-    """None is taken for one that has been passed on already."""
-    heard, more = list[bool](), asyncio.Event()
-    is_heard = [asyncio.Event(), asyncio.Event()]
-
-    class Late(Channel):
-        async def _each(self, said: list[bytes | Exception]) -> AsyncIterator[bytes]:
-            yield b"ready"
-            await more.wait()
-            yield b"due"
-            await asyncio.Event().wait()
-
-    def hear(told: wake.Heard) -> None:
-        is_heard[len(heard)].set()
-        heard.append(told.is_due)
-
-    listening = asyncio.create_task(wake.listen(cast(StoreClient, Late([])), hear))
-    async with asyncio.timeout(deadline()):
-        await is_heard[0].wait()
-        more.set()
-        await is_heard[1].wait()
-    listening.cancel()
-    assert heard == [False, True]

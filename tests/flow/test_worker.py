@@ -1,11 +1,13 @@
-"""A worker's attempts: what ends them, what is settled, logged and traced of each."""
+"""A worker's attempts: what ends them and is told of them, and what handlers leave behind."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from time import time
 from typing import Any, cast
 
@@ -15,15 +17,17 @@ from structlog.testing import capture_logs
 from groupflow import App, Dead, Done, Task
 from groupflow.core.outcome import Outcome
 from groupflow.core.tracing import Attempt
+from groupflow.flow import handling as module
 from groupflow.flow.dispatcher import Dispatcher
-from groupflow.flow.handling import Failed
+from groupflow.flow.handling import LATE, STUCK_LOOK, AttemptTimeout, Failed
 from groupflow.flow.python_handlers import PythonRunner
 from groupflow.flow.worker import LocalWorker
 from groupflow.store.settlements import Bury, Complete, Release, Retry
 from tests.deadlines import deadline
-from tests.flow.crew import Gate, crew, named, noting
+from tests.flow.crew import Gate, crew, named
 from tests.flow.tasks import task as any_task
 from tests.store.bench import Bench, arrival
+from tests.turns import turns
 
 
 class Traced:
@@ -40,9 +44,7 @@ class Traced:
         self.ends.append((outcome, error))
 
 
-async def test_an_attempt_handed_back_before_its_first_step_is_still_handed_in(
-    bench: Bench,
-) -> None:
+async def test_an_attempt_handed_back_before_its_first_step(bench: Bench) -> None:
     """A worker cancelled then would lose its slot."""
     app, ran = App(), list[str]()
 
@@ -56,41 +58,37 @@ async def test_an_attempt_handed_back_before_its_first_step_is_still_handed_in(
 
     await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(2)))
     async with crew(bench, app, run=8) as made:
-        await made.until_done(2)
-        await made.stop()
+        await made.finish(2)
     assert made.kinds == [Complete, Release, Complete]
     assert ran == ["t0", "t1"]
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-async def test_a_handler_that_is_cut_off(bench: Bench, is_lost: bool) -> None:
-    """Its task runs again; where the claim was lost, nothing is written, and it is one crash on.
-
-    It says nothing of how long handlers take.
-    """
-    app, gate, ran, traced = App(), Gate(), list[tuple[str, int]](), Traced()
+async def test_an_attempt_that_is_cut_off(bench: Bench, is_lost: bool) -> None:
+    """Its task runs again; where the claim was lost, nothing is written, and it is one crash on."""
+    app, gate, ran, traced = App(), Gate(), list[int](), Traced()
 
     @app.handler("t")
     async def handle(task: Task) -> None:
-        ran.append((task.id, task.crashes))
+        ran.append(task.crashes)
         if len(ran) == 1:
             await gate.passed()
 
-    await bench.enqueue(named("a"), named("b"))
+    await bench.enqueue(named("a"))
     async with crew(bench, app, pool="plain", tracing=traced) as made:
         await gate.until_reached()
         if is_lost:
             await made.daemon.register()  # a new session: what the old one held is handed over
             gate.opened.set()  # the attempt could end well now
             made.workers[0].lose()
-            assert made.prefetch._attempts == 0
+            assert made.prefetch._attempts == 0, "it says nothing of how long handlers take"
         else:
             made.workers[0].hand_back()
-        await made.until_settled(2 + (not is_lost))
+        await made.until_settled(1 if is_lost else 2)
         await made.stop()
-    assert made.kinds == [*([] if is_lost else [Release]), Complete, Complete]
-    assert traced.ends[0] == (("lost", "ClaimLost") if is_lost else ("release", ""))
-    assert ran == [("a", 0), ("a", int(is_lost)), ("b", 0)]
+    assert made.kinds == ([Complete] if is_lost else [Release, Complete])
+    assert ran == [0, int(is_lost)]
+    assert traced.ends == [("lost", "ClaimLost") if is_lost else ("release", ""), ("complete", "")]
 
 
 async def test_how_attempts_end_is_settled_traced_and_logged(bench: Bench) -> None:
@@ -138,28 +136,22 @@ async def test_how_attempts_end_is_settled_traced_and_logged(bench: Bench) -> No
     assert sum(made.dispatcher.measures.types.of("t").handling.counts) == 4  # no alien
 
 
-@pytest.mark.parametrize(
-    ("crashes", "lost", "reason"),
-    [
-        (3, 0, "3 daemons died while they ran it"),
-        (2, 0, None),
-        (22, 19, "3 daemons died while they ran it"),
-        (21, 19, None),
-        (20, 20, "20 leases were lost while it ran, by daemons that aren't known to have died"),
-        (19, 19, None),
-    ],
-)
-async def test_lost_leases_bury_apart_from_deaths(
-    bench: Bench, crashes: int, lost: int, reason: str | None
-) -> None:
+ENDS: list[Any] = [
+    (22, 19, "3 daemons died while they ran it"),
+    (21, 19, None),
+    (20, 20, "20 leases were lost while it ran, by daemons that aren't known to have died"),
+    (19, 19, None),
+]
+
+
+@pytest.mark.parametrize(("crashes", "lost", "reason"), ENDS)
+async def test_lost_leases_bury(bench: Bench, crashes: int, lost: int, reason: str | None) -> None:
     async with crew(bench) as made:
         of = any_task(crashes=crashes, lost_leases=lost)
         assert made.workers[0]._reason_to_bury(of) == reason
 
 
-async def test_a_runner_that_raises_ends_its_attempt_and_nothing_else(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_runner_may_raise(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It promises not to; what a library raises through it must not end the daemon."""
     sound = PythonRunner.handle
 
@@ -170,16 +162,14 @@ async def test_a_runner_that_raises_ends_its_attempt_and_nothing_else(
 
     monkeypatch.setattr(PythonRunner, "handle", handle_or_raise)
     await bench.enqueue(named("a"), named("b"))
-    async with crew(bench, noting([]), pool="plain") as made:
+    async with crew(bench, pool="plain") as made:
         await made.until_settled(2)
         await made.stop()
     assert made.kinds == [Retry, Complete]
     assert cast(Retry, made.claims.accepted[0]).errors[-1]["error"] == "SSLError"
 
 
-async def test_an_unforeseen_error_ends_the_worker_and_is_told(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unforeseen_error_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The daemon must hear of it."""
 
     async def breaks(*_: Any) -> None:
@@ -189,3 +179,151 @@ async def test_an_unforeseen_error_ends_the_worker_and_is_told(
         monkeypatch.setattr(Dispatcher, "next", breaks)
         with pytest.raises(ZeroDivisionError):
             await LocalWorker("w-0", made.dispatcher, cast(Any, None), None).run()
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_who_ignores_its_limit_keeps_its_claim(bench: Bench, is_async: bool) -> None:
+    """It ended by itself after all, and its answer counts."""
+    app, gate, may_end = App(), Gate(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    async def stubborn(_: Task) -> None:
+        while not gate.opened.is_set():
+            with suppress(asyncio.CancelledError):
+                await gate.passed()
+
+    def hangs(_: Task) -> None:
+        loop.call_soon_threadsafe(gate.reached.set)
+        assert may_end.wait(deadline())
+
+    app.handler("s", timeout=0.01)(stubborn if is_async else hangs)
+    app.handler("t")(lambda _: None)
+    await bench.enqueue(named("s", "s"), *(named(f"o-{n}") for n in range(20)))
+    async with crew(bench, app, count=2, pool="plain") as made:
+        try:
+            await gate.until_reached()
+            with capture_logs():
+                await made.until_settled(20)
+            assert "s" not in {each.claim.task.id for each in made.claims.accepted}
+            assert [worker.is_busy for worker in made.workers].count(True) == 1
+        finally:
+            gate.opened.set()
+            may_end.set()
+        await made.until_settled(21)
+        await made.stop()
+    assert made.kinds == [Complete] * 21
+
+
+class Timer:
+    """The loop's timer and the clock, both moved by hand."""
+
+    def __init__(self) -> None:
+        self.now, self.seconds = 1000.0, 0.0
+
+    def call_later(self, seconds: float, callback: Callable[[], Any]) -> asyncio.TimerHandle:
+        self.seconds, self.callback = seconds, callback
+        return cast(asyncio.TimerHandle, self)
+
+    def cancel(self) -> None:
+        self.seconds = 0.0
+
+    async def ring(self, late: float) -> None:
+        """So much after its time."""
+        self.now += self.seconds + late
+        self.callback()
+        await turns()
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_late_limit_is_put_off_once(monkeypatch: pytest.MonkeyPatch, is_late: bool) -> None:
+    """The loop stood meanwhile. An attempt that ignores its end is reported again and again."""
+    timer, may_end, cut = Timer(), asyncio.Event(), list[bool]()
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", timer.call_later)
+    monkeypatch.setattr(module, "monotonic", lambda: timer.now)
+
+    async def attempt() -> None:
+        limit = AttemptTimeout(any_task(), 30.0)
+        while not may_end.is_set():
+            try:
+                await may_end.wait()
+            except asyncio.CancelledError:
+                cut.append(limit.is_over)
+        limit.lift()
+
+    running = asyncio.create_task(attempt())
+    await turns()
+    assert timer.seconds == 30.0
+    if is_late:
+        await timer.ring(late=5.0)
+        assert (cut, timer.seconds) == ([], 5.0)
+    await timer.ring(late=LATE)
+    assert (cut, timer.seconds) == ([True], STUCK_LOOK)
+    with capture_logs() as logs:
+        for _ in range(3):
+            await timer.ring(late=0.0)
+    assert [each["ignored_for"] for each in logs] == [STUCK_LOOK, 2 * STUCK_LOOK, 3 * STUCK_LOOK]
+    may_end.set()
+    await running
+    assert (cut, timer.seconds) == ([True], 0.0)
+
+
+# Each attempt has an asyncio task of its own: what handlers leave behind in it stays there.
+seen: ContextVar[str] = ContextVar("seen", default="")
+
+
+async def sets_a_variable(task: Task, _: set[asyncio.Task[Any]]) -> None:
+    assert seen.get() == ""
+    seen.set(task.id)
+    await turns()
+
+
+async def cancels_itself_with_its_last_breath(_: Task, tasks: set[asyncio.Task[Any]]) -> None:
+    await turns()
+    cast(asyncio.Task[Any], asyncio.current_task()).cancel()
+
+
+async def cancels_those_before_it(_: Task, tasks: set[asyncio.Task[Any]]) -> None:
+    for each in tasks:
+        each.cancel()
+    tasks.add(cast(asyncio.Task[Any], asyncio.current_task()))
+    await turns()
+
+
+HABITS = [sets_a_variable, cancels_itself_with_its_last_breath, cancels_those_before_it]
+
+
+@pytest.mark.parametrize("run", [1, 8])
+@pytest.mark.parametrize("habit", HABITS)
+async def test_what_handlers_leave(bench: Bench, habit: Callable[..., Any], run: int) -> None:
+    app, ran, tasks = App(), list[str](), set[asyncio.Task[Any]]()
+
+    @app.handler("t")
+    async def handle(task: Task) -> None:
+        ran.append(task.id)
+        await habit(task, tasks)
+
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
+    async with crew(bench, app, count=2, run=run) as made:
+        await made.finish(8)
+    assert ran == [f"t{n}" for n in range(8)]
+    assert {*made.kinds} == {Complete}
+
+
+async def test_a_handler_that_never_waits_lets_others_have_a_turn(bench: Bench) -> None:
+    """Between two attempts of a run, if none of its handlers gives the loop one."""
+    app, turns, at = App(), [0], list[int]()
+
+    def count() -> None:
+        turns[0] += 1
+        asyncio.get_running_loop().call_soon(count)
+
+    @app.handler("t")
+    async def handle(_: Task) -> None:
+        if not at:
+            count()
+        at.append(turns[0])
+
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
+    async with crew(bench, app, run=8) as made:
+        await made.finish(8)
+    assert len(set(at)) == 8

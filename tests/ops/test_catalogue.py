@@ -121,7 +121,7 @@ PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
 EXPRESSIONS: list[str] = [t["expr"] for panel in PANELS for t in panel.get("targets", ())]
 RULES: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
 
-_TARGETS = {"job", "instance"}  # labels that Prometheus adds to whatever it scrapes
+_TARGETS = {"job", "instance"}  # labels that Prometheus adds to all that it scrapes
 _KEYWORDS = {"and", "or", "unless", "bool", "offset", "inf", "nan"}
 _CLAUSE = re.compile(r"\b(by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)")
 _SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)\s*\{([^}]*)\}")

@@ -14,7 +14,7 @@ import structlog
 
 from groupflow.ops.health import ALIVE, MOST, HealthAnswer, Responder
 from groupflow.servers.server import free_ports
-from tests.deadlines import deadline
+from tests.deadlines import deadline, until
 
 
 class Well:
@@ -30,8 +30,7 @@ async def listening() -> AsyncIterator[int]:
     (port,) = free_ports(1)
     with structlog.testing.capture_logs() as said:
         async with Responder(f"127.0.0.1:{port}", Well()).serving(), asyncio.timeout(deadline()):
-            while not said:
-                await asyncio.sleep(0.001)
+            await until(lambda: said)
             yield port
 
 
@@ -77,8 +76,7 @@ def pouring(port: int, first: bytes) -> Iterator[list[int]]:
 async def test_connects_that_pour_in_keep_no_probe_out(first: bytes) -> None:
     async with listening() as port:
         with pouring(port, first) as counted:
-            while counted[0] < 300:
-                await asyncio.sleep(0.001)
+            await until(lambda: counted[0] >= 300)
             for _ in range(5):
                 assert await probe(port) == b"HTTP/1.1 200 OK\r\n"
 

@@ -1,4 +1,4 @@
-"""The log: one line an event, machine-readable or readable, whatever strangers put in it."""
+"""The log: one line an event, machine-readable or readable, with any text of strangers in it."""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ import os
 import re
 import signal
 import socket
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,15 +16,15 @@ import pytest
 from groupflow.ops.signals import ECHO, Ending
 from groupflow.ops.supervisor import Supervisor
 from tests.deadlines import deadline
+from tests.turns import turns
 
 
 @pytest.mark.parametrize("after", [0.0, 0.05, ECHO - 0.001, ECHO, 60.0])
 def test_an_echo_changes_nothing_and_a_later_one_is_in_a_hurry(after: float) -> None:
     """Counted from the first one: echoes don't put it off."""
     calls, now = list[str](), [100.0]
-    ending = Ending(
-        lambda: calls.append("stop"), lambda number: calls.append(number.name), lambda: now[0]
-    )
+    stop = partial(calls.append, "stop")
+    ending = Ending(stop, lambda number: calls.append(number.name), lambda: now[0])
     for seconds in (0.0, 0.0, min(0.9, after), after):
         now[0] = 100.0 + seconds
         ending.on_signal(signal.SIGTERM)
@@ -34,19 +36,16 @@ async def test_it_hears_what_the_process_is_sent() -> None:
     Ending(came.set, lambda _: None).listen([signal.SIGUSR2])
     try:
         os.kill(os.getpid(), signal.SIGUSR2)
-        async with asyncio.timeout(deadline()):
-            await came.wait()
+        await asyncio.wait_for(came.wait(), deadline())
     finally:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGUSR2)
 
 
-async def test_the_watchdog_is_fed_only_while_loop_and_claims_move(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_when_the_watchdog_is_fed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "notify"
     monkeypatch.setenv("NOTIFY_SOCKET", str(path))
     monkeypatch.setenv("WATCHDOG_USEC", "30000")
-    stuck, turns = [0.0], [True]
+    state = {"stuck": 0.0, "turns": True}
     loop = asyncio.get_running_loop()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(path))
@@ -54,33 +53,29 @@ async def test_the_watchdog_is_fed_only_while_loop_and_claims_move(
         supervisor = Supervisor.from_environment()
         supervisor.ready()
         assert await loop.sock_recv(listener, 100) == b"READY=1"
-        feeding = asyncio.create_task(supervisor.run(lambda: stuck[0], lambda: turns[0]))
+        running = supervisor.run(lambda: state["stuck"], lambda: bool(state["turns"]))
+        feeding = asyncio.create_task(running)
         for _ in range(3):
             assert await loop.sock_recv(listener, 100) == b"WATCHDOG=1"
-        for is_stuck, does_turn in ((60.0, True), (0.0, False)):
-            stuck[0], turns[0] = is_stuck, does_turn
-            await asyncio.sleep(0)
-            while True:
-                try:
-                    listener.recv(100)
-                except BlockingIOError:
-                    break
+        for trouble in ({"stuck": 60.0}, {"turns": False}):
+            state.update(trouble)
+            await turns()
+            with suppress(BlockingIOError):
+                while listener.recv(100):
+                    pass
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(loop.sock_recv(listener, 100), 0.1)
-            stuck[0], turns[0] = 0.0, True
+            state.update(stuck=0.0, turns=True)
             assert await loop.sock_recv(listener, 100) == b"WATCHDOG=1"
         feeding.cancel()
         supervisor.reloading()  # with the monotonic time that `Type=notify-reload` wants
-        assert re.fullmatch(
-            rb"RELOADING=1\nMONOTONIC_USEC=[1-9]\d*", await loop.sock_recv(listener, 100)
-        )
+        said = await loop.sock_recv(listener, 100)
+        assert re.fullmatch(rb"RELOADING=1\nMONOTONIC_USEC=[1-9]\d*", said)
         supervisor.stopping()
         assert await loop.sock_recv(listener, 100) == b"STOPPING=1"
 
 
-async def test_without_a_manager_nothing_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_manager_is_told_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     monkeypatch.delenv("WATCHDOG_USEC", raising=False)
     for supervisor in (Supervisor.from_environment(), Supervisor(str(tmp_path / "gone"), 0.0)):

@@ -22,9 +22,8 @@ from groupflow.core.errors import ConfigError
 from groupflow.core.tracing import CARRIED
 from groupflow.ops.traces import OtelTracing
 from groupflow.ops.tracing import open_tracing
-from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
-from tests.deadlines import deadline
+from tests.deadlines import until
 from tests.ops.daemons import publish, serving, settings_of
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -43,9 +42,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
 
 
 @pytest.fixture
-def settings(
-    redis_server: RedisServer, rabbitmq_server: RabbitmqServer, tmp_path: Path
-) -> Settings:
+def settings(redis_server: Any, rabbitmq_server: Any, tmp_path: Path) -> Settings:
     show = f"import os; open({str(tmp_path / 'env')!r}, 'w').write(os.environ['TRACEPARENT'])"
     command = {"exec": [sys.executable, "-c", show]}
     traced = {"traces": {"enabled": True}, "handlers": {"command": command}}
@@ -54,12 +51,12 @@ def settings(
 
 async def spans(exporter: InMemorySpanExporter, kind: SpanKind, number: int) -> list[ReadableSpan]:
     """Wait until so many spans of a kind have ended."""
-    async with asyncio.timeout(deadline()):
-        while True:
-            found = [span for span in exporter.get_finished_spans() if span.kind == kind]
-            if len(found) >= number:
-                return found
-            await asyncio.sleep(0.02)
+
+    def found() -> list[ReadableSpan]:
+        return [span for span in exporter.get_finished_spans() if span.kind == kind]
+
+    await until(lambda: len(found()) >= number)
+    return found()
 
 
 def of_message(found: Sequence[ReadableSpan], id_: str) -> list[ReadableSpan]:
@@ -95,13 +92,8 @@ async def test_a_trace_goes_from_publish_to_handler(
         return Dead("never")
 
     async with serving(settings, app):
-        await publish(
-            settings,
-            Outgoing(b"{}", "dies", "4"),
-            Outgoing(b"{}", "async", "1"),
-            Outgoing(b"{}", "thread", "2"),
-            Outgoing(b"{}", "command", "3"),
-        )
+        ids = {"dies": "4", "async": "1", "thread": "2", "command": "3"}
+        await publish(settings, *(Outgoing(b"{}", type_, id_) for type_, id_ in ids.items()))
         processed = await spans(exporter, SpanKind.CONSUMER, 5)
         enqueued = await spans(exporter, SpanKind.CLIENT, 1)
     published = await spans(exporter, SpanKind.PRODUCER, 4)
@@ -114,22 +106,17 @@ async def test_a_trace_goes_from_publish_to_handler(
             assert span.parent is not None
             assert (span.parent.trace_id, span.parent.span_id) == identity(origin)
             assert span.name == f"process {queue}"
-            assert (
-                facts(span).items()
-                >= {
-                    "messaging.system": "rabbitmq",
-                    "messaging.operation.name": "process",
-                    "messaging.operation.type": "process",
-                    "messaging.destination.name": queue,
-                    "groupflow.task.attempt": number,
-                }.items()
-            )
+            told = {
+                "messaging.system": "rabbitmq", "messaging.operation.name": "process",
+                "messaging.operation.type": "process", "messaging.destination.name": queue,
+                "groupflow.task.attempt": number,
+            }  # fmt: skip
+            assert facts(span).items() >= told.items()
         kinds = [facts(origin)[f"messaging.operation.{each}"] for each in ("name", "type")]
         assert kinds == ["publish", "send"]
     [failed, done] = of_message(processed, "2")
-    assert [each.status.status_code for each in (failed, done)] == [
-        StatusCode.ERROR, StatusCode.UNSET,
-    ]  # fmt: skip
+    codes = [each.status.status_code for each in (failed, done)]
+    assert codes == [StatusCode.ERROR, StatusCode.UNSET]
     outcomes = [facts(each)["groupflow.outcome"] for each in (failed, done)]
     assert (facts(failed)["error.type"], outcomes) == ("LookupError", ["retry", "complete"])
     [died] = of_message(processed, "4")
@@ -145,47 +132,20 @@ async def test_a_trace_goes_from_publish_to_handler(
     assert sum(facts(span)["messaging.batch.message_count"] for span in enqueued) == 4
 
 
-async def test_off_is_off(exporter: InMemorySpanExporter, settings: Settings) -> None:
-    off = settings.model_copy(
-        update={"traces": settings.traces.model_copy(update={"enabled": False})}
-    )
-    app, done = App(), asyncio.Event()
-
-    @app.handler("t")
-    async def handle(task: Task) -> None:
-        assert not CARRIED.get()
-        done.set()
-
-    async with serving(off, app):
-        await publish(off, Outgoing(b"{}", "t", "1", {"traceparent": PARENT}))
-        async with asyncio.timeout(deadline()):
-            await done.wait()
-    assert open_tracing(off) is None
-    assert exporter.get_finished_spans() == ()
+HOSTILE: list[Any] = [
+    *(7, [1], {"a": [None]}, None, "0" * 20_000, f"00-{'0' * 32}-{SPAN}-01"),
+    *(PARENT + "\n", "ff" + PARENT[2:], PARENT + "-extra", PARENT.upper()),
+]
 
 
-HOSTILE: dict[str, Any] = {
-    "number": 7,
-    "list": [1],
-    "table": {"a": [None]},
-    "none": None,
-    "long": "0" * 20_000,
-    "zero": f"00-{'0' * 32}-{SPAN}-01",
-    "line": PARENT + "\n",
-    "version": "ff" + PARENT[2:],
-    "more": PARENT + "-extra",
-    "upper": PARENT.upper(),
-}
+PARENTS: list[Any] = [
+    (PARENT, "vendor=1", "vendor=1"),
+    (PARENT, "a=1\r\nX-Evil: 1", None),
+    *((value, value, None) for value in HOSTILE),
+]
 
 
-@pytest.mark.parametrize(
-    ("parent", "state", "carried_on"),
-    [
-        (PARENT, "vendor=1", "vendor=1"),
-        (PARENT, "a=1\r\nX-Evil: 1", None),
-        *((value, value, None) for value in HOSTILE.values()),
-    ],
-)
+@pytest.mark.parametrize(("parent", "state", "carried_on"), PARENTS)
 def test_a_publisher_s_own_headers_are_followed_where_they_are_well_formed(
     exporter: InMemorySpanExporter, parent: Any, state: Any, carried_on: str | None
 ) -> None:
@@ -214,6 +174,8 @@ def test_a_cut_attempt_ends_its_span(exporter: InMemorySpanExporter) -> None:
 
 
 def test_what_is_missing_is_said(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    off = settings.traces.model_copy(update={"enabled": False})
+    assert open_tracing(settings.model_copy(update={"traces": off})) is None
     with capture_logs() as logs:
         assert open_tracing(settings) is not None
     assert [entry["event"] for entry in logs] == ["traces.nowhere"]

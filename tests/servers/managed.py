@@ -1,7 +1,8 @@
-"""A RabbitMQ with its management API."""
+"""RabbitMQs with more than ours need: a management API; virtual hosts not for everybody."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -36,3 +37,25 @@ class ManagedRabbitmq(RabbitmqServer):
                 file.write(
                     f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {self._ports[3]}\n"
                 )
+
+
+class DividedRabbitmq(RabbitmqServer):
+    """Its user has no rights in ``others``, and ``full`` takes no connection."""
+
+    def prepare(self) -> None:
+        """Write the configuration, with definitions."""
+        super().prepare()
+        file = self.folder / "definitions.json"
+        user = {"name": "guest", "password": "guest", "tags": "administrator"}
+        rights = {"user": "guest", "configure": ".*", "write": ".*", "read": ".*"}
+        limit = {"component": "vhost-limits", "name": "limits", "value": {"max-connections": 0}}
+        definitions = {
+            "users": [user],
+            "vhosts": [{"name": name} for name in ("/", "others", "full")],
+            "permissions": [rights | {"vhost": name} for name in ("/", "full")],
+            "global_parameters": [],
+            "parameters": [limit | {"vhost": "full"}],
+        }
+        file.write_text(json.dumps(definitions))
+        with (self.folder / "rabbitmq.conf").open("a") as configuration:
+            configuration.write(f"load_definitions = {file}\n")

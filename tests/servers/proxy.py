@@ -67,7 +67,7 @@ class Proxy:
             flow.set()
 
     def refuse(self, *, refuse: bool) -> None:
-        """Let nobody connect, or everybody again."""
+        """Refuse all connects, or take them again."""
         self._is_open = not refuse
 
     def half_open(self) -> None:

@@ -121,9 +121,8 @@ class RabbitmqCluster(ServerGroup):
         self._mapper = PortMapper(folder / "epmd")
         cookie = secrets.token_hex(16)
         first = ClusterNode(folder / "node-0", self._mapper, cookie, None)
-        joining = [
-            ClusterNode(folder / f"node-{n}", self._mapper, cookie, first) for n in range(1, size)
-        ]
+        folders = [folder / f"node-{n}" for n in range(1, size)]
+        joining = [ClusterNode(each, self._mapper, cookie, first) for each in folders]
         self.servers = self.nodes = [first, *joining]
 
     @property
@@ -163,7 +162,7 @@ class RabbitmqCluster(ServerGroup):
         """
         leaders = await self.leaders()
         if queue not in leaders:
-            raise ServerFailed(f"nobody leads {queue!r}")
+            raise ServerFailed(f"no node leads {queue!r}")
         return leaders[queue]
 
     async def leaders(self) -> dict[str, ClusterNode]:

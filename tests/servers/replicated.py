@@ -13,12 +13,11 @@ from groupflow.core.errors import StoreUnavailable
 from groupflow.servers.kinds import RedisServer
 from groupflow.servers.process import ServerFailed
 from groupflow.servers.server import ask
-from tests.deadlines import deadline
+from tests import deadlines
 from tests.servers.group import ServerGroup
 
 NODE_TIMEOUT = 1_000  # milliseconds of silence after which a primary is replaced
 SLOTS = 16_384
-_LOOK = 0.05
 
 _Answer = TypeVar("_Answer")
 
@@ -249,9 +248,7 @@ async def until(condition: Callable[[], Awaitable[bool]], complaint: str) -> Non
         ServerFailed: it did not come in time.
     """
     try:
-        async with asyncio.timeout(deadline()):
-            while not await condition():
-                await asyncio.sleep(_LOOK)
+        await deadlines.until(condition, look=0.05)
     except TimeoutError:
         raise ServerFailed(complaint) from None
 

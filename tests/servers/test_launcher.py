@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +15,12 @@ import pytest
 from redis import Redis
 
 from groupflow.core.errors import GroupflowError
-from groupflow.servers import (
-    MissingServer,
-    RabbitmqServer,
-    RedisServer,
-    ServerFailed,
-    private_servers,
-)
+from groupflow.servers import MissingServer, RabbitmqServer, RedisServer, private_servers
 from groupflow.servers.kinds import HASH_EXCHANGE
+from groupflow.servers.process import ServerFailed
 from groupflow.servers.server import free_ports
-from tests.servers import replicated
+from tests.deadlines import until
 from tests.servers.valkey import ValkeyServer
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async def is_so() -> bool:
-        return condition()
-
-    await replicated.until(is_so, "it never came")
-
 
 STORES = pytest.mark.parametrize("make", [RedisServer, ValkeyServer], ids=["redis", "valkey"])
 
@@ -72,9 +58,7 @@ def _processes_of(folder: Path) -> list[str]:
 
 
 @STORES
-async def test_it_is_as_groupflow_needs_it_and_keeps_what_was_answered(
-    make: type[RedisServer], tmp_path: Path
-) -> None:
+async def test_it_keeps_what_was_answered(make: type[RedisServer], tmp_path: Path) -> None:
     """Its port too; through a restart, a kill, and where it died by itself."""
     wanted = {"appendonly": "yes", "appendfsync": "everysec", "save": ""}
     wanted |= {"maxmemory-policy": "noeviction", "bind": "127.0.0.1", "maxmemory": f"{64 * 2**20}"}
@@ -99,9 +83,7 @@ async def test_it_is_as_groupflow_needs_it_and_keeps_what_was_answered(
             assert (store.url, raw.get("key")) == (url, "killed")
 
 
-async def test_a_port_that_was_taken_meanwhile_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_taken_port_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A restart, whose port is known to clients, says so instead."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         choices = iter([[taken.getsockname()[1]], free_ports(1)])
@@ -111,10 +93,8 @@ async def test_a_port_that_was_taken_meanwhile_is_given_up(
         assert store.port != taken.getsockname()[1]
     port = store.port
     await store.stop()
-    with (
-        socket.create_server(("127.0.0.1", port)),
-        pytest.raises(ServerFailed, match="Address already in use"),
-    ):
+    is_taken = pytest.raises(ServerFailed, match="Address already in use")
+    with socket.create_server(("127.0.0.1", port)), is_taken:
         await store.start()
     await store.start()
     assert store.port == port
@@ -132,21 +112,17 @@ async def test_a_failed_start_shows_the_last_words_and_leaves_nothing(tmp_path: 
 async def test_a_cancelled_start_leaves_nothing(tmp_path: Path) -> None:
     store = RabbitmqServer(tmp_path)
     start = asyncio.create_task(store.start())
-    await until(lambda: bool(_processes_of(tmp_path)))
+    await until(lambda: _processes_of(tmp_path))
     start.cancel()
     with pytest.raises(asyncio.CancelledError):
         await start
     assert _processes_of(tmp_path) == []
 
 
-async def test_missing_programs_are_named_all_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_missing_programs_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(RabbitmqServer, "programs", ("rabbitmq-server",))
-    with pytest.raises(
-        MissingServer, match=r"apt-get install redis-server rabbitmq-server$"
-    ) as one:
+    with pytest.raises(MissingServer, match=r"install redis-server rabbitmq-server$") as one:
         async with private_servers():
             pytest.fail("it started without programs")
     assert one.value.binaries == ("redis-server", "rabbitmq-server")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from groupflow.broker.archive import Archive
 from groupflow.core.errors import ArchiveRefused, BodyRefused, BrokerUnavailable, StoreUnavailable
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.operate.archiving import LetterBody
-from groupflow.store.client import StoreClient
 from groupflow.store.sessions import Session
 from groupflow.upkeep import archive as module
 from groupflow.upkeep.archive import AT_ONCE, PAUSE, REFUSED_PAUSE, Archiver
@@ -37,13 +35,9 @@ class World:
         self.measures = UpkeepMeasures()
         monkeypatch.setattr(module, "oldest_bodies", self._oldest)
         monkeypatch.setattr(module, "archive", self._archive)
-        self.archiver = Archiver(
-            cast(StoreClient, self),
-            Session("d1"),
-            cast(Archive, self),
-            BOUND,
-            lambda: self.is_pressed,
-            self.measures,
+        made: Any = Archiver
+        self.archiver: Archiver = made(
+            self, Session("d1"), self, BOUND, lambda: self.is_pressed, self.measures
         )
 
     async def _oldest(self, *arguments: Any, most: int, most_bytes: int) -> list[LetterBody]:
@@ -85,9 +79,7 @@ async def test_what_is_over_the_bound_goes_as_one(world: World) -> None:
 
 
 @pytest.mark.parametrize("store_error", [None, StoreUnavailable("away")])
-async def test_after_an_error_another_daemon_may_try(
-    world: World, store_error: Exception | None
-) -> None:
+async def test_after_an_error_another_may_try(world: World, store_error: Exception | None) -> None:
     """The turn is given up, where Redis can be asked; the error is RabbitMQ's all the same."""
     world.bodies = [body("a")]
     world.error, world.store_error = BrokerUnavailable("away"), store_error
@@ -96,18 +88,16 @@ async def test_after_an_error_another_daemon_may_try(
     assert world.asked == [(BOUND, AT_ONCE), (BOUND, 0)]
 
 
-@pytest.mark.parametrize(
-    ("error", "event", "pause"),
-    [
-        (BrokerUnavailable("away"), "archive.failed", PAUSE),
-        (ArchiveRefused("no streams"), "archive.refused", REFUSED_PAUSE),
-        (BodyRefused("full"), "archive.refused", REFUSED_PAUSE),
-        (ZeroDivisionError("odd"), "archive.failed", REFUSED_PAUSE),
-    ],
-)
-async def test_trouble_is_said_once_until_it_changes_or_is_over(
-    world: World, error: Exception, event: str, pause: float
-) -> None:
+TROUBLES: list[Any] = [
+    (BrokerUnavailable("away"), "archive.failed", PAUSE),
+    (ArchiveRefused("no streams"), "archive.refused", REFUSED_PAUSE),
+    (BodyRefused("full"), "archive.refused", REFUSED_PAUSE),
+    (ZeroDivisionError("odd"), "archive.failed", REFUSED_PAUSE),
+]
+
+
+@pytest.mark.parametrize(("error", "event", "pause"), TROUBLES)
+async def test_trouble_told_once(world: World, error: Exception, event: str, pause: float) -> None:
     """What won't pass by itself is tried again less often."""
     is_refused = event == "archive.refused"
     another = BrokerUnavailable("away") if is_refused else ArchiveRefused("no streams")

@@ -23,9 +23,8 @@ class World:
         self.now = self.turned = 1000.0
         self.measures = UpkeepMeasures()
         self.is_named = True
-        self.watch = BlockWatch(
-            lambda: self.turned, self._name, lease=LEASE, max_block=MOST, measures=self.measures
-        )
+        how: Any = {"lease": LEASE, "max_block": MOST, "measures": self.measures}
+        self.watch = BlockWatch(lambda: self.turned, self._name, **how)
 
     def _name(self, running: asyncio.Task[Any] | None) -> Mapping[str, Any]:
         is_it = self.is_named and running is asyncio.current_task()

@@ -9,62 +9,57 @@ from structlog.testing import capture_logs
 
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.core.measures import UpkeepMeasures
-from groupflow.upkeep import promote, sweep
+from groupflow.store.client import StoreClient
+from groupflow.store.keys import Keys
+from groupflow.store.sessions import HandedOver, Session, Sessions
+from groupflow.upkeep import promote, reap, sweep
 from groupflow.upkeep.duty import Duty
-from tests.deadlines import deadline
+from groupflow.upkeep.reap import Reaper
 from tests.store.bench import Bench, arrival, bury
+from tests.turns import turns, turns_until
 
 
 class Passes:
-    """Passes of a duty, each with its answer; a test can wait for one."""
+    """Passes of a duty, each with its answer."""
 
     def __init__(self, *answers: float | Exception) -> None:
-        self._answers = list(answers)
-        self.done = 0
-        self.all_done = asyncio.Event()
+        self.answers = list(answers)
         self.duty = Duty("promote", self, again=0.0)
 
     async def __call__(self) -> float:
-        answer = self._answers[self.done]
-        self.done += 1
-        if self.done == len(self._answers):
-            self.all_done.set()
+        answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-
-async def _settle_down() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
+    async def until_done(self) -> None:
+        await turns_until(lambda: not self.answers)
 
 
 async def test_a_duty_sleeps_as_long_as_its_pass_says_or_until_a_wake() -> None:
     passes = Passes(0.0, 3600.0, 3600.0)
     running = asyncio.create_task(passes.duty.run())
-    await _settle_down()
-    assert passes.done == 2
+    await turns(10)
+    assert len(passes.answers) == 1
     passes.duty.wake()  # which cuts one sleep short
-    async with asyncio.timeout(deadline()):
-        await passes.all_done.wait()
-    await _settle_down()
+    await passes.until_done()
+    await turns(10)
     assert not running.done()
     running.cancel()
 
 
-@pytest.mark.parametrize(
-    ("error", "level"),
-    [
-        (GroupflowError("no right to"), "warning"),
-        (StoreUnavailable("away"), "debug"),  # which the log is told once for all
-    ],
-)
+ERRORS = [
+    (GroupflowError("no right to"), "warning"),
+    (StoreUnavailable("away"), "debug"),  # which the log is told once for all
+]
+
+
+@pytest.mark.parametrize(("error", "level"), ERRORS)
 async def test_a_pass_that_fails_is_tried_again_and_said(error: Exception, level: str) -> None:
     passes = Passes(error, 3600.0)
     with capture_logs() as logs:
         running = asyncio.create_task(passes.duty.run())
-        async with asyncio.timeout(deadline()):
-            await passes.all_done.wait()
+        await passes.until_done()
     assert [(each["event"], each["log_level"]) for each in logs] == [("promote.failed", level)]
     running.cancel()
 
@@ -85,9 +80,7 @@ async def test_promote_sleeps_until_something_is_due(bench: Bench) -> None:
     assert measures.promoted == 0
 
 
-async def test_a_sweep_goes_on_at_once_where_there_may_be_more(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_sweep_goes_on_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "AT_ONCE", 2)
     daemon = await bench.daemon()
     for n in range(3):
@@ -98,3 +91,57 @@ async def test_a_sweep_goes_on_at_once_where_there_may_be_more(
     pauses += [await sweep.sweep(bench.client, 0.0, measures) for _ in range(2)]
     assert pauses == [sweep.PAUSE, 0.0, sweep.PAUSE]
     assert measures.expired == 3
+
+
+LEASE = 8.0
+
+
+class Reaped(Sessions):
+    """A store that says what the test wants, and a reaper before it."""
+
+    def __init__(self, shortest: float | None = None) -> None:
+        super().__init__(StoreClient("redis://127.0.0.1:1", Keys("none")), Session("d1"), LEASE)
+        self.failed_at = 1000.0
+        self.wait: float | None = None
+        self.passes = 0
+        self.measures = UpkeepMeasures()
+        self.reaper = Reaper(self, LEASE, lambda: self.failed_at, self.measures, shortest)
+
+    async def reap(self) -> tuple[float | None, list[HandedOver]]:
+        self.passes += 1
+        return self.wait, [HandedOver(f"t{n}", "g", n, "d2") for n in range(3)]
+
+
+LOOKS = [
+    # When the next lease may end, and as often as the shortest one ends: a worker that pulls
+    # may come, and fall silent, behind its back.
+    (None, None, LEASE),
+    (1.0, None, 1.05),
+    (LEASE, None, LEASE),
+    (LEASE + 1, None, LEASE),
+    (None, 2.0, 2.0),
+    (0.0, None, reap.AGAIN),  # a pass takes so many, and there is more to take
+]
+
+
+@pytest.mark.parametrize(("wait", "shortest", "pause"), LOOKS)
+async def test_its_next_look(wait: float | None, shortest: float | None, pause: float) -> None:
+    reaped = Reaped(shortest)
+    reaped.wait = wait
+    assert await reaped.reaper.run_once() == pause
+    assert (reaped.passes, reaped.measures.taken_over) == (1, 3)
+
+
+async def test_an_outage_it_saw_gives_all_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the moment."""
+    now = [1000.0]
+    monkeypatch.setattr(reap, "monotonic", lambda: now[0])
+    reaped = Reaped()
+    now[0] = reaped.failed_at = 1100.0
+    assert await reaped.reaper.run_once() == LEASE
+    now[0] += LEASE - 1.0
+    assert await reaped.reaper.run_once() == 1.0
+    assert reaped.passes == 0
+    now[0] += 1.0
+    await reaped.reaper.run_once()
+    assert reaped.passes == 1

@@ -1,4 +1,4 @@
-"""The thread of the leases: it renews whatever the loop does, and tells of sessions in order."""
+"""The thread of the leases: it renews while the loop is blocked, and tells of sessions in order."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from groupflow.store.sessions import Claimable, HandedOver, Session, Sessions, s
 from groupflow.upkeep.block import BlockWatch
 from groupflow.upkeep.lease import LeaseThread, LoopListener, PartitionLease
 from groupflow.upkeep.renew import Renewer
-from tests.deadlines import deadline
+from tests.deadlines import deadline, until
 from tests.store.bench import Bench
+from tests.turns import turns
 from tests.upkeep.heard import Heard
 
 LEASE = 600.0  # never over by itself
@@ -46,24 +47,19 @@ class Told(Sessions):
 
 
 class Listening(Heard):
-    """Notes in which thread it is told, and tells of it."""
+    """Notes in which thread it is told, and which session was lost."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._session = session
         self.threads: set[int] = set()
         self.number_when_lost = ""
-        self.opened, self.claims = asyncio.Event(), asyncio.Event()
 
     def hear(self, what: Any) -> None:
         super().hear(what)
         self.threads.add(threading.get_ident())
         if what == "lost":
             self.number_when_lost = self._session.number
-        elif what == "opened":
-            self.opened.set()
-        elif isinstance(what, tuple):
-            self.claims.set()
 
 
 class Lease:
@@ -74,9 +70,8 @@ class Lease:
         self.listening = Listening(self.session)
         client = StoreClient(url, bench.keys)
         self.sessions = Told(client, self.session)
-        watch = BlockWatch(
-            monotonic, lambda _: {}, lease=LEASE, max_block=LEASE, measures=UpkeepMeasures()
-        )
+        how: Any = {"lease": LEASE, "max_block": LEASE, "measures": UpkeepMeasures()}
+        watch = BlockWatch(monotonic, lambda _: {}, **how)
         listener = LoopListener(self.listening)
         renewer = Renewer(self.sessions, listener, lease, lambda: INFO)
         self.thread = LeaseThread(watch, [PartitionLease(client, self.session, listener, renewer)])
@@ -88,7 +83,7 @@ class Lease:
             await self.thread.open()
             self.sessions.registered.clear()
             renewing = asyncio.create_task(self.thread.carry(self.thread.renewers[0].run()))
-            await asyncio.sleep(0)
+            await turns()
             yield renewing
             renewing.cancel()
 
@@ -101,14 +96,12 @@ async def test_it_renews_while_the_loop_is_blocked(bench: Bench, redis_server: R
         assert lease.listening.all == []
         [lives] = [each for each in threading.enumerate() if each.name == "groupflow-lease"]
         assert lives.daemon  # else one that hangs would keep the process
-        await lease.listening.claims.wait()
+        await until(lambda: lease.listening.all)  # what may be claimed
     assert lease.listening.threads == {threading.get_ident()}
     assert not [each for each in threading.enumerate() if each.name == "groupflow-lease"]
 
 
-async def test_no_session_is_opened_before_the_last_one_is_dropped(
-    bench: Bench, redis_server: RedisServer
-) -> None:
+async def test_the_last_session_is_dropped_first(bench: Bench, redis_server: RedisServer) -> None:
     """The claims of the old one would take the new one's number for theirs."""
     lease = Lease(bench, redis_server.url, lease=0.2)
     other = await bench.daemon("d2")
@@ -118,16 +111,14 @@ async def test_no_session_is_opened_before_the_last_one_is_dropped(
         await other.sessions.reap()
         # Time enough to open another one, for a thread that doesn't wait for this loop.
         assert not lease.sessions.registered.wait(0.5)
-        while not lease.listening.opened.is_set():
+        while "opened" not in lease.listening.all:
             await other.sessions.renew()  # who renews beside it is who would miss it
         assert lease.listening.number_when_lost == first != lease.session.number
     heard = [each for each in lease.listening.all if each in ("lost", "opened")]
     assert heard == ["lost", "opened"]
 
 
-async def test_its_errors_end_those_that_wait_for_it(
-    bench: Bench, redis_server: RedisServer
-) -> None:
+async def test_its_errors_end_what_waits_for_it(bench: Bench, redis_server: RedisServer) -> None:
     async with Lease(bench, redis_server.url, lease=0.2).renewing() as renewing:
         other = Session("d1")
         other.process = await start([bench.client])
@@ -141,6 +132,6 @@ async def test_it_ends_during_each_wait(bench: Bench, redis_server: RedisServer)
     lease = Lease(bench, redis_server.url)
     async with lease.thread.running():
         waiting = asyncio.create_task(lease.thread.carry(asyncio.Event().wait()))
-        await asyncio.sleep(0)
+        await turns()
     with pytest.raises(asyncio.CancelledError):
         await waiting

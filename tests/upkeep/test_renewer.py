@@ -16,37 +16,33 @@ from groupflow.store.keys import Keys
 from groupflow.store.sessions import Claimable, HandedOver, Session, Sessions
 from groupflow.upkeep import renew
 from groupflow.upkeep.renew import BLOCKED, UNANSWERED, Blamed, Renewer
+from tests.turns import turns_until
 from tests.upkeep.heard import Heard
 
 LEASE = 8.0
 QUARTER = LEASE / 4
 
 
-class Clock:
+class World(Sessions):
+    """A renewer with an open session, whose store says what the test wants, and is never asked."""
+
     def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Answers(Sessions):
-    """A session whose store says what the test wants; it is never asked."""
-
-    def __init__(self, clock: Clock) -> None:
         super().__init__(StoreClient("redis://127.0.0.1:1", Keys("none")), Session("d1"), LEASE)
         self._session.is_witnessed = True
-        self.clock = clock
-        self.takes = 0.0  # seconds for an answer
+        self.now, self.takes = 1000.0, 0.0  # `takes`: seconds for an answer
         self.error: Exception | None = None
-        self.never = False
-        self.registered = 0
+        self.register_error: Exception | None = None
+        self.never, self.may_renew = False, True
+        self.asked = self.registered = 0
         self.may_answer = asyncio.Event()
         self.may_answer.set()
-        self.register_error: Exception | None = None
-        self.asked = 0  # to register
         self.before_renewal: Callable[[], None] = lambda: None
+        self.blamed: Blamed = False, None
         self.blames: list[tuple[int, str] | None] = []
+        self.heard, self.measures = Heard(), UpkeepMeasures()
+        how: dict[str, Any] = {"measures": self.measures, "blamed": lambda: self.blamed}
+        how |= {"may_renew": lambda: self.may_renew}
+        self.renewer = Renewer(self, self.heard, LEASE, dict, **how)
 
     async def register(self, info: dict[str, Any]) -> list[HandedOver]:
         self.asked += 1
@@ -54,7 +50,7 @@ class Answers(Sessions):
         if self.register_error is not None:
             raise self.register_error
         self.registered += 1
-        self.clock.now += self.takes
+        self.now += self.takes
         return [HandedOver("t1", "g", 7, "d1")] if self.registered == 1 else []
 
     async def blame(self, culprit: tuple[int, str] | None) -> None:
@@ -64,7 +60,7 @@ class Answers(Sessions):
 
     async def renew(self) -> Claimable:
         self.before_renewal()
-        self.clock.now += self.takes
+        self.now += self.takes
         if self.never:
             await asyncio.Event().wait()
         if self.error is not None:
@@ -72,29 +68,10 @@ class Answers(Sessions):
         return Claimable(3, 2)
 
 
-class World:
-    """A renewer with an open session, and all that it stands between."""
-
-    def __init__(self) -> None:
-        self.clock, self.heard, self.measures = Clock(), Heard(), UpkeepMeasures()
-        self.sessions = Answers(self.clock)
-        self.may_renew = True
-        self.blamed: Blamed = False, None
-        self.renewer = Renewer(
-            self.sessions,
-            self.heard,
-            LEASE,
-            dict,
-            measures=self.measures,
-            may_renew=lambda: self.may_renew,
-            blamed=lambda: self.blamed,
-        )
-
-
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
-    monkeypatch.setattr(renew, "monotonic", world.clock)
+    monkeypatch.setattr(renew, "monotonic", lambda: world.now)
     await world.renewer.open()
     return world
 
@@ -102,37 +79,27 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> World:
 @pytest.mark.parametrize("fails", [False, True])
 async def test_a_session_that_is_being_opened_is_waited_for(world: World, *, fails: bool) -> None:
     """Seed 856: a daemon left while a session was on its way, and never closed it."""
-    world.sessions.may_answer.clear()
+    world.may_answer.clear()
     opening = asyncio.create_task(world.renewer.open())
-    while world.sessions.asked < 2:
-        await asyncio.sleep(0)
+    await turns_until(lambda: world.asked == 2)
     opening.cancel()
     leaving = asyncio.create_task(world.renewer.opened())
     again = asyncio.create_task(world.renewer.open())
     await asyncio.wait([opening])
     assert opening.cancelled()
     assert not leaving.done()
-    assert world.sessions.asked == 2
+    assert world.asked == 2
     if fails:
-        world.sessions.register_error = StoreUnavailable("away")
-    world.sessions.may_answer.set()
+        world.register_error = StoreUnavailable("away")
+    world.may_answer.set()
     await leaving
-    assert world.sessions.registered == (1 if fails else 2)
-    world.sessions.register_error = None
+    assert world.registered == (1 if fails else 2)
+    world.register_error = None
     await again
-    assert world.sessions.asked == 3
+    assert world.asked == 3
 
 
-async def test_a_lost_session_is_opened_again_and_told(world: World) -> None:
-    world.sessions.error = SessionLost("gone")
-    await world.renewer.run_once()
-    assert world.heard.all == ["lost", "opened"]
-    assert (world.sessions.registered, world.measures.sessions_lost) == (2, 1)
-
-
-async def test_no_answer_leaves_the_end_where_it_was(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_answer_moves_no_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is waited for until then, or a quarter of the lease once that is over."""
     limits: list[float] = []
 
@@ -141,11 +108,11 @@ async def test_no_answer_leaves_the_end_where_it_was(
         return asyncio.timeout_at(asyncio.get_running_loop().time())
 
     monkeypatch.setattr(asyncio, "timeout", timeout)
-    world.sessions.never = True
+    world.never = True
     for passed in (3.0, 5.0, 1.0):
-        world.clock.now += passed
+        world.now += passed
         await world.renewer.run_once()
-        assert world.renewer.steady_since == world.clock.now
+        assert world.renewer.steady_since == world.now
     assert limits == [5.0, QUARTER, QUARTER]
     assert world.renewer.left == -1.0
     assert world.measures.renewals_failed == 3
@@ -157,10 +124,10 @@ async def test_an_end_has_the_reason_of_the_last_try(world: World) -> None:
     world.may_renew = False
     await world.renewer.run_once()
     with capture_logs() as logs:
-        world.clock.now += LEASE
+        world.now += LEASE
         world.may_renew = True
         await world.renewer.run_once()
-        world.clock.now += LEASE
+        world.now += LEASE
         await world.renewer.run_once()
     ends = [each["reason"] for each in logs if each["event"] == "lease.ended"]
     assert ends == [BLOCKED, UNANSWERED]
@@ -170,38 +137,36 @@ async def test_what_blocks_is_blamed_once_it_is_sure(world: World) -> None:
     """Before the lease ends; once a block, and again where there was no answer."""
     world.may_renew = False
     await world.renewer.run_once()
-    assert world.sessions.blames == []
+    assert world.blames == []
     world.blamed = True, (7, "a")
-    world.sessions.error = StoreUnavailable("away")
+    world.error = StoreUnavailable("away")
     with pytest.raises(StoreUnavailable):
         await world.renewer.run_once()
-    world.sessions.error = None
+    world.error = None
     for _ in range(2):
         await world.renewer.run_once()
-        assert world.sessions.blames == [(7, "a")]
+        assert world.blames == [(7, "a")]
     world.may_renew = True
     await world.renewer.run_once()
     world.may_renew, world.blamed = False, (True, None)
     await world.renewer.run_once()
-    assert world.sessions.blames == [(7, "a"), None]
+    assert world.blames == [(7, "a"), None]
 
 
 @pytest.mark.parametrize("error", [SessionLost("gone"), SessionReplaced("by another")])
 async def test_a_task_no_longer_held_is_blamed_for_nothing(world: World, error: Exception) -> None:
-    world.may_renew, world.blamed, world.sessions.error = False, (True, None), error
+    world.may_renew, world.blamed, world.error = False, (True, None), error
     await world.renewer.run_once()
-    world.sessions.error = None
+    world.error = None
     await world.renewer.run_once()
-    assert world.sessions.blames == []
+    assert world.blames == []
 
 
 class _EnoughError(Exception):
     pass
 
 
-async def test_it_tries_each_quarter_and_sooner_once_one_has_failed(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_it_tries_each_quarter(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """And to the moment at the lease's end."""
     pauses: list[float] = []
 
@@ -209,15 +174,15 @@ async def test_it_tries_each_quarter_and_sooner_once_one_has_failed(
         pauses.append(seconds)
         if len(pauses) == 12:
             raise _EnoughError
-        world.clock.now += seconds
+        world.now += seconds
 
     def fails_from_the_third_on() -> None:
         if len(pauses) == 3:
-            world.sessions.error = StoreUnavailable("away")
+            world.error = StoreUnavailable("away")
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    world.sessions.before_renewal = fails_from_the_third_on
-    world.sessions.takes = 0.5
+    world.before_renewal = fails_from_the_third_on
+    world.takes = 0.5
     with pytest.raises(_EnoughError):
         await world.renewer.run()
     soon = QUARTER / 4
@@ -225,5 +190,5 @@ async def test_it_tries_each_quarter_and_sooner_once_one_has_failed(
     assert pauses[:3] == [QUARTER, QUARTER - 0.5, QUARTER - 0.5]
     assert pauses[3:] == [soon] * 5 + [0.5, soon, soon, soon]
     assert world.measures.renewals_failed == 9
-    assert world.renewer.steady_since == world.clock.now
+    assert world.renewer.steady_since == world.now
     assert world.heard.all == [(3, 2), (3, 2), "ended"]
