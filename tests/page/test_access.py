@@ -17,6 +17,7 @@ from groupflow.settings.model import Http
 from tests.page.context import client_of
 from tests.page.world import TOKEN, World
 from tests.store.bench import Bench, arrival
+from tests.turns import turns
 
 PAUSE = {"group": "ready-005:8"}
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -78,7 +79,7 @@ class TestWrongTokens:
         wrong.right("192.0.2.9")
         peers = ("192.0.2.1", "192.0.2.9")
         waiting = [asyncio.create_task(wrong.wrong(p)) for p in peers for _ in range(DELAYED)]
-        await asyncio.sleep(0)
+        await turns()
         assert await wrong.wrong("192.0.2.1") is False
         read = [wrong.is_read(f"192.0.2.{n}") for n in (1, 9, 3)]
         assert read == [False, True, True]

@@ -16,6 +16,7 @@ from groupflow.ops.page.connections import LIMITS, LINGERS, THROWN_AWAY, HttpCon
 from tests.deadlines import deadline
 from tests.page.raw import answer_of, connected, exchange
 from tests.page.world import TOKEN, World
+from tests.turns import turns_until
 
 BUFFERED = 16 * 1024 * 1024  # bytes: more than the kernel keeps on both sides of a connection
 
@@ -65,9 +66,9 @@ HEAD = b"GET / HTTP/1.1\r\nhost: localhost\r\n"
 class Served:
     """Connections in this process, to an app that answers once it is let go."""
 
-    def __init__(self, most: int) -> None:
-        self.connections = HttpConnections(most)
-        self.lingers = False
+    def __init__(self, *, lingers: bool = False) -> None:
+        self.connections = HttpConnections(3)
+        self.lingers = lingers
         self.goes_on = asyncio.Event()
         self.body = b"x"
 
@@ -96,8 +97,11 @@ class Served:
             server.close()
             for each in self.connections:
                 each.cut()
-            while len(self.connections):
-                await asyncio.sleep(0)
+            await turns_until(lambda: not len(self.connections))
+
+    async def until_answering(self) -> None:
+        """Wait until a connection that lingers has come to the app."""
+        await turns_until(lambda: any(each.is_stream for each in self.connections))
 
 
 async def opened(port: int, sent: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -119,18 +123,15 @@ async def until_closed(reader: asyncio.StreamReader) -> bytes:
 class TestConnections:
     async def test_at_the_limit_the_idlest_is_closed(self) -> None:
         """One that had an answer stays, and so does one that may take its time."""
-        served = Served(most=3)
-        served.lingers = True
+        served = Served(lingers=True)
         async with served.at() as port, asyncio.timeout(deadline()):
             lingering = await opened(port, HEAD + b"\r\n")
-            while not any(each.is_stream for each in served.connections):
-                await asyncio.sleep(0)
+            await served.until_answering()
             served.lingers, served.goes_on = False, asyncio.Event()
             served.goes_on.set()
             answered = await opened(port, HEAD)
             silent = await opened(port, b"")
-            while len(served.connections) < 3:
-                await asyncio.sleep(0)
+            await turns_until(lambda: len(served.connections) == 3)
             answered[1].write(b"\r\n")
             await answered[0].readuntil(b"\r\n\r\n")
             late = await opened(port, b"")
@@ -153,20 +154,17 @@ class TestConnections:
         self, phase: Phase, sent: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(LIMITS, phase, LIMIT)
-        served = Served(most=3)
-        async with served.at() as port:
+        async with Served().at() as port:
             reader, writer = await opened(port, sent)
             assert await until_closed(reader) == b""
             writer.close()
 
     async def test_an_answer_may_take_its_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(LIMITS, Phase.REQUEST, LIMIT)
-        served = Served(most=3)
-        served.lingers = True
+        served = Served(lingers=True)
         async with served.at() as port:
             lingering, w0 = await opened(port, HEAD + b"connection: close\r\n\r\n")
-            while not any(each.is_stream for each in served.connections):
-                await asyncio.sleep(0)
+            await served.until_answering()
             served.lingers = False
             reader, w1 = await opened(port, HEAD + b"\r\n")
             assert await until_closed(reader) == b"", "by which time the other's is over too"
@@ -179,14 +177,11 @@ class TestConnections:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(connections, "LIMITS", {**LIMITS, Phase.REQUEST: LIMIT})
-        served = Served(most=3)
+        served = Served(lingers=True)
         served.body = b"x" * 4 * BUFFERED
-        served.lingers = True
         served.goes_on.set()
-        async with served.at() as port, asyncio.timeout(deadline()):
+        async with served.at() as port:
             _, writer = await opened(port, HEAD + b"\r\n")
-            while not len(served.connections):
-                await asyncio.sleep(0)
-            while len(served.connections):
-                await asyncio.sleep(0.01)
+            await turns_until(lambda: len(served.connections))
+            await turns_until(lambda: not len(served.connections))
             writer.close()

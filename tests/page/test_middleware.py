@@ -16,6 +16,7 @@ from groupflow.ops.page.middleware import MOST_VALUES, Middleware
 from groupflow.ops.page.problems import problem_response
 from groupflow.ops.page.throttle import BODIES
 from groupflow.settings.model import Http
+from tests.turns import turns
 
 TOKEN = "a-token-of-the-tests-0123456789"
 SMALL = b"[" + b"1," * MOST_VALUES + b"1]"
@@ -87,7 +88,7 @@ async def test_a_body_within_the_limits_comes_whole() -> None:
 
 async def test_a_stream_goes_on_whatever_body_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that has begun can't become a refusal: no endpoint reads the body of a GET."""
-    monkeypatch.setattr(middleware, "READ", 0.1)
+    monkeypatch.setattr(middleware, "READ", 0.0)
 
     async def stream(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -97,7 +98,7 @@ async def test_a_stream_goes_on_whatever_body_comes(monkeypatch: pytest.MonkeyPa
 
     async def slow() -> AsyncIterator[bytes]:
         yield b"[1,"
-        await asyncio.sleep(0.3)
+        await turns(9)
         yield b"2,3]"
 
     answer = await asked(stream, slow(), "GET", "/api/events", **{"content-length": "7"})

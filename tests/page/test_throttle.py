@@ -27,14 +27,14 @@ from groupflow.ops.page.throttle import (
 )
 from groupflow.settings.model import Http
 from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, TokenHolder
-from tests.deadlines import deadline
+from tests.turns import turns, turns_until
 
 
 async def test_one_after_another_and_more_than_may_wait_are_refused() -> None:
     reads = Reads()
     async with reads.turn(is_trusted=False):
         waiting = [asyncio.create_task(_pass(reads)) for _ in range(WAITING)]
-        await asyncio.sleep(0)
+        await turns()
         assert not any(each.done() for each in waiting)
         with pytest.raises(RequestRefused, match="Too many"):
             await _pass(reads)
@@ -54,7 +54,7 @@ async def test_those_with_the_token_do_not_wait_behind_them() -> None:
         for _ in range(AT_ONCE):
             await stack.enter_async_context(reads.turn(is_trusted=True))
         late = asyncio.create_task(_pass(reads, is_trusted=True))
-        await asyncio.sleep(0)
+        await turns()
         assert not late.done()
     await late
 
@@ -68,9 +68,9 @@ class Times:
         module = "groupflow.ops.page.throttle"
         monkeypatch.setattr(f"{module}.monotonic", lambda: self.now)
         monkeypatch.setattr(f"{module}._waited_for_core", lambda: self.without_core)
-        monkeypatch.setattr(f"{module}.asyncio.sleep", self._sleep)
+        monkeypatch.setattr(f"{module}.asyncio.sleep", self._pass)
 
-    async def _sleep(self, seconds: float) -> None:
+    async def _pass(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.now += seconds
 
@@ -102,21 +102,20 @@ async def test_bodies_wait_for_room_in_their_order() -> None:
             await goes_on.wait()
         held.remove(size)
 
-    sizes = (BODIES - 1, 2, 1)
-    async with asyncio.timeout(deadline()):
-        bodies = [asyncio.create_task(hold(size)) for size in sizes]
-        while not held:
-            await asyncio.sleep(0)
-        for _ in range(9):
-            await asyncio.sleep(0)
-        assert held == [BODIES - 1], "the small one doesn't overtake"
-        bodies[0].cancel()
-        while len(held) < 3:  # the cancelled one didn't take itself out
-            await asyncio.sleep(0)
-        goes_on.set()
-        await asyncio.gather(*bodies, return_exceptions=True)
-        async with room.of(BODIES):
-            pass
+    bodies = [asyncio.create_task(hold(size)) for size in (BODIES - 1, 2, 1)]
+    await turns_until(lambda: held)
+    await turns(9)
+    assert held == [BODIES - 1], "the small one doesn't overtake"
+    bodies[0].cancel()
+    await turns_until(lambda: len(held) == 3)  # the cancelled one didn't take itself out
+    goes_on.set()
+    await asyncio.gather(*bodies, return_exceptions=True)
+    await _take_all(room)
+
+
+async def _take_all(room: BodyQuota) -> None:
+    async with room.of(BODIES):
+        pass
 
 
 async def test_a_body_that_finds_no_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,11 +123,9 @@ async def test_a_body_that_finds_no_room_is_refused(monkeypatch: pytest.MonkeyPa
     room = BodyQuota()
     async with room.of(1):
         with pytest.raises(RequestRefused, match="fewer at a time") as found:
-            async with room.of(BODIES):
-                pass
+            await _take_all(room)
     assert found.value.retry_after is not None
-    async with room.of(BODIES):
-        pass
+    await _take_all(room)
 
 
 async def test_a_caller_with_many_requests_keeps_no_other_waiting() -> None:
@@ -139,11 +136,11 @@ async def test_a_caller_with_many_requests_keeps_no_other_waiting() -> None:
         served.append(caller)
 
     many = [asyncio.create_task(ask("many")) for _ in range(20 * LET_IN)]
-    await asyncio.sleep(0)
+    await turns()
     await asyncio.gather(ask("few"), *many[: LET_IN // 2])
     assert served.index("few") <= 3 * LET_IN
     gone = asyncio.create_task(ask("few"))
-    await asyncio.sleep(0)
+    await turns()
     gone.cancel()
     await asyncio.gather(gone, *many, return_exceptions=True)
     await ask("few")
@@ -152,12 +149,11 @@ async def test_a_caller_with_many_requests_keeps_no_other_waiting() -> None:
 
 @pytest.mark.parametrize("has_gone", [True, False])
 async def test_who_has_gone_takes_no_turn(has_gone: bool) -> None:
-    """Requests that nobody waits for any more would keep the others waiting."""
-    looked = 0
+    """A request whose caller has gone would keep the others waiting."""
+    looked: list[str] = []
 
     async def look() -> list[str]:
-        nonlocal looked
-        looked += 1
+        looked.append("once")
         return []
 
     async def receive() -> dict[str, Any]:
@@ -167,7 +163,7 @@ async def test_who_has_gone_takes_no_turn(has_gone: bool) -> None:
     endpoint = Endpoint("GET", "/x", "Something", reads=True, handle=look)
     (route,) = routes_of([endpoint], Authorizer(Http()), Reads())
     await route.endpoint(Request(scope, receive))
-    assert looked == (0 if has_gone else 1)
+    assert looked == ([] if has_gone else ["once"])
 
 
 def _caller(peer: str, holder: TokenHolder | None = None) -> Caller:
