@@ -10,9 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 
-from groupflow.servers.kinds import RabbitmqServer, RedisServer
-from tests.verification.bench.daemons import Daemon, RunFailed, Setting, running
-from tests.verification.bench.filling import forget_queue
+import aio_pika
+
+from groupflow.broker.publisher import Outgoing, publishing
+from groupflow.servers.rabbitmq import RabbitmqServer
+from groupflow.servers.redis import RedisServer
+from tests.verification.bench.daemons import Daemon, RunFailed, running, toml_of
 from tests.verification.bench.load import Load
 from tests.verification.bench.machine import processor_ticks
 from tests.verification.bench.records import Records
@@ -41,9 +44,9 @@ class Corner:
         return self.folder.name
 
     def daemon(self, load: Load, code: Path, **facts: int) -> AbstractAsyncContextManager[Daemon]:
-        """A running daemon of some code; `facts` are of its `Setting`."""
-        setting = Setting(self.redis.url, self.rabbitmq, self.queue, **facts)
-        return running(setting, load, self.folder, code, redis=self.redis.pid)
+        """A running daemon of some code; `facts` are those of `toml_of`."""
+        configuration = toml_of(self.redis.url, self.rabbitmq, self.queue, **facts)
+        return running(configuration, load, self.folder, code, redis=self.redis.pid)
 
 
 class Bench:
@@ -119,3 +122,22 @@ class Bench:
                 row.rounds.append(
                     Round(figures[row.key], f"{at:%Y-%m-%d %H:%M:%S}", seconds, share)
                 )
+
+
+def message(load: Load, number: int) -> Outgoing:
+    """A task of a load, as it is published."""
+    return Outgoing(load.body_of(number), load.type, f"{number:032d}")
+
+
+async def fill_queue(url: str, queue: str, load: Load) -> None:
+    """Publish a load, with confirms."""
+    async with publishing(url, queue) as publisher:
+        await publisher.publish_all(message(load, number) for number in range(load.tasks))
+
+
+async def forget_queue(url: str, queue: str) -> None:
+    """Delete what a daemon declared, so that RabbitMQ doesn't carry the queues of all runs."""
+    connection = await aio_pika.connect(url)
+    async with connection, connection.channel() as channel:
+        await channel.queue_delete(queue)
+        await channel.queue_delete(f"{queue}.dead")

@@ -10,9 +10,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.endtoend.configuration import lines_of
 from tests.endtoend.process import environment, groupflow
 from tests.verification.bench.load import Load
 from tests.verification.bench.records import Records, cpu_of
+from tests.verification.pacing import comes
 
 APP = "tests.verification.bench.handlers:app"
 NAMESPACE = "bench"
@@ -25,51 +27,27 @@ class RunFailed(Exception):
     """A run that can't be measured; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """How a daemon is configured; the page is on, as by default, on a port that is free.
+def toml_of(
+    redis: str, rabbitmq: str, queue: str, *, grouped: int = 16, partitions: int = 1, **rule: int
+) -> str:
+    """A daemon's configuration; the page is on, as by default, on a port that is free.
 
-    Attributes:
+    Args:
         redis: its store.
         rabbitmq: its broker.
         queue: the queue that it consumes.
         grouped: workers for grouped tasks.
         partitions: of its namespace.
-        run: of its rule.
-        batch: of its rule.
+        rule: `run` or `batch` of its groups' rule.
     """
-
-    redis: str
-    rabbitmq: str
-    queue: str
-    grouped: int = 16
-    partitions: int = 1
-    run: int = 1
-    batch: int = 1
-
-    def write(self, path: Path) -> None:
-        """Write it as a configuration file."""
-        path.write_text(
-            f"""[rabbitmq]
-url = "{self.rabbitmq}"
-queue = "{self.queue}"
-[redis]
-url = "{self.redis}"
-namespace = "{NAMESPACE}"
-partitions = {self.partitions}
-[workers]
-plain = 8
-grouped = {self.grouped}
-[http]
-listen = "127.0.0.1:0"
-[[groups]]
-name = "bench"
-app = "bench"
-key = "{{entity}}"
-run = {self.run}
-batch = {self.batch}
-"""
-        )
+    tables: dict[str, dict[str, str | int]] = {
+        "[rabbitmq]": {"url": rabbitmq, "queue": queue},
+        "[redis]": {"url": redis, "namespace": NAMESPACE, "partitions": partitions},
+        "[workers]": {"plain": 8, "grouped": grouped},
+        "[http]": {"listen": "127.0.0.1:0"},
+        "[[groups]]": {"name": "bench", "app": "bench", "key": "{entity}", **rule},
+    }
+    return "\n".join(line for name, table in tables.items() for line in (name, *lines_of(table)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +96,16 @@ class Daemon:
         Raises:
             RunFailed: the daemon died, or it took longer than `seconds`.
         """
-        try:
-            async with asyncio.timeout(seconds):
-                while not await condition():
-                    if self.process.poll() is not None:
-                        raise RunFailed(f"a daemon died:\n{self.tail()}")
-                    await asyncio.sleep(look)
-        except TimeoutError:
-            raise RunFailed(f"waited {seconds:g} s for {what}:\n{self.tail()}") from None
+
+        async def is_so() -> bool:
+            if await condition():
+                return True
+            if self.process.poll() is not None:
+                raise RunFailed(f"a daemon died:\n{self.tail()}")
+            return False
+
+        if not await comes(is_so, within=seconds, look=look):
+            raise RunFailed(f"waited {seconds:g} s for {what}:\n{self.tail()}")
 
     async def stop(self) -> None:
         """End it in order; its records are written then.
@@ -165,19 +145,19 @@ class Daemon:
 
 @asynccontextmanager
 async def running(
-    setting: Setting, load: Load, folder: Path, code: Path, *, redis: int
+    configuration: str, load: Load, folder: Path, code: Path, *, redis: int
 ) -> AsyncIterator[Daemon]:
     """Start a daemon, wait until it and its page work, and stop it at the end.
 
     Args:
-        setting: its configuration.
+        configuration: its own, as TOML.
         load: what its handlers have to know.
         folder: of this run.
         code: where the package is that it runs.
         redis: the process of its Redis, whose processor time it shall note too.
     """
     config, log, records = (folder / f"daemon.{kind}" for kind in ("toml", "log", "records"))
-    setting.write(config)
+    config.write_text(configuration)
     told = environment(
         BENCH_RECORDS=str(records),
         BENCH_TASKS=str(load.tasks),

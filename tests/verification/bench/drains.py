@@ -14,9 +14,8 @@ from pathlib import Path
 from redis.asyncio import Redis
 
 from groupflow.store.partitions import keys_of
-from tests.verification.bench.bench import Bench, Figures, Side
+from tests.verification.bench.bench import Bench, Figures, Side, fill_queue
 from tests.verification.bench.daemons import NAMESPACE, WITHIN, Daemon
-from tests.verification.bench.filling import fill_queue
 from tests.verification.bench.load import Load
 from tests.verification.bench.peers import GROUPMQ, run_peer
 from tests.verification.bench.records import Records, cpu_of, read_clocks
@@ -46,7 +45,7 @@ class Shape:
         beside: what it is set beside.
         least: how many times that is the goal, if there is one.
         costs: which of `COSTS` have a row of their own.
-        facts: what else is said in the daemon's `Setting`.
+        facts: what else is said in its configuration.
     """
 
     key: str

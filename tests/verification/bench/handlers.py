@@ -48,7 +48,7 @@ async def one(task: Task) -> None:
     """Sleep for the load's time, or do nothing."""
     start = monotonic_ns()
     if _seconds:
-        await asyncio.sleep(_seconds)
+        await asyncio.sleep(_seconds)  # the work whose time the load says
     _note(number_in(task.body), start)
 
 

@@ -12,12 +12,13 @@ from statistics import quantiles
 from time import monotonic, monotonic_ns
 
 from groupflow.broker.publisher import TermPublisher, publishing
-from tests.verification.bench.bench import Bench, Figures, Side
-from tests.verification.bench.filling import message
+from tests.verification.bench.bench import Bench, Figures, Side, message
+from tests.verification.bench.daemons import START_WITHIN
 from tests.verification.bench.load import Load
 from tests.verification.bench.peers import BARE, begun, run_peer
 from tests.verification.bench.records import Records
 from tests.verification.bench.rows import Row
+from tests.verification.pacing import comes, pause
 
 RATE = 300  # messages a second
 SECONDS, QUICK_SECONDS = 10, 4
@@ -58,8 +59,11 @@ async def _bare(bench: Bench, load: Load) -> Figures:
     with bench.folder() as folder:
         async with publishing(url, folder.name) as publisher:
             peer = asyncio.create_task(run_peer(BARE, load, folder, url, queue=folder.name))
-            while not (peer.done() or begun(folder)):
-                await asyncio.sleep(0.05)
+
+            async def has_begun() -> bool:
+                return peer.done() or begun(folder)
+
+            await comes(has_begun, within=START_WITHIN)
             return _waits(await _publish(publisher, load), await peer, BARE)
 
 
@@ -76,7 +80,7 @@ async def _publish(publisher: TermPublisher, load: Load) -> list[int]:
     began = monotonic()
     async with asyncio.TaskGroup() as flying:
         for number in range(load.tasks):
-            await asyncio.sleep(max(0.0, began + number / RATE - monotonic()))
+            await pause(max(0.0, began + number / RATE - monotonic()))
             one = message(load, number)
             published.append(monotonic_ns())
             flying.create_task(publisher.publish(one))

@@ -42,7 +42,7 @@ async def handle(task: Task) -> Outcome | None:
             os.kill(os.getpid(), signal.SIGTERM)
         if 0 < _stop_at <= _started:
             await asyncio.Event().wait()  # past the drain, however long its parts take to end
-        await asyncio.sleep(body["seconds"])
+        await asyncio.sleep(body["seconds"])  # what its plan gives it to do
         how = "failed"
         if body["what"] == "fail" and task.attempt == 1:
             raise RuntimeError("the first attempt fails")

@@ -20,15 +20,18 @@ from groupflow.broker import topology
 from groupflow.broker.connection import connect, open_channel
 from groupflow.broker.dead_stream import name_of
 from groupflow.broker.publisher import Outgoing, publishing
-from groupflow.core.task import Place
+from groupflow.core.places import Place
+from groupflow.crashpoints import VARIABLE
 from groupflow.operate.redrive import archive_of
 from groupflow.settings.load import load_settings
 from groupflow.store.keys import Keys
+from tests.endtoend.configuration import lines_of
+from tests.endtoend.process import REPOSITORY, environment, groupflow
 from tests.history.events import Event, History, Journal, published
 from tests.history.invariants import Violation, check
 from tests.history.stored import Stored
-from tests.verification.crash.daemons import LEASE, start, write_config
-from tests.verification.crash.plans import CLOCKED, MANY, ONE, Life, Message, Plan
+from tests.verification.crash.plans import CLOCKED, JOURNAL, MANY, ONE, STOP_AT, Life, Message, Plan
+from tests.verification.pacing import pause
 
 LIFE_WITHIN = 60.0  # seconds; a healthy life takes about two, but a machine may be busy
 _LOOK = 0.02
@@ -140,10 +143,10 @@ class Trial:
                     if is_due and not was_told and self._is_over(life):
                         was_told = True
                         process.terminate()
-                    await asyncio.sleep(_LOOK)
+                    await pause(_LOOK)
         except TimeoutError:
             process.send_signal(signal.SIGUSR1)  # it logs where it stands
-            await asyncio.sleep(0.5)
+            await pause(0.5)
             return "did not stop" if was_told else "did not get done"
         finally:
             process.kill()
@@ -271,3 +274,41 @@ def _repeats(
                 Violation("S5", f"{message.id}: {crashes} crashes, {faults} kills and lost leases")
             )
     return found
+
+
+APP = "tests.verification.crash.handlers:app"
+LEASE = 1.0
+
+
+def write_config(plan: Plan, redis: str, rabbitmq: str, file: Path) -> Path:
+    """A trial's settings; its folder's name is its namespace and its queue."""
+    name = file.parent.name
+    options = ("run", "debounce", "batch", "batch_wait", "concurrency", "rate")
+    workers = {"plain": 2, "grouped": 3, "lease": LEASE, "drain": 0.05, "max_crashes": 99}
+    rule = {"app": "grouped", "key": "{group}", "name": "grouped"}
+    sections: dict[str, dict[str, Any]] = {
+        "[rabbitmq]": {"url": rabbitmq, "queue": name, "prefetch": plan.prefetch},
+        "[redis]": {"url": redis, "namespace": name},
+        "[workers]": {**workers, "order": plan.order},
+        "[fields]": {"delay": "delay"},
+        "[retry]": {"interval": -0.05},
+        "[history]": {"dead_memory": 0} if plan.archives else {},
+        # A page a life would still be starting, at its low priority, when a hundred have died.
+        "[http]": {"listen": ""},
+        "[log]": {"format": "json"},
+        "[[groups]]": {**rule, **{option: getattr(plan, option) for option in options}},
+    }
+    lines = [line for head, values in sections.items() for line in (head, *lines_of(values))]
+    file.write_text("\n".join(lines))
+    return file
+
+
+def start(life: Life, config: Path) -> subprocess.Popen[bytes]:
+    """Start a daemon, which ends with this process."""
+    journal = str(config.with_name("journal.jsonl"))
+    told = {VARIABLE: str(life.crash or ""), JOURNAL: journal, STOP_AT: str(life.stop_at)}
+    command = groupflow("run", "--config", config, "--app", APP, "--name", life.name)
+    with config.with_name("daemons.log").open("ab") as log:
+        return subprocess.Popen(
+            command, cwd=REPOSITORY, env=environment(**told), stdout=log, stderr=log
+        )

@@ -54,7 +54,7 @@ def of_tenant(id_: str, group: str | None, tenant: str) -> Arrival:
 async def fill(world: World, groups: Sequence[str] = GROUPS) -> None:
     """Something of each kind, in each partition."""
     await world.note()
-    await put_to_sleep(world, "scan:orders:0")
+    await let_rest(world, "scan:orders:0")
     for round_ in range(3):
         await world.enqueue(*(arrival(f"{group}-{round_}", group) for group in groups))
     await world.enqueue(*(arrival(f"p{n}") for n in range(20)))
@@ -105,7 +105,7 @@ def bursts_of(snapshots: Sequence[Snapshot]) -> dict[bytes, str]:
     return found
 
 
-async def put_to_sleep(world: World, shard: str) -> None:
+async def let_rest(world: World, shard: str) -> None:
     """A shard of a scan that found nothing, which counts as asleep wherever it is."""
     await world.enqueue(arrival(f"{shard}.1", shard))
     daemon = await world.bench_of(shard).daemon()

@@ -20,21 +20,16 @@ from groupflow.broker import topology
 from groupflow.broker.connection import connect, open_channel
 from tests.history.configuration import QUEUE
 from tests.history.invariants import Violation
-from tests.history.judge import (
-    Verdict,
-    judge_events,
-    lost_by_rabbitmq,
-    resumed_in,
-    tracebacks,
-)
+from tests.history.judge import Verdict, judge_events, lost_by_rabbitmq, resumed_in, tracebacks
+from tests.verification.pacing import pause
 from tests.verification.soak.nemesis import (
     CLUSTER_FAULTS,
     FAULTS,
-    Leaders,
     Nemesis,
     plan,
     wait_until_drained,
     watch,
+    watch_leaders,
 )
 from tests.verification.soak.world import World, amqp, world
 
@@ -80,12 +75,7 @@ class Result:
 
 
 async def soak(
-    folder: Path,
-    *,
-    seed: int,
-    faults: int,
-    rate: float = 80.0,
-    clustered: bool = False,
+    folder: Path, *, seed: int, faults: int, rate: float = 80.0, clustered: bool = False
 ) -> Result:
     """Run one soak.
 
@@ -102,12 +92,11 @@ async def soak(
     async with going as whole:
         nemesis = Nemesis(whole, folder / "faults.jsonl")
         publishing = asyncio.create_task(whole.workload.run())
-        leaders = Leaders(whole)
-        watching = asyncio.gather(watch(whole), leaders.watch())
-        await asyncio.sleep(1.0)
+        watching = asyncio.gather(watch(whole), watch_leaders(whole))
+        await pause(1.0)
         await nemesis.run(plan(seed, faults, DAEMONS, kinds))
         verdict = await _end(whole, publishing, watching)
-    verdict.figures["changes of who leads a partition"] = leaders.changes
+    verdict.figures["changes of who leads a partition"] = whole.changes_of_leaders
     stops = nemesis.done.count("SIGTERM")
     verdict.checked.update({"L5": stops + DAEMONS, "L6": len(nemesis.done)})
     return Result(

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from tests.verification.pacing import pause
+
 HOST = "127.0.0.1"
 CHUNKS = b"1\r\nx\r\n" * 5_000
 HEAD = b"POST /api/pause HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -36,7 +38,7 @@ async def chunks(port: int) -> None:
         while not writer.is_closing():
             writer.write(CHUNKS)
             await writer.drain()
-            await asyncio.sleep(0.05)
+            await pause(0.05)
 
 
 async def silence(port: int) -> None:
@@ -75,13 +77,13 @@ ATTACKERS: dict[str, tuple[Attacker, int, float]] = {
 
 async def attack(kind: str, port: int) -> None:
     """Attack for ever."""
-    once, number, pause = ATTACKERS[kind]
+    once, number, seconds = ATTACKERS[kind]
 
     async def again_and_again() -> None:
         while True:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 await once(port)
-            await asyncio.sleep(pause)
+            await pause(seconds)
 
     await asyncio.gather(*(again_and_again() for _ in range(number)))
 

@@ -11,26 +11,32 @@ import asyncio
 import logging
 import statistics
 import tempfile
+import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from groupflow import Publisher
+from groupflow.core.errors import GroupflowError
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
 from tests.endtoend.conftest import rigs
 from tests.endtoend.rig import Job, Rig
 from tests.endtoend.streams import streaming
+from tests.history.events import published
 from tests.running import run, running
 from tests.servers.proxy import Proxy
 from tests.servers.rabbitmq_cluster import RabbitmqCluster
-from tests.servers.replicated import RedisCluster
-from tests.verification.soak.gaps import Groups, killed_leader, killed_primary
+from tests.servers.replicated import RedisCluster, until
+from tests.verification.pacing import pause
 from tests.verification.soak.world import amqp
 
 LEASE = 8.0  # the default
@@ -63,7 +69,7 @@ def taken_over(rig: Rig, chance: Random) -> list[float]:
     rig.start("heir", "--only", "workers")
     killed: dict[int, float] = {}
     for victim in victims:
-        time.sleep(chance.uniform(0.0, 0.5))
+        run(pause(chance.uniform(0.0, 0.5)))
         rig.kill(victim)
         killed[victim.pid] = time.monotonic()
     return [rig.wait_for_start(id_, 2).at - killed[pid] for id_, pid in held_by.items()]
@@ -75,7 +81,7 @@ def taken_up(rig: Rig, chance: Random) -> list[float]:
     for n in range(10):
         rig.publish([_held(rig, f"held-{n}")])
         rig.wait_for_start(f"held-{n}")
-        time.sleep(chance.uniform(0.0, 0.3))
+        run(pause(chance.uniform(0.0, 0.3)))
         rig.kill(daemon)
         began = time.monotonic()
         daemon = rig.spawn("d0")
@@ -90,7 +96,7 @@ def after_a_restart(server: str, times: int, rig: Rig, chance: Random) -> list[f
     for n in range(times):
         rig.publish([Job(f"before-{n}", f"g{n}")])
         rig.wait_for_start(f"before-{n}")
-        time.sleep(chance.uniform(0.5, 1.5))
+        run(pause(chance.uniform(0.5, 1.5)))
         run((rig.store if server == "redis" else rig.rabbitmq).restart())
         returned = time.monotonic()
         rig.publish([Job(f"after-{n}", f"g{n}")])
@@ -105,7 +111,7 @@ def dead_peer(rig: Rig, chance: Random) -> list[float]:
         wires = [Proxy(rig.rabbitmq.port) for _ in range(10)]
 
         async def noticed(number: int) -> float:
-            await asyncio.sleep(chance.uniform(0.0, 10.0))
+            await pause(chance.uniform(0.0, 10.0))
             wires[number].hold("up", "down")
             began = time.monotonic()
             await asyncio.to_thread(daemons[number].wait_for, "intake.interrupted")
@@ -147,6 +153,97 @@ def rolling_restart(rig: Rig, chance: Random) -> list[float]:
     twice = sum(count > 1 for count in starts.values())
     print(f"{len(starts):,} tasks, {twice} twice, at least {least} in each {BUCKET} s", flush=True)
     return [ended - began]
+
+
+GROUPS = 24
+CALM = 3.0  # seconds of work before and behind a kill that belong to it
+
+
+@contextmanager
+def publishing(rig: Rig) -> Iterator[None]:
+    """Three daemons, and groups that publish in a thread of their own while the block runs.
+
+    Each group publishes its next message as soon as the one before it is confirmed.
+    """
+    is_over = threading.Event()
+
+    async def publish(publisher: Publisher, group: str) -> None:
+        n = 0
+        while not is_over.is_set():
+            job = Job(f"{group}-{n}", group, n=n)
+            try:
+                await publisher.publish(job.body, type=job.type, id=job.id)
+            except GroupflowError:
+                continue  # again, under the same id
+            rig.jobs[job.id] = job
+            rig.journal.write(published(job.id, job.group, str(job.tenant), n))
+            n += 1
+            await pause(0.02)
+
+    async def publish_all() -> None:
+        async with Publisher.from_config(rig.config) as publisher:
+            await asyncio.gather(*(publish(publisher, f"g{n}") for n in range(GROUPS)))
+
+    rig.start_all("d0", "d1", "d2")
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        work = thread.submit(asyncio.run, publish_all())
+        try:
+            yield
+        finally:
+            is_over.set()
+        work.result()
+
+
+def _works_on(rig: Rig, since: float, number: int | None = None) -> Callable[[], bool]:
+    """Whether tasks, or those of a partition, have ended since then, and for long enough."""
+
+    def is_so() -> bool:
+        at = [each for each in _ends_of(rig, number) if each > since]
+        return bool(at) and at[-1] - at[0] >= CALM
+
+    return is_so
+
+
+def _ends_of(rig: Rig, number: int | None) -> list[float]:
+    ended = (event for event in rig.events("end") if event.how == "done")
+    return sorted(e.at for e in ended if number is None or rig.partition_of(e) == number)
+
+
+def killed_primary(rig: Rig, chance: Random) -> list[float]:
+    """From the kill of a partition's primary until a task ended behind the longest pause."""
+    cluster: RedisCluster = rig.store
+    number = chance.randrange(len(rig.partitions))
+    rig.until(_works_on(rig, time.monotonic(), number), "work before the kill")
+    run(pause(chance.random()))
+    leader = run(cluster.leader_of(rig.partitions[number]("count")))
+    killed = time.monotonic()
+    run(leader.kill())
+    rig.until(lambda: len(run(cluster.leaders())) == 3, "another primary")
+    rig.until(_works_on(rig, killed + 0.5, number), "work behind the fail-over")
+    at = [each for each in _ends_of(rig, number) if each > killed - CALM]
+    near = [(later - before, later) for before, later in pairwise(at) if later > killed]
+    found = max(each for each in near if each[1] - each[0] < killed + CALM)[1] - killed
+    run(leader.start())
+    run(until(cluster.is_whole, "the cluster did not heal"))
+    return [found]
+
+
+def killed_leader(rig: Rig, _: Random) -> list[float]:
+    """The longest that a group has no start when the node is killed that leads the most queues."""
+    rig.until(_works_on(rig, time.monotonic()), "work before it")
+    leaders = run(rig.rabbitmq.leaders())
+    node = Counter(leaders[queue] for queue in rig.queues).most_common(1)[0][0]
+    began = time.monotonic()
+    run(node.kill())
+    run(node.start())  # takes longer than the others need
+    over = len(rig.jobs)
+    rig.until(lambda: rig.is_over(over + 200), "200 tasks more")
+    ended = time.monotonic()
+    starts: dict[str, list[float]] = defaultdict(list)
+    for event in rig.events("start"):
+        if began - CALM <= event.at <= ended:
+            starts[event.group or ""].append(event.at)
+    return [max(b - a for at in starts.values() for a, b in pairwise(sorted(at)))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +296,7 @@ def _measure(figure: Figure, trials: int, chance: Random) -> list[float]:
                 if not figure.cluster:
                     found += figure.round(rig, chance)
                     continue
-                with Groups(rig):
+                with publishing(rig):
                     while len(found) < trials:
                         found += figure.round(rig, chance)
                 rig.end(with_faults=True)

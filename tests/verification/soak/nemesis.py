@@ -7,7 +7,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from random import Random
 
@@ -16,6 +16,7 @@ import orjson
 from groupflow.servers import ServerFailed
 from tests.history.events import lossy
 from tests.servers.replicated import RedisCluster, command
+from tests.verification.pacing import pause
 from tests.verification.soak.faults import cluster, daemons, messages, servers
 from tests.verification.soak.faults.fault import Fault, Skipped
 from tests.verification.soak.world import World
@@ -80,7 +81,7 @@ class Nemesis:
         """Let faults happen until all have; at the end all is mended."""
         async with asyncio.TaskGroup() as group:
             for after, fault in planned:
-                await asyncio.sleep(after)
+                await pause(after)
                 await self._at_once.acquire()
                 group.create_task(self._strike(fault))
 
@@ -101,7 +102,7 @@ class Nemesis:
             self.skipped.append(fault.name)
             self._note(fault, began, skipped=str(why))
             return
-        await asyncio.sleep(fault.lasts)
+        await pause(fault.lasts)
         try:
             await fault.undo(self._world)
         except ServerFailed as error:
@@ -127,48 +128,37 @@ async def watch(world: World) -> None:
                     f"L6: the daemon {slot.name} ended by itself: {slot.last_words(4)}"
                 )
                 await slot.start()
-        await asyncio.sleep(0.3)
+        await pause(0.3)
 
 
-class Leaders:
-    """Notes each change of who leads a partition.
+async def watch_leaders(world: World) -> None:
+    """Note each change of who leads a partition, for ever.
 
     Nodes of a cluster replace each other unasked, too: where the machine is short of time, they are
     silent for longer than their timeout. The judge must know what is lost then.
-
-    Attributes:
-        changes: how many there were.
     """
+    seen: dict[int, tuple[str, float]] = {}
+    while world.cluster is not None:
+        for number, keys in enumerate(world.partitions):
+            if (found := await _replication_of(world.cluster[0], keys("count"))) is None:
+                continue
+            now = time.monotonic()
+            last, at = seen.get(number, (found, now))
+            if last != found:
+                world.changes_of_leaders += 1
+                world.journal.write(lossy("began", number, at - UNSEEN))
+                world.journal.write(lossy("ended", number, now))
+            seen[number] = found, now
+        await pause(LOOK)
 
-    def __init__(self, world: World) -> None:
-        self.changes = 0
-        self._world = world
-        self._seen: dict[int, tuple[str, float]] = {}
 
-    async def watch(self) -> None:
-        """Look for ever."""
-        while self._world.cluster is not None:
-            for number in range(len(self._world.partitions)):
-                await self._look(self._world.cluster[0], number)
-            await asyncio.sleep(LOOK)
-
-    async def _look(self, nodes: RedisCluster, number: int) -> None:
-        key = self._world.partitions[number]("count")
-        try:
-            async with asyncio.timeout(LOOK):  # one that hangs isn't waited for
-                leader = await nodes.leader_of(key)
-                said = _ID.search(await command(leader, "INFO replication"))
-        except (ServerFailed, OSError):
-            return
-        if said is None:
-            return
-        now = time.monotonic()
-        last, at = self._seen.get(number, (said[1], now))
-        if last != said[1]:
-            self.changes += 1
-            self._world.journal.write(lossy("began", number, at - UNSEEN))
-            self._world.journal.write(lossy("ended", number, now))
-        self._seen[number] = said[1], now
+async def _replication_of(nodes: RedisCluster, key: str) -> str | None:
+    """The id of what the node that leads a key's slot replicates; ``None`` where none says."""
+    with suppress(ServerFailed, OSError):
+        async with asyncio.timeout(LOOK):  # a node that hangs isn't waited for
+            said = _ID.search(await command(await nodes.leader_of(key), "INFO replication"))
+            return said[1] if said else None
+    return None
 
 
 async def wait_until_drained(world: World, within: float) -> str:
@@ -188,7 +178,7 @@ async def wait_until_drained(world: World, within: float) -> str:
         now = sum(counts.get(name, 0) for name in ("taken", "done", "buried")) if counts else 0
         if now > ends:
             moved, ends = time.monotonic(), now
-        await asyncio.sleep(0.1)
+        await pause(0.1)
     ids = len(world.workload.ids)
     return f"not drained, and nothing ended for {within:g} s after the faults: {counts}, {ids} ids"
 

@@ -20,6 +20,7 @@ from groupflow.broker.publisher import Outgoing, TermPublisher, publishing
 from groupflow.core.errors import BrokerUnavailable, PublishFailed, ServerUnreachable
 from tests.history.configuration import MAX_BODY, QUEUE, TENANT
 from tests.history.events import Journal, published
+from tests.verification.pacing import pause
 
 LANES = 6
 # Of lanes whose groups have a rule of their own.
@@ -136,13 +137,13 @@ class Workload:
                 async with publishing(self._url, QUEUE, timeout=CONFIRM_WITHIN) as publisher:
                     await self._publish(lane, publisher)
             except (BrokerUnavailable, PublishFailed, ServerUnreachable):
-                await asyncio.sleep(0.1)
+                await pause(0.1)
 
     async def _publish(self, lane: _Lane, publisher: TermPublisher) -> None:
         while True:
             if lane.in_air is None:
                 if not (lane.extra and lane.extra[0].at_once):
-                    await asyncio.sleep(self._every)
+                    await pause(self._every)
                 await self._may_publish.wait()
                 if self._is_ending and not lane.extra:
                     return

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import tempfile
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
@@ -21,14 +23,17 @@ from redis.cluster import RedisCluster as ClusterClient
 from redis.exceptions import RedisClusterException, RedisError
 
 from groupflow.servers import RabbitmqServer, RedisServer, ServerFailed
+from groupflow.servers.process import ServerProcess
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of
+from tests.endtoend.process import REPOSITORY, environment, groupflow
 from tests.history.configuration import NAMESPACE, QUEUE, write_config
-from tests.history.events import Journal
+from tests.history.events import Journal, killed
 from tests.servers.proxy import Proxy
 from tests.servers.rabbitmq_cluster import RabbitmqCluster
 from tests.servers.replicated import RedisCluster
-from tests.verification.soak.daemons import Slot
+from tests.verification.clock import Clock
+from tests.verification.soak.handlers import JOURNAL
 from tests.verification.soak.links import Links
 from tests.verification.soak.workload import Workload
 
@@ -65,6 +70,7 @@ class World:
         cluster: where there is one of Redis: it, and the network among its nodes, and before them.
         rabbitmq_cluster: where RabbitMQ is one.
         broken: what no fault explains, as it was noticed.
+        changes_of_leaders: how often another node came to lead a partition.
     """
 
     folder: Path
@@ -79,6 +85,7 @@ class World:
     cluster: tuple[RedisCluster, Links] | None = None
     rabbitmq_cluster: RabbitmqCluster | None = None
     broken: list[str] = field(default_factory=list)
+    changes_of_leaders: int = 0
 
     @property
     def redis(self) -> RedisServer:
@@ -224,3 +231,93 @@ async def _small_disk(stack: AsyncExitStack) -> Path | None:
 
 async def _run(*command: str) -> None:
     await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True, timeout=60)
+
+
+APP = "tests.verification.soak.handlers:app"
+END_WITHIN = 30.0  # seconds before a SIGTERM becomes a SIGKILL
+
+
+class Slot:
+    """A place for one daemon: killed and started again, it may change its name.
+
+    Attributes:
+        index: which.
+        name: of its present daemon.
+        should_run: whether a daemon that isn't there has ended by itself.
+        clock: the wall clock that its daemons see.
+    """
+
+    def __init__(self, index: int, folder: Path, config: Path) -> None:
+        self.index = index
+        self.name = f"d{index}"
+        self.should_run = False
+        self.log = folder / f"daemon-{index}.log"
+        self.clock = Clock(folder / f"clock-{index}")
+        self._folder = folder
+        self._config = config
+        self._renamed = 0
+        self._process: ServerProcess | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process is there, stopped or not."""
+        return self._process is not None and self._process.alive
+
+    async def start(self) -> None:
+        """Start a daemon under the slot's name."""
+        self._process = await self._spawn()
+        self.should_run = True
+
+    async def _spawn(self) -> ServerProcess:
+        told = {"PYTHONPATH": str(REPOSITORY), JOURNAL: str(self._folder / "history.jsonl")}
+        command = groupflow("run", "--config", self._config, "--app", APP, "--name", self.name)
+        return await ServerProcess.spawn(
+            command, log=self.log, environment=environment(**told, **self.clock.environment)
+        )
+
+    def rename(self) -> None:
+        """Give the next daemon of this slot a name that nobody had."""
+        self._renamed += 1
+        self.name = f"d{self.index}-{self._renamed}"
+
+    def pause(self) -> None:
+        """Stop its process as it is."""
+        self._running().signal_group(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let its process go on."""
+        self._running().signal_group(signal.SIGCONT)
+
+    async def kill(self) -> None:
+        """kill -9."""
+        self.should_run = False
+        if self._process is not None and self._process.alive:
+            await self._process.kill()
+            Journal(self._folder / "history.jsonl").write(killed(self._process.pid))
+
+    async def terminate(self) -> float:
+        """SIGTERM, and wait for the end. Returns the seconds that it took."""
+        self.should_run = False
+        began = time.monotonic()
+        if self._process is not None:
+            await self._process.terminate(END_WITHIN)
+        return time.monotonic() - began
+
+    async def usurp(self) -> ServerProcess:
+        """Start a second daemon under the same name; returns the process of the first."""
+        first = self._running()
+        self._process = await self._spawn()
+        return first
+
+    async def keep(self, process: ServerProcess) -> None:
+        """Go back to the process that `usurp` returned, where it is the one that is left."""
+        await self._running().wait()
+        self._process = process
+
+    def _running(self) -> ServerProcess:
+        assert self._process is not None, f"{self.name} was never started"
+        return self._process
+
+    def last_words(self, lines: int = 12) -> str:
+        """The end of its log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])

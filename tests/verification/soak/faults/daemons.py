@@ -7,16 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from random import Random
 from typing import ClassVar
 
 from groupflow.servers.process import ServerProcess
 from tests.endtoend.process import REPOSITORY
 from tests.history.configuration import BLOCKED_PAST, BLOCKED_WITHIN, DRAIN
+from tests.verification.pacing import comes, pause
 from tests.verification.soak.attackers import ATTACKERS, port_in
 from tests.verification.soak.faults.fault import Fault, Skipped
-from tests.verification.soak.waiting import comes
 from tests.verification.soak.world import World
 
 # Seconds for a stop, drain and all, whatever else is broken; a loop that stands hears of it late.
@@ -133,18 +132,18 @@ class Usurper(DaemonFault):
     async def undo(self, world: World) -> None:
         slot = world.slots[self.index]
         self._first.signal_group(signal.SIGCONT)
-        served = 0.0  # seconds in which somebody could have told it
+        served = 0.0  # seconds in which the store could have told the first one
         while self._first.alive and slot.is_alive and served < GOES_WITHIN:
             began = time.monotonic()
             serves = await world.serves()
-            await asyncio.sleep(0.1)
+            await pause(0.1)
             served += time.monotonic() - began if serves else 0.0
         if not slot.is_alive:
             await slot.keep(self._first)
         elif self._first.alive:
             world.broken.append(f"L6: two daemons {slot.name} ran on for {GOES_WITHIN} s")
             self._first.signal_group(signal.SIGUSR1)  # its log then says where it stands
-            await asyncio.sleep(0.5)
+            await pause(0.5)
             await self._first.kill()
         slot.should_run = True
 
@@ -186,11 +185,18 @@ class HttpFlood(DaemonFault):
         self.kind = chance.choice(sorted(ATTACKERS))
 
     async def apply(self, world: World) -> None:
-        port = await _port_of_page(world.slots[self.index].log)
-        command = [sys.executable, "-m", "tests.verification.soak.attackers", self.kind, str(port)]
-        with (world.folder / "attackers.log").open("ab") as log:
+        log = world.slots[self.index].log
+
+        async def is_there() -> bool:
+            return await asyncio.to_thread(port_in, log) is not None
+
+        if not await comes(is_there, within=PAGE_WITHIN):
+            raise Skipped("its page is not there yet")  # it comes behind its daemon's work
+        command = [sys.executable, "-m", "tests.verification.soak.attackers"]
+        command += [self.kind, str(port_in(log))]
+        with (world.folder / "attackers.log").open("ab") as out:
             self._attackers = await asyncio.create_subprocess_exec(
-                *command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                *command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
 
     async def undo(self, world: World) -> None:
@@ -199,18 +205,3 @@ class HttpFlood(DaemonFault):
             return
         self._attackers.kill()
         await self._attackers.wait()
-
-
-async def _port_of_page(log: Path) -> int:
-    """The port that a daemon's page named last.
-
-    Raises:
-        Skipped: it has named none for long: a page comes behind its daemon's work.
-    """
-
-    async def is_there() -> bool:
-        return await asyncio.to_thread(port_in, log) is not None
-
-    if not await comes(is_there, within=PAGE_WITHIN):
-        raise Skipped("its page is not there yet")
-    return port_in(log) or 0

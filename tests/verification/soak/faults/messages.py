@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from random import Random
 from typing import ClassVar
 
@@ -10,8 +9,8 @@ from groupflow.broker import topology
 from groupflow.broker.connection import connect
 from groupflow.core.errors import GroupflowError
 from tests.history.configuration import QUEUE
+from tests.verification.pacing import comes, pause
 from tests.verification.soak.faults.fault import Fault, Skipped
-from tests.verification.soak.waiting import comes
 from tests.verification.soak.world import World, amqp
 
 
@@ -31,7 +30,7 @@ class DeleteQueue(Fault):
             async with connection:
                 await topology.delete(connection, QUEUE)
             # RabbitMQ confirms what reaches a queue that is just going, and drops it with it.
-            await asyncio.sleep(0.5)
+            await pause(0.5)
         except GroupflowError as error:
             raise Skipped(str(error)) from error
         finally:

@@ -13,8 +13,8 @@ from redis.exceptions import RedisError
 
 from groupflow.servers.server import PrivateServer
 from tests.servers.proxy import Proxy, Way
+from tests.verification.pacing import comes, pause
 from tests.verification.soak.faults.fault import Fault, Skipped
-from tests.verification.soak.waiting import comes
 from tests.verification.soak.world import World
 
 Server: TypeAlias = Literal["redis", "rabbitmq"]
@@ -188,7 +188,7 @@ class HoldReplies(WireFault):
         for wire in self.wires(world):
             wire.cut()
         # Those that waited to be carried on find their connections gone.
-        await asyncio.sleep(0.05)
+        await pause(0.05)
         await super().undo(world)
 
 

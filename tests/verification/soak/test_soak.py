@@ -13,7 +13,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from tests.servers.replicated import RedisCluster, command, until
+from tests.verification.soak.__main__ import show, soak
 from tests.verification.soak.links import CLIENTS, LinkedNode, Links
+from tests.verification.soak.nemesis import plan
 
 KEY = "{links}"
 
@@ -71,3 +73,19 @@ async def _from_clients(cluster: RedisCluster, links: Links) -> None:
         assert not asking.done()
         links.heal()
         assert await asking
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+async def test_a_dozen_faults_break_nothing(tmp_path: Path) -> None:
+    result = await soak(tmp_path, seed=12, faults=12)
+    said = show(result, "python -m tests.verification.soak --seed 12 --faults 12")
+    assert result.verdict.violations == [], said
+    assert result.faults.total() + result.skipped.total() == 12
+    assert result.verdict.figures["tasks"] > 200, said
+
+
+def test_a_seed_is_a_plan() -> None:
+    once, again = (plan(7, 200, 3) for _ in range(2))
+    assert [(after, type(fault), vars(fault)) for after, fault in once] == [
+        (after, type(fault), vars(fault)) for after, fault in again
+    ]
