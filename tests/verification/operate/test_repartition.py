@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -62,9 +63,7 @@ async def fill(world: World, groups: Sequence[str] = GROUPS) -> None:
     await world.enqueue(*(arrival(f"late{n}", delay=900.0) for n in range(6)))
     await world.enqueue(*(arrival(f"held{n}", f"held{n}", delay=900.0) for n in range(6)))
     await world.enqueue(*(arrival(f"behind{n}", f"held{n}") for n in range(6)))
-    await world.enqueue(
-        *(arrival(f"door{n}", dead="no route") for n in range(3)),
-    )
+    await world.enqueue(*(arrival(f"door{n}", dead="no route") for n in range(3)))
     for _ in range(2):  # of which the second replaces the first
         await world.enqueue(*(burst() for burst in BURSTS))
     # One message id of several applications, whose tasks are told apart.
@@ -95,16 +94,6 @@ async def fill(world: World, groups: Sequence[str] = GROUPS) -> None:
     await limits.begin(HandLimit("tenant", "42", 6), "ada", HOUR)
 
 
-def bursts_of(snapshots: Sequence[Snapshot]) -> dict[bytes, str]:
-    """By group and type, since when a burst goes on and its newest task's place and message id."""
-    found: dict[bytes, str] = {}
-    for snapshot in snapshots:
-        for name, value in snapshot.hashes.get("debouncing", {}).items():
-            assert name not in found, f"{name!r} lies in two partitions"
-            found[name] = value.decode().partition("~")[0]
-    return found
-
-
 async def let_rest(world: World, shard: str) -> None:
     """A shard of a scan that found nothing, which counts as asleep wherever it is."""
     await world.enqueue(arrival(f"{shard}.1", shard))
@@ -114,59 +103,37 @@ async def let_rest(world: World, shard: str) -> None:
     await daemon.sessions.leave()
 
 
-def tasks_of(snapshots: Sequence[Snapshot]) -> dict[str, bytes]:
-    """Every task there is, by its envelope: bodies tell them apart, whatever ids they have."""
-    found: dict[str, bytes] = {}
-    for snapshot in snapshots:
-        for id_, packed in snapshot.tasks.items():
-            key = f"{id_.partition('~')[0]} {packed!r}"
-            assert key not in found, f"{id_} is there twice"
-            found[key] = packed
-    return found
+def bare(entry: bytes) -> bytes:
+    """An entry or an id, without the scope that is behind it."""
+    return entry.partition(b"~")[0]
 
 
-def lanes_of(snapshots: Sequence[Snapshot]) -> dict[str, list[str]]:
-    """Each group's tasks in their order, by arrival and message id."""
-    found: dict[str, list[str]] = {}
-    for snapshot in snapshots:
-        for group, lane in snapshot.lanes.items():
-            assert group not in found, f"{group} lies in two partitions"
-            found[group] = [entry.decode().partition("~")[0] for entry in lane]
-    return found
-
-
-def totals_of(snapshots: Sequence[Snapshot]) -> dict[str, int]:
-    names = {name for each in snapshots for name in each.fields("count")} - {"sequence"}
-    sums = {name: sum(each.count(name) for each in snapshots) for name in names}
-    return {name: number for name, number in sums.items() if number}
-
-
-def score_of(snapshots: Sequence[Snapshot], kind: str) -> list[float]:
-    return sorted(score for each in snapshots for score in each.zsets.get(kind, {}).values())
-
-
-def plain_of(snapshots: Sequence[Snapshot]) -> list[bytes]:
-    lines = [(*s.lists.get("plain", ()), *s.zsets.get("ordered", {})) for s in snapshots]
-    return sorted(entry.partition(b"~")[0] for line in lines for entry in line)
-
-
-def ended_of(snapshots: Sequence[Snapshot]) -> list[Any]:
-    return sorted(line for each in snapshots for line in each.finished.values())
-
-
-def paused_of(snapshots: Sequence[Snapshot]) -> list[Any]:
-    return sorted(name for each in snapshots for name in each.fields("paused"))
-
-
-def limits_of(snapshots: Sequence[Snapshot]) -> list[Any]:
-    """By hand: a group's lies in one place, a tenant's in each."""
+def held_by(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
+    """All that lies in some partitions; what lies there twice is twice in a list."""
+    totals: Counter[str] = Counter()
     for each in snapshots:
-        assert {*each.fields("by_hand")} == {*each.names("by_hand_ends")}
-        assert "t42" in each.fields("by_hand")
-    named = [item for each in snapshots for item in each.hashes["by_hand"].items()]
-    groups = [item for item in named if item[0].startswith(b"g")]
-    assert len(groups) == 4
-    return sorted(groups)
+        totals.update({name: each.count(name) for name in each.fields("count")})
+    del totals["sequence"]
+    hashes = [each.hashes for each in snapshots]
+    lines = [(*s.lists.get("plain", ()), *s.zsets.get("ordered", {})) for s in snapshots]
+    lanes = [item for each in snapshots for item in each.lanes.items()]
+    limits = [item for each in hashes for item in each["by_hand"].items()]
+    return {
+        # Bodies tell tasks apart, whatever ids they have.
+        "tasks": sorted((bare(id_), task) for h in hashes for id_, task in h["tasks"].items()),
+        "lanes": sorted((group, [*map(bare, entries)]) for group, entries in lanes),
+        "totals": +totals,
+        "bursts": sorted((k, bare(v)) for h in hashes for k, v in h.get("debouncing", {}).items()),
+        "plain": sorted(bare(entry) for line in lines for entry in line),
+        "ended": sorted(line for each in snapshots for line in each.finished.values()),
+        "paused": sorted(name for each in snapshots for name in each.fields("paused")),
+        # A tenant's limit lies in each partition.
+        "limits": sorted(item for item in limits if item[0].startswith(b"g")),
+        **{
+            kind: sorted(score for s in snapshots for score in s.zsets.get(kind, {}).values())
+            for kind in ("dead", "bodies", "delayed", "held", "late")
+        },
+    }
 
 
 def assert_moved(world: World, before: list[Snapshot], count: int) -> None:
@@ -174,20 +141,16 @@ def assert_moved(world: World, before: list[Snapshot], count: int) -> None:
     after = world.read(count)
     for bench in world.at(count):
         assert audit(bench.raw, bench.keys) == []
-    assert tasks_of(after) == tasks_of(before)
-    assert lanes_of(after) == lanes_of(before)
-    assert totals_of(after) == totals_of(before)
-    assert bursts_of(after) == bursts_of(before)
-    assert len(bursts_of(after)) == len(BURSTS)
-    for kind in ("dead", "bodies", "delayed", "held", "late"):
-        assert score_of(after, kind) == score_of(before, kind), kind
-    for facts in (plain_of, ended_of, paused_of, limits_of):
-        assert facts(after) == facts(before), facts.__name__
+    found = held_by(after)
+    assert found == held_by(before)
+    assert (len(found["bursts"]), len(found["limits"])) == (len(BURSTS), 4)
     for number, snapshot in enumerate(after):
         groups = {*snapshot.lanes, *snapshot.fields("paused"), *snapshot.fields("parked")}
         groups |= {whose[1:] for whose in snapshot.fields("by_hand") if whose.startswith("g")}
         assert {partition_of(group, "", count) for group in groups} <= {number}
         assert "moved" not in snapshot.hashes
+        assert "t42" in snapshot.fields("by_hand")
+        assert {*snapshot.fields("by_hand")} == {*snapshot.names("by_hand_ends")}
     tags = tuple(f"{bench.keys.tag}:" for bench in world.at(count))
     notes = {key for key in world.names() if key.endswith(":partitions")}
     assert {key for key in world.names() if not key.startswith(tags)} <= notes
@@ -225,14 +188,14 @@ async def test_what_comes_again_is_known_where_it_would_come_to(make_world: Make
         *(arrival(f"p{n}") for n in range(20)),
         *(of_tenant("same", None, f"t{n}") for n in range(3)),
     ]
-    before = totals_of(world.read(1))["superseded"]
+    before = held_by(world.read(1))["totals"]["superseded"]
     await world.move(4)
     world.count = 4
     for each in again:
         enqueued = await world.bench_of(each.envelope.group, each.id).enqueuer.enqueue([each])
         assert enqueued.taken == [False], each.id
     await world.enqueue(*(burst() for burst in BURSTS))
-    assert totals_of(world.read(4))["superseded"] == before + len(BURSTS)
+    assert held_by(world.read(4))["totals"]["superseded"] == before + len(BURSTS)
     for bench in world.at(4):
         assert audit(bench.raw, bench.keys) == []
 
@@ -281,9 +244,7 @@ async def test_killed_at_any_step(make_world: MakeWorld) -> None:
         assert_moved(world, was, 3)
 
 
-async def test_who_slept_brings_nothing_into_the_old_partitions(
-    make_world: MakeWorld,
-) -> None:
+async def test_who_slept_brings_nothing_into_the_old_partitions(make_world: MakeWorld) -> None:
     """At any step of a move: what it brings is moved as well, or it is told, and writes nothing."""
     world, killer = make_world(2), Killer()
     await fill(world, GROUPS[:8])
@@ -298,27 +259,20 @@ async def test_who_slept_brings_nothing_into_the_old_partitions(
         for each in (arrival(f"new-{n}", f"new{n}") for n in range(4)):
             home = sleepers[partition_of(each.envelope.group, each.id, 2)]
             before = world.dump()
-            if await is_taken(home, each):
+            try:
+                await Enqueuer(home).enqueue([each])
                 seen.add(each.id)
-            else:
+            except OtherLayout:
                 assert world.dump() == before
                 await refused_too(home, each)
         await world.move(3)
-        lanes = lanes_of(world.read(3))
-        assert {id_ for id_ in lanes if id_.startswith("new")} == {f"new{id_[4:]}" for id_ in seen}
+        lanes = {group for each in world.read(3) for group in each.lanes}
+        assert {g for g in lanes if g.startswith("new")} == {f"new{id_[4:]}" for id_ in seen}
         seen.clear()
         with pytest.raises(OtherLayout, match="has 3: set it to 3"):
             await Enqueuer(sleepers[0]).enqueue([arrival("later", "later")])
     for sleeper in sleepers:
         await sleeper.close()
-
-
-async def is_taken(home: StoreClient, each: Arrival) -> bool:
-    try:
-        await Enqueuer(home).enqueue([each])
-    except OtherLayout:
-        return False
-    return True
 
 
 async def refused_too(home: StoreClient, each: Arrival) -> None:
@@ -349,9 +303,7 @@ async def test_nothing_moves_of_another_format_or_while_a_daemon_runs(
     assert world.dump() == dump
 
 
-async def test_a_daemon_that_comes_in_the_midst_stops_it(
-    make_world: MakeWorld,
-) -> None:
+async def test_a_daemon_that_comes_in_the_midst_stops_it(make_world: MakeWorld) -> None:
     """One that had agreed right before the move began; it holds what it claimed, the rest waits."""
     world = make_world(1)
     await fill(world)
