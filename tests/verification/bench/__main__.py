@@ -20,12 +20,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.verification.bench import drains, latency, machine, source
+from tests.verification.bench import drains, latency, machine
 from tests.verification.bench.bench import Bench
+from tests.verification.bench.machine import REPOSITORY
 from tests.verification.bench.records import cost_of_a_record
-from tests.verification.bench.results import Results
-from tests.verification.bench.rows import OURS, Row
-from tests.verification.bench.source import REPOSITORY
+from tests.verification.bench.rows import OURS, Results, Row
 
 STEPS: dict[str, Callable[[Bench], Awaitable[list[Row]]]] = {
     **{shape.key: partial(drains.measure, shape) for shape in drains.SHAPES},
@@ -48,14 +47,14 @@ def main() -> int:
     chosen = list(dict.fromkeys(key for keys in of.values() for key in keys)) or list(STEPS)
     # Ended from outside, the servers still go down in order.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    is_clean = not source.is_dirty()
+    is_clean = not machine.is_dirty()
     with tempfile.TemporaryDirectory(prefix="groupflow-bench-") as name:
         folder, codes = Path(name), {OURS: REPOSITORY}
         if base := os.environ.get("BASE"):
-            base = source.resolve(base)
+            base = machine.resolve(base)
             # Both sides lie in folders of their own, and are measured by the benchmark of now.
-            there = source.take(folder / "there", base)
-            codes = {OURS: source.copy(folder / "here"), f"at {base[:8]}": there}
+            there = machine.take(folder / "there", base)
+            codes = {OURS: machine.copy(folder / "here"), f"at {base[:8]}": there}
         quick, rounds = bool(os.environ.get("QUICK")), int(os.environ.get("ROUNDS") or 0)
         bench = Bench(folder, codes, quick=quick, rounds=rounds)
         found = asyncio.run(_measure(bench, chosen))
@@ -72,7 +71,7 @@ def main() -> int:
 async def _measure(bench: Bench, chosen: list[str]) -> Results:
     at = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     cost = float(f"{cost_of_a_record():.4g}")
-    found = Results(source.resolve("HEAD"), bench.quick, at, machine.describe(), cost)
+    found = Results(machine.resolve("HEAD"), bench.quick, at, machine.describe(), cost)
     found.problems = bench.problems
     try:
         for key in chosen:

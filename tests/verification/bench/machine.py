@@ -1,19 +1,25 @@
-"""On what a run ran: machine and versions. A figure without them says nothing."""
+"""Of what code and on what machine a figure is, without which it says nothing."""
 
 from __future__ import annotations
 
+import io
 import os
 import platform
 import shutil
 import subprocess
+import tarfile
 from importlib.metadata import version
 from pathlib import Path
 
 import orjson
 
 from groupflow.servers import RabbitmqServer
-from tests.verification.bench.peers import NODE
 
+REPOSITORY = Path(__file__).resolve().parents[3]
+NODE = REPOSITORY / ".bench" / "node"
+MEASURED = "groupflow"  # the package that daemons run
+# What both sides of a pair are measured by.
+MEASURING = ("tests/__init__.py", "tests/verification/__init__.py", "tests/verification/bench")
 _PACKAGES = ("groupflow", "uvloop", "redis", "hiredis", "aio-pika", "aiormq")
 
 
@@ -65,3 +71,47 @@ def _rabbitmq() -> str:
     home = Path(RabbitmqServer.binary()).resolve().parents[1]
     folders = [*home.glob("plugins/rabbit-*"), *home.glob("lib/*/plugins/rabbit-*")]
     return folders[0].name.removeprefix("rabbit-").removesuffix(".ez") if folders else ""
+
+
+def is_dirty() -> bool:
+    """Whether files outside docs/, into which the benchmark writes, differ from their commit."""
+    return bool(_git("status", "--porcelain", "--", ".", ":!docs").strip())
+
+
+def resolve(name: str) -> str:
+    """The full hash of a commit.
+
+    Raises:
+        subprocess.CalledProcessError: there is none of that name; git has said so.
+    """
+    return _git("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").decode().strip()
+
+
+def take(folder: Path, commit: str) -> Path:
+    """Lay a commit's package into a folder that is made, with the benchmark of now."""
+    with tarfile.open(fileobj=io.BytesIO(_git("archive", commit, MEASURED))) as archive:
+        archive.extractall(folder, filter="data")
+    return _add(folder, MEASURING)
+
+
+def copy(folder: Path) -> Path:
+    """Lay the package of the working tree into a folder that is made, with the benchmark."""
+    return _add(folder, (MEASURED, *MEASURING))
+
+
+def _add(folder: Path, names: tuple[str, ...]) -> Path:
+    for name in names:
+        source, target = REPOSITORY / name, folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source, target, ignore=ignored)
+        else:
+            shutil.copy(source, target)
+    return folder
+
+
+def _git(*arguments: str) -> bytes:
+    return subprocess.run(
+        ["git", *arguments], cwd=REPOSITORY, stdout=subprocess.PIPE, check=True, timeout=60
+    ).stdout

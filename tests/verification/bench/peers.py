@@ -14,10 +14,9 @@ from pathlib import Path
 
 from tests.verification.bench.daemons import RunFailed
 from tests.verification.bench.load import Load
+from tests.verification.bench.machine import NODE, REPOSITORY
 from tests.verification.bench.records import Records
-from tests.verification.bench.source import REPOSITORY
 
-NODE = REPOSITORY / ".bench" / "node"
 SECONDS = 60.0  # for which a peer may work
 GRACE = 60.0  # seconds above that, for filling its queue and ending
 RECORDS = "peer.records"

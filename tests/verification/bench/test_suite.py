@@ -9,8 +9,7 @@ from tests.verification.bench.bench import Bench, Figures, Side
 from tests.verification.bench.daemons import RunFailed
 from tests.verification.bench.load import HOT, Load
 from tests.verification.bench.records import Records
-from tests.verification.bench.results import Results
-from tests.verification.bench.rows import OURS, Round, Row, Span
+from tests.verification.bench.rows import OURS, Results, Round, Row, Span
 
 PEER = "GroupMQ"
 LOAD = Load(4, 2)  # groups 0, 1, 0, 1
