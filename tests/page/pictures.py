@@ -26,7 +26,7 @@ from tests.endtoend.configuration import lines_of
 from tests.endtoend.rig import Job
 from tests.page.browsing import EVERYWHERE, allow, at, launch
 from tests.page.world import World
-from tests.running import run
+from tests.running import running
 
 REPOSITORY = Path(__file__).parents[2]
 IMAGES = REPOSITORY / "docs" / "images"
@@ -147,26 +147,19 @@ def main() -> None:
     """Start all of it, draw, stop."""
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         folder = Path(name)
-        rabbitmq = RabbitmqServer(folder / "rabbitmq", plugins=[HASH_EXCHANGE])
-        redis = RedisServer(folder / "redis")
         (folder / "world").mkdir()
-        run(rabbitmq.start())
-        run(redis.start())
-        try:
-            with closing(Shown(folder / "world", rabbitmq, redis)) as world:
-                world.make_up()
-                browser = launch(playwright)
-                context = browser.new_context(
-                    base_url=world.url, viewport={"width": 1280, "height": 860}
-                )
-                page = context.new_page()
-                page.goto("/")
-                allow(page, "Ada")
-                take_all(page)
-                browser.close()
-        finally:
-            run(redis.stop())
-            run(rabbitmq.stop())
+        with (
+            running(RabbitmqServer(folder / "rabbitmq", plugins=[HASH_EXCHANGE])) as rabbitmq,
+            running(RedisServer(folder / "redis")) as redis,
+            closing(Shown(folder / "world", rabbitmq, redis)) as world,
+        ):
+            world.make_up()
+            browser = launch(playwright)
+            page = browser.new_page(base_url=world.url, viewport={"width": 1280, "height": 860})
+            page.goto("/")
+            allow(page, "Ada")
+            take_all(page)
+            browser.close()
 
 
 if __name__ == "__main__":

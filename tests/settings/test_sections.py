@@ -40,47 +40,38 @@ def test_a_burst_goes_on_ten_times_as_long() -> None:
     assert rule(debounce=2, debounce_max=2).debouncing() == Debounce(2.0, 2.0)
 
 
-def test_a_debounce_travels_with_the_messages_of_its_rule_alone() -> None:
-    rules = [{"app": "a", "key": "{k}", "debounce": 2}, {"app": "b", "key": "b{k}"}]
-    admission = Admission.of(Settings.model_validate({"groups": rules}))
-    for app, packed in (("a", b'["t","","groups[0]","",2000000,20000000]'), ("b", b"")):
-        body = b'{"app_name":"%s","type":"t","k":1}' % app.encode()
-        arrival = admission.admit(Delivery(1, body, "m", None, {}, None))
-        assert arrival.arguments()[8] == packed
+RULES = [
+    {"app": "a", "key": "{k}", "max_queued": 3},
+    {"app": "b", "key": "b{k}", "max_queued": 4, "debounce": 2},
+    {"app": "c", "key": "c{k}"},
+    {"app": "d", "key": "d{k}", "debounce": 2},
+]
 
 
-def test_a_bound_travels_with_the_messages_of_its_rule_alone() -> None:
+@pytest.mark.parametrize(
+    ("app", "delay", "packed"),
+    [
+        ("a", 0, b"3"),
+        ("a", 9000, b'["t","","groups[0]","",false,false,3]'),
+        ("b", 0, b'["t","","groups[1]","",2000000,20000000,4]'),
+        ("c", 0, b""),
+        ("d", 0, b'["t","","groups[3]","",2000000,20000000]'),
+    ],
+)
+def test_what_a_rule_says_travels_with_its_messages(app: str, delay: int, packed: bytes) -> None:
     """Alone, or behind what scripts are told of a message anyway."""
-    rules = [
-        {"app": "a", "key": "{k}", "max_queued": 3},
-        {"app": "b", "key": "b{k}", "max_queued": 4, "debounce": 2},
-        {"app": "c", "key": "c{k}"},
-    ]
-    admission = Admission.of(Settings.model_validate({"groups": rules}))
-    apart = b'["t","","groups[0]","",false,false,3]'
-    quiet = b'["t","","groups[1]","",2000000,20000000,4]'
-    for app, delay, packed in (("a", 0, b"3"), ("a", 9, apart), ("b", 0, quiet), ("c", 0, b"")):
-        body = b'{"app_name":"%s","type":"t","k":1}' % app.encode()
-        headers = {"x-delay": delay * 1000} if delay else {}
-        arrival = admission.admit(Delivery(1, body, "m", None, headers, None))
-        assert arrival.arguments()[8] == packed
+    admission = Admission.of(Settings.model_validate({"groups": RULES}))
+    body = b'{"app_name":"%s","type":"t","k":1}' % app.encode()
+    arrival = admission.admit(Delivery(1, body, "m", None, {"x-delay": delay}, None))
+    assert arrival.arguments()[8] == packed
 
 
-def test_ticks_of_another_bound_are_another_definition() -> None:
+@pytest.mark.parametrize("setting", ["max_queued", "debounce"])
+def test_ticks_of_another_rule_are_another_definition(setting: str) -> None:
     schedule = {"name": "s", "every": 5.0, "type": "t", "body": {"k": 1}}
     digests = set()
-    for bound in (0, 2, 3):
-        sections = {"groups": [{"key": "{k}", "max_queued": bound}], "schedules": [schedule]}
-        [definition] = definitions_of(Settings.model_validate(sections))
-        digests.add(definition.digest)
-    assert len(digests) == 3
-
-
-def test_ticks_of_another_debounce_are_another_definition() -> None:
-    schedule = {"name": "s", "every": 5.0, "type": "t", "body": {"k": 1}}
-    digests = set()
-    for debounce in (0, 2, 3):
-        sections = {"groups": [{"key": "{k}", "debounce": debounce}], "schedules": [schedule]}
+    for value in (0, 2, 3):
+        sections = {"groups": [{"key": "{k}", setting: value}], "schedules": [schedule]}
         [definition] = definitions_of(Settings.model_validate(sections))
         digests.add(definition.digest)
     assert len(digests) == 3
