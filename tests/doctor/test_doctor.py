@@ -27,8 +27,10 @@ from groupflow.servers.server import free_ports
 from groupflow.settings.model import Settings
 from groupflow.store.keys import Keys
 from tests.deadlines import deadline
+from tests.ops.daemons import serving
 from tests.running import running
 from tests.servers.managed import ManagedRabbitmq
+from tests.turns import turns_until
 
 _names = itertools.count(1)
 
@@ -314,19 +316,14 @@ def test_the_plugin_is_missing(doctor: Doctor) -> None:
 class TestStart:
     """What a daemon that begins looks at."""
 
-    def daemon(self, url: str, namespace: str) -> Daemon:
-        settings = Settings(redis={"url": url, "namespace": namespace})
-        return Daemon(settings, App(), "d", only="workers")
+    def settings(self, url: str, namespace: str) -> Settings:
+        return Settings(redis={"url": url, "namespace": namespace})
 
-    async def findings(self, daemon: Daemon) -> list[tuple[str, str]]:
-        """What it says while it starts."""
+    async def findings(self, url: str, namespace: str) -> list[tuple[str, str]]:
+        """What a daemon says while it starts."""
         with capture_logs() as logs:
-            running = asyncio.create_task(daemon.run())
-            while not any(entry["event"] == "daemon.started" for entry in logs):
-                assert not running.done()
-                await asyncio.sleep(0.01)
-            daemon.stop()
-            await running
+            async with serving(self.settings(url, namespace), App(), only="workers"):
+                await turns_until(lambda: "daemon.started" in [each["event"] for each in logs])
         told = [entry for entry in logs if entry["event"].startswith("doctor.")]
         return [(entry["event"], entry.get("check", "")) for entry in told]
 
@@ -335,20 +332,20 @@ class TestStart:
         redis.config_set("maxmemory-policy", "volatile-ttl")
         try:
             with pytest.raises(ConfigError, match="maxmemory-policy noeviction"):
-                await self.daemon(redis_server.url, "evicted").run()
+                await Daemon(self.settings(redis_server.url, "evicted"), App(), "d").run()
         finally:
             redis.config_set("maxmemory-policy", "noeviction")
         assert redis.zcard(Keys("evicted")("daemons")) == 0
 
     async def test_a_redis_that_does_not_tell_is_taken(self, redis_server: RedisServer) -> None:
-        told = await self.findings(self.daemon(redis_server.url, "told"))
+        told = await self.findings(redis_server.url, "told")
         assert told == [("doctor.finding", "redis.memory")]
         admin: Any = Redis.from_url(redis_server.url)
         rights = ("on", ">pw", "~*", "&*", "+@all", "-info", "-config")
         admin.execute_command("ACL", "SETUSER", "silent", *rights)
         url = redis_server.url.replace("//", "//silent:pw@")
         try:
-            told = await self.findings(self.daemon(url, "silent"))
+            told = await self.findings(url, "silent")
         finally:
             admin.execute_command("ACL", "DELUSER", "silent")
         assert "doctor.not_checked" in dict(told)

@@ -21,10 +21,10 @@ from groupflow.operate.statistics import BOUNDS, INTERVAL, KEPT
 from groupflow.operate.statistics import TYPES_INTERVAL as FIVE_MINUTES
 from groupflow.operate.statistics import TYPES_KEPT as A_DAY
 from groupflow.servers import RabbitmqServer, RedisServer
-from groupflow.servers.kinds import HASH_EXCHANGE
-from tests.endtoend.configuration import lines_of
+from groupflow.servers.rabbitmq import HASH_EXCHANGE
 from tests.endtoend.rig import Job
 from tests.page.browsing import EVERYWHERE, allow, at, launch
+from tests.page.served import Tables
 from tests.page.world import World
 from tests.running import running
 
@@ -47,7 +47,7 @@ SCHEDULES: list[dict[str, Any]] = [
     {"name": "every-second", "every": 1},
     {"name": "monthly-report", "cron": "0 6 1 * *"},
 ]
-TABLES: list[tuple[str, dict[str, Any]]] = [
+TABLES: Tables = [
     *(("[[groups]]", {"name": n, "app": n, "shares": True, **rule}) for n, rule in RULES.items()),
     *(("[[schedules]]", {"type": "work", **each}) for each in SCHEDULES),
     ("[tenants]", {"concurrency": 40}),
@@ -68,7 +68,7 @@ class Shown(World):
     """A daemon with work whose names can be shown."""
 
     app = "tests.page.shown:app"
-    sections = "\n".join(line for name, table in TABLES for line in (name, *lines_of(table), ""))
+    tables = TABLES
     group, id, note = "order 12", "import-900", "by hand"
 
     def _fill(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,20 @@ import httpx
 
 from groupflow.servers import RabbitmqServer, RedisServer
 from tests.deadlines import deadline
+from tests.endtoend.configuration import lines_of
 from tests.endtoend.process import Process
 from tests.endtoend.rig import APP, Rig
 
 TOKEN = "a-token-of-the-tests-0123456789"
+
+
+Tables = Sequence[tuple[str, Mapping[str, Any]]]
+"""Headings of TOML tables, and what is below each."""
+
+
+def toml_of(tables: Tables) -> str:
+    """Tables as they stand in a file."""
+    return "\n".join(line for name, table in tables for line in (name, *lines_of(table), ""))
 
 
 class Served:
@@ -33,16 +44,16 @@ class Served:
         folder: Path,
         rabbitmq: RabbitmqServer,
         redis: RedisServer,
-        sections: str = "",
+        tables: Tables | str = (),
         /,
         **settings: Any,
     ) -> None:
-        """Start it, with settings by section, and other sections behind these as they are."""
+        """Start it, with settings by section, and other tables behind these."""
         http = {"listen": "127.0.0.1:0", "token": TOKEN, **settings.pop("http", {})}
         self.rig = Rig(folder, rabbitmq, redis, http=http, **settings)
         self.raw: Any = self.rig.raw
         with self.rig.config.open("a") as file:
-            file.write(sections)
+            file.write(tables if isinstance(tables, str) else toml_of(tables))
         self.start()
 
     def start(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from groupflow.servers import RabbitmqServer, RedisServer
 from tests.endtoend.rig import Job
-from tests.page.served import TOKEN, Served, as_
+from tests.page.served import TOKEN, Served, Tables, as_
 
 MARKER = "m4rk3r-of-a-tenant"
 LARGE = 1_000_000  # bytes of a body
@@ -25,21 +25,14 @@ KINDS = {
 }
 
 
-SECTIONS = """
-[[groups]]
-app = "parking"
-key = "{entity}:{tenant_id}"
-on_dead = "park"
-shares = true
-[handlers.stderr]
-exec = ["/bin/sh", "-c", "cat >&2; exit 1"]
-[handlers.later]
-exec = ["/bin/sh", "-c", "cat >&2; exit 1"]
-max_attempts = 3
-interval = -3600
-[pools.posts]
-types = ["post"]
-"""
+REPEATS = ["/bin/sh", "-c", "cat >&2; exit 1"]  # on stderr what it gets
+PARKING = {"app": "parking", "key": "{entity}:{tenant_id}", "on_dead": "park", "shares": True}
+TABLES: Tables = [
+    ("[[groups]]", PARKING),
+    ("[handlers.stderr]", {"exec": REPEATS}),
+    ("[handlers.later]", {"exec": REPEATS, "max_attempts": 3, "interval": -3600}),
+    ("[pools.posts]", {"types": ["post"]}),
+]
 
 
 class Marked(Served):
@@ -57,7 +50,7 @@ def marked(
     redis_server: RedisServer,
 ) -> Iterator[Marked]:
     folder, fields = tmp_path_factory.mktemp("marked"), {"priority": "urgency"}
-    made = Marked(folder, rabbitmq_server, redis_server, SECTIONS, fields=fields)
+    made = Marked(folder, rabbitmq_server, redis_server, TABLES, fields=fields)
     try:
         note, rig = {"note": MARKER}, made.rig
         kinds = ("stderr", None), ("later", "later"), ("post", "held")

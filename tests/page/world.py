@@ -12,30 +12,24 @@ from groupflow.operate.namespace import Namespace
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.store.client import StoreClient
 from tests.endtoend.rig import Job
-from tests.page.served import TOKEN, Served, as_
+from tests.page.served import TOKEN, Served, Tables, as_
 from tests.running import run
 
 LOOKER, PUBLISHER = "a-token-that-only-looks", "a-token-that-only-publishes"
 SECRET = "T0KEN-of-a-handler"
-HANDLERS = f"""
-[handlers."hook"]
-http = "https://{SECRET}@hooks.example.com/{SECRET}?access_token={SECRET}"
-[handlers."command"]
-exec = ["/bin/true", "--password={SECRET}"]
-[[schedules]]
-name = "yearly"
-cron = "0 0 1 1 *"
-type = "work"
-overlap = "skip"
-"""
-TOKENS = f"""
-[http.tokens.looker]
-token = "{LOOKER}"
-rights = ["look"]
-[http.tokens.publisher]
-token = "{PUBLISHER}"
-rights = ["publish"]
-"""
+TABLES: Tables = [
+    (
+        '[handlers."hook"]',
+        {"http": f"https://{SECRET}@hooks.example.com/{SECRET}?access_token={SECRET}"},
+    ),
+    ('[handlers."command"]', {"exec": ["/bin/true", f"--password={SECRET}"]}),
+    ("[http.tokens.looker]", {"token": LOOKER, "rights": ["look"]}),
+    ("[http.tokens.publisher]", {"token": PUBLISHER, "rights": ["publish"]}),
+    (
+        "[[schedules]]",
+        {"name": "yearly", "cron": "0 0 1 1 *", "type": "work", "overlap": "skip"},
+    ),
+]
 HOSTILE = '<script>document.title="owned"</script>/../"\'&?#%2F \N{SNOWMAN}'
 NO_TYPE = "<b>no type</b>"
 HOSTILE_ID = "<img src=x onerror=alert(1)>/\"'&?#%2F"
@@ -44,7 +38,7 @@ HOSTILE_ID = "<img src=x onerror=alert(1)>/\"'&?#%2F"
 class World(Served):
     """One daemon with its page, and what waits, runs, is held and is dead in its store."""
 
-    sections = HANDLERS + TOKENS
+    tables = TABLES
     group, id, note = HOSTILE, HOSTILE_ID, HOSTILE  # of strangers
 
     def __init__(self, folder: Path, rabbitmq: RabbitmqServer, redis: RedisServer) -> None:
@@ -52,7 +46,7 @@ class World(Served):
             folder,
             rabbitmq,
             redis,
-            self.sections,
+            self.tables,
             rabbitmq={"max_body": 100_000},
             workers={"plain": 2, "grouped": 2},
             fields={"delay": "delay_s"},

@@ -32,26 +32,16 @@ from tests.ops.daemons import publish, serving
 from tests.running import running
 from tests.security.conftest import Authority, TlsRabbitmq, TlsRedis
 
-HERE = (
-    "redis://localhost:6379/0",
-    "redis://LOCALHOST/",
-    "redis://:pw@127.0.0.1:1/0",
-    "redis://127.8.9.1/",
-    "redis://[::1]:6379/",
-    "redis://[::ffff:127.0.0.1]/",
-    "redis://redis.localhost/",
-    "unix:///run/redis.sock",
-)
-ELSEWHERE = (
-    "redis://redis:6379/0",
-    "redis://10.0.0.1/",
-    "redis://localhost.example/",
-    "redis://127.0.0.1.example/",
-    "redis://127.0.0.1@example/",
-    "redis://0.0.0.0/",
-    "redis://[::2]/",
-    "redis://2130706433/",
-)
+HERE = [
+    *("redis://localhost:6379/0", "redis://LOCALHOST/", "redis://:pw@127.0.0.1:1/0"),
+    *("redis://127.8.9.1/", "redis://[::1]:6379/", "redis://[::ffff:127.0.0.1]/"),
+    *("redis://redis.localhost/", "unix:///run/redis.sock"),
+]
+ELSEWHERE = [
+    *("redis://redis:6379/0", "redis://10.0.0.1/", "redis://localhost.example/"),
+    *("redis://127.0.0.1.example/", "redis://127.0.0.1@example/", "redis://0.0.0.0/"),
+    *("redis://[::2]/", "redis://2130706433/"),
+]
 
 
 def settings(section: str, **values: Any) -> Settings:

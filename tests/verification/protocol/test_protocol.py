@@ -66,23 +66,22 @@ def test_each_rule_is_used_by_the_model() -> None:
     assert [int(number) for number in numbers] == list(range(1, len(rules) + 1))
 
 
-def test_a_rule_without_a_counterexample_fails_the_run(
-    lamp: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("does", "rule", "code", "said"),
+    [
+        ("", "QUIET", 1, "all conditions hold without it, so it is no rule"),
+        (f":: {BREAKS}", "DARK", 0, "    the lamp is lit\n    broken: S1: it is lit\n"),
+        (f":: {BREAKS}", "QUIET", 1, "BROKEN: S1 breaks, not S2"),
+        (":: nonsense", "DARK", 1, "spin refused lamp.pml"),
+    ],
+)
+def test_what_fails_the_run(
+    lamp: Path, capsys: pytest.CaptureFixture[str], *, does: str, rule: str, code: int, said: str
 ) -> None:
-    lamp.write_text(LAMP % "")
-    assert main(["QUIET"], lamp) == 1
-    assert "all conditions hold without it, so it is no rule" in capsys.readouterr().out
-
-
-def test_a_rule_that_breaks_another_condition_fails_the_run(
-    lamp: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lamp.write_text(LAMP % f":: {BREAKS}")
-    assert main(["DARK"], lamp) == 0
-    assert main(["QUIET"], lamp) == 1
-    said = capsys.readouterr().out
-    assert "BROKEN: S1 breaks, not S2" in said
-    assert "    the lamp is lit\n    broken: S1: it is lit\n" in said
+    """A rule without a counterexample, or with that of another; a model that spin refuses."""
+    lamp.write_text(LAMP % does)
+    assert main([rule], lamp) == code
+    assert said in capsys.readouterr().out
 
 
 def test_a_condition_that_breaks_with_all_rules_fails_the_run(lamp: Path) -> None:
@@ -123,14 +122,6 @@ def test_a_report_says_how_many_states_and_which_error() -> None:
 def test_a_story_ends_with_the_condition_that_breaks() -> None:
     said = "a claim,\n\nbroken: S1: two\nspin: text of failed assertion\nbroken: S3: late\n"
     assert read_story(said) == ("a claim", "broken: S1: two")
-
-
-def test_a_model_that_spin_refuses_fails_the_run(
-    lamp: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lamp.write_text(LAMP % ":: nonsense")
-    assert main(["DARK"], lamp) == 1
-    assert "spin refused lamp.pml" in capsys.readouterr().out
 
 
 def test_a_rule_that_is_unknown_is_named(capsys: pytest.CaptureFixture[str]) -> None:
