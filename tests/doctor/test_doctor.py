@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import subprocess
-import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,7 +18,6 @@ from structlog.testing import capture_logs
 from groupflow import Publisher
 from groupflow.broker import partitions
 from groupflow.broker.connection import connect, open_channel
-from groupflow.cli import main
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError
 from groupflow.daemon import Daemon
@@ -27,6 +26,8 @@ from groupflow.servers.server import free_ports
 from groupflow.settings.model import Settings
 from groupflow.store.keys import Keys
 from tests.deadlines import deadline
+from tests.endtoend.process import groupflow
+from tests.endtoend.verbs import said
 from tests.ops.daemons import serving
 from tests.running import running
 from tests.servers.managed import ManagedRabbitmq
@@ -42,39 +43,30 @@ class Doctor:
         names: what stands in the settings' values and in what is told: addresses, the queue.
     """
 
-    def __init__(self, request: pytest.FixtureRequest, patch: pytest.MonkeyPatch) -> None:
-        self._request, self._patch = request, patch
-        self._capsys: Any = request.getfixturevalue("capsys")
-        self.redis: RedisServer = request.getfixturevalue("redis_server")
-        self.rabbitmq: RabbitmqServer = request.getfixturevalue("rabbitmq_server")
-        self.folder: Path = request.getfixturevalue("tmp_path")
+    def __init__(self, folder: Path, redis: RedisServer, rabbitmq: RabbitmqServer) -> None:
+        self.folder, self.redis, self.rabbitmq = folder, redis, rabbitmq
         self.queue = f"doctor{next(_names)}"
         self.names = {
-            "queue": self.queue, "redis": self.redis.url, "rabbitmq": self.rabbitmq.url,
-            "denied": self.redis.url.replace("redis://", "redis://nobody:hunter2@"),
-            "free": free_ports(1)[0], "host": f"localhost:{self.rabbitmq.port}",
+            "queue": self.queue, "redis": redis.url, "rabbitmq": rabbitmq.url,
+            "denied": redis.url.replace("redis://", "redis://nobody:hunter2@"),
+            "free": free_ports(1)[0], "host": f"localhost:{rabbitmq.port}",
         }  # fmt: skip
+        self.environment = {"PATH": os.environ["PATH"]}
         self.set(RABBITMQ__QUEUE="{queue}", REDIS__NAMESPACE="doctors")
         self.set(REDIS__URL="{redis}", RABBITMQ__URL="{rabbitmq}")
 
     def set(self, **values: str) -> None:
         for name, value in values.items():
-            if "{managed}" in value or "{management}" in value:
-                managed = self._request.getfixturevalue("managed")
-                port = managed.management.rpartition(":")[2]
-                self.names |= {"managed": managed.url, "management": port}
             prefix = "" if name.startswith("KUBERNETES") else "GROUPFLOW_"
-            self._patch.setenv(f"{prefix}{name}", value.format(**self.names))
+            self.environment[f"{prefix}{name}"] = value.format(**self.names)
 
-    def text(self, *words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(["doctor", *words])
-        out, err = self._capsys.readouterr()
+    def text(self, *words: str) -> tuple[object, str, str]:
+        code, out, err = said(["doctor", *words], self.environment)
         assert "hunter2" not in out + err
         assert "guest:guest" not in out + err
-        return int(caught.value.code or 0), out, err
+        return code, out, err
 
-    def checks(self) -> tuple[int, dict[str, list[dict[str, str]]]]:
+    def checks(self) -> tuple[object, dict[str, list[dict[str, str]]]]:
         """The exit code, and what was found by name."""
         code, out, _ = self.text("--json")
         found: dict[str, list[dict[str, str]]] = {}
@@ -105,11 +97,13 @@ class Doctor:
 
 @pytest.fixture
 def doctor(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    redis_server: RedisServer,
+    rabbitmq_server: RabbitmqServer,
 ) -> Doctor:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    return Doctor(request, monkeypatch)
+    return Doctor(tmp_path, redis_server, rabbitmq_server)
 
 
 @pytest.fixture(scope="module")
@@ -191,8 +185,12 @@ ROWS: list[tuple[dict[str, str], Scene, int, str, str, Sequence[str]]] = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[3]} {row[4]}")
-def test_a_finding(doctor: Doctor, row: Any) -> None:
+def test_a_finding(doctor: Doctor, row: Any, request: pytest.FixtureRequest) -> None:
     variables, scene, code, name, verdict, words = row
+    if "{managed}" in str(variables):
+        server: ManagedRabbitmq = request.getfixturevalue("managed")
+        port = server.management.rpartition(":")[2]
+        doctor.names |= {"managed": server.url, "management": port}
     doctor.set(**variables)
     scene(doctor)
     ended, found = doctor.checks()
@@ -259,7 +257,7 @@ def test_what_amqp_does_not_tell(doctor: Doctor, managed: ManagedRabbitmq) -> No
     doctor.declare(3, managed.url)
     name = doctor.queue
 
-    def bound() -> tuple[int, str, str]:
+    def bound() -> tuple[object, str, str]:
         code, found = doctor.checks()
         (check,) = found["rabbitmq.bindings"]
         (led,) = found["rabbitmq.leaders"]
@@ -305,8 +303,13 @@ def test_the_plugin_is_missing(doctor: Doctor) -> None:
             doctor.work(publish, server.url)
         doctor.set(RABBITMQ__PARTITIONS="2", HTTP__LISTEN="", RABBITMQ__URL=server.url)
         code, found = doctor.checks()
-        command = [sys.executable, "-m", "groupflow", "run", "--only", "intake"]
-        done = subprocess.run(command, check=False, capture_output=True, timeout=deadline())
+        done = subprocess.run(
+            groupflow("run", "--only", "intake"),
+            env=doctor.environment,
+            check=False,
+            capture_output=True,
+            timeout=deadline(),
+        )
     assert (code, done.returncode) == (1, 78)
     (check,) = found["rabbitmq.plugin"]
     assert check["verdict"] == "fail"

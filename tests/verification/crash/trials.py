@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container
+from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,50 @@ from tests.endtoend.configuration import lines_of
 from tests.endtoend.process import REPOSITORY, environment, groupflow
 from tests.history.events import Event, History, Journal, published
 from tests.history.invariants import Violation, check
+from tests.history.snapshot import read
 from tests.history.stored import Stored
 from tests.verification.crash.plans import CLOCKED, JOURNAL, MANY, ONE, STOP_AT, Life, Message, Plan
 from tests.verification.pacing import pause
 
+APP = "tests.verification.crash.handlers:app"
+LEASE = 1.0
 LIFE_WITHIN = 60.0  # seconds; a healthy life takes about two, but a machine may be busy
 _LOOK = 0.02
 BALLAST = "x" * 1000  # a body that is worth archiving
+
+
+def write_config(plan: Plan, redis: str, rabbitmq: str, file: Path) -> Path:
+    """A trial's settings; its folder's name is its namespace and its queue."""
+    name = file.parent.name
+    options = ("run", "debounce", "batch", "batch_wait", "concurrency", "rate")
+    workers = {"plain": 2, "grouped": 3, "lease": LEASE, "drain": 0.05, "max_crashes": 99}
+    rule = {"app": "grouped", "key": "{group}", "name": "grouped"}
+    sections: dict[str, dict[str, Any]] = {
+        "[rabbitmq]": {"url": rabbitmq, "queue": name, "prefetch": plan.prefetch},
+        "[redis]": {"url": redis, "namespace": name},
+        "[workers]": {**workers, "order": plan.order},
+        "[fields]": {"delay": "delay"},
+        "[retry]": {"interval": -0.05},
+        "[history]": {"dead_memory": 0} if plan.archives else {},
+        # A page a life would still be starting, at its low priority, when a hundred have died.
+        "[http]": {"listen": ""},
+        "[log]": {"format": "json"},
+        "[[groups]]": {**rule, **{option: getattr(plan, option) for option in options}},
+    }
+    lines = [line for head, values in sections.items() for line in (head, *lines_of(values))]
+    file.write_text("\n".join(lines))
+    return file
+
+
+def start(life: Life, config: Path) -> subprocess.Popen[bytes]:
+    """Start a daemon, which ends with this process."""
+    journal = str(config.with_name("journal.jsonl"))
+    told = {VARIABLE: str(life.crash or ""), JOURNAL: journal, STOP_AT: str(life.stop_at)}
+    command = groupflow("run", "--config", config, "--app", APP, "--name", life.name)
+    with config.with_name("daemons.log").open("ab") as log:
+        return subprocess.Popen(
+            command, cwd=REPOSITORY, env=environment(**told), stdout=log, stderr=log
+        )
 
 
 @dataclass(slots=True)
@@ -219,16 +256,8 @@ class Trial:
 
     def _keep(self) -> None:
         """Leave all that there is to know of a trial that failed."""
-        raw = self._raw
-        read: dict[Any, Callable[[Any], Any]] = {
-            b"list": lambda name: raw.lrange(name, 0, -1),
-            b"zset": lambda name: raw.zrange(name, 0, -1, withscores=True),
-            b"hash": raw.hgetall,
-            b"string": raw.get,
-        }
-        names: list[Any] = sorted(raw.scan_iter(f"{{{self._folder.name}}}:*", count=1000))
-        dump = {name.decode(): repr(read[raw.type(name)](name)) for name in names}
-        about = {"plan": self._plan, "result": self._result, "keys": dump}
+        keys = repr(read(self._raw, self._keys))
+        about = {"plan": self._plan, "result": self._result, "keys": keys}
         (self._folder / "about.json").write_bytes(
             orjson.dumps(about, option=orjson.OPT_INDENT_2, default=repr)
         )
@@ -274,41 +303,3 @@ def _repeats(
                 Violation("S5", f"{message.id}: {crashes} crashes, {faults} kills and lost leases")
             )
     return found
-
-
-APP = "tests.verification.crash.handlers:app"
-LEASE = 1.0
-
-
-def write_config(plan: Plan, redis: str, rabbitmq: str, file: Path) -> Path:
-    """A trial's settings; its folder's name is its namespace and its queue."""
-    name = file.parent.name
-    options = ("run", "debounce", "batch", "batch_wait", "concurrency", "rate")
-    workers = {"plain": 2, "grouped": 3, "lease": LEASE, "drain": 0.05, "max_crashes": 99}
-    rule = {"app": "grouped", "key": "{group}", "name": "grouped"}
-    sections: dict[str, dict[str, Any]] = {
-        "[rabbitmq]": {"url": rabbitmq, "queue": name, "prefetch": plan.prefetch},
-        "[redis]": {"url": redis, "namespace": name},
-        "[workers]": {**workers, "order": plan.order},
-        "[fields]": {"delay": "delay"},
-        "[retry]": {"interval": -0.05},
-        "[history]": {"dead_memory": 0} if plan.archives else {},
-        # A page a life would still be starting, at its low priority, when a hundred have died.
-        "[http]": {"listen": ""},
-        "[log]": {"format": "json"},
-        "[[groups]]": {**rule, **{option: getattr(plan, option) for option in options}},
-    }
-    lines = [line for head, values in sections.items() for line in (head, *lines_of(values))]
-    file.write_text("\n".join(lines))
-    return file
-
-
-def start(life: Life, config: Path) -> subprocess.Popen[bytes]:
-    """Start a daemon, which ends with this process."""
-    journal = str(config.with_name("journal.jsonl"))
-    told = {VARIABLE: str(life.crash or ""), JOURNAL: journal, STOP_AT: str(life.stop_at)}
-    command = groupflow("run", "--config", config, "--app", APP, "--name", life.name)
-    with config.with_name("daemons.log").open("ab") as log:
-        return subprocess.Popen(
-            command, cwd=REPOSITORY, env=environment(**told), stdout=log, stderr=log
-        )

@@ -18,23 +18,24 @@ from tests.history.events import lossy
 from tests.servers.replicated import RedisCluster, command
 from tests.verification.pacing import pause
 from tests.verification.soak.faults import cluster, daemons, messages, servers
-from tests.verification.soak.faults.fault import Fault, Skipped
+from tests.verification.soak.faults.fault import Fault, Kind, Skipped
 from tests.verification.soak.world import World
 
-_OF_DAEMONS: tuple[type[Fault], ...] = (
-    daemons.KillSame, daemons.KillOther, daemons.Zombie, daemons.Nap, daemons.Terminate,
-    daemons.WrongClock, daemons.Usurper, daemons.BlockLoop, daemons.BlockLoopPast,
-    messages.DeleteQueue, messages.Duplicates, messages.HeaderFlood, messages.Poison,
-    daemons.HttpFlood, *servers.OF_THE_WIRE,
+_OF_DAEMONS: tuple[Kind, ...] = (
+    daemons.kill_same, daemons.kill_other, daemons.zombie, daemons.nap, daemons.terminate,
+    daemons.wrong_clock, daemons.usurper, daemons.block_loop, daemons.block_loop_past,
+    messages.delete_queue, messages.duplicates, messages.header_flood, messages.poison,
+    daemons.http_flood, *servers.OF_THE_WIRE,
 )  # fmt: skip
-FAULTS: tuple[type[Fault], ...] = (*_OF_DAEMONS, *servers.OF_ONE_REDIS, *servers.OF_ONE_RABBITMQ)
-CLUSTER_FAULTS: tuple[type[Fault], ...] = (
+FAULTS: tuple[Kind, ...] = (*_OF_DAEMONS, *servers.OF_ONE_REDIS, *servers.OF_ONE_RABBITMQ)
+CLUSTER_FAULTS: tuple[Kind, ...] = (
     *_OF_DAEMONS, *servers.OF_A_LEADER,
-    cluster.KillPrimary, cluster.FreezePrimary, cluster.KillReplica, cluster.MovePartition,
-    cluster.PartitionPrimary, cluster.PartitionReplica, cluster.PartitionClients,
+    cluster.kill_primary, cluster.freeze_primary, cluster.kill_replica, cluster.move_partition,
+    cluster.partition_primary, cluster.partition_replica, cluster.partition_clients,
     cluster.fail_over("by hand"), cluster.fail_over("by force", " FORCE"),
     cluster.fail_over("without a vote", " TAKEOVER"),
 )  # fmt: skip
+
 PACE = (0.7, 1.5)  # seconds between two faults
 AT_ONCE = 6  # faults under way, those that wait for their turn too
 LOOK = 0.25  # seconds
@@ -43,7 +44,7 @@ _ID = re.compile(r"master_replid:([0-9a-f]+)")
 
 
 def plan(
-    seed: int, count: int, among: int, kinds: Sequence[type[Fault]] = FAULTS
+    seed: int, count: int, among: int, kinds: Sequence[Kind] = FAULTS
 ) -> list[tuple[float, Fault]]:
     """The faults of a seed, always the same, and the seconds from one to the next.
 
@@ -56,7 +57,7 @@ def plan(
     chance = Random(seed)
     weights = [kind.weight for kind in kinds]
     return [
-        (chance.uniform(*PACE), chance.choices(kinds, weights)[0](chance, among))
+        (chance.uniform(*PACE), chance.choices(kinds, weights)[0].drawn(chance, among))
         for _ in range(count)
     ]
 
@@ -97,23 +98,17 @@ class Nemesis:
     async def _happen(self, fault: Fault) -> None:
         began = time.monotonic()
         try:
-            await fault.apply(self._world)
+            async with fault.kind.happen(self._world, fault):
+                await pause(fault.lasts)
         except Skipped as why:
-            self.skipped.append(fault.name)
+            self.skipped.append(fault.kind.name)
             self._note(fault, began, skipped=str(why))
             return
-        await pause(fault.lasts)
-        try:
-            await fault.undo(self._world)
-        except ServerFailed as error:
-            # A server that doesn't come back is the nemesis's trouble: once more, then give up.
-            self._note(fault, began, failed=str(error))
-            await fault.undo(self._world)
-        self.done.append(fault.name)
+        self.done.append(fault.kind.name)
         self._note(fault, began)
 
     def _note(self, fault: Fault, began: float, **facts: str) -> None:
-        line = {"fault": fault.name, "on": sorted(fault.holds), "began": began}
+        line = {"fault": fault.kind.name, "on": sorted(fault.holds), "began": began}
         line |= {"ended": time.monotonic(), **facts}
         with self._log.open("ab") as log:
             log.write(orjson.dumps(line) + b"\n")

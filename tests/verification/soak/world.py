@@ -93,6 +93,12 @@ class World:
         assert self.one is not None
         return self.one[0]
 
+    @property
+    def wire(self) -> Proxy:
+        """The proxy that daemons reach the single Redis through."""
+        assert self.one is not None
+        return self.one[1]
+
     def ask(self) -> Redis:
         """A client of the single Redis that passes the proxy by."""
         never = Retry(NoBackoff(), 0)

@@ -6,213 +6,118 @@ One at a time: where a primary and its only replica are gone, so is what they he
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from contextlib import suppress
-from random import Random
-from typing import ClassVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from groupflow.servers import ServerFailed
 from tests.clusters import move
 from tests.history.events import lossy
 from tests.servers.replicated import ClusterNode, RedisCluster, command, until
-from tests.verification.soak.faults.fault import Fault, Skipped
+from tests.verification.soak.faults.fault import Fault, Kind, Skipped, fault, mended
 from tests.verification.soak.links import CLIENTS, LinkedNode, Links
-from tests.verification.soak.world import PARTITIONS, World
+from tests.verification.soak.world import World
 
 LEADS_WITHIN = 8.0  # seconds for a fail-over by hand: Redis gives it up after five
-REPLACED_WITHIN = 6.0  # seconds for which a node stays away, at most: its replica leads by then
+REPLACED = (0.0, 6.0)  # seconds for which a node stays away: its replica leads by their end
+CLUSTER = "cluster"
 
 
-class ClusterFault(Fault):
-    """A fault of one partition's node."""
-
-    holds = frozenset({"cluster"})
-    lasting = 0.0, REPLACED_WITHIN
-
-    def __init__(self, chance: Random, daemons: int) -> None:
-        super().__init__(chance, daemons)
-        self.partition = chance.randrange(PARTITIONS)
-        self._node: LinkedNode | None = None
-        self._may_lose: list[int] = []
-
-    def key(self, world: World) -> str:
-        """One of the partition's keys."""
-        return world.partitions[self.partition]("count")
-
-    async def leader(self, world: World) -> LinkedNode:
-        """The node that has the partition."""
-        return await _found(cluster_of(world).leader_of(self.key(world)))
-
-    async def follower(self, world: World) -> LinkedNode:
-        """A node that follows that one."""
-        return await _found(cluster_of(world).replica_of(await self.leader(world)))
-
-    async def may_lose(self, world: World, node: ClusterNode) -> None:
-        """Note which partitions' last writes may be lost from here on: all of a node."""
-        for number, keys in enumerate(world.partitions):
-            if await command(node, f"EXISTS {keys('count')}") in ("0", "1"):
-                self._may_lose.append(number)
-                world.journal.write(lossy("began", number))
-
-    def is_over(self, world: World) -> None:
-        """Nothing is lost from here on."""
-        for number in self._may_lose:
-            world.journal.write(lossy("ended", number))
-        self._may_lose.clear()
-
-    async def undo(self, world: World) -> None:
-        """Wait until all is as it was, but for who leads: the next fault must not lose anything."""
-        cluster = cluster_of(world)
-        if self._node is not None:
-            await self.mend(self._node)
-        await until(cluster.is_whole, "the cluster did not heal")
-        self.is_over(world)
-
-    async def mend(self, node: ClusterNode) -> None:
-        """Bring the node back."""
-        await node.start()
-
-
-class KillPrimary(ClusterFault):
+@fault("primary kill-9", CLUSTER, weight=10.0, lasting=REPLACED)
+async def kill_primary(world: World, fault: Fault) -> AsyncIterator[None]:
     """A primary is killed; back soon or late, it finds another one in its place, or not."""
-
-    name = "primary kill-9"
-    weight = 10.0
-
-    async def apply(self, world: World) -> None:
-        self._node = await self.leader(world)
-        await self.may_lose(world, self._node)
-        await self._node.kill()
+    leader = await _leader(world, fault)
+    async with _losing(world, leader):
+        await leader.kill()
+        yield
+        await _healed(world, leader.start)
 
 
-class FreezePrimary(ClusterFault):
+@fault("primary frozen", CLUSTER, weight=10.0, lasting=REPLACED)
+async def freeze_primary(world: World, fault: Fault) -> AsyncIterator[None]:
     """A primary hangs, and wakes when it is one no more, or still is."""
-
-    name = "primary frozen"
-    weight = 10.0
-
-    async def apply(self, world: World) -> None:
-        self._node = await self.leader(world)
-        await self.may_lose(world, self._node)
-        await self._node.pause()
-
-    async def mend(self, node: ClusterNode) -> None:
-        await node.resume()
+    leader = await _leader(world, fault)
+    async with _losing(world, leader):
+        await leader.pause()
+        yield
+        await _healed(world, leader.resume)
 
 
-class KillReplica(ClusterFault):
+@fault("replica kill-9", CLUSTER, weight=4.0, lasting=(0.0, 2.0))
+async def kill_replica(world: World, fault: Fault) -> AsyncIterator[None]:
     """A replica is killed: until it is back, nothing of its primary's partitions is acked."""
-
-    name = "replica kill-9"
-    weight = 4.0
-    lasting = 0.0, 2.0
-
-    async def apply(self, world: World) -> None:
-        self._node = await self.follower(world)
-        await self._node.kill()
+    replica = await _follower(world, fault)
+    await replica.kill()
+    yield
+    await _healed(world, replica.start)
 
 
-class LinkFault(ClusterFault):
-    """A fault of the network around one node."""
-
-    async def mend(self, node: ClusterNode) -> None:
-        """The network is whole again; `undo` sees to it."""
-
-    async def undo(self, world: World) -> None:
-        links_of(world).heal()
-        await super().undo(world)
-
-
-class PartitionPrimary(LinkFault):
+@fault("primary partitioned from the others", CLUSTER, weight=10.0, lasting=REPLACED)
+async def partition_primary(world: World, fault: Fault) -> AsyncIterator[None]:
     """A primary and the other nodes don't hear each other; daemons reach all of them.
 
     It goes on alone until it notices, and nobody has what it does; another one takes its place.
     """
-
-    name = "primary partitioned from the others"
-    weight = 10.0
-
-    async def apply(self, world: World) -> None:
-        leader = await self.leader(world)
-        await self.may_lose(world, leader)
-        links = links_of(world)
+    leader, links = await _leader(world, fault), links_of(world)
+    async with _losing(world, leader):
         links.cut(leader.number, *(each.number for each in links.nodes if each is not leader))
+        yield
+        await _healed(world)
 
 
-class PartitionReplica(LinkFault):
+@fault("primary partitioned from its replica", CLUSTER, weight=5.0, lasting=(0.0, 4.0))
+async def partition_replica(world: World, fault: Fault) -> AsyncIterator[None]:
     """A primary and its replica don't hear each other; all others hear both."""
-
-    name = "primary partitioned from its replica"
-    weight = 5.0
-    lasting = 0.0, 4.0
-
-    async def apply(self, world: World) -> None:
-        leader, replica = await self.leader(world), await self.follower(world)
-        await self.may_lose(world, leader)
+    leader, replica = await _leader(world, fault), await _follower(world, fault)
+    async with _losing(world, leader):
         links_of(world).cut(leader.number, replica.number)
+        yield
+        await _healed(world)
 
 
-class PartitionClients(LinkFault):
+@fault("primary partitioned from the daemons", CLUSTER, weight=5.0, lasting=(0.2, 4.0))
+async def partition_clients(world: World, fault: Fault) -> AsyncIterator[None]:
     """Nobody but the other nodes reaches a primary: it leads on, and nobody works for it."""
-
-    name = "primary partitioned from the daemons"
-    weight = 5.0
-    lasting = 0.2, 4.0
-
-    async def apply(self, world: World) -> None:
-        links_of(world).cut(CLIENTS, (await self.leader(world)).number)
+    links_of(world).cut(CLIENTS, (await _leader(world, fault)).number)
+    yield
+    await _healed(world)
 
 
-class FailOver(ClusterFault):
-    """A replica is told to lead.
+def fail_over(how: str, argument: str = "") -> Kind:
+    """A replica is told to lead, by that argument of the command.
 
     The primary waits until it has everything, or isn't asked, or nobody is.
     """
 
-    what: ClassVar[str] = ""
-    weight = 5.0
-    lasting = 0.0, 0.0
-
-    async def apply(self, world: World) -> None:
-        replica = await self.follower(world)
-        await self.may_lose(world, await self.leader(world))
-        if await command(replica, f"CLUSTER FAILOVER{self.what}") != "OK":
-            self.is_over(world)
-            raise Skipped("it would not lead")
+    @fault(f"failed over {how}", CLUSTER, weight=5.0)
+    async def happen(world: World, fault: Fault) -> AsyncIterator[None]:
+        replica = await _follower(world, fault)
 
         async def leads() -> bool:
             return "role:master" in await command(replica, "INFO replication")
 
-        # Where the primary doesn't hear of it in time, the replica gives it up, and never says so.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LEADS_WITHIN):
-                await until(leads, "the replica did not lead")
-                return
-        self.is_over(world)
-        raise Skipped("it gave up")
+        async with _losing(world, await _leader(world, fault)):
+            if await command(replica, f"CLUSTER FAILOVER{argument}") != "OK":
+                raise Skipped("it would not lead")
+            try:
+                async with asyncio.timeout(LEADS_WITHIN):
+                    await until(leads, "the replica did not lead")
+            except TimeoutError:
+                # Where the primary doesn't hear of it in time, the replica gives it up in silence.
+                raise Skipped("it gave up") from None
+            yield
+            await _healed(world)
+
+    return happen
 
 
-def fail_over(name: str, what: str = "") -> type[Fault]:
-    """A fail-over by that argument of the command."""
-    return type(FailOver.__name__, (FailOver,), {"name": f"failed over {name}", "what": what})
-
-
-class MovePartition(ClusterFault):
+@fault("partition moved", CLUSTER, weight=8.0)
+async def move_partition(world: World, fault: Fault) -> AsyncIterator[None]:
     """A partition moves to another primary, key by key."""
-
-    name = "partition moved"
-    weight = 8.0
-    lasting = 0.0, 0.0
-
-    def __init__(self, chance: Random, daemons: int) -> None:
-        super().__init__(chance, daemons)
-        self.others = chance.random()
-
-    async def apply(self, world: World) -> None:
-        cluster, leader = cluster_of(world), await self.leader(world)
-        primaries = [node for node in await cluster.leaders() if node is not leader]
-        target = primaries[int(self.others * len(primaries))]
-        await move(cluster, self.key(world), target)
+    nodes, leader = cluster_of(world), await _leader(world, fault)
+    target = fault.chance.choice([node for node in await nodes.leaders() if node is not leader])
+    await move(nodes, _key(world, fault), target)
+    yield
+    await _healed(world)
 
 
 def cluster_of(world: World) -> RedisCluster:
@@ -227,6 +132,21 @@ def links_of(world: World) -> Links:
     return world.cluster[1]
 
 
+def _key(world: World, fault: Fault) -> str:
+    """One of the keys of the partition that the fault happens to."""
+    return fault.one_of(world.partitions)("count")
+
+
+async def _leader(world: World, fault: Fault) -> LinkedNode:
+    """The node that has the partition."""
+    return await _found(cluster_of(world).leader_of(_key(world, fault)))
+
+
+async def _follower(world: World, fault: Fault) -> LinkedNode:
+    """A node that follows that one."""
+    return await _found(cluster_of(world).replica_of(await _leader(world, fault)))
+
+
 async def _found(asked: Awaitable[ClusterNode]) -> LinkedNode:
     try:
         node = await asked
@@ -234,3 +154,30 @@ async def _found(asked: Awaitable[ClusterNode]) -> LinkedNode:
         raise Skipped(str(error)) from None
     assert isinstance(node, LinkedNode)
     return node
+
+
+@asynccontextmanager
+async def _losing(world: World, node: ClusterNode) -> AsyncIterator[None]:
+    """The last writes of all partitions of a node may be lost while the block runs."""
+    numbers = []
+    for number, keys in enumerate(world.partitions):
+        if await command(node, f"EXISTS {keys('count')}") in ("0", "1"):
+            numbers.append(number)
+            world.journal.write(lossy("began", number))
+    try:
+        yield
+    finally:
+        for number in numbers:
+            world.journal.write(lossy("ended", number))
+
+
+async def _healed(world: World, mend: Callable[[], Awaitable[object]] | None = None) -> None:
+    """Wait until all is as it was, but for who leads: the next fault must not lose anything."""
+
+    async def heal() -> None:
+        links_of(world).heal()
+        if mend is not None:
+            await mend()
+        await until(cluster_of(world).is_whole, "the cluster did not heal")
+
+    await mended(heal)
