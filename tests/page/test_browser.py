@@ -208,6 +208,7 @@ def test_correcting_a_body(page: Page, world: World) -> None:
     expect(difference.locator("ins")).to_have_text(re.compile('^\\+   "rows": 7'))
     press(page, send, sure="Redrive")
     shows(page, "1 redriven with a corrected body")
+    assert world.daemon.events("operator.redriven")[-1]["corrected"] is True
     world.wait(lambda: "wrong" in world.rig.dead())
     at(page, "task", id="wrong")
     shows(page, "body corrected by Ada")

@@ -253,55 +253,21 @@ def test_dead_letters_are_redriven_and_dropped(world: World) -> None:
     assert "me" in [event["by"] for event in world.daemon.events("operator.redriven")]
 
 
-def test_dead_letters_are_meant_by_a_filter(world: World) -> None:
-    """A dry run counts them; what dies again behind its redrive is not met again."""
-    world.rig.publish(Job(f"found-{n}", None, 77, type="fail") for n in range(3))
-    ids = [f"found-{n}" for n in range(3)]
-    world.wait(lambda: {*ids} <= {*world.rig.dead()})
-    asked = {"tenant": "77", "reason": "ON PURPOSE", "type": "fai*", "since": 3600}
-    assert [row["id"] for row in world.get("dead", TOKEN, **asked)["letters"]] == ids[::-1]
-    counted = world.act("dead/redrive", {**asked, "dry_run": True}).json()
-    assert (counted["matching"], counted["done"], counted["next"]) == (3, [], None)
-    answer = world.act("dead/redrive", asked).json()
-    assert (sorted(answer["done"]), answer["stayed"], answer["matching"]) == (ids, [], 3)
-    world.wait(lambda: {*ids} <= {*world.rig.dead()})
-    assert sorted(world.act("dead/drop", asked).json()["done"]) == ids
-
-
-def test_a_letter_is_redriven_with_a_corrected_body(world: World) -> None:
-    """The task shows what the body was, and who changed it; so does the letter of another death."""
-    job = Job("to-correct", None, type="fail", facts={"rows": "7x"})
-    world.rig.publish([job])
-    world.wait(lambda: "to-correct" in world.rig.dead())
-    order = {"ids": ["to-correct"], "body": Job("", None, facts={"rows": 7}).body.decode()}
-    assert world.act("dead/redrive", {**order, "by": "Ada"}).json()["done"] == ["to-correct"]
-    world.wait(lambda: "to-correct" in world.rig.dead())
-    letter = world.get("letter", TOKEN, id="to-correct")
-    assert letter["body"] == order["body"]
-    [correction] = letter["corrections"]
-    assert (correction["by"], correction["body"]) == ("Ada", job.body.decode())
-    assert world.get("task", TOKEN, id="to-correct")["corrections"] == [correction]
-    assert world.daemon.events("operator.redriven")[-1]["corrected"] is True
-    assert world.act("dead/drop", {"ids": ["to-correct"]}).json()["done"] == ["to-correct"]
-
-
-def test_waiting_tasks_are_dropped_and_run_now(world: World) -> None:
-    """One or a group's delayed; what runs is left alone."""
+def test_the_delayed_tasks_of_a_group_are_run_now_and_dropped(world: World) -> None:
+    """What runs is left alone."""
     facts = {"delay_s": 9000, "gate": str(world.rig.gate())}
-    world.rig.publish(Job(f"late-{n}", "late", facts=facts) for n in range(3))
-    world.wait(lambda: world.get("group", key="late:42")["why"]["queued"] == 3)
-    answer = world.act("task/drop", {"ids": ["late-0", "run-0", "nobody"], "by": "me"}).json()
-    assert answer["done"] == ["late-0"]
+    both = ["late-1", "late-2"]
+    world.rig.publish(Job(id_, "late", facts=facts) for id_ in both)
+    world.wait(lambda: world.get("group", key="late:42")["why"]["queued"] == 2)
+    answer = world.act("task/run-now", {"delayed": "late:42"}).json()
+    assert (sorted(answer["done"]), answer["stayed"]) == (both, [])
+    assert world.get("group", key="late:42")["why"]["state"] in ("ready", "running")
+    answer = world.act("task/drop", {"ids": [*both, "run-0", "nobody"], "by": "me"}).json()
+    assert answer["done"] == both
     reasons = {each["id"]: each["reason"].split()[0] for each in answer["stayed"]}
     assert reasons == {"run-0": "it", "nobody": "nothing"}
-    assert world.get("task", id="late-0")["state"] == "dropped"
-    answer = world.act("task/run-now", {"delayed": "late:42"}).json()
-    assert (sorted(answer["done"]), answer["stayed"]) == (["late-1", "late-2"], [])
-    assert world.get("group", key="late:42")["why"]["state"] in ("ready", "running")
-    both = ["late-1", "late-2"]  # so that the world is as it was
-    assert world.act("task/drop", {"ids": both}).json()["done"] == both
     events = world.daemon.events("operator.dropped_waiting")
-    assert ("me", ["late-0"]) in [(event["by"], event["tasks"]) for event in events]
+    assert ("me", both) in [(event["by"], event["tasks"]) for event in events]
 
 
 def test_a_schedule_runs_once_at_a_time(world: World) -> None:

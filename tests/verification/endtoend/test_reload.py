@@ -49,40 +49,31 @@ def test_a_stop_settles_what_surplus_workers_finished(make_rig: MakeRig) -> None
     assert (rig.count("done"), rig.count("crashed")) == (1, 0)
 
 
-def test_a_changed_key_holds_for_what_comes(rig: Rig) -> None:
-    """Tasks that are queued keep their group; the same entity's new ones are in another."""
-    daemon = rig.start(DAEMON)
+def test_what_changed_holds_for_what_comes(rig: Rig) -> None:
+    """Tasks that are queued keep their group; keys, policies and handlers are the new file's."""
+    rig.start(DAEMON)
     held = {"gate": str(rig.gate())}
     rig.publish([Job("old-1", "a", facts=held), Job("old-2", "a")])
     rig.wait_for_start("old-1")
+    rig.configure(retry={"max_attempts": 3, "interval": -0.01})
     change_key(rig, "new:{entity}")
-    answered = hang_up(daemon)
-    (change,) = answered["changes"]
-    assert (change["setting"], change["new"]) == ("groups.groups[0].key", "new:{entity}")
-    rig.publish([Job("new-1", "a")])
+    with rig.config.open("a") as file:
+        file.write('[handlers."say"]\nexec = ["true"]\n')
+    (answer,) = reload(rig)
+    assert (answer["daemon"], answer["verdict"]) == (DAEMON, "changed")
+    changed = {change["setting"]: change["new"] for change in answer["changes"]}
+    assert changed["groups.groups[0].key"] == "new:{entity}"
+    assert {"retry.max_attempts", "retry.interval", 'handlers."say".exec'} <= changed.keys()
+    assert reload(rig, DAEMON)[0]["verdict"] == "unchanged"
+    rig.publish([Job("new-1", "a"), Job("f", "b", type="fail"), Job("s", type="say")])
     assert rig.wait_for_end("new-1").group == "new:a"
     assert rig.ask("task", "old-2")["group"] == "a:42"
     assert rig.events("start", "old-2") == []
     rig.gate().touch()
     rig.wait_for_all()
     assert rig.wait_for_end("old-2").group == "a:42"
-
-
-def test_policies_and_handlers_follow(rig: Rig) -> None:
-    """A task that waits is retried as the new file says; a type gets a handler without restart."""
-    rig.start(DAEMON)
-    rig.configure(retry={"max_attempts": 3, "interval": -0.01})
-    with rig.config.open("a") as file:
-        file.write('[handlers."say"]\nexec = ["true"]\n')
-    (answer,) = reload(rig)
-    assert (answer["daemon"], answer["verdict"]) == (DAEMON, "changed")
-    changed = {change["setting"] for change in answer["changes"]}
-    assert {"retry.max_attempts", "retry.interval", 'handlers."say".exec'} <= changed
-    rig.publish([Job("f", "a", type="fail"), Job("s", type="say")])
-    rig.wait_for_all()
     assert len(rig.events("start", "f")) == 3
     assert rig.dead() == ["f"]
-    assert reload(rig, DAEMON)[0]["verdict"] == "unchanged"
 
 
 def test_what_is_refused_changes_nothing(rig: Rig) -> None:

@@ -23,8 +23,7 @@ from types import ModuleType
 import pytest
 
 from tests.verification.mutants import lua, python
-from tests.verification.mutants.mutant import ROOT, Mutant
-from tests.verification.mutants.trials import Fate, Trials
+from tests.verification.mutants.trials import ROOT, Fate, Mutant, Trials
 
 # What each says: its mutants; which tests may kill; by package, the share that must be noticed.
 LANGUAGES: dict[str, ModuleType] = {"scripts": lua, "code": python}

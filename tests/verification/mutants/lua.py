@@ -18,7 +18,7 @@ from groupflow.schedule.table import ScheduleVerb
 from groupflow.store import scripts
 from groupflow.store.scripts import AnyVerb, Script, Scripts, Verb
 from tests.verification.mutants.lua_tokens import BINARY, OPENING, joins, pairs, tokens_of
-from tests.verification.mutants.mutant import Mutant
+from tests.verification.mutants.trials import Mutant
 
 TESTS = ("tests/store", "tests/operate", "tests/schedule")
 LEAST = {"store": 0.65, "operate": 0.4, "schedule": 0.4}

@@ -20,8 +20,8 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import NamedTuple
 
-from tests.verification.mutants.mutant import ROOT, Mutant
 from tests.verification.mutants.python_operators import changes
+from tests.verification.mutants.trials import ROOT, Mutant
 
 TESTS = ("tests/flow", "tests/store", "tests/upkeep")
 LEAST = {"flow": 0.7, "store": 0.65, "upkeep": 0.7}

@@ -12,8 +12,7 @@ import pytest
 from tests.deadlines import deadline
 from tests.verification.mutants import lua
 from tests.verification.mutants.__main__ import wanting
-from tests.verification.mutants.mutant import ROOT, Mutant
-from tests.verification.mutants.trials import Fate
+from tests.verification.mutants.trials import ROOT, Fate, Mutant
 
 DOOR = """
 import logging
