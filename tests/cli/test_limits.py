@@ -80,7 +80,7 @@ async def test_it_holds_is_listed_and_ends(spread: Spread, groupflow: Verbs) -> 
 
 
 async def test_without_a_partition(spread: Spread) -> None:
-    """Nobody may believe that a tenant is limited everywhere; a group lies in one."""
+    """A tenant isn't limited while a partition is away; a group lies in one."""
     lost = LimitsByHand(spread.without(1))
     with pytest.raises(StoreUnavailable):
         await lost.begin(HandLimit("tenant", "42", rate="5/s"), "ada", 60.0)

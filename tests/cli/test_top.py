@@ -130,7 +130,7 @@ def look_at(at: float, *, done: int = 0, many: int = 0) -> Look:
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 50)])
 @pytest.mark.parametrize("many", [0, 1, 100])
 def test_it_fits(width: int, height: int, many: int) -> None:
-    """Whatever is shown, no line is too long and none falls off the screen."""
+    """However much is shown, no line is too long and none falls off the screen."""
     view = View(now=look_at(0.0, many=many), trouble="no answer\x1b[2J" * 30)
     console = Console(width=width, height=height, force_terminal=True, color_system=None)
     with console.capture() as captured:

@@ -1,4 +1,4 @@
-"""A serial import is the yardstick, and whatever deviates from it, or from the tasks, is found."""
+"""A serial import is the yardstick: each difference from it, or from the tasks, is found."""
 
 import sqlite3
 from contextlib import closing

@@ -82,7 +82,7 @@ class Filter:
             raise OSError(-code, f"no rule for {call}")
 
     def load(self) -> None:
-        """From here on it holds, for whatever is executed too."""
+        """From here on it holds, for programs that this process executes too."""
         if code := self._library.seccomp_load(self._context):
             raise OSError(-code, "the filter can't be loaded")
 

@@ -122,7 +122,7 @@ def test_secrets_are_made_once_for_their_owner_alone(tmp_path: Path, umask: int)
     first = made()
     (folder / "publisher_url").chmod(0o644)
     assert made() == first
-    assert folder.stat().st_mode & 0o777 == 0o755  # somebody else's choice
+    assert folder.stat().st_mode & 0o777 == 0o755  # the user's choice
 
 
 def test_secrets_are_written_through_no_link(secrets: Path, tmp_path: Path) -> None:

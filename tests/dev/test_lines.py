@@ -1,4 +1,4 @@
-"""A line of the log, as whoever writes handlers is shown it."""
+"""A line of the log, as the author of handlers is shown it."""
 
 from __future__ import annotations
 

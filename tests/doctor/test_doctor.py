@@ -120,7 +120,7 @@ Scene: TypeAlias = Callable[[Doctor], object]
 
 
 def queue(*, durable: bool = True, **arguments: Any) -> Scene:
-    """The queue, as somebody else has declared it."""
+    """The queue, as another program has declared it."""
     named = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
 
     def scene(doctor: Doctor) -> None:
@@ -265,7 +265,7 @@ def test_what_amqp_does_not_tell(doctor: Doctor, managed: ManagedRabbitmq) -> No
         return code, check["verdict"], check["found"]
 
     def rebind(gone: str, stray: str = "") -> None:
-        """As somebody does by hand: a partition is bound no more, and another queue is."""
+        """As an operator does by hand: a partition is bound no more, and another queue is."""
 
         async def act(connection: Any) -> None:
             channel = await open_channel(connection, confirms=False)

@@ -35,7 +35,7 @@ async def says(server: RedisServer, words: str, what: str) -> bool:
 
 
 async def test_nodes_of_a_cluster(tmp_path: Path, redis_server: RedisServer) -> None:
-    """All is well; a stranger in the list; a user who may not listen by slot; slots nobody has."""
+    """All is well; a stranger in the list; a user without a right; slots that no node has."""
     async with RedisCluster(tmp_path / "one", 1, 0) as one, RedisCluster(tmp_path, 1, 0) as other:
         (node,) = one.nodes
         well = await examined(one.url)

@@ -1,4 +1,4 @@
-"""What doctor says of schedules: which daemons have another one, and which one nobody has."""
+"""What doctor says of schedules: which daemons have another one, and which one no daemon has."""
 
 from __future__ import annotations
 

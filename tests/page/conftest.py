@@ -51,7 +51,7 @@ def profile(browser: Browser, world: World) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def page(profile: BrowserContext) -> Iterator[Page]:
-    """A fresh tab on the overview; whatever the test did, nothing was wrong.
+    """A fresh tab on the overview; nothing was wrong at its end.
 
     It is live by then: the bar's last words move its buttons, and a press that they move under
     the pointer is none.

@@ -34,7 +34,7 @@ def context_of(namespace: Namespace, configured: Mapping[str, Any]) -> PageConte
 async def client_of(
     namespace: Namespace, sections: Mapping[str, Any] | None = None
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """The API in this process, for whoever has the token."""
+    """The API in this process, for a client that has the token."""
     transport = httpx.ASGITransport(Site(context_of(namespace, sections or configured())).app)
     async with httpx.AsyncClient(
         transport=transport,

@@ -113,7 +113,7 @@ def draw(page: Page, name: str) -> None:
     expect(page.locator("main .card").last).not_to_be_empty()
     expect(page.locator("#live")).to_contain_text("Live")
     page.wait_for_timeout(2500)  # so that charts and lists have been asked for
-    for place in (REPOSITORY, tempfile.gettempdir()):  # where this ran is nobody's affair
+    for place in (REPOSITORY, tempfile.gettempdir()):  # no picture tells where this ran
         page.evaluate(_HIDE, [str(place), "/srv/shop"])
     page.screenshot(path=IMAGES / f"{name}.png")
     print(f"docs/images/{name}.png")

@@ -67,7 +67,7 @@ class Served:
 
 
 def as_(token: str) -> dict[str, str]:
-    """The headers of whoever has a token."""
+    """The headers of a client that has a token."""
     return {"authorization": f"Bearer {token}"}
 
 

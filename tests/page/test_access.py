@@ -53,7 +53,7 @@ def test_an_action_is_refused(world: World, headers: dict[str, str], status: int
 
 
 def test_our_own_page_acts(world: World) -> None:
-    """Where nobody read the body the answer says that it closes; else a client would go on."""
+    """Where the page read no body its answer says that it closes; else a client would go on."""
     refused = _post(world, {})
     assert (refused.status_code, refused.headers.get("connection")) == (401, "close")
     ours = {**BEARER, "Origin": world.url, "Sec-Fetch-Site": "same-origin"}
@@ -62,7 +62,7 @@ def test_our_own_page_acts(world: World) -> None:
 
 
 async def test_without_a_configured_token_all_is_shown(bench: Bench) -> None:
-    """Whoever reaches such a page sees all that it can show."""
+    """Each client that reaches such a page sees all that it can show."""
     await bench.enqueue(arrival("gone", dead="no JSON"))
     async with client_of(bench.namespace, {"http": {"listen": "127.0.0.1:9464"}}) as api:
         letter = (await api.get("/letter", params={"id": "gone"})).json()
@@ -94,7 +94,7 @@ class TestWrongTokens:
         assert wrong.is_read("192.0.2.1")
 
     async def test_log_and_memory_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """However many addresses somebody has, and however often each tries."""
+        """However many addresses an attacker has, and however often each tries."""
         monkeypatch.setattr(throttle, "DELAYED_IN_ALL", 0)
         wrong = WrongTokens()
         with capture_logs() as said:

@@ -279,7 +279,7 @@ def test_trying_a_route(page: Page) -> None:
 
 
 def test_reading_what_strangers_sent(page: Page, world: World) -> None:
-    """Ids, group keys, types, reasons and bodies are text wherever they are shown."""
+    """Ids, group keys, types, reasons and bodies are text in every view."""
     group = world.get("task", id=HOSTILE_ID)["group"]
     for view, params in (
         ("group", {"key": group}),
@@ -358,7 +358,7 @@ def test_without_a_pointer(page: Page, world: World) -> None:
     keyboard.press("/")
     field = page.get_by_label("Open a task by its id")
     expect(field).to_be_focused()
-    keyboard.type("run-1/?go")  # into the field, whatever the letters mean elsewhere
+    keyboard.type("run-1/?go")  # into the field, though these letters are keys elsewhere
     keyboard.press("g")
     expect(field).to_have_value("run-1/?gog")
     keyboard.press("Tab")

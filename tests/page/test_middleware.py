@@ -1,4 +1,4 @@
-"""What a request may cost is looked at before its body is read, whatever the app makes of that."""
+"""The middleware looks at what a request may cost before it reads the body, for any app."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_a_stream_goes_on_whatever_body_comes(monkeypatch: pytest.MonkeyPa
 async def test_health_waits_for_no_other_caller(
     path: str, is_served: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many wait: here nobody is let in."""
+    """However many wait: here the page lets none in."""
     monkeypatch.setattr("groupflow.ops.page.throttle.LET_IN", 0)
     asking = asyncio.create_task(asked(App(), b"", "GET", path))
     done, _ = await asyncio.wait([asking], timeout=0.2)

@@ -1,4 +1,4 @@
-"""Whatever a request holds, the answer is no 500: what can't be used is said to be so."""
+"""No request is answered 500: the answer says what can't be used."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class TlsRabbitmq(RabbitmqServer):
             )
 
     async def answers(self, pid: int) -> bool:
-        """RabbitMQ opens its TLS listener last: whoever comes before is refused."""
+        """RabbitMQ opens its TLS listener last: before that it refuses each client."""
         if not await super().answers(pid):
             return False
         _, writer = await asyncio.open_connection("127.0.0.1", self.tls_port)

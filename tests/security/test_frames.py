@@ -1,4 +1,4 @@
-"""Whatever stands in a message's properties, it is read: it must not cost the connection."""
+"""Any properties of a message are read: none costs the connection."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_lengths_that_overlap_cost_no_more_than_their_bytes(inside: bytes) -> No
 def test_nothing_is_read_beyond_the_table_that_it_is_in(
     inside: bytes, behind: bytes, kind: bytes
 ) -> None:
-    """Whatever an inner length says, what stands behind the outer end changes nothing."""
+    """An inner length of any size reads nothing behind the outer end."""
     inner = b"\x01a" + kind + struct.pack(">I", 2**31) + inside
     assert frames.table(_table(inner) + behind) == frames.table(_table(inner))
 
@@ -186,7 +186,7 @@ assert pamqp.decode.METHODS == before
 async def test_no_message_stops_intake(
     tls_rabbitmq: TlsRabbitmq, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of these closed the connection of whoever consumed it, again and again."""
+    """Each of these closed its consumer's connection, again and again."""
     publisher = await aiormq.connect(tls_rabbitmq.url)
     channel = await publisher.channel(publisher_confirms=True)
     queue = "poison"

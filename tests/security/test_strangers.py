@@ -1,4 +1,4 @@
-"""Whatever a stranger publishes: it becomes a task or a dead letter, under keys of its own kind."""
+"""Any message of a stranger becomes a task or a dead letter, under keys of its own kind."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def scope(body: bytes, type_: str | None, *, dies: bool) -> str:
 
 
 def test_what_is_refused_is_its_tenants_all_the_same() -> None:
-    """As far as its application and tenant can be read; else it is nobody's, and takes no id."""
+    """As far as its application and tenant can be read; else it has no owner, and takes no id."""
     owner = {"app_name": "crm", "tenant_id": 42}
     whole = {**owner, "entity": "e"}
     others = (

@@ -1,4 +1,4 @@
-"""TLS is verified, and plaintext stays on the machine unless somebody said otherwise."""
+"""TLS is verified, and plaintext stays on the machine unless a setting allows it."""
 
 from __future__ import annotations
 

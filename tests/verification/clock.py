@@ -11,7 +11,7 @@ _LIBRARY = "usr/lib/*/faketime/libfaketimeMT.so.1"  # of Debian's package libfak
 
 
 class Clock:
-    """The wall clock of whatever is started with its environment.
+    """The wall clock of the processes that are started with its environment.
 
     Attributes:
         can_be_set: whether libfaketime is there.

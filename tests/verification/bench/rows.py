@@ -89,7 +89,7 @@ class Row:
     verdicts: dict[str, str] = field(default_factory=dict)
 
     def of(self, who: str) -> list[float]:
-        """Somebody's figures, of the rounds in which there is one."""
+        """The figures of a side, of the rounds in which it has one."""
         return [each.figures[who] for each in self.rounds if who in each.figures]
 
     @property
@@ -99,7 +99,7 @@ class Row:
         return [who for who in names if who != OURS]
 
     def ratio(self, who: str) -> Span | None:
-        """Ours to somebody's, of the rounds in which both have a figure; ``None`` if none has."""
+        """Ours to a side's, of the rounds in which both have a figure; ``None`` if none has."""
         both = [one.figures for one in self.rounds if {OURS, who} <= one.figures.keys()]
         ratios = [each[OURS] / each[who] for each in both if each[who]]
         return Span.of(ratios) if ratios else None

@@ -1,4 +1,4 @@
-"""Several queues on several RabbitMQ nodes: spread over daemons, whoever comes and goes or dies."""
+"""Several queues on several RabbitMQ nodes: spread over daemons that come, go and die."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def active_of(rig: Rig) -> dict[str, int]:
 
 
 def wait_until_spread(rig: Rig, daemons: int) -> None:
-    """Wait until each daemon has its share, and all queues have somebody."""
+    """Wait until each daemon has its share, and each queue has a daemon."""
     share = -(-len(rig.queues) // daemons)
 
     def is_spread() -> bool:

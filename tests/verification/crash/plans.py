@@ -138,7 +138,7 @@ def _under_some_rule(seed: str, plan: Plan) -> Plan:
 
 
 def numbered(seed: str, trial: int) -> Plan:
-    """The plan of a long run's trial: each point by itself, then the pairs, drawn; then anew."""
+    """The plan of a long run's trial: each point by itself, then drawn pairs; then all again."""
     place = trial % (len(POINTS) + len(PAIRS))
     order = [*((point,) for point in POINTS), *Random(seed).sample(PAIRS, len(PAIRS))]
     return plan_of(f"{seed}:{trial}", *order[place])
@@ -147,7 +147,7 @@ def numbered(seed: str, trial: int) -> Plan:
 def _plan(random: Random, crashes: list[Crash]) -> Plan:
     label = "+".join(map(str, crashes))
     if crashes[0].point in REAPS:
-        # There is nothing to reap unless somebody has died before with claims in hand.
+        # There is nothing to reap unless a daemon has died before with claims in hand.
         crashes = [Crash("before_handler", random.randint(2, 5)), *crashes]
     lives: list[Life] = []
     name = "a"

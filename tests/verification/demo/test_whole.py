@@ -10,7 +10,7 @@ from tests.demo.test_demo import running, said_until
 
 
 def test_demo_ends_equal() -> None:
-    """Its page is there until somebody has seen enough of it."""
+    """Its page is there until the user ends the demo."""
     with running("--keep") as demo:
         said = said_until(demo, "Ctrl-C ends it")
         page = re.search(r"page is at (http://\S+/) and http://", said)

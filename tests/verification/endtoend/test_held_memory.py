@@ -32,7 +32,7 @@ TOKEN = "a-token-of-the-tests-0123456789"
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RedisServer]:
-    """A Redis of the test's own, whose memory is nobody else's."""
+    """A Redis of the test's own, whose memory no other test uses."""
     with running(RedisServer(tmp_path / "redis-of-its-own")) as server:
         yield server
 
@@ -63,7 +63,7 @@ def shown(rig: Rig, id_: str) -> bytes:
 
 
 def others_go_on(rig: Rig, daemon: Process, n: int) -> None:
-    """Another tenant's task comes in and runs, whatever the stranger has sent."""
+    """Another tenant's task comes in and runs beside what the stranger has sent."""
     rig.publish([Job(f"good-{n}", "good", tenant=7)])
     rig.wait_for_end(f"good-{n}")
     assert daemon.is_running

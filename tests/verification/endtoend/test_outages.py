@@ -56,7 +56,7 @@ def _is_on_disk(rig: Rig) -> bool:
 
 @pytest.mark.parametrize("gone", [("redis",), ("rabbitmq",), ("redis", "rabbitmq")])
 def test_servers_go_and_come_back_under_load(make_rig: MakeRig, gone: tuple[str, ...]) -> None:
-    """While tasks come in and run; what RabbitMQ had handed out and nobody acked comes again.
+    """While tasks come in and run; what RabbitMQ had handed out and no daemon acked comes again.
 
     The log tells of each outage once, and nothing of what the libraries say of each try.
     """

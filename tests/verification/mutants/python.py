@@ -1,7 +1,7 @@
 """The mutants of the Python code: where a module can be wrong, and its wrong code.
 
 Only what functions do is changed. Left out are texts (they are no condition and no effect; a
-message that nobody acts on may say anything), what is logged, what an error says, metrics,
+message on which no code acts may say anything), what is logged, what an error says, metrics,
 assertions (they narrow types), crash points (they exist for tests), annotations, decorators,
 defaults and constants of modules and classes (figures that were chosen; they are in place before a
 test begins).

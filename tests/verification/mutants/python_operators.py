@@ -1,8 +1,8 @@
 """What can be done to one piece of Python, by its kind: each change is one mutant.
 
-Conditions: a comparison is negated and moved by its boundary, an operand of `and` or `or` left
-out, a `not` lifted, any other test negated, a `case` or its guard left out. Effects: a call whose
-result nobody takes is left out, and so is an assignment to what outlives the function, a `raise`, a
+Conditions: a comparison is negated and moved by its boundary, an operand of `and` or `or` left out,
+a `not` lifted, any other test negated, a `case` or its guard left out. Effects: a call whose result
+no code takes is left out, and so is an assignment to what outlives the function, a `raise`, a
 `break`, a `continue`, a bare `return`, an `except`, a `finally`, a `with`. Values: `+` and `-`, `*`
 and `/`, `min` and `max`, `any` and `all` change places; a truth value is turned, a number is one
 more.
@@ -29,7 +29,7 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr,
 }  # fmt: skip
 _CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
-# What has changes of its own wherever it stands, also as a test.
+# What has changes of its own, also where it is a test.
 _CONDITIONS = (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Constant)
 _TEXTS = (ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp)
 

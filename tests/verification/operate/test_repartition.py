@@ -95,7 +95,7 @@ async def fill(world: World, groups: Sequence[str] = GROUPS) -> None:
 
 
 async def let_rest(world: World, shard: str) -> None:
-    """A shard of a scan that found nothing, which counts as asleep wherever it is."""
+    """A shard of a scan that found nothing, which counts as asleep in each place."""
     await world.enqueue(arrival(f"{shard}.1", shard))
     daemon = await world.bench_of(shard).daemon()
     claim = await daemon.claim_one()
@@ -119,7 +119,7 @@ def held_by(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
     lanes = [item for each in snapshots for item in each.lanes.items()]
     limits = [item for each in hashes for item in each["by_hand"].items()]
     return {
-        # Bodies tell tasks apart, whatever ids they have.
+        # Bodies tell tasks of one id apart.
         "tasks": sorted((bare(id_), task) for h in hashes for id_, task in h["tasks"].items()),
         "lanes": sorted((group, [*map(bare, entries)]) for group, entries in lanes),
         "totals": +totals,
@@ -276,7 +276,7 @@ async def test_who_slept_brings_nothing_into_the_old_partitions(make_world: Make
 
 
 async def refused_too(home: StoreClient, each: Arrival) -> None:
-    """Whatever else puts something where nothing was."""
+    """Other verbs that put something where nothing was."""
     with pytest.raises(OtherLayout):
         await Groups(Namespace([home])).pause("new", "me")
     with pytest.raises(OtherLayout):
@@ -319,7 +319,7 @@ async def test_a_daemon_that_comes_in_the_midst_stops_it(make_world: MakeWorld) 
 
 
 async def test_what_a_dead_daemon_held_is_put_back_first(make_world: MakeWorld) -> None:
-    """Redis was started anew: until all is waited for it is in no list, changed by nobody."""
+    """Redis was started again: until all daemons are waited for the task is in no list."""
     world = make_world(1)
     await fill(world)
     bench = world.at(1)[0]

@@ -144,7 +144,7 @@ def test_beyond_this_machine(make_rig: MakeRig) -> None:
 
 
 def test_an_intake_without_memory_is_not_ready(make_own: MakeRig, store: RedisServer) -> None:
-    """It says why and since when, everywhere somebody looks; and it goes on when there is room."""
+    """Each view says why and since when; and the intake goes on when there is room."""
     rig = make_own()
     daemon = rig.start()
     raw: Redis = Redis.from_url(store.url)
@@ -166,7 +166,7 @@ def test_an_intake_without_memory_is_not_ready(make_own: MakeRig, store: RedisSe
 
 
 def test_an_intake_behind_its_backlog_is_ready(make_rig: MakeRig) -> None:
-    """It holds back on purpose: whoever looks is told, and no probe takes it out for that."""
+    """It holds back on purpose: each view says so, and no probe takes it out for that."""
     rig = make_rig(redis={"max_waiting": 1}, workers={"plain": 0})
     daemon = rig.start()
     rig.publish([Job("t1")])
@@ -223,7 +223,7 @@ def test_it_ends_with_a_daemon_that_can_not_tell_it(make_rig: MakeRig) -> None:
 
 
 def test_handlers_are_not_imported_there(make_rig: MakeRig, tmp_path: Path) -> None:
-    """Whatever an application does at its import is done once: in the daemon."""
+    """What an application does at its import is done once: in the daemon."""
     imports = tmp_path / "imports"
     (tmp_path / "counted.py").write_text(
         "import os, pathlib\nfrom groupflow import App\napp = App()\n"

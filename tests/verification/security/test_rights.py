@@ -62,7 +62,7 @@ ROUTER = Settings().router()
 def guarded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RedisServer]:
-    """Redis, then Valkey, with our ACL file, as it is but for a password."""
+    """Redis, then Valkey, with our ACL file and a password."""
     folder = tmp_path_factory.mktemp("acl")
     file = folder / "users.acl"
     ours = f"{ACL.strip()} >pw\n"
@@ -275,7 +275,7 @@ def granted(tls_rabbitmq: TlsRabbitmq, tmp_path_factory: pytest.TempPathFactory)
         "RABBITMQCTL_TIMEOUT": "250",
         "SEEN": str(folder / "seen"),
     }
-    # Twice: the second time all of it is there, and the passwords are set anew.
+    # Twice: the second time all of it is there, and the passwords are set again.
     for password in ("another-pw", "daemon-pw"):
         told = _run_script(variables, "/groupflow", QUEUE, password=password)
         assert told.returncode == 0, told.stderr

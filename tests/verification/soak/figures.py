@@ -1,7 +1,7 @@
 """`python -m tests.verification.soak.figures`: how long recovery takes, over many trials each.
 
 What needs a cluster is measured where `--only` names it. At the end of each round the history is
-checked as in the end-to-end tests, wherever the round leaves nothing behind on purpose.
+checked as in the end-to-end tests, unless the round leaves something behind on purpose.
 """
 
 from __future__ import annotations

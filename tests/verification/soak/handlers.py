@@ -27,7 +27,7 @@ def _block(seconds: float) -> None:
 
 @app.handler("thread")
 def in_thread(task: Task) -> None:
-    """Take a few milliseconds in a thread, where nobody can cancel it."""
+    """Take a few milliseconds in a thread, which no daemon can cancel."""
     with noted(_write, task):
         _block(random.uniform(*QUICK))
 

@@ -1,8 +1,8 @@
 """The network among a cluster's nodes and before them, which can be cut between any two of them.
 
-Every node announces ports of ours, and connects from an address of its own on loopback: so whoever
-comes is known by where from. What is cut carries nothing, and all connections stay open, as where a
-switch has died; what was held arrives late.
+Every node announces ports of ours, and connects from an address of its own on loopback, by which a
+link knows it. What is cut carries nothing, and all connections stay open, as where a switch has
+died; what was held arrives late.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.servers.replicated import ClusterNode
 
-CLIENTS = -1  # in place of a node's number: whoever comes from elsewhere
+CLIENTS = -1  # in place of a node's number: clients, which come from elsewhere
 _ADDRESSES = "127.0.77."
 _CHUNK = 65536
 

@@ -98,7 +98,7 @@ class Workload:
         lane.extra.append(lane.make(kind, grouped=grouped))
 
     def inject_poison(self, count: int) -> None:
-        """Publish messages that nobody can work on, among the others."""
+        """Publish messages that no handler can work on, among the others."""
         for number in range(count):
             lane = self._lanes[number % LANES]
             lane.extra.append(lane.make_poison())

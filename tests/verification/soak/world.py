@@ -107,7 +107,7 @@ class World:
         )
 
     def client(self) -> Any:
-        """A plain client, past all proxies; made anew each time: nodes have come and gone."""
+        """A plain client, past all proxies; made each time: nodes have come and gone."""
         within = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
         if self.cluster is None:
             return redis.Redis.from_url(self.redis.url, **within)
@@ -119,8 +119,8 @@ class World:
         return ClusterClient(startup_nodes=nodes, **within)  # type: ignore[arg-type]
 
     async def queue_leader(self) -> RabbitmqServer:
-        """The node of RabbitMQ that leads the queue, or any where nobody says."""
-        with suppress(ServerFailed):  # somebody has just deleted it
+        """The node of RabbitMQ that leads the queue, or any where no node says."""
+        with suppress(ServerFailed):  # a fault has just deleted it
             if self.rabbitmq_cluster is not None:
                 return await self.rabbitmq_cluster.leader_of(QUEUE)
         return self.nodes[0]
@@ -218,7 +218,7 @@ async def _cluster(folder: Path, stack: AsyncExitStack) -> tuple[RedisCluster, L
 
 
 async def _small_disk(stack: AsyncExitStack) -> Path | None:
-    """A file system of its own for Redis, or ``None`` where nobody lets us mount one."""
+    """A file system of its own for Redis, or ``None`` where the kernel lets us mount none."""
     folder = Path(tempfile.mkdtemp(prefix="groupflow-soak-disk-"))
     try:
         await _run("mount", "-t", "tmpfs", "-o", f"size={DISK}m", "none", str(folder))
@@ -282,7 +282,7 @@ class Slot:
         )
 
     def rename(self) -> None:
-        """Give the next daemon of this slot a name that nobody had."""
+        """Give the next daemon of this slot a name that no daemon had."""
         self._renamed += 1
         self.name = f"d{self.index}-{self._renamed}"
 

@@ -55,7 +55,7 @@ async def kill_replica(world: World, fault: Fault) -> AsyncIterator[None]:
 async def partition_primary(world: World, fault: Fault) -> AsyncIterator[None]:
     """A primary and the other nodes don't hear each other; daemons reach all of them.
 
-    It goes on alone until it notices, and nobody has what it does; another one takes its place.
+    It goes on alone until it notices, and no replica has what it does; another takes its place.
     """
     leader, links = await _leader(world, fault), links_of(world)
     async with _losing(world, leader):
@@ -76,7 +76,7 @@ async def partition_replica(world: World, fault: Fault) -> AsyncIterator[None]:
 
 @fault("primary partitioned from the daemons", CLUSTER, weight=5.0, lasting=(0.2, 4.0))
 async def partition_clients(world: World, fault: Fault) -> AsyncIterator[None]:
-    """Nobody but the other nodes reaches a primary: it leads on, and nobody works for it."""
+    """Only the other nodes reach a primary: it leads on, and no daemon works for it."""
     links_of(world).cut(CLIENTS, (await _leader(world, fault)).number)
     yield
     await _healed(world)
@@ -85,7 +85,7 @@ async def partition_clients(world: World, fault: Fault) -> AsyncIterator[None]:
 def fail_over(how: str, argument: str = "") -> Kind:
     """A replica is told to lead, by that argument of the command.
 
-    The primary waits until it has everything, or isn't asked, or nobody is.
+    The primary waits until it has everything, or isn't asked, or no node is.
     """
 
     @fault(f"failed over {how}", CLUSTER, weight=5.0)
@@ -172,7 +172,7 @@ async def _losing(world: World, node: ClusterNode) -> AsyncIterator[None]:
 
 
 async def _healed(world: World, mend: Callable[[], Awaitable[object]] | None = None) -> None:
-    """Wait until all is as it was, but for who leads: the next fault must not lose anything."""
+    """Wait until all is as it was, except who leads: the next fault must not lose anything."""
 
     async def heal() -> None:
         links_of(world).heal()

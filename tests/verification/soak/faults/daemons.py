@@ -16,11 +16,11 @@ from tests.verification.soak.attackers import ATTACKERS, port_in
 from tests.verification.soak.faults.fault import Fault, Skipped, fault
 from tests.verification.soak.world import World
 
-# Seconds for a stop, drain and all, whatever else is broken; a loop that stands hears of it late.
+# Seconds for a stop, drain and all, beside other faults; a loop that stands hears of it late.
 LEAVES_WITHIN = DRAIN + 12.0 + BLOCKED_PAST
-# Seconds of a store that serves in which a replaced daemon must notice, whatever else is broken.
+# Seconds of a store that serves in which a replaced daemon must notice, beside other faults.
 GOES_WITHIN = 30.0
-PAGE_WITHIN = 20.0  # seconds for a page to listen, whatever else is broken
+PAGE_WITHIN = 20.0  # seconds for a page to listen, beside other faults
 DAEMON, PAGE = "daemon {daemon}", "page {daemon}"
 
 

@@ -15,7 +15,7 @@ from tests.verification.soak.world import World, amqp
 
 @fault("queue deleted", "rabbitmq", "wire to rabbitmq", "redis", "wire to redis", weight=2.0)
 async def delete_queue(world: World, _: Fault) -> AsyncIterator[None]:
-    """Somebody deletes the queue, after all that was confirmed has come through it."""
+    """An operator deletes the queue, after all that was confirmed has come through it."""
 
     async def are_taken() -> bool:
         counts = await world.counts() or {}
@@ -55,6 +55,6 @@ async def header_flood(world: World, fault: Fault) -> AsyncIterator[None]:
 
 @fault("poison", weight=2.0)
 async def poison(world: World, fault: Fault) -> AsyncIterator[None]:
-    """Messages that nobody can work on."""
+    """Messages that no handler can work on."""
     world.workload.inject_poison(fault.chance.randrange(4, 30))
     yield

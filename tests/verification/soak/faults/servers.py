@@ -104,7 +104,7 @@ async def full_disk(world: World, _: Fault) -> AsyncIterator[None]:
     await asyncio.to_thread(_fill, ballast)
     yield
     await asyncio.to_thread(ballast.unlink, missing_ok=True)
-    # Until what it had answered is on disk again, nobody may kill it.
+    # Until what it had answered is on disk again, no fault may kill it.
     async with world.ask() as redis:
 
         async def is_on_disk() -> bool:
