@@ -22,19 +22,11 @@ from tests.endtoend.process import Process
 from tests.endtoend.raw import Properties, RawMessage, send_raw
 from tests.endtoend.rig import Job, Rig
 from tests.history.auditor import audit
-from tests.running import running
 
 MIB = 2**20
 LIMIT = 100_000_000
 pytestmark = pytest.mark.timeout(300)  # 120 MiB there and back, where all cores are busy
 TOKEN = "a-token-of-the-tests-0123456789"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[RedisServer]:
-    """A Redis of the test's own, whose memory no other test uses."""
-    with running(RedisServer(tmp_path / "redis-of-its-own")) as server:
-        yield server
 
 
 @pytest.fixture

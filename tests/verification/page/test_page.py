@@ -28,7 +28,7 @@ from tests.endtoend.process import REPOSITORY, Process, groupflow, until
 from tests.endtoend.rig import Job, Rig
 from tests.page.raw import exchange
 from tests.page.served import TOKEN, as_, page_of
-from tests.running import run, running
+from tests.running import run
 
 LISTENING = {"listen": "127.0.0.1:0", "token": TOKEN}
 
@@ -39,13 +39,6 @@ def make_rig(
 ) -> Iterator[MakeRig]:
     with rigs(tmp_path, rabbitmq_server, redis_server, http=LISTENING) as make:
         yield make
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[RedisServer]:
-    """A Redis of the test's own, to be stopped and started."""
-    with running(RedisServer(tmp_path / "redis-of-its-own")) as server:
-        yield server
 
 
 @pytest.fixture

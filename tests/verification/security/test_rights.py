@@ -13,6 +13,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from aio_pika.abc import AbstractConnection
 from hypothesis.stateful import run_state_machine_as_test
 from redis import Redis
 from redis.exceptions import NoPermissionError
@@ -282,6 +283,18 @@ def granted(tls_rabbitmq: TlsRabbitmq, tmp_path_factory: pytest.TempPathFactory)
     return Granted(tls_rabbitmq.port, (folder / "seen").read_text())
 
 
+@asynccontextmanager
+async def connected(granted: Granted, *queues: str) -> AsyncIterator[AbstractConnection]:
+    """A daemon's connection; its queues are deleted at the end."""
+    connection = await connect(granted.daemon(), heartbeat=10, timeout=deadline(), name="t")
+    async with connection:
+        try:
+            yield connection
+        finally:
+            for queue in queues:
+                await topology.delete(connection, queue)
+
+
 # rabbitmqctl of RabbitMQ 4 takes a minute where all cores are busy.
 @pytest.mark.timeout(300)
 class TestRabbitmq:
@@ -289,8 +302,7 @@ class TestRabbitmq:
         assert granted.seen.count(" change_password ") == 2
         assert "-pw" not in granted.seen
         daemon, publisher = granted.daemon(), granted.publisher()
-        connection = await connect(daemon, heartbeat=10, timeout=deadline(), name="t")
-        try:
+        async with connected(granted, QUEUE) as connection:
             await topology.declare(connection, QUEUE)
             async with publishing(publisher, QUEUE) as out:
                 await out.publish(Outgoing(b"{}", message_id="m1"))
@@ -308,15 +320,11 @@ class TestRabbitmq:
             with pytest.raises(GroupflowError):
                 async with publishing(daemon, QUEUE) as out:
                     await out.publish(Outgoing(b"{}"))
-        finally:
-            await topology.delete(connection, QUEUE)
-            await connection.close()
 
     async def test_enough_for_partitions(self, granted: Granted) -> None:
         """Daemons declare all of it; publishers reach the exchange, and nothing behind it."""
-        connection = await connect(granted.daemon(), heartbeat=10, timeout=deadline(), name="t")
         names = partitions.names_of(QUEUE, 2)
-        try:
+        async with connected(granted, *names) as connection:
             await partitions.declare(connection, QUEUE, 2)
             async with publishing(granted.publisher(), QUEUE, partitions=2, router=ROUTER) as out:
                 await out.publish_all([Outgoing(b"{}", message_id=f"m{n}") for n in range(20)])
@@ -326,10 +334,6 @@ class TestRabbitmq:
                     await consumer.take(1, 1)
             found = await examine_rabbitmq(of_rabbitmq(granted.daemon(), 2))
             assert [c for c in found if c.verdict != "ok"] == []
-        finally:
-            for name in names:
-                await topology.delete(connection, name)
-            await connection.close()
 
     async def test_where_it_is_not_told_whether_the_queue_is_there(self, granted: Granted) -> None:
         """Publishers publish all the same, and hear of a queue that is missing; so says doctor."""
@@ -343,7 +347,8 @@ class TestRabbitmq:
                     await out.publish(Outgoing(b"{}"))
                 with pytest.raises(QueueMissing):
                     await app.publish({})
-                async with declared(granted):
+                async with connected(granted, QUEUE) as connection:
+                    await topology.declare(connection, QUEUE)
                     await out.publish(Outgoing(b"{}"))
                     await app.publish({})
                     found = await examine_rabbitmq(of_rabbitmq(url))
@@ -358,15 +363,3 @@ class TestRabbitmq:
         (check,) = (check for check in found if check.name == "rabbitmq.queue")
         assert check.verdict == "warn"
         assert "can't be checked without the right to configure it" in check.found
-
-
-@asynccontextmanager
-async def declared(granted: Granted) -> AsyncIterator[None]:
-    """With the queue, as a daemon declares it."""
-    connection = await connect(granted.daemon(), heartbeat=10, timeout=deadline(), name="t")
-    try:
-        await topology.declare(connection, QUEUE)
-        yield
-    finally:
-        await topology.delete(connection, QUEUE)
-        await connection.close()
