@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.endtoend.configuration import lines_of
@@ -128,15 +129,11 @@ class Daemon:
             RunFailed: the verb failed.
         """
         command = ["nice", *groupflow(*words, "--config", self.config)]
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            cwd=self.code,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
+        done = await asyncio.to_thread(
+            partial(subprocess.run, command, cwd=self.code, capture_output=True, timeout=WITHIN)
         )
-        _, said = await process.communicate()
-        if process.returncode:
-            raise RunFailed(f"groupflow {' '.join(words)}: {said.decode(errors='replace')}")
+        if done.returncode:
+            raise RunFailed(f"groupflow {' '.join(words)}: {done.stderr.decode(errors='replace')}")
 
     def tail(self) -> str:
         """The end of its log."""

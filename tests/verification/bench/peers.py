@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from tests.verification.bench.daemons import RunFailed
@@ -53,28 +55,24 @@ async def run_peer(
         "records": str(records),
         "node": str(NODE),
     }
+    start = partial(
+        subprocess.run,
+        [*_COMMANDS[name], json.dumps(spec)],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        timeout=SECONDS + GRACE,
+    )
     try:
-        process = await asyncio.create_subprocess_exec(
-            *_COMMANDS[name],
-            json.dumps(spec),
-            cwd=REPOSITORY,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
+        ended = await asyncio.to_thread(start)
     except OSError as error:
         raise RunFailed(f"{name}: {error}") from None
-    try:
-        async with asyncio.timeout(SECONDS + GRACE):
-            said, _ = await process.communicate()
-    except TimeoutError:
+    except subprocess.TimeoutExpired:
         raise RunFailed(f"{name} did not end within {SECONDS + GRACE:g} s") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode or not records.exists():
-        words = said.decode(errors="replace").strip()[-1000:] or "(nothing)"
-        raise RunFailed(f"{name} ended with {process.returncode} and said: {words}")
+    if ended.returncode or not records.exists():
+        words = ended.stdout.decode(errors="replace").strip()[-1000:] or "(nothing)"
+        raise RunFailed(f"{name} ended with {ended.returncode} and said: {words}")
     return Records.read(records)
 
 
