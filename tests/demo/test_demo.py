@@ -17,30 +17,39 @@ from tests.endtoend.process import environment, groupflow
 
 
 @contextmanager
-def running(*options: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        groupflow("demo", *options),
+def started(
+    *words: str, folder: Path | None = None, **variables: str
+) -> Iterator[subprocess.Popen[str]]:
+    """`groupflow` with these words, whose output can be read; it is killed at the end."""
+    with subprocess.Popen(
+        groupflow(*words),
+        cwd=folder,
+        env=environment(**variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=environment(),
-    )
-    with process:
+    ) as process:
         try:
             yield process
         finally:
             process.kill()
 
 
-def said_until(demo: subprocess.Popen[str], words: str) -> str:
-    """What it says until these words have been in it."""
-    assert demo.stdout is not None
+def said_until(process: subprocess.Popen[str], *words: str) -> str:
+    """What it says until all of these words have been in it."""
+    assert process.stdout is not None
     said = ""
-    while words not in said:
-        line = demo.stdout.readline()
+    while not all(each in said for each in words):
+        line = process.stdout.readline()
         assert line, said
         said += line
     return said
+
+
+def interrupted(process: subprocess.Popen[str]) -> str:
+    """What it says from a SIGINT to its end."""
+    process.send_signal(signal.SIGINT)
+    return process.communicate(timeout=2 * deadline())[0]
 
 
 @pytest.fixture
@@ -55,10 +64,8 @@ def config(redis_server: RedisServer, rabbitmq_server: RabbitmqServer, tmp_path:
 async def test_an_interrupted_demo_leaves_no_queue_on_servers_of_others(
     config: Path, rabbitmq_server: RabbitmqServer
 ) -> None:
-    with running("--config", str(config)) as demo:
-        said = said_until(demo, " imported ")
-        demo.send_signal(signal.SIGINT)
-        said += demo.communicate(timeout=2 * deadline())[0]
+    with started("demo", "--config", str(config)) as demo:
+        said = said_until(demo, " imported ") + interrupted(demo)
     assert demo.returncode == 130, said
     assert "Interrupted" in said
     name = re.search(r"groupflow-demo-\w+", said)
@@ -72,7 +79,7 @@ async def test_an_interrupted_demo_leaves_no_queue_on_servers_of_others(
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     config = tmp_path / "groupflow.toml"
     config.write_text('[rabbitmq]\nurl = "amqp://guest:secret@127.0.0.1:1/"\n')
-    with running("--config", str(config)) as demo:
+    with started("demo", "--config", str(config)) as demo:
         said, _ = demo.communicate(timeout=2 * deadline())
     assert demo.returncode == 69, said
     assert "RabbitMQ at 127.0.0.1:1 can't be reached" in said

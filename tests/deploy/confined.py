@@ -12,11 +12,10 @@ import errno
 import os
 import re
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
-from tests.deadlines import deadline
+from tests.programs import ran
 
 ALLOW = 0x7FFF0000
 REFUSE = 0x00050000 | errno.EPERM
@@ -50,13 +49,7 @@ def expand(name: str) -> set[str]:
     """The calls of a set, its sets' too."""
     if not name.startswith("@"):
         return {name}
-    listed = subprocess.run(
-        ["systemd-analyze", "syscall-filter", name],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=deadline(),
-    ).stdout.splitlines()[1:]
+    listed = ran("systemd-analyze", "syscall-filter", name).stdout.splitlines()[1:]
     words = [line.strip() for line in listed if not line.strip().startswith("#")]
     return set().union(*(expand(word) for word in words if word))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ import pytest
 from groupflow.flow.workforce import HAND_BACK
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
-from tests.deadlines import deadline
 from tests.endtoend.process import groupflow
 from tests.endtoend.rig import Job, Rig
+from tests.programs import ran
 
 SYSTEMD = Path(__file__).parents[2] / "deploy" / "systemd"
 UNIT = SYSTEMD / "groupflow@.service"
@@ -30,7 +29,7 @@ def value_of(name: str) -> str:
 
 
 def call(*words: str) -> tuple[int, str]:
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=deadline())
+    done = ran(*words)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -89,8 +88,7 @@ def confined(*command: str) -> list[str]:
 )
 def test_each_filter_holds(statement: str) -> None:
     words = confined(sys.executable, "-c", statement)
-    found = subprocess.run(words, capture_output=True, check=False, timeout=deadline())
-    assert b"Operation not permitted" in found.stderr
+    assert "Operation not permitted" in ran(*words).stderr
 
 
 def test_a_daemon_works_under_them(

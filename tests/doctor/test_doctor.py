@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import subprocess
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,6 +28,7 @@ from tests.deadlines import deadline
 from tests.endtoend.process import groupflow
 from tests.endtoend.verbs import said
 from tests.ops.daemons import serving
+from tests.programs import ran
 from tests.running import running
 from tests.servers.managed import ManagedRabbitmq
 from tests.turns import turns_until
@@ -303,13 +303,7 @@ def test_the_plugin_is_missing(doctor: Doctor) -> None:
             doctor.work(publish, server.url)
         doctor.set(RABBITMQ__PARTITIONS="2", HTTP__LISTEN="", RABBITMQ__URL=server.url)
         code, found = doctor.checks()
-        done = subprocess.run(
-            groupflow("run", "--only", "intake"),
-            env=doctor.environment,
-            check=False,
-            capture_output=True,
-            timeout=deadline(),
-        )
+        done = ran(*groupflow("run", "--only", "intake"), env=doctor.environment)
     assert (code, done.returncode) == (1, 78)
     (check,) = found["rabbitmq.plugin"]
     assert check["verdict"] == "fail"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 from groupflow import crashpoints
 from groupflow.crashpoints import arm
 from groupflow.servers import RabbitmqServer, RedisServer
-from tests.deadlines import deadline
+from tests.programs import ran
 from tests.verification.crash.__main__ import run
 from tests.verification.crash.plans import POINTS
 from tests.verification.crash.trials import Result
@@ -61,19 +60,14 @@ def test_a_mistaken_point_is_refused(where: str) -> None:
 @pytest.mark.parametrize(
     ("where", "code", "out", "said"),
     [
-        ("after_ack:1,before_ack:3", -9, b"alive\n", b""),
-        ("before_lunch:1", 1, b"", b"'before_lunch' is none of before_enqueue, "),
+        ("after_ack:1,before_ack:3", -9, "alive\n", ""),
+        ("before_lunch:1", 1, "", "'before_lunch' is none of before_enqueue, "),
     ],
 )
-def test_the_variable_is_read_at_import(where: str, code: int, out: bytes, said: bytes) -> None:
+def test_the_variable_is_read_at_import(where: str, code: int, out: str, said: str) -> None:
     passes = "[p('before_ack', n) for n in (0, 1, 1)]; print('alive'); p('before_ack')"
-    ran = subprocess.run(
-        [sys.executable, "-uc", f"from groupflow.crashpoints import crash_point as p; {passes}"],
-        cwd=ROOT,
-        env=os.environ | {crashpoints.VARIABLE: where},
-        capture_output=True,
-        check=False,
-        timeout=deadline(),
-    )
-    assert (ran.returncode, ran.stdout) == (code, out)
-    assert said in ran.stderr
+    program = f"from groupflow.crashpoints import crash_point as p; {passes}"
+    variables = os.environ | {crashpoints.VARIABLE: where}
+    ended = ran(sys.executable, "-uc", program, folder=ROOT, env=variables)
+    assert (ended.returncode, ended.stdout) == (code, out)
+    assert said in ended.stderr

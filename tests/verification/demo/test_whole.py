@@ -1,24 +1,22 @@
 """The whole demo as a user starts it, on private servers, to its end."""
 
 import re
-import signal
 
 import httpx
 
 from tests.deadlines import deadline
-from tests.demo.test_demo import running, said_until
+from tests.demo.test_demo import interrupted, said_until, started
 
 
 def test_demo_ends_equal() -> None:
     """Its page is there until the user ends the demo."""
-    with running("--keep") as demo:
+    with started("demo", "--keep") as demo:
         said = said_until(demo, "Ctrl-C ends it")
         page = re.search(r"page is at (http://\S+/) and http://", said)
         assert page is not None
         overview = httpx.get(f"{page[1]}api/overview", trust_env=False, timeout=deadline()).json()
         assert overview["done_total"] == 3095
-        demo.send_signal(signal.SIGINT)
-        said += demo.communicate(timeout=2 * deadline())[0]
+        said += interrupted(demo)
     assert demo.returncode == 0, said
     for words in (
         "3,095 import tasks for 9 tenants: 2,381 in 240 groups, 714 plain",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,10 +11,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.deadlines import deadline
 from tests.docs.examples import EXAMPLES, LANGUAGES
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.rig import Rig
+from tests.programs import ran
 
 # What a person does with each of them, once the module is imported.
 DRIVES = {
@@ -44,15 +43,7 @@ assert len(ids) == 2, ids
 
 def _run(*command: str | Path, **variables: str) -> str:
     go = {"GOPATH": "/usr/share/gocode", "GO111MODULE": "off"}
-    done = subprocess.run(
-        command,
-        cwd=EXAMPLES,
-        env={**os.environ, **go, **variables},
-        capture_output=True,
-        text=True,
-        timeout=deadline(),
-        check=False,
-    )
+    done = ran(*command, folder=EXAMPLES, env={**os.environ, **go, **variables})
     return done.stdout + done.stderr
 
 

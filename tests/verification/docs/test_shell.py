@@ -6,18 +6,17 @@ needs a cluster), and is only parsed (`test_documents.py`). Those of pools.md: t
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from groupflow.servers.server import free_ports
-from tests.deadlines import deadline
+from groupflow.servers.ports import free_ports
 from tests.docs.examples import DOCS, blocks, python_of
 from tests.endtoend.conftest import MakeRig, make_rig
 from tests.endtoend.process import Process, until
+from tests.programs import ran
 
 __all__ = ["make_rig"]
 
@@ -84,15 +83,6 @@ def _has_told(daemon: Process, event: str) -> bool:
 
 
 def _ran(block: str, folder: Path, environment: dict[str, str]) -> str:
-    done = subprocess.run(
-        ["sh", "-eu"],
-        cwd=folder,
-        env=environment,
-        input=block,
-        capture_output=True,
-        text=True,
-        timeout=deadline(),
-        check=False,
-    )
+    done = ran("sh", "-eu", folder=folder, env=environment, stdin=block)
     assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
     return done.stdout

@@ -17,6 +17,7 @@ from tests.endtoend.conftest import MakeRig
 from tests.endtoend.process import REPOSITORY, Process
 from tests.endtoend.rig import Job, Rig
 from tests.endtoend.streams import streaming
+from tests.programs import ran
 
 # The code that is upgraded from: the last complete state whose keys have this format. It moves on
 # with each version.
@@ -80,15 +81,7 @@ def test_the_previous_code_runs_from_its_own_folder(rig: Rig, previous: Path) ->
     """Else the tests below would compare this code with itself."""
     script = "import groupflow, tests.history.events as events; print(groupflow.__file__)"
     for tree in (previous, REPOSITORY):
-        said = subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=tree,
-            env=rig.environment(),
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=deadline(),
-        )
+        said = ran(sys.executable, "-c", script, folder=tree, env=rig.environment())
         assert Path(said.stdout.strip()).is_relative_to(tree)
 
 

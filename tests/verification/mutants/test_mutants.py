@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.deadlines import deadline
+from tests.programs import ran
 from tests.verification.mutants import lua
 from tests.verification.mutants.__main__ import wanting
 from tests.verification.mutants.trials import ROOT, Fate, Mutant
@@ -88,15 +87,8 @@ print(*trials.left_out, file=said)
 
 def said_by(folder: Path, *arguments: str) -> str:
     """What a program of Python says."""
-    run = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=deadline(300.0),
-        check=False,
-    )
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = ran(sys.executable, *arguments, folder=folder, env=variables, seconds=300.0)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from importlib import import_module
 from io import BytesIO
@@ -12,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.deadlines import deadline
 from tests.endtoend.process import REPOSITORY
 from tests.page.served import TOKEN
 from tests.pools.shop import COURIER
 from tests.pools.test_remote import World, world
+from tests.programs import ran
 
 __all__ = ["world"]
 
@@ -40,16 +39,9 @@ def test_the_examples_run_as_written(world: World, language: str) -> None:
     world.publish(f"by-{language}")
     environment = {"PATH": os.environ["PATH"], "HOME": str(world.rig.folder)}
     environment |= {"GROUPFLOW_URL": world.url, "GROUPFLOW_TOKEN": COURIER}
-    done = subprocess.run(
-        [*program, str(file)],
-        cwd=world.rig.folder,
-        env=environment,
-        capture_output=True,
-        check=False,
-        timeout=deadline(),
-    )
+    done = ran(*program, file, folder=world.rig.folder, env=environment)
     assert done.returncode == 0, done.stderr
-    assert b"accepted" in done.stdout
+    assert "accepted" in done.stdout
     world.wait_for(before + 1)
 
 
@@ -63,9 +55,9 @@ def test_a_generated_client_settles_a_task(
     making = [sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none"]
     making += ["--path", str(description), "--config", str(config)]
     making += ["--output-path", str(tmp_path / "couriers")]
-    made = subprocess.run(making, capture_output=True, check=False, timeout=deadline())
+    made = ran(*making)
     assert made.returncode == 0, made.stdout + made.stderr
-    assert b"will not be generated" not in made.stdout, made.stdout
+    assert "will not be generated" not in made.stdout, made.stdout
     monkeypatch.syspath_prepend(tmp_path)
 
     def call(name: str, *words: str, body: Any) -> Any:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import hypothesis
@@ -42,6 +42,7 @@ from tests.model import machine
 from tests.model.test_model import StoreMachine
 from tests.page.context import client_of
 from tests.page.test_endpoints import SHOWN
+from tests.programs import ran
 from tests.running import running
 from tests.security.conftest import TlsRabbitmq
 from tests.security.strict import StrictBroker
@@ -217,16 +218,10 @@ def _program(path: Path, text: str) -> str:
 
 def _run_script(
     variables: dict[str, str], *arguments: str, password: str = "daemon-pw"
-) -> subprocess.CompletedProcess[str]:
+) -> CompletedProcess[str]:
     passwords = {"GROUPFLOW_PASSWORD": password, "PUBLISHER_PASSWORD": "publisher-pw"}
-    return subprocess.run(
-        [str(DEPLOY / "rabbitmq" / "permissions.sh"), *arguments],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **variables, **passwords},
-        timeout=5 * deadline(),
-    )
+    script = DEPLOY / "rabbitmq" / "permissions.sh"
+    return ran(script, *arguments, env={**os.environ, **variables, **passwords}, seconds=300.0)
 
 
 @pytest.mark.parametrize(

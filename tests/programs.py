@@ -1,0 +1,29 @@
+"""Programs that tests run to their end."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.deadlines import SECONDS, deadline
+
+
+def ran(
+    *command: str | Path,
+    folder: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: str = "",
+    seconds: float = SECONDS,
+) -> subprocess.CompletedProcess[str]:
+    """A program that has ended, in a folder and an environment, or in those of this process."""
+    return subprocess.run(
+        [*map(str, command)],
+        cwd=folder,
+        env=env,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=deadline(seconds),
+        check=False,
+    )
