@@ -230,25 +230,15 @@ def test_handlers_are_not_imported_there(make_rig: MakeRig, tmp_path: Path) -> N
 
 
 def test_the_daemon_s_own_health_address(make_rig: MakeRig) -> None:
-    """`[http] health`: it answers though the page stands still."""
-    daemon = make_rig(http={"health": "127.0.0.1:0"}).start()
-    own = url_of(daemon, "health")
-    url_of(daemon)
-    page = page_of(daemon)
-    os.kill(page, signal.SIGSTOP)
-    for path in ("/livez", "/startupz", "/readyz", "/metrics"):
-        assert status(own, path) == 200, path
-    assert b"groupflow_workers" in ask(own, "/metrics").content
-    os.kill(page, signal.SIGCONT)
-
-
-def test_a_health_address_without_a_page(make_rig: MakeRig) -> None:
-    """It answers nothing else; and a page alone needs an address."""
+    """`[http] health`: the daemon answers itself, and nothing else; a page alone needs `listen`."""
     rig = make_rig(http={"listen": "", "health": "127.0.0.1:0"})
     alone = rig.call("page", "--config", str(rig.config))
     assert (alone.returncode, b"http.listen" in alone.stderr) == (78, True)
     daemon = rig.start()
     own = url_of(daemon, "health")
+    found = [status(own, path) for path in ("/livez", "/startupz", "/readyz", "/metrics")]
+    assert found == [200] * 4
+    assert b"groupflow_workers" in ask(own, "/metrics").content
     assert [status(own, path) for path in ("/", "/api/overview")] == [404, 404]
     assert ask(own, "/livez", "POST").status_code == 405
     head = ask(own, "/livez", "HEAD")
