@@ -22,11 +22,11 @@ from tests.endtoend.process import Process
 from tests.endtoend.raw import Properties, RawMessage, send_raw
 from tests.endtoend.rig import Job, Rig
 from tests.history.auditor import audit
+from tests.page.served import TOKEN, as_
 
 MIB = 2**20
 LIMIT = 100_000_000
 pytestmark = pytest.mark.timeout(300)  # 120 MiB there and back, where all cores are busy
-TOKEN = "a-token-of-the-tests-0123456789"
 
 
 @pytest.fixture
@@ -37,7 +37,10 @@ def rig(tmp_path: Path, rabbitmq_server: RabbitmqServer, store: RedisServer) -> 
         "http": {"listen": "127.0.0.1:0", "token": TOKEN},
     }
     with rigs(tmp_path, rabbitmq_server, store, **settings) as make:
-        yield make()
+        rig = make()
+        yield rig
+        rig.stop_all()
+        assert audit(rig.raw, rig.keys) == []
 
 
 def send(rig: Rig, bodies: dict[str, bytes], type_: str = "work") -> None:
@@ -71,17 +74,13 @@ def test_malformed_messages_stop_nobody(rig: Rig) -> None:
     rig.until(lambda: rig.count("archived") > 0, "a body that has left Redis")
     assert {shown(rig, id_) == body for id_, body in bodies.items()} == {True}
     url = daemon.wait_for("http.listening")["url"].rstrip("/")
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    letter = httpx.get(
-        f"{url}/api/letter?id=junk-1", headers=headers, trust_env=False, timeout=deadline()
-    ).json()
+    asked: Any = {"headers": as_(TOKEN), "trust_env": False, "timeout": deadline()}
+    letter = httpx.get(f"{url}/api/letter?id=junk-1", **asked).json()
     assert (letter["body_bytes"], letter["body"][:3]) == (10 * MIB, "111")
 
     # They are routed first, by whole bodies, and none of them can be.
     refused = rig.call("dead", "redrive", "junk-0", "--config", str(rig.config))
     assert b"junk-0 stays" in refused.stderr
-    rig.stop_all()
-    assert audit(rig.raw, rig.keys) == []
 
 
 def test_delays_of_a_year_stop_nobody(rig: Rig) -> None:
@@ -110,5 +109,3 @@ def test_delays_of_a_year_stop_nobody(rig: Rig) -> None:
     assert rig.ask("task", first)["state"] == "delayed"
     rig.say("task", "run-now", first)
     rig.wait_for_end(first)
-    rig.stop_all()
-    assert audit(rig.raw, rig.keys) == []
