@@ -7,7 +7,6 @@ needs a cluster), and is only parsed (`test_documents.py`). Those of pools.md: t
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from groupflow.servers.ports import free_ports
 from tests.docs.examples import DOCS, blocks, python_of
 from tests.endtoend.conftest import MakeRig, make_rig
-from tests.endtoend.process import Process, until
+from tests.endtoend.process import Process
 from tests.programs import ran
 
 __all__ = ["make_rig"]
@@ -63,7 +62,7 @@ def test_a_pages_commands_run(page: Path, make_rig: MakeRig) -> None:
     try:
         started = ["daemon.started", "lease.begun", "intake.started"]
         for event in started + ["http.listening"] * has_page:
-            until(partial(_has_told, daemon, event), daemon.tail)
+            daemon.wait_for(event)
         shell = {
             **environment,
             "GROUPFLOW_URL": f"http://127.0.0.1:{port}",
@@ -75,11 +74,6 @@ def test_a_pages_commands_run(page: Path, make_rig: MakeRig) -> None:
         assert daemon.stop() == 0
     finally:
         daemon.close()
-
-
-def _has_told(daemon: Process, event: str) -> bool:
-    assert daemon.is_running, daemon.tail()
-    return bool(daemon.events(event))
 
 
 def _ran(block: str, folder: Path, environment: dict[str, str]) -> str:
