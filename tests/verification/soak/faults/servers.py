@@ -17,11 +17,11 @@ from tests.verification.soak.world import World
 
 Server: TypeAlias = Literal["redis", "rabbitmq"]
 
-# What breaks a server and what mends it. RabbitMQ takes some eight seconds to restart.
+# What breaks a server, what mends it, and after how many seconds. RabbitMQ restarts in some eight.
 SERVERS = {
-    "restarted": ("stop", "start"),
-    "kill-9": ("kill", "start"),
-    "frozen": ("pause", "resume"),
+    "restarted": ("stop", "start", (0.0, 1.0)),
+    "kill-9": ("kill", "start", (0.0, 1.0)),
+    "frozen": ("pause", "resume", (0.5, 3.0)),
 }
 # Which ways are held: replies, deliveries and confirms; requests, acks and publishes; both.
 HELD: dict[str, tuple[Way, ...]] = {
@@ -37,12 +37,12 @@ def at_server(
     weight: float,
     *,
     name: str = "",
-    lasting: tuple[float, float] = (0.0, 1.0),
+    lasting: tuple[float, float] | None = None,
 ) -> Kind:
     """One of `SERVERS`; of several nodes of RabbitMQ, at the one that leads the queue."""
-    breaks, mends = SERVERS[what]
+    breaks, mends, usual = SERVERS[what]
 
-    @fault(name or f"{server} {what}", server, weight=weight, lasting=lasting)
+    @fault(name or f"{server} {what}", server, weight=weight, lasting=lasting or usual)
     async def happen(world: World, _: Fault) -> AsyncIterator[None]:
         broken = world.redis if server == "redis" else await world.queue_leader()
         await getattr(broken, breaks)()
@@ -123,30 +123,20 @@ def _fill(ballast: Path) -> None:
                 file.write(bytes(size))
 
 
-OF_THE_WIRE = [
-    at_wire("rabbitmq", "connections cut", 3.0),
-    at_wire("rabbitmq", "replies lost", 3.0),
-    at_wire("rabbitmq", "requests lost", 3.0),
-    at_wire("rabbitmq", "late", 2.0),
-    at_wire("rabbitmq", "half-open", 2.0),
-]
+# How often each is chosen, at Redis and at RabbitMQ.
+_AT_SERVERS = {"restarted": (3.0, 0.6), "kill-9": (3.0, 0.4), "frozen": (3.0, 2.0)}
+_AT_WIRES = {
+    "connections cut": (3.0, 3.0), "replies lost": (5.0, 3.0), "requests lost": (3.0, 3.0),
+    "late": (3.0, 2.0), "half-open": (2.0, 2.0),
+}  # fmt: skip
+OF_THE_WIRE = [at_wire("rabbitmq", what, weight) for what, (_, weight) in _AT_WIRES.items()]
 OF_ONE_REDIS = [
-    at_server("redis", "restarted", 3.0),
-    at_server("redis", "kill-9", 3.0),
-    at_server("redis", "frozen", 3.0, lasting=(0.5, 3.0)),
-    at_wire("redis", "connections cut", 3.0),
-    at_wire("redis", "replies lost", 5.0),
-    at_wire("redis", "requests lost", 3.0),
-    at_wire("redis", "late", 3.0),
-    at_wire("redis", "half-open", 2.0),
+    *(at_server("redis", what, weight) for what, (weight, _) in _AT_SERVERS.items()),
+    *(at_wire("redis", what, weight) for what, (weight, _) in _AT_WIRES.items()),
     full_memory,
     full_disk,
 ]
-OF_ONE_RABBITMQ = [
-    at_server("rabbitmq", "restarted", 0.6),
-    at_server("rabbitmq", "kill-9", 0.4),
-    at_server("rabbitmq", "frozen", 2.0, lasting=(0.5, 3.0)),
-]
+OF_ONE_RABBITMQ = [at_server("rabbitmq", what, weight) for what, (_, weight) in _AT_SERVERS.items()]
 # Others have the queue meanwhile; a leader that wakes leads no more, or still does.
 OF_A_LEADER = [
     at_server("rabbitmq", "restarted", 2.0, name="rabbitmq leader restarted"),
