@@ -73,36 +73,26 @@ def _log(path: Path, groups: list[str | None], attempts: list[Ran]) -> None:
 LATE, EARLY = "tasks out of order", "started while another of their group ran"
 
 
-@pytest.mark.parametrize(
-    ("groups", "attempts", "faults"),
-    [
-        # Side by side, and back to back.
-        (
-            ["a", "b", "a", None],
-            [(0, "a", 0, 1), (2, "a", 1, 2), (1, "b", 0.5, 3), (3, None, 0, 4)],
-            {},
-        ),
-        (["a", "a"], [(0, "a", 0, 1)], {"lost": [1]}),
-        (["a"], [(0, "a", 0, 1), (0, "a", 2, 3)], {"run twice": [0]}),
-        # Again after a crash, and once too often.
-        (["a"], [(0, "a", 0, 1), (0, "a", 2, 3, 1, None)], {}),
-        (
-            ["a"],
-            [(0, "a", 0, 1), (0, "a", 2, 3, 1, None), (0, "a", 4, 5, 1, None)],
-            {"run twice": [0]},
-        ),
-        (["a"], [(0, "a", 0, 1, 0, "no")], {"failed": [0]}),
-        (
-            ["a", "a"],
-            [(1, None, 0, 2), (0, None, 1, 3)],
-            {"in a wrong group": [1, 0], LATE: [0], EARLY: [0]},
-        ),
-        (["a", "a", "b"], [(1, "a", 0, 1), (0, "a", 1, 2), (2, "b", 0, 1)], {LATE: [0]}),
-        (["a", "a"], [(0, "a", 0, 2), (1, "a", 1, 3)], {EARLY: [1]}),
-        # One that outlasts several overlaps with each.
-        (["a", "a", "a"], [(0, "a", 0, 9), (1, "a", 1, 2), (2, "a", 3, 4)], {EARLY: [1, 2]}),
-    ],
-)
+AGAIN: Ran = (0, "a", 2, 3, 1, None)  # after a crash
+SEEN: list[tuple[list[str | None], list[Ran], dict[str, list[int]]]] = [
+    # Side by side, and back to back.
+    (["a", "b", "a", None],
+     [(0, "a", 0, 1), (2, "a", 1, 2), (1, "b", 0.5, 3), (3, None, 0, 4)], {}),
+    (["a", "a"], [(0, "a", 0, 1)], {"lost": [1]}),
+    (["a"], [(0, "a", 0, 1), (0, "a", 2, 3)], {"run twice": [0]}),
+    (["a"], [(0, "a", 0, 1), AGAIN], {}),
+    (["a"], [(0, "a", 0, 1), AGAIN, (0, "a", 4, 5, 1, None)], {"run twice": [0]}),
+    (["a"], [(0, "a", 0, 1, 0, "no")], {"failed": [0]}),
+    (["a", "a"], [(1, None, 0, 2), (0, None, 1, 3)],
+     {"in a wrong group": [1, 0], LATE: [0], EARLY: [0]}),
+    (["a", "a", "b"], [(1, "a", 0, 1), (0, "a", 1, 2), (2, "b", 0, 1)], {LATE: [0]}),
+    (["a", "a"], [(0, "a", 0, 2), (1, "a", 1, 3)], {EARLY: [1]}),
+    # One that outlasts several overlaps with each.
+    (["a", "a", "a"], [(0, "a", 0, 9), (1, "a", 1, 2), (2, "a", 3, 4)], {EARLY: [1, 2]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("groups", "attempts", "faults"), SEEN)
 def test_each_fault_is_seen_and_nothing_else(
     tmp_path: Path, groups: list[str | None], attempts: list[Ran], faults: dict[str, list[int]]
 ) -> None:

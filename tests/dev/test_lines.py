@@ -16,22 +16,18 @@ def shown(**event: Any) -> str | None:
     return line_of(orjson.dumps({**AT, **event}).decode())
 
 
-@pytest.mark.parametrize(
-    ("event", "line"),
-    [
-        (
-            {"event": "task.settled", "level": "debug", "outcome": "complete", "seconds": 1.0},
-            "12:03:04 ✓ greet  contact:42  t1  1.00 s",
-        ),
-        (
-            {"event": "task.buried", "level": "error", "reason": "KeyError: 'a'\x1b[2J"},
-            "12:03:04 ✗ greet  contact:42  t1  dead: KeyError: 'a'\\x1b[2J",
-        ),
-        ({"event": "hello", "level": "info", "name": "Ada"}, "12:03:04   hello  name=Ada"),
-        ({"event": "task.claimed", "level": "debug"}, None),
-        ({"event": "loop.blocked", "level": "warning"}, "12:03:04   loop.blocked"),
-    ],
-)
+LINES: list[tuple[dict[str, Any], str | None]] = [
+    ({"event": "task.settled", "level": "debug", "outcome": "complete", "seconds": 1.0},
+     "12:03:04 ✓ greet  contact:42  t1  1.00 s"),
+    ({"event": "task.buried", "level": "error", "reason": "KeyError: 'a'\x1b[2J"},
+     "12:03:04 ✗ greet  contact:42  t1  dead: KeyError: 'a'\\x1b[2J"),
+    ({"event": "hello", "level": "info", "name": "Ada"}, "12:03:04   hello  name=Ada"),
+    ({"event": "task.claimed", "level": "debug"}, None),
+    ({"event": "loop.blocked", "level": "warning"}, "12:03:04   loop.blocked"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("event", "line"), LINES)
 def test_a_line(event: dict[str, Any], line: str | None) -> None:
     assert shown(**event) == line
 

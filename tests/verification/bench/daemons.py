@@ -129,11 +129,11 @@ class Daemon:
             RunFailed: the verb failed.
         """
         command = ["nice", *groupflow(*words, "--config", self.config)]
-        done = await asyncio.to_thread(
-            partial(subprocess.run, command, cwd=self.code, capture_output=True, timeout=WITHIN)
-        )
+        how = {"cwd": self.code, "capture_output": True, "text": True}
+        run = partial(subprocess.run, command, timeout=WITHIN, **how)
+        done = await asyncio.to_thread(run)
         if done.returncode:
-            raise RunFailed(f"groupflow {' '.join(words)}: {done.stderr.decode(errors='replace')}")
+            raise RunFailed(f"groupflow {' '.join(words)}: {done.stderr}")
 
     def tail(self) -> str:
         """The end of its log."""

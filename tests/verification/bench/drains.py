@@ -68,6 +68,7 @@ _EVEN, _HOT, _RUN = Load(20_000, 1_000), Load(20_000, 1_000, hot=0.5), {"run": 3
 _BATCHES, _SLEEPING = Load(50_000, 100, type="many"), Load(20_000, 1_000, handler_ms=5)
 _HALF, _CLAIM = "half in one hot group, 16 workers", ("daemon", "redis")
 _PATH, _MANY = (*_CLAIM, "intake", "enqueue"), {"partitions": 16}
+_WIDE = "1,000 groups, 64 workers, 16 partitions"
 SHAPES = (
     Shape("drain.16", "1,000 groups, 16 workers", _EVEN, 16, least=2.5, costs=tuple(COSTS)),
     Shape("drain.64", "1,000 groups, 64 workers", _EVEN, 64, least=2.5, costs=_CLAIM),
@@ -81,15 +82,7 @@ SHAPES = (
     _ideal(1, 1_200, 32, 0.98),
     _ideal(5, 6_000, 32, 0.98),
     _ideal(20, 10_000, 32, 0.98),
-    Shape(
-        "partitions.16",
-        "1,000 groups, 64 workers, 16 partitions",
-        _EVEN,
-        64,
-        ONE_PARTITION,
-        costs=_PATH,
-        facts=_MANY,
-    ),
+    Shape("partitions.16", _WIDE, _EVEN, 64, ONE_PARTITION, costs=_PATH, facts=_MANY),
 )
 
 

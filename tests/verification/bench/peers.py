@@ -61,6 +61,8 @@ async def run_peer(
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
         check=False,
         timeout=SECONDS + GRACE,
     )
@@ -71,7 +73,7 @@ async def run_peer(
     except subprocess.TimeoutExpired:
         raise RunFailed(f"{name} did not end within {SECONDS + GRACE:g} s") from None
     if ended.returncode or not records.exists():
-        words = ended.stdout.decode(errors="replace").strip()[-1000:] or "(nothing)"
+        words = ended.stdout.strip()[-1000:] or "(nothing)"
         raise RunFailed(f"{name} ended with {ended.returncode} and said: {words}")
     return Records.read(records)
 
