@@ -21,7 +21,7 @@ from groupflow.operate.statistics import BOUNDS, INTERVAL, KEPT
 from groupflow.operate.statistics import TYPES_INTERVAL as FIVE_MINUTES
 from groupflow.operate.statistics import TYPES_KEPT as A_DAY
 from groupflow.servers import RabbitmqServer, RedisServer
-from groupflow.servers.rabbitmq import HASH_EXCHANGE
+from groupflow.servers.kinds import HASH_EXCHANGE
 from tests.endtoend.rig import Job
 from tests.page.browsing import EVERYWHERE, allow, at, launch
 from tests.page.served import Tables

@@ -13,8 +13,7 @@ from time import monotonic
 import aio_pika
 
 from groupflow.broker.publisher import Outgoing, publishing
-from groupflow.servers.rabbitmq import RabbitmqServer
-from groupflow.servers.redis import RedisServer
+from groupflow.servers.kinds import RabbitmqServer, RedisServer
 from tests.verification.bench.daemons import Daemon, RunFailed, running, toml_of
 from tests.verification.bench.load import Load
 from tests.verification.bench.machine import processor_ticks

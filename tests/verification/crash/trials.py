@@ -20,7 +20,7 @@ from groupflow.broker import topology
 from groupflow.broker.connection import connect, open_channel
 from groupflow.broker.dead_stream import name_of
 from groupflow.broker.publisher import Outgoing, publishing
-from groupflow.core.places import Place
+from groupflow.core.task import Place
 from groupflow.crashpoints import VARIABLE
 from groupflow.operate.redrive import archive_of
 from groupflow.settings.load import load_settings

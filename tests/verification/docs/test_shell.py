@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from groupflow.servers.ports import free_ports
+from groupflow.servers.server import free_ports
 from tests.docs.examples import DOCS, blocks, python_of
 from tests.endtoend.conftest import MakeRig, make_rig
 from tests.endtoend.process import Process

@@ -17,7 +17,7 @@ from redis import Redis
 
 from groupflow.ops.page.facts import Facts
 from groupflow.servers import RabbitmqServer, RedisServer
-from groupflow.servers.ports import free_ports
+from groupflow.servers.server import free_ports
 from groupflow.settings.changes import public_values
 from groupflow.settings.load import load_settings
 from groupflow.settings.rules import HandlerRule
