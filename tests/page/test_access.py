@@ -16,8 +16,8 @@ from structlog.testing import capture_logs
 
 from groupflow.core.errors import ConfigError
 from groupflow.ops.page import access, throttle
-from groupflow.ops.page.throttle import DELAY, DELAYED, LINES, REMEMBERED, WrongTokens
 from groupflow.ops.page.access import Tokens
+from groupflow.ops.page.throttle import DELAY, DELAYED, LINES, REMEMBERED, WrongTokens
 from groupflow.settings.model import Http
 from tests.page.context import client_of
 from tests.page.world import TOKEN, World
