@@ -251,7 +251,8 @@ def _ends(
     """When each attempt of a group ended or became a ghost; never, where nothing shows it.
 
     Its claim was lost before its task starts again, one crash richer. What it had passed, since
-    that stepped aside or was redriven, may be the first to start behind that.
+    that stepped aside or was redriven, may be the first to start behind that. So is it where its
+    task was dropped, which a task that runs is not.
     """
     ends: list[float] = []
     for number, run in enumerate(runs):
@@ -268,6 +269,10 @@ def _ends(
                 break
             if is_older and _was_passed(history, start):
                 passed = min(passed, start.at)
+        else:
+            has_ended = run.end is not None and run.end.kind == "end"
+            if not has_ended and history.states.get(run.start.task) == "dropped":
+                end = min(end, passed)
         ends.append(end)
     return ends
 

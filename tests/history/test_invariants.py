@@ -53,6 +53,9 @@ def passed(**first: Any) -> list[Event]:
 
 
 P1 = run("p1", 3, 2.1, 2.2, how="failed")
+# A dead letter is redriven, and begins in front of a task that may have lost its claim.
+REDRIVEN = [*run("a1", 1, 2.0, 3.0, how="failed"), *run("a1", 4, 6.0, 7.0), *P1]
+LATE = {"redriven": {"a1": [5.0]}, "states": {**GOOD, "a2": "dropped"}, **FAULTS}
 ENDED = [*run("a1", 1, 2.0, 3.0), settle("a1", 1, 3.1), *run("a2", 2, 3.5, 4.0)]
 SOUND = [*ENDED, settle("a2", 2, 4.1), *P1, settle("p1", 3, 2.3)]
 # A server forgets the settle of a1, and all of a2; how the two began, and then began again.
@@ -112,6 +115,10 @@ CASES: list[tuple[str, str, History]] = [
     ("a dead letter is passed, and begins again", "", of(
         *passed(), redriven={"a1": [5.0]}, **FAULTS)),
     ("and not before it is redriven", "S4 S5", of(*passed(), redriven={"a1": [7.5]}, **FAULTS)),
+    ("its group's ghost is dropped before it is seen again", "", of(
+        *REDRIVEN, *run("a2", 2, 4.0, None), **LATE)),
+    ("no ghost: it ended after the other began", "S4", of(
+        *REDRIVEN, *run("a2", 2, 4.0, 9.0, how="failed"), **LATE)),
     ("run again for no reason", "S5", of(*ONCE, *run("p1", 2, 4.0, 5.0))),
     ("for no reason beside faults", "S5", of(*ONCE, *run("p1", 2, 4.0, 5.0), **FAULTS)),
     ("a crash in a run without any", "S5", of(*run("p1", 1, 2.0, 3.0, crashes=1))),
