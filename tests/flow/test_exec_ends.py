@@ -58,10 +58,11 @@ async def test_no_thread_to_wait_ends_it(tmp_path: Path, monkeypatch: pytest.Mon
     def refused(_: Thread) -> None:
         raise RuntimeError("can't start new thread")
 
+    before = set(psutil.Process().children(recursive=True))  # servers that other tests share
     monkeypatch.setattr(Thread, "start", refused)
     outcome = await shell(f"echo $$ > {tmp_path}/a; sleep 600").handle(task())
     assert outcome == Failed("OSError", "sh can't be started: can't start new thread")
-    ours = psutil.Process().children(recursive=True)
+    ours = set(psutil.Process().children(recursive=True)) - before
     assert [each.pid for each in ours if is_alive(each.pid)] == []
 
 

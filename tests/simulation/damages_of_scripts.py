@@ -13,7 +13,10 @@ from tests.simulation.damaging import (
 )
 
 _AT_THE_END = "do return redis.call('LPUSH', key, ...) end"
-_STALE = (r"and 'settled' or 'lost'", "and 'settled' or 'live'")
+_STALE = (
+    (r"== ended_with and #fences \+ 1 or nil", "== ended_with and #fences + 1 or 1"),
+    (r"local is_live = .*", "local is_live = settled_before(checkpoint) ~= fence"),
+)
 _OTHER_SESSION = (r"if number \.\. process ~= session then", "if false then")
 _SETTLES = "not claims"  # of the calls of an exchange, those that settle by the rules
 
@@ -53,15 +56,16 @@ _CHECKPOINTS: tuple[Damage, ...] = (
             "HSET worker", *EXCHANGE,
             also="not claims and not bulk and string.sub(args[2], 1, 1) == 'L'"),
     changed("settle-twice: a settle that comes again is applied again",
-            (r"and 'settled' or 'lost'", "and 'live' or 'lost'")),
-    changed("stale-settle: a stale fence settles", _STALE),
+            (r"== ended_with and #fences \+ 1 or nil", "== ended_with and 1 or nil"),
+            (r"if not is_live then",
+             "if not is_live and settled_before(checkpoint) ~= fence then")),
+    changed("stale-settle: a stale fence settles", *_STALE),
     changed("stale-session: who lost its session settles and claims on", _OTHER_SESSION),
     changed("stale-all: neither the session nor the fence of a settle is looked at",
             _OTHER_SESSION,
             (r"if not number then return 'EXPIRED' end", ""),
-            (r"if not checkpoint then return 'lost' end",
-             "if not checkpoint then return 'live' end"),
-            _STALE),
+            (r"if not checkpoint then return nil end", "if not checkpoint then return 1 end"),
+            *_STALE),
     Effect("claim-again: a claim whose answer was lost is given a second task beside it",
            "HMGET worker",
            "local found = redis.call(command, key, ...) "

@@ -18,7 +18,7 @@ from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.namespace import Namespace, check_number
 from groupflow.operate.redrive import NewBody, Redriver
-from groupflow.operate.tasks import Tasks
+from groupflow.operate.tasks import Choice, Tasks
 from groupflow.store.keys import split_entry
 from groupflow.store.partitions import open_partitions
 from tests.history.events import Event
@@ -292,7 +292,7 @@ class Operators:
     async def _redrive_one(self, id_: str, steps: int = 0, *, corrects: bool = False) -> None:
         async def ask(namespace: Namespace) -> object:
             letters = DeadLetters(namespace)
-            letter = await letters.find(id_)
+            letter = await self._letter(letters, id_)
             if letter is None:
                 return False
             new = None
@@ -305,6 +305,18 @@ class Operators:
             return await self._redriven(namespace, letter, new)
 
         await self.ask(ask, steps)
+
+    async def _letter(self, letters: DeadLetters, id_: str) -> DeadLetter | None:
+        """The dead letter of an id; of two, that which another operator's move has left behind."""
+        try:
+            return await letters.find(id_)
+        except errors.AmbiguousId:
+            raw: Any = self._fleet.raw
+            spaces = list(enumerate(self._fleet.partitions))
+            dead = [n for n, keys in spaces if raw.zscore(keys("dead"), id_) is not None]
+            copies = [n for n, keys in spaces if raw.exists(keys("moved"))]
+            partition = next((n for n in dead if n not in copies), 0)
+            return await letters.find(id_, Choice(partition=partition))
 
     async def _redrive_all(self, act: Act) -> None:
         async def ask(namespace: Namespace) -> object:
@@ -335,7 +347,7 @@ class Operators:
     async def _drop_one(self, id_: str, steps: int = 0) -> None:
         async def ask(namespace: Namespace) -> object:
             letters = DeadLetters(namespace)
-            letter = await letters.find(id_)
+            letter = await self._letter(letters, id_)
             return letter is not None and await letters.drop(letter)
 
         await self.ask(ask, steps)
