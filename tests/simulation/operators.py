@@ -110,8 +110,16 @@ class Operators:
             for kind, end in kinds:
                 for name in sorted(raw.hkeys(keys(kind))):
                     await end(name.decode())
-        for id_ in self._refused():
+        for id_ in self._refused() + self._half_moved():
             await self._redrive_one(id_)
+
+    def _half_moved(self) -> list[str]:
+        """The dead letters that lie in two partitions: a server forgot how their move ended."""
+        raw: Any = self._fleet.raw
+        notes = (note for keys in self._fleet.partitions for note in raw.hkeys(keys("moved")))
+        ids = sorted({note.partition(b" ")[2].decode() for note in notes})
+        dead = [keys("dead") for keys in self._fleet.partitions]
+        return [id_ for id_ in ids if sum(raw.zscore(key, id_) is not None for key in dead) > 1]
 
     def _refused(self) -> list[str]:
         """The dead letters that full groups refused; each comes back once there is room."""
@@ -127,7 +135,7 @@ class Operators:
     def is_tidy(self) -> bool:
         """Whether operators hold nothing."""
         keys_of_all = [keys(kind) for keys in self._fleet.partitions for kind in HOLDS]
-        return not self._fleet.raw.exists(*keys_of_all) and not self._refused()
+        return not (self._fleet.raw.exists(*keys_of_all) or self._refused() or self._half_moved())
 
     # How operators ask:
 
