@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from groupflow.cli.options import (
     moment,
     say,
     seconds_for,
+    user_name,
 )
 from groupflow.cli.verb import Answer, Call, failed, verb
 from groupflow.core.errors import (
@@ -230,7 +230,7 @@ def redrive(
 
     if body is not None and len(meant.ids or []) != 1:
         raise typer.BadParameter("--body corrects one dead letter: name its id alone.")
-    new = None if body is None else NewBody(read_whole(body), getpass.getuser())
+    new = None if body is None else NewBody(read_whole(body), user_name())
 
     async def act(namespace: Namespace, letter: DeadLetter) -> bool:
         return await Redriver(call.settings, namespace).redrive(letter, new)

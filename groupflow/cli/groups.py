@@ -5,13 +5,12 @@ A group can be held; and it, or a tenant, can have other limits than configured 
 
 from __future__ import annotations
 
-import getpass
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
 
-from groupflow.cli.options import moment, seconds_for
+from groupflow.cli.options import moment, seconds_for, user_name
 from groupflow.cli.verb import Answer, Call, listing, verb
 from groupflow.core.limits import HandLimit, Limited, SetByHand
 
@@ -68,7 +67,7 @@ def pause(
     """
     from groupflow.operate.groups import Groups
 
-    target, by = _target(group, everything=everything), getpass.getuser()
+    target, by = _target(group, everything=everything), user_name()
     length = None if for_ is None else seconds_for(for_)
     changed = call.ask(lambda namespace: Groups(namespace).pause(target, by, length))
     words = "paused" if changed else "was paused already"
@@ -190,7 +189,7 @@ def _change(call: Call, kind: Limited, name: str, limits: Limits) -> Answer:
     from groupflow.operate.limits import LimitsByHand
 
     limit, off = HandLimit(kind, name, limits.concurrency, limits.rate), limits.off
-    by, what = getpass.getuser(), f"{limit.kind} {limit.name}"
+    by, what = user_name(), f"{limit.kind} {limit.name}"
     told = {"kind": limit.kind, "name": limit.name, "limited": not off}
     if off:
         if limit.concurrency is not None or limit.rate is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -135,6 +137,14 @@ def confirm(question: str, *, deletes: bool) -> None:
         raise typer.BadParameter(
             f"{plain_text(question)} This is no terminal to ask at: give --yes."
         )
+
+
+def user_name() -> str:
+    """Who runs the verb: the user's name, or the number of one that has none, as in a container."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"user {os.getuid()}"
 
 
 def moment(seconds: float | None) -> str | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from groupflow.cli.options import user_name
 from groupflow.cli.verb import Answer, Call, listing, verb
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def pause(call: Call, name: NameArgument) -> Answer:
 
       groupflow schedules pause nightly
     """
-    by = getpass.getuser()
+    by = user_name()
     changed = _ask(call, lambda schedules: schedules.pause(name, by))
     words = "paused" if changed else "was paused already"
     return Answer({"name": name, "paused": True, "changed": changed}, [f"{name} {words}"])

@@ -17,7 +17,7 @@ import pytest
 import groupflow
 from groupflow.cli import main
 from groupflow.cli.bodies import split_bodies
-from groupflow.cli.options import seconds_for
+from groupflow.cli.options import seconds_for, user_name
 
 CONFIG = Path(__file__).parents[2] / "config"
 START = "from groupflow import App\napp = App()\n"
@@ -328,3 +328,11 @@ def test_what_can_be_a_task_gets_as_far_as_the_server(run: Run, tmp_path: Path) 
     assert len(lines) == 22
     last = ["and 480 more", "500 of 500 would be dead letters: nothing is published"]
     assert lines[-2:] == last
+
+
+def test_a_user_without_a_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container: no variable names it, and the system doesn't know it."""
+    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
+    assert user_name() == "user 4000000"
