@@ -13,7 +13,7 @@ import typer
 from groupflow.cli.bodies import read_whole
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import (
-    Choosing,
+    ChoiceOptions,
     FullHelp,
     IdsArgument,
     YesOption,
@@ -87,7 +87,7 @@ class Filters:
 
 
 @dataclass(frozen=True)
-class Meant(Filters, Choosing):
+class LetterOptions(Filters, ChoiceOptions):
     """Which dead letters a verb acts on: those named by id, or all that pass the filters."""
 
     ids: IdsArgument = None
@@ -158,7 +158,7 @@ def list_(
 def show(
     call: Call,
     id_: Annotated[str, typer.Argument(metavar="ID", help="The dead letter's id.")],
-    choosing: Choosing,
+    choosing: ChoiceOptions,
 ) -> Answer:
     """Show one dead letter: its reason, its attempts, its headers and its body.
 
@@ -201,7 +201,7 @@ def show(
 @verb(dead, "redrive")
 def redrive(
     call: Call,
-    meant: Meant,
+    options: LetterOptions,
     *,
     body: Annotated[
         Path | None,
@@ -228,18 +228,18 @@ def redrive(
     """
     from groupflow.operate.redrive import NewBody, Redriver
 
-    if body is not None and len(meant.ids or []) != 1:
+    if body is not None and len(options.ids or []) != 1:
         raise typer.BadParameter("--body corrects one dead letter: name its id alone.")
     new = None if body is None else NewBody(read_whole(body), user_name())
 
     async def act(namespace: Namespace, letter: DeadLetter) -> bool:
         return await Redriver(call.settings, namespace).redrive(letter, new)
 
-    return _act_on(call, meant, act, "redrive", "redriven", deletes=False)
+    return _act_on(call, options, act, "redrive", "redriven", deletes=False)
 
 
 @verb(dead, "drop")
-def drop(call: Call, meant: Meant) -> Answer:
+def drop(call: Call, options: LetterOptions) -> Answer:
     """Remove dead letters for good. A group that was parked behind one goes on.
 
     Where they aren't named by id it asks first; without a terminal it wants --yes.
@@ -255,28 +255,30 @@ def drop(call: Call, meant: Meant) -> Answer:
     async def act(namespace: Namespace, letter: DeadLetter) -> bool:
         return await DeadLetters(namespace).drop(letter)
 
-    return _act_on(call, meant, act, "drop", "dropped", deletes=True)
+    return _act_on(call, options, act, "drop", "dropped", deletes=True)
 
 
-def _act_on(call: Call, meant: Meant, act: _Act, name: str, past: str, *, deletes: bool) -> Answer:
+def _act_on(
+    call: Call, options: LetterOptions, act: _Act, name: str, past: str, *, deletes: bool
+) -> Answer:
     """Count what a filter matches, or act, where need be once the user has said yes.
 
     Raises:
         typer.BadParameter: it can't be said what is meant; or there is no terminal to ask at.
     """
-    wanted = meant.checked()
+    wanted = options.checked()
     if not isinstance(wanted, list) and (
-        meant.dry_run or (not meant.yes and (deletes or sys.stdin.isatty()))
+        options.dry_run or (not options.yes and (deletes or sys.stdin.isatty()))
     ):
         from groupflow.operate.bulk import count
 
         matching = call.ask(lambda namespace: count(namespace, wanted))
-        if meant.dry_run:
+        if options.dry_run:
             told = f"{matching} dead letters match; without --dry-run each is {past}"
             return Answer({"matching": matching}, [told])
         confirm(f"{name} {matching} dead letters?", deletes=deletes)
     is_by_id = isinstance(wanted, list)
-    ends, is_away = call.ask(lambda namespace: _act_on_all(namespace, meant, wanted, act))
+    ends, is_away = call.ask(lambda namespace: _act_on_all(namespace, options, wanted, act))
     acted = [id_ for id_, kept in ends if kept is None]
     unknown = [id_ for id_, kept in ends if isinstance(kept, str)] if is_by_id else []
     full = [id_ for id_, kept in ends if isinstance(kept, GroupFull)]
@@ -297,7 +299,7 @@ def _act_on(call: Call, meant: Meant, act: _Act, name: str, past: str, *, delete
 
 
 async def _act_on_all(
-    namespace: Namespace, meant: Meant, wanted: list[str] | Filter, act: _Act
+    namespace: Namespace, options: LetterOptions, wanted: list[str] | Filter, act: _Act
 ) -> tuple[list[tuple[str, _Kept]], bool]:
     """Act on each letter, and say what kept others as they were.
 
@@ -310,7 +312,7 @@ async def _act_on_all(
     letters, ends = DeadLetters(namespace), list[tuple[str, _Kept]]()
 
     async def act_on_one(each: str | DeadLetter) -> str | None:
-        is_done = await letters.act_on(each, meant.choice, lambda letter: act(namespace, letter))
+        is_done = await letters.act_on(each, options.choice, lambda letter: act(namespace, letter))
         return None if is_done else "unknown"
 
     async def act_on_some(some: Iterable[str | DeadLetter]) -> None:

@@ -109,7 +109,7 @@ def _rate(text: str | None) -> str | None:
 
 
 @dataclass(frozen=True)
-class Limits:
+class LimitOptions:
     """Other limits than configured."""
 
     concurrency: Annotated[
@@ -153,7 +153,7 @@ def list_(call: Call) -> Answer:
 def tenant(
     call: Call,
     name: Annotated[str, typer.Argument(metavar="NAME", help="As in [tenants.NAME].")],
-    limits: Limits,
+    limits: LimitOptions,
 ) -> Answer:
     """Give a tenant other limits for a while, in every application. What isn't given stays.
 
@@ -172,7 +172,7 @@ def tenant(
 def group(
     call: Call,
     key: Annotated[str, typer.Argument(metavar="GROUP", help="The group key as rendered.")],
-    limits: Limits,
+    limits: LimitOptions,
 ) -> Answer:
     """Give a group other limits for a while. What isn't given stays as configured.
 
@@ -185,7 +185,7 @@ def group(
     return _change(call, "group", key, limits)
 
 
-def _change(call: Call, kind: Limited, name: str, limits: Limits) -> Answer:
+def _change(call: Call, kind: Limited, name: str, limits: LimitOptions) -> Answer:
     from groupflow.operate.limits import LimitsByHand
 
     limit, off = HandLimit(kind, name, limits.concurrency, limits.rate), limits.off

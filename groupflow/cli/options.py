@@ -66,7 +66,7 @@ YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Don't a
 
 
 @dataclass(frozen=True)
-class Choosing:
+class ChoiceOptions:
     """Which task is meant, of several that have one id."""
 
     tenant: Annotated[

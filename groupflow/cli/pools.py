@@ -27,7 +27,7 @@ UPLOAD = 600.0  # seconds without a byte, or for the answer
 
 
 @dataclass(frozen=True)
-class Address:
+class AddressOptions:
     """Where groupflow listens, and which token to show there."""
 
     url: Annotated[
@@ -98,7 +98,7 @@ def sync(
     call: Call,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The pool.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON Lines: id, priority, body.")],
-    address: Address,
+    address: AddressOptions,
 ) -> Answer:
     """Make what waits in a pool equal to a list; what workers hold is left alone.
 
@@ -144,7 +144,7 @@ def _token(token_file: Path | None) -> str:
 @verb(verbs, "work", has_json=False)
 def work(
     call: Call,
-    address: Address,
+    address: AddressOptions,
     *,
     pool: Annotated[str, typer.Option("--pool", help="The pool.")],
     command: Annotated[

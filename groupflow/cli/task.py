@@ -14,7 +14,7 @@ import typer
 
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import (
-    Choosing,
+    ChoiceOptions,
     FullHelp,
     IdsArgument,
     YesOption,
@@ -60,7 +60,7 @@ verbs.add_typer(task, name="task")
 def show(
     call: Call,
     id_: Annotated[str, typer.Argument(metavar="ID", help="The task's id: its message id.")],
-    choosing: Choosing,
+    choosing: ChoiceOptions,
 ) -> Answer:
     """Say where a task is and what has happened to it. Exit 1 where nothing is known of it.
 
@@ -169,7 +169,7 @@ def _lines(found: Found) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Meant(Choosing):
+class TaskOptions(ChoiceOptions):
     """Which tasks a verb acts on: those named by id, or a group's delayed ones."""
 
     ids: IdsArgument = None
@@ -181,7 +181,7 @@ class Meant(Choosing):
 
 
 @verb(task, "drop")
-def drop(call: Call, meant: Meant) -> Answer:
+def drop(call: Call, options: TaskOptions) -> Answer:
     """Remove tasks that wait, or are delayed, for good. What runs is left alone.
 
     For example:
@@ -192,11 +192,11 @@ def drop(call: Call, meant: Meant) -> Answer:
     """
     from groupflow.operate.tasks import Tasks
 
-    return _act_on(call, meant, Tasks.drop, "drop", "dropped", deletes=True)
+    return _act_on(call, options, Tasks.drop, "drop", "dropped", deletes=True)
 
 
 @verb(task, "run-now")
-def run_now(call: Call, meant: Meant) -> Answer:
+def run_now(call: Call, options: TaskOptions) -> Answer:
     """Make delayed tasks due: by their message's delay, or before their next attempt.
 
     For example:
@@ -207,25 +207,27 @@ def run_now(call: Call, meant: Meant) -> Answer:
     """
     from groupflow.operate.tasks import Tasks
 
-    return _act_on(call, meant, Tasks.run_now, "run-now", "due", deletes=False)
+    return _act_on(call, options, Tasks.run_now, "run-now", "due", deletes=False)
 
 
-def _act_on(call: Call, meant: Meant, act: _Act, name: str, past: str, *, deletes: bool) -> Answer:
+def _act_on(
+    call: Call, options: TaskOptions, act: _Act, name: str, past: str, *, deletes: bool
+) -> Answer:
     """Act, where need be once the user has said yes; say what kept tasks as they were.
 
     Raises:
         typer.BadParameter: it can't be said what is meant; or there is no terminal to ask at.
     """
-    ids, choice, delayed = meant.ids or [], meant.choice, meant.delayed
+    ids, choice, delayed = options.ids or [], options.choice, options.delayed
     if bool(ids) == (delayed is not None):
         raise typer.BadParameter("Name ids, or a group by --delayed: one of the two.")
     if delayed is not None:
-        if (meant.tenant, meant.partition) != (None, None):
+        if (options.tenant, options.partition) != (None, None):
             raise typer.BadParameter(
                 "--tenant and --partition choose among tasks of an id: name ids."
             )
         ids, choice = call.ask(lambda namespace: _delayed_of(namespace, delayed))
-        if ids and not meant.yes and (deletes or sys.stdin.isatty()):
+        if ids and not options.yes and (deletes or sys.stdin.isatty()):
             confirm(f"{name} {len(ids)} delayed tasks of {delayed}?", deletes=deletes)
 
     async def act_on_all(namespace: Namespace) -> dict[str, str | GroupflowError | None]:
