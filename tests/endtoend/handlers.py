@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from groupflow import App, Dead, Task
 from groupflow.core.outcome import Outcome
-from tests.deadlines import LOOK, until
+from tests.deadlines import LOOK
 from tests.history.events import Journal
 from tests.history.handlers import noted
 
@@ -29,6 +29,12 @@ def is_held(task: Task, body: dict[str, Any]) -> bool:
     if "gate" not in body or (body.get("gate_once") and task.crashes > 0):
         return False
     return not Path(body["gate"]).exists()
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    """As long as it takes: a test that gives up ends the daemon."""
+    while not is_so():
+        await asyncio.sleep(LOOK)
 
 
 def _stand_until_open(task: Task, body: dict[str, Any]) -> None:
@@ -45,7 +51,7 @@ async def work(task: Task) -> None:
     body = task.json()
     with noted(journal.write, task):
         await asyncio.sleep(body.get("ms", 0) / 1000)  # its work
-        await until(lambda: not is_held(task, body))
+        await _until(lambda: not is_held(task, body))
 
 
 @app.handler("thread")
@@ -63,7 +69,7 @@ async def work_on(task: Task) -> None:
     with noted(journal.write, task):
         while is_held(task, body):
             with suppress(asyncio.CancelledError):
-                await until(lambda: not is_held(task, body))
+                await _until(lambda: not is_held(task, body))
 
 
 @app.handler("block")
@@ -94,7 +100,7 @@ async def scripted(task: Task) -> Outcome | None:
     what, _, more = steps[min(task.attempt, len(steps)) - 1].partition(" ")
     with noted(journal.write, task):
         if what == "wait":
-            await until(lambda: not is_held(task, {"gate": more}))
+            await _until(lambda: not is_held(task, {"gate": more}))
     if what == "fail":
         raise ValueError(more)
     return Dead(more) if what == "dead" else None
@@ -111,4 +117,4 @@ async def linger(_app: App) -> AsyncIterator[None]:
     journal.path.with_name("closing").touch()
     if journal.path.with_name("broken").exists():
         raise OSError("the pool is broken on purpose")
-    await until(journal.path.with_name("closed").exists)
+    await _until(journal.path.with_name("closed").exists)
