@@ -71,10 +71,18 @@ class World:
         entrance = Entrance([PartitionEntrance(enqueuer, backpressure)])
         source = IntakeQueue(self.queue, declare=lambda each: topology.declare(each, self.queue))
         measures = IntakeMeasures()
-        how: Any = {"source": source, "measures": measures, "tracing": None}
-        how |= {"state": IntakeState(measures, lambda: None, [self.queue])}
-        with ThreadPoolExecutor(1) as how["parsing"]:
-            intake = Intake(Settings(rabbitmq=section), "test", admission, entrance, **how)
+        with ThreadPoolExecutor(1) as parsing:
+            intake = Intake(
+                Settings(rabbitmq=section),
+                "test",
+                admission,
+                entrance,
+                source=source,
+                measures=measures,
+                tracing=None,
+                state=IntakeState(measures, lambda: None, [self.queue]),
+                parsing=parsing,
+            )
             running = asyncio.create_task(intake.run())
             try:
                 yield enqueuer
