@@ -130,7 +130,8 @@ local function settle(claim)
     else
       if is_limiting() then unlock(group, fences[first], now) end
       end_quarantine_of(daemon, fences[first])
-      if group ~= '' then over[#over + 1], locks[#locks + 1] = group, K.lock .. group end
+      if group ~= '' then locks[#locks + 1] = K.lock .. group end
+      if claim.next_one or not claim.lines[1] then over[#over + 1] = group end -- a run, or what may have been one
       if not claim.lines[1] then
         back[#back + 1] = claim
       elseif group ~= '' then
@@ -179,10 +180,8 @@ if goes_on and call('EXISTS', K.paused_all) == 1 then
   for n = 1, number_runs do verdicts[n] = verdicts[n] > 0 and 2 or 0 end
 end
 if #written > 0 then call('HSET', K.worker .. daemon, unpack(written)) end
-if #over > 0 then
-  call('HDEL', K.runs, unpack(over))
-  if not is_limiting() then call('DEL', unpack(locks)) end
-end
+if #over > 0 then call('HDEL', K.runs, unpack(over)) end
+if #locks > 0 and not is_limiting() then call('DEL', unpack(locks)) end
 for n = 1, #ended, 500 do
   call('HDEL', K.tasks, unpack(ended, n, math.min(n + 499, #ended)))
   call('HSET', K.history_new, unpack(lines, 2 * n - 1, math.min(2 * n + 998, #lines)))

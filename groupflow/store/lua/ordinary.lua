@@ -70,7 +70,7 @@ end
 
 -- What is told: the slots with their new checkpoints; the ids that are done and their lines; by group of a run, how many
 -- of its tasks have to leave the lane; the groups freed, each with its score, and the locks of those that have no task
--- left. Returns nil where a slot holds anything else, or a run goes on.
+-- left. Returns nil where a slot holds anything else, is told of twice, or where a run goes on.
 local function read_told()
   local slots, places, i = {}, {}, 8
   for n = 1, number_runs do
@@ -98,6 +98,7 @@ local function read_told()
       told.left[group] = most - 1
     end
     if not checkpoint or byte(checkpoint) ~= LIVE or sub(checkpoint, 2, 17) ~= ARGV[from] then return nil end
+    if told.before[slots[n]] then return nil end
     if (group == '') ~= is_plain then return nil end
     for k = 1, most do
       local entry = ARGV[from + 1]
