@@ -40,8 +40,8 @@ async def _until(is_so: Callable[[], bool]) -> None:
 def _stand_until_open(task: Task, body: dict[str, Any]) -> None:
     while is_held(task, body):
         if body.get("computes"):
-            # Longer than Python's switch interval: a thread that gives the interpreter's lock up more
-            # often, by a look at a file, and takes it again at once, keeps it from all others.
+            # Longer than Python's switch interval: a thread that gives the interpreter's lock up
+            # more often, by a look at a file, and takes it again at once, keeps it from all others.
             sum(n * n for n in range(1_000_000))
         else:
             time.sleep(LOOK)  # a thread or a loop that stands, not one that waits
