@@ -377,4 +377,5 @@ def _woken(partition: Partition, promote: Duty, heard: Heard) -> None:
     if heard.is_due:
         promote.wake()
     partition.holding.hold_back(heard.holds)
+    partition.holding.cancel(heard.cancels)
     partition.holding.wake(heard.pools)

@@ -20,7 +20,7 @@ Pause: TypeAlias = Literal[
 """Why intake takes nothing in; empty where it does."""
 
 PAUSES: Final[tuple[Pause, ...]] = get_args(Pause)[1:]
-OUTCOMES: Final = ("complete", "retry", "advance", "bury", "release")
+OUTCOMES: Final = ("complete", "retry", "advance", "bury", "release", "cancel")
 """The ways to settle."""
 
 TYPES_SHOWN: Final = 50  # task types counted by name; each costs some twenty time series

@@ -31,6 +31,8 @@ class Task:
         fence: strictly rising over all claims in its partition. Guard your own writes with it:
             ``UPDATE … SET fence = :fence WHERE id = :id AND fence < :fence``.
         enqueued_at: when the task became durable, Unix seconds by Redis's clock.
+        cancelled: whether it is to be cancelled. It may become so while the attempt runs: a thread,
+            or a batch with other tasks, is not cancelled itself, and may look here and end early.
     """
 
     id: str
@@ -46,6 +48,7 @@ class Task:
     fence: int = 0
     enqueued_at: float = 0.0
     lost_leases: int = 0
+    cancelled: bool = False
 
     @property
     def log(self) -> structlog.stdlib.BoundLogger:
@@ -73,7 +76,8 @@ PULLED = ("id", "type", "group", "tenant", "attempt", "crashes", "fence", "stage
 
 def facts_of(task: Task) -> dict[str, Any]:
     """What handlers in other processes are told of a task beside its headers and body."""
-    return {name: fact for name, fact in vars(task).items() if name not in ("headers", "body")}
+    hidden = ("headers", "body", "cancelled")
+    return {name: fact for name, fact in vars(task).items() if name not in hidden}
 
 
 @dataclass(frozen=True, slots=True)

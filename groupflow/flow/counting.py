@@ -10,6 +10,7 @@ from time import monotonic
 import structlog
 
 from groupflow.core.measures import IntakeMeasures, PoolMeasures
+from groupflow.store.claims import ExchangeReply
 from groupflow.store.enqueue import Arrival, Enqueued
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Advance, Settlement, one_by_one
@@ -21,12 +22,10 @@ FULL_TOLD = 10.0  # seconds between two lines of one rule about groups that are 
 
 
 def count_exchange(
-    measures: PoolMeasures,
-    finished: Sequence[Settlement],
-    refused: Sequence[Settlement],
-    claims: Sequence[Claim],
+    measures: PoolMeasures, finished: Sequence[Settlement], answer: ExchangeReply
 ) -> None:
     """Count what was settled, without refusals, and what was claimed, also for runs."""
+    refused, claims = answer.refused, answer.claims
     if not finished and not claims:
         return
     accepted = [each for each in finished if each not in refused] if refused else finished
@@ -44,7 +43,8 @@ def count_exchange(
             waiting.observe(seconds)
     types = measures.types
     for settlement in settled:
-        types.of(settlement.claim.task.type).settled[settlement.outcome] += 1
+        outcome = "cancel" if settlement in answer.cancelled else settlement.outcome
+        types.of(settlement.claim.task.type).settled[outcome] += 1
 
 
 def report_lost(measures: PoolMeasures, claim: Claim) -> None:
@@ -57,6 +57,12 @@ def report_lost(measures: PoolMeasures, claim: Claim) -> None:
         fence=claim.fence,
         slot=claim.slot,
     )
+
+
+def report_cancelled(claim: Claim) -> None:
+    """Log that a claim's task has ended as somebody wanted, without being done."""
+    task = claim.task
+    log.info("task.cancelled", task=task.id, type=task.type, group=task.group, fence=claim.fence)
 
 
 def report_crowded_out(advance: Advance) -> None:

@@ -21,7 +21,12 @@ import structlog
 from groupflow.core.backoff import Backoff
 from groupflow.core.errors import SessionLost, StoreUnavailable
 from groupflow.crashpoints import crash_point
-from groupflow.flow.counting import count_exchange, report_crowded_out, report_lost
+from groupflow.flow.counting import (
+    count_exchange,
+    report_cancelled,
+    report_crowded_out,
+    report_lost,
+)
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.in_flight import IN_FLIGHT, InFlight
 from groupflow.flow.slots import PACE, RUN_FOR, Exchange, Slot, Slots
@@ -35,6 +40,7 @@ from groupflow.store.settlements import (
     one_by_one,
 )
 
+CANCELS_KEPT = 60.0  # seconds: longer than a claim that was made before stays without an attempt
 LATE = 120.0  # seconds for which a kernel may resend what was written on a lost connection
 
 log = structlog.get_logger("groupflow.exchange")
@@ -138,6 +144,12 @@ class Exchanger(InFlight):
         for slot in self._dispatcher.withdraw(self, groups):
             self.end(slot, Release(slot.held))
 
+    def cancel(self, ids: Set[str]) -> None:
+        """Begin no attempt at these tasks; the store ends them when their claims come back."""
+        now = monotonic()
+        recent = [id_ for id_, since in self.cancels.items() if now - since < CANCELS_KEPT]
+        self.cancels = {**{id_: self.cancels[id_] for id_ in recent}, **dict.fromkeys(ids, now)}
+
     async def run(self) -> None:
         """Exchange with the store for ever.
 
@@ -199,10 +211,12 @@ class Exchanger(InFlight):
         self._is_well = True
         measures = self._dispatcher.measures
         written = [answer.written(each) for each in finished] if answer.crowded_out else finished
-        count_exchange(measures, written, answer.refused, answer.claims)
+        count_exchange(measures, written, answer)
         measures.superseded += answer.superseded
         for advance in answer.crowded_out:
             report_crowded_out(advance)
+        for settlement in answer.cancelled:
+            report_cancelled(settlement.claim)
         for settlement in one_by_one(answer.refused):
             report_lost(self._dispatcher.measures, settlement.claim)
         self._steer_runs(exchange, answer)

@@ -40,6 +40,7 @@ class InFlight:
         # while this process was frozen is not begun: another daemon may have taken it over.
         self.holds_lease = holds_lease
         self.prefetch = Prefetch()
+        self.cancels: dict[str, float] = {}
         self._dispatcher = dispatcher
         self._claims = claims
         self._exchanges: list[Exchange] = []  # in flight

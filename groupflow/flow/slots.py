@@ -28,6 +28,8 @@ class ClaimSource(Protocol):
     prefetch: Prefetch
     holds_lease: Callable[[], bool]
     position: float  # how far it has got: of sources with something, the lowest goes first
+    # ids of tasks that are to be cancelled, and when (monotonic) that was heard: none begins
+    cancels: dict[str, float]
 
     @property
     def has_some(self) -> bool:

@@ -32,6 +32,7 @@ _POOLS: dict[bytes, frozenset[Pool]] = {
     b"all": frozenset({"plain", "grouped"}),
 }
 _HOLD_OF_ONE = b"hold:"  # and the group
+_CANCEL = b"cancel:"  # and the task's id
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +43,28 @@ class Heard:
         pools: those with something to claim.
         is_due: whether a due time was set.
         holds: groups that were paused, limited or given an older task; ``None``: all.
+        cancels: ids of tasks that are to be cancelled.
     """
 
     pools: Set[Pool]
     is_due: bool
     holds: Set[str] | None
+    cancels: Set[str] = frozenset()
 
 
 def _heard(kinds: Set[bytes]) -> Heard:
-    holds = {kind for kind in kinds if kind.startswith(_HOLD_OF_ONE)}
-    groups = {kind.removeprefix(_HOLD_OF_ONE).decode(errors="replace") for kind in holds}
     return Heard(
-        pools=frozenset[Pool]().union(*(_POOLS[kind] for kind in kinds - holds)),
+        pools=frozenset[Pool]().union(*(_POOLS.get(kind, ()) for kind in kinds)),
         is_due=bool(kinds & {b"due", b"all"}),
-        holds=None if kinds & {b"hold", b"all"} else groups,
+        holds=None if kinds & {b"hold", b"all"} else _behind(_HOLD_OF_ONE, kinds),
+        cancels=_behind(_CANCEL, kinds),
     )
+
+
+def _behind(front: bytes, kinds: Set[bytes]) -> Set[str]:
+    """What stands behind a beginning, in wakes that have it."""
+    found = [kind.removeprefix(front) for kind in kinds if kind.startswith(front)]
+    return {each.decode(errors="replace") for each in found}
 
 
 Woken: TypeAlias = Callable[[Heard], None]
@@ -93,7 +101,7 @@ async def listen(client: StoreClient, on_wake: Woken) -> None:
                 heard = 0
                 async for kind in wakes:
                     backoff.reset()
-                    if kind not in _POOLS and not kind.startswith(_HOLD_OF_ONE):
+                    if kind not in _POOLS and not kind.startswith((_HOLD_OF_ONE, _CANCEL)):
                         continue  # a wake for workers that pull
                     pending.hear(kind)
                     heard += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextvars import copy_context
 from dataclasses import dataclass
 from time import perf_counter, time
@@ -64,6 +64,7 @@ class LocalWorker:
         self._context = copy_context()  # copied for each attempt: no handler sees another's
         self._attempt: asyncio.Task[None] | None = None
         self._slot: Slot | None = None  # that attempt's, until its end
+        self._tasks: Sequence[Task] = ()  # those that its handler has, once it has them
         self._has_begun = False
         self._is_cut = False
         self._is_lost = False
@@ -97,6 +98,14 @@ class LocalWorker:
         self._is_lost = True
         self.hand_back()
 
+    def cancel(self, ids: Set[str]) -> None:
+        """Tasks are to be cancelled: tell their attempt, and end it if it is of no others."""
+        asked = [task for task in self._tasks if task.id in ids]
+        for task in asked:
+            vars(task)["cancelled"] = True  # its handler has this very one
+        if asked and all(task.cancelled for task in self._tasks) and self._attempt is not None:
+            self._attempt.cancel()
+
     async def run(self) -> None:
         """Work until the dispatcher gives no more claims."""
         slot: Slot | None = None
@@ -111,6 +120,7 @@ class LocalWorker:
         """
         loop = asyncio.get_running_loop()
         self._slot, self._has_begun, self._is_cut, self._is_lost = slot, False, False, False
+        self._tasks = ()
         slot.lose = self.lose
         ended: asyncio.Future[Settlement | None] = loop.create_future()
         work = self._attend(slot, ended)
@@ -133,7 +143,7 @@ class LocalWorker:
         else:
             if not ended.done():  # else cut off at the daemon's end, and the task is handed over
                 ended.set_result(settlement)
-        self._slot = None
+        self._slot, self._tasks = None, ()
 
     async def _attempt_one(self, slot: Slot) -> Settlement | None:
         return await (self._traced(slot, self._tracing) if self._tracing else self._work(slot))
@@ -195,7 +205,7 @@ class LocalWorker:
                 if slot.run is None
                 else together(claim, slot.run, runner, self.rules.policies.of(claim.rule, None))
             )
-            outcome = await self._handle(runner, slot, task, batch)
+            outcome = await self._handle(runner, slot, batch or [task])
             seconds = perf_counter() - began
             self._types.of(task.type).handling.observe(seconds)
             if slot.run is not None:
@@ -210,16 +220,22 @@ class LocalWorker:
             return Release(claim)
         if isinstance(outcome, list):
             claim, outcome = self._pass_on(slot, outcome)
-        if isinstance(outcome, Done):  # nearly always, and without a policy
-            settlement: Settlement = Complete(claim)
-        else:
-            policy = self.rules.policies.of(claim.rule, runner.retry if runner else None)
-            seconds = perf_counter() - began
-            ran = Ran(time() - seconds, seconds, self.rules.daemon)
-            settlement = settlement_of(claim, outcome, policy, ran)
+        settlement = self._settle(claim, outcome, runner, began)
         if self._tells_all or not isinstance(settlement, Complete):
             _report(settlement, round(perf_counter() - began, 6))
         return settlement
+
+    def _settle(
+        self, claim: Claim, outcome: Outcome | Failed, runner: Runner | None, began: float
+    ) -> Settlement:
+        if isinstance(outcome, Done):  # nearly always, and without a policy
+            return Complete(claim)
+        if claim.task.cancelled and isinstance(outcome, Failed):
+            return Release(claim)  # the store cancels it, however many attempts are left
+        policy = self.rules.policies.of(claim.rule, runner.retry if runner else None)
+        seconds = perf_counter() - began
+        ran = Ran(time() - seconds, seconds, self.rules.daemon)
+        return settlement_of(claim, outcome, policy, ran)
 
     def _reason_to_bury(self, task: Task) -> str | None:
         """Why a task with which too many daemons died or lost leases isn't run again."""
@@ -242,19 +258,20 @@ class LocalWorker:
         return slot.held, outcomes[-1]
 
     async def _handle(
-        self, runner: Runner, slot: Slot, task: Task, batch: Sequence[Task]
+        self, runner: Runner, slot: Slot, tasks: Sequence[Task]
     ) -> Outcome | Failed | list[Outcome | Failed] | None:
         """Run one attempt within its time. ``None`` where it was cut off, or must not begin."""
         # The lease may have ended since the claim, where another handler blocked the loop: another
         # daemon may have taken the task over.
-        if self._is_cut or not slot.source.holds_lease():
+        if self._is_cut or not slot.source.holds_lease() or _are_cancelled(tasks, slot.source):
             return None
+        self._tasks = tasks
         seconds = runner.timeout
-        limit = None if seconds is None else AttemptTimeout(task, seconds)
+        limit = None if seconds is None else AttemptTimeout(tasks[0], seconds)
         try:
-            if batch and isinstance(runner, Together):
-                return await runner.handle_all(batch)
-            return await runner.handle(task)
+            if len(tasks) > 1 and isinstance(runner, Together):
+                return await runner.handle_all(tasks)
+            return await runner.handle(tasks[0])
         except asyncio.CancelledError as error:
             if limit is not None and limit.is_over:
                 what = f"it ran over its {seconds} s"
@@ -265,6 +282,16 @@ class LocalWorker:
         finally:
             if limit is not None:
                 limit.lift()
+
+
+def _are_cancelled(tasks: Sequence[Task], source: ClaimSource) -> bool:
+    """Whether some of these are to be cancelled, and their claim goes back instead.
+
+    That is heard once: if the store knows nothing of it by then, the next claim begins.
+    """
+    if not source.cancels:
+        return False
+    return len([task for task in tasks if source.cancels.pop(task.id, None) is not None]) > 0
 
 
 def _names(claim: Claim) -> dict[str, Any]:

@@ -141,6 +141,14 @@ class Holding:
             for exchanger in self._exchangers.values():
                 exchanger.hold_back(groups)
 
+    def cancel(self, ids: Set[str]) -> None:
+        """Tasks are to be cancelled: end attempts at them, and begin none."""
+        if ids:
+            for exchanger in self._exchangers.values():
+                exchanger.cancel(ids)
+            for worker in self._running():
+                worker.cancel(ids)
+
     def lease_ended(self) -> None:
         """Another daemon may have taken over: stop the handlers of this partition's claims."""
         for worker in self._running():
@@ -164,8 +172,9 @@ class Holding:
         for exchanger in self._exchangers.values():
             exchanger.doubt()
 
-    def claimable(self, plain: int, groups: int) -> None:
-        """Each renewal tells what waits, as wakes may be lost."""
+    def claimable(self, plain: int, groups: int, cancels: Set[str] = frozenset()) -> None:
+        """Each renewal tells what waits and what is to be cancelled, as wakes may be lost."""
+        self.cancel(cancels)
         waiting: dict[Pool, int] = {"plain": plain, "grouped": groups}
         self.wake({name for name in waiting if waiting[name]})
         for exchanger in self._exchangers.values():

@@ -48,6 +48,7 @@ class OperatorVerb(AnyVerb):
     RESUME = "resume"
     LIMIT = "limit", (*SESSIONS, LAYOUT, "store/by_hand")
     LIMITS_BY_HAND = "limits_by_hand"
+    CANCEL = "cancel", (*PRELUDE, LAYOUT)
     DROP_WAITING = "drop_waiting", (*_BURIAL, DEBOUNCING)
     RUN_NOW = "run_now", (*PRELUDE, DEBOUNCING, LAYOUT)
     DELAYED_OF = "delayed_of"

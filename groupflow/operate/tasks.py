@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -23,9 +23,14 @@ from groupflow.store.settlements import history_line
 from groupflow.store.task_state import TaskState
 
 StateName: TypeAlias = Literal[
-    "queued", "running", "delayed", "dead", "done", "superseded", "dropped", "expired"
+    "queued", "running", "delayed", "dead", "done", "cancelled", "superseded", "dropped", "expired"
 ]
-OVER: frozenset[StateName] = frozenset({"done", "superseded", "dropped", "expired"})
+OVER: frozenset[StateName] = frozenset({"done", "cancelled", "superseded", "dropped", "expired"})
+Verdict: TypeAlias = Literal[
+    "cancelled", "requested", "dead", "done", "superseded", "dropped", "expired", "unknown"
+]
+"""What a cancel came to; ``requested``: it is claimed, and ends with its attempt."""
+
 Left: TypeAlias = Literal["running", "dead", "over", "due", "unknown"]
 """Why a task was left as it is; ``due``: it only waits for its turn."""
 
@@ -85,6 +90,7 @@ class Found:
     until: float | None = None  # Unix seconds until when it is delayed
     reason: str | None = None
     superseded_by: str | None = None  # the newer task that replaced it
+    cancelled_by: str | None = None  # who wanted it cancelled, or wants it of a task that runs
     # one entry for each failed attempt that is remembered, oldest first
     errors: list[dict[str, Any]] = field(default_factory=list)
     corrections: list[Correction] = field(default_factory=list)  # earlier bodies, likewise
@@ -117,7 +123,8 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
         return found(state="dead", since=facts["died"], reason=task_state.reason)
     if "daemon" in facts:
         holder = {name: facts[name] for name in ("daemon", "worker", "since")}
-        return found(state="running", fence=int(facts["fence"]), **holder)
+        asked = _cancel(orjson.loads(facts["cancel"])) if "cancel" in facts else {}
+        return found(state="running", fence=int(facts["fence"]), **holder, **asked)
     if task_state.due is not None and task_state.due > facts["now"]:
         reason = quiet_reason(task_state) or lost_reason(task_state) or None
         return found(state="delayed", until=seconds(task_state.due), reason=reason)
@@ -129,10 +136,19 @@ def _ended(id_: str, line: str) -> Found | None:
     if state == "moved":  # its dead letter, to another partition or scope
         return None
     crashes, lost_leases = died if isinstance(died, list) else (died, 0)
-    ends = {"attempt": attempt, "crashes": crashes, "lost_leases": lost_leases}
-    newer = rest.pop(0) if state == "superseded" else None
-    since = seconds(line[:SEQUENCE_DIGITS])
-    return Found(id_, state, type_, group, scope=rest[0], since=since, superseded_by=newer, **ends)
+    found = Found(id_, state, type_, group, attempt=attempt, crashes=crashes)
+    found = replace(found, lost_leases=lost_leases, since=seconds(line[:SEQUENCE_DIGITS]))
+    if state == "superseded":
+        found = replace(found, superseded_by=rest[0])
+    if state == "cancelled":
+        found = replace(found, **_cancel(rest[0]))
+    return replace(found, scope=rest[-1])
+
+
+def _cancel(said: Sequence[str]) -> dict[str, Any]:
+    """Who wanted a task cancelled, and why."""
+    by, reason = said
+    return {"cancelled_by": by, "reason": reason or None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +271,26 @@ class Tasks:
         """
         return await self._act(id_, choice, _drop)
 
+    async def cancel(self, id_: str, by: str, reason: str = "", choice: Choice = ANY) -> Verdict:
+        """Cancel a task: one that waits ends now, one that is claimed with its attempt.
+
+        Args:
+            id_: the task's.
+            by: who wants it, for the history.
+            reason: why, likewise.
+            choice: which one, if several have the id.
+
+        Raises:
+            AmbiguousId: several tasks have the id.
+            StoreUnavailable: no answer; it may be cancelled, or be asked for.
+        """
+        chosen = await choose(self._namespace, id_, choice)
+        if chosen is None:
+            return "unknown"
+        place, found = chosen
+        asked = orjson.dumps([by, reason])
+        return await self._namespace.ask(place, partial(cancel_task, found=found, asked=asked))
+
     async def run_now(self, id_: str, choice: Choice = ANY) -> Left | None:
         """Make a delayed task due.
 
@@ -298,15 +334,33 @@ class Tasks:
 async def _drop(client: StoreClient, found: Found) -> Left | None:
     past = (found.attempt, found.crashes)
     line = history_line("dropped", found.type, found.group, *past, lost_leases=found.lost_leases)
-    position: Sequence[Argument] = ("line", "")
-    while position:
-        dropped, *position = await client.run(
-            OperatorVerb.DROP_WAITING, found.id, found.group or "", line, *position, LOOKED_AT
-        )
-        if dropped:
-            return None
+    if await _end_waiting(client, found, line):
+        return None
     # It was claimed, or ended, since: say which.
     return _left(await find_task(client, found.id)) or "running"
+
+
+async def _end_waiting(client: StoreClient, found: Found, line: bytes) -> bool:
+    """Remove a task from where it waits. False where it doesn't wait."""
+    position: Sequence[Argument] = ("line", "")
+    while position:
+        is_gone, *position = await client.run(
+            OperatorVerb.DROP_WAITING, found.id, found.group or "", line, *position, LOOKED_AT
+        )
+        if is_gone:
+            return True
+    return False
+
+
+async def cancel_task(client: StoreClient, found: Found, asked: bytes) -> Verdict:
+    """Cancel a task of one partition; `asked` is who wants it, and why (JSON)."""
+    if await client.run(OperatorVerb.CANCEL, found.id, asked):
+        await _end_waiting(client, found, b"")
+    now = await find_task(client, found.id)
+    if now is None:
+        return "unknown"
+    state = now.state
+    return "requested" if state in {"queued", "running", "delayed"} else state  # type: ignore[return-value]
 
 
 async def _run_now(client: StoreClient, found: Found) -> Left | None:

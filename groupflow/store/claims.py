@@ -13,16 +13,12 @@ from groupflow.store.envelope import Pool
 from groupflow.store.given import Claim, claims_from
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session
-from groupflow.store.settlements import (
-    Advance,
-    Settlement,
-    calls_of,
-    one_by_one,
-)
+from groupflow.store.settlements import Advance, Settlement, calls_of, one_by_one
 
 _ACCEPTED = 1
 _ENDING = 2  # accepted, and the run should end
 _SUPERSEDED = 3  # accepted: a retry that gave way to a newer task
+_CANCELLED = 5  # accepted: its task was to be cancelled, and has ended
 _CROWDED_OUT = 4  # accepted: an advance for which there was no room, and which is a failed attempt
 
 
@@ -39,6 +35,7 @@ class ExchangeReply:
     superseded: int = 0  # of the settled ones, retries that gave way to newer tasks
     # what was settled as a failed attempt, since there was no room for what it hands on
     crowded_out: Sequence[Advance] = ()
+    cancelled: Sequence[Settlement] = ()  # what would have let a cancelled task wait again
 
     def written(self, settlement: Settlement) -> Settlement:
         """What a settlement came to: an advance without room is the failed attempt in its stead."""
@@ -137,6 +134,7 @@ class Claims:
             for each, verdict in judged
             if verdict in (_SUPERSEDED, _CROWDED_OUT) and isinstance(each, Advance)
         ]
+        cancelled = [each for each, verdict in judged if verdict == _CANCELLED]
         return ExchangeReply(
-            refused, claims, self._beside_quarantined, ending, superseded, crowded_out
+            refused, claims, self._beside_quarantined, ending, superseded, crowded_out, cancelled
         )

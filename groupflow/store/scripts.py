@@ -35,7 +35,14 @@ _WORD = re.compile(r"(?<![.\w])\w+")
 
 Order: TypeAlias = Literal["oldest", "fair", "tenants"]
 
-_RULES = ("store/place", "store/held_bytes", "store/facts", "store/limits", "store/tenants")
+_RULES = (
+    "store/place",
+    "store/held_bytes",
+    "store/facts",
+    "store/ending",
+    "store/limits",
+    "store/tenants",
+)
 PRELUDE = ("store/prelude", *_RULES)
 SESSIONS = (*PRELUDE, "store/sessions", "store/hand_over")
 LEADING = "store/leading"

@@ -46,6 +46,7 @@ class Claimable:
     recovering: float | None = None
     # whether another server leads now, which may not know what was settled last
     is_elsewhere: bool = False
+    cancels: frozenset[str] = frozenset()  # ids of its claims' tasks that are to be cancelled
 
 
 class Session:
@@ -192,13 +193,15 @@ class Sessions:
         """
         daemon, shown, shows = self._session.daemon, self._session.shown, self._shown()
         self.has_news = False
-        state, plain, groups, epoch, enrolled, is_witnessed, waits = await self._client.run(
+        state, plain, groups, epoch, enrolled, is_witnessed, waits, asked = await self._client.run(
             Verb.RENEW, daemon, shown, self._lease, *shows
         )
         self._session.check(state)
+        cancels = frozenset(id_.decode() for id_ in asked)
         is_elsewhere = epoch.decode() != self._session.epoch.id
         self._learn(epoch, enrolled, is_witnessed or self._session.is_witnessed)
-        return Claimable(plain, groups, None if waits < 0 else seconds(waits), is_elsewhere)
+        held_for = None if waits < 0 else seconds(waits)
+        return Claimable(plain, groups, held_for, is_elsewhere, cancels)
 
     async def tell(self, info: dict[str, Any], settings: dict[str, Any]) -> None:
         """Replace what others are told of this daemon, and limits by those of its configuration.

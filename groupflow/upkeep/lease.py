@@ -184,9 +184,9 @@ class LoopListener:
         """As in `SessionListener`."""
         self._call(self._listener.session_continued)
 
-    def claimable(self, plain: int, groups: int) -> None:
+    def claimable(self, plain: int, groups: int, cancels: frozenset[str]) -> None:
         """As in `SessionListener`."""
-        self._call(partial(self._listener.claimable, plain, groups))
+        self._call(partial(self._listener.claimable, plain, groups, cancels))
 
     def _call(self, tell: Callable[[], None]) -> None:
         self.loop.call_soon_threadsafe(tell)

@@ -58,8 +58,8 @@ class SessionListener(Protocol):
     def session_continued(self) -> None:
         """The session goes on under another server, which may have lost the last settlements."""
 
-    def claimable(self, plain: int, groups: int) -> None:
-        """So many plain tasks and groups can be claimed now."""
+    def claimable(self, plain: int, groups: int, cancels: frozenset[str]) -> None:
+        """So many plain tasks and groups can be claimed now, and these are to be cancelled."""
 
 
 class Renewer:
@@ -181,7 +181,7 @@ class Renewer:
         if claimable.is_elsewhere:
             self._listener.session_continued()
         self._tell_of_recovery(claimable.recovering)
-        self._listener.claimable(claimable.plain, claimable.groups)
+        self._listener.claimable(claimable.plain, claimable.groups, claimable.cancels)
 
     async def _open_again(self) -> None:
         await self.open()

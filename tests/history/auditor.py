@@ -26,6 +26,7 @@ from tests.history.schedules import schedules_of
 from tests.history.snapshot import Snapshot, facts_in, read
 from tests.history.tenants import tenants_of
 
+ENDED = ("done", "cancelled", "dropped", "superseded", "missing")  # counts of tasks that are over
 KEPT = 60 * MICROSECONDS  # for which what is past may still lie there
 FAMILY = 16  # derived ids that are looked at; see ids.lua
 # (What is losing stays until ten leases are over; `_losses` looks that it goes with `lost`.)
@@ -78,6 +79,8 @@ def _tasks(found: Snapshot) -> Iterator[Violation]:
         yield Violation("S1", f"{id_} has an envelope and is in no place")
     for id_ in found.lives.keys() - found.tasks.keys():
         yield Violation("L7", f"{id_} has a task state and no envelope")
+    for id_ in set(found.fields("cancels")) - found.tasks.keys():
+        yield Violation("L7", f"{id_} is to be cancelled and is over")
     for id_ in found.names("dead"):
         if b"reason" not in found.lives.get(id_, {}):
             yield Violation("S1", f"the dead letter {id_} has no reason")
@@ -247,7 +250,7 @@ def _counters(found: Snapshot) -> Iterator[Violation]:
     yield from bytes_held(found)
     yield from _asleep(found)
     held = sum(waiting.values()) + sum(running.values()) + len(found.zsets.get("dead", {}))
-    held += sum(found.count(name) for name in ("done", "dropped", "superseded", "missing"))
+    held += sum(found.count(name) for name in ENDED)
     if held != found.count("taken"):
         yield Violation("S7", f"taken says {found.count('taken')}, accounted for {held}")
 

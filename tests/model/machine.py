@@ -215,6 +215,7 @@ class Machine(RuleBasedStateMachine):
         gone = one.forget()
         for claim in gone:
             task = self.promise.tasks[claim.task.id]
-            task.state, task.crashes, task.is_due = "waiting", task.crashes + 1, True
+            task.crashes, task.is_due = task.crashes + 1, True
+            task.wait()
             self.promise.runs_of.pop(task.group, None)
         return {claim.task.id for claim in gone}

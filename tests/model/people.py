@@ -146,6 +146,20 @@ class TimeAndPeople(Machine):
             task.is_hurried = task.is_newest and (task.is_hurried or not task.is_due)
             task.state, task.is_due = "waiting", True
 
+    @rule(pick=numbers, again=flags)
+    def cancel(self, pick: int, again: bool) -> None:
+        """An operator cancels any task: one that runs ends where it would wait again."""
+        tasks = [t for t in self.promise.tasks.values() if not self.promise.is_of_run(t)]
+        if not tasks:
+            return
+        task = sorted(tasks, key=lambda each: each.id)[pick % len(tasks)]
+        verdict = self.twice(lambda: self.waiting.cancel(task.id, "me"), again=again)
+        if task.state == "running":
+            task.is_asked = True
+        elif task.state in ("waiting", "aside"):
+            task.state = "cancelled"
+        assert verdict == ("requested" if task.is_asked else task.state)
+
     @rule()
     def rotate(self) -> None:
         """The history rolls over; nothing within the window is forgotten."""

@@ -13,7 +13,7 @@ MOST_OF_FEW = 3  # and of one that has a rate
 CARRIED, CARRIED_BY_ONE = 20, 12  # bytes from stage to stage, of all and of one tenant
 BURST = 3  # starts of one of those before time has to pass
 
-State = Literal["waiting", "aside", "running", "dead", "done", "dropped", "superseded"]
+State = Literal["waiting", "aside", "running", "dead", "done", "dropped", "superseded", "cancelled"]
 
 
 @dataclass
@@ -41,6 +41,7 @@ class ModelTask:
         type: its type.
         debounces: whether its rule does.
         is_newest: whether what comes next of its group and type replaces it while it waits.
+        is_asked: whether it runs and is to be cancelled.
         is_hurried: whether an operator wanted it, and so what replaces it, at once.
     """
 
@@ -65,6 +66,12 @@ class ModelTask:
     debounces: bool = False
     is_newest: bool = False
     is_hurried: bool = False
+    is_asked: bool = False
+
+    def wait(self, state: State = "waiting") -> None:
+        """It waits again, or has ended since it was to be cancelled."""
+        self.state = "cancelled" if self.is_asked else state
+        self.is_asked = False
 
     @property
     def carried(self) -> int:
@@ -273,7 +280,7 @@ class Promise:
             task = self.tasks[id_]
             task.crashes, task.lost_leases = task.crashes + 1, task.lost_leases + 1
             task.is_due = task.crashes < 2
-            task.state = "waiting" if task.is_due or task.group else "aside"
+            task.wait("waiting" if task.is_due or task.group else "aside")
             self.runs_of.pop(task.group, None)
         if ids:
             self.losses[daemon] = process, ids

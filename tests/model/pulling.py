@@ -124,9 +124,10 @@ class Pulls(Arrivals, ClaimsAndSettles):
             return
         self.run(one.store.hand_back(poll, max(0, len(one.held) - limit)))
         for fence in sorted(one.held)[limit:]:
-            self.promise.tasks[one.let_go(fence).task.id].state = "waiting"
+            self.promise.tasks[one.let_go(fence).task.id].wait()
 
     def _give_back(self, one: PullingWorker, *, crashed: bool) -> None:
         for claim in one.forget():
             task = self.promise.tasks[claim.task.id]
-            task.state, task.is_due, task.crashes = "waiting", True, task.crashes + crashed
+            task.is_due, task.crashes = True, task.crashes + crashed
+            task.wait()

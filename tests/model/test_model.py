@@ -108,7 +108,7 @@ class StoreMachine(Runs, Pulls, Bursts, Lives, TimeAndPeople):
                 self.settle("d0", 0, "complete", option=False, again=False)
         self.leave("d0")
         self.hand_back_pulled("anna", 0)
-        over = ("done", "dropped", "superseded")
+        over = ("done", "dropped", "superseded", "cancelled")
         waiting = [t.id for t in self.promise.tasks.values() if t.state not in over]
         assert waiting == [], "some tasks could never be claimed"
         self.run(self.client.run(Verb.PROMOTE, 1000, "tell"))  # what people did, for a log

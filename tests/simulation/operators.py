@@ -35,6 +35,7 @@ AGAIN = 0.4  # seconds until a call without an answer is made again
 ASKS_FOR = 20.0  # seconds for which an operator asks again
 CORRECTED = 0.3  # of redrives of one letter: those that bring another body
 SHARDS = "scan:"  # how ids of shards begin: one that is dropped is not made again for an hour
+RUNNING = 0.7  # of cancels: those of a task that runs
 SETTLED = 0.1  # seconds after which what was given up has arrived, or never does
 UNANSWERED = (errors.StoreUnavailable, errors.ServerUnreachable, errors.OtherLayout, TimeoutError)
 HOLDS = ("paused_all", "paused", "by_hand", "parked")  # keys that say who holds what
@@ -65,7 +66,8 @@ class Known:
 
     Attributes:
         holds: pauses that were answered, and over.
-        dropped: tasks whose drop was answered: when, and how often servers had lost writes by then.
+        dropped: tasks whose drop, or end by a cancel, was answered: when, and how often servers
+            had lost writes by then.
         hurried: tasks that an operator let run before their time.
     """
 
@@ -253,6 +255,14 @@ class Operators:
         id_ = self._some("waiting", act.pick)
         if id_ is not None and await self._changed(Tasks.drop, id_, act.steps) == "done":
             self.known.dropped[id_] = clock.now(), self._fleet.calls_lost
+
+    async def _cancel(self, act: Act) -> None:
+        state = "running" if act.pick < RUNNING else "waiting"
+        id_ = self._some(state, act.pick % RUNNING / RUNNING) or self._some("waiting", act.pick)
+        if id_ is not None:
+            ended = await self.ask(lambda all_: Tasks(all_).cancel(id_, BY), act.steps)
+            if ended == "cancelled":
+                self.known.dropped[id_] = clock.now(), self._fleet.calls_lost
 
     async def _run_now(self, act: Act) -> None:
         id_ = self._some("waiting", act.pick)

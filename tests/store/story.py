@@ -219,6 +219,10 @@ class Story(Actors):
         else:
             assert str(await Tasks(self.shop.namespace).drop(id_)) == left
 
+    async def cancel(self, id_: str, verdict: str = "cancelled") -> None:
+        """A task is cancelled, or what else becomes of it."""
+        assert await Tasks(self.shop.namespace).cancel(id_, "ops", "mistake") == verdict
+
     async def run_now(self, id_: str, left: str = "None") -> None:
         """A waiting task needs to wait no more; or is left alone, being so."""
         assert str(await Tasks(self.shop.namespace).run_now(id_)) == left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 
@@ -27,5 +28,5 @@ class Heard:
     def session_continued(self) -> None:
         self.hear("continued")
 
-    def claimable(self, plain: int, groups: int) -> None:
+    def claimable(self, plain: int, groups: int, cancels: Set[str] = frozenset()) -> None:
         self.hear((plain, groups))

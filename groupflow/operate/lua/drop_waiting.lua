@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- drop_waiting: remove a task that waits, or is delayed, for good; its group goes on. A task whose
--- task state has no `sequence` is known only by its place in the line: the script looks for it from the newest
+-- drop_waiting: remove a task that waits, or is delayed, for good; its group goes on. Behind `cancel` it ends as
+-- cancelled. A task whose task state has no `sequence` is known only by its place in the line: the script looks for it from the newest
 -- end, so many places a call, and goes on behind the last entry that it has seen. So tasks that come, are claimed
 -- or are dropped meanwhile can't hide it.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 id · 2 group ('' = plain) · 3 its line for the history · 4 'line', or 'turns' of its tenant
+-- ARGV     1 id · 2 group ('' = plain) · 3 its line for the history, '' behind `cancel` · 4 'line', or 'turns' of its tenant
 --          5 the entry to go on behind there, '' to begin · 6 how many places to look at
 -- returns  { 1 (dropped) or 0, as ARGV 4 and 5 to go on }, without the latter two at the end; { 0 }: it doesn't wait
 local id, group, where, last, most = ARGV[1], ARGV[2], ARGV[4], ARGV[5], tonumber(ARGV[6])
@@ -74,7 +74,7 @@ end
 
 local is_gone, next_where, next_last = look()
 if is_gone then
-  erase(id, ARGV[3], now)
+  if ARGV[3] == '' then end_if_cancelled(id, group, now) else erase(id, ARGV[3], now) end
   call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', -1)
   if group ~= '' then
     call('ZREM', K.held, group) -- it may have been the head that its group was held for

@@ -4,8 +4,8 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 of a shard of a scan its group
 -- returns  now; of a task that is over: ended, its line of the history; of one that is there: type, group,
---          tenant, scope, task_state, and died (µs), or daemon, worker, fence and since (µs) of its claim; corrections
---          (see `redrive.lua`) if it has some; of a shard
+--          tenant, scope, task_state, and died (µs), or daemon, worker, fence and since (µs) of its claim; cancel: who wants it
+--          cancelled, and why (JSON), if that is asked for; corrections (see `redrive.lua`) if it has some; of a shard
 --          also held: 'paused' or 'parked' if its group is; context (JSON); aside (µs): until when it stands aside
 local id, facts = ARGV[1], { now = clock() }
 local task_state = K.task_state .. id
@@ -35,5 +35,6 @@ local claim = facts.died and {} or claim_of_task(group)
 facts.type, facts.group, facts.tenant, facts.scope = task_type, some(group), some(tenant), scope_of(id)
 facts.task_state, facts.daemon, facts.worker = task_state_of(id), claim.daemon, claim.slot
 facts.fence, facts.since = claim.fence, claim.since
+facts.cancel = call('HGET', K.cancels, id) or nil
 facts.corrections = call('HGET', task_state, 'corrections') or nil
 return named(facts)

@@ -13,7 +13,7 @@
 --          · 15 bytes that tasks may carry · 16 the same of one tenant · 17 and on: what `try_again` or
 --          `give_up` takes (`failing.lua`)
 -- returns  { state, { 1 (accepted, also a repeat), 4 (there was no room: the attempt has failed), 3 (the same, and
---          superseded) or 0 (the fence is stale) } }
+--          superseded), 5 (accepted, and cancelled) or 0 (the fence is stale) } }
 local id, tenant = id_of(ARGV[5]), tenant_named(ARGV[12], ARGV[13])
 
 -- The room counts what a task carries already: so a task that grows no larger always finds some.
@@ -60,6 +60,8 @@ local function go_on(entry, group, now)
 end
 
 return settle(function(entry, group, now)
+  local cancelled = cancel_instead(entry, group, now)
+  if cancelled then return cancelled end
   if finds_room() then return go_on(entry, group, now) end
   if ARGV[14] == 'retry' then return try_again(entry, group, 17, now) and 3 or 4 end
   give_up(entry, group, 17, now)

@@ -107,7 +107,7 @@ end
 
 -- What one script gives to slots: `giving` has the daemon, its idle slots, by slot what its checkpoint says (`before`),
 -- and the clock, as a number and as `since`; how many slots have got a task, and their new checkpoints; how many tasks
--- are passed over; how many fences are taken, behind the `first`.
+-- are passed over, as they are missing, and how many have ended; how many fences are taken, behind the `first`.
 
 local function next_fence(giving)
   giving.fences = giving.fences + 1
@@ -136,23 +136,36 @@ local function give(giving, fence, entry, group)
   return true
 end
 
+-- Ends a task that was next and is not to begin: it takes no slot, no fence, and no start of a rate. Returns whether it
+-- ended.
+local function ends_before_start(giving, entry, group)
+  if not cancel_of(id_of(entry)) then return false end
+  leave_burst(entry)
+  end_if_cancelled(id_of(entry), group, giving.now)
+  giving.ended = giving.ended + 1
+  return true
+end
+
 -- Claims a group's head, under the group's lock; places a group that may not start, or of which more may.
 local function claim_head(giving, group)
-  local lane, now, fence, head, is_held = K.lane .. group, giving.now, next_fence(giving), nil, false
+  local lane, now, head = K.lane .. group, giving.now, call('LINDEX', K.lane .. group, -1)
+  if head and ends_before_start(giving, head, group) then
+    call('RPOP', lane)
+    place(group, now)
+    return
+  end
+  local fence, is_held = next_fence(giving), false
   local holder = fence .. ' ' .. giving.daemon .. ' ' .. giving.idle[giving.number + 1]
   if is_limiting() then
     tenants().leave(group, now)
-    head = call('LINDEX', lane, -1)
     local free, tenant = head and limits().free_at(group, head, now), head and tenants().of(head)
     local may_start = free and free <= now and (not tenant or tenants().may_start(tenant, now))
     is_held = may_start and limits().hold(group, head, holder, now)
     if is_held and tenant then tenants().start(tenant, fence, 'g', now) end
-    if is_held then call('RPOP', lane) end
   else
-    head = call('RPOP', lane)
     is_held = head and call('SETNX', K.lock .. group, holder) == 1
-    if head and not is_held then call('RPUSH', lane, head) end
   end
+  if is_held then call('RPOP', lane) end
   local is_given = is_held and give(giving, fence, head, group)
   if is_limiting() or not is_given then place(group, now) end
 end
@@ -164,6 +177,7 @@ local function claim_plain(giving, entry)
     tenants().leave_plain(entry, now)
     tenant = tenants().of(entry)
   end
+  if ends_before_start(giving, entry, '') then return end
   if tenant and not tenants().may_start(tenant, now) then
     local order, _, _, is_quarantined = order_of(entry)
     tenants().line_up_plain(entry, digits(order), is_quarantined, now)
@@ -199,8 +213,8 @@ end
 -- Gives idle slots of a pool their next claims.
 local function give_claims(daemon, pool, idle, before, now)
   local giving = {
-    daemon = daemon, idle = idle, before = before, now = now, number = 0, checkpoints = {}, passed = 0, fences = 0,
-    first = tonumber(call('GET', K.fence) or 0), since = digits(now),
+    daemon = daemon, idle = idle, before = before, now = now, since = digits(now), number = 0, checkpoints = {},
+    passed = 0, ended = 0, fences = 0, first = tonumber(call('GET', K.fence) or 0),
   }
   claim_best(giving, pool == 'grouped', pool)
   local number, passed = giving.number, giving.passed
@@ -214,5 +228,6 @@ local function give_claims(daemon, pool, idle, before, now)
     call('HINCRBY', K.count, 'missing', passed)
     tell(pool) -- their slots are still idle
   end
-  if number + passed > 0 then call('HINCRBY', K.count, 'queued_' .. pool, -number - passed) end
+  local gone = number + passed + giving.ended
+  if gone > 0 then call('HINCRBY', K.count, 'queued_' .. pool, -gone) end
 end

@@ -47,14 +47,7 @@ local function bursts()
   -- Ends a task that neither waits nor runs any more, since a newer one of its group and type waits. Only its line in
   -- the history stays, with its scope at the end.
   function B.supersede(entry, group, by, now)
-    local id = id_of(entry)
-    local task_state = call('HMGET', K.task_state .. id, 'type', 'attempt', 'crashes', 'scope', 'lost_leases')
-    local died, lost_leases = tonumber(task_state[3] or 0), tonumber(task_state[5] or 0)
-    if lost_leases > 0 then died = { died - lost_leases, lost_leases } end
-    end_with(id, cjson.encode({
-      'superseded', task_state[1], group, tonumber(task_state[2] or 1), died, by, task_state[4],
-    }), now)
-    call('HINCRBY', K.count, 'superseded', 1)
+    end_as('superseded', id_of(entry), group, by, now)
   end
 
   -- The same for a task that waits: it leaves its place first. Returns whether it was there. Nearly always that is at

@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
 -- exchange: what has ended in a pool is settled, then its idle slots get their next claims. What is done leaves the
 -- store, except its line in the history. What goes back unfinished (the daemon stops, or gave up its lease) is the next
--- of its group again. Each group goes on, or its run does. A slot gets the head of a ready group, the best group first,
--- under that group's lock, or the plain task with the smallest order_time; or one slot gets a quarantined task, where
--- the daemon runs none. A slot that holds a claim already gets it again, so a lost reply costs nothing.
+-- of its group again, or ends if it is to be cancelled. Each group goes on, or its run does. A slot gets the head of a
+-- ready group, the best group first, under that group's lock, or the plain task with the smallest order_time; or one
+-- slot gets a quarantined task, where the daemon runs none. A slot that holds a claim already gets it again, so a lost
+-- reply costs nothing.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 the pool: 'plain' or 'grouped' · 4 how many tasks are done · 5 how many go back
@@ -15,11 +16,11 @@
 --          most, and 500 tasks of runs, except in the last run
 -- returns  { state, a verdict for each of these: 1 (accepted, also a repeat), 0 (the fence is stale), or of a run 2
 --          (accepted, and it should end soon: an operator paused or limited the group, or an older task stands in
---          front of its next one); a flat list of seven a claim: slot · fence (16 digits) · entry · group · envelope and
---          body, or how many bytes are to be fetched (see `claiming.lua`) · task state as a flat list, or '' ·
---          the rest of its run (see `ordinary.lua`), '' where it is none; Redis's clock (µs); 1 where the daemon runs a
---          quarantined task, in either pool, else 0; a fence of no claim, by which it is known that this server lost
---          writes if it knows a smaller one, or 0 }
+--          front of its next one), or of what goes back 5 (accepted, and cancelled); a flat list of seven a claim:
+--          slot · fence (16 digits) · entry · group · envelope and body, or how many bytes are to be fetched (see
+--          `claiming.lua`) · task state as a flat list, or '' · the rest of its run (see `ordinary.lua`), '' where it
+--          is none; Redis's clock (µs); 1 where the daemon runs a quarantined task, in either pool, else 0; a fence of
+--          no claim, by which it is known that this server lost writes if it knows a smaller one, or 0 }
 local daemon, pool = ARGV[1], ARGV[3]
 local number_runs, number_done, number_back = tonumber(ARGV[7]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local state = session_state(daemon, ARGV[2])
@@ -93,7 +94,7 @@ local function end_tasks(claim, first)
   for i = first, #claim.entries do
     local id, n = id_of(claim.entries[i]), #ended + 1
     ended[n], lines[2 * n - 1], lines[2 * n] = id, id, at .. claim.lines[i]
-    if has_state(claim.entries[i]) then end_state(id) end
+    if has_state(claim.entries[i]) then end_state(id) else forget_cancel(id) end
   end
 end
 
@@ -108,7 +109,7 @@ end
 -- For `begin_runs`.
 local function may_run(group, first)
   local tenant = is_limiting() and tenants().of(first) or nil
-  local function may_follow(entry) return may_run_on(group, entry, tenant) end
+  local function may_follow(entry) return not cancel_of(id_of(entry)) and may_run_on(group, entry, tenant) end
   return may_follow(first) and may_follow
 end
 
@@ -172,7 +173,9 @@ local function place_freed(groups, now)
 end
 
 local verdicts, slots = {}, {}
-for n = 1, #claims do slots[n] = claims[n].slot end
+for n = 1, #claims do
+  claims[n].number, slots[n] = n, claims[n].slot
+end
 local known = #slots > 0 and call('HMGET', K.worker .. daemon, unpack(slots))
 for n = 1, #slots do checkpoints[slots[n]] = known[n] end
 for n = 1, #claims do verdicts[n] = settle(claims[n]) end
@@ -196,8 +199,14 @@ local may_claim = place_freed(freed, now)
 -- The oldest is put back last, so that it stands first.
 table.sort(back, function(a, b) return a.entries[1] > b.entries[1] end)
 for _, claim in ipairs(back) do
-  put_back(claim.entries[1], claim.group, now)
-  count_ends(claim.group, 1, true)
+  local is_over = end_if_cancelled(id_of(claim.entries[1]), claim.group, now)
+  if is_over then
+    verdicts[claim.number] = 5
+    if claim.group ~= '' then place(claim.group, now) end
+  else
+    put_back(claim.entries[1], claim.group, now)
+  end
+  count_ends(claim.group, 1, not is_over)
   wake_for(claim.group)
   -- A puller may not have heard that its limit gave this one back: nothing that it says of it holds.
   if pool_of(daemon) then call('HDEL', K.worker .. daemon, claim.slot) end

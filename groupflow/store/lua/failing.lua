@@ -19,6 +19,14 @@ local function settle(write)
   return { 'OK', { write(entry, group, now) or 1 } }
 end
 
+-- Ends a task that would wait again, if it is to be cancelled. Returns the verdict then.
+local function cancel_instead(entry, group, now)
+  if not end_if_cancelled(id_of(entry), group, now) then return nil end
+  count_ends(group, 1)
+  if group ~= '' and place(group, now) then wake_for(group) end
+  return 5
+end
+
 -- Writes the state of a task: its place, and what has changed.
 local function keep_state(entry, group, ...)
   call('HSET', K.task_state .. id_of(entry), 'sequence', sub(entry, 1, 16), 'group', group, ...)
@@ -76,6 +84,7 @@ local function give_up(entry, group, at, now)
     'type', ARGV[at + 4], 'tenant', ARGV[at + 5], 'kind', ARGV[at + 6], 'scope', ARGV[at + 7])
   if ARGV[at + 8] then call('HSET', K.task_state .. id, 'context', ARGV[at + 8]) end
   add_letter(id, now)
+  forget_cancel(id)
   call('HINCRBY', K.count, 'buried', 1)
   if group ~= '' then
     if ARGV[at + 2] == 'park' then call('HSET', K.parked, group, cjson.encode({ id, digits(now), reason })) end

@@ -73,14 +73,19 @@ local function losing(daemon, now)
   end
 end
 
--- A claim ends without a settle, and its task is the next of its group again. `due` is until when it waits (µs), nil
--- for not at all.
+-- A claim ends without a settle, and its task is the next of its group again, or ends as cancelled. `due` is until when
+-- it waits (µs), nil for not at all.
 local function take_back(claim, now, due)
   local id = id_of(claim.entry)
-  if due then call('HSET', K.task_state .. id, 'due', digits(due)) end
-  call('HSET', K.task_state .. id, 'sequence', sub(claim.entry, 1, 16))
   unlock(claim.group, claim.fence, now)
   if claim.group ~= '' then call('HDEL', K.runs, claim.group) end
+  if end_if_cancelled(id, claim.group, now) then
+    count_ends(claim.group, 1)
+    if claim.group ~= '' then place(claim.group, now) end
+    return
+  end
+  if due then call('HSET', K.task_state .. id, 'due', digits(due)) end
+  call('HSET', K.task_state .. id, 'sequence', sub(claim.entry, 1, 16))
   count_ends(claim.group, 1, true)
   if due and claim.group == '' then
     call('ZADD', K.delayed, digits(due), with_state(claim.entry))

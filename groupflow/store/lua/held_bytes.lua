@@ -47,12 +47,6 @@ local function carry(id, tenant)
   may_carry = true
 end
 
--- A task that waited or ran is over: deletes its task state, if any.
-local function end_state(id)
-  put_down(id)
-  call('DEL', K.task_state .. id)
-end
-
 -- Bytes that a delayed task takes in Redis beside its envelope, as measured: its task state, and its places in lists
 -- and indexes.
 local DELAY_COSTS = 768
@@ -68,14 +62,6 @@ local function remove_delay(id)
   call('ZREM', K.late, id)
   take_off('delayed_bytes', id)
   rouse(id)
-end
-
--- A task is over that ends in no slot. Its line stays in the history.
-local function end_with(id, line, now)
-  remove_delay(id)
-  call('HDEL', K.tasks, id)
-  end_state(id)
-  call('HSET', K.history_new, id, digits(now) .. line)
 end
 
 -- Bytes that a dead letter takes in Redis beside its texts, as measured: its task state, and its places in lists and

@@ -6,17 +6,17 @@
 -- ARGV     1 daemon · 2 session, as it shows it · 3 lease (µs) · 4… what else it shows (see `shown_from`)
 -- returns  { state, plain tasks that this daemon may claim, groups that it may claim, the epoch, the
 --          number of the newest session, 1 where another daemon would miss this one, else 0, µs for which
---          nothing may be claimed at most, or -1 }
+--          nothing may be claimed at most, or -1, the ids of tasks that it holds and that are to be cancelled }
 --          state: OK, EXPIRED (its claims were handed on), LOST (this server may not know all of them),
 --          REPLACED (its name was taken over)
 local now = clock()
 local daemon, lease, shown = ARGV[1], tonumber(ARGV[3]), shown_from(4)
 local state = session_state(daemon, ARGV[2])
-if state ~= 'OK' then return { state, 0, 0, '', NEVER, 0, -1 } end
+if state ~= 'OK' then return { state, 0, 0, '', NEVER, 0, -1, {} } end
 enter_epoch(now, lease)
 local has_come = is_awaited(daemon)
 if not goes_on(shown) or (has_come and may_have_lost_a_run(daemon, now)) then
-  return { 'LOST', 0, 0, '', NEVER, 0, -1 }
+  return { 'LOST', 0, 0, '', NEVER, 0, -1, {} }
 end
 raise(shown)
 if has_come then
@@ -44,4 +44,4 @@ if not quarantine then
   groups = groups + call('ZCARD', K.quarantined_groups)
 end
 if waits >= 0 then plain, groups = 0, 0 end
-return { 'OK', plain, groups, epoch.id, enrolled, own <= seen and 1 or 0, waits }
+return { 'OK', plain, groups, epoch.id, enrolled, own <= seen and 1 or 0, waits, cancels_of(daemon) }

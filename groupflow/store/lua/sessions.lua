@@ -69,6 +69,16 @@ local function claim_of(checkpoint)
   }
 end
 
+-- The ids of tasks that a daemon, or a puller, holds and that are to be cancelled.
+local function cancels_of(daemon)
+  local ids = {}
+  for _, checkpoint in ipairs(call('EXISTS', K.cancels) == 1 and call('HVALS', K.worker .. daemon) or {}) do
+    local claim = claim_of(checkpoint)
+    if claim and cancel_of(id_of(claim.entry)) then ids[#ids + 1] = id_of(claim.entry) end
+  end
+  return ids
+end
+
 -- Calls `visit` with the claims of the first thousand daemons, or pullers, whose leases these are.
 local function each_claim(leases, visit)
   for _, holder in ipairs(call('ZRANGE', leases, 0, 999)) do

@@ -1,0 +1,50 @@
+-- Behind the facts, in every script: how a task ends that is not done, and is no dead letter.
+
+-- `cancels` has the tasks that are to be cancelled and have not ended yet: by id, who wants it and why (JSON). A task
+-- that waits ends at once. One that is claimed ends with its attempt, unless it is done or dead then: it neither waits
+-- again nor begins. Nearly always there are none: a script asks that once.
+local may_cancel
+local function cancel_of(id)
+  if may_cancel == nil then may_cancel = call('EXISTS', K.cancels) == 1 end
+  return may_cancel and call('HGET', K.cancels, id)
+end
+
+local function forget_cancel(id)
+  if cancel_of(id) then call('HDEL', K.cancels, id) end
+end
+
+-- A task that waited or ran is over: deletes its task state, if any.
+local function end_state(id)
+  put_down(id)
+  forget_cancel(id)
+  call('DEL', K.task_state .. id)
+end
+
+-- A task is over that ends in no slot. Its line stays in the history.
+local function end_with(id, line, now)
+  remove_delay(id)
+  call('HDEL', K.tasks, id)
+  end_state(id)
+  call('HSET', K.history_new, id, digits(now) .. line)
+end
+
+-- The same for a task that neither waits nor runs any more: `how` it ended, which is also what counts it, and what
+-- the history says of that (a value for JSON), in front of the scope.
+local function end_as(how, id, group, said, now)
+  local task_type, scope = facts_of(id), scope_of(id)
+  local task_state = call('HMGET', K.task_state .. id, 'attempt', 'crashes', 'lost_leases')
+  local died, lost_leases = tonumber(task_state[2] or 0), tonumber(task_state[3] or 0)
+  if lost_leases > 0 then died = { died - lost_leases, lost_leases } end
+  end_with(id, cjson.encode({
+    how, task_type, group ~= '' and group or cjson.null, tonumber(task_state[1] or 1), died, said, scope,
+  }), now)
+  call('HINCRBY', K.count, how, 1)
+end
+
+-- Ends such a task as cancelled, if that is asked for. Returns whether it was.
+local function end_if_cancelled(id, group, now)
+  local asked = cancel_of(id)
+  if not asked then return false end
+  end_as('cancelled', id, group, cjson.decode(asked), now)
+  return true
+end

@@ -1,0 +1,155 @@
+"""What a daemon does with tasks that are to be cancelled: running, in a batch, not begun."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from groupflow import Advance, App, Dead, Retry, Task
+from groupflow.flow.workforce import Holding
+from groupflow.operate.tasks import Tasks
+from groupflow.store.settlements import Complete, Release
+from tests.deadlines import deadline
+from tests.flow.crew import Crew, Gate, crew
+from tests.store.bench import Bench, arrival
+
+Then = Callable[[], Any]
+
+
+async def cancel(made: Crew, *ids: str, verdict: str = "requested") -> None:
+    """An operator cancels tasks, and the daemon hears of it."""
+    for id_ in ids:
+        assert await Tasks(made.bench.namespace).cancel(id_, "ops") == verdict
+    holding = Holding({"grouped": made.exchanger}, lambda: made.workers, lambda: None)
+    holding.cancel({*ids})
+
+
+async def state_of(bench: Bench, id_: str) -> str:
+    found = await Tasks(bench.namespace).find(id_)
+    assert found is not None
+    return found.state
+
+
+def _raise() -> None:
+    raise ValueError("it failed")
+
+
+@pytest.mark.parametrize(
+    ("then", "state"),
+    [
+        (None, "cancelled"),
+        (lambda: Retry(0.0), "cancelled"),
+        (lambda: Advance("two"), "cancelled"),
+        (_raise, "cancelled"),
+        (lambda: Dead("no such file"), "dead"),
+        (lambda: None, "done"),
+    ],
+    ids=["cancelled", "retry", "advance", "raises", "dead", "done"],
+)
+async def test_a_coroutine_is_cancelled(bench: Bench, then: Then | None, state: str) -> None:
+    """What it makes of that stands if it is done or dead; the next of its group goes on after."""
+    app, gate, ran = App(), Gate(), list[str]()
+
+    @app.handler("t")
+    async def handle(task: Task) -> Any:
+        ran.append(task.id)
+        if task.id == "t1":
+            return None
+        try:
+            await gate.passed()
+        except asyncio.CancelledError:
+            assert task.cancelled
+            if then is None:
+                raise
+            return then()
+
+    await bench.enqueue(arrival("t0", "g"), arrival("t1", "g"))
+    async with crew(bench, app) as made:
+        await gate.until_reached()
+        await cancel(made, "t0")
+        await made.until_settled(2)
+        await made.stop()
+    assert (ran, await state_of(bench, "t0")) == (["t0", "t1"], state)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_thread_holds_its_group_until_it_ends(bench: Bench, fails: bool) -> None:
+    """It may look whether it is to be cancelled; it has one attempt left, or none."""
+    app, begun, ends, seen = App(), threading.Event(), threading.Event(), list[bool]()
+
+    @app.handler("t", max_attempts=1)
+    def handle(task: Task) -> None:
+        begun.set()
+        assert ends.wait(deadline())
+        seen.append(task.cancelled)
+        if fails:
+            raise ValueError("stopped")
+
+    await bench.enqueue(arrival("t0", "g"))
+    async with crew(bench, app) as made:
+        await asyncio.to_thread(begun.wait, deadline())
+        await cancel(made, "t0")
+        assert await state_of(bench, "t0") == "running"
+        ends.set()
+        await made.until_settled(1)
+        await made.stop()
+    assert (seen, await state_of(bench, "t0")) == ([True], "cancelled" if fails else "done")
+
+
+@pytest.mark.parametrize("every", [False, True])
+async def test_a_batch_is_cancelled_only_as_a_whole(bench: Bench, every: bool) -> None:
+    app, gate, seen = App(), Gate(), list[bool]()
+
+    @app.batch_handler("t")
+    async def handle(tasks: Sequence[Task]) -> None:
+        try:
+            await gate.passed()
+        finally:
+            seen.extend(task.cancelled for task in tasks)
+
+    await bench.enqueue(arrival("t0", "g"), arrival("t1", "g"))
+    async with crew(bench, app, batch=2) as made:
+        await gate.until_reached()
+        await cancel(made, *(["t0", "t1"] if every else ["t1"]))
+        gate.opened.set()
+        await made.until(lambda: not bench.raw.exists(bench.keys("cancels")))
+        await made.stop()
+    states = [await state_of(bench, id_) for id_ in ("t0", "t1")]
+    assert seen == ([True, True] if every else [False, True])
+    assert states == (["cancelled"] * 2 if every else ["done"] * 2)
+
+
+async def test_what_has_not_begun_does_not_begin(bench: Bench) -> None:
+    """The rest of a run goes back to its lane, and the next claim passes over it."""
+    app, gate, ran = App(), Gate(), list[str]()
+
+    @app.handler("t")
+    async def handle(task: Task) -> None:
+        ran.append(task.id)
+        if task.id == "t0":
+            await gate.passed()
+
+    await bench.enqueue(*(arrival(f"t{n}", "g") for n in range(4)))
+    async with crew(bench, app, run=8) as made:
+        await gate.until_reached()
+        await cancel(made, "t2")
+        gate.opened.set()
+        await made.until_done(3)
+        await made.stop()
+    assert (ran, await state_of(bench, "t2")) == (["t0", "t1", "t3"], "cancelled")
+    assert [each.claim.task.id for each in made.claims.accepted if isinstance(each, Release)] == [
+        "t2"
+    ]
+
+
+async def test_a_request_that_the_store_forgot(bench: Bench) -> None:
+    """The claim goes back once; it is known no more, so the next claim runs."""
+    await bench.enqueue(arrival("t0", "g"))
+    async with crew(bench) as made:
+        made.exchanger.cancel({"t0"})
+        await made.finish(1)
+    assert [type(each) for each in made.claims.accepted] == [Release, Complete]

@@ -1,0 +1,64 @@
+"""Tasks are cancelled: at once where they wait, else with their claim."""
+
+from __future__ import annotations
+
+import pytest
+
+from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.tasks import Tasks
+from tests.store.bench import Bench
+from tests.store.story import named, play, stories
+
+WAYS = ("release", "retry", "advance")
+STORIES = named(
+    """
+    what waits ends at once::
+        take a0 a1 p0 b0@ q0@ c0!
+        cancel a0 | cancel p0 | cancel b0 | cancel q0 | cancel c0 dead | cancel d0 unknown
+        task a0 cancelled cancelled_by=ops reason=mistake | drain a1
+        cancel a0 cancelled | cancel a1 done | count cancelled=4 | gone cancels
+    a claimed one ends where it would wait again, by {way}::
+        take a0 a1 p0 | claim a0 p0 | hears cancel:a0 cancel a0 requested | cancel p0 requested
+        task a0 running cancelled_by=ops | unchanged cancel a0 requested | sound
+        {way} a0 | {way} p0 | task a0 cancelled attempt=1 | task p0 cancelled | claim a1 | none
+        count cancelled=2 | gone cancels
+    where it is done, or dead, it stays that::
+        take a0 b0 p0 | claim a0 b0 p0 | cancel a0 requested | cancel b0 requested
+        cancel p0 requested | done a0 | bury b0 | done p0 | task a0 done | task b0 dead
+        gone cancels | redrive b0 | drain b0
+    it is not taken over::
+        take a0 a1 p0 | claim a0 p0 | cancel a0 requested | cancel p0 requested | lose d1 a0 p0
+        task a0 cancelled crashes=0 lost_leases=1 | d2: claim a1 | d2: none | gone cancels
+    nor by its daemon's next process::
+        take a0 a1 | claim a0 | cancel a0 requested | crash d1 a0
+        task a0 cancelled crashes=1 | claim a1
+    nor given again by a server that lost its settle::
+        take a0 a1 | claim a0 | cancel a0 requested | save | release a0 | restore | release a0
+        task a0 cancelled | claim a1
+    a run's next tasks are not begun, and the one that runs ends with it::
+        runs 3 | take a0 a1 a2 a3 | claim a0>a1>a2 | cancel a2 requested | cancel a1 requested
+        tell a0 > | task a1 queued | claim a3 | task a1 cancelled | task a2 cancelled
+    """,
+    way=WAYS,
+)
+
+
+@stories(STORIES)
+async def test_what_becomes_of_it(shop: Bench, story: str) -> None:
+    await play(shop, story)
+
+
+@pytest.mark.parametrize(
+    ("id_", "then"),
+    [
+        ("a0", "claim a1 p0"),
+        ("p0", "claim a0 p1"),
+        ("a1", "runs 3 | claim a0 | done a0 | claim a2"),
+    ],
+)
+async def test_a_claim_in_between_ends_it(shop: Bench, id_: str, then: str) -> None:
+    """It is claimed right behind the request, before the caller could take it out of its place."""
+    told = await play(shop, "take a0 a1 a2 p0 p1")
+    await shop.client.run(OperatorVerb.CANCEL, id_, b'["ops",""]')
+    await told.go_on(f"{then} | task {id_} cancelled | gone cancels")
+    assert await Tasks(shop.namespace).cancel(id_, "ops") == "cancelled"
