@@ -33,6 +33,7 @@ _Known = TypeVar("_Known")
 
 NOTHING: Mapping[str, int] = MappingProxyType({})
 UNSENT = 1.0  # seconds for which replicas may lack what a server has answered
+UNBEGUN = 1.0  # seconds between a claim's answer and the handler's first line, at a busy machine
 
 
 @dataclass(slots=True)
@@ -130,7 +131,7 @@ def undone_starts(events: list[Event], partitions: int) -> set[Event]:
         start, end = attempt.start, attempt.end
         place = partition_of(start.group, start.task, partitions)
         for began, ended in losses[place]:
-            if start.at < ended and (end is None or end.at > began - UNSENT):
+            if start.at < ended + UNBEGUN and (end is None or end.at > began - UNSENT):
                 undone.add(start)
     return undone
 

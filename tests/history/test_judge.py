@@ -9,7 +9,7 @@ import pytest
 
 from groupflow.store.partitions import partition_of
 from tests.history.events import Event
-from tests.history.judge import UNSENT, resumed_in, starts_of, undone_starts
+from tests.history.judge import UNBEGUN, UNSENT, resumed_in, starts_of, undone_starts
 
 PARTITIONS = 6
 HERE = partition_of("g", "", PARTITIONS)
@@ -38,11 +38,11 @@ def test_only_what_ran_when_writes_were_lost_is_undone() -> None:
         *_attempt(2, 1.0, 10.0 - UNSENT + 0.1),
         *_attempt(3, 1.0, None),
         *_attempt(4, 10.5, 10.6, "t#second"),
-        *_attempt(5, 12.1, None),
+        *_attempt(5, 12.0 + UNBEGUN + 0.1, None),
     ]
     assert _fences([*attempts, *_lossy(10.0, 12.0)]) == {2, 3, 4}
     assert _fences([*attempts, *_lossy(10.0, 12.0, (HERE + 1) % PARTITIONS)]) == set()
-    assert _fences([*attempts, *_lossy(0.1, 0.2), *_lossy(12.0, 13.0)]) == {3, 5}
+    assert _fences([*attempts, *_lossy(-0.2, -0.1), *_lossy(13.0, 14.0)]) == {3, 5}
     overlapping = [*_lossy(10.0, 10.2), *_lossy(10.1, 12.0), *_lossy(10.3, 10.4)]
     assert _fences([*attempts, *overlapping]) == {2, 3, 4}
     assert _fences([*attempts, _lossy(10.0, 0.0)[0]]) == {2, 3, 4, 5}
