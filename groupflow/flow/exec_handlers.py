@@ -22,7 +22,7 @@ from groupflow.core.task import Task, facts_of
 from groupflow.core.tracing import CARRIED
 from groupflow.flow.batches import Together, end_in, lines_of, outcomes_in
 from groupflow.flow.handling import MESSAGE_CHARS, Failed, last_lines
-from groupflow.flow.process import Ended, Process
+from groupflow.flow.process import KILL_AFTER, KILL_CANCELLED_AFTER, Ended, Process
 from groupflow.settings.rules import HandlerRule
 
 EX_TEMPFAIL = 75
@@ -48,10 +48,12 @@ class ExecRunner:
 
     async def handle(self, task: Task) -> Outcome | Failed:
         """Run the command on one task; when cancelled, end all that it has started."""
-        ended = await self._run(_environment(variables_of(task)), task.body)
+        ended = await self._run([task], _environment(variables_of(task)), task.body)
         return _outcome(ended) if isinstance(ended, Ended) else ended
 
-    async def _run(self, environment: dict[str, str], given: bytes) -> Ended | Failed:
+    async def _run(
+        self, tasks: Sequence[Task], environment: dict[str, str], given: bytes
+    ) -> Ended | Failed:
         try:
             process = Process(self._command, environment, given)
         except (OSError, ValueError) as error:
@@ -63,7 +65,8 @@ class ExecRunner:
             return await process.ended()
         except asyncio.CancelledError:
             # Even where the command itself has exited: its children may run on.
-            await process.end()
+            is_asked = all(task.cancelled for task in tasks)
+            await process.end(KILL_CANCELLED_AFTER if is_asked else KILL_AFTER)
             raise
         finally:
             process.close()
@@ -74,7 +77,7 @@ class ExecBatchRunner(Together, ExecRunner):
 
     async def handle_all(self, tasks: Sequence[Task]) -> list[Outcome | Failed]:
         """Run the command on several tasks."""
-        ended = await self._run(_environment(variables_of_all(tasks)), lines_of(tasks))
+        ended = await self._run(tasks, _environment(variables_of_all(tasks)), lines_of(tasks))
         if isinstance(ended, Failed):
             return [ended]
         end = _outcome(ended) if ended.code != 0 else Done()

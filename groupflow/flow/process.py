@@ -25,7 +25,8 @@ import psutil
 
 MARK = "GROUPFLOW_MARK"  # in the environment of a command and of all that it starts
 OUTPUT_BYTES = 64 * 1024  # of each stream that are kept; the rest is read and dropped
-KILL_AFTER = 2.0  # seconds between SIGTERM and SIGKILL
+KILL_AFTER = 2.0  # seconds between SIGTERM and SIGKILL, at a stop or over its time
+KILL_CANCELLED_AFTER = 5.0  # and where its task is cancelled
 LINGER = 2.0  # seconds in which children of an ended command may close its output
 
 _DRAIN_READS = 17  # of `OUTPUT_BYTES`: more than the 1 MiB that a pipe can hold
@@ -111,14 +112,14 @@ class Process:
         self._signal_group(signal.SIGKILL)
         return Ended(self._code, self._stdout.rest(), self._stderr.rest())
 
-    async def end(self) -> None:
+    async def end(self, kill_after: float = KILL_AFTER) -> None:
         """End it and all that it has started: ask, then kill."""
         known: set[psutil.Process] = set()
         try:
             known = await self._stopped(known)
             self._signal_all(signal.SIGTERM, known)
             self._signal_all(signal.SIGCONT, known)
-            await self._wait_a_little()
+            await self._wait_for_exit(kill_after)
         finally:
             # A command may ignore SIGTERM, its wait may be cut off, and children may be left.
             await _whole(asyncio.ensure_future(self._kill(known)))
@@ -127,7 +128,7 @@ class Process:
         """Kill it, the processes known before SIGTERM, and those started since."""
         known = await self._stopped(known)
         self._signal_all(signal.SIGKILL, known)
-        await self._wait_a_little()
+        await self._wait_for_exit(KILL_AFTER)
 
     async def _stopped(self, known: set[psutil.Process]) -> set[psutil.Process]:
         """Stop it and all that it has started. Returns these, with those known before.
@@ -163,9 +164,9 @@ class Process:
         with suppress(ProcessLookupError, PermissionError):  # ended, or another user's by now
             os.killpg(self._popen.pid, number)
 
-    async def _wait_a_little(self) -> None:
+    async def _wait_for_exit(self, seconds: float) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(KILL_AFTER):
+            async with asyncio.timeout(seconds):
                 await self._exited.wait()
 
 

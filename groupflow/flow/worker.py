@@ -14,7 +14,7 @@ import structlog
 
 from groupflow.core.backoff import Backoff
 from groupflow.core.errors import StoreUnavailable
-from groupflow.core.outcome import Dead, Done, Outcome
+from groupflow.core.outcome import Advance, Dead, Done, Outcome
 from groupflow.core.policy import Policies
 from groupflow.core.task import Task
 from groupflow.core.tracing import Tracing
@@ -99,8 +99,12 @@ class LocalWorker:
         self.hand_back()
 
     def cancel(self, ids: Set[str]) -> None:
-        """Tasks are to be cancelled: tell their attempt, and end it if it is of no others."""
-        asked = [task for task in self._tasks if task.id in ids]
+        """Tasks are to be cancelled: tell their attempt, and end it if it is of no others.
+
+        Each renewal says so again. An attempt is cancelled once: what it does to end takes its
+        time.
+        """
+        asked = [task for task in self._tasks if task.id in ids and not task.cancelled]
         for task in asked:
             vars(task)["cancelled"] = True  # its handler has this very one
         if asked and all(task.cancelled for task in self._tasks) and self._attempt is not None:
@@ -230,12 +234,16 @@ class LocalWorker:
     ) -> Settlement:
         if isinstance(outcome, Done):  # nearly always, and without a policy
             return Complete(claim)
-        if claim.task.cancelled and isinstance(outcome, Failed):
-            return Release(claim)  # the store cancels it, however many attempts are left
+        if not isinstance(outcome, (Advance, Dead)) and self._is_cancelled(claim.task.id):
+            return Release(claim)  # the store cancels it, even if no attempt is left
         policy = self.rules.policies.of(claim.rule, runner.retry if runner else None)
         seconds = perf_counter() - began
         ran = Ran(time() - seconds, seconds, self.rules.daemon)
         return settlement_of(claim, outcome, policy, ran)
+
+    def _is_cancelled(self, id_: str) -> bool:
+        """Whether a task of the attempt is to be cancelled; a batch's claims read theirs anew."""
+        return any(task.cancelled for task in self._tasks if task.id == id_)
 
     def _reason_to_bury(self, task: Task) -> str | None:
         """Why a task with which too many daemons died or lost leases isn't run again."""

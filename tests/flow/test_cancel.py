@@ -1,20 +1,31 @@
-"""What a daemon does with tasks that are to be cancelled: running, in a batch, not begun."""
+"""What a daemon does with tasks that are to be cancelled: running, in a batch, not begun.
+
+A coroutine, a thread, a command, a request to a URL: each ends in its own way.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from groupflow import Advance, App, Dead, Retry, Task
+from groupflow import Advance, App, Dead, Done, Retry, Task
+from groupflow.flow import exec_handlers
+from groupflow.flow.handling import Runner
+from groupflow.flow.http_handlers import HttpRunner, open_client
 from groupflow.flow.workforce import Holding
 from groupflow.operate.tasks import Tasks
+from groupflow.settings.rules import HandlerRule
+from groupflow.settings.urls import SecretUrl
 from groupflow.store.settlements import Complete, Release
-from tests.deadlines import deadline
+from tests.deadlines import deadline, until
 from tests.flow.crew import Crew, Gate, crew
+from tests.flow.tasks import is_alive, shell
 from tests.store.bench import Bench, arrival
 
 Then = Callable[[], Any]
@@ -51,10 +62,13 @@ def _raise() -> None:
     ids=["cancelled", "retry", "advance", "raises", "dead", "done"],
 )
 async def test_a_coroutine_is_cancelled(bench: Bench, then: Then | None, state: str) -> None:
-    """What it makes of that stands if it is done or dead; the next of its group goes on after."""
+    """What it makes of that stands if it is done or dead; the next of its group goes on after.
+
+    It has no attempt left, and isn't dead of that.
+    """
     app, gate, ran = App(), Gate(), list[str]()
 
-    @app.handler("t")
+    @app.handler("t", max_attempts=1)
     async def handle(task: Task) -> Any:
         ran.append(task.id)
         if task.id == "t1":
@@ -100,27 +114,104 @@ async def test_a_thread_holds_its_group_until_it_ends(bench: Bench, fails: bool)
     assert (seen, await state_of(bench, "t0")) == ([True], "cancelled" if fails else "done")
 
 
-@pytest.mark.parametrize("every", [False, True])
-async def test_a_batch_is_cancelled_only_as_a_whole(bench: Bench, every: bool) -> None:
+@pytest.mark.parametrize(
+    ("ids", "answers", "states"),
+    [
+        (["t1"], False, ["done", "done"]),
+        (["t0", "t1"], False, ["cancelled", "cancelled"]),
+        (["t0", "t1"], True, ["done", "cancelled"]),
+    ],
+)
+async def test_a_batch_is_cancelled_only_as_a_whole(
+    bench: Bench, ids: list[str], answers: bool, states: list[str]
+) -> None:
+    """What it answers then holds for those that are done; none of the others is dead."""
     app, gate, seen = App(), Gate(), list[bool]()
 
-    @app.batch_handler("t")
-    async def handle(tasks: Sequence[Task]) -> None:
+    @app.batch_handler("t", max_attempts=1)
+    async def handle(tasks: Sequence[Task]) -> Any:
         try:
             await gate.passed()
+        except asyncio.CancelledError:
+            if not answers:
+                raise
+            return [Done(), Retry()]
         finally:
             seen.extend(task.cancelled for task in tasks)
 
     await bench.enqueue(arrival("t0", "g"), arrival("t1", "g"))
     async with crew(bench, app, batch=2) as made:
         await gate.until_reached()
-        await cancel(made, *(["t0", "t1"] if every else ["t1"]))
+        await cancel(made, *ids)
         gate.opened.set()
         await made.until(lambda: not bench.raw.exists(bench.keys("cancels")))
         await made.stop()
-    states = [await state_of(bench, id_) for id_ in ("t0", "t1")]
-    assert seen == ([True, True] if every else [False, True])
-    assert states == (["cancelled"] * 2 if every else ["done"] * 2)
+    assert seen == [id_ in ids for id_ in ("t0", "t1")]
+    assert [await state_of(bench, id_) for id_ in ("t0", "t1")] == states
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Finds one runner for any type."""
+
+    runner: Runner
+
+    def find(self, _: str) -> Runner | None:
+        return self.runner
+
+
+def give(made: Crew, runner: Runner) -> None:
+    """Let the workers run all tasks by this."""
+    for worker in made.workers:
+        worker.rules = replace(made.rules, runners=Only(runner))
+
+
+@pytest.mark.parametrize("is_stubborn", [False, True])
+async def test_a_command_has_time_to_end(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stubborn: bool
+) -> None:
+    """It gets SIGTERM, and longer until SIGKILL than at a stop, however often it is cancelled."""
+    monkeypatch.setattr(exec_handlers, "KILL_AFTER", 0.0)
+    if is_stubborn:
+        monkeypatch.setattr(exec_handlers, "KILL_CANCELLED_AFTER", 0.1)
+    asked, tidied, begun = tmp_path / "asked", tmp_path / "tidied", tmp_path / "begun"
+    tidy = "" if is_stubborn else f"echo > {asked}; sleep 0.5; echo > {tidied}; exit 0"
+    script = f"trap '{tidy}' TERM; echo $$ > {begun}; while :; do sleep 0.05; done"
+    await bench.enqueue(arrival("t0", "g"))
+    async with crew(bench, App()) as made:
+        give(made, shell(script))
+        await until(lambda: begun.exists() and begun.read_text() != "")
+        await cancel(made, "t0")
+        if not is_stubborn:
+            await until(asked.exists)
+            await cancel(made, "t0")  # each renewal says so again
+        await made.until_settled(1)
+        await made.stop()
+    assert (tidied.exists(), await state_of(bench, "t0")) == (not is_stubborn, "cancelled")
+    await until(lambda: not is_alive(int(begun.read_text())))
+
+
+async def test_a_request_to_a_url_ends_with_its_connection(bench: Bench) -> None:
+    reached, gone = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        reached.set()
+        await reader.read()
+        gone.set()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    await bench.enqueue(arrival("t0", "g"))
+    async with server, open_client(1) as client, crew(bench, App()) as made:
+        give(made, HttpRunner(HandlerRule(http=SecretUrl(url)), url, client))
+        await asyncio.wait_for(reached.wait(), deadline())
+        await cancel(made, "t0")
+        await asyncio.wait_for(gone.wait(), deadline())
+        await made.until_settled(1)
+        await made.stop()
+    assert await state_of(bench, "t0") == "cancelled"
 
 
 async def test_what_has_not_begun_does_not_begin(bench: Bench) -> None:
