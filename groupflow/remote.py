@@ -20,7 +20,7 @@ import os
 import signal
 import socket
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from time import monotonic
@@ -50,6 +50,7 @@ _MOST_SAID = 200  # settlements in a call
 _REMEMBERED = 10_000  # finished tasks: an answer may be older than their settlement
 _REFUSED = frozenset({400, 401, 403, 404, 405, 413, 421, 422})  # a second try won't help
 _OF_WHAT_WAS_SAID = frozenset({400, 413, 422})
+_CANCELLED = Retry(reason="cancelled")  # with this the server cancels it, where that is asked for
 _MOST_WORDS = 2000  # characters of a reason
 _MOST_BYTES = 8 * 1024 * 1024  # of settlements in a call; the server takes twice as many
 
@@ -99,6 +100,7 @@ class Worker:
             timeout=_TIMEOUT,
         )
         self._running: dict[_Mark, asyncio.Task[None]] = {}
+        self._tasks: dict[_Mark, Task] = {}  # those of them whose handler has begun
         self._said: dict[_Mark, bytes] = {}  # settlements without an answer yet
         self._over: OrderedDict[_Mark, None] = OrderedDict()
         self._outage = Outage(monotonic)
@@ -165,28 +167,61 @@ class Worker:
                 continue
             backoff.reset()
             self._note(answer["lease"])
-            for told in answer["tasks"]:
-                mark = (told["fence"], told["id"])
-                if mark not in self._running and mark not in self._over:
-                    running = self._run(mark, _task_of(told))
-                    self._running[mark] = asyncio.create_task(running)
+            self._begin(answer)
+
+    def _begin(self, answer: Mapping[str, Any]) -> None:
+        """Begin what is new in an answer, and end what is to be cancelled."""
+        cancelled = answer.get("cancelled", ())
+        self._cancel(cancelled)
+        ended = {(each["fence"], each["id"]) for each in cancelled}
+        for told in answer["tasks"]:
+            mark = (told["fence"], told["id"])
+            if mark in self._running or mark in self._over:
+                continue
+            if mark in ended:
+                self._end(mark, _CANCELLED)
+            else:
+                self._running[mark] = asyncio.create_task(self._run(mark, _task_of(told)))
+
+    def _cancel(self, told: Iterable[Mapping[str, Any]]) -> None:
+        """Tasks are to be cancelled: each call says so until they are settled."""
+        for each in told:
+            mark = (each["fence"], each["id"])
+            task, running = self._tasks.get(mark), self._running.get(mark)
+            if task is not None and running is not None and not task.cancelled:
+                log.info("remote.cancelled", task=task.id, fence=task.fence)
+                vars(task)["cancelled"] = True  # its handler has this very one
+                running.cancel()
 
     async def _run(self, mark: _Mark, task: Task) -> None:
+        self._tasks[mark] = task  # from here on its cancellation is met below
         try:
             outcome = await self._handle(task)
         except asyncio.CancelledError:
-            raise
+            if not task.cancelled:
+                raise
+            outcome = _CANCELLED
         except Exception as error:  # noqa: BLE001  a handler may raise anything
             log.warning("remote.failed", task=task.id, fence=task.fence, error=repr(error))
             outcome = Retry(reason=f"{type(error).__name__}: {error}")
         finally:
             self._running.pop(mark, None)
-            self._over[mark] = None
-            while len(self._over) > _REMEMBERED:
-                self._over.popitem(last=False)
+            self._tasks.pop(mark, None)
+            self._forget(mark)
             self._free.set()
-        self._said[mark] = _settlement(mark, outcome or Done())
+        self._end(mark, outcome or Done())
+
+    def _end(self, mark: _Mark, outcome: Outcome) -> None:
+        """Have an outcome told to the server."""
+        self._forget(mark)
+        self._said[mark] = _settlement(mark, outcome)
         self._news.set()
+
+    def _forget(self, mark: _Mark) -> None:
+        """Begin this claim never again."""
+        self._over[mark] = None
+        while len(self._over) > _REMEMBERED:
+            self._over.popitem(last=False)
 
     async def _say(self) -> None:
         """Settle tasks, again and again until the server answers."""
@@ -256,6 +291,7 @@ class Worker:
             except httpx.HTTPError:
                 continue
             self._note(answer["lease"])
+            self._cancel(answer.get("cancelled", ()))
             held = set(answer["fences"])
             for mark in known:
                 fence, id_ = mark

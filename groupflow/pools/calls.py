@@ -102,7 +102,7 @@ class Pools:
                 given = await waited or given
         tasks = [pulled(claim) for claim in given.claims]
         told = {"tasks": tasks, "more": given.more, "lease_until": given.lease_until}
-        return cast(GivenTasks, {**told, "lease": puller.lease})
+        return cast(GivenTasks, {**told, "lease": puller.lease, "cancelled": given.cancelled})
 
     async def _wait(self, puller: Puller, ask: Ask, seconds: float, caller: Caller) -> Given | None:
         """Wait for something, as long as the caller does."""
@@ -146,8 +146,8 @@ class Pools:
     @_pull("/renewal", "Push a worker's lease back")
     async def _renew(self, caller: Caller) -> Renewed:
         puller = self._puller_of(caller)
-        until, fences = await self._let_in(puller, self._pullers.renew(puller))
-        return Renewed(until, puller.lease, fences)
+        lease = await self._let_in(puller, self._pullers.renew(puller))
+        return Renewed(lease.until, puller.lease, lease.fences, lease.cancelled)
 
     @_look_at(_PATH, "What a worker holds")
     async def _look(self, caller: Caller) -> HeldTasks:

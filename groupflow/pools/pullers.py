@@ -17,9 +17,9 @@ from typing import Literal, TypeAlias
 import structlog
 
 from groupflow.core.errors import SessionLost
-from groupflow.core.outcome import Dead, Outcome
+from groupflow.core.outcome import Dead, Outcome, Retry
 from groupflow.core.policy import Policies
-from groupflow.flow.counting import report_crowded_out
+from groupflow.flow.counting import report_cancelled, report_crowded_out
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.settings.model import Settings
 from groupflow.store.carrying import Carrying
@@ -27,6 +27,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.given import Claim
 from groupflow.store.pulling import Head, Poll, Puller, Pulling
 from groupflow.store.settlements import FREED, Bury, Settlement
+from groupflow.store.settlements import Retry as TryAgain
 
 log = structlog.get_logger("groupflow.pools")
 
@@ -41,6 +42,23 @@ _AT_ONCE = 64  # calls of a pool in the store; others wait before the time for a
 
 
 @dataclass(frozen=True, slots=True)
+class CancelledTask:
+    """A task that is to be cancelled."""
+
+    id: str
+    fence: int  # of the claim that the worker has
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What a worker holds, as its renewal tells."""
+
+    until: float  # Unix seconds by Redis's clock
+    fences: list[int]
+    cancelled: list[CancelledTask]  # those of them that are to be cancelled
+
+
+@dataclass(frozen=True, slots=True)
 class Given:
     """What a worker holds now."""
 
@@ -48,6 +66,7 @@ class Given:
     more: bool  # whether it holds others too
     lease_until: float  # Unix seconds by Redis's clock
     is_new: bool  # whether any is new
+    cancelled: list[CancelledTask]  # those of all that it holds that are to be cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +132,7 @@ class Pullers:
             claims = await self._read(puller, await self._poll(puller))
         page = await self._page(claims)
         lease_until = min(poll.lease_until for poll in polls)
-        return Given(page, len(page) < len(claims), lease_until, bool(found))
+        return Given(page, len(page) < len(claims), lease_until, bool(found), _cancelled(polls))
 
     async def _page(self, claims: Sequence[Claim]) -> list[Claim]:
         """As many claims, with whole bodies, as fit into an answer; at least one."""
@@ -147,7 +166,10 @@ class Pullers:
                 claim = known.get(each.fence)
                 if claim is not None and claim.task.id == each.id:
                     policy, ran = policies.of(claim.rule, None), Ran(time(), 0.0, puller.daemon)
-                    settlements.append((place, settlement_of(claim, each.outcome, policy, ran)))
+                    settlement = settlement_of(claim, each.outcome, policy, ran)
+                    if isinstance(each.outcome, Retry) and (each.id, each.fence) in poll.cancelled:
+                        settlement = _without_death(settlement)
+                    settlements.append((place, settlement))
                 elif each.fence in poll.settled:
                     verdicts[place] = "accepted"
             for portion in _portions(settlements):
@@ -155,11 +177,8 @@ class Pullers:
                     verdicts[place] = "accepted"
         return verdicts
 
-    async def renew(self, puller: Puller) -> tuple[float, list[int]]:
+    async def renew(self, puller: Puller) -> Lease:
         """Push a worker's lease back.
-
-        Returns:
-            When it runs out now (Unix seconds), and the fences of what it holds.
 
         Raises:
             PoolFull: as of `claim`.
@@ -167,7 +186,7 @@ class Pullers:
         async with self._few[puller.pool]:
             polls = await self._poll(puller)
         fences = sorted(fence for poll in polls for fence in poll.held)
-        return min(poll.lease_until for poll in polls), fences
+        return Lease(min(poll.lease_until for poll in polls), fences, _cancelled(polls))
 
     async def look(self, daemon: str) -> HeldClaims:
         """What a worker holds, by its name in the store; its lease is left alone."""
@@ -274,7 +293,10 @@ class Pullers:
             report_crowded_out(advance)
         for _, each in accepted:
             self._claims.pop(each.claim.fence, None)
-            _report(answer.written(each), poll)
+            if each in answer.cancelled:
+                report_cancelled(each.claim)
+            else:
+                _report(answer.written(each), poll)
         return [place for place, _ in accepted]
 
     def _remember(self, claim: Claim) -> None:
@@ -303,9 +325,20 @@ def _portions(settlements: Sequence[_Placed]) -> Iterator[list[_Placed]]:
         yield portion
 
 
+def _without_death(settlement: Settlement) -> Settlement:
+    """A retry though no attempt is left, which cancels a task that is to be cancelled."""
+    if not isinstance(settlement, Bury):
+        return settlement
+    return TryAgain(settlement.claim, 0.0, settlement.errors)
+
+
 def _size(claim: Claim) -> int:
     """Bytes that it takes in an answer, about."""
     return claim.apart or len(claim.task.body)
+
+
+def _cancelled(polls: Iterable[Poll]) -> list[CancelledTask]:
+    return [CancelledTask(*each) for poll in polls for each in poll.cancelled]
 
 
 def _age(held: tuple[Claim, float]) -> tuple[float, int]:

@@ -13,7 +13,7 @@ from pydantic import Field, RootModel
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.core.task import PULLED
 from groupflow.ops.page.shapes import Input, Key, TaskId
-from groupflow.pools.pullers import TaskReport
+from groupflow.pools.pullers import CancelledTask, TaskReport
 from groupflow.settings.types import YEAR
 from groupflow.store.given import Claim
 from groupflow.store.pulling import MOST_HELD
@@ -95,6 +95,7 @@ class GivenTasks:
     more: bool  # whether it holds others too, which come once some of these are settled
     lease_until: float  # Unix seconds by Redis's clock: when a silent worker loses them
     lease: float  # seconds from now until then
+    cancelled: list[CancelledTask]  # of what it holds: end these, and say what became of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ class Renewed:
     lease_until: float  # Unix seconds by Redis's clock
     lease: float  # seconds from now until then
     fences: list[int]  # of what the worker holds; it has lost tasks whose fences are missing
+    cancelled: list[CancelledTask]  # of these: end them, and say what became of them
 
 
 @dataclass(frozen=True, slots=True)

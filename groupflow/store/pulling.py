@@ -7,7 +7,7 @@ another process. No recovery waits for a puller after a fail-over (docs/adr/0071
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import count, islice
 from secrets import token_hex
@@ -22,7 +22,7 @@ from groupflow.store.clock import microseconds, seconds
 from groupflow.store.enqueue import CARRIED, TRIES
 from groupflow.store.epochs import Epoch
 from groupflow.store.given import Claim, claims_from
-from groupflow.store.keys import split_checkpoint
+from groupflow.store.keys import split_checkpoint, split_entry
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import REAPED_AT_ONCE, Session
 from groupflow.store.settlements import Release, Settlement
@@ -93,6 +93,7 @@ class Poll:
     held: dict[int, HeldSlot]  # by fence
     settled: frozenset[int]  # fences that its slots settled last
     heads: list[Head]  # the best first
+    cancelled: list[tuple[str, int]]  # ids and fences of what it holds and is to be cancelled
 
     def idle(self, number: int) -> list[str]:
         """So many of its slots that hold nothing."""
@@ -150,7 +151,7 @@ class Pulling:
         ]
         state = b"GOING"
         while state == b"GOING":
-            state, shown, now, ends, epoch, flat, heads = await self._client.run(
+            state, shown, now, ends, epoch, flat, heads, cancels = await self._client.run(
                 Verb.POLL, *arguments
             )
         if state == b"FULL":
@@ -173,6 +174,7 @@ class Pulling:
             held,
             settled,
             [Head(order, kind == b"g") for kind, order in zip(*[iter(heads)] * 2, strict=True)],
+            [*_named(held.values(), {id_.decode() for id_ in cancels})],
         )
 
     async def claim(self, poll: Poll, *, groups: int, plain: int) -> list[Claim]:
@@ -325,6 +327,14 @@ def _session_of(poll: Poll) -> Session:
     if poll.session is None:
         raise SessionLost("it has no session")
     return poll.session
+
+
+def _named(held: Iterable[HeldSlot], ids: Set[str]) -> Iterator[tuple[str, int]]:
+    """The ids and fences of the claims of these tasks."""
+    for each in held:
+        _, id_ = split_entry(each.entry)
+        if id_ in ids:
+            yield id_, each.fence
 
 
 def _slots(flat: Sequence[bytes]) -> tuple[dict[int, HeldSlot], frozenset[int]]:

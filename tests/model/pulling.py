@@ -37,6 +37,11 @@ class Pulls(Arrivals, ClaimsAndSettles):
         possible = self.claimable_in_pool(one)
         poll = self.twice(lambda: one.store.poll(one.puller, limit), again=again)
         assert set(poll.held) == set(one.held)
+        assert set(poll.cancelled) == {
+            (claim.task.id, fence)
+            for fence, claim in one.held.items()
+            if self.promise.tasks[claim.task.id].is_asked
+        }
         assert len(poll.heads) == min(room, len(possible))
         of_groups = sum(head.is_group for head in poll.heads)
         plain = len(poll.heads) - of_groups

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from groupflow.operate.tasks import find_task
+from groupflow.operate.tasks import Tasks, find_task
 from groupflow.pools import pullers
 from groupflow.servers import RedisServer
 from groupflow.store.claims import ExchangeReply
@@ -124,6 +124,48 @@ async def test_outcomes(shop: Shop) -> None:
     stories = [next(iter(each.values())) for each in found]
     assert [story.state for story in stories] == ["dead", "dead"], "its second attempt was its last"
     assert stories[1].reason == "no such street"
+
+
+async def state_of(shop: Shop, id_: str) -> str:
+    found = await Tasks(shop.namespace).find(id_)
+    assert found is not None
+    return found.state
+
+
+async def test_a_cancelled_task_is_told_until_it_is_settled(shop: Shop) -> None:
+    """Its worker's word stands if that is done or dead; else it ends, and its group goes on."""
+    names = ("ok", "bad", "next", "again")
+    await shop.spread.put(*(pooled(f"{name}{n}", name) for name in names for n in (0, 1)))
+    anna = Worker(shop.api)
+    for task in await anna.claim(4):  # its second attempt will be its last
+        if task["id"] == "again0":
+            assert await anna.settle(said(task, "retry")) == ["accepted"]
+    for bench in shop.spread.benches:
+        await pass_time(bench)
+    tasks = {task["group"]: task for task in await anna.claim(4)}
+    assert [tasks[name]["id"] for name in names] == [f"{name}0" for name in names]
+    assert [await Tasks(shop.namespace).cancel(f"{name}0", "ops") for name in names] == [
+        "requested"
+    ] * 4
+    asked = sorted((task["id"], task["fence"]) for task in tasks.values())
+    for path, wanted in (("renewal", None), ("claims", {"limit": 4}), ("renewal", None)):
+        answer = await shop.other.post(f"{anna.path}/{path}", json=wanted)
+        cancelled = answer.json()["cancelled"]
+        assert sorted((each["id"], each["fence"]) for each in cancelled) == asked
+    told = [
+        said(tasks["ok"]),
+        said(tasks["bad"], "dead", reason="no such street"),
+        said(tasks["next"], "advance", stage="two"),
+        said(tasks["again"], "retry"),
+    ]
+    for by in (anna, Worker(shop.other)):
+        assert await by.settle(*told) == ["accepted"] * 4
+    assert [await state_of(shop, f"{name}0") for name in names] == [
+        "done", "dead", "cancelled", "cancelled",
+    ]  # fmt: skip
+    answer = await shop.api.post(f"{anna.path}/renewal")
+    assert (answer.json()["fences"], answer.json()["cancelled"]) == ([], [])
+    assert sorted(ids(await anna.claim(4))) == sorted(f"{name}1" for name in names)
 
 
 async def test_waiting_ends_with_the_first_task(shop: Shop) -> None:

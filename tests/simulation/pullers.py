@@ -114,6 +114,12 @@ class Puller:
     async def _renew(self, pull: Pull) -> None:
         answer = await self._ask(pull, f"POST {_WORKER}/renewal", {})
         self._keep({key for key in self._held if key[1] in answer.fences})
+        if strange := [each for each in answer.cancelled if each.fence not in answer.fences]:
+            text = f"{self.name} is to end what it does not hold: {strange}"
+            self.violations.append(Violation("S3", text))
+        asked = {(each.id, each.fence) for each in answer.cancelled}
+        ends = [have for have in self._held.values() if have.start.claim in asked]
+        await self._say_of(replace(pull, said="retry", after=None), ends)
 
     async def _silent(self, pull: Pull) -> None:
         await pass_virtual(PULL_LEASE * (0.3 + 2 * pull.pick))

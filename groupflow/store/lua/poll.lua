@@ -11,7 +11,8 @@
 --          still to be taken away: call again; its session, as it shows it; Redis's clock (µs); when its lease
 --          runs out (µs); the epoch; its slots and checkpoints as a flat list; what it could claim, the best
 --          first, as a flat list of two each: 'g' or 'p' for a group or a plain task · order (16 digits, behind
---          a '-' of a quarantined task, which goes first) }
+--          a '-' of a quarantined task, which goes first); the ids of tasks that it holds and that are to be
+--          cancelled }
 local now = clock()
 local daemon, lease = ARGV[1], tonumber(ARGV[2])
 local pool = pool_of(daemon)
@@ -21,7 +22,7 @@ if refusal then return refusal end
 enter_epoch(now, tonumber(ARGV[3]))
 local known = call('HMGET', key, 'session', 'process', 'epoch', 'quarantined')
 local session, ends = known[1], tonumber(call('ZSCORE', leases, daemon) or nil) or 0
-local function without(state) return { state, '', now, 0, epoch.id, {}, {} } end
+local function without(state) return { state, '', now, 0, epoch.id, {}, {}, {} } end
 if session and (ends < now or known[3] ~= epoch.id) then
   local _, is_over = hand_over(daemon, now, ends >= now and 'lived' or 'died', MOST_TAKEN)
   if not is_over then return without('GOING') end
@@ -64,4 +65,4 @@ local flat = {}
 for i = 1, math.min(room, #found) do
   flat[2 * i - 1], flat[2 * i] = found[i][1], found[i][2]
 end
-return { 'HAS', session .. 'pull', now, now + lease, epoch.id, checkpoints, flat }
+return { 'HAS', session .. 'pull', now, now + lease, epoch.id, checkpoints, flat, cancels_of(daemon) }
