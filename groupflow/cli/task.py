@@ -148,9 +148,16 @@ def _line(state: str, row: TaskRow, now: float) -> str:
     return "  ".join(facts)
 
 
+def _state_of(found: Found) -> str:
+    """A task's state, with the newer task that replaces it."""
+    if found.superseded_by is None:
+        return found.state
+    return f"{found.state}{', makes way for' if found.daemon else ' by'} {found.superseded_by}"
+
+
 def _lines(found: Found) -> Iterator[str]:
     facts = {
-        "state": f"superseded by {found.superseded_by}" if found.superseded_by else found.state,
+        "state": _state_of(found),
         "type": found.type,
         "group": found.group or "none, it is plain",
         "tenant": found.tenant,

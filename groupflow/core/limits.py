@@ -81,6 +81,8 @@ class Debounce:
 
     quiet: float  # seconds since the newest one came
     most: float  # seconds since the first of them came, at which the newest starts anyway
+    # seconds for which a task that runs makes way for newer ones, too; None: it goes on
+    running: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

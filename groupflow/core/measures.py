@@ -80,7 +80,7 @@ class PoolMeasures:
     types: Types = field(default_factory=Types)  # by task type, shared by the pools of a daemon
     claimed: int = 0  # claims that workers were given
     lost: int = 0  # claims that another worker owned when they ended
-    superseded: int = 0  # retries that gave way to newer tasks
+    superseded: int = 0  # what ran or asked for a retry, and gave way to newer tasks
     waiting: Histogram = field(default_factory=lambda: Histogram(WAITING))
     """Seconds from when a task could first have been claimed until it was."""
     batches: Histogram = field(default_factory=lambda: Histogram(BATCHES))

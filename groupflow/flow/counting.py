@@ -43,7 +43,8 @@ def count_exchange(
             waiting.observe(seconds)
     types = measures.types
     for settlement in settled:
-        outcome = "cancel" if settlement in answer.cancelled else settlement.outcome
+        is_cut = settlement in answer.cancelled or settlement in answer.replaced
+        outcome = "cancel" if is_cut else settlement.outcome
         types.of(settlement.claim.task.type).settled[outcome] += 1
 
 
@@ -63,6 +64,12 @@ def report_cancelled(claim: Claim) -> None:
     """Log that a claim's task has ended as somebody wanted, without being done."""
     task = claim.task
     log.info("task.cancelled", task=task.id, type=task.type, group=task.group, fence=claim.fence)
+
+
+def report_replaced(claim: Claim) -> None:
+    """Log that a claim's task has ended unfinished, since a newer one of its kind came."""
+    task = claim.task
+    log.info("task.superseded", task=task.id, type=task.type, group=task.group, fence=claim.fence)
 
 
 def report_crowded_out(advance: Advance) -> None:

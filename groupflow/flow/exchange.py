@@ -26,6 +26,7 @@ from groupflow.flow.counting import (
     report_cancelled,
     report_crowded_out,
     report_lost,
+    report_replaced,
 )
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.in_flight import IN_FLIGHT, InFlight
@@ -217,6 +218,8 @@ class Exchanger(InFlight):
             report_crowded_out(advance)
         for settlement in answer.cancelled:
             report_cancelled(settlement.claim)
+        for settlement in answer.replaced:
+            report_replaced(settlement.claim)
         for settlement in one_by_one(answer.refused):
             report_lost(self._dispatcher.measures, settlement.claim)
         self._steer_runs(exchange, answer)

@@ -89,7 +89,7 @@ class Found:
     since: float | None = None  # Unix seconds since when it runs, is dead or is over
     until: float | None = None  # Unix seconds until when it is delayed
     reason: str | None = None
-    superseded_by: str | None = None  # the newer task that replaced it
+    superseded_by: str | None = None  # the newer task that replaced it, or is to where it runs
     cancelled_by: str | None = None  # who wanted it cancelled, or wants it of a task that runs
     # one entry for each failed attempt that is remembered, oldest first
     errors: list[dict[str, Any]] = field(default_factory=list)
@@ -123,7 +123,7 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
         return found(state="dead", since=facts["died"], reason=task_state.reason)
     if "daemon" in facts:
         holder = {name: facts[name] for name in ("daemon", "worker", "since")}
-        asked = _cancel(orjson.loads(facts["cancel"])) if "cancel" in facts else {}
+        asked = _asked(orjson.loads(facts["cancel"])) if "cancel" in facts else {}
         return found(state="running", fence=int(facts["fence"]), **holder, **asked)
     if task_state.due is not None and task_state.due > facts["now"]:
         reason = quiet_reason(task_state) or lost_reason(task_state) or None
@@ -143,6 +143,11 @@ def _ended(id_: str, line: str) -> Found | None:
     if state == "cancelled":
         found = replace(found, **_cancel(rest[0]))
     return replace(found, scope=rest[-1])
+
+
+def _asked(said: str | Sequence[str]) -> dict[str, Any]:
+    """For whom or what a task that runs is to end."""
+    return {"superseded_by": said} if isinstance(said, str) else _cancel(said)
 
 
 def _cancel(said: Sequence[str]) -> dict[str, Any]:

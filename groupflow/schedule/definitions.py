@@ -98,6 +98,7 @@ def _definition(
     facts = [told, route.priority, route.delay, message[4], packed.decode()]
     facts += [route.pool] if route.pool else []
     facts += [debounce.quiet, debounce.most] if debounce else []
+    facts += [debounce.running] if debounce and not debounce.quiet else []
     facts += [{"max_queued": max_queued}] if max_queued else []
     digest = _digest(facts)
     return Definition(

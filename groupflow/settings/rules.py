@@ -36,6 +36,7 @@ from groupflow.settings.urls import HttpUrl
 
 MOST_POOLS = 100  # a script that places a group looks at the indexes of each
 _SHORTEST = 0.001  # seconds
+_NEWEST_MAX = 60.0  # seconds
 _BURST = 10  # times a rule's quiet: the longest burst by default
 MOST_SCHEDULES = 500  # of a configuration: each is shown, and looked at every few seconds
 _LONGEST_ZONE = 64  # characters of a name that are compared with those that exist
@@ -100,6 +101,11 @@ class GroupRule(Override):
     debounce_max: Seconds = Field(default=0.0, ge=0, le=YEAR)
     """Seconds after which it starts at the latest, however long the burst goes on; 0: ten times
     debounce."""
+    newest: Literal["", "waiting", "running"] = ""
+    """Which tasks the newest of a type replaces: of those that wait the others; with "running" it
+    also cancels the one that runs."""
+    newest_max: Seconds = Field(default=_NEWEST_MAX, ge=_SHORTEST, le=YEAR)
+    """Seconds for which updates may cancel what runs; then the one that runs may finish."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> Self:
@@ -117,6 +123,7 @@ class GroupRule(Override):
             raise ValueError(
                 f"Leave out {several}, or debounce: what debounces is claimed task by task."
             )
+        self._check_newest(several or ("concurrency" if self.concurrency > 1 else ""))
         if self.run > 1 and self.batch > 1:
             raise ValueError("Leave out run or batch: a batch is a run handed over at once.")
         if several and (self.concurrency > 1 or self.rate):
@@ -132,6 +139,16 @@ class GroupRule(Override):
             raise ValueError("Leave out batch_wait, or give the batch that is waited for.")
         return self
 
+    def _check_newest(self, several: str) -> None:
+        if self.newest_max != _NEWEST_MAX and self.newest != "running":
+            raise ValueError('Leave out newest_max, or give newest = "running".')
+        if self.newest and self.debounce:
+            raise ValueError("Leave out newest, or debounce, which does the same after its quiet.")
+        if self.newest and several:
+            raise ValueError(
+                f"Leave out {several}, or newest: what makes way for a newer one is claimed alone."
+            )
+
     def rule(self) -> Rule:
         """What routing needs of it."""
         tenants = None if self.tenants == ("*",) else frozenset(self.tenants)
@@ -143,6 +160,8 @@ class GroupRule(Override):
 
     def debouncing(self) -> Debounce | None:
         """What intake needs of it; ``None`` where each of its tasks is run."""
+        if self.newest:
+            return Debounce(0.0, 0.0, self.newest_max if self.newest == "running" else None)
         if not self.debounce:
             return None
         return Debounce(self.debounce, self.debounce_max or _BURST * self.debounce)

@@ -19,6 +19,7 @@ _ACCEPTED = 1
 _ENDING = 2  # accepted, and the run should end
 _SUPERSEDED = 3  # accepted: a retry that gave way to a newer task
 _CANCELLED = 5  # accepted: its task was to be cancelled, and has ended
+_REPLACED = 6  # accepted: its task had to make way for a newer one, and has ended
 _CROWDED_OUT = 4  # accepted: an advance for which there was no room, and which is a failed attempt
 
 
@@ -32,10 +33,11 @@ class ExchangeReply:
     # claim of this pool
     beside_quarantined: bool = False
     ending: frozenset[str] = frozenset()  # slots whose runs should end: others wait for the group
-    superseded: int = 0  # of the settled ones, retries that gave way to newer tasks
+    superseded: int = 0  # of the settled ones, those whose tasks gave way to newer ones
     # what was settled as a failed attempt, since there was no room for what it hands on
     crowded_out: Sequence[Advance] = ()
     cancelled: Sequence[Settlement] = ()  # what would have let a cancelled task wait again
+    replaced: Sequence[Settlement] = ()  # the same of one that had to make way for a newer task
 
     def written(self, settlement: Settlement) -> Settlement:
         """What a settlement came to: an advance without room is the failed attempt in its stead."""
@@ -128,13 +130,19 @@ class Claims:
         refused = [each for each, ok in judged if not ok]
         self._on_settled(one_by_one([each for each, ok in judged if ok]))
         ending = frozenset(each.claim.slot for each, verdict in judged if verdict == _ENDING)
-        superseded = verdicts.count(_SUPERSEDED)
+        superseded = verdicts.count(_SUPERSEDED) + verdicts.count(_REPLACED)
         crowded_out = [
             each
             for each, verdict in judged
             if verdict in (_SUPERSEDED, _CROWDED_OUT) and isinstance(each, Advance)
         ]
-        cancelled = [each for each, verdict in judged if verdict == _CANCELLED]
         return ExchangeReply(
-            refused, claims, self._beside_quarantined, ending, superseded, crowded_out, cancelled
+            refused,
+            claims,
+            self._beside_quarantined,
+            ending,
+            superseded,
+            crowded_out,
+            cancelled=[each for each, verdict in judged if verdict == _CANCELLED],
+            replaced=[each for each, verdict in judged if verdict == _REPLACED],
         )

@@ -51,15 +51,17 @@ class Envelope:
     def pack_facts(self, debounce: Debounce | None = None, max_queued: int = 0) -> bytes:
         """What scripts look at, apart from headers and body.
 
-        Type, tenant, rule and pool; how long it waits for quiet, and at most (µs); and how many
-        tasks may wait in its group, 0 for any number.
+        Type, tenant, rule and pool; how long it waits for quiet, and at most (µs); how many tasks
+        may wait in its group; within what it has to start (µs); and for how long one that runs
+        makes way for it (µs). False for what isn't said.
         """
         facts: list[Any] = [self.type, self.tenant or "", self.rule or "", self.named_pool or ""]
+        facts += [False, False, max_queued or False, 0, False]
         if debounce:
-            facts += [microseconds(debounce.quiet), microseconds(debounce.most)]
-        if max_queued:
-            facts += [max_queued] if debounce else [False, False, max_queued]
-        while not facts[-1] and len(facts) > 2:  # noqa: PLR2004  those two are always there
+            facts[4:6] = microseconds(debounce.quiet), microseconds(debounce.most)
+            facts[8] = debounce.running is not None and microseconds(debounce.running)
+        said = 6 if debounce else 2  # those are always there, and may be 0
+        while len(facts) > said and not facts[-1]:
             facts.pop()
         return orjson.dumps(facts)
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from groupflow import Advance, App, Dead, Done, Retry, Task
+from groupflow.core.limits import Debounce
 from groupflow.flow import exec_handlers
 from groupflow.flow.handling import Runner
 from groupflow.flow.http_handlers import HttpRunner, open_client
@@ -29,12 +30,18 @@ from tests.flow.tasks import is_alive, shell
 from tests.store.bench import Bench, arrival
 
 Then = Callable[[], Any]
+NEWEST = Debounce(0.0, 0.0, running=60.0)
 
 
 async def cancel(made: Crew, *ids: str, verdict: str = "requested") -> None:
     """An operator cancels tasks, and the daemon hears of it."""
     for id_ in ids:
         assert await Tasks(made.bench.namespace).cancel(id_, "ops") == verdict
+    hear(made, *ids)
+
+
+def hear(made: Crew, *ids: str) -> None:
+    """The daemon hears that tasks are to be cancelled."""
     holding = Holding({"grouped": made.exchanger}, lambda: made.workers, lambda: None)
     holding.cancel({*ids})
 
@@ -235,6 +242,30 @@ async def test_what_has_not_begun_does_not_begin(bench: Bench) -> None:
     assert [each.claim.task.id for each in made.claims.accepted if isinstance(each, Release)] == [
         "t2"
     ]
+
+
+async def test_what_runs_makes_way_for_a_newer_one(bench: Bench) -> None:
+    """It is counted as cancelled, and as superseded."""
+    app, gate, ran = App(), Gate(), list[str]()
+
+    @app.handler("t")
+    async def handle(task: Task) -> None:
+        ran.append(task.id)
+        if task.id == "t0":
+            await gate.passed()
+
+    updates = [replace(arrival(f"t{n}", "g"), debounce=NEWEST) for n in range(2)]
+    await bench.enqueue(updates[0])
+    async with crew(bench, app) as made:
+        await gate.until_reached()
+        await bench.enqueue(updates[1])
+        hear(made, "t0")
+        await made.until_settled(2)
+        await made.stop()
+    assert (ran, await state_of(bench, "t0")) == (["t0", "t1"], "superseded")
+    assert made.dispatcher.measures.superseded == 1
+    settled = made.dispatcher.measures.types.of("t").settled
+    assert (settled["cancel"], settled["complete"], settled["release"]) == (1, 1, 0)
 
 
 async def test_a_request_that_the_store_forgot(bench: Bench) -> None:

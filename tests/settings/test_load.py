@@ -148,6 +148,11 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ('[handlers.a]\nexec = "ls"', "handlers.a.exec", "***", "list"),
     ("[handlers.a]\nexec = []", "handlers.a.exec", "[]", "command"),
     ('[[groups]]\nkey = "a"\ndebounce = nan', "groups[0].debounce", "nan", "at most 31536000"),
+    ('[[groups]]\nkey = "a"\nnewest = "all"', "groups[0].newest", "'all'", '"waiting"'),
+    *((f'[[groups]]\nkey = "a"\nnewest = "running"\nnewest_max = {most}',
+       "groups[0].newest_max", most, said)
+      for most, said in (("-1", "at least 0.001"), ("0", "at least 0.001"),
+                         ("inf", "at most 31536000"))),
     ('[[groups]]\nkey = "a"\nmax_queued = -1', "groups[0].max_queued", "-1", "at least 0"),
     ('[[groups]]\nkey = "a"\nmax_queued = 1000001', "groups[0].max_queued", "1000001",
      "at most 1000000"),
@@ -162,6 +167,10 @@ REFUSED: list[tuple[str, str, str, str]] = [
         ("debounce = 1e-7", "a millisecond at least"),
         ("debounce = 5\nrun = 2", "Leave out run, or debounce"),
         ("debounce = 5\nbatch = 2", "Leave out batch, or debounce"),
+        *((f'newest = "waiting"\n{other} = 2', f"Leave out {other}, or newest")
+          for other in ("run", "batch", "concurrency")),
+        ('newest = "running"\ndebounce = 1', "Leave out newest, or debounce"),
+        ('newest = "waiting"\nnewest_max = 5', 'give newest = "running"'),
         ("run = 2\nconcurrency = 2", "Leave out run, or concurrency"),
         ('run = 2\nrate = "10/s"', "Leave out run, or concurrency"),
         ("batch = 2\nconcurrency = 2", "Leave out batch, or concurrency"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,9 @@ RULES = [
     {"app": "b", "key": "b{k}", "max_queued": 4, "debounce": 2},
     {"app": "c", "key": "c{k}"},
     {"app": "d", "key": "d{k}", "debounce": 2},
+    {"app": "e", "key": "e{k}", "newest": "waiting"},
+    {"app": "f", "key": "f{k}", "newest": "running", "newest_max": 9},
+    {"app": "g", "key": "g{k}", "newest": "running", "max_queued": 5},
 ]
 
 
@@ -56,6 +60,9 @@ RULES = [
         ("b", 0, b'["t","","groups[1]","",2000000,20000000,4]'),
         ("c", 0, b""),
         ("d", 0, b'["t","","groups[3]","",2000000,20000000]'),
+        ("e", 0, b'["t","","groups[4]","",0,0]'),
+        ("f", 0, b'["t","","groups[5]","",0,0,false,0,9000000]'),
+        ("g", 0, b'["t","","groups[6]","",0,0,5,0,60000000]'),
     ],
 )
 def test_what_a_rule_says_travels_with_its_messages(app: str, delay: int, packed: bytes) -> None:
@@ -66,13 +73,25 @@ def test_what_a_rule_says_travels_with_its_messages(app: str, delay: int, packed
     assert arrival.arguments()[8] == packed
 
 
-@pytest.mark.parametrize("setting", ["max_queued", "debounce"])
-def test_ticks_of_another_rule_are_another_definition(setting: str) -> None:
+@pytest.mark.parametrize(
+    ("setting", "values"),
+    [
+        ("max_queued", (0, 2, 3)),
+        ("debounce", (0, 2, 3)),
+        ("newest", ("", "waiting", "running")),
+        ("newest_max", (0.001, 2, 60)),
+    ],
+)
+def test_ticks_of_another_rule_are_another_definition(
+    setting: str, values: Sequence[object]
+) -> None:
     schedule = {"name": "s", "every": 5.0, "type": "t", "body": {"k": 1}}
+    more = {"newest": "running"} if setting == "newest_max" else {}
     digests = set()
-    for value in (0, 2, 3):
-        sections = {"groups": [{"key": "{k}", setting: value}], "schedules": [schedule]}
-        [definition] = definitions_of(Settings.model_validate(sections))
+    for value in values:
+        rules = [{"key": "{k}", **more, setting: value}]
+        settings = Settings.model_validate({"groups": rules, "schedules": [schedule]})
+        [definition] = definitions_of(settings)
         digests.add(definition.digest)
     assert len(digests) == 3
 

@@ -52,11 +52,17 @@ def debouncing(each: Arrival) -> Arrival:
     return replace(with_envelope(each, type="changed"), debounce=Debounce(QUIET, MOST))
 
 
+def newest(each: Arrival, running: float) -> Arrival:
+    """A message of a rule with `newest`; for so many seconds what runs makes way, too."""
+    return replace(debouncing(each), debounce=Debounce(0.0, 0.0, running or None))
+
+
 MARKS: dict[str, Callable[[Arrival, str], Arrival]] = {
     "@": lambda each, seconds: replace(each, delay=float(seconds or HOUR)),
     "~": lambda each, _: replace(each, steps_aside=True),
     "!": lambda each, _: replace(each, dead="no"),
     "+": lambda each, seconds: replace(each, priority=float(seconds)),
+    "&": lambda each, most: newest(each, float(most or MOST)),
     "<": lambda each, most: replace(each, max_queued=int(most)),
     "^": lambda each, _: debouncing(each),
     "=": lambda each, pool: with_envelope(each, named_pool=pool or POOL),
@@ -72,7 +78,7 @@ def made(word: str) -> Arrival:
     id_ = parts["id"]
     group = None if id_[0] in "pq" else id_[0]
     each = of(parts["tenant"], id_, group) if parts["tenant"] else arrival(id_, group)
-    for mark, value in re.findall(r"([@~!=%+^<$])([\w.-]*)", parts["facts"]):
+    for mark, value in re.findall(r"([@~!=%+^&<$])([\w.-]*)", parts["facts"]):
         each = MARKS[mark](each, value)
     return each
 

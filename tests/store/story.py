@@ -7,8 +7,9 @@ Steps stand on lines of their own, or between ``|``. A step is a verb of `Story`
 A task's first letter is its group; ``p`` and ``q`` are for plain tasks. Behind an id may stand, of
 a task that comes: ``@`` delayed by an hour (``@60``: by so many seconds), ``~`` steps aside,
 ``+60`` its priority, ``!`` a dead letter, ``=`` of the pool (``=others``: of another), ``%rule``
-its rule, ``^`` of one that debounces, ``<3`` of one that lets three wait, ``$9`` the bytes of its
-body; in front, ``2/`` its tenant. Of a task that is claimed: ``/2`` its attempt, ``*1`` its
+its rule, ``^`` of one that debounces, ``&`` of one with `newest`, for which what runs makes way
+(``&9``: for nine seconds; ``&0``: it goes on), ``<3`` of one that lets three wait, ``$9`` the bytes
+of its body; in front, ``2/`` its tenant. Of a task that is claimed: ``/2`` its attempt, ``*1`` its
 crashes, ``#two`` its stage, ``>a1`` what its run has behind it, in this order. ``a0'`` is the first
 claim of a task that was claimed more than once.
 

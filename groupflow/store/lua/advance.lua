@@ -13,7 +13,7 @@
 --          · 15 bytes that tasks may carry · 16 the same of one tenant · 17 and on: what `try_again` or
 --          `give_up` takes (`failing.lua`)
 -- returns  { state, { 1 (accepted, also a repeat), 4 (there was no room: the attempt has failed), 3 (the same, and
---          superseded), 5 (accepted, and cancelled) or 0 (the fence is stale) } }
+--          superseded), 5 (accepted, and cancelled), 6 (the same, since a newer task came) or 0 (the fence is stale) } }
 local id, tenant = id_of(ARGV[5]), tenant_named(ARGV[12], ARGV[13])
 
 -- The room counts what a task carries already: so a task that grows no larger always finds some.

@@ -120,7 +120,7 @@ local function give(giving, fence, entry, group)
   local slot, envelope = giving.idle[giving.number + 1], envelope_of(entry)
   if has_state(entry) then
     remove_delay(id_of(entry))
-    leave_burst(entry)
+    leave_burst(entry, fence)
   end
   if not envelope then
     if has_state(entry) then put_down(id_of(entry)) end

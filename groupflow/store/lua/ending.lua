@@ -1,7 +1,7 @@
 -- Behind the facts, in every script: how a task ends that is not done, and is no dead letter.
 
--- `cancels` has the tasks that are to be cancelled and have not ended yet: by id, who wants it and why (JSON). A task
--- that waits ends at once. One that is claimed ends with its attempt, unless it is done or dead then: it neither waits
+-- `cancels` has the tasks that are to be cancelled and have not ended yet: by id, who wants it and why, or the id of the
+-- newer task that replaces this one (JSON: a list, or a text). A task that waits ends at once. One that is claimed ends with its attempt, unless it is done or dead then: it neither waits
 -- again nor begins. Nearly always there are none: a script asks that once.
 local may_cancel
 local function cancel_of(id)
@@ -41,10 +41,13 @@ local function end_as(how, id, group, said, now)
   call('HINCRBY', K.count, how, 1)
 end
 
--- Ends such a task as cancelled, if that is asked for. Returns whether it was.
+-- Ends such a task, if that is asked for: as cancelled, or as superseded by a newer one. Returns the verdict that a
+-- settle then gets, 5 or 6; else nil.
 local function end_if_cancelled(id, group, now)
   local asked = cancel_of(id)
-  if not asked then return false end
-  end_as('cancelled', id, group, cjson.decode(asked), now)
-  return true
+  if not asked then return nil end
+  local said = cjson.decode(asked)
+  local is_replaced = type(said) == 'string'
+  end_as(is_replaced and 'superseded' or 'cancelled', id, group, said, now)
+  return is_replaced and 6 or 5
 end

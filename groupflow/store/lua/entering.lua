@@ -96,6 +96,12 @@ local function detours()
   local function take_over(m)
     local burst, task_state = m.burst, K.task_state .. m.id
     call('HSET', task_state, 'debounce', m.facts[5])
+    local most = tonumber(m.facts[9] or nil)
+    local updating = most and burst.replaced and call('HGET', K.task_state .. id_of(burst.replaced), 'updating') or nil
+    -- What runs goes on where this one couldn't start behind it: it has a delay of its own.
+    if most and not m.due then updating = bursts().renew(burst.name, m.id, m.group, updating, most, now) end
+    if most then call('HSET', task_state, 'newest', NEVER) end
+    if updating then call('HSET', task_state, 'updating', updating) end
     if m.due then call('HSET', task_state, 'latest', digits(burst.latest)) end
     m.has_replaced = burst.replaced and bursts().supersede_waiting(burst.replaced, m.group, m.id, now)
     if m.has_replaced then delayed_bytes = delayed_bytes - burst.room end

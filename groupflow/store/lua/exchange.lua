@@ -16,7 +16,8 @@
 --          most, and 500 tasks of runs, except in the last run
 -- returns  { state, a verdict for each of these: 1 (accepted, also a repeat), 0 (the fence is stale), or of a run 2
 --          (accepted, and it should end soon: an operator paused or limited the group, or an older task stands in
---          front of its next one), or of what goes back 5 (accepted, and cancelled); a flat list of seven a claim:
+--          front of its next one), or of what goes back 5 (accepted, and cancelled) or 6 (accepted, and superseded);
+--          a flat list of seven a claim:
 --          slot · fence (16 digits) · entry · group · envelope and body, or how many bytes are to be fetched (see
 --          `claiming.lua`) · task state as a flat list, or '' · the rest of its run (see `ordinary.lua`), '' where it
 --          is none; Redis's clock (µs); 1 where the daemon runs a quarantined task, in either pool, else 0; a fence of
@@ -199,14 +200,14 @@ local may_claim = place_freed(freed, now)
 -- The oldest is put back last, so that it stands first.
 table.sort(back, function(a, b) return a.entries[1] > b.entries[1] end)
 for _, claim in ipairs(back) do
-  local is_over = end_if_cancelled(id_of(claim.entries[1]), claim.group, now)
-  if is_over then
-    verdicts[claim.number] = 5
+  local verdict = end_if_cancelled(id_of(claim.entries[1]), claim.group, now)
+  if verdict then
+    verdicts[claim.number] = verdict
     if claim.group ~= '' then place(claim.group, now) end
   else
     put_back(claim.entries[1], claim.group, now)
   end
-  count_ends(claim.group, 1, not is_over)
+  count_ends(claim.group, 1, not verdict)
   wake_for(claim.group)
   -- A puller may not have heard that its limit gave this one back: nothing that it says of it holds.
   if pool_of(daemon) then call('HDEL', K.worker .. daemon, claim.slot) end

@@ -21,10 +21,11 @@ end
 
 -- Ends a task that would wait again, if it is to be cancelled. Returns the verdict then.
 local function cancel_instead(entry, group, now)
-  if not end_if_cancelled(id_of(entry), group, now) then return nil end
+  local verdict = end_if_cancelled(id_of(entry), group, now)
+  if not verdict then return nil end
   count_ends(group, 1)
   if group ~= '' and place(group, now) then wake_for(group) end
-  return 5
+  return verdict
 end
 
 -- Writes the state of a task: its place, and what has changed.

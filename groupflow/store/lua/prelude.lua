@@ -78,3 +78,14 @@ local function live(fence, checkpoint, since, entry, group)
   end
   return 'L' .. fence .. settled_before(checkpoint) .. since .. length .. entry .. group
 end
+
+local function claim_of(checkpoint)
+  if byte(checkpoint) ~= LIVE then return nil end
+  local last = 53 + tonumber(sub(checkpoint, 50, 53))
+  return {
+    fence = sub(checkpoint, 2, 17),
+    since = sub(checkpoint, 34, 49),
+    entry = sub(checkpoint, 54, last),
+    group = sub(checkpoint, last + 1),
+  }
+end

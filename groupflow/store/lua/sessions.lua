@@ -58,17 +58,6 @@ local function end_quarantine_of(daemon, fence)
   end
 end
 
-local function claim_of(checkpoint)
-  if byte(checkpoint) ~= LIVE then return nil end
-  local last = 53 + tonumber(sub(checkpoint, 50, 53))
-  return {
-    fence = sub(checkpoint, 2, 17),
-    since = sub(checkpoint, 34, 49),
-    entry = sub(checkpoint, 54, last),
-    group = sub(checkpoint, last + 1),
-  }
-end
-
 -- The ids of tasks that a daemon, or a puller, holds and that are to be cancelled.
 local function cancels_of(daemon)
   local ids = {}

@@ -67,7 +67,7 @@ export function task(params, context) {
     showActions(found.state);
     about.dataset.state = found.state;
     replace(about, found.reason && h("p", { class: "lead" }, found.reason), h("div", { class: "body" }), facts([
-      ["Superseded by", found.superseded_by && link("task", { id: found.superseded_by }, found.superseded_by, { "data-key": "newer" })],
+      [runs ? "Makes way for" : "Superseded by", found.superseded_by && link("task", { id: found.superseded_by }, found.superseded_by, { "data-key": "newer" })],
       ["Type", found.type],
       ["Group", found.group ? link("group", { key: found.group }, found.group, { "data-key": "group" }) : "none, it is plain"],
       ["Tenant", found.tenant && link("tenant", { name: found.tenant }, found.tenant, { "data-key": "tenant" })],
