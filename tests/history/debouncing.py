@@ -1,4 +1,4 @@
-"""Bursts: a task that may be replaced waits, and a replaced one says by which, of its own kind."""
+"""Bursts: what a newer task may replace waits or runs; what one did replace says by which."""
 
 from __future__ import annotations
 
@@ -51,3 +51,19 @@ def bursts_of(found: Snapshot) -> Iterator[Violation]:
         kind = _kind_of(found, by)
         if kind is not None and kind != _kind_of(found, id_):
             yield Violation("S12", f"{id_} was superseded by {by}, which is another kind: {kind}")
+    yield from _replaced_of(found)
+
+
+def _replaced_of(found: Snapshot) -> Iterator[Violation]:
+    """What is to make way runs, by a claim that may, and a newer task of its kind came."""
+    claims = {split_entry(claim.entry)[1]: claim for claim in found.checkpoints}
+    for name, value in found.hashes.get("cancels", {}).items():
+        by = orjson.loads(value)
+        if not isinstance(by, str):
+            continue  # an operator's
+        id_, kind = name.decode(), _kind_of(found, by)
+        claim, task_state = claims.get(id_), found.lives.get(id_, {})
+        if claim is None or task_state.get(b"newest") != b"%016d" % claim.fence:
+            yield Violation("S12", f"{id_} is to make way for {by}, and runs by no claim that may")
+        if kind is not None and kind != _kind_of(found, id_):
+            yield Violation("S12", f"{id_} is to make way for {by}, which is another kind: {kind}")

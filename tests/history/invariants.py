@@ -252,7 +252,7 @@ def _ends(
 
     Its claim was lost before its task starts again, one crash richer. What it had passed, since
     that stepped aside or was redriven, may be the first to start behind that. So is it where its
-    task was dropped, which a task that runs is not.
+    task was dropped, which a task that runs is not, or superseded, once its claim was taken over.
     """
     ends: list[float] = []
     for number, run in enumerate(runs):
@@ -271,7 +271,7 @@ def _ends(
                 passed = min(passed, start.at)
         else:
             has_ended = run.end is not None and run.end.kind == "end"
-            if not has_ended and history.states.get(run.start.task) == "dropped":
+            if not has_ended and history.states.get(run.start.task) in ("dropped", "superseded"):
                 end = min(end, passed)
         ends.append(end)
     return ends

@@ -75,6 +75,8 @@ WRONG: list[tuple[list[object], str]] = [
     (["HSET", "@turns", "g--------42", "b"], "S8: b'b' has the turn of g--------42, and doesn't"),
     (["ZADD", "@waits:g--------42", 1, "b"], "S4: the groups that wait for turns are not where"),
     (["HSET", "@debouncing", "0001b t", f"{1:016d}{2:016d}.b0"], "S12: b0 may be replaced"),
+    (["HSET", "@cancels", "a0", '"b0"'], "S12: a0 is to make way for b0, and runs by no claim"),
+    (["HSET", "@cancels", "a0", '"b0"'], "S12: a0 is to make way for b0, which is another kind"),
     (["ZADD", "@schedules", 1, "daily"], "T1: the schedule daily has a row or a due time"),
 ]
 

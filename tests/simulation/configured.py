@@ -72,6 +72,7 @@ def settings_of(plan: Plan, grouped: int, partitions: int) -> Settings:
         rule("several", concurrency=SEVERAL, rate="50/s burst 20"),
         rule("batches", batch=BATCH, batch_wait=0.2),
         rule("bursts", debounce=QUIET),
+        rule("newest", newest="running", newest_max=jobs.NEWEST_MAX),
         rule("aside", **aside),
         rule("parks", on_dead="park"),
         rule("full", max_queued=jobs.MOST_QUEUED),

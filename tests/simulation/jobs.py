@@ -17,6 +17,7 @@ LANES = 5
 BURST = 0.7  # of the messages follow right behind another one
 POOL, POOLED = "couriers", ("deliver", "carry")  # a pool, and the types of its tasks
 TENANTS = (7, 7, 8, 9)
+NEWEST_MAX = 2.0  # seconds for which updates cut off what runs, of the rule "newest"
 MOST_QUEUED = 2  # tasks that may wait in a group of the rule "full"
 MOST_OF_TENANT = 2  # tasks at once of tenant 8, as configured; of others any number
 DELAYS = (0.1, 0.4, 1.5)  # seconds
@@ -149,6 +150,10 @@ def draw_jobs(
         bounded = Random(f"bounded {seed}")
         lanes = {lane for lane in range(LANES) if bounded.random() < 0.6}
         jobs = [_maybe_bounded(job, lanes) for job in jobs]
+    if "newest" in features:
+        updated = Random(f"newest {seed}")
+        lanes = {lane for lane in range(LANES) if updated.random() < 0.6}
+        jobs = [_maybe_updating(job, lanes, updated) for job in jobs]
     if "pullers" in features:
         pooled = Random(f"pooled {seed}")
         entities = {name for name in sorted({job.entity for job in jobs}) if pooled.random() < 0.3}
@@ -188,6 +193,15 @@ def _maybe_bounded(job: Job, lanes: set[int]) -> Job:
     if job.rule or not job.entity or job.lane not in lanes:
         return job
     return replace(job, rule="full", entity=f"full-{job.lane}")
+
+
+def _maybe_updating(job: Job, lanes: set[int], chance: Random) -> Job:
+    """The same as an update of its lane's one entity, whose handler is mostly slower than these."""
+    is_slow = chance.random() < 0.6
+    if job.rule or not job.entity or job.lane not in lanes:
+        return job
+    type_ = "slow" if is_slow and job.type == "work" else job.type
+    return replace(job, rule="newest", entity=f"newest-{job.lane}", type=type_)
 
 
 def _maybe_pooled(job: Job, chance: Random, entities: set[str], is_mixed: bool) -> Job:

@@ -38,6 +38,8 @@ Where no rule, tenant or order does, an exchange is mostly done in bulk: see `or
 """
 FULL = 0.35
 """How often a seed has groups in which few may wait; drawn apart, so that other seeds stay."""
+NEWEST = 0.3
+"""How often it has groups in which the newest task replaces the one that runs; drawn apart too."""
 AUDITS = 400  # most moments of a run at which its structure is looked at
 _ORDERS: tuple[Order, ...] = ("oldest", "oldest", "fair", "tenants")
 
@@ -130,6 +132,8 @@ def plan(
     features = {name for name, share in _FEATURES.items() if others.random() < share}
     if Random(f"full {seed}").random() < FULL:
         features.add("full")
+    if Random(f"updates {seed}").random() < NEWEST:
+        features.add("newest")
     if is_unlimited := "unlimited" in features:
         features.discard("tenants")
     order = chance.choice(_ORDERS)

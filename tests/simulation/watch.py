@@ -51,6 +51,7 @@ def kind_of(group: str | None) -> str:
 
 RULES = (
     "plain", "strict", "runs", "several", "batches", "bursts", "aside", "parks", "paced", "full",
+    "newest",
 )  # fmt: skip
 
 
