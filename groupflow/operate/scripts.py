@@ -23,6 +23,8 @@ _BURIAL = (*PRELUDE, "operate/burial")
 _DERIVED = ("store/ids", "operate/derived")
 _MOVING = (*PRELUDE, *_DERIVED, DEBOUNCING, "operate/moving")
 _WALKING = (*SESSIONS, "operate/indexes", "operate/walking")
+_LEAVING = (DEBOUNCING, "operate/leaving")
+_CANCELLING = (*_WALKING, *_LEAVING, LAYOUT, "operate/cancelling")
 
 
 class OperatorVerb(AnyVerb):
@@ -49,7 +51,10 @@ class OperatorVerb(AnyVerb):
     LIMIT = "limit", (*SESSIONS, LAYOUT, "store/by_hand")
     LIMITS_BY_HAND = "limits_by_hand"
     CANCEL = "cancel", (*PRELUDE, LAYOUT)
-    DROP_WAITING = "drop_waiting", (*_BURIAL, DEBOUNCING)
+    CANCEL_EACH = "cancel_each", _CANCELLING
+    CANCEL_LINES = "cancel_lines", _CANCELLING
+    COUNT_GROUP = "count_group", (*_WALKING, *_LEAVING)
+    DROP_WAITING = "drop_waiting", (*_BURIAL, *_LEAVING)
     RUN_NOW = "run_now", (*PRELUDE, DEBOUNCING, LAYOUT)
     DELAYED_OF = "delayed_of"
     DEAD = "dead", _LETTERS

@@ -374,15 +374,20 @@ async def _run_now(client: StoreClient, found: Found) -> Left | None:
 
 
 async def _delayed_of(client: StoreClient, group: str) -> list[str]:
-    ids: dict[str, list[str]] = {"lane": [], "aside": []}
-    for place, found in ids.items():
-        passed, looked = 0, LOOKED_AT
-        while looked == LOOKED_AT:
-            asked = (group, place, passed, LOOKED_AT)
-            looked, some = await client.run(OperatorVerb.DELAYED_OF, *asked)
-            passed += looked
-            found += [id_.decode() for id_ in some]
-    return [*reversed(ids["lane"]), *ids["aside"]]  # the next to run first
+    lane, aside = await delayed_in(client, group, "lane"), await delayed_in(client, group, "aside")
+    return [*reversed(lane), *aside]  # the next to run first
+
+
+async def delayed_in(client: StoreClient, group: str, place: Literal["lane", "aside"]) -> list[str]:
+    """The delayed tasks of a group in its lane, or of those that stand aside."""
+    found: list[str] = []
+    passed, looked = 0, LOOKED_AT
+    while looked == LOOKED_AT:
+        asked = (group, place, passed, LOOKED_AT)
+        looked, some = await client.run(OperatorVerb.DELAYED_OF, *asked)
+        passed += looked
+        found += [id_.decode() for id_ in some]
+    return found
 
 
 def _left(found: Found | None) -> Left | None:

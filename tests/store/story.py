@@ -31,6 +31,7 @@ import pytest
 
 from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
 from groupflow.core.limits import HandLimit, Limit, Limits, Rate, TenantLimit
+from groupflow.operate.cancelling import Several, count_all, every_step
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.limits import LimitsByHand
@@ -223,6 +224,16 @@ class Story(Actors):
     async def cancel(self, id_: str, verdict: str = "cancelled") -> None:
         """A task is cancelled, or what else becomes of it."""
         assert await Tasks(self.shop.namespace).cancel(id_, "ops", "mistake") == verdict
+
+    async def cancel_all(self, kind: str, name: str, waiting: str, *running: str) -> None:
+        """A group or a type is cancelled: so many wait, and these run; no more in a second time."""
+        meant = Several(group=name) if kind == "group" else Several(type=name)
+        counted = await count_all(self.shop.namespace, meant)
+        assert (str(counted.waiting), sorted(counted.running)) == (waiting, sorted(running))
+        for number, ids in ((waiting, sorted(running)), ("0", [])):
+            steps = [each async for each in every_step(self.shop.namespace, meant, "ops")]
+            assert str(sum(each.waiting for each in steps)) == number
+            assert sorted(id_ for each in steps for id_ in each.running) == ids
 
     async def run_now(self, id_: str, left: str = "None") -> None:
         """A waiting task needs to wait no more; or is left alone, being so."""

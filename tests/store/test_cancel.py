@@ -38,6 +38,32 @@ STORIES = named(
     a run's next tasks are not begun, and the one that runs ends with it::
         runs 3 | take a0 a1 a2 a3 | claim a0>a1>a2 | cancel a2 requested | cancel a1 requested
         tell a0 > | task a1 queued | claim a3 | task a1 cancelled | task a2 cancelled
+    all of a group, wherever they wait, and what runs is asked::
+        take a0 a1@ a2 a3@~ a4! b0 b1 p0 | claim a0 b0 | hears cancel:a0 cancel_all group a 3 a0
+        task a0 running cancelled_by=ops | task a4 dead | done a0
+        task a0 done | why a idle | done b0 | drain p0 b1 | count cancelled=3 | gone cancels
+    of a group that is delayed, paused or parked::
+        take a0@ a1 b0 b1 c0 c1 | pause b | claim c0 | park c0 | cancel_all group a 2
+        cancel_all group b 2 | cancel_all group c 1 | task c0 dead | why a idle | why b paused
+        why c parked | count cancelled=5
+    of a group that runs several::
+        limits 2 | take a0 a1 a2 a3 | claim a0 a1 | cancel_all group a 2 a0 a1 | release a0
+        task a0 cancelled | done a1 | why a idle
+    of a group with a run, whose tasks stay until they are told::
+        runs 3 | take a0 a1 a2 a3 | claim a0>a1>a2 | cancel_all group a 1 a0 a1 a2 | tell a0 >
+        task a1 queued | none | task a1 cancelled | task a2 cancelled | why a idle
+    of a type, wherever they wait::
+        take a0 a1@ a2 a3@~ a4! b0 b1 c0@ c1 p0 p1 p2@ q0=others c2=others | claim a0 b0 p0
+        cancel_all type t 10 a0 b0 p0 | done a0 | release b0 | retry p0 | task a0 done
+        task b0 cancelled | task p0 cancelled | task a4 dead | none | count cancelled=12
+        status queued_plain=0 queued_grouped=0 | gone cancels
+    of a type, where tenants wait for their turns::
+        tenants 1 | take 1/p0 1/p1 1/p2 2/p3 1/a0 1/b0 | claim a0 | cancel_all type t 5 a0
+        done a0 | none | status queued_plain=0 queued_grouped=0
+    of a type, quarantined ones::
+        crashed a0 p0 | take a1 | cancel_all type t 3 | none | count cancelled=3
+    of another type nothing::
+        take a0 p0 | claim a0 | unchanged cancel_all type other 0 | done a0 | drain p0
     """,
     way=WAYS,
 )

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- drop_waiting: remove a task that waits, or is delayed, for good; its group goes on. Behind `cancel` it ends as
--- cancelled. A task whose task state has no `sequence` is known only by its place in the line: the script looks for it from the newest
--- end, so many places a call, and goes on behind the last entry that it has seen. So tasks that come, are claimed
--- or are dropped meanwhile can't hide it.
+-- cancelled. A task whose task state has no `sequence` is known only by its place in the line: the script looks for it
+-- from the newest end, so many places a call, and goes on behind the last entry that it has seen. So tasks that come,
+-- are claimed or are dropped meanwhile can't hide it.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 group ('' = plain) · 3 its line for the history, '' behind `cancel` · 4 'line', or 'turns' of its tenant
@@ -10,43 +10,17 @@
 -- returns  { 1 (dropped) or 0, as ARGV 4 and 5 to go on }, without the latter two at the end; { 0 }: it doesn't wait
 local id, group, where, last, most = ARGV[1], ARGV[2], ARGV[4], ARGV[5], tonumber(ARGV[6])
 if call('HEXISTS', K.tasks, id) == 0 or call('ZSCORE', K.dead, id) then return { 0 } end
-local line = group == '' and K.plain or K.lane .. group
+local line, now = line_of(group), clock()
 
-local now = clock()
-
--- Whether it is of a run: its tasks stay in the lane until they are done.
-local function is_of_run(entry)
-  local run, lock = call('HGET', K.runs, group), call('GET', K.lock .. group)
-  return run and lock and sub(lock, 1, 16) <= sub(run, 1, 16) and sub(entry, 1, 16) <= sub(run, 17, 32)
-end
-
--- Removes an entry from the list or index where it waits.
 local function leave(entry)
-  if group ~= '' and is_of_run(entry) then return false end
-  if call('ZREM', K.delayed, entry) == 1 then return true end
-  if group == '' and is_limiting() and tenants().leave_plain(entry, now) then return true end
-  local pool = call('HGET', K.task_state .. id, 'pool') or nil
-  local indexes = { index_of('ordered', pool), index_of('quarantined_plain', pool) }
-  for _, index in ipairs(group == '' and indexes or {}) do
-    if call('ZREM', index, entry) == 1 then return true end
-  end
-  return call('LREM', line, 1, entry) == 1
-end
-
--- How many of the line came with the last entry seen, or later: by halving, as `insert` does.
-local function count_seen()
-  local seen, length = 0, last ~= '' and call('LLEN', line) or 0
-  while seen < length do
-    local middle = math.floor((seen + length) / 2)
-    if sequence_of(call('LINDEX', line, middle)) < sequence_of(last) then length = middle else seen = middle + 1 end
-  end
-  return seen
+  if leave_index(entry, group, now) then return true end
+  return (group == '' or sub(entry, 1, 16) > end_of_run(group)) and call('LREM', line, 1, entry) == 1
 end
 
 -- The entries behind the last one seen; of turns the first ones, if that is gone.
 local function next_page()
   if where == 'line' then
-    local from = count_seen()
+    local from = count_seen(line, last ~= '' and sub(last, 1, 16) or '')
     return call('LRANGE', line, from, from + most - 1)
   end
   local queue = group == '' and is_limiting() and tenants().queue_of(id)
@@ -75,10 +49,6 @@ end
 local is_gone, next_where, next_last = look()
 if is_gone then
   if ARGV[3] == '' then end_if_cancelled(id, group, now) else erase(id, ARGV[3], now) end
-  call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', -1)
-  if group ~= '' then
-    call('ZREM', K.held, group) -- it may have been the head that its group was held for
-    if place(group, now) then wake_for(group) end
-  end
+  go_on(group, 1, now)
 end
 return { is_gone and 1 or 0, next_where, next_last }

@@ -41,20 +41,36 @@ local function cut(list, most)
   return found
 end
 
--- A part made of lanes, one group behind another: `step` has some groups from `place` on, and the next place, '0' at
--- the end. `deep` is how many tasks of the step are passed over, `skipped` how many of each group. Returns whether it
--- is over.
-local function lanes(step, skipped, is_passed)
+-- What waits under a name: a group's lane, or plain tasks that wait for their tenant's turn. How many, and adding those
+-- behind the first `from`.
+local LANE = {
+  length = function(group) return call('LLEN', K.lane .. group) end,
+  add = function(group, from) return add_list(K.lane .. group, group, from) end,
+}
+local WAITS = {
+  length = function(whose) return call('ZCARD', K.waits .. whose) end,
+  add = function(whose, from)
+    local page = call('ZRANGE', K.waits .. whose, from, from + left() - 1)
+    for _, entry in ipairs(page) do add(entry, '', sub(entry, 1, 16)) end
+    return #page
+  end,
+}
+
+-- A part made of these, one name behind another: `step` has some names from `place` on, and the next place, '0' at
+-- the end. `deep` is how many tasks of the step are passed over, `skipped` says how many of each name. Returns whether
+-- it is over.
+local function lanes(kind, step, skipped)
   return function()
     while left() > 0 and passed < GROUPS do
-      local groups, next_place = step()
+      local names, next_place = step()
       local over = deep
-      for _, group in ipairs(groups) do
-        local length = is_passed and is_passed(group) and 0 or call('LLEN', K.lane .. group) - (skipped or 0)
+      for _, name in ipairs(names) do
+        local skip = skipped and skipped(name) or 0
+        local length = kind.length(name) - skip
         if over >= length then
           over, passed = over - math.max(0, length), passed + 1
         else
-          deep, over = deep + add_list(K.lane .. group, group, over + (skipped or 0)), 0
+          deep, over = deep + kind.add(name, over + skip), 0
           if left() == 0 then return false end
         end
       end
@@ -150,8 +166,23 @@ local function history(key)
   end
 end
 
--- Whether a group that waits for its tenant's turn has it: then it is among the ready ones.
-local function has_turn(group) return call('ZSCORE', K.ready, group) or call('ZSCORE', K.quarantined_groups, group) end
+-- A group that waits for its tenant's turn and has it is among the ready ones. So is the first plain task of a tenant
+-- that has the turn among those that daemons claim from.
+local function has_turn(group)
+  local is_ready = call('ZSCORE', K.ready, group) or call('ZSCORE', K.quarantined_groups, group)
+  return is_ready and math.huge or 0
+end
+local function is_plain(whose) return byte(whose) == byte('p') or byte(whose) == byte('P') end
+local function first_of_turn(whose) return is_plain(whose) and 1 or math.huge end
+local function one() return 1 end
+
+local function standing(most)
+  local whose = {}
+  for _, tenant in ipairs(call('ZRANGE', K.standing, place / 2, (place + most) / 2 - 1)) do
+    whose[#whose + 1], whose[#whose + 2] = 'P' .. tenant, 'p' .. tenant
+  end
+  return whose
+end
 
 local PARTS = {
   running = { places(add_running) },
@@ -160,10 +191,11 @@ local PARTS = {
   },
   queued = {
     places(function() return add_list(K.plain, '', place) end), places(add_ordered),
-    lanes(in_order(function(most) return (members_of(READY, place, most)) end)),
-    lanes(in_hash(K.waiting_groups), 0, has_turn), lanes(in_order(running_groups)),
-    lanes(in_order(function(most) return call('ZRANGE', K.held, place, place + most - 1) end), 1),
-    lanes(in_hash(K.parked)), lanes(in_hash(K.paused)),
+    lanes(LANE, in_order(function(most) return (members_of(READY, place, most)) end)),
+    lanes(LANE, in_hash(K.waiting_groups), has_turn), lanes(LANE, in_order(running_groups)),
+    lanes(LANE, in_order(function(most) return call('ZRANGE', K.held, place, place + most - 1) end), one),
+    lanes(LANE, in_hash(K.parked)), lanes(LANE, in_hash(K.paused)),
+    lanes(WAITS, in_hash(K.turns), first_of_turn), lanes(WAITS, in_order(standing)),
   },
   done = { history(K.history_new), history(K.history_old) },
   superseded = { history(K.history_new), history(K.history_old) },

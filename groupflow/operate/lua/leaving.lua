@@ -1,0 +1,41 @@
+-- Behind the rules in scripts that take a waiting task out of its place.
+
+local function line_of(group) return group == '' and K.plain or K.lane .. group end
+
+-- The sequence number of the last task of a group's run: these stay in the lane until they are done.
+local function end_of_run(group)
+  local run, lock = call('HGET', K.runs, group), call('GET', K.lock .. group)
+  return run and lock and sub(lock, 1, 16) <= sub(run, 1, 16) and sub(run, 17, 32) or NEVER
+end
+
+-- Removes an entry from where it waits, unless that is within a line. Returns whether it was there.
+local function leave_index(entry, group, now)
+  if group ~= '' and sub(entry, 1, 16) <= end_of_run(group) then return false end
+  if call('ZREM', K.delayed, entry) == 1 then return true end
+  if group == '' then
+    if is_limiting() and tenants().leave_plain(entry, now) then return true end
+    local pool = call('HGET', K.task_state .. id_of(entry), 'pool') or nil
+    for _, kind in ipairs({ 'ordered', 'quarantined_plain' }) do
+      if call('ZREM', index_of(kind, pool), entry) == 1 then return true end
+    end
+  end
+  return call('LINDEX', line_of(group), -1) == entry and call('RPOP', line_of(group)) ~= nil
+end
+
+-- So many tasks have left where they waited: their group goes on.
+local function go_on(group, number, now)
+  call('HINCRBY', K.count, group == '' and 'queued_plain' or 'queued_grouped', -number)
+  if group == '' then return end
+  call('ZREM', K.held, group) -- one may have been the head that its group was held for
+  if place(group, now) then wake_for(group) end
+end
+
+-- How many of a line came with a sequence number, or later: by halving, as `insert` does.
+local function count_seen(line, last)
+  local seen, length = 0, last ~= '' and call('LLEN', line) or 0
+  while seen < length do
+    local middle = math.floor((seen + length) / 2)
+    if sequence_of(call('LINDEX', line, middle)) < tonumber(last) then length = middle else seen = middle + 1 end
+  end
+  return seen
+end
