@@ -8,7 +8,7 @@ be met by it or missed.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 import orjson
@@ -28,10 +28,11 @@ from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds
 
 BEGIN = "0"
-LOOKED_AT = 1000  # places in lines a script; one that ends a task counts as four
+LOOKED_AT = 500  # places in lines a script; one that ends a task counts as four
 AT_ONCE = 100  # tasks a script that are named one by one
 STEP = 2.0  # seconds after which a step ends; it ends no line half-walked, apart from a group's
 LOOKS = 50  # pages of tasks a step of a type
+_MILLISECOND = 1000  # of a sequence number
 _STATES: tuple[ListedState, ...] = ("queued", "delayed", "running")
 
 
@@ -81,10 +82,11 @@ async def count_step(namespace: Namespace, meant: Several, cursor: str = BEGIN) 
         return found
 
     async def look(place: str, client: StoreClient) -> tuple[str, bool]:
-        state, rows, following = await _page(client, meant, place)
-        found.add(0, [row.id.encode() for row in rows if state == "running"])
-        found.waiting += 0 if state == "running" else len(rows)
-        return following, False
+        at = _Place.parse(place)
+        rows, following = await _page(client, meant, at)
+        found.add(0, [row.id.encode() for row in rows if at.state == "running"])
+        found.waiting += 0 if at.state == "running" else len(rows)
+        return str(following or ""), False
 
     found.next, _ = await walk(namespace, cursor, look, LOOKS)
     return found
@@ -122,17 +124,17 @@ async def cancel_step(
 
     async def look(place: str, client: StoreClient) -> tuple[str, bool]:
         ended = done.waiting
+        at = _Place.parse(place)
         if not place:
-            await cancelling.lines(client, [""], meant.type)
-        state, rows, following = await _page(client, meant, place)
-        if state == "queued":
+            at = at.since(await cancelling.lines(client, [""], meant.type))
+        rows, following = await _page(client, meant, at)
+        if at.state == "queued":
             groups = [*dict.fromkeys(row.group for row in rows if row.group)]
-            await cancelling.lines(client, groups, meant.type)
+            await cancelling.lines(client, groups, meant.type, at.youngest)
             rows = [row for row in rows if not row.group]
         await cancelling.each(client, [(r.id, r.group or "", _sequence(r)) for r in rows])
         # Others have moved up to the places of those that have ended.
-        again = place or f"0.{_FIRST}"
-        return again if done.waiting > ended else following, cancelling.is_late
+        return str(at if done.waiting > ended else following or ""), cancelling.is_late
 
     done.next, _ = await walk(namespace, cursor, look, LOOKS)
     return done
@@ -169,27 +171,63 @@ async def count_all(namespace: Namespace, meant: Several) -> Step:
         cursor = step.next
 
 
-_FIRST = "1.0.0"  # the beginning of a state's list, as `look_at_tasks` has it
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a step through a partition goes on."""
+
+    number: int = 0  # of the state
+    # the millisecond (Unix time) up to which tasks have come that are meant: so that those that come
+    # meanwhile don't make it endless; 0 for any
+    until: int = 0
+    page: str = ""  # where the page begins, as `look_at_tasks` has it
+
+    @classmethod
+    def parse(cls, text: str) -> _Place:
+        """Read what `__str__` wrote; empty for the beginning.
+
+        Raises:
+            UnknownCursor: no step has given it.
+        """
+        number, _, rest = (text or "0.0.").partition(".")
+        until, _, page = rest.partition(".")
+        if not (number.isdecimal() and until.isdecimal() and int(number) < len(_STATES)):
+            raise UnknownCursor("of another list")
+        return cls(int(number), int(until), page)
+
+    def __str__(self) -> str:
+        return f"{self.number}.{self.until}.{self.page}".removesuffix(".")
+
+    def since(self, sequence: int) -> _Place:
+        """The same for tasks up to this sequence number."""
+        return replace(self, until=sequence // _MILLISECOND + 1)
+
+    def after(self, page: str) -> _Place | None:
+        """Behind a page, whose next one begins there; none at the end."""
+        if page:
+            return replace(self, page=page)
+        is_last = self.number + 1 == len(_STATES)
+        return None if is_last else replace(self, number=self.number + 1, page="")
+
+    @property
+    def state(self) -> ListedState:
+        return _STATES[self.number]
+
+    @property
+    def youngest(self) -> str:
+        """The highest sequence number of what is meant; empty for any."""
+        return f"{self.until * _MILLISECOND:016}" if self.until else ""
 
 
 async def _page(
-    client: StoreClient, meant: Several, place: str
-) -> tuple[ListedState, list[TaskRow], str]:
-    """Tasks of the type on a page: their state, they, and where the next page begins.
-
-    Raises:
-        UnknownCursor: the place is none.
-    """
-    number, _, begin = (place or f"0.{_FIRST}").partition(".")
-    if int(number) >= len(_STATES):
-        raise UnknownCursor("of another list")
-    state = _STATES[int(number)]
-    page = await look_at_tasks(client, state, CHUNK, begin)
-    rows = [row for row in page.rows if TaskFilter(type=meant.type).passes(row, page.at)]
-    if page.next:
-        return state, rows, f"{number}.{page.next}"
-    is_last = int(number) + 1 == len(_STATES)
-    return state, rows, "" if is_last else f"{int(number) + 1}.{_FIRST}"
+    client: StoreClient, meant: Several, at: _Place
+) -> tuple[list[TaskRow], _Place | None]:
+    """Tasks that are meant on a page, and where the next one begins, if there is one."""
+    page = await look_at_tasks(client, at.state, CHUNK, at.page)
+    wanted = TaskFilter(type=meant.type)
+    rows = [row for row in page.rows if wanted.passes(row, page.at)]
+    if at.until:
+        rows = [row for row in rows if _sequence(row) <= at.youngest]
+    return rows, at.after(page.next)
 
 
 def _sequence(row: TaskRow) -> str:
@@ -219,13 +257,29 @@ class _Cancelling:
             some = orjson.dumps(tasks[begin : begin + AT_ONCE])
             self.done.add(*await client.run(OperatorVerb.CANCEL_EACH, self.asked, some))
 
-    async def lines(self, client: StoreClient, groups: Sequence[str], type_: str) -> None:
-        """Cancel the tasks of a type, or any, in lines; all of them, or some of a group."""
+    async def lines(
+        self, client: StoreClient, groups: Sequence[str], type_: str, youngest: str = ""
+    ) -> int:
+        """Cancel the tasks of a type, or any, in lines: all of them, or some of a group.
+
+        Returns the last sequence number that a task had when this began.
+        """
         position: Sequence[int | bytes] = (1, b"")
         packed = orjson.dumps(groups)
-        while position[0] and (type_ or not self.is_late):
-            ended, requested, *position = await client.run(
-                OperatorVerb.CANCEL_LINES, packed, *position, type_, self.asked, LOOKED_AT
+        found: list[int] = []
+        while position[0]:
+            ended, requested, *position, latest = await client.run(
+                OperatorVerb.CANCEL_LINES,
+                packed,
+                *position,
+                type_,
+                self.asked,
+                LOOKED_AT,
+                youngest,
             )
+            found.append(int(latest))
             self.done.add(ended, requested)
+            if self.is_late and not type_:
+                break
         self.done.next = BEGIN if position[0] else None
+        return found[0] if found else 0

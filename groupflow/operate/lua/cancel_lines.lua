@@ -7,11 +7,15 @@
 -- ARGV     1 groups (JSON; '' stands for the plain tasks in order of arrival) · 2 which of them goes on (the first is 1)
 --          3 the sequence number of the last entry seen there, '' to begin · 4 of which type, or how it begins
 --          (`import.*`); '' of any · 5 who wants that, and why (JSON) · 6 how many places to look at
--- returns  { how many have ended, the ids that are newly asked for, as ARGV 2 and 3 to go on }; 0, '' at the end
+--          7 the highest sequence number of what is meant, '' for any
+-- returns  { how many have ended, the ids that are newly asked for, as ARGV 2 and 3 to go on (0, '' at the end), the
+--          last sequence number that was given }
 local refusal = other_layout()
 if refusal then return refusal end
 local groups, at, last, wanted, asked = cjson.decode(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 local said, looks, now = cjson.decode(asked), tonumber(ARGV[6]), clock()
+local latest = call('HGET', K.count, 'sequence') or NEVER
+local youngest = ARGV[7] ~= '' and ARGV[7] or latest
 local GONE = '-' -- stands for a moment in place of entries that leave: one walk then removes them all
 -- Redis walks a list from its nearer end: so few places are written far from both.
 local FAR, FEW, COSTS = 20000, 50, 3 -- COSTS: of a group, and of an end, in looks
@@ -40,7 +44,7 @@ local function walk(group)
     looks, seen, last = looks - 1, seen + 1, sub(entry, 1, 16)
     if last <= run then
       request(id)
-    elseif is_meant(id) then
+    elseif last <= youngest and is_meant(id) then
       gone[#gone + 1], looks = entry, looks - COSTS
       call('LSET', line, from + seen - 1, GONE)
     end
@@ -62,4 +66,5 @@ while groups[at] and looks > 0 do
   looks = looks - COSTS
   if looks > 0 and walk(group) then at, last = at + 1, '' end
 end
-return groups[at] and { ended, requested, at, last } or { ended, requested, 0, '' }
+if not groups[at] then at, last = 0, '' end
+return { ended, requested, at, last, latest }
