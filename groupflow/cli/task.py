@@ -1,6 +1,6 @@
 """`groupflow task` and `tasks`: where a task is and what happened to it; which are in a state.
 
-And what people do to tasks that wait, or are delayed: `task drop` and `task run-now`.
+And what people do to tasks: `task cancel`; to those that wait, `task drop` and `task run-now`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
+from groupflow.cli.cancel import cancel
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import (
     ChoiceOptions,
@@ -50,7 +51,7 @@ class ShownByDefault(FullHelp):
 
 task = typer.Typer(
     cls=ShownByDefault,
-    help="One task: where it is and what happened to it (task ID); drop, run-now.",
+    help="One task: where it is and what happened to it (task ID); cancel, drop, run-now.",
     no_args_is_help=True,
 )
 verbs.add_typer(task, name="task")
@@ -215,6 +216,9 @@ def run_now(call: Call, options: TaskOptions) -> Answer:
     from groupflow.operate.tasks import Tasks
 
     return _act_on(call, options, Tasks.run_now, "run-now", "due", deletes=False)
+
+
+verb(task, "cancel")(cancel)
 
 
 def _act_on(

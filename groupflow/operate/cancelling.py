@@ -60,6 +60,11 @@ class Step:
         self.waiting += ended
         self.running += [id_.decode() for id_ in asked]
 
+    def include(self, other: Step) -> None:
+        """Count another step, too."""
+        self.waiting += other.waiting
+        self.running += other.running
+
 
 async def count_step(namespace: Namespace, meant: Several, cursor: str = BEGIN) -> Step:
     """How many would be cancelled, by a bounded look; nothing is written.
@@ -164,8 +169,7 @@ async def count_all(namespace: Namespace, meant: Several) -> Step:
     found, cursor = Step(), BEGIN
     while True:
         step = await count_step(namespace, meant, cursor)
-        found.waiting += step.waiting
-        found.running += step.running
+        found.include(step)
         if step.next is None:
             return found
         cursor = step.next
@@ -176,8 +180,8 @@ class _Place:
     """Where a step through a partition goes on."""
 
     number: int = 0  # of the state
-    # the millisecond (Unix time) up to which tasks have come that are meant: so that those that come
-    # meanwhile don't make it endless; 0 for any
+    # the millisecond (Unix time) up to which tasks have come that are meant, so that those that
+    # come meanwhile don't make it endless; 0 for any
     until: int = 0
     page: str = ""  # where the page begins, as `look_at_tasks` has it
 

@@ -30,7 +30,7 @@ async def refused(spread: Spread, groupflow: Verbs, state: str, *verbs: str) -> 
 async def test_tasks_that_wait(spread: Spread, groupflow: Verbs) -> None:
     await wait(spread, delay=600.0)
     async with agreed(spread):
-        verbs = ("task", "task drop", "task run-now", "dead drop")
+        verbs = ("task", "task cancel", "task drop", "task run-now", "dead drop")
         await refused(spread, groupflow, "delayed", *verbs)
         assert states(spread, "tasks") == BOTH
         shown = (await groupflow("task", ID, "--tenant", "666", "--json")).json

@@ -155,6 +155,11 @@ CASES = [
     Case("-c groupflow.toml limit group a", 2, "a concurrency, a rate", unsaid="behind the verb"),
     *(Case(f"pause g --for {text or repr(text)}", 2, "--for") for text in (
         "", "s", "30", "-1s", "0s", "1w", "1e3s", "1.2.3s", "nans", "inf", "٣s", "400d")),
+    # task cancel
+    *(Case(f"task cancel {words}", 2, said) for words, said in (
+        ("", "one of the three"), ("a --group g", "one of the three"),
+        ("--group g --type t", "one of the three"), ("--group ''", "want a name"),
+        ("a --dry-run", "name no ids"), ("--type t --tenant 1", "choose among tasks"))),
     # a choice is among tasks of an id
     *(Case(words, 2) for words in (
         "task drop --delayed g1 --tenant 1", "task run-now --delayed g1 --partition 1",
