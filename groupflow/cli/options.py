@@ -18,7 +18,8 @@ from typer.core import TyperGroup
 from groupflow.core.masking import plain_json, plain_text
 
 if TYPE_CHECKING:
-    from groupflow.operate.tasks import Choice, Correction
+    from groupflow.operate.corrections import Correction
+    from groupflow.operate.tasks import Choice
 
 
 class FullHelp(TyperGroup):

@@ -150,9 +150,10 @@ def _line(state: str, row: TaskRow, now: float) -> str:
 
 
 def _state_of(found: Found) -> str:
-    """A task's state, with the newer task that replaces it."""
+    """A task's state, with the newer task that replaces it, or who cancelled it."""
     if found.superseded_by is None:
-        return found.state
+        is_over = found.state == "cancelled" and found.cancelled_by
+        return f"cancelled by {found.cancelled_by}" if is_over else found.state
     return f"{found.state}{', makes way for' if found.daemon else ' by'} {found.superseded_by}"
 
 
@@ -169,7 +170,8 @@ def _lines(found: Found) -> Iterator[str]:
         "runs on": f"{found.daemon}, {found.worker}" if found.daemon else None,
         "since": moment(found.since),
         "until": moment(found.until),
-        "reason": found.reason,
+        "reason": None if found.request else found.reason,
+        "it": found.request.words() if found.request and found.cancelled_by else None,
     }
     yield from (f"{name:8} {fact}" for name, fact in facts.items() if fact is not None)
     yield from attempt_lines(found.errors, "         ")

@@ -19,10 +19,11 @@ from groupflow.core.errors import (
 )
 from groupflow.core.task import Place
 from groupflow.operate.archiving import Beside
+from groupflow.operate.corrections import Correction, read_corrections
 from groupflow.operate.namespace import Away, Namespace, missing
 from groupflow.operate.pages import Cursor, Slice, merge
 from groupflow.operate.scripts import OperatorVerb, named
-from groupflow.operate.tasks import ANY, Choice, Correction, choose, read_corrections
+from groupflow.operate.tasks import ANY, Choice, choose
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import microseconds
 from groupflow.store.enqueue import UNBOUNDED

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import orjson
 
 from groupflow.operate.namespace import Namespace
+from groupflow.operate.requests import CancelRequest
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.clock import microseconds, seconds
 from groupflow.store.pulling import puller_of
@@ -172,7 +173,7 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
     )
     hold = facts.get("paused") or (facts["queued"] and facts.get("everything_paused"))
     if "daemon" in facts:
-        return _running(answer, facts, task_state)
+        return _running(answer, facts, task_state, with_words=with_words)
     if hold:
         return _paused(answer, facts, hold)
     if "parked" in facts:
@@ -220,7 +221,13 @@ def _paused(answer: Callable[..., Why], facts: Mapping[str, Any], hold: str) -> 
     return answer(state="paused", reason=reason, since=since, until=until)
 
 
-def _running(answer: Callable[..., Why], facts: Mapping[str, Any], task_state: TaskState) -> Why:
+def _running(
+    answer: Callable[..., Why],
+    facts: Mapping[str, Any],
+    task_state: TaskState,
+    *,
+    with_words: bool,
+) -> Why:
     left, where = seconds(facts["lease_left"]), f"{facts['daemon']}, {facts['worker']}"
     holder = Holder(facts["daemon"], facts["worker"], int(facts["fence"]), round(left, 3))
     if "since" not in facts:
@@ -243,6 +250,9 @@ def _running(answer: Callable[..., Why], facts: Mapping[str, Any], task_state: T
         reason += f"; of the group run {facts['running']} of {most}"
     if limited := _limit_reason(facts):
         reason += f"; it is {limited}"
+    if asked := facts.get("cancel"):
+        request = CancelRequest.of(orjson.loads(asked))
+        reason += f"; it {request.words(with_reason=with_words)}"
     until = seconds(facts["until"]) if "until" in facts else None
     return answer(state="running", reason=reason, holder=holder, since=since, until=until)
 

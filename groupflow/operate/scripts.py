@@ -50,7 +50,7 @@ class OperatorVerb(AnyVerb):
     RESUME = "resume"
     LIMIT = "limit", (*SESSIONS, LAYOUT, "store/by_hand")
     LIMITS_BY_HAND = "limits_by_hand"
-    CANCEL = "cancel", (*PRELUDE, LAYOUT)
+    CANCEL = "cancel", (*PRELUDE, LAYOUT, "operate/cancelling")
     CANCEL_EACH = "cancel_each", _CANCELLING
     CANCEL_LINES = "cancel_lines", _CANCELLING
     COUNT_GROUP = "count_group", (*_WALKING, *_LEAVING)

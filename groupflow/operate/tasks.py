@@ -12,8 +12,10 @@ import orjson
 
 from groupflow.core.errors import AmbiguousId, StoreUnavailable
 from groupflow.core.routing import scope_of
+from groupflow.operate.corrections import Correction, read_corrections
 from groupflow.operate.groups import lost_reason, quiet_reason
 from groupflow.operate.namespace import Namespace
+from groupflow.operate.requests import CancelRequest
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import seconds
@@ -46,28 +48,6 @@ LOOKED_AT = 2000  # places in a line a script: bounds how long one may block Red
 
 
 @dataclass(frozen=True, slots=True)
-class Correction:
-    """A body that a task had before."""
-
-    at: float  # when an operator replaced it, Unix seconds by Redis's clock
-    by: str  # who that was; empty if unknown
-    bytes: int  # how long it was
-    sha256: str  # of the whole, in hexadecimal
-    body: str | None  # its beginning where that is UTF-8; None where it is withheld, too
-    body_base64: str | None  # where it isn't
-    is_cut: bool  # whether the beginning isn't all
-
-
-def read_corrections(lines: str) -> list[Correction]:
-    """What `redrive.lua` wrote, the oldest first."""
-    found = []
-    for line in filter(None, lines.split("\n")):  # a body has other ends of lines, too
-        facts: dict[str, Any] = orjson.loads(line[SEQUENCE_DIGITS:])
-        found.append(Correction(at=seconds(line[:SEQUENCE_DIGITS]), **facts))
-    return found
-
-
-@dataclass(frozen=True, slots=True)
 class Found:
     """What is known of a task."""
 
@@ -91,9 +71,17 @@ class Found:
     reason: str | None = None
     superseded_by: str | None = None  # the newer task that replaced it, or is to where it runs
     cancelled_by: str | None = None  # who wanted it cancelled, or wants it of a task that runs
+    asked_at: float | None = None  # Unix seconds since when, where it ran then
     # one entry for each failed attempt that is remembered, oldest first
     errors: list[dict[str, Any]] = field(default_factory=list)
     corrections: list[Correction] = field(default_factory=list)  # earlier bodies, likewise
+
+    @property
+    def request(self) -> CancelRequest | None:
+        """Of a task that runs: the request to cancel it, if there is one."""
+        if self.state != "running" or not (self.cancelled_by or self.superseded_by):
+            return None
+        return CancelRequest(self.cancelled_by, self.reason, self.asked_at, self.superseded_by)
 
 
 async def _read_envelope(client: StoreClient, id_: str) -> Envelope | None:
@@ -138,22 +126,16 @@ def _ended(id_: str, line: str) -> Found | None:
     crashes, lost_leases = died if isinstance(died, list) else (died, 0)
     found = Found(id_, state, type_, group, attempt=attempt, crashes=crashes)
     found = replace(found, lost_leases=lost_leases, since=seconds(line[:SEQUENCE_DIGITS]))
-    if state == "superseded":
-        found = replace(found, superseded_by=rest[0])
-    if state == "cancelled":
-        found = replace(found, **_cancel(rest[0]))
+    if state in {"superseded", "cancelled"}:
+        found = replace(found, **_asked(rest[0]))
     return replace(found, scope=rest[-1])
 
 
 def _asked(said: str | Sequence[str]) -> dict[str, Any]:
-    """For whom or what a task that runs is to end."""
-    return {"superseded_by": said} if isinstance(said, str) else _cancel(said)
-
-
-def _cancel(said: Sequence[str]) -> dict[str, Any]:
-    """Who wanted a task cancelled, and why."""
-    by, reason = said
-    return {"cancelled_by": by, "reason": reason or None}
+    """For whom or what a task is to end, or has ended."""
+    asked = CancelRequest.of(said)
+    facts = {"cancelled_by": asked.by, "reason": asked.reason, "asked_at": asked.at}
+    return {**facts, "superseded_by": asked.newer}
 
 
 @dataclass(frozen=True, slots=True)

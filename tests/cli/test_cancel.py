@@ -29,6 +29,10 @@ async def test_each_id_gets_its_verdict(spread: Spread, groupflow: Verbs) -> Non
         assert (await groupflow("task", "cancel", "a0")).out == (
             "a0: it runs, and is asked to stop\n"
         )
+        told = (await groupflow("task", "a0")).out
+        assert f", by {getpass.getuser()}: its handler has not ended yet" in told
+        assert "is asked to stop since" in told
+        assert "asked to stop since" in (await groupflow("why", "a")).out
         shown = (await groupflow("task", "a1", "--json")).json
         assert (shown["cancelled_by"], shown["reason"]) == (getpass.getuser(), "wrong file")
 

@@ -15,9 +15,9 @@ import pytest
 from groupflow.core.errors import BodyUnfit
 from groupflow.core.task import Place
 from groupflow.operate.archiving import archive, beside_of, oldest_bodies
+from groupflow.operate.corrections import read_corrections
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.redrive import KEPT, NewBody, Redriver, note_of
-from groupflow.operate.tasks import read_corrections
 from groupflow.settings.model import Settings
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope

@@ -22,6 +22,9 @@ STORIES = named(
         task a0 running cancelled_by=ops | unchanged cancel a0 requested | sound
         {way} a0 | {way} p0 | task a0 cancelled attempt=1 | task p0 cancelled | claim a1 | none
         count cancelled=2 | gone cancels
+    who asked for that is told, as long as its handler has not ended::
+        take a0 a1 | claim a0 | cancel a0 requested
+        why a running: by ops (mistake): its handler has not ended yet
     where it is done, or dead, it stays that::
         take a0 b0 p0 | claim a0 b0 p0 | cancel a0 requested | cancel b0 requested
         cancel p0 requested | done a0 | bury b0 | done p0 | task a0 done | task b0 dead
@@ -39,8 +42,9 @@ STORIES = named(
         runs 3 | take a0 a1 a2 a3 | claim a0>a1>a2 | cancel a2 requested | cancel a1 requested
         tell a0 > | task a1 queued | claim a3 | task a1 cancelled | task a2 cancelled
     all of a group, wherever they wait, and what runs is asked::
-        take a0 a1@ a2 a3@~ a4! b0 b1 p0 | claim a0 b0 | hears cancel:a0 cancel_all group a 3 a0
-        task a0 running cancelled_by=ops | task a4 dead | done a0
+        take a0 a1@ a2 a3@~ a4! b0 b1 p0 | claim a0 b0
+        hears cancel:a0,cancel:a0 cancel_all group a 3 a0 | task a0 running cancelled_by=ops
+        task a4 dead | done a0
         task a0 done | why a idle | done b0 | drain p0 b1 | count cancelled=3 | gone cancels
     of a group that is delayed, paused or parked::
         take a0@ a1 b0 b1 c0 c1 | pause b | claim c0 | park c0 | cancel_all group a 2

@@ -10,7 +10,5 @@ local refusal = other_layout()
 if refusal then return refusal end
 local id = ARGV[1]
 if call('HEXISTS', K.tasks, id) == 0 or call('ZSCORE', K.dead, id) then return 0 end
--- A person's request stands before that of a newer task, which is a text.
-if byte(call('HGET', K.cancels, id) or '"') == 34 then call('HSET', K.cancels, id, ARGV[2]) end
-tell('cancel:' .. id)
+request_cancel(id, ARGV[2], clock())
 return 1

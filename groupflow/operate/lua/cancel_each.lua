@@ -21,10 +21,11 @@ for _, each in ipairs(cjson.decode(ARGV[2])) do
   local id, group, entry = each[1], each[2], entry_of(each[1], each[3])
   if call('HEXISTS', K.tasks, id) == 1 and not call('ZSCORE', K.dead, id) then
     if entry and leave_index(entry, group, now) then
-      end_cancelled(entry, group, said, now)
+      leave_burst(entry)
+      end_as('cancelled', id, group, said, now)
       go_on(group, 1, now)
       ended = ended + 1
-    elseif request_cancel(id, asked) then
+    elseif request_cancel(id, asked, now) then
       requested[#requested + 1] = id
     end
   end

@@ -29,7 +29,7 @@ local function is_meant(id)
 end
 
 local function request(id)
-  if is_meant(id) and request_cancel(id, asked) then requested[#requested + 1] = id end
+  if is_meant(id) and request_cancel(id, asked, now) then requested[#requested + 1] = id end
 end
 
 -- Ends some of a line behind the last entry seen. Returns whether that was its end.
@@ -51,7 +51,10 @@ local function walk(group)
   end
   if #gone > 0 then
     call('LREM', line, from * 2 < length and #gone or -#gone, GONE)
-    for _, entry in ipairs(gone) do end_cancelled(entry, group, said, now) end
+    for _, entry in ipairs(gone) do
+      leave_burst(entry)
+      end_as('cancelled', id_of(entry), group, said, now)
+    end
     go_on(group, #gone, now)
     ended = ended + #gone
   end

@@ -1,16 +1,10 @@
--- Behind `leaving` in scripts that cancel many tasks.
+-- Behind the rules in scripts that cancel tasks.
 
--- A waiting task has left its place: it ends as cancelled, as its request says or else `said` (a value for JSON).
-local function end_cancelled(entry, group, said, now)
-  local id = id_of(entry)
-  leave_burst(entry)
-  local asked = cancel_of(id)
-  end_as('cancelled', id, group, asked and cjson.decode(asked) or said, now)
-end
-
--- Notes that a claimed task is to be cancelled (JSON), and tells daemons. Returns whether that is new.
-local function request_cancel(id, asked)
-  if call('HSETNX', K.cancels, id, asked) == 0 then return false end
+-- Notes that a task is to be cancelled, who wants that and why (JSON, a list), and since when; and tells daemons. A
+-- person's request stands before that of a newer task, which is a text. Returns whether that is new.
+local function request_cancel(id, asked, now)
+  local is_new = byte(call('HGET', K.cancels, id) or '"') == byte('"')
+  if is_new then call('HSET', K.cancels, id, sub(asked, 1, -2) .. ',"' .. digits(now) .. '"]') end
   tell('cancel:' .. id)
-  return true
+  return is_new
 end

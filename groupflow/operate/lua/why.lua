@@ -13,7 +13,8 @@
 --          limit: concurrency, rate (as it was written); and if that sets `until`: limited_by, 'rate', 'closed'
 --          or 'batch'; if it waits for its tenant's turn: tenant: { name, running, concurrency (0 for any), rate,
 --          waiting: groups; free (µs), none at its concurrency; limited_by, 'rate' or 'closed'; by_hand: until
---          when (µs) its limits are by hand }; by_hand: the same of the group; rule: its head's, where ARGV 2 asks }
+--          when (µs) its limits are by hand }; by_hand: the same of the group; cancel: of a task that runs and is to be
+--          cancelled, who wants that (JSON); rule: its head's, where ARGV 2 asks }
 local group = ARGV[1]
 local now = clock()
 local running = claims_on(group)
@@ -52,6 +53,7 @@ end
 return named({
   now = now, queued = call('LLEN', K.lane .. group), head = head, task_state = head and task_state_of(head) or {},
   daemon = claim.daemon, worker = claim.slot, fence = claim.fence, since = claim.since,
+  cancel = claim.entry and call('HGET', K.cancels, head) or nil,
   lease_left = claim.daemon and (lease and tonumber(lease) - now or 0),
   ready = ready or nil, pool = pool, ['until'] = call('ZSCORE', K.held, group) or nil,
   parked = call('HGET', K.parked, group) or nil, paused = call('HGET', K.paused, group) or nil,

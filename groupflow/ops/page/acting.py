@@ -11,7 +11,8 @@ import structlog
 
 from groupflow.core.errors import AmbiguousId, Unroutable
 from groupflow.core.limits import HandLimit, Limited
-from groupflow.operate.bulk import step
+from groupflow.operate import bulk
+from groupflow.operate.cancelling import Several, cancel_step, count_step
 from groupflow.operate.dead import DeadLetter, DeadLetters
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.limits import LimitsByHand
@@ -23,7 +24,10 @@ from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.problems import InputRefused
 from groupflow.ops.page.shapes import (
     MOST_IDS,
+    Cancel,
+    Cancelled,
     Change,
+    Judged,
     Letters,
     LimitedTarget,
     LimitOrder,
@@ -72,6 +76,45 @@ class Acting:
     async def _drop(self, order: Letters, caller: Caller) -> Result:
         return await self._to_letters("dropped", order, caller, self._letters.drop)
 
+    @_act("/task/cancel", "Cancel tasks: one that waits ends, one that runs is asked to stop")
+    async def _cancel(self, order: Cancel, caller: Caller) -> Cancelled:
+        if bool(order.ids) + (order.group is not None) + (order.type is not None) != 1:
+            raise InputRefused("Name ids, or a group, or a type: one of the three.")
+        if order.ids:
+            return await self._cancel_named(order, caller)
+        if (order.tenant, order.partition) != (None, None):
+            raise InputRefused("A tenant or partition chooses among tasks of an id: name ids.")
+        namespace, meant = self._context.namespace, Several(order.group, order.type or "")
+        if order.dry_run:
+            step = await count_step(namespace, meant, order.cursor)
+        else:
+            who = _who(order, caller), order.reason
+            step = await cancel_step(namespace, meant, *who, order.cursor)
+            which = order.model_dump(include={"group", "type"}, exclude_none=True)
+            facts = {"ended": step.waiting, "tasks": step.running[:MOST_IDS]}
+            _log("cancelled", order, caller, reason=order.reason or None, **which, **facts)
+        return Cancelled(
+            waiting=step.waiting, running=step.running, next=step.next, away=namespace.away
+        )
+
+    async def _cancel_named(self, order: Cancel, caller: Caller) -> Cancelled:
+        if order.dry_run:
+            raise InputRefused("A dry run counts tasks of a group or a type: name no ids.")
+        found, who = Cancelled(), _who(order, caller)
+
+        async def cancel(id_: str) -> None:
+            verdict = await self._waiting.cancel(id_, who, order.reason, order.choice)
+            found.tasks.append(Judged(id_, verdict))
+
+        async for id_, kept in self._context.namespace.act_on_each(order.ids, cancel):
+            if isinstance(kept, AmbiguousId) and len({*order.ids}) == 1:
+                raise kept
+            if kept is not None:
+                found.stayed.append(Untouched(id_, str(kept)))
+        done = [each.id for each in found.tasks if each.verdict in {"cancelled", "requested"}]
+        _log("cancelled", order, caller, reason=order.reason or None, tasks=done)
+        return found
+
     @_act("/task/drop", "Remove waiting or delayed tasks for good")
     async def _drop_waiting(self, order: WaitingTask, caller: Caller) -> Result:
         return await self._to_waiting("dropped_waiting", order, caller, self._waiting.drop)
@@ -103,7 +146,7 @@ class Acting:
                 "Name ids, a filter (reason, type, group, tenant, since), or set everything."
             )
         namespace = self._context.namespace
-        found = await step(namespace, wanted, order.cursor, MOST_IDS)
+        found = await bulk.step(namespace, wanted, order.cursor, MOST_IDS)
         result, away = Result([], []), namespace.away
         if not order.dry_run:
             result = await self._to_each(what, order, caller, found.letters, act_on)
@@ -222,7 +265,7 @@ def _limited(order: LimitedTarget) -> tuple[Limited, str]:
 
 
 def _who(order: Order, caller: Caller) -> str:
-    return order.by or f"somebody at {caller.peer}"
+    return order.by or (caller.holder and caller.holder.name) or f"somebody at {caller.peer}"
 
 
 def _told(what: str, order: Order, caller: Caller, changed: bool, **facts: object) -> Change:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from groupflow.operate.bulk import Reasons, read_kinds
 from groupflow.operate.busy import Tops, read_tops
+from groupflow.operate.corrections import Correction
 from groupflow.operate.dead import DeadLetters, DeadPage, DeadStory, beginning_of
 from groupflow.operate.groups import Groups
 from groupflow.operate.limits import ByHand, LimitsByHand
@@ -30,7 +31,7 @@ from groupflow.operate.redrive import whole_letter
 from groupflow.operate.scans import Scans, ScanStory, explain
 from groupflow.operate.schedules import read_schedules
 from groupflow.operate.statistics import Sample, TypeFigures, read_samples, read_types
-from groupflow.operate.tasks import Correction, Found, Tasks
+from groupflow.operate.tasks import Found, Tasks
 from groupflow.operate.tenants import TenantPage, list_tenants
 from groupflow.operate.totals import Totals, read_totals, totals_in
 from groupflow.ops.page import shapes

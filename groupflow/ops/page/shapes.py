@@ -10,11 +10,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from groupflow.core.limits import LEAST_BY_HAND, LONGEST_BY_HAND, MOST_AT_ONCE
 from groupflow.core.routing import MAX_SECONDS
+from groupflow.operate.corrections import Correction
 from groupflow.operate.dead import Filter
 from groupflow.operate.groups import Lane, Why
 from groupflow.operate.namespace import Away
 from groupflow.operate.schedules import Schedule
-from groupflow.operate.tasks import Choice, Correction
+from groupflow.operate.tasks import Choice, Verdict
 
 MOST_IDS = 500  # dead letters an action
 _NUMBER = "[0-9]{1,15}"  # in a cursor: Redis and Lua count so far exactly
@@ -192,6 +193,19 @@ class WaitingTask(Order, Choosing):
     delayed: Key | None = Field(None, description="A group: its delayed tasks, in place of ids.")
 
 
+class Cancel(Order, Choosing):
+    """Which tasks to cancel: by id, or all of a group or a type; and who says so."""
+
+    ids: Annotated[list[TaskId], Field(max_length=MOST_IDS)] = Field(default_factory=list)
+    group: Key | None = Field(None, description="All tasks of a group, in place of ids.")
+    type: Key | None = Field(None, description="All of a type, or of several: `import.*`.")
+    reason: Annotated[str, Field(max_length=1024), AfterValidator(_one_line)] = Field(
+        "", description="Why; it stays in the tasks' history."
+    )
+    cursor: CursorText = Field("0", description="Of a group or type: 0, or `next` of the answer.")
+    dry_run: bool = Field(False, description="Of a group or type: count, change nothing.")
+
+
 class Target(Order):
     """What to pause or resume, and who says so."""
 
@@ -319,6 +333,26 @@ class Result:
     matching: int | None = None  # of a filter: how many of those looked at match
     next: str | None = None  # cursor by which a filter goes on, None at the end
     away: list[Away] = field(default_factory=list)  # partitions that a filter had to leave out
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the cancel of a task came to; `requested`: it runs, and is asked to stop."""
+
+    id: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """What became of a cancel: of each id, or of some of a group or a type."""
+
+    tasks: list[Judged] = field(default_factory=list)  # of ids
+    stayed: list[Untouched] = field(default_factory=list)  # ids that nothing was done to
+    waiting: int = 0  # tasks of a group or type that waited, and have ended, or would
+    running: list[str] = field(default_factory=list)  # those that run, and are asked, or would be
+    next: str | None = None  # cursor by which a group or type goes on, None at the end
+    away: list[Away] = field(default_factory=list)  # partitions that were left out
 
 
 @dataclass(frozen=True, slots=True)

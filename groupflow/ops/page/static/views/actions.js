@@ -80,6 +80,43 @@ export async function dropTask(context, task) {
   return one(context, "task/drop", task, "Drop", "It is removed for good, body and all. Its group goes on.", "dropped", true);
 }
 
+const VERDICTS = { cancelled: "is cancelled", requested: "runs, and is asked to stop", unknown: "isn't known any more", dead: "is a dead letter: redrive or drop it" };
+
+export async function cancelTask(context, { id, tenant, state }) {
+  if (!(await context.act())) return false;
+  const text = state === "running" ? "It is asked to stop, and ends with its attempt. Its group goes on then." : "It ends now, without being run. Its group goes on.";
+  if (!(await confirmed(`Cancel task ${id}?`, text, "Cancel task", true))) return false;
+  return attempt(() => act("task/cancel", { ids: [id], tenant: tenantOf({ tenant }) }), ({ tasks, stayed }) => (stayed.length ? `${id} stays: ${stayed[0].reason}` : `${id} ${VERDICTS[tasks[0].verdict] ?? `was ${tasks[0].verdict} already`}`));
+}
+
+// All tasks of a group: counted first, and those that run are named.
+export async function cancelGroup(context, group) {
+  if (!(await context.act())) return false;
+  let found;
+  const isCounted = await attempt(async () => { found = await act("task/cancel", { group, dry_run: true }); });
+  if (!isCounted) return false;
+  const { waiting, running } = found;
+  const text = running.length ? `${count(running.length)} of them ${running.length > 1 ? "run now: they get" : "runs now: it gets"} asked to stop: ${running.slice(0, 5).join(", ")}${running.length > 5 ? ", …" : ""}.` : "They end now, without being run.";
+  if (waiting + running.length === 0) {
+    toast(`${group} has no tasks`);
+    return false;
+  }
+  if (!(await confirmed(`Cancel all ${count(waiting + running.length)} tasks of ${group}?`, text, "Cancel tasks", true))) return false;
+  return attempt(() => cancelSteps({ group }), (sum) => `${count(sum.waiting)} cancelled${sum.running ? `, ${count(sum.running)} asked to stop` : ""}`);
+}
+
+async function cancelSteps(order) {
+  const sum = { waiting: 0, running: 0 };
+  let cursor = "0";
+  while (cursor !== null) {
+    const answer = await act("task/cancel", { ...order, cursor });
+    sum.waiting += answer.waiting;
+    sum.running += answer.running.length;
+    cursor = answer.next;
+  }
+  return sum;
+}
+
 export async function runNow(context, task) {
   return one(context, "task/run-now", task, "Run", "It is due from now on, and runs at its turn.", "due", false);
 }

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { badge, card, empty, facts, h, link, replace, short, table, whenChanged } from "../dom.js";
 import { ago, ahead, count, duration, moment, now } from "../format.js";
-import { endLimit, limit, pause, redrive, resume } from "./actions.js";
+import { cancelGroup, endLimit, limit, pause, redrive, resume } from "./actions.js";
 
 const PAGE = 50;
 
@@ -28,6 +28,7 @@ export function group(params, context) {
   const showActions = whenChanged((isPaused, byHand) => replace(actions,
     h("button", { type: "button", "data-key": "limit", onclick: () => limit(context, { group: key }).then(refresh) }, "Limit"),
     byHand && h("button", { type: "button", "data-key": "end", onclick: () => endLimit(context, { group: key }).then(refresh) }, "End limits"),
+    h("button", { type: "button", class: "danger", "data-key": "cancel", onclick: () => cancelGroup(context, key).then(refresh) }, "Cancel tasks"),
     isPaused ? h("button", { type: "button", "data-key": "hold", onclick: () => resume(context, key).then(refresh) }, "Resume")
     : h("button", { type: "button", "data-key": "hold", onclick: () => pause(context, key).then(refresh) }, "Pause")));
 

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { badge, card, empty, facts, h, link, replace, whenChanged } from "../dom.js";
 import { ago, ahead, duration, moment, now } from "../format.js";
-import { dropTask, runNow } from "./actions.js";
+import { cancelTask, dropTask, runNow } from "./actions.js";
 import { attemptsOf } from "./attempts.js";
 import { bodyOf, headersOf } from "./body.js";
 import { correctionsOf } from "./corrections.js";
@@ -32,6 +32,7 @@ export function task(params, context) {
   const button = (tone, verb, text) => h("button", { type: "button", class: tone, "data-key": text, onclick: () => verb(context, shown).then(refresh) }, text);
   const showActions = whenChanged((found) => replace(actions,
     found === "delayed" && button("primary", runNow, "Run now"),
+    LIVE.has(found) && button("danger", cancelTask, "Cancel"),
     (found === "delayed" || found === "queued") && button("danger", dropTask, "Drop")));
   const showAttempts = whenChanged((errors, running, corrections) => replace(attempts, attemptsOf(errors, running), correctionsOf(corrections)));
 
@@ -66,8 +67,9 @@ export function task(params, context) {
     replace(state, badge(found.state));
     showActions(found.state);
     about.dataset.state = found.state;
-    replace(about, found.reason && h("p", { class: "lead" }, found.reason), h("div", { class: "body" }), facts([
+    replace(about, told(found) && h("p", { class: "lead" }, told(found)), h("div", { class: "body" }), facts([
       [runs ? "Makes way for" : "Superseded by", found.superseded_by && link("task", { id: found.superseded_by }, found.superseded_by, { "data-key": "newer" })],
+      ["Cancelled by", found.state === "cancelled" && found.cancelled_by],
       ["Type", found.type],
       ["Group", found.group ? link("group", { key: found.group }, found.group, { "data-key": "group" }) : "none, it is plain"],
       ["Tenant", found.tenant && link("tenant", { name: found.tenant }, found.tenant, { "data-key": "tenant" })],
@@ -85,6 +87,12 @@ export function task(params, context) {
     await showBody(found);
   }
   return { element, every: 1000, refresh };
+}
+
+// Why it is as it is: of a task that runs, who wants it cancelled.
+function told({ state, reason, cancelled_by, asked_at }) {
+  if (state !== "running" || !cancelled_by) return reason;
+  return `Asked to stop${asked_at ? ` ${ago(asked_at)}` : ""}, by ${cancelled_by}${reason ? ` (${reason})` : ""}: its handler has not ended yet.`;
 }
 
 async function missing(asked) {
