@@ -45,6 +45,7 @@ from groupflow.store.sessions import Session, Sessions
 from groupflow.store.wire import ReplicaWait
 from groupflow.upkeep.archive import Archiver
 from groupflow.upkeep.block import BlockWatch
+from groupflow.upkeep.cancel import CancelledTasks
 from groupflow.upkeep.duty import Duty
 from groupflow.upkeep.lease import LoopListener, PartitionLease
 from groupflow.upkeep.promote import promote
@@ -156,6 +157,7 @@ class Partition:
         self.holding = Holding(self.exchangers, build.workers, build.retell)
         self.lease = build.lease(number, keys, session, self.holding)
         self.sessions = Sessions(self.upkeep, session, workers.lease, limits=build.limits)
+        self.cancelled = CancelledTasks(self.upkeep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +264,7 @@ class Builder:
             bound = history.dead_memory // self.settings.redis.partitions
             session, state = partition.lease.session, intake.state
             archiver = Archiver(client, session, stream, bound, lambda: state.lacks_memory, upkeep)
-            duties.append(archiver)
+            duties += [archiver, partition.cancelled]
         return duties
 
     def shards(self, app: App, partitions: Sequence[Partition]) -> Shards:
@@ -322,4 +324,5 @@ class Builder:
                 delayed_memory=redis.delayed_memory // redis.partitions,
             ),
             partition.holding.wake,
+            partition.cancelled.add,
         )

@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import uuid4
 from weakref import WeakSet
 
-from groupflow.broker.publisher import IN_FLIGHT, Address, Body, Message, Outgoing, unconfirmed
+from groupflow.broker.publisher import (
+    IN_FLIGHT,
+    Address,
+    Body,
+    Message,
+    Outgoing,
+    cancelling,
+    unconfirmed,
+)
 from groupflow.broker.terms import PublishedInOrder, Terms, closed
 from groupflow.core.errors import BrokerUnavailable, ConfigError, PublishFailed
 from groupflow.core.headers import MAX_HEADERS
@@ -197,15 +205,40 @@ class Publisher:
         """
         fresh = uuid4().hex if id is None else id
         message = Message(body, type, fresh, headers or {}, priority, delay)
+        await self._publish_one(message)
+        return fresh
+
+    async def cancel(
+        self,
+        id: str,
+        body: Body = "{}",
+        *,
+        type: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Cancel a task, and wait until RabbitMQ has confirmed the message that says so.
+
+        A task that waits ends; of one that runs the attempt is ended. One that is over, or that no
+        daemon has heard of by then, is left alone. It errs as `publish` does; call it again then.
+
+        Args:
+            id: the task's id, as it was published.
+            body: says whose task it is, by the same fields as the task's own body. Where the queue
+                has several partitions, give that body itself: it leads to the same queue.
+            type: the task's type, where there are several partitions.
+            headers: AMQP headers, where the rules name some.
+        """
+        await self._publish_one(cancelling(id, body, type, headers))
+
+    async def _publish_one(self, message: Message) -> None:
         outgoing = message.checked(self._max_headers)
         try:
             async with asyncio.timeout(self._timeout), self._slots:
                 await self._publish(outgoing)
         except TimeoutError:
             trouble = self._terms.trouble
-            late = self._terms.unavailable() if trouble else unconfirmed(fresh, self._timeout)
+            late = self._terms.unavailable() if trouble else unconfirmed(message.id, self._timeout)
             raise late from trouble
-        return fresh
 
     async def publish_many(self, messages: Iterable[Message]) -> list[str]:
         """Publish messages in order, up to 200 of them unconfirmed at once.
@@ -296,6 +329,17 @@ class SyncPublisher:
                 body, type=type, id=id, headers=headers, priority=priority, delay=delay
             )
         )
+
+    def cancel(
+        self,
+        id: str,
+        body: Body = "{}",
+        *,
+        type: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Cancel a task; all as `Publisher.cancel` says."""
+        self._run(lambda publisher: publisher.cancel(id, body, type=type, headers=headers))
 
     def publish_many(self, messages: Iterable[Message]) -> list[str]:
         """Publish messages in order and wait for their confirms; all as `Publisher.publish_many`.

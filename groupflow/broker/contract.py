@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from groupflow.core.routing import MAX_SECONDS, MAX_TEXT_BYTES
+from groupflow.core.routing import CANCEL, MAX_SECONDS, MAX_TEXT_BYTES
 from groupflow.core.template import FieldPath
 from groupflow.settings.model import Settings
 
@@ -25,7 +25,7 @@ def message_schema(settings: Settings) -> dict[str, Any]:
     A message that it refuses becomes a dead letter. What a rule's key needs beyond it (``key`` in
     ``[[groups]]``) and limits in bytes, which JSON Schema can't count, are said in words.
     """
-    typed = [_demand(["properties", "type"])]
+    typed = [_demand(["properties", "type"]), _demand(["headers", CANCEL])]
     if settings.fields.type:
         path = FieldPath.parse(settings.fields.type)
         typed.append(_demand(["headers" if path.in_headers else "body", *path.steps]))
@@ -125,8 +125,10 @@ def _headers(settings: Settings) -> dict[str, Any]:
     routed = {path.steps[0]: schema for path, schema in _routed(settings) if path.in_headers}
     older = "Seconds by which the task counts as older than it is."
     later = "Milliseconds before which the task may not run."
+    cancelled = "The message is no task, and cancels the task of this id, application and tenant."
     properties = {
         **routed,
+        CANCEL: {**_text(cancelled), "minLength": 1},
         "x-priority": {**_numeric(-MAX_SECONDS, MAX_SECONDS, in_header=True), "description": older},
         # Below 0: RabbitMQ's delayed exchange has waited already.
         "x-delay": {**_numeric(None, MAX_SECONDS * 1000, in_header=True), "description": later},

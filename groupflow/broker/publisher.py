@@ -32,7 +32,7 @@ from groupflow.core.errors import (
     Unroutable,
 )
 from groupflow.core.headers import HEADER_DEPTH, MAX_HEADERS, are_deep, headers_over, json_headers
-from groupflow.core.routing import MAX_SECONDS, MAX_TEXT_BYTES, Router, parse_body
+from groupflow.core.routing import CANCEL, MAX_SECONDS, MAX_TEXT_BYTES, Router, parse_body
 from groupflow.core.template import has_controls
 from groupflow.core.tracing import Tracing
 
@@ -137,6 +137,18 @@ def _number(what: str, value: float, least: float) -> int | str:
     return int(value) if float(value).is_integer() else repr(float(value))
 
 
+def cancelling(
+    id_: str, body: Body, type_: str | None, headers: Mapping[str, Any] | None
+) -> Message:
+    """A message that cancels a task.
+
+    Raises:
+        Unroutable: the id can't be one.
+    """
+    _check_name("id", id_)
+    return Message(body, type_, headers={**(headers or {}), CANCEL: id_})
+
+
 class Address:
     """The default exchange and a queue; or an exchange that gives each group to one of many."""
 
@@ -161,13 +173,15 @@ class Address:
         """
         if self._router is None:
             return self._queue
+        named = message.headers.get(CANCEL, message.message_id)
         try:
-            shown = json_headers(message.headers)
+            # A message that cancels a task goes the way of that task's own.
+            shown = {n: each for n, each in json_headers(message.headers).items() if n != CANCEL}
             group = self._router.route(message.body, shown, type=message.type).group
         except Unroutable:  # a dead letter, of no group
             group = None
         if group is None:
-            return message.message_id
+            return str(named)
         packed = group.encode()
         return group if len(packed) <= MAX_TEXT_BYTES else sha256(packed).hexdigest()
 

@@ -23,6 +23,9 @@ PAUSES: Final[tuple[Pause, ...]] = get_args(Pause)[1:]
 OUTCOMES: Final = ("complete", "retry", "advance", "bury", "release", "cancel")
 """The ways to settle."""
 
+CANCELS: Final = ("requested", "over", "unknown")
+"""What a message that cancels a task may come to."""
+
 TYPES_SHOWN: Final = 50  # task types counted by name; each costs some twenty time series
 OTHER: Final = "other"
 EXCHANGE: Final = "exchange"
@@ -94,6 +97,8 @@ class IntakeMeasures:
     duplicates: int = 0  # those whose id was known already
     buried: int = 0  # those that could not be routed, and became a dead letter
     superseded: int = 0  # waiting tasks that newer ones have replaced
+    # messages that cancel a task, by what they came to
+    cancels: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CANCELS, 0))
     # by rule, messages that became dead letters since their group was full
     group_full: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     batches: Histogram = field(default_factory=lambda: Histogram(BATCHES))  # messages an enqueue

@@ -27,6 +27,7 @@ MAX_SECONDS = 31_536_000.0
 UNKNOWN = ""  # scope of a message that names neither; all such messages of a queue share their ids
 _WRAPPED_NEGATIVE = 2**63
 _DIGEST = 4  # bytes of a scope. A collision matters only between two that share a message id too
+CANCEL = "x-cancel"  # header: the message is no task, and cancels the one that has this id
 NO_HEADERS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -108,6 +109,8 @@ class Router:
         facts: dict[str, Any] = {}
         try:
             facts = parse_body(body, self._max_values)
+            if CANCEL in headers:
+                raise Unroutable(f"it has the header {CANCEL}, and so is no task: drop it")
             task_type = self._find_type(facts, headers, type)
             app = _optional_text(self._paths.app, facts, headers)
             tenant = _optional_text(self._paths.tenant, facts, headers)
@@ -126,6 +129,26 @@ class Router:
         except Unroutable as refusal:
             refusal.scope = self.scope_in(headers, facts)
             raise
+
+    def find_cancelled(self, body: bytes, headers: Mapping[str, Any]) -> tuple[str, str]:
+        """Which task a message with the header `CANCEL` cancels: its id, and whose that is.
+
+        Raises:
+            Unroutable: the message doesn't say so.
+        """
+        facts: dict[str, Any] = {}
+        try:
+            facts = parse_body(body, self._max_values) if body else {}
+            id_ = headers[CANCEL]
+            if not isinstance(id_, str) or not id_:
+                raise Unroutable(f"the header {CANCEL} is {show(id_)}: a task's id is needed")
+            _short_text(id_, f"the header {CANCEL}")
+            app = _optional_text(self._paths.app, facts, headers)
+            tenant = _optional_text(self._paths.tenant, facts, headers)
+        except Unroutable as refusal:
+            refusal.scope = self.scope_in(headers, facts)
+            raise
+        return id_, scope_of(app, tenant)
 
     def scope_in(self, headers: Mapping[str, Any], body: Mapping[str, Any] = NO_HEADERS) -> str:
         """Whose the id of a message is, by what can be read of its application and tenant."""

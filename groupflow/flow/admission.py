@@ -14,7 +14,7 @@ from groupflow.broker.consumer import Delivery
 from groupflow.core.errors import Unroutable
 from groupflow.core.headers import MAX_HEADERS, headers_over, json_headers
 from groupflow.core.limits import Debounce
-from groupflow.core.routing import Router
+from groupflow.core.routing import CANCEL, Router
 from groupflow.core.template import has_controls
 from groupflow.settings.model import Settings
 from groupflow.store.enqueue import Arrival
@@ -87,6 +87,10 @@ class Admission:
         try:
             if reasons:
                 raise self._refusal("; ".join(reasons), shown)
+            if CANCEL in shown:
+                cancels, scope = self._router.find_cancelled(body, shown)
+                envelope = Envelope("", None, None, None, {}, b"", scope)
+                return Arrival(id_, envelope, cancels=cancels)
             route = self._router.route(body, shown, type=delivery.type, priority=delivery.priority)
         except Unroutable as refusal:
             type_ = delivery.type if delivery.type and not has_controls(delivery.type) else ""

@@ -91,17 +91,20 @@ def report_crowded_out(advance: Advance) -> None:
 
 def count_batch(measures: IntakeMeasures, arrivals: Sequence[Arrival], enqueued: Enqueued) -> None:
     """Count a batch that is stored and acked."""
-    new = enqueued.taken.count(True)
+    cancels = len(enqueued.cancels)
+    new = enqueued.taken.count(True) - cancels
     buried = sum(
         taken and bool(arrival.dead)
         for arrival, taken in zip(arrivals, enqueued.taken, strict=True)
     )
     buried += len(enqueued.crowded_out) + len(enqueued.full)
     measures.messages += len(arrivals)
-    measures.duplicates += len(arrivals) - new
+    measures.duplicates += len(arrivals) - cancels - new
     measures.buried += buried
     measures.enqueued += new - buried
     measures.superseded += enqueued.superseded
+    for verdict in enqueued.cancels.values():
+        measures.cancels[verdict] += 1
     for n in enqueued.full:
         measures.group_full[arrivals[n].envelope.rule or ""] += 1
     measures.batches.observe(len(arrivals))

@@ -7,15 +7,19 @@ part that was written is not written again when another has to wait.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 from groupflow.core.measures import Pause
 from groupflow.flow.backpressure import Backpressure
+from groupflow.store.cancelling import CancelVerdict, Named
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer, pools_of
 from groupflow.store.envelope import Pool
 from groupflow.store.partitions import partition_of
+
+_MOST_FIRST: Final[Sequence[CancelVerdict]] = ("requested", "over", "unknown")
 
 
 @dataclass(slots=True)
@@ -25,6 +29,8 @@ class PartitionEntrance:
     enqueuer: Enqueuer
     backpressure: Backpressure
     wake: Callable[[Set[Pool]], object] = lambda _: None  # told which pools get tasks
+    # told the id and the group ('' of a plain one) of a task that is to be cancelled: it may wait
+    end_waiting: Callable[[str, str], object] = lambda _id, _group: None
     queued: int = 0  # tasks that waited there at the last enqueue
 
     async def enqueue(self, arrivals: Sequence[Arrival]) -> Enqueued:
@@ -35,6 +41,14 @@ class PartitionEntrance:
         self.backpressure.wrote(sum(len(arrival.envelope.body) for arrival in arrivals))
         self.queued = enqueued.queued
         return enqueued
+
+    async def cancel(self, named: Sequence[Named]) -> list[CancelVerdict]:
+        """Have tasks of this partition cancelled; errors as of `Enqueuer.cancel`."""
+        found = await self.enqueuer.cancel(named)
+        for each in found:
+            if each.id:
+                self.end_waiting(each.id, each.group)
+        return [each.verdict for each in found]
 
 
 class Batch:
@@ -98,6 +112,81 @@ class Batch:
         return Enqueued(queued, taken, renamed, out, superseded, frozenset(full))
 
 
+@dataclass(slots=True)
+class _Portion:
+    """Messages that become tasks, and those behind them that cancel tasks."""
+
+    tasks: list[int] = field(default_factory=list)  # places in the batch
+    cancels: list[int] = field(default_factory=list)
+    batch: Batch | None = None  # of the tasks, once they are written
+    enqueued: Enqueued | None = None
+
+
+class MixedBatch:
+    """Messages on their way in of which some cancel tasks, each behind those in front of it."""
+
+    def __init__(self, entrances: Sequence[PartitionEntrance], arrivals: Sequence[Arrival]) -> None:
+        """Divides arrivals in portions. A task comes behind a message that names its id."""
+        self.arrivals = arrivals
+        self._entrances = entrances
+        self._portions, named = [_Portion()], set[str]()
+        for place, arrival in enumerate(arrivals):
+            if arrival.cancels:
+                named.add(arrival.cancels)
+                self._portions[-1].cancels.append(place)
+                continue
+            if arrival.id in named:
+                self._portions.append(_Portion())
+                named.clear()
+            self._portions[-1].tasks.append(place)
+        self._left = deque(self._portions)
+        self._verdicts: dict[int, CancelVerdict] = {}
+
+    async def write(self) -> Enqueued:
+        """Write what is left; all as of `Batch.write`."""
+        while self._left:
+            portion = self._left[0]
+            if portion.enqueued is None:
+                tasks = [self.arrivals[place] for place in portion.tasks]
+                portion.batch = portion.batch or Batch(self._entrances, tasks)
+                portion.enqueued = await portion.batch.write()
+            await self._cancel(portion.cancels)
+            self._left.popleft()
+        return self._whole()
+
+    async def _cancel(self, places: Sequence[int]) -> None:
+        """Ask all partitions: an id doesn't tell where its task lies."""
+        if not places:
+            return
+        arrivals = [self.arrivals[place] for place in places]
+        named = [Named(each.cancels, each.envelope.scope) for each in arrivals]
+        asking = (entrance.cancel(named) for entrance in self._entrances)
+        answers = list[list[CancelVerdict]]()
+        for answer in await asyncio.gather(*asking, return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            answers.append(answer)
+        for place, *verdicts in zip(places, *answers, strict=True):
+            self._verdicts[place] = min(verdicts, key=_MOST_FIRST.index)
+
+    def _whole(self) -> Enqueued:
+        taken = [True] * len(self.arrivals)
+        renamed: dict[int, str] = {}
+        crowded_out, full = set[int](), set[int]()
+        parts = [(each.tasks, each.enqueued) for each in self._portions if each.enqueued]
+        for places, part in parts:
+            for place, is_new in zip(places, part.taken, strict=True):
+                taken[place] = is_new
+            renamed |= {places[n]: id_ for n, id_ in part.renamed.items()}
+            crowded_out |= {places[n] for n in part.crowded_out}
+            full |= {places[n] for n in part.full}
+        superseded = sum(part.superseded for _, part in parts)
+        queued, out = parts[-1][1].queued, frozenset(crowded_out)
+        return Enqueued(
+            queued, taken, renamed, out, superseded, frozenset(full), cancels=self._verdicts
+        )
+
+
 class Entrance:
     """All entrances of a store."""
 
@@ -107,8 +196,10 @@ class Entrance:
         self.kind: Pause = ""
         """Which limit is reached; empty for none."""
 
-    def batch(self, arrivals: Sequence[Arrival]) -> Batch:
+    def batch(self, arrivals: Sequence[Arrival]) -> Batch | MixedBatch:
         """A batch to be written."""
+        if any(arrival.cancels for arrival in arrivals):
+            return MixedBatch(self._entrances, arrivals)
         return Batch(self._entrances, arrivals)
 
     async def look(self) -> None:

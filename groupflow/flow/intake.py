@@ -364,6 +364,8 @@ class Intake:
         duplicates = enqueued.taken.count(False)
         log.debug("batch.enqueued", messages=len(deliveries), duplicates=duplicates)
         self._full_groups.tell(arrivals, enqueued)
+        for n, verdict in enqueued.cancels.items():
+            log.debug("message.cancels", task=arrivals[n].cancels, verdict=verdict)
         for n, id_ in enqueued.renamed.items():
             log.warning("message.renamed", message=arrivals[n].id, task=id_)
         for n, (arrival, taken) in enumerate(zip(arrivals, enqueued.taken, strict=True)):

@@ -339,6 +339,11 @@ async def _end_waiting(client: StoreClient, found: Found, line: bytes) -> bool:
     return False
 
 
+async def end_cancelled(client: StoreClient, id_: str, group: str) -> bool:
+    """End a task that is to be cancelled, of a group or plain. False where it doesn't wait."""
+    return await _end_waiting(client, Found(id_, "queued", "", group), b"")
+
+
 async def cancel_task(client: StoreClient, found: Found, asked: bytes) -> Verdict:
     """Cancel a task of one partition; `asked` is who wants it, and why (JSON)."""
     if await client.run(OperatorVerb.CANCEL, found.id, asked):

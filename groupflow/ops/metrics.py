@@ -205,6 +205,7 @@ def _from_intake(measures: Measures) -> Iterator[Metric]:
     yield _counter("tasks_enqueued", "Messages that became a task", intake.enqueued)
     yield _counter("duplicates_dropped", "Messages of a known id", intake.duplicates)
     refused = dict(intake.group_full)
+    yield _counter("messages_cancelling", "Messages that cancel", intake.cancels, "verdict")
     yield _counter("group_full", "Messages that full groups refused", refused, "rule")
     yield _counter("intake_terms", "Connections on which intake consumed", intake.terms)
     yield _counter("queues_handed_over", "Queues given to others", intake.handed_over)

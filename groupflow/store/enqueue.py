@@ -12,6 +12,14 @@ from redis.exceptions import RedisError
 
 from groupflow.core.errors import StoreUnavailable, TooFewReplicas
 from groupflow.core.limits import Debounce
+from groupflow.store.cancelling import (
+    CANCELLED_AT_ONCE,
+    Cancel,
+    CancelVerdict,
+    Named,
+    cancel_arguments,
+    cancel_of,
+)
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import microseconds
 from groupflow.store.envelope import Envelope, Pool
@@ -55,6 +63,8 @@ class Arrival:
     dead: str = ""  # the reason why it is a dead letter from the start, empty for a task
     debounce: Debounce | None = None  # how long a newer one of its group and type may replace it
     max_queued: int = 0  # how many tasks may wait in its group, 0 for any number
+    # Where it is no task: the id of the task that it cancels, of the scope that its envelope has.
+    cancels: str = ""
 
     def arguments(self, packed: bytes | None = None, laid_at: str = "") -> tuple[Argument, ...]:
         """The ten arguments that `enqueue.lua` takes for one message.
@@ -101,6 +111,8 @@ class Enqueued:
     superseded: int = 0  # waiting tasks that these have replaced
     # the places in the batch of messages that became dead letters, since their group was full
     full: frozenset[int] = frozenset()
+    # what became of those messages that cancel tasks, by place in the batch
+    cancels: dict[int, CancelVerdict] = field(default_factory=dict)
 
 
 def pools_of(arrivals: Sequence[Arrival]) -> set[Pool]:
@@ -219,12 +231,34 @@ class Enqueuer:
             number = await self._count_replicas(unreplicated.wire)
         if number < self._replica_wait.replicas:
             self._unreplicated = unreplicated
-            raise TooFewReplicas(
-                f"Redis at {self._client.address}: {number} replicas have the batch, and "
-                f"redis.replicas is {self._replica_wait.replicas}"
-            )
+            raise self._too_few(number, self._replica_wait)
         self._unreplicated = None
         return unreplicated.enqueued
+
+    async def cancel(self, named: Sequence[Named]) -> list[Cancel]:
+        """Note that tasks are to be cancelled, by what messages call them. May be called again.
+
+        Returns:
+            What became of each.
+
+        Raises:
+            StoreUnavailable: no answer; it may have been written. Try again.
+            TooFewReplicas: it has been written, and may still be lost. Try again.
+        """
+        found, wait = list[Cancel](), self._replica_wait
+        for first in range(0, len(named), CANCELLED_AT_ONCE):
+            asked = cancel_arguments(named[first : first + CANCELLED_AT_ONCE])
+            rows, number, _ = await self._client.run_replicated(Verb.CANCEL_NAMED, asked, wait)
+            if wait is not None and number < wait.replicas:
+                raise self._too_few(number, wait)
+            found += map(cancel_of, rows)
+        return found
+
+    def _too_few(self, number: int, wait: ReplicaWait) -> TooFewReplicas:
+        return TooFewReplicas(
+            f"Redis at {self._client.address}: {number} replicas have the batch, and "
+            f"redis.replicas is {wait.replicas}"
+        )
 
     async def _count_replicas(self, wire: Wire) -> int:
         """Wait for replicas again, with nothing written twice."""

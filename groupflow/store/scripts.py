@@ -99,6 +99,7 @@ class Verb(AnyVerb):
     TELL = "tell", (*SESSIONS, "store/configuring")
     REAP = "reap", _EPOCHS
     ENQUEUE = "enqueue", TAKING
+    CANCEL_NAMED = "cancel_named", (*_IDS, LAYOUT)
     EXCHANGE = "exchange", _EXCHANGING
     RETRY = "retry", _FAILING
     ADVANCE = "advance", _FAILING

@@ -121,6 +121,8 @@ KEYS: list[Any] = [
     (RULES, b"no JSON", {}, "m"),
     (RULES, body(LONG), {}, sha256(f"g{LONG}:1".encode()).hexdigest()),
     (BY_HEADER, b"{}", {"who": b"anna"}, "anna"),  # as daemons read it
+    (RULES, body(7), {"x-cancel": "other"}, "g7:1"),  # the way of the task that it cancels
+    (RULES, b"{}", {"x-cancel": "other"}, "other"),
 ]
 
 

@@ -35,7 +35,8 @@ def test_it_publishes_from_any_thread(rabbitmq_server: RabbitmqServer, queue: st
         assert publisher.publish(BODY, type="work", id="last", delay=3, priority=1) == "last"
         with pytest.raises(groupflow.Unroutable, match="JSON"):
             publisher.publish(b"no JSON")
-    found = ids_in(rabbitmq_server, queue, 41)
+        publisher.cancel("last", BODY)
+    found = ids_in(rabbitmq_server, queue, 42)
     assert sorted(found[:40]) == sorted(told)
     assert found[40] == "last"
     with pytest.raises(GroupflowError, match="closed"):

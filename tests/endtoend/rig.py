@@ -26,6 +26,7 @@ from redis.retry import Retry
 from groupflow.broker.partitions import names_of
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import GroupflowError
+from groupflow.core.routing import CANCEL
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.load import load_settings
 from groupflow.store.keys import Keys
@@ -272,6 +273,21 @@ class Rig:
                 assert time.monotonic() < end, complaint
                 await asyncio.sleep(LOOK)  # the server is away
 
+    def cancel(self, *ids: str) -> None:
+        """Publish messages that cancel jobs, behind these in their queues."""
+        asked = [(self.jobs[id_], {CANCEL: id_}) for id_ in ids]
+        sent = [Outgoing(job.body, job.type, headers=headers) for job, headers in asked]
+        has_one = len(self.queues) == 1
+        router = None if has_one else load_settings(self.config).router()
+
+        async def publish() -> None:
+            async with publishing(
+                self.rabbitmq.url, self.queue, partitions=len(self.queues), router=router
+            ) as publisher:
+                await publisher.publish_all(sent)
+
+        run(publish())
+
     def left_in_queue(self) -> int:
         """Messages that RabbitMQ would hand out."""
         return sum(run(waiting_in(self.rabbitmq.url, queue)) for queue in self.queues)
@@ -315,8 +331,9 @@ class Rig:
         return [id_.decode() for each in found for id_ in each]
 
     def is_over(self, tasks: int) -> bool:
-        """Whether so many tasks are done, superseded or dead."""
-        return self.count("done") + self.count("superseded") + len(self.dead()) >= tasks
+        """Whether so many tasks are done, cancelled, superseded or dead."""
+        ended = sum(self.count(name) for name in ("done", "cancelled", "superseded"))
+        return ended + len(self.dead()) >= tasks
 
     def wait_for_all(self, tasks: int | None = None) -> None:
         """Wait until so many tasks (those published) are over, and nothing runs."""

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from groupflow.broker.consumer import Delivery
 from groupflow.broker.frames import VALUES, FieldTable, table
+from groupflow.core.errors import Unroutable
 from groupflow.core.headers import HEADER_DEPTH, json_headers
+from groupflow.core.routing import CANCEL, scope_of
 from groupflow.flow.admission import HEAD_BYTES, Admission
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule
@@ -140,6 +142,33 @@ def test_a_message_without_an_id_gets_one_of_its_own() -> None:
     ids = {ADMISSION.admit(delivery(headers_of({}), message_id=None)).id for _ in range(2)}
     assert len(ids) == 2
     assert all(len(each) == 32 for each in ids)
+
+
+CANCELS: list[tuple[bytes, Any, str, str]] = [
+    (b'{"app_name": "crm", "tenant_id": 7}', "order-1", "order-1", ""),
+    (b"", b"order-1", "order-1", ""),
+    (b"{}", 7, "", "a task's id is needed"),
+    (b"{}", None, "", "a task's id is needed"),
+    (b"{}", "", "", "a task's id is needed"),
+    (b"{}", "a\nb", "", "control character"),
+    (b"{}", "x" * 256, "", "over 255 bytes"),
+    (b"[]", "order-1", "", "not a JSON object"),
+    (b'{"tenant_id": [7]}', "order-1", "", "tenant_id"),
+]
+
+
+@pytest.mark.parametrize(("body", "header", "cancels", "reason"), CANCELS)
+def test_a_message_that_cancels_a_task(body: bytes, header: Any, cancels: str, reason: str) -> None:
+    """It is no task, and needs no type. One that can't be used is a dead letter, and stays one."""
+    seen = Delivery(1, body, "i", None, {CANCEL: header}, None)
+    arrival = ADMISSION.admit(seen)
+    assert arrival.cancels == cancels
+    assert reason in arrival.dead
+    assert bool(arrival.dead) == bool(reason)
+    owner = scope_of("crm", "7") if b"crm" in body else scope_of(None, None)
+    assert arrival.envelope.scope == owner
+    with pytest.raises(Unroutable, match="is no task"):
+        Settings().router().route(b"{}", json_headers({CANCEL: header}), type="t")
 
 
 def test_a_task_steps_aside_where_its_rule_says_so() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from groupflow.core.routing import scope_of
 from groupflow.flow.backpressure import Backpressure
 from groupflow.flow.entrance import Entrance, PartitionEntrance
 from groupflow.operate.namespace import Namespace
+from groupflow.operate.tasks import end_cancelled
 from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import Enqueuer
+from groupflow.store.enqueue import Arrival, Enqueuer
 from tests.operate.spread import Spread
 from tests.store.bench import arrival
 
@@ -79,6 +81,39 @@ async def test_what_is_through_is_not_written_again(spread: Spread) -> None:
     ]
     gates[away].enqueuer = Enqueuer(spread.benches[away].client)
     assert all((await batch.write()).taken), "what is written again is known"
+
+
+async def test_a_message_cancels_what_came_before_it(spread: Spread) -> None:
+    """Wherever that lies, and not what comes behind it under that id."""
+
+    def cancel(id_: str) -> Arrival:
+        return replace(arrival(f"cancels {id_}"), cancels=id_)
+
+    gates, ended = entrances(spread.namespace), list[tuple[int, str, str]]()
+
+    def note(number: int, id_: str, group: str) -> None:
+        ended.append((number, id_, group))
+
+    for number, gate in enumerate(gates):
+        gate.end_waiting = partial(note, number)
+    sent = [*ARRIVALS[:3], cancel("a1"), cancel("later"), arrival("later", "g:1"), *ARRIVALS[3:5]]
+    batch = Entrance(gates).batch([*sent, cancel("p0"), cancel("never")])
+    away = (spread.place_of("g:1") + 1) % GATES
+    gates[away].enqueuer, enqueuer = (
+        Enqueuer(spread.without(away).clients[away]),
+        gates[away].enqueuer,
+    )
+    with pytest.raises(StoreUnavailable):
+        await batch.write()
+    gates[away].enqueuer = enqueuer
+    enqueued = await batch.write()
+    assert enqueued.cancels == {3: "requested", 4: "unknown", 8: "requested", 9: "unknown"}
+    assert all(enqueued.taken), "what was written is not written again"
+    home = spread.place_of("g:1")
+    assert {*ended} == {(home, "a1", "g:1"), (spread.place_of(None, "p0"), "p0", "")}
+    for number, id_, group in {*ended}:
+        assert await end_cancelled(spread.benches[number].client, id_, group)
+    assert spread.benches[home].lane("g:1") == ["a0", "a2", "later"]
 
 
 async def test_who_works_there_is_woken_for_what_comes(spread: Spread) -> None:

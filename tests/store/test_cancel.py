@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.operate.tasks import Tasks
-from tests.store.bench import Bench
+from groupflow.operate.tasks import Tasks, end_cancelled
+from groupflow.store.cancelling import CANCELLED_AT_ONCE, Cancel, Named
+from tests.store.bench import Bench, bury
 from tests.store.story import named, play, stories
+from tests.store.test_ids import OURS, THEIRS, of
 
 WAYS = ("release", "retry", "advance")
 STORIES = named(
@@ -92,3 +94,44 @@ async def test_a_claim_in_between_ends_it(shop: Bench, id_: str, then: str) -> N
     await shop.client.run(OperatorVerb.CANCEL, id_, b'["ops",""]')
     await told.go_on(f"{then} | task {id_} cancelled | gone cancels")
     assert await Tasks(shop.namespace).cancel(id_, "ops") == "cancelled"
+
+
+async def test_a_message_cancels_what_its_own_publisher_named(shop: Bench) -> None:
+    """Of two scopes' tasks of one id it is the one that is meant; heard again, nothing changes."""
+    over = [of(OURS, name) for name in ("done", "dead")]
+    taken = await shop.take_in(*over, of(OURS, "x"), of(THEIRS, "x"), of(OURS, "last"))
+    [theirs] = taken.renamed.values()
+    daemon = await shop.daemon()
+    await daemon.complete(await daemon.claim_one())
+    await daemon.settle(bury(await daemon.claim_one()))
+    named = [Named(name, OURS) for name in ("done", "dead", "never")] + [Named("x", THEIRS)]
+    requested = Cancel("requested", theirs, "g")
+    before = None
+    for _ in range(2):
+        found = await shop.enqueuer.cancel(named)
+        assert found == [Cancel("over"), Cancel("over"), Cancel("unknown"), requested]
+        dump = {key: value for key, value in shop.dump().items() if not key.endswith(b":count")}
+        assert dump == (before or dump)
+        before = dump
+    claim = await daemon.claim_one()
+    assert claim.task.id == "x"
+    await daemon.complete(claim)
+    assert (await daemon.claim_one()).task.id == "last"
+    story = await Tasks(shop.namespace).find(theirs)
+    assert story is not None
+    assert (story.state, story.cancelled_by) == ("cancelled", "publisher")
+    assert await shop.enqueuer.cancel([Named("x", THEIRS)]) == [Cancel("over")]
+    assert shop.count("cancelled") == 1
+
+
+async def test_many_messages_cancel_tasks_by_several_scripts(shop: Bench) -> None:
+    """Those that wait are taken out of their places behind that, each of them once."""
+    names = [f"p{n}" for n in range(CANCELLED_AT_ONCE + 3)]
+    await shop.enqueue(*(of(OURS, name) for name in names))
+    found = await shop.enqueuer.cancel([Named(name, OURS) for name in names])
+    assert [each.id for each in found] == names
+    for again in (False, True):
+        ended = [await end_cancelled(shop.client, each.id, each.group) for each in found]
+        assert ended == [not again] * len(names)
+    assert shop.count("cancelled") == len(names)
+    assert not shop.raw.exists(shop.keys("cancels"))

@@ -63,6 +63,7 @@ local function write(record)
   if record.envelope then call('HSET', K.tasks, id, record.envelope) end
   write_state(record, id, old)
   if record.late then call('ZADD', K.late, digits(record.late), id) end
+  if record.cancel then call('HSET', K.cancels, id, record.cancel) end
   write_place(record, entry, id)
   if record.burst then bursts().enter(bursts().name_of(id), record.burst, entry) end
   call('HINCRBY', K.count, 'taken', 1)

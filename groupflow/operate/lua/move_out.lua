@@ -32,6 +32,7 @@ local function add_task(entry, group, score)
     score = score, envelope = envelope, task_state = task_state, scope = scope, parked = parked,
     late = call('ZSCORE', K.late, id) or nil, burst = burst_of(entry),
     bodies = call('ZSCORE', K.bodies, id) or nil, staying = call('ZSCORE', K.staying, id) or nil,
+    cancel = cancel_of(id) or nil,
   })
 end
 

@@ -63,6 +63,8 @@ async def fill(world: World, groups: Sequence[str] = GROUPS) -> None:
     await world.enqueue(*(arrival(f"late{n}", delay=900.0) for n in range(6)))
     await world.enqueue(*(arrival(f"held{n}", f"held{n}", delay=900.0) for n in range(6)))
     await world.enqueue(*(arrival(f"behind{n}", f"held{n}") for n in range(6)))
+    asked = world.bench_of("held0")  # one whose end was not written before all daemons stopped
+    asked.raw.hset(asked.keys("cancels"), "behind0", b'["ops",""]')
     await world.enqueue(*(arrival(f"door{n}", dead="no route") for n in range(3)))
     for _ in range(2):  # of which the second replaces the first
         await world.enqueue(*(burst() for burst in BURSTS))
@@ -124,6 +126,7 @@ def held_by(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
         "lanes": sorted((group, [*map(bare, entries)]) for group, entries in lanes),
         "totals": +totals,
         "bursts": sorted((k, bare(v)) for h in hashes for k, v in h.get("debouncing", {}).items()),
+        "cancels": sorted(item for h in hashes for item in h.get("cancels", {}).items()),
         "plain": sorted(bare(entry) for line in lines for entry in line),
         "ended": sorted(line for each in snapshots for line in each.finished.values()),
         "paused": sorted(name for each in snapshots for name in each.fields("paused")),
