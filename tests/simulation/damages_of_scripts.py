@@ -173,6 +173,8 @@ _IDS: tuple[Damage, ...] = (
     changed("superseded-by-older: a retried task replaces the newer one that waits",
             (r"is_replaced = other and sequence_of\(other\) > sequence_of\(entry\)",
              "is_replaced = false")),
+    changed("another-makes-way: what runs makes way for a newer task of another type",
+            (r"found == name and fence", "fence")),
 )  # fmt: skip
 
 _WAITING = r"call\('LLEN', TAG \.\. 'lane:' \.\. m\.group\) "

@@ -152,7 +152,7 @@ def draw_jobs(
         jobs = [_maybe_bounded(job, lanes) for job in jobs]
     if "newest" in features:
         updated = Random(f"newest {seed}")
-        lanes = {lane for lane in range(LANES) if updated.random() < 0.6}
+        lanes = {lane for lane in range(LANES) if updated.random() < 0.8}
         jobs = [_maybe_updating(job, lanes, updated) for job in jobs]
     if "pullers" in features:
         pooled = Random(f"pooled {seed}")
