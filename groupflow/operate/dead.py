@@ -297,13 +297,13 @@ class DeadLetters:
         return await self._namespace.ask(place, lambda client: client.run(verb, *arguments))
 
 
-async def remove_expired(client: StoreClient, retention: float, most: int) -> list[str]:
+async def sweep_letters(client: StoreClient, retention: float, most: int) -> list[str]:
     """Remove dead letters of a partition older than `retention` seconds, `most` of them at most.
 
     Returns:
         The ids that were removed.
     """
-    line = history_line("expired", "", None)
+    line = history_line("swept", "", None)
     ids = await client.run(OperatorVerb.SWEEP, microseconds(retention), most, line)
     return [id_.decode() for id_ in ids]
 

@@ -25,9 +25,12 @@ from groupflow.store.settlements import history_line
 from groupflow.store.task_state import TaskState
 
 StateName: TypeAlias = Literal[
-    "queued", "running", "delayed", "dead", "done", "cancelled", "superseded", "dropped", "expired"
-]
-OVER: frozenset[StateName] = frozenset({"done", "cancelled", "superseded", "dropped", "expired"})
+    "queued", "running", "delayed", "dead",
+    "done", "cancelled", "expired", "superseded", "dropped", "swept",
+]  # fmt: skip
+OVER: frozenset[StateName] = frozenset(
+    {"done", "cancelled", "expired", "superseded", "dropped", "swept"}
+)
 Verdict: TypeAlias = Literal[
     "cancelled", "requested", "dead", "done", "superseded", "dropped", "expired", "unknown"
 ]
@@ -52,8 +55,8 @@ class Found:
     """What is known of a task."""
 
     id: str
-    # a dead letter that was dropped or outlived its retention has that state as long as the
-    # history lasts
+    # a dead letter that was dropped, or swept as it outlived its retention, has that state as long
+    # as the history lasts
     state: StateName
     type: str
     group: str | None = None  # its group, None for a plain task
@@ -351,7 +354,7 @@ async def cancel_task(client: StoreClient, found: Found, asked: bytes) -> Verdic
     now = await find_task(client, found.id)
     if now is None:
         return "unknown"
-    state = now.state
+    state = "dead" if now.state == "swept" else now.state
     return "requested" if state in {"queued", "running", "delayed"} else state  # type: ignore[return-value]
 
 

@@ -246,7 +246,7 @@ def _from_upkeep(measures: Measures) -> Iterator[Metric]:
     yield _counter("tasks_resumed", died, resumed, "held_by")
     yield _counter("tasks_promoted", "Delayed tasks, groups that came due", upkeep.promoted)
     yield _counter("dead_archived", "Bodies that left Redis for RabbitMQ", upkeep.archived)
-    yield _counter("dead_letters_expired", "Dead letters past retention", upkeep.expired)
+    yield _counter("dead_letters_swept", "Dead letters past retention", upkeep.swept)
     yield _counter("lease_renewals_failed", "Renewals without an answer", upkeep.renewals_failed)
     yield _counter("sessions_lost", "Sessions lost by a living daemon", upkeep.sessions_lost)
     yield _counter("event_loop_blocks", "Blocks of a lease or longer", upkeep.loop_blocks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from groupflow.core.measures import UpkeepMeasures
-from groupflow.operate.dead import remove_expired
+from groupflow.operate.dead import sweep_letters
 from groupflow.store.client import StoreClient
 from groupflow.store.history import rotate_history, sweep_renamed
 
@@ -19,10 +19,10 @@ ROTATE_PAUSE = 15.0  # seconds; a segment closed a little late only costs a litt
 
 async def sweep(client: StoreClient, retention: float, measures: UpkeepMeasures) -> float:
     """Remove `AT_ONCE` of them at most. Returns the seconds until the next pass."""
-    ids = await remove_expired(client, retention, AT_ONCE)
-    measures.expired += len(ids)
+    ids = await sweep_letters(client, retention, AT_ONCE)
+    measures.swept += len(ids)
     for id_ in ids:
-        log.info("dead.expired", task=id_)
+        log.info("dead.swept", task=id_)
     return PAUSE if len(ids) < AT_ONCE else 0.0
 
 

@@ -29,7 +29,7 @@ def _kind_of(found: Snapshot, id_: str) -> list[str] | None:
     if line is None:
         return None
     facts = orjson.loads(line[SEQUENCE_DIGITS:])
-    return None if facts[0] in ("dropped", "expired") else [*facts[1:3], facts[-1]]
+    return None if facts[0] in ("dropped", "swept") else [*facts[1:3], facts[-1]]
 
 
 def bursts_of(found: Snapshot) -> Iterator[Violation]:

@@ -27,7 +27,7 @@ from groupflow.operate.archiving import (
     oldest_bodies,
     stay,
 )
-from groupflow.operate.dead import DeadLetters, remove_expired
+from groupflow.operate.dead import DeadLetters, sweep_letters
 from groupflow.operate.redrive import Redriver, whole_letter
 from groupflow.servers import RedisServer
 from groupflow.settings.model import Settings
@@ -184,7 +184,7 @@ async def test_letters_count_until_they_end(bench: Bench) -> None:
     assert bench.count("dead_bytes") == held_by(bench, "door", "t", "u") > 3 * KILO
     await told.go_on("drop t | redrive u")
     assert bench.count("dead_bytes") == held_by(bench, "door")
-    await remove_expired(bench.client, -1.0, 10)
+    await sweep_letters(bench.client, -1.0, 10)
     assert bench.count("dead_bytes") == 0
 
 
@@ -212,7 +212,7 @@ async def test_an_archived_letter_is_dropped_and_swept_like_others(bench: Bench)
     bodies, places = await bodies_for(bench, ME), [Place(n, f"m{n}") for n in range(2)]
     assert await archive(bench.client, bodies, places) == 2
     await play(bench, "drop t")
-    assert await remove_expired(bench.client, -1.0, 10) == ["u"]
+    assert await sweep_letters(bench.client, -1.0, 10) == ["u"]
     assert await archive(bench.client, bodies, places) == 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from groupflow.operate.dead import DeadLetters, remove_expired
+from groupflow.operate.dead import DeadLetters, sweep_letters
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import split_entry
 from groupflow.store.settlements import Advance, Bury, Retry
@@ -114,8 +114,8 @@ async def test_only_a_death_can_be_redriven_or_dropped_and_only_once(shop: Bench
 
 async def test_a_sweep_takes_only_what_is_past_its_retention(shop: Bench) -> None:
     told = await play(shop, "take a0 a1 a2 p0 | claim a0 p0 | bury a0 p0 | claim a1 | park a1")
-    assert await remove_expired(shop.client, HOUR, 100) == []
+    assert await sweep_letters(shop.client, HOUR, 100) == []
     shop.raw.zadd(shop.keys("dead"), {"a1": 1, "p0": 2})
-    assert await remove_expired(shop.client, HOUR, 1) == ["a1"]
-    assert await remove_expired(shop.client, HOUR, 100) == ["p0"]
-    await told.go_on("drain a2 | task a1 expired | task a0 dead")  # the park went with its death
+    assert await sweep_letters(shop.client, HOUR, 1) == ["a1"]
+    assert await sweep_letters(shop.client, HOUR, 100) == ["p0"]
+    await told.go_on("drain a2 | task a1 swept | task a0 dead")  # the park went with its death

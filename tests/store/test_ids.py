@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from groupflow.operate.dead import DeadLetters, remove_expired
+from groupflow.operate.dead import DeadLetters, sweep_letters
 from groupflow.store.enqueue import READ_WHOLE, Arrival, Enqueuer
 from groupflow.store.envelope import Envelope
 from groupflow.store.history import rotate_history, sweep_renamed
@@ -136,15 +136,15 @@ async def test_a_repeat_is_one_when_the_plain_id_is_forgotten(shop: Bench) -> No
     assert await taken(shop, of(OURS)) == ["order-1"]
 
 
-@pytest.mark.parametrize("ends", ["done", "bury", "bury {} | drop", "drop", "expired", "refused"])
+@pytest.mark.parametrize("ends", ["done", "bury", "bury {} | drop", "drop", "swept", "refused"])
 @pytest.mark.parametrize("size", [2, 100_000])
 async def test_what_is_over_is_still_its_scope_s(shop: Bench, ends: str, size: int) -> None:
     """However it ended, in the history's newer part and in its older one."""
-    facts = {"dead": "no"} if ends in ("expired", "refused") else {}
+    facts = {"dead": "no"} if ends in ("swept", "refused") else {}
     assert await taken(shop, of(OURS, size=size, **facts)) == ["order-1"]
-    if ends == "expired":
+    if ends == "swept":
         let_death_be_old(shop, "order-1")
-        assert await remove_expired(shop.client, 60.0, 10) == ["order-1"]
+        assert await sweep_letters(shop.client, 60.0, 10) == ["order-1"]
     elif ends in ("drop", "refused"):
         await play(shop, "drop order-1")
     else:

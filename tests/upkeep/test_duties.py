@@ -90,7 +90,7 @@ async def test_a_sweep_goes_on_at_once(bench: Bench, monkeypatch: pytest.MonkeyP
     pauses = [await sweep.sweep(bench.client, 3600.0, measures)]
     pauses += [await sweep.sweep(bench.client, 0.0, measures) for _ in range(2)]
     assert pauses == [sweep.PAUSE, 0.0, sweep.PAUSE]
-    assert measures.expired == 3
+    assert measures.swept == 3
 
 
 LEASE = 8.0

@@ -28,7 +28,7 @@ from groupflow.core.errors import BrokerUnavailable, GroupflowError
 from groupflow.core.measures import Types
 from groupflow.doctor.rabbitmq import examine_rabbitmq
 from groupflow.doctor.redis import TRIES, examine_redis
-from groupflow.operate.dead import remove_expired
+from groupflow.operate.dead import sweep_letters
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.statistics import Latencies, TypeCounter, count_types, take_sample
 from groupflow.servers import RedisServer
@@ -126,7 +126,7 @@ class TestRedis:
             async with client_of(bench.namespace) as api:
                 for path in SHOWN:
                     assert (await api.get(f"/{path}")).status_code in (200, 404), path
-            await remove_expired(bench.client, -1.0, 10)
+            await sweep_letters(bench.client, -1.0, 10)
             await rotate_history(bench.client, keep=0.0, size=1)
             await daemon.sessions.leave()
         checks = await examine_redis(of_redis(guarded.url))
