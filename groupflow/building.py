@@ -47,6 +47,7 @@ from groupflow.upkeep.archive import Archiver
 from groupflow.upkeep.block import BlockWatch
 from groupflow.upkeep.cancel import CancelledTasks
 from groupflow.upkeep.duty import Duty
+from groupflow.upkeep.expire import Expirer
 from groupflow.upkeep.lease import LoopListener, PartitionLease
 from groupflow.upkeep.promote import promote
 from groupflow.upkeep.reap import Reaper
@@ -246,7 +247,7 @@ class Builder:
         rotating = partial(rotate, client, keep=keep, size=history.segment)
         duties = [
             Duty("reap", reaper.run_once, again=lease / 4),
-            Duty("promote", partial(promote, client, upkeep), again=0.5),
+            Duty("promote", partial(promote, client, upkeep, Expirer(client, upkeep)), again=0.5),
             Duty("tick", ticker.run_once, again=0.5),
             Duty("rotate", rotating, again=15.0),
             Duty("sweep", sweeping, again=60.0),

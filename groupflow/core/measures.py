@@ -135,6 +135,7 @@ class UpkeepMeasures:
     resumed: int = 0  # tasks that this daemon's earlier process had held, taken up again
     taken_over: int = 0  # tasks taken over from other daemons
     promoted: int = 0  # delayed tasks and groups that became due
+    expired: int = 0  # tasks that had to start by a time, and had not
     swept: int = 0  # dead letters removed past their retention
     archived: int = 0  # bodies of dead letters that left Redis for RabbitMQ
     renewals_failed: int = 0  # renewals of the lease without an answer

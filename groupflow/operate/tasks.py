@@ -71,6 +71,7 @@ class Found:
     fence: int | None = None
     since: float | None = None  # Unix seconds since when it runs, is dead or is over
     until: float | None = None  # Unix seconds until when it is delayed
+    start_by: float | None = None  # Unix seconds by which it has to start first, or had to
     reason: str | None = None
     superseded_by: str | None = None  # the newer task that replaced it, or is to where it runs
     cancelled_by: str | None = None  # who wanted it cancelled, or wants it of a task that runs
@@ -94,11 +95,12 @@ async def _read_envelope(client: StoreClient, id_: str) -> Envelope | None:
 
 async def find_task(client: StoreClient, id_: str) -> Found | None:
     """Find a task of one partition by its id; ``None`` as of `Tasks.find`."""
-    facts = named(await client.run(OperatorVerb.FIND, id_), "died", "since")
+    facts = named(await client.run(OperatorVerb.FIND, id_), "died", "since", "start_by")
     if "type" not in facts:
         return _ended(id_, facts["ended"]) if "ended" in facts else None
     task_state = TaskState.of(facts["task_state"])
-    known: dict[str, Any] = {name: facts.get(name) for name in ("type", "group", "tenant", "scope")}
+    shown = ("type", "group", "tenant", "scope", "start_by")
+    known: dict[str, Any] = {name: facts.get(name) for name in shown}
     found = partial(
         Found,
         id=id_,
@@ -131,6 +133,10 @@ def _ended(id_: str, line: str) -> Found | None:
     found = replace(found, lost_leases=lost_leases, since=seconds(line[:SEQUENCE_DIGITS]))
     if state in {"superseded", "cancelled"}:
         found = replace(found, **_asked(rest[0]))
+    if state == "expired":
+        # An earlier version said this of a dead letter that was swept, without a time.
+        late = len(rest) > 1
+        found = replace(found, start_by=seconds(rest[0])) if late else replace(found, state="swept")
     return replace(found, scope=rest[-1])
 
 

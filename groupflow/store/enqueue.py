@@ -65,6 +65,7 @@ class Arrival:
     max_queued: int = 0  # how many tasks may wait in its group, 0 for any number
     # Where it is no task: the id of the task that it cancels, of the scope that its envelope has.
     cancels: str = ""
+    expires: float = 0.0  # seconds within which it has to start first, 0 for any time
 
     def arguments(self, packed: bytes | None = None, laid_at: str = "") -> tuple[Argument, ...]:
         """The ten arguments that `enqueue.lua` takes for one message.
@@ -74,12 +75,14 @@ class Arrival:
             laid_at: under which id that was put right in front of the script; else it goes along.
         """
         packed = self.envelope.pack() if packed is None else packed
-        is_special = self.dead or self.delay or self.debounce or self.envelope.named_pool
+        is_special = (
+            self.dead or self.delay or self.debounce or self.expires or self.envelope.named_pool
+        )
         is_listed_apart = bool(is_special) or len(packed) > READ_WHOLE
         errors = orjson.dumps([{"error": REJECTED, "message": self.dead}]) if self.dead else b""
         facts = b"%d" % self.max_queued if self.max_queued else b""
         if is_listed_apart:
-            facts = self.envelope.pack_facts(self.debounce, self.max_queued)
+            facts = self.envelope.pack_facts(self.debounce, self.max_queued, self.expires)
         return (
             self.id,
             self.envelope.group or "",

@@ -48,7 +48,9 @@ class Envelope:
         facts = [self.type, self.group, self.tenant, self.rule, self.headers, self.scope]
         return orjson.dumps(facts, default=repr) + b"\n" + self.body
 
-    def pack_facts(self, debounce: Debounce | None = None, max_queued: int = 0) -> bytes:
+    def pack_facts(
+        self, debounce: Debounce | None = None, max_queued: int = 0, expires: float = 0.0
+    ) -> bytes:
         """What scripts look at, apart from headers and body.
 
         Type, tenant, rule and pool; how long it waits for quiet, and at most (µs); how many tasks
@@ -56,7 +58,7 @@ class Envelope:
         makes way for it (µs). False for what isn't said.
         """
         facts: list[Any] = [self.type, self.tenant or "", self.rule or "", self.named_pool or ""]
-        facts += [False, False, max_queued or False, 0, False]
+        facts += [False, False, max_queued or False, microseconds(expires), False]
         if debounce:
             facts[4:6] = microseconds(debounce.quiet), microseconds(debounce.most)
             facts[8] = debounce.running is not None and microseconds(debounce.running)

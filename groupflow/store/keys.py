@@ -51,6 +51,7 @@ spelled only here.
 | ``parked``, ``paused`` | hash | group → why and since when (JSON) |
 | ``resumes`` | zset | groups whose pause ends by itself, '' for everything → when |
 | ``paused_all`` | string | since when and by whom nothing may be claimed (JSON) |
+| ``expiring`` | zset | ids of tasks that have to start in time, and haven't started → until when |
 | ``cancels`` | hash | ids of tasks that are to be cancelled and haven't ended: `ending.lua` |
 | ``dead`` | zset | ids of dead letters → when they died |
 | ``bodies`` | zset | ids of those of them that are here whole → when they died |
@@ -97,7 +98,7 @@ _WHOLE = (
     "partitions", "epoch", "recovering", "schedules", "limits", "sharing", "rates", "closed",
     "scans", "runs", "resumes", "waiting_groups", "turns", "standing", "charged", "charges",
     "pools", "by_hand", "by_hand_ends", "by_hand_news", "debouncing", "losing",
-    "cancels",
+    "cancels", "expiring",
 )  # fmt: skip
 _PREFIXES = (
     "lane", "lock", "task_state", "daemon", "worker", "lost", "schedule", "scan", "waits", "shares",

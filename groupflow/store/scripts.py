@@ -105,6 +105,7 @@ class Verb(AnyVerb):
     ADVANCE = "advance", _FAILING
     BURY = "bury", _FAILING
     PROMOTE = "promote", (*PRELUDE, "store/by_hand")
+    EXPIRE = "expire", (*PRELUDE, DEBOUNCING)
     ROTATE = "rotate"
     SWEEP_RENAMED = "sweep_renamed", _IDS
     EXIST = "exist", _IDS

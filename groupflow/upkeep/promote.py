@@ -13,6 +13,7 @@ from groupflow.crashpoints import crash_point
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import seconds
 from groupflow.store.scripts import Verb
+from groupflow.upkeep.expire import Expirer
 
 log = structlog.get_logger("groupflow.promote")
 
@@ -20,8 +21,8 @@ AT_ONCE = 200  # tasks, and groups, a script: bounds how long one may block Redi
 LONGEST = 30.0  # seconds; a wake tells of an earlier due time, unless it was lost
 
 
-async def promote(client: StoreClient, measures: UpkeepMeasures) -> float:
-    """Promote what is due. Returns the seconds until more will be."""
+async def promote(client: StoreClient, measures: UpkeepMeasures, expirer: Expirer) -> float:
+    """Promote what is due, and end what expires. Returns the seconds until more will be."""
     crash_point("before_promote")
     promoted, wait, *news = await client.run(Verb.PROMOTE, AT_ONCE, "tell")
     crash_point("after_promote", promoted)
@@ -29,10 +30,13 @@ async def promote(client: StoreClient, measures: UpkeepMeasures) -> float:
         measures.promoted += promoted
         log.debug("task.promoted", count=promoted)
     _tell_of_limits(news[0] if news else [], is_first=not client.keys.partition)
+    if wait == 0:  # what is due still may be tasks that expire
+        await expirer.run_once()
+    longest = min(LONGEST, expirer.tell())
     if wait < 0:
-        return LONGEST
+        return longest
     # A millisecond late rather than a microsecond early, which would be one more call.
-    return min(LONGEST, seconds(wait) + 0.001)
+    return min(longest, seconds(wait) + 0.001)
 
 
 def _tell_of_limits(news: Sequence[bytes], *, is_first: bool) -> None:

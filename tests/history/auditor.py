@@ -26,8 +26,16 @@ from tests.history.schedules import schedules_of
 from tests.history.snapshot import Snapshot, facts_in, read
 from tests.history.tenants import tenants_of
 
-ENDED = ("done", "cancelled", "dropped", "superseded", "missing")  # counts of tasks that are over
+ENDED = (
+    "done",
+    "cancelled",
+    "expired",
+    "dropped",
+    "superseded",
+    "missing",
+)  # counts of tasks that are over
 KEPT = 60 * MICROSECONDS  # for which what is past may still lie there
+_CLAIMED = {b"attempt", b"crashes", b"stage", b"redriven"}  # what says that a task has started
 FAMILY = 16  # derived ids that are looked at; see ids.lua
 # (What is losing stays until ten leases are over; `_losses` looks that it goes with `lost`.)
 _STAYS = frozenset((
@@ -87,6 +95,20 @@ def _tasks(found: Snapshot) -> Iterator[Violation]:
         if b"attempts" not in found.lives.get(id_, {}):
             yield Violation("S5", f"the dead letter {id_} doesn't say how many attempts failed")
     yield from _facts(found)
+
+
+def _expiring(found: Snapshot) -> Iterator[Violation]:
+    """What has to start in time waits, and has not started; what expired never has."""
+    waiting = {split_entry(entry)[1]: place for place, _, entry in found.waiting}
+    for id_ in found.names("expiring"):
+        if waiting.get(id_, "plain") == "plain":
+            yield Violation("S13", f"{id_} may expire, and waits in no place for that")
+        if not _CLAIMED.isdisjoint(found.lives.get(id_, {})):
+            yield Violation("S13", f"{id_} may expire, and has started")
+    for id_, line in found.finished.items():
+        how, *facts = orjson.loads(line[SEQUENCE_DIGITS:])
+        if how == "expired" and facts[2:4] != [1, 0]:
+            yield Violation("S13", f"{id_} expired, and had started: {line!r}")
 
 
 def _facts(found: Snapshot) -> Iterator[Violation]:
@@ -267,8 +289,8 @@ def _asleep(found: Snapshot) -> Iterator[Violation]:
 
 
 _LOOKS = (
-    _strange_keys, _tasks, _entries, _groups, _claims, _pullers, _runs, _losses, quarantined_of,
-    limits_of, tenants_of, bursts_of, _counters, _renamed, schedules_of,
+    _strange_keys, _tasks, _expiring, _entries, _groups, _claims, _pullers, _runs, _losses,
+    quarantined_of, limits_of, tenants_of, bursts_of, _counters, _renamed, schedules_of,
 )  # fmt: skip
 
 

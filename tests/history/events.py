@@ -19,7 +19,7 @@ import orjson
 from groupflow.core.task import Task
 
 Kind: TypeAlias = Literal["published", "start", "end", "settle", "redriven", "killed", "lossy"]
-State: TypeAlias = Literal["waiting", "running", "done", "dead", "dropped", "superseded"]
+State: TypeAlias = Literal["waiting", "running", "done", "dead", "dropped", "expired", "superseded"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The one checker of histories: S1 to S6, S9 and S12, as far as a history can show them.
+"""The one checker of histories: S1 to S6, S9, S12 and S13, as far as a history can show them.
 
 Totals (S7) and groups that wait for nothing (S8) are the auditor's.
 
@@ -63,7 +63,7 @@ def check(history: History) -> list[Violation]:
         *(_s1(history, ordered), _s1_of_done(history, attempts), _s2(history, ordered)),
         *(_s3(events, attempts), _s4(history, ordered, attempts)),
         *(_s5(history, attempts, ordered), _s6(history, events, ordered)),
-        *(_s9(events, ordered), _s12(history, ordered)),
+        *(_s9(events, ordered), _s12(history, ordered), _s13(history, attempts)),
     )
     return [violation for each in found for violation in each]
 
@@ -106,7 +106,7 @@ def _s1(history: History, ordered: list[Event]) -> Iterator[Violation]:
     for event in ordered:
         id_ = _last_of(event.id, history.superseded)
         state = history.states.get(id_, "lost")
-        if state not in ("done", "dead", "dropped"):
+        if state not in ("done", "dead", "dropped", "expired"):
             by = "" if id_ == event.id else f" superseded by {id_}, which is"
             yield Violation("S1", f"{event.id} was confirmed and is{by} {state}")
 
@@ -352,3 +352,11 @@ def _s12(history: History, ordered: list[Event]) -> Iterator[Violation]:
     for id_, state in history.states.items():
         if (state == "superseded") != (id_ in history.superseded):
             yield Violation("S12", f"{id_} is {state}, and nothing says by which")
+
+
+def _s13(history: History, attempts: list[Attempt]) -> Iterator[Violation]:
+    """A task that expired has never started."""
+    for id_, runs in _by_task(attempts).items():
+        started = [run.start for run in runs if run.start not in history.undone]
+        if started and history.states.get(id_) == "expired":
+            yield Violation("S13", f"{id_} expired, and had started under {started[0].fence}")

@@ -206,7 +206,7 @@ def _with_stage_states(events: list[Event], states: Mapping[str, _Known]) -> dic
     return whole
 
 
-_ENDS = ("done", "dead", "superseded")
+_ENDS = ("done", "dead", "superseded", "expired")
 
 
 def _count(
@@ -225,7 +225,9 @@ def _count(
     after_retry = sum(two.attempt > one.attempt for one, two in again)
     ended = Counter[str](states.values())
     verdict.checked.update(S1=len(ids), S2=len(ids), S6=len(ids), S5=len(pairs), S7=1, L7=1)
-    verdict.checked.update(S3=len(attempts), S9=len(attempts), S12=ended["superseded"])
+    verdict.checked.update(
+        S3=len(attempts), S9=len(attempts), S12=ended["superseded"], S13=ended["expired"]
+    )
     in_turn = sum(count - 1 for count in groups.values())
     verdict.checked.update(S4=in_turn, S8=len(groups), L2=len(groups))
     verdict.figures |= {

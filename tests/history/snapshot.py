@@ -34,7 +34,7 @@ _WHOLE_KINDS = (
     "limits", "by_hand", "by_hand_ends", "by_hand_news", "sharing", "rates", "closed",
     "scans", "pools",
     "waiting_groups", "turns", "standing", "charged", "charges", "debouncing", "losing",
-    "cancels",
+    "cancels", "expiring",
 )  # fmt: skip
 _READ = """
 local reads = {

@@ -51,7 +51,7 @@ def _states_of(found: Snapshot) -> Iterable[tuple[str, State]]:
     for id_, line in found.finished.items():
         how = orjson.loads(line[SEQUENCE_DIGITS:])[0]
         if how != "moved":  # it is another partition's
-            yield id_, how if how in ("done", "superseded") else "dropped"
+            yield id_, how if how in ("done", "expired", "superseded") else "dropped"
     for id_ in found.names("dead"):
         yield id_, "dead"
     for claim in found.checkpoints:

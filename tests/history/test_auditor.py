@@ -77,6 +77,11 @@ WRONG: list[tuple[list[object], str]] = [
     (["HSET", "@debouncing", "0001b t", f"{1:016d}{2:016d}.b0"], "S12: b0 may be replaced"),
     (["HSET", "@cancels", "a0", '"b0"'], "S12: a0 is to make way for b0, and runs by no claim"),
     (["HSET", "@cancels", "a0", '"b0"'], "S12: a0 is to make way for b0, which is another kind"),
+    (["ZADD", "@expiring", LAST, "p0"], "S13: p0 may expire, and waits in no place for that"),
+    (
+        ["HSET", "@history:new", "x1", f'{1:016d}["expired","t",null,2,0,"{1:016d}",""]'],
+        "S13: x1 exp",
+    ),
     (["ZADD", "@schedules", 1, "daily"], "T1: the schedule daily has a row or a due time"),
 ]
 

@@ -65,6 +65,7 @@ MARKS: dict[str, Callable[[Arrival, str], Arrival]] = {
     "&": lambda each, most: newest(each, float(most or MOST)),
     "<": lambda each, most: replace(each, max_queued=int(most)),
     "^": lambda each, _: debouncing(each),
+    "?": lambda each, seconds: replace(each, expires=float(seconds or HOUR)),
     "=": lambda each, pool: with_envelope(each, named_pool=pool or POOL),
     "%": lambda each, rule: with_envelope(each, rule=rule),
     "$": lambda each, size: with_envelope(each, body=b"x" * int(size)),
@@ -78,7 +79,7 @@ def made(word: str) -> Arrival:
     id_ = parts["id"]
     group = None if id_[0] in "pq" else id_[0]
     each = of(parts["tenant"], id_, group) if parts["tenant"] else arrival(id_, group)
-    for mark, value in re.findall(r"([@~!=%+^&<$])([\w.-]*)", parts["facts"]):
+    for mark, value in re.findall(r"([@~!=%+^&<$?])([\w.-]*)", parts["facts"]):
         each = MARKS[mark](each, value)
     return each
 

@@ -8,10 +8,10 @@ A task's first letter is its group; ``p`` and ``q`` are for plain tasks. Behind 
 a task that comes: ``@`` delayed by an hour (``@60``: by so many seconds), ``~`` steps aside,
 ``+60`` its priority, ``!`` a dead letter, ``=`` of the pool (``=others``: of another), ``%rule``
 its rule, ``^`` of one that debounces, ``&`` of one with `newest`, for which what runs makes way
-(``&9``: for nine seconds; ``&0``: it goes on), ``<3`` of one that lets three wait, ``$9`` the bytes
-of its body; in front, ``2/`` its tenant. Of a task that is claimed: ``/2`` its attempt, ``*1`` its
-crashes, ``#two`` its stage, ``>a1`` what its run has behind it, in this order. ``a0'`` is the first
-claim of a task that was claimed more than once.
+(``&9``: for nine seconds; ``&0``: it goes on), ``<3`` of one that lets three wait, ``?`` it has to
+start within an hour (``?60``), ``$9`` the bytes of its body; in front, ``2/`` its tenant. Of a task
+that is claimed: ``/2`` its attempt, ``*1`` its crashes, ``#two`` its stage, ``>a1`` what its run
+has behind it, in this order. ``a0'`` is the first claim of a task that was claimed more than once.
 
 In front of a step may stand who acts (``d2:``; else the daemon d1), ``unchanged`` (it
 writes nothing), ``refused`` (its settlements are stale), an error that it ends with, or what all
@@ -212,6 +212,17 @@ class Story(Actors):
             before = self.shop.dump()
             assert not await letters.redrive(dead, new, note=note)
             assert self.shop.dump() == before
+
+    async def overdue(self, *named: str) -> None:
+        """These have to have started by now, and nothing takes notice yet."""
+        for id_ in named:
+            changed = self.shop.raw.zadd(self.shop.keys("expiring"), {id_: 1}, xx=True, ch=True)
+            assert changed == 1, id_
+
+    async def expired(self, number: str, places: str = "1000") -> None:
+        """One step over what has to have started by now; how many ended."""
+        ended = await self.shop.client.run(Verb.EXPIRE, 100, places)
+        assert ended == int(number)
 
     async def drop(self, id_: str, left: str = "None") -> None:
         """A dead letter or a waiting task is dropped; or left alone, being so."""

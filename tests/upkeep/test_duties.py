@@ -12,8 +12,9 @@ from groupflow.core.measures import UpkeepMeasures
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.sessions import HandedOver, Session, Sessions
-from groupflow.upkeep import promote, reap, sweep
+from groupflow.upkeep import expire, promote, reap, sweep
 from groupflow.upkeep.duty import Duty
+from groupflow.upkeep.expire import Expirer
 from groupflow.upkeep.reap import Reaper
 from tests.store.bench import Bench, arrival, bury
 from tests.turns import turns, turns_until
@@ -72,12 +73,36 @@ async def test_an_unforeseen_error_ends_it() -> None:
 async def test_promote_sleeps_until_something_is_due(bench: Bench) -> None:
     """And never too long: a wake may have been lost."""
     measures = UpkeepMeasures()
-    assert await promote.promote(bench.client, measures) == promote.LONGEST
+    expirer = Expirer(bench.client, measures)
+    assert await promote.promote(bench.client, measures, expirer) == promote.LONGEST
     await bench.enqueue(arrival("late", "g", delay=600.0))
-    assert await promote.promote(bench.client, measures) == promote.LONGEST
+    assert await promote.promote(bench.client, measures, expirer) == promote.LONGEST
     await bench.enqueue(arrival("soon", "h", delay=20.0))
-    assert 0 < await promote.promote(bench.client, measures) <= 20.001
+    assert 0 < await promote.promote(bench.client, measures, expirer) <= 20.001
     assert measures.promoted == 0
+
+
+async def test_what_expires_is_told_of_once_a_second(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However it comes, and what a claim has ended too."""
+    now, measures = 100.0, UpkeepMeasures()
+    monkeypatch.setattr(expire, "monotonic", lambda: now)
+    monkeypatch.setattr(expire, "AT_ONCE", 2)
+    expirer = Expirer(bench.client, measures)
+    with capture_logs() as logs:
+        for number in (5, 1):
+            ids = [f"{number}-{n}" for n in range(number)]
+            await bench.enqueue(*(arrival(id_, "g", expires=60.0) for id_ in ids))
+            bench.raw.zadd(bench.keys("expiring"), dict.fromkeys(ids, 1))
+            if number == 1:
+                assert await (await bench.daemon()).claim("grouped", "w1") == []
+            await promote.promote(bench.client, measures, expirer)
+        assert await promote.promote(bench.client, measures, expirer) == expire.TOLD
+        now += expire.TOLD
+        assert await promote.promote(bench.client, measures, expirer) == promote.LONGEST
+    told = [each["count"] for each in logs if each["event"] == "task.expired"]
+    assert (told, measures.expired) == ([5, 1], 6)
 
 
 async def test_a_sweep_goes_on_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

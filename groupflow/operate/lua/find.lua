@@ -5,7 +5,7 @@
 -- ARGV     1 id · 2 of a shard of a scan its group
 -- returns  now; of a task that is over: ended, its line of the history; of one that is there: type, group,
 --          tenant, scope, task_state, and died (µs), or daemon, worker, fence and since (µs) of its claim; cancel: who wants it
---          cancelled, and why (JSON), if that is asked for; corrections (see `redrive.lua`) if it has some; of a shard
+--          cancelled, and why (JSON), if that is asked for; start_by (µs), if it has to start in time; corrections (see `redrive.lua`) if it has some; of a shard
 --          also held: 'paused' or 'parked' if its group is; context (JSON); aside (µs): until when it stands aside
 local id, facts = ARGV[1], { now = clock() }
 local task_state = K.task_state .. id
@@ -36,5 +36,6 @@ facts.type, facts.group, facts.tenant, facts.scope = task_type, some(group), som
 facts.task_state, facts.daemon, facts.worker = task_state_of(id), claim.daemon, claim.slot
 facts.fence, facts.since = claim.fence, claim.since
 facts.cancel = call('HGET', K.cancels, id) or nil
+facts.start_by = start_by(id)
 facts.corrections = call('HGET', task_state, 'corrections') or nil
 return named(facts)

@@ -11,14 +11,7 @@ end
 -- Removes an entry from where it waits, unless that is within a line. Returns whether it was there.
 local function leave_index(entry, group, now)
   if group ~= '' and sub(entry, 1, 16) <= end_of_run(group) then return false end
-  if call('ZREM', K.delayed, entry) == 1 then return true end
-  if group == '' then
-    if is_limiting() and tenants().leave_plain(entry, now) then return true end
-    local pool = call('HGET', K.task_state .. id_of(entry), 'pool') or nil
-    for _, kind in ipairs({ 'ordered', 'quarantined_plain' }) do
-      if call('ZREM', index_of(kind, pool), entry) == 1 then return true end
-    end
-  end
+  if leave_zset(entry, group, now) then return true end
   return call('LINDEX', line_of(group), -1) == entry and call('RPOP', line_of(group)) ~= nil
 end
 

@@ -26,6 +26,7 @@ local function end_here(group, entry)
   local id = id_of(entry)
   leave_burst(entry)
   remove_delay(id)
+  forget_expiry(id)
   remove_body(id)
   if where == 'letter' then stay_known(id, now, ARGV[2]) end
   if where == 'dead' or where == 'letter' then

@@ -64,6 +64,7 @@ local function write(record)
   write_state(record, id, old)
   if record.late then call('ZADD', K.late, digits(record.late), id) end
   if record.cancel then call('HSET', K.cancels, id, record.cancel) end
+  if record.start_by then call('ZADD', K.expiring, digits(record.start_by), id) end
   write_place(record, entry, id)
   if record.burst then bursts().enter(bursts().name_of(id), record.burst, entry) end
   call('HINCRBY', K.count, 'taken', 1)

@@ -30,7 +30,7 @@ local function add_task(entry, group, score)
   if parked and cjson.decode(parked)[1] ~= id then parked = nil end
   add(id, group, name_of(id, scope), entry, {
     score = score, envelope = envelope, task_state = task_state, scope = scope, parked = parked,
-    late = call('ZSCORE', K.late, id) or nil, burst = burst_of(entry),
+    late = call('ZSCORE', K.late, id) or nil, start_by = start_by(id), burst = burst_of(entry),
     bodies = call('ZSCORE', K.bodies, id) or nil, staying = call('ZSCORE', K.staying, id) or nil,
     cancel = cancel_of(id) or nil,
   })

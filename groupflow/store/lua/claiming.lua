@@ -121,6 +121,7 @@ local function give(giving, fence, entry, group)
   if has_state(entry) then
     remove_delay(id_of(entry))
     leave_burst(entry, fence)
+    forget_expiry(id_of(entry))
   end
   if not envelope then
     if has_state(entry) then put_down(id_of(entry)) end
@@ -139,9 +140,16 @@ end
 -- Ends a task that was next and is not to begin: it takes no slot, no fence, and no start of a rate. Returns whether it
 -- ended.
 local function ends_before_start(giving, entry, group)
-  if not cancel_of(id_of(entry)) then return false end
+  local id, now = id_of(entry), giving.now
+  local by = has_state(entry) and start_by(id)
+  local is_late = by and by <= now
+  if not is_late and not cancel_of(id) then return false end
   leave_burst(entry)
-  end_if_cancelled(id_of(entry), group, giving.now)
+  if not end_if_cancelled(id, group, now) then
+    end_as('expired', id, group, digits(by), now)
+    call('HINCRBY', K.count, 'expired_unsaid', 1)
+    tell('due')
+  end
   giving.ended = giving.ended + 1
   return true
 end
@@ -191,6 +199,7 @@ end
 -- Claims the best groups' heads, or the oldest plain tasks, one by one: a start may end another's turn, or leave its
 -- group ready. A quarantined task is claimed alone, where the daemon runs none: of other claims, some may only lie ready
 -- for a while, and would end in its crash.
+local MOST_ENDED = 100
 local function claim_best(giving, is_grouped, pool)
   local number, looks = #giving.idle, 2 * #giving.idle + 100
   local claim, take = is_grouped and claim_head or claim_plain, is_grouped and take_ready or take_plain
@@ -206,6 +215,7 @@ local function claim_best(giving, is_grouped, pool)
     best = take(is_limiting() and 1 or number - giving.number - giving.passed)
     for _, each in ipairs(best) do claim(giving, each) end
     looks = looks - #best
+    if giving.ended >= MOST_ENDED then looks = 0 end
   until #best == 0 or giving.number + giving.passed == number or looks <= 0
   if looks <= 0 then tell(pool) end -- there may be more
 end

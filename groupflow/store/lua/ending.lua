@@ -13,6 +13,20 @@ local function forget_cancel(id)
   if cancel_of(id) then call('HDEL', K.cancels, id) end
 end
 
+-- `expiring` has the tasks that have to start in time, and have not started: by id, until when (µs). One that is late
+-- ends as expired. A task leaves it with its first claim. `count` has how many claims have ended so that no log tells of
+-- yet (`expired_unsaid`). Nearly always there are none: a script asks that once.
+local may_expire
+local function start_by(id)
+  if may_expire == nil then may_expire = call('EXISTS', K.expiring) == 1 end
+  return tonumber(may_expire and call('ZSCORE', K.expiring, id) or nil)
+end
+
+-- A task has started in time, or is over.
+local function forget_expiry(id)
+  if start_by(id) then call('ZREM', K.expiring, id) end
+end
+
 -- A task that waited or ran is over: deletes its task state, if any.
 local function end_state(id)
   put_down(id)
@@ -23,6 +37,7 @@ end
 -- A task is over that ends in no slot. Its line stays in the history.
 local function end_with(id, line, now)
   remove_delay(id)
+  forget_expiry(id)
   call('HDEL', K.tasks, id)
   end_state(id)
   call('HSET', K.history_new, id, digits(now) .. line)

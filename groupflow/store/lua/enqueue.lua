@@ -14,8 +14,9 @@
 --          type, tenant, rule, pool, and where its rule debounces, for how long and how long at most (µs)
 --          (JSON), where they are to be known without reading that: of what makes a detour (`entering.lua`) for
 --          more than a priority, and of a large message; then how many may wait in its group, where its rule bounds
---          that; ninth, where what runs makes way for it, after how long that ends (µs). Where it makes a detour for
---          that bound alone, this is only that number; else '' · scope
+--          that; eighth, where it has to start in time, µs from now on; ninth, where what runs makes way for it, after
+--          how long that ends (µs). Where it makes a detour for that bound alone, this is only that number; else ''
+--          · scope
 -- returns  { tasks that wait, without those that wait for delays and shards that sleep; one row of 1 (taken),
 --          0 (duplicate), the derived id under which it was taken, or that id in a list where its envelope has to be
 --          put there first, a message; the places (from 1) of those

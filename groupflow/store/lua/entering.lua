@@ -129,6 +129,11 @@ local function detours()
   -- Returns whether something may be claimed now.
   local function enter(m)
     local entry, group = m.entry, m.group
+    if m.start_by then
+      call('ZADD', K.expiring, digits(m.start_by), m.id)
+      wake_at_due(K.expiring, m.start_by)
+      may_expire = true
+    end
     if m.whose then add_delay(m.id, m.bytes, m.whose, m.last) end
     if m.due and (group == '' or m.is_aside) then
       call('ZADD', K.delayed, digits(m.due), entry)
@@ -141,7 +146,8 @@ local function detours()
       tell('pool')
       return false
     end
-    enter_plain(entry, sequence - m.priority, m.priority == '0')
+    -- From the index, one that expires leaves at little cost, wherever it stands.
+    enter_plain(entry, sequence - m.priority, m.priority == '0' and not m.start_by)
     return true
   end
 
@@ -149,16 +155,17 @@ local function detours()
   -- which alone has the `facts` where they are nil here. Its task's id may be another.
   local function message_at(list, i, id)
     local facts = list[i + 8] ~= '' and cjson.decode(list[i + 8]) or nil
-    local max_queued
+    local max_queued, start_by
     if type(facts) == 'number' then
       facts, max_queued = nil, facts
     elseif facts then
       max_queued = facts[7]
+      start_by = (facts[8] or 0) > 0 and now + facts[8] or nil
     end
     return {
       id = id, group = list[i + 1], priority = list[i + 2], delay = list[i + 3], is_aside = list[i + 4] == 'aside',
       reason = list[i + 5], errors = list[i + 6], bytes = laid(list[i + 7]) or #list[i + 7],
-      facts = facts, max_queued = max_queued, scope = list[i + 9],
+      facts = facts, max_queued = max_queued, start_by = start_by, scope = list[i + 9],
     }
   end
 

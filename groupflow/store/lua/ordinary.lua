@@ -1,7 +1,7 @@
--- In `exchange`, before the rules. Nearly always nothing is paused, limited, in quarantine or to be cancelled, nothing
--- goes back, and no task has a task state. Then this does all that `exchange` promises, in bulk, and Redis need not make the functions of
--- the rules, which cost more than an exchange of few tasks. It reads first. Where it meets anything else it leaves all
--- as it was, but for fences that nobody gets, and the rest of the script does the whole.
+-- In `exchange`, before the rules. Nearly always nothing is paused, limited, in quarantine, to be cancelled or to expire,
+-- nothing goes back, and no task has a task state. Then this does all that `exchange` promises, in bulk, and Redis need
+-- not make the functions of the rules, which cost more than an exchange of few tasks. It reads first. Where it meets
+-- anything else it leaves all as it was, but for fences that nobody gets, and the rest of the script does the whole.
 --
 -- A group that a settled task frees isn't ready in between: where its next task is among the best, that has its lock.
 
@@ -66,7 +66,7 @@ local function is_ordinary()
   if tonumber(call('ZSCORE', K.daemons, daemon) or 0) < now then return false end -- nor is a puller there
   return call('EXISTS', K.limits, K.by_hand, K.sharing, K.rates, K.closed, K.charged, K.turns, K.standing,
     K.parked, K.paused, K.paused_all, K.recovering, K.quarantined_groups, K.quarantined_plain, K.ordered,
-    K.cancels) == 0
+    K.cancels, K.expiring) == 0
 end
 
 -- What is told: the slots with their new checkpoints; the ids that are done and their lines; by group of a run, how many

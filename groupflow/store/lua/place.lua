@@ -113,6 +113,16 @@ local function resume(group, now)
   return was_paused
 end
 
+-- Takes a waiting task out of the zset where it stands, if it stands in one. Returns whether it did.
+local function leave_zset(entry, group, now)
+  if call('ZREM', K.delayed, entry) == 1 then return true end
+  if group ~= '' then return false end
+  if is_limiting() and tenants().leave_plain(entry, now) then return true end
+  local pool = call('HGET', K.task_state .. id_of(entry), 'pool') or nil
+  return call('ZREM', index_of('ordered', pool), entry) == 1
+    or call('ZREM', index_of('quarantined_plain', pool), entry) == 1
+end
+
 -- Puts an entry into its group's lane where its arrival belongs: a lane is in order of arrival, even where a task
 -- comes back. Nearly always that is in front.
 local function insert(lane, entry)

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- promote: what was delayed and is due now may be claimed; pauses, and limits by hand, that are over end.
+-- promote: what was delayed and is due now may be claimed; pauses, and limits by hand, that are over end. What has to
+-- have started by now is due too, and what a claim found to be late: that is for `expire`.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many tasks, and how many groups, at most · 2 'tell' where the caller tells its log what people did
@@ -40,12 +41,13 @@ if is_limiting() then
   limits().forget(K.closed, now, ARGV[1])
 end
 local wait = -1
-for _, key in ipairs({ K.delayed, K.held, K.late, K.resumes, K.standing, K.by_hand_ends }) do
+for _, key in ipairs({ K.delayed, K.held, K.late, K.resumes, K.standing, K.by_hand_ends, K.expiring }) do
   local nearest = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
   if nearest and tonumber(nearest) < NO_END then
     local left = math.max(0, tonumber(nearest) - now)
     if wait < 0 or left < wait then wait = left end
   end
 end
+if call('HEXISTS', K.count, 'expired_unsaid') == 1 then wait = 0 end
 local news = ARGV[2] == 'tell' and call('RPOP', K.by_hand_news, ARGV[1])
 return { promoted, wait, news or nil }

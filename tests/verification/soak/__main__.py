@@ -44,6 +44,7 @@ INVARIANTS = {
     "S8": "no group waits without a reason",
     "S9": "nothing runs as another's",
     "S12": "superseded only by what came after it",
+    "S13": "expired only without having started",
     "L2": "nothing is stuck",
     "L5": "a stop ends in time",
     "L6": "no daemon ends by itself",
