@@ -176,6 +176,7 @@ class Publisher:
         headers: Mapping[str, Any] | None = None,
         priority: float | None = None,
         delay: float | None = None,
+        expires: float | None = None,
     ) -> str:
         """Publish one message and wait until RabbitMQ has confirmed that it is safe.
 
@@ -190,6 +191,7 @@ class Publisher:
             headers: AMQP headers.
             priority: seconds by which the task counts as older than it is.
             delay: seconds before which it may not run.
+            expires: seconds after intake took it within which it has to start.
 
         Returns:
             The id.
@@ -204,7 +206,7 @@ class Publisher:
             ServerUnreachable: the credentials were refused.
         """
         fresh = uuid4().hex if id is None else id
-        message = Message(body, type, fresh, headers or {}, priority, delay)
+        message = Message(body, type, fresh, headers or {}, priority, delay, expires)
         await self._publish_one(message)
         return fresh
 
@@ -322,11 +324,18 @@ class SyncPublisher:
         headers: Mapping[str, Any] | None = None,
         priority: float | None = None,
         delay: float | None = None,
+        expires: float | None = None,
     ) -> str:
         """Publish one message and wait for its confirm; all as `Publisher.publish` says."""
         return self._run(
             lambda publisher: publisher.publish(
-                body, type=type, id=id, headers=headers, priority=priority, delay=delay
+                body,
+                type=type,
+                id=id,
+                headers=headers,
+                priority=priority,
+                delay=delay,
+                expires=expires,
             )
         )
 

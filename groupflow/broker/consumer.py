@@ -39,6 +39,7 @@ class Delivery:
     header_bytes: int = 0  # how many the headers took as they came
     header_values: int = 0  # how many values were read of them, nested ones too
     headers_cut: bool = False  # whether there were more, which are lost
+    expiration: str | None = None  # the AMQP `expiration` property, milliseconds, or None
 
     @property
     def weight(self) -> int:
@@ -173,6 +174,7 @@ def _delivery_of(message: DeliveredMessage) -> Delivery:
         header_bytes=headers.size,
         header_values=headers.count,
         headers_cut=headers.is_cut,
+        expiration=properties.expiration,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from groupflow.core.routing import CANCEL, MAX_SECONDS, MAX_TEXT_BYTES
+from groupflow.core.routing import CANCEL, MAX_SECONDS, MAX_TEXT_BYTES, SOONEST
 from groupflow.core.template import FieldPath
 from groupflow.settings.model import Settings
 
@@ -112,10 +112,15 @@ def _properties() -> dict[str, Any]:
         "Seconds by which the task counts as older, where the header x-priority isn't set. On "
         "RabbitMQ 4, 5 and more break the order within groups."
     )
+    within = (
+        "Milliseconds since intake within which the task has to start. RabbitMQ drops a message "
+        "that lies in its queue for as long."
+    )
     properties = {
         "message_id": id_,
         "type": _text("The task type, which names the handler. At most 255 bytes."),
         "priority": {"type": "integer", "minimum": 0, "maximum": 255, "description": priority},
+        "expiration": {"type": ["string", "null"], "pattern": "^[0-9]+$", "description": within},
         "delivery_mode": {"const": 2, "description": "Persistent, or RabbitMQ may lose it."},
     }
     return _object(properties, "AMQP properties. Others are not read.")
@@ -126,11 +131,16 @@ def _headers(settings: Settings) -> dict[str, Any]:
     older = "Seconds by which the task counts as older than it is."
     later = "Milliseconds before which the task may not run."
     cancelled = "The message is no task, and cancels the task of this id, application and tenant."
+    within = "Seconds since intake within which the task has to start; over 0."
     properties = {
         **routed,
         CANCEL: {**_text(cancelled), "minLength": 1},
         "x-priority": {**_numeric(-MAX_SECONDS, MAX_SECONDS, in_header=True), "description": older},
         # Below 0: RabbitMQ's delayed exchange has waited already.
+        "x-expires": {
+            **_numeric(SOONEST, MAX_SECONDS, in_header=True),
+            "description": within,
+        },
         "x-delay": {**_numeric(None, MAX_SECONDS * 1000, in_header=True), "description": later},
     }
     most = settings.rabbitmq.max_headers

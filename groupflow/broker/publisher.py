@@ -32,7 +32,14 @@ from groupflow.core.errors import (
     Unroutable,
 )
 from groupflow.core.headers import HEADER_DEPTH, MAX_HEADERS, are_deep, headers_over, json_headers
-from groupflow.core.routing import CANCEL, MAX_SECONDS, MAX_TEXT_BYTES, Router, parse_body
+from groupflow.core.routing import (
+    CANCEL,
+    MAX_SECONDS,
+    MAX_TEXT_BYTES,
+    SOONEST,
+    Router,
+    parse_body,
+)
 from groupflow.core.template import has_controls
 from groupflow.core.tracing import Tracing
 
@@ -65,6 +72,7 @@ class Message:
         headers: AMQP headers.
         priority: seconds by which the task counts as older than it is; ``None``: as configured.
         delay: seconds before which it may not run; ``None``: as configured.
+        expires: seconds after intake took it within which it has to start; ``None``: as configured.
     """
 
     body: Body
@@ -73,6 +81,7 @@ class Message:
     headers: Mapping[str, Any] = field(default_factory=dict)
     priority: float | None = None
     delay: float | None = None
+    expires: float | None = None
 
     def checked(self, max_headers: int = MAX_HEADERS) -> Outgoing:
         """The message as it goes out.
@@ -91,6 +100,8 @@ class Message:
             headers["x-priority"] = _number("priority", self.priority, -MAX_SECONDS)
         if self.delay is not None:
             headers["x-delay"] = round(float(_number("delay", self.delay, 0.0)) * 1000)
+        if self.expires is not None:
+            headers["x-expires"] = _number("expires", self.expires, SOONEST)
         _check_headers(headers, max_headers)
         return Outgoing(_packed(self.body), self.type, self.id, headers)
 

@@ -272,7 +272,7 @@ def _way_line(way: Way) -> str:
     if way.group is not None:
         facts.append(f"group {way.group} by {way.rule}")
     facts += [f"type {way.type}", f"handler {way.handler}"]
-    seconds = {"priority": way.priority, "delay": way.delay}
+    seconds = {"priority": way.priority, "delay": way.delay, "expires within": way.expires}
     facts += [f"{name} {value:g} s" for name, value in seconds.items() if value]
     facts += [f"at most {way.max_queued} wait in its group"] if way.max_queued else []
     return ", ".join(facts)

@@ -71,6 +71,10 @@ def publish(
         float | None,
         typer.Option("--delay", metavar="S", help="Seconds before which they may not run."),
     ] = None,
+    expires: Annotated[
+        float | None,
+        typer.Option("--expires", metavar="S", help="Seconds within which they have to start."),
+    ] = None,
     partial: Annotated[
         bool,
         typer.Option("--partial", help="Publish the others where some would be dead letters."),
@@ -93,7 +97,7 @@ def publish(
     from groupflow.settings.transport import address_of
 
     settings, headers, bodies = call.settings, parse_headers(header), read_bodies(file)
-    like = Message(b"", task_type, headers=headers, priority=priority, delay=delay)
+    like = Message(b"", task_type, headers=headers, priority=priority, delay=delay, expires=expires)
     batch = _check(settings, bodies, id_ or uuid4().hex, like)
     if batch.refused and not partial:
         batch.outgoing.clear()

@@ -26,6 +26,7 @@ MAX_TEXT_BYTES = 255
 MAX_SECONDS = 31_536_000.0
 UNKNOWN = ""  # scope of a message that names neither; all such messages of a queue share their ids
 _WRAPPED_NEGATIVE = 2**63
+SOONEST = 0.000001  # seconds within which a task may have to start: the grain of Redis's clock
 _DIGEST = 4  # bytes of a scope. A collision matters only between two that share a message id too
 CANCEL = "x-cancel"  # header: the message is no task, and cancels the one that has this id
 NO_HEADERS: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -42,6 +43,7 @@ class Route:
     priority: float  # seconds by which the task counts as older than it is
     delay: float  # seconds before which it may not run
     pool: str | None = None  # the pool whose workers pull it; None: daemons run it
+    expires: float = 0.0  # seconds within which it has to start first, 0 for any time
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Rule:
     tenants: frozenset[str] | None  # None: all
     template: Template
     priority: float  # seconds, where the message names none
+    expires: float = 0.0  # seconds within which its tasks have to start, 0 for any time
 
 
 class Router:
@@ -98,10 +101,12 @@ class Router:
         *,
         type: str | None = None,
         priority: int | None = None,
+        expiration: str | None = None,
     ) -> Route:
         """Decide where one message goes, by its body and AMQP properties.
 
-        The ``priority`` property is read as seconds; 0 is the same as none.
+        The ``priority`` property is read as seconds; 0 is the same as none. ``expiration`` counts
+        milliseconds, as text.
 
         Raises:
             Unroutable: it can't become a task; the reason names the field and what it was.
@@ -125,6 +130,7 @@ class Router:
                 priority=self._find_priority(facts, headers, priority, rule),
                 delay=self._find_delay(facts, headers),
                 pool=self._pools.get(task_type),
+                expires=_find_expiry(headers, expiration, rule),
             )
         except Unroutable as refusal:
             refusal.scope = self.scope_in(headers, facts)
@@ -340,6 +346,22 @@ def _delay_header(value: object) -> float:
             f"the header x-delay is {show(value)} ms: it can't be over a year (31536000000 ms)"
         )
     return milliseconds / 1000
+
+
+def _find_expiry(headers: Mapping[str, Any], expiration: str | None, rule: Rule | None) -> float:
+    """The soonest of what the rule, the header and the property say, in seconds; 0 for none."""
+    found = [rule.expires] if rule and rule.expires else []
+    header = headers.get("x-expires")
+    if header is not None:
+        seconds = _seconds(header, "the header x-expires", from_header=True)
+        if seconds < SOONEST:
+            raise Unroutable(f"the header x-expires is {show(header)}: it has to be over 0 s")
+        found.append(seconds)
+    if expiration:
+        milliseconds = _number(expiration, "the AMQP expiration", from_header=True)
+        found.append(milliseconds / 1000)
+    # An expiration of 0 is over at once, where 0 s would say that there is none.
+    return max(SOONEST, min(*found, MAX_SECONDS)) if found else 0.0
 
 
 @lru_cache(maxsize=4096)

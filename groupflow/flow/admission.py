@@ -91,7 +91,13 @@ class Admission:
                 cancels, scope = self._router.find_cancelled(body, shown)
                 envelope = Envelope("", None, None, None, {}, b"", scope)
                 return Arrival(id_, envelope, cancels=cancels)
-            route = self._router.route(body, shown, type=delivery.type, priority=delivery.priority)
+            route = self._router.route(
+                body,
+                shown,
+                type=delivery.type,
+                priority=delivery.priority,
+                expiration=delivery.expiration,
+            )
         except Unroutable as refusal:
             type_ = delivery.type if delivery.type and not has_controls(delivery.type) else ""
             envelope = Envelope(type_, None, None, None, shown, body, refusal.scope)
@@ -104,6 +110,7 @@ class Admission:
             steps_aside=route.rule in self._step_aside,
             debounce=self._debounces.get(route.rule or ""),
             max_queued=self._max_queued.get(route.rule or "", 0),
+            expires=route.expires,
         )
 
     def _refusal(self, reason: str, headers: Mapping[str, Any]) -> Unroutable:

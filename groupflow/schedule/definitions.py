@@ -83,8 +83,8 @@ def _definition(
     packed = envelope.pack()
     is_large = len(packed) + _LONGEST_TICK > READ_WHOLE
     looked_at = b"%d" % max_queued if max_queued else b""
-    if is_large or route.delay or route.pool or debounce:
-        looked_at = envelope.pack_facts(debounce, max_queued)
+    if is_large or route.delay or route.pool or debounce or route.expires:
+        looked_at = envelope.pack_facts(debounce, max_queued, route.expires)
     message: tuple[Argument, ...] = (
         rule.overlap,
         route.group or "",
@@ -100,6 +100,7 @@ def _definition(
     facts += [debounce.quiet, debounce.most] if debounce else []
     facts += [debounce.running] if debounce and not debounce.quiet else []
     facts += [{"max_queued": max_queued}] if max_queued else []
+    facts += [{"expires": route.expires}] if route.expires else []
     digest = _digest(facts)
     return Definition(
         name=rule.name,

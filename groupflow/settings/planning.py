@@ -82,6 +82,7 @@ class Way:
     handler: str | None = None
     priority: float | None = None
     delay: float | None = None
+    expires: float | None = None  # seconds within which it has to start; None for any time
     max_queued: int | None = None  # how many tasks may wait in its group; None for any number
     reason: str | None = None
 
@@ -114,5 +115,6 @@ class DryRun:
             handler=self._handlers.get(found.type),
             priority=found.priority,
             delay=found.delay,
+            expires=found.expires or None,
             max_queued=self._max_queued.get(found.rule or ""),
         )

@@ -95,6 +95,9 @@ class GroupRule(Override):
 
     max_queued: Whole = Field(default=0, ge=0, le=1_000_000)
     """Tasks that may wait in a group; beyond that a message becomes a dead letter; 0: any."""
+    expires: Seconds = Field(default=0.0, ge=0, le=YEAR)
+    """Seconds after it came within which a task has to start first, or it ends as expired; 0: any
+    time."""
     debounce: Seconds = Field(default=0.0, ge=0, le=YEAR)
     """Over 0: of its waiting tasks of one type the newest replaces the older ones, and starts after
     so many seconds of quiet."""
@@ -118,6 +121,17 @@ class GroupRule(Override):
             raise ValueError(
                 f"Give debounce_max ({self.debounce_max:g}) at least the seconds of debounce "
                 f"({self.debounce:g}), or 0 for ten times as many."
+            )
+        if 0 < self.expires < _SHORTEST:
+            raise ValueError("Give expires a millisecond at least, or 0 for any time.")
+        if several and self.expires:
+            raise ValueError(
+                f"Leave out {several}, or expires: what expires is claimed task by task."
+            )
+        if self.expires and self.debounce >= self.expires:
+            raise ValueError(
+                f"Give expires ({self.expires:g}) more seconds than debounce ({self.debounce:g}), "
+                "or none of its tasks starts in time."
             )
         if several and self.debounce:
             raise ValueError(
@@ -152,7 +166,8 @@ class GroupRule(Override):
     def rule(self) -> Rule:
         """What routing needs of it."""
         tenants = None if self.tenants == ("*",) else frozenset(self.tenants)
-        return Rule(self.name, self.app, tenants, Template.parse(self.key), self.priority)
+        template = Template.parse(self.key)
+        return Rule(self.name, self.app, tenants, template, self.priority, self.expires)
 
     def limit(self) -> Limit:
         """What scripts need of it."""

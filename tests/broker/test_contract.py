@@ -40,6 +40,9 @@ MESSAGES: list[dict[str, Any]] = [
     {"properties": {"type": "t"}, "headers": {"x-delay": 100, "x-priority": "-1.5"}, "body": {}},
     {"properties": {"type": "t"}, "headers": {"x-delay": -100}, "body": {}},
     {"properties": {"type": "t"}, "headers": {"x-delay": None}, "body": {"app_name": ""}},
+    {"properties": {"type": "t", "expiration": "60000"}, "headers": {"x-expires": 5}, "body": {}},
+    {"properties": {"type": "t", "expiration": "soon"}, "body": {}},
+    {"properties": {"type": "t"}, "headers": {"x-expires": 0}, "body": {}},
     {"body": {"type": "t", "app_name": "crm", "tenant_id": "acme"}},
     {"properties": {"type": ""}, "body": {"type": "t"}},
     {"body": {"meta": {"kind": "t", "priority": 5, "app": 7}}, "headers": {"x-tenant": "a"}},
@@ -97,7 +100,9 @@ def test_asyncapi_is_whole() -> None:
     task = document["components"]["messages"]["task"]
     Draft202012Validator.check_schema(task["payload"])
     Draft202012Validator.check_schema(task["headers"])
-    assert {"message_id", "type", "x-delay", "x-tenant"} <= set(task["headers"]["properties"])
+    assert {"message_id", "type", "x-delay", "x-expires", "x-tenant"} <= set(
+        task["headers"]["properties"]
+    )
 
 
 def _references(value: Any) -> list[str]:

@@ -262,7 +262,7 @@ def test_route_in_json(run: Run, tmp_path: Path) -> None:
         "queue": "grouped", "type": "import.contacts", "app": "crm", "tenant": "42",
         "group": "contact:42", "rule": "crm-entities",
         "handler": "route_handlers.import_contacts", "priority": 0.0, "delay": 0.0,
-        "max_queued": None, "reason": None,
+        "expires": None, "max_queued": None, "reason": None,
     }  # fmt: skip
     lines = (
         b'{"type":"t","app_name":"merge","tenant_id":1}\n\nnot json\n{"type":"u","tenant_id":1}\n'
@@ -304,6 +304,7 @@ GOOD = b'{"app_name": "crm", "tenant_id": 42, "entity": "contact", "type": "t"}'
         (b"not json", (), "not JSON"),
         (b'{"app_name": "crm", "tenant_id": 42, "type": "t"}', (), "entity"),
         (GOOD, ("--delay", "-1"), "delay"),
+        (GOOD, ("--expires", "0"), "expires"),
         (GOOD, ("--id", "x" * 300), "255 bytes"),
         (GOOD, ("--header", "a=" + "x" * 70_000), "rabbitmq.max_headers"),
     ],

@@ -155,9 +155,35 @@ def test_delays(headers: dict[str, Any], field: float | None, delay: float) -> N
     assert route({"meta": {"delay": field}}, headers=headers).delay == delay
 
 
+@pytest.mark.parametrize(
+    ("headers", "expiration", "rule", "expires"),
+    [
+        ({}, None, 0.0, 0.0),
+        ({}, None, 60.0, 60.0),
+        ({"x-expires": 5}, None, 60.0, 5.0),
+        ({"x-expires": "90.5"}, None, 60.0, 60.0),
+        ({"x-expires": "90.5"}, None, 0.0, 90.5),
+        ({"x-expires": 5}, "4000", 60.0, 4.0),
+        ({}, "0", 60.0, 0.000001),
+        ({}, "1e300", 0.0, 31_536_000.0),
+    ],
+)
+def test_the_soonest_expiry_counts(
+    headers: dict[str, Any], expiration: str | None, rule: float, expires: float
+) -> None:
+    settings = Settings.model_validate({"groups": [{"key": "k", "expires": rule}]})
+    found = settings.router().route(b"{}", headers, type="t", expiration=expiration)
+    assert found.expires == expires
+
+
 PRIORITIES: list[Any] = ["nan", "inf", "", "soon", True, {}, 31_536_001, b"\xff"]
 DELAYS: list[Any] = [31_536_000_001, "soon", float("nan"), []]
-WRONG = [*(("x-priority", each) for each in PRIORITIES), *(("x-delay", each) for each in DELAYS)]
+EXPIRIES: list[Any] = [0, -1, 31_536_001, "soon", float("nan"), []]
+WRONG = [
+    *(("x-priority", each) for each in PRIORITIES),
+    *(("x-delay", each) for each in DELAYS),
+    *(("x-expires", each) for each in EXPIRIES),
+]
 
 
 @pytest.mark.parametrize(("header", "value"), WRONG)

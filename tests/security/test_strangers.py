@@ -92,6 +92,7 @@ deliveries = st.builds(
     type=st.none() | short_texts,
     headers=headers,
     priority=st.none() | st.integers(0, 255),
+    expiration=st.none() | short_texts,
 )
 
 

@@ -153,6 +153,8 @@ REFUSED: list[tuple[str, str, str, str]] = [
        "groups[0].newest_max", most, said)
       for most, said in (("-1", "at least 0.001"), ("0", "at least 0.001"),
                          ("inf", "at most 31536000"))),
+    ('[[groups]]\nkey = "a"\nexpires = -1', "groups[0].expires", "-1", "at least 0"),
+    ('[[groups]]\nkey = "a"\nexpires = 1e9', "groups[0].expires", "1000000000.0", "at most 31536"),
     ('[[groups]]\nkey = "a"\nmax_queued = -1', "groups[0].max_queued", "-1", "at least 0"),
     ('[[groups]]\nkey = "a"\nmax_queued = 1000001', "groups[0].max_queued", "1000001",
      "at most 1000000"),
@@ -165,6 +167,9 @@ REFUSED: list[tuple[str, str, str, str]] = [
         ("batch = 4\nbatch_wait = 1.0\nmax_queued = 3",
          "Give max_queued (3) at least the tasks of batch (4)"),
         ("debounce = 1e-7", "a millisecond at least"),
+        ("expires = 1e-7", "Give expires a millisecond at least"),
+        ("expires = 5\nrun = 2", "Leave out run, or expires"),
+        ("expires = 5\ndebounce = 5", "Give expires (5) more seconds than debounce (5)"),
         ("debounce = 5\nrun = 2", "Leave out run, or debounce"),
         ("debounce = 5\nbatch = 2", "Leave out batch, or debounce"),
         *((f'newest = "waiting"\n{other} = 2', f"Leave out {other}, or newest")

@@ -49,6 +49,7 @@ RULES = [
     {"app": "e", "key": "e{k}", "newest": "waiting"},
     {"app": "f", "key": "f{k}", "newest": "running", "newest_max": 9},
     {"app": "g", "key": "g{k}", "newest": "running", "max_queued": 5},
+    {"app": "h", "key": "h{k}", "expires": 60},
 ]
 
 
@@ -63,6 +64,7 @@ RULES = [
         ("e", 0, b'["t","","groups[4]","",0,0]'),
         ("f", 0, b'["t","","groups[5]","",0,0,false,0,9000000]'),
         ("g", 0, b'["t","","groups[6]","",0,0,5,0,60000000]'),
+        ("h", 0, b'["t","","groups[7]","",false,false,false,60000000]'),
     ],
 )
 def test_what_a_rule_says_travels_with_its_messages(app: str, delay: int, packed: bytes) -> None:
@@ -78,6 +80,7 @@ def test_what_a_rule_says_travels_with_its_messages(app: str, delay: int, packed
     [
         ("max_queued", (0, 2, 3)),
         ("debounce", (0, 2, 3)),
+        ("expires", (0, 2, 3)),
         ("newest", ("", "waiting", "running")),
         ("newest_max", (0.001, 2, 60)),
     ],
