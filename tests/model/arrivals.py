@@ -58,9 +58,11 @@ class Arrivals(Machine):
         aside: bool = False,
         again: bool = False,
         pool: str = "",
+        expires: float = 0.0,
     ) -> None:
         """Take new tasks in, and check which are new."""
         facts: dict[str, Any] = {"priority": priority, "delay": delay, "steps_aside": aside}
+        facts["expires"] = expires
         arrivals = [arrival(id_, group, scope, pool, **facts) for id_ in ids]
         expected = [not self.promise.knows(id_, scope) for id_ in ids]
         answer = self.run(self.enqueuer.enqueue(arrivals))
@@ -71,7 +73,7 @@ class Arrivals(Machine):
             if expected[n]:
                 name = answer.renamed.get(n, id_)
                 task = self.promise.enqueue(name, id_, scope, group, due=delay == 0, aside=aside)
-                task.priority, task.pool = priority, pool
+                task.priority, task.pool, task.expires = priority, pool, expires > 0
 
     @rule()
     def deaths_get_old(self) -> None:

@@ -13,7 +13,9 @@ MOST_OF_FEW = 3  # and of one that has a rate
 CARRIED, CARRIED_BY_ONE = 20, 12  # bytes from stage to stage, of all and of one tenant
 BURST = 3  # starts of one of those before time has to pass
 
-State = Literal["waiting", "aside", "running", "dead", "done", "dropped", "superseded", "cancelled"]
+State = Literal[
+    "waiting", "aside", "running", "dead", "done", "dropped", "superseded", "cancelled", "expired"
+]
 
 
 @dataclass
@@ -43,6 +45,7 @@ class ModelTask:
         is_newest: whether what comes next of its group and type replaces it while it waits.
         is_asked: whether it runs and is to be cancelled.
         is_hurried: whether an operator wanted it, and so what replaces it, at once.
+        expires: whether it had to start in time, as it came.
     """
 
     id: str
@@ -67,6 +70,7 @@ class ModelTask:
     is_newest: bool = False
     is_hurried: bool = False
     is_asked: bool = False
+    expires: bool = False
 
     def wait(self, state: State = "waiting") -> None:
         """It waits again, or has ended since it was to be cancelled."""

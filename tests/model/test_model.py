@@ -22,6 +22,7 @@ from groupflow.store.scripts import Verb
 from tests.history.auditor import audit
 from tests.history.stored import Stored
 from tests.model.bursts import Bursts
+from tests.model.expiry import Expiry
 from tests.model.lives import Lives
 from tests.model.machine import DAEMONS, NAMED, PULLERS, WORKERS
 from tests.model.people import TimeAndPeople
@@ -29,7 +30,7 @@ from tests.model.pulling import Pulls
 from tests.model.runs import Runs
 
 
-class StoreMachine(Runs, Pulls, Bursts, Lives, TimeAndPeople):
+class StoreMachine(Runs, Pulls, Bursts, Expiry, Lives, TimeAndPeople):
     """All rules, what must hold after every step, and the end that every history must come to."""
 
     @initialize(filled=st.sets(st.sampled_from(NAMED), max_size=2))
@@ -108,7 +109,7 @@ class StoreMachine(Runs, Pulls, Bursts, Lives, TimeAndPeople):
                 self.settle("d0", 0, "complete", option=False, again=False)
         self.leave("d0")
         self.hand_back_pulled("anna", 0)
-        over = ("done", "dropped", "superseded", "cancelled")
+        over = ("done", "dropped", "superseded", "cancelled", "expired")
         waiting = [t.id for t in self.promise.tasks.values() if t.state not in over]
         assert waiting == [], "some tasks could never be claimed"
         self.run(self.client.run(Verb.PROMOTE, 1000, "tell"))  # what people did, for a log

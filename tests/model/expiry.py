@@ -1,0 +1,48 @@
+"""Tasks that have to start in time, and don't."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from groupflow.store.envelope import Pool
+from groupflow.store.scripts import Verb
+from tests.model.arrivals import Arrivals
+from tests.model.claims import ClaimsAndSettles
+from tests.model.machine import POOL, WORKERS, daemons, flags, groups, numbers, pools, scopes
+
+SOON = 3600.0  # seconds; no history lasts so long
+delays = st.sampled_from((0.0, 0.0, SOON))
+named_pools = st.sampled_from(("", "", POOL))
+
+
+class Expiry(Arrivals, ClaimsAndSettles):
+    """Tasks expire where they wait, as claims meet them or before."""
+
+    @rule(group=groups, scope=scopes, delay=delays, aside=flags, pool=named_pools)
+    def enqueue_expiring(
+        self, group: str, scope: str, delay: float, aside: bool, pool: str
+    ) -> None:
+        """Some tasks that have to start in time, in front of one that has not."""
+        ids = self.new(2)
+        facts: dict[str, Any] = {"delay": delay, "aside": aside} if delay else {}
+        self.enqueue_tasks(ids, group, scope=scope, pool=pool, expires=2 * SOON, **facts)
+        self.enqueue_tasks(self.new(1), group, scope=scope, pool=pool)
+
+    @rule(pick=numbers, by_claim=flags, daemon=daemons, pool=pools, again=flags)
+    def expire(self, pick: int, by_claim: bool, daemon: str, pool: Pool, again: bool) -> None:
+        """Time is over for some that have not started; a claim may be the first to see that."""
+        waiting = [t for t in self.promise.tasks.values() if t.state in ("waiting", "aside")]
+        late = [task for task in waiting if task.expires and not task.fences][pick % 3 :]
+        for task in late:
+            self.raw.zadd(self.keys("expiring"), {task.id: 1})
+            task.state = "expired"
+        if by_claim:
+            self.claim(daemon, pool, WORKERS, again=again)
+        before = self.raw.hget(self.keys("count"), "expired_unsaid") or 0
+        found = self.run(self.client.run(Verb.EXPIRE, 100, 1000))
+        assert found >= int(before)
+        assert self.run(self.client.run(Verb.EXPIRE, 100, 1000)) == 0
+        assert not self.raw.zrangebyscore(self.keys("expiring"), 0, 1)
