@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from groupflow.store.envelope import Pool
 from groupflow.store.scripts import Verb
 from tests.model.arrivals import Arrivals
 from tests.model.claims import ClaimsAndSettles
-from tests.model.machine import POOL, WORKERS, daemons, flags, groups, numbers, pools, scopes
+from tests.model.machine import POOL, SCOPES, WORKERS, daemons, flags, groups, scopes
+from tests.model.promise import ModelTask
 
 SOON = 3600.0  # seconds; no history lasts so long
 delays = st.sampled_from((0.0, 0.0, SOON))
@@ -31,18 +31,22 @@ class Expiry(Arrivals, ClaimsAndSettles):
         self.enqueue_tasks(ids, group, scope=scope, pool=pool, expires=2 * SOON, **facts)
         self.enqueue_tasks(self.new(1), group, scope=scope, pool=pool)
 
-    @rule(pick=numbers, by_claim=flags, daemon=daemons, pool=pools, again=flags)
-    def expire(self, pick: int, by_claim: bool, daemon: str, pool: Pool, again: bool) -> None:
-        """Time is over for some that have not started; a claim may be the first to see that."""
-        waiting = [t for t in self.promise.tasks.values() if t.state in ("waiting", "aside")]
-        late = [task for task in waiting if task.expires and not task.fences][pick % 3 :]
-        for task in late:
+    @rule(group=groups, by_claim=flags, daemon=daemons, again=flags)
+    def expire(self, group: str, by_claim: bool, daemon: str, again: bool) -> None:
+        """Time is over for those of a group; a claim may be the first to see that."""
+        if not self._that_may_expire(group):
+            self.enqueue_expiring(group, SCOPES[0], 0.0, aside=False, pool="")
+        for task in self._that_may_expire(group):
             self.raw.zadd(self.keys("expiring"), {task.id: 1})
             task.state = "expired"
         if by_claim:
-            self.claim(daemon, pool, WORKERS, again=again)
+            self.claim(daemon, "grouped" if group else "plain", WORKERS, again=again)
         before = self.raw.hget(self.keys("count"), "expired_unsaid") or 0
-        found = self.run(self.client.run(Verb.EXPIRE, 100, 1000))
-        assert found >= int(before)
+        assert self.run(self.client.run(Verb.EXPIRE, 100, 1000)) >= int(before)
         assert self.run(self.client.run(Verb.EXPIRE, 100, 1000)) == 0
         assert not self.raw.zrangebyscore(self.keys("expiring"), 0, 1)
+
+    def _that_may_expire(self, group: str) -> list[ModelTask]:
+        """Those that wait and have not started."""
+        of_group = [t for t in self.promise.tasks.values() if t.group == group and t.expires]
+        return [t for t in of_group if t.state in ("waiting", "aside") and not t.fences]
