@@ -13,6 +13,7 @@ import structlog
 
 from groupflow import Scan
 from groupflow.core.errors import OtherLayout, SessionReplaced
+from groupflow.core.routing import CANCEL
 from groupflow.daemon import Daemon
 from groupflow.settings.model import Settings
 from groupflow.store.partitions import keys_of
@@ -74,6 +75,9 @@ class Fleet:
         """Since when (monotonic seconds) the namespace has had how many partitions."""
         self.redis.known = real.load_all(plan.order, plan.partitions)
         self.rabbitmq = SimulatedRabbitmq(self.loop, Random(f"rabbitmq {plan.seed}"), QUEUE)
+        self.rabbitmq.on_ack = self._acked
+        self.cancelled: dict[int, tuple[float, int]] = {}
+        """By number, tasks that a message has cancelled: when it was acked, and `calls_lost`."""
         self.raw = real.raw
         self.partitions = keys_of(NAMESPACE, plan.partitions)
         self.members = [Member(f"d{n}") for n in range(plan.daemons)]
@@ -307,7 +311,7 @@ class Fleet:
                 group.create_task(self._publish_lane(jobs))
 
     async def _publish_lane(self, jobs: list[Job]) -> None:
-        for job in jobs:
+        for number, job in enumerate(jobs):
             await pass_virtual(job.wait)
             type_ = None if job.shape == "no type" else job.type
             message = Published(job.id, type_, job.body, job.headers)
@@ -319,7 +323,24 @@ class Fleet:
             await pass_virtual(self.rabbitmq.delay())
             event = Event("published", job.id, clock.now(), job.group, job.tenant_name, job.n)
             self.write(replace(event, wall=clock.wall()))
+            if job.cancels is not None and job.cancels <= number:
+                await self._publish_cancel(jobs[number - job.cancels])
             self.unpublished -= 1
+
+    async def _publish_cancel(self, job: Job) -> None:
+        """Publish a message that cancels a task, behind its own."""
+        if job.shape:
+            return  # nobody knows whose it is
+        while self.rabbitmq.is_down:
+            await pass_virtual(0.1)
+        await pass_virtual(self.rabbitmq.delay())
+        message = Published(f"cancels {job.n}", None, job.body, {CANCEL: job.id})
+        self.rabbitmq.publish(message)
+
+    def _acked(self, message: Published) -> None:
+        if CANCEL in message.headers:
+            number = int(message.id.removeprefix("cancels "))
+            self.cancelled.setdefault(number, (clock.now(), self.calls_lost))
 
     def counts(self) -> dict[str, int]:
         """The store's own totals, of all partitions."""

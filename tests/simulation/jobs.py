@@ -56,6 +56,8 @@ class Job:
         fat: bytes of a header that means nothing.
         shape: what is wrong with it, so that it can't become a task.
         name: its message id, where that is not the usual one.
+        cancels: so many messages before it came the one whose task its publisher cancels right
+            behind it; ``None``: it cancels none.
     """
 
     n: int
@@ -72,6 +74,7 @@ class Job:
     fat: int = 0
     shape: Shape = ""
     name: str = ""
+    cancels: int | None = None
 
     @property
     def id(self) -> str:
@@ -160,6 +163,9 @@ def draw_jobs(
         jobs = [_maybe_pooled(job, pooled, entities, is_mixed) for job in jobs]
     if "strangers" in features:
         jobs = _strange(jobs, Random(f"strangers {seed}"), layouts)
+    if "cancels" in features:
+        regretted = Random(f"cancels {seed}")
+        jobs = [_maybe_cancelling(job, regretted) for job in jobs]
     return jobs
 
 
@@ -186,6 +192,11 @@ def _drawn(chance: Random, tasks: int, seconds: float, among: Sequence[str]) -> 
             rule=rule if entity else "",
             twice=chance.random() < 0.08,
         )
+
+
+def _maybe_cancelling(job: Job, chance: Random) -> Job:
+    draw, cancels = chance.random(), chance.choice((0, 0, 1, 3))
+    return replace(job, cancels=cancels) if draw < 0.2 else job
 
 
 def _maybe_bounded(job: Job, lanes: set[int]) -> Job:

@@ -61,6 +61,7 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
         *early_starts(events, delays, known.hurried | {ids[n] for n in refused}),
         *starts_under_holds(fleet, known.holds),
         *starts_of_dropped(fleet, events, states, known),
+        *starts_of_cancelled(fleet, events, ids),
     ]
     return verdict
 
@@ -202,6 +203,22 @@ def starts_of_dropped(
                 continue
             if event.at > at and event.task == id_:
                 yield Violation("P2", f"{id_} was dropped at {at:.3f}, and began at {event.at:.3f}")
+
+
+def starts_of_cancelled(
+    fleet: Fleet, events: list[Event], ids: dict[int, str]
+) -> Iterator[Violation]:
+    """What a message has cancelled doesn't begin, once all daemons know it by their renewals."""
+    redriven = {event.task for event in events if event.kind == "redriven"}
+    since = {
+        ids[number]: at + fleet.plan.lease
+        for number, (at, lost) in fleet.cancelled.items()
+        if lost == fleet.calls_lost and ids[number] not in redriven
+    }
+    for event in events:
+        if event.kind == "start" and event.at > since.get(event.task, event.at):
+            began = f"began at {event.at:.3f} ({event.fence})"
+            yield Violation("P2", f"{event.id} was cancelled by a message, and {began}")
 
 
 def left_by(fleet: Fleet) -> Iterator[Violation]:

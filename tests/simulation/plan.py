@@ -40,6 +40,8 @@ FULL = 0.35
 """How often a seed has groups in which few may wait; drawn apart, so that other seeds stay."""
 NEWEST = 0.3
 """How often it has groups in which the newest task replaces the one that runs; drawn apart too."""
+CANCELS = 0.35
+"""How often publishers cancel some of their tasks; drawn apart too."""
 AUDITS = 400  # most moments of a run at which its structure is looked at
 _ORDERS: tuple[Order, ...] = ("oldest", "oldest", "fair", "tenants")
 
@@ -134,6 +136,8 @@ def plan(
         features.add("full")
     if Random(f"updates {seed}").random() < NEWEST:
         features.add("newest")
+    if Random(f"regrets {seed}").random() < CANCELS:
+        features.add("cancels")
     if is_unlimited := "unlimited" in features:
         features.discard("tenants")
     order = chance.choice(_ORDERS)

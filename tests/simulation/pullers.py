@@ -117,9 +117,16 @@ class Puller:
         if strange := [each for each in answer.cancelled if each.fence not in answer.fences]:
             text = f"{self.name} is to end what it does not hold: {strange}"
             self.violations.append(Violation("S3", text))
-        asked = {(each.id, each.fence) for each in answer.cancelled}
+        await self._end_cancelled(pull, {(each.id, each.fence) for each in answer.cancelled})
+
+    async def _end_cancelled(self, pull: Pull, asked: set[Key]) -> None:
+        """End what runs of tasks that are to be cancelled, and begin none of them."""
         ends = [have for have in self._held.values() if have.start.claim in asked]
         await self._say_of(replace(pull, said="retry", after=None), ends)
+        new = asked - {have.start.claim for have in self._known.values()}
+        if new:
+            told = [{"id": id_, "fence": fence, "outcome": "retry"} for id_, fence in sorted(new)]
+            await self._ask(pull, f"POST {_WORKER}/settlements", told, is_heard=False)
 
     async def _silent(self, pull: Pull) -> None:
         await pass_virtual(PULL_LEASE * (0.3 + 2 * pull.pick))
@@ -161,10 +168,13 @@ class Puller:
         task_state = self._fleet.redis.task_state
         answer = await self._ask(pull, f"POST {_WORKER}/claims", wanted)
         self._keep({_key_of(task) for task in answer["tasks"]})
+        asked = {(each.id, each.fence) for each in answer["cancelled"]}
         for task in answer["tasks"]:
-            self._take(task)
+            if (task["id"], task["fence"]) not in asked or _key_of(task) in self._known:
+                self._take(task)
         if task_state != self._fleet.redis.task_state:
             self.hand_over()  # some may be of the server before
+        await self._end_cancelled(pull, asked)
 
     def _keep(self, keys: set[Key]) -> None:
         """What isn't its own any more it gives up."""

@@ -58,6 +58,7 @@ class SimulatedRabbitmq:
         self._line: list[Channel] = []  # consumers; the first is active
         self._connections: dict[Connection, None] = {}
         self.delivered = 0
+        self.on_ack: Callable[[Published], None] = lambda _: None
 
     def delay(self) -> float:
         """Seconds that a frame takes one way."""
@@ -216,7 +217,7 @@ class Channel:
     def _acked(self, tag: int) -> None:
         if self._connection.is_open and not self._connection.loses_acks:
             while self.unacked and self.unacked[0][0] <= tag:
-                self.unacked.popleft()
+                self._server.on_ack(self.unacked.popleft()[1])
             self._server.pump()
 
     def hand_over(self, message: Published) -> None:

@@ -135,3 +135,13 @@ async def test_many_messages_cancel_tasks_by_several_scripts(shop: Bench) -> Non
         assert ended == [not again] * len(names)
     assert shop.count("cancelled") == len(names)
     assert not shop.raw.exists(shop.keys("cancels"))
+
+
+async def test_a_request_that_a_server_lost_ends_nothing(shop: Bench) -> None:
+    """The task stays where it waits, and runs: it is not taken out of its place for nothing."""
+    await shop.enqueue(of(OURS, "x"), of(OURS, "y"))
+    [x] = await shop.enqueuer.cancel([Named("x", OURS)])
+    shop.raw.delete(shop.keys("cancels"))
+    assert not await end_cancelled(shop.client, x.id, x.group)
+    claim = await (await shop.daemon()).claim_one()
+    assert claim.task.id == "x"

@@ -10,6 +10,7 @@
 -- returns  { 1 (dropped) or 0, as ARGV 4 and 5 to go on }, without the latter two at the end; { 0 }: it doesn't wait
 local id, group, where, last, most = ARGV[1], ARGV[2], ARGV[4], ARGV[5], tonumber(ARGV[6])
 if call('HEXISTS', K.tasks, id) == 0 or call('ZSCORE', K.dead, id) then return { 0 } end
+if ARGV[3] == '' and not cancel_of(id) then return { 0 } end -- the server that had the request is gone
 local line, now = line_of(group), clock()
 
 local function leave(entry)
