@@ -27,6 +27,7 @@ from tests.model.people import TimeAndPeople
 
 types = st.sampled_from(("t", "t", "u"))
 hows = st.frozensets(st.sampled_from(("delayed", "aside", "pooled", "again")))
+updates = st.frozensets(st.sampled_from(("running", "running", "delayed", "pooled", "again")))
 newer = st.sampled_from(("", "waits", "waits", "runs too"))
 
 
@@ -55,6 +56,42 @@ class Bursts(Arrivals, ClaimsAndSettles, TimeAndPeople):
                 found = self.run(find_task(self.client, replaced.id))
                 assert found is not None
                 assert (found.state, found.superseded_by) == ("superseded", task.id)
+
+    @rule(group=named_groups, scope=scopes, type_=types, number=st.integers(1, 2), how=updates)
+    def enqueue_update(
+        self, group: str, scope: str, type_: str, number: int, how: Set[str]
+    ) -> None:
+        """The same without quiet; of some rules what runs makes way, too."""
+        pool, delay = POOL if "pooled" in how else "", 3600.0 if "delayed" in how else 0.0
+        debounce = Debounce(0.0, 0.0, 3600.0 if "running" in how else None)
+        facts: dict[str, Any] = {"delay": delay, "debounce": debounce}
+        arrivals = [arrival(id_, group, scope, pool, type_, **facts) for id_ in self.new(number)]
+        for _ in range(1 + ("again" in how)):
+            self.run(self.enqueuer.enqueue(arrivals))
+        for each in arrivals:
+            task = self.promise.enqueue(each.id, each.id, scope, group, due=not delay, aside=False)
+            task.type, task.pool, task.is_update = type_, pool, "running" in how
+            self.promise.debounce(task, delayed=bool(delay), quiet=False)
+            if task.is_update and not delay:
+                self.promise.update(task)
+
+    @rule(daemon=daemons, option=st.sampled_from(("release", "retry", "advance")), again=flags)
+    def make_way(self, daemon: str, option: str, again: bool) -> None:
+        """A newer task comes while one runs, or hardly any history would come to it; that ends."""
+        one = self.working(daemon)
+        self.enqueue_update("a", SCOPES[0], "t", 1, {"running"})
+        self.claim(one.name, "grouped", WORKERS, again=False)
+        held = self._at_first_stage(one, "a")
+        if not held:
+            return
+        task = self.promise.tasks[one.held[held[0]].task.id]
+        self.enqueue_update(task.group, task.scope, task.type, 1, {"running"})
+        by = task.replaced_by
+        self.settle(one.name, sorted(one.held).index(held[0]), option, option=False, again=again)
+        if by:
+            found = self.run(find_task(self.client, task.id))
+            assert found is not None
+            assert (found.state, found.superseded_by) == ("superseded", by)
 
     @rule(daemon=daemons, group=named_groups, pick=numbers, newer=newer, option=flags, again=flags)
     def retry_in_a_burst(  # noqa: PLR0917  what is drawn

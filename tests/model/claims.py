@@ -133,13 +133,14 @@ class ClaimsAndSettles(Machine):
     ) -> Settlement:
         """What the store is told, and what it means for the promise."""
         standing: Any = "step-aside" if option else "hold"
-        if task.is_asked and how in ("retry", "retry all", "retry tenant", "advance"):
+        if task.is_to_end and how in ("retry", "retry all", "retry tenant", "advance"):
             task.wait()  # and nothing of that is closed
             return settlements.Retry(claim, 3600.0, [], standing, "group")
         if how == "release":
             task.wait()
             return settlements.Release(claim)
-        task.is_asked = task.is_asked and how not in ("bury", "complete")
+        if how in ("bury", "complete"):
+            task.is_asked, task.replaced_by = False, ""
         if how.startswith("retry"):
             return self._retry_both(how, claim, task, standing)
         if how == "advance":

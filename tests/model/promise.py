@@ -44,6 +44,9 @@ class ModelTask:
         debounces: whether its rule does.
         is_newest: whether what comes next of its group and type replaces it while it waits.
         is_asked: whether it runs and is to be cancelled.
+        is_update: whether newer ones of its kind replace it while it runs, too.
+        makes_way: whether its claim is one that they may replace.
+        replaced_by: the first of those that came while it ran.
         is_hurried: whether an operator wanted it, and so what replaces it, at once.
         expires: whether it had to start in time, as it came.
     """
@@ -71,11 +74,20 @@ class ModelTask:
     is_hurried: bool = False
     is_asked: bool = False
     expires: bool = False
+    is_update: bool = False
+    makes_way: bool = False
+    replaced_by: str = ""
+
+    @property
+    def is_to_end(self) -> bool:
+        """Whether it runs, and doesn't wait again after that."""
+        return self.is_asked or bool(self.replaced_by)
 
     def wait(self, state: State = "waiting") -> None:
-        """It waits again, or has ended since it was to be cancelled."""
-        self.state = "cancelled" if self.is_asked else state
-        self.is_asked = False
+        """It waits again, or has ended since it was to."""
+        replaced: State = "superseded" if self.replaced_by else state
+        self.state = "cancelled" if self.is_asked else replaced
+        self.is_asked, self.replaced_by = False, ""
 
     @property
     def carried(self) -> int:
@@ -141,14 +153,21 @@ class Promise:
         waiting = (each for each in alike if each.state in ("waiting", "aside"))
         return next((each for each in waiting if each.is_newest), None)
 
-    def debounce(self, task: ModelTask, *, delayed: bool) -> ModelTask | None:
-        """It has just come, and waits for quiet; what it replaces."""
+    def debounce(self, task: ModelTask, *, delayed: bool, quiet: bool = True) -> ModelTask | None:
+        """It has just come, and may wait for quiet; what it replaces."""
         replaced = self.newest(task)
         if replaced:
             replaced.state, task.is_hurried = "superseded", replaced.is_hurried
         task.debounces = task.is_newest = True
-        task.is_due = task.is_hurried and not delayed
+        task.is_due = (task.is_hurried or not quiet) and not delayed
         return replaced
+
+    def update(self, task: ModelTask) -> None:
+        """One has just come that what runs makes way for, where it runs under its group's lock."""
+        alike = (each for each in self.tasks.values() if each.kind == task.kind)
+        for each in alike:
+            if each.state == "running" and each.makes_way and not each.is_to_end:
+                each.replaced_by = task.id
 
     def debounce_retry(self, task: ModelTask) -> None:
         """It asks for a retry, of its first stage: it gives way to a newer one, or waits again."""
@@ -232,6 +251,8 @@ class Promise:
         task = self.tasks[task_id]
         assert fence > self.last_fence, f"fence {fence} does not rise over {self.last_fence}"
         self.last_fence = fence
+        most = self.hands.get(task.group, CONCURRENCY.get(task.group, 1) if self.is_limited else 1)
+        task.makes_way = task.is_newest and task.is_update and most == 1
         task.is_newest = task.is_hurried = False
         assert not self.all_paused, f"{task_id} was claimed while everything is paused"
         assert task.state == "waiting", f"{task_id} was claimed while {task.state}"

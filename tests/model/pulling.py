@@ -40,7 +40,7 @@ class Pulls(Arrivals, ClaimsAndSettles):
         assert set(poll.cancelled) == {
             (claim.task.id, fence)
             for fence, claim in one.held.items()
-            if self.promise.tasks[claim.task.id].is_asked
+            if self.promise.tasks[claim.task.id].is_to_end
         }
         assert len(poll.heads) == min(room, len(possible))
         of_groups = sum(head.is_group for head in poll.heads)

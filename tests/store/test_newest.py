@@ -84,6 +84,13 @@ async def test_updates_that_come_faster_than_the_handler_end(shop: Bench, waits:
     await told.go_on("hears cancel:c6 take c7&60")
 
 
+async def test_they_count_from_the_first_of_them(shop: Bench) -> None:
+    """However many come before what runs has ended."""
+    told = await play(shop, "take c1&60 | claim c1 | take c2&60")
+    _make_older(shop, "c2", 61)
+    await told.go_on("take c3&60 | release c1 | claim c3 | hears - take c4&60 | done c3 | drain c4")
+
+
 async def test_one_that_ended_by_itself_begins_anew(shop: Bench) -> None:
     """It was done in spite of the request, so the next ones make way for as long again."""
     told = await play(shop, "take c1&60 | claim c1 | take c2&60 | done c1 | claim c2")
