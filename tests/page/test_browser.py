@@ -247,6 +247,7 @@ def test_holding_back_and_letting_go(page: Page, world: World) -> None:
     shows(page, "later is due")
     press(page, "Drop", sure="Drop")
     shows(page, "later is dropped")
+    _cancel(page, world)
     # A parked group's letter is one click away, and so is its redrive.
     note = orjson.dumps(["<behind>", 1_000_000, "died"])
     world.raw.hset(world.rig.keys("parked"), "parked:1", note)
@@ -266,6 +267,21 @@ def test_holding_back_and_letting_go(page: Page, world: World) -> None:
     expect(table).to_contain_text("paused")
     table.get_by_role("button", name="Resume").click()
     expect(table.get_by_role("button", name="Pause")).to_be_visible()
+
+
+def _cancel(page: Page, world: World) -> None:
+    """One task, and what is left of its group."""
+    world.rig.publish(Job(f"mistake-{n}", "mistake") for n in range(3))  # all workers are busy
+    world.wait(lambda: world.get("group", key="mistake:42")["why"]["queued"] == 3)
+    at(page, "task", id="mistake-1")
+    press(page, "Cancel", sure="Cancel task")
+    shows(page, "mistake-1 is cancelled")
+    expect(page.locator("main .badge")).to_have_text("cancelled")
+    shows(page, "Cancelled by")
+    at(page, "group", key="mistake:42")
+    press(page, "Cancel tasks", sure="Cancel tasks")
+    shows(page, "2 cancelled")
+    expect(page.locator(".title .badge")).to_have_text("idle")
 
 
 def test_trying_a_route(page: Page) -> None:

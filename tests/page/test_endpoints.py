@@ -87,6 +87,15 @@ ACTS: list[tuple[str, Any, int, str]] = [
     ("dead/redrive", {"type": "fail", "body": "{}"}, 400, "name its id alone"),
     ("dead/redrive", {"ids": ["dead-0"], "body": "{}"}, 200, "its tenant would be none, and was"),
     ("dead/redrive", {"ids": ["dead-0"], "body": "{"}, 200, "not JSON"),
+    ("task/cancel", {}, 400, "one of the three"),
+    ("task/cancel", {"ids": ["a"], "group": "g"}, 400, "one of the three"),
+    ("task/cancel", {"ids": ["a"], "dry_run": True}, 400, "name no ids"),
+    ("task/cancel", {"type": "t", "tenant": "1"}, 400, "name ids"),
+    ("task/cancel", {"type": "t", "cursor": "0.7.1"}, 400, "begin with 0"),
+    ("task/cancel", {"ids": ["a"], "reason": "a\nb"}, 400, "reason"),
+    ("task/cancel", {"ids": ["nobody"]}, 200, '"verdict":"unknown"'),
+    ("task/cancel", {"group": "nobody"}, 200, '"waiting":0,"running":[],"next":null'),
+    ("task/cancel", {"type": "nobody.*", "dry_run": True}, 200, '"next":null'),
     ("task/drop", {}, 400, "ids"),
     ("task/drop", {"ids": ["a"], "delayed": "g"}, 400, "delayed"),
     ("task/drop", {"ids": ["nobody"]}, 200, "nobody"),
@@ -268,6 +277,22 @@ def test_the_delayed_tasks_of_a_group_are_run_now_and_dropped(world: World) -> N
     assert reasons == {"run-0": "it", "nobody": "nothing"}
     events = world.daemon.events("operator.dropped_waiting")
     assert ("me", both) in [(event["by"], event["tasks"]) for event in events]
+
+
+def test_a_group_and_a_task_are_cancelled(world: World) -> None:
+    """Counted first, and logged with who wanted it."""
+    world.rig.publish(Job(f"mistake-{n}", "mistake") for n in range(3))  # all workers are busy
+    world.wait(lambda: world.get("group", key="mistake:42")["why"]["queued"] == 3)
+    group = {"group": "mistake:42"}
+    counted = world.act("task/cancel", {**group, "dry_run": True}).json()
+    assert (counted["waiting"], counted["running"]) == (3, [])
+    one = world.act("task/cancel", {"ids": ["mistake-2"], "reason": "wrong file"}).json()
+    assert one["tasks"] == [{"id": "mistake-2", "verdict": "cancelled"}]
+    told = world.get("task", id="mistake-2")
+    assert (told["state"], told["cancelled_by"]) == ("cancelled", "operator")
+    assert world.act("task/cancel", {**group, "by": "me"}).json()["waiting"] == 2
+    event = world.daemon.events("operator.cancelled")[-1]
+    assert (event["by"], event["group"], event["ended"]) == ("me", "mistake:42", 2)
 
 
 def test_a_schedule_runs_once_at_a_time(world: World) -> None:

@@ -66,7 +66,7 @@ async def test_tasks_of_one_id_are_refused_until_one_is_chosen(spread: Spread) -
                 return await api.get(path, params={"id": ID, **choice})
             return await api.post(path, json={"ids": [ID], **choice})
 
-        verbs = ("/dead/redrive", "/dead/drop", "/task/drop", "/task/run-now")
+        verbs = ("/dead/redrive", "/dead/drop", "/task/cancel", "/task/drop", "/task/run-now")
         for path in ("/task", "/body", "/letter", *verbs):
             answer = await ask(path)
             assert answer.status_code == 409, answer.text

@@ -13,7 +13,10 @@ from tests.page.raw import exchange
 from tests.page.world import TOKEN, World
 
 LOOKS = ("groups", "group", "tasks", "task", "dead", "letter", "overview", "access", "events/x")
-ACTS = ("route", "dead/redrive", "dead/drop", "task/drop", "task/run-now", "resume", "nothing")
+ACTS = (
+    "route", "dead/redrive", "dead/drop", "task/cancel", "task/drop", "task/run-now", "resume",
+    "nothing",
+)  # fmt: skip
 NAMES = ("state", "text", "tenant", "cursor", "limit", "key", "passed", "id", "reason", "type", "x")
 FIELDS = ("ids", "by", "group", "body", "type", "headers", "everything")
 
