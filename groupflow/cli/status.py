@@ -129,8 +129,10 @@ def _totals_lines(found: Totals, rates: Rates | None) -> Iterator[str]:
     if found.standing_tenants:
         yield f"tenants {found.standing_tenants:,} at their limits: {found.standing:,} groups wait"
     over = f"done {found.done_total:,}, failed {found.buried_total:,}, dead {found.dead:,}"
-    replaced = found.superseded_total
-    yield f"{over}, superseded {replaced:,}" if replaced else over
+    from groupflow.operate.totals import ENDS
+
+    ends = {how: getattr(found, f"{how}_total") for how in ENDS[1:]}
+    yield over + "".join(f", {how} {number:,}" for how, number in ends.items() if number)
     if rates:
         yield (
             f"a second, over the last minute: {rates.taken_in:,.1f} in, {rates.done:,.1f} done, "

@@ -85,7 +85,7 @@ def show(
 def tasks(
     call: Call,
     state: Annotated[
-        Literal["queued", "running", "delayed", "done", "superseded"],
+        Literal["queued", "running", "delayed", "done", "superseded", "cancelled"],
         typer.Argument(metavar="STATE", help="Which; for the dead see groupflow dead list."),
     ],
     *,

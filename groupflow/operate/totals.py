@@ -22,7 +22,8 @@ from groupflow.store.clock import seconds
 _TIMES = ("at", "waited_plain", "waited_grouped")
 _COUNTED = ("queued_plain", "queued_grouped", "running_plain", "running_grouped", "asleep")
 _COUNTED_BYTES = ("delayed_bytes", "carried_bytes", "dead_bytes")
-_COUNTED_EVER = ("taken", "done", "superseded", "buried", "crashed")
+ENDS = ("done", "cancelled", "expired", "superseded", "dropped")
+_COUNTED_EVER = ("taken", *ENDS, "buried", "crashed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +93,12 @@ class Totals:
     delayed_bytes: int  # of tasks that wait for delays
     carried_bytes: int  # of stages and failed attempts, of waiting and running tasks
     dead_bytes: int  # of dead letters that are in Redis whole
-    taken_total: int  # tasks that ever came in; the next four are totals as well
+    taken_total: int  # tasks that ever came in; the next seven are totals as well
     done_total: int  # tasks that were done
+    cancelled_total: int  # tasks that were cancelled
+    expired_total: int  # tasks that had not started in time
     superseded_total: int  # tasks that a newer one of their group and type replaced
+    dropped_total: int  # waiting tasks and dead letters that were removed
     buried_total: int  # deaths; a redriven task may die again
     crashed_total: int  # claims that ended without a settle
     everything_paused: Hold | None  # by whom and since when, or None
@@ -122,8 +126,7 @@ class Totals:
             "dead": self.dead,
             "dead_staying": self.dead_staying,
             **({"carried_bytes": self.carried_bytes} if self.carried_bytes else {}),
-            "done_total": self.done_total,
-            "superseded_total": self.superseded_total,
+            **{f"{how}_total": getattr(self, f"{how}_total") for how in ENDS},
             "failed_total": self.buried_total,
             "daemons": [asdict(daemon) for daemon in self.daemons],
             "intake": [asdict(standing) for standing in self.intake],

@@ -16,7 +16,8 @@ GROUPED = {
 STATUS: dict[str, Any] = {
     "paused": None, "plain": {"queued": 0, "running": 0, "waited": 0.0}, "grouped": GROUPED,
     "tenants": {"standing": 0, "groups": 0}, "limited": {"tenants": 0, "groups": 0}, "limits": [],
-    "dead": 0, "dead_staying": 0, "done_total": 0, "superseded_total": 0, "failed_total": 0,
+    "dead": 0, "dead_staying": 0, "done_total": 0, "cancelled_total": 0,
+    "expired_total": 0, "superseded_total": 0, "dropped_total": 0, "failed_total": 0,
     "daemons": [], "intake": [], "rates": None,
 }  # fmt: skip
 

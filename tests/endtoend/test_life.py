@@ -25,7 +25,7 @@ RULES = "".join(
 FOUND_KEYS = {
     *("id", "state", "type", "group", "tenant", "attempt", "crashes", "stage", "daemon", "worker"),
     *("lost_leases", "fence", "since", "until", "reason", "errors", "superseded_by", "scope"),
-    "corrections",
+    *("corrections", "cancelled_by", "asked_at"),
 }
 WHY_KEYS = {
     *("group", "state", "queued", "head", "holder", "since", "until", "reason", "max_queued"),

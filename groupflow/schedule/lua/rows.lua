@@ -27,7 +27,9 @@ local function is_open(run)
   return run ~= nil and call('HEXISTS', K.tasks, run[2]) == 1 and not call('ZSCORE', K.dead, run[2])
 end
 
--- How a run has ended, and when: 'done', 'superseded', 'dropped', 'dead', or 'over' if nothing is known of it any
+local TOLD = { done = true, superseded = true, cancelled = true }
+
+-- How a run has ended, and when: 'done', 'superseded', 'cancelled', 'dropped', 'dead', or 'over' if nothing is known of it any
 -- more; '' if it hasn't. A dead letter may be redriven, so its outcome is looked up again.
 local function outcome_of(run, now)
   if run[4] ~= '' and run[4] ~= 'dead' then return run[4], run[5] end
@@ -41,7 +43,7 @@ local function outcome_of(run, now)
   if not line then return 'over', digits(now) end
   local is_sound, facts = pcall(cjson.decode, sub(line, 17))
   local how = is_sound and facts[1]
-  return (how == 'done' or how == 'superseded') and how or 'dropped', sub(line, 1, 16)
+  return TOLD[how] and how or 'dropped', sub(line, 1, 16)
 end
 
 -- Brings the outcomes of runs up to date. Returns whether any has changed.

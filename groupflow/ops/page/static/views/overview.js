@@ -67,7 +67,7 @@ export function overview(_params, context) {
       tile("Delayed groups", "delayed", o.delayed, o.delayed_tasks > o.asleep ? `and ${count(o.delayed_tasks - o.asleep)} tasks aside` : "", address("groups", { state: "delayed" })),
       tile("Parked groups", "parked", o.parked, o.parked ? "behind a dead letter" : "", address("groups", { state: "parked" })),
       tile("Paused groups", "paused", o.paused, "", address("groups", { state: "paused" })),
-      tile("Dead letters", "dead", o.dead, `${count(o.done_total)} tasks done so far${o.superseded_total ? `, ${count(o.superseded_total)} superseded` : ""}`, address("dead")));
+      tile("Dead letters", "dead", o.dead, `${count(o.done_total)} tasks done so far${["cancelled", "expired", "superseded", "dropped"].map((how) => (o[`${how}_total`] ? `, ${count(o[`${how}_total`])} ${how}` : "")).join("")}`, address("dead")));
   });
 
   const showDaemons = (o) => replace(daemons, o.daemons.length
