@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from groupflow.settings.load import DELIMITER, PREFIX
 from groupflow.settings.model import Settings
-from groupflow.settings.rules import GroupRule, HandlerRule, PoolRule, ScheduleRule
+from groupflow.settings.rules import GroupRule, HandlerRule, PoolRule, ScheduleRule, TypeRule
 from groupflow.settings.tokens import NamedToken
 from groupflow.settings.types import Section
 from groupflow.settings.urls import SecretUrl
@@ -40,7 +40,7 @@ Each setting is also
 - an **environment variable**, `{PREFIX}<SECTION>{DELIMITER}<NAME>`, with two underscores:
   `{PREFIX}REDIS{DELIMITER}URL`. Lists of tables and named tables are one JSON value each:
   `{PREFIX}GROUPS`, `{PREFIX}HANDLERS`, `{PREFIX}SCHEDULES`, `{PREFIX}POOLS`,
-  `{PREFIX}HTTP{DELIMITER}TOKENS`;
+  `{PREFIX}TYPES`, `{PREFIX}HTTP{DELIMITER}TOKENS`;
 - a **secret file** of that name, in upper or lower case, in the directory that
   `{PREFIX}SECRETS_DIR` names or that systemd hands over as credentials. Put URLs with passwords
   there.
@@ -60,9 +60,12 @@ ABOUT = {
     "[command](handlers.md#commands) or a [URL](handlers.md#urls).",
     "[[schedules]]": "Tasks that come [by themselves](schedules.md).",
     "[http.tokens.NAME]": "A table for each token with fewer rights; that of `[http]` has all.",
+    '[types."PATTERN"]': "[Limits](limits.md#types) of all tasks of a type, or of all types that "
+    'begin so: `[types."import.*"]`. The first table that matches holds.',
     "[pools.NAME]": "A table for each [pool](pools.md) of tasks that workers pull over HTTP.",
 }
 TITLES = {
+    "types": ('[types."PATTERN"]', TypeRule),
     "groups": ("[[groups]]", GroupRule),
     "handlers": ('[handlers."TYPE"]', HandlerRule),
     "schedules": ("[[schedules]]", ScheduleRule),

@@ -1,6 +1,6 @@
 """`groupflow why`, `pause`, `resume`, `limit`: one group's story, and what holds it.
 
-A group can be held; and it, or a tenant, can have other limits than configured for a while.
+A group can be held; and it, a tenant, or a type can have other limits than configured for a while.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from groupflow.cli.verb import Answer, Call, listing, verb
 from groupflow.core.limits import HandLimit, Limited, SetByHand
 
 verbs = typer.Typer()
-_limit = typer.Typer(help="Other limits than configured for a group or a tenant, for a while.")
+_limit = typer.Typer(
+    help="Other limits than configured for a group, a tenant or a type, for a while."
+)
 verbs.add_typer(_limit, name="limit")
 
 GroupArgument = Annotated[
@@ -113,7 +115,8 @@ class LimitOptions:
     """Other limits than configured."""
 
     concurrency: Annotated[
-        int | None, typer.Option(metavar="N", help="Tasks at once; of a tenant 0: any number.")
+        int | None,
+        typer.Option(metavar="N", help="Tasks at once; of a tenant or a type 0: any number."),
     ] = None
     rate: Annotated[
         str | None,
@@ -183,6 +186,29 @@ def group(
       groupflow limit group contact:42 --off
     """
     return _change(call, "group", key, limits)
+
+
+@verb(_limit, "type")
+def type_(
+    call: Call,
+    pattern: Annotated[
+        str, typer.Argument(metavar="PATTERN", help="A type, or several: 'import.*'.")
+    ],
+    limits: LimitOptions,
+) -> Answer:
+    """Give all tasks of a type other limits for a while. What isn't given stays as configured.
+
+    A pattern that isn't configured goes before those that are.
+
+    For example:
+
+      groupflow limit type transcode --concurrency 2 --for 2h
+
+      groupflow limit type 'import.*' --rate 5/s
+
+      groupflow limit type transcode --off
+    """
+    return _change(call, "type", pattern, limits)
 
 
 def _change(call: Call, kind: Limited, name: str, limits: LimitOptions) -> Answer:

@@ -69,7 +69,7 @@ def paused_line(found: Totals) -> str:
 def limit_lines(found: Totals) -> list[str]:
     """What is limited by hand, some of it by name."""
     shown = found.by_hand[:LIMITS_SHOWN]
-    left = found.limited_groups + found.limited_tenants - len(shown)
+    left = found.limited_groups + found.limited_tenants + found.limited_types - len(shown)
     lines = [f"by hand: {line_of(each)}" for each in shown]
     return [*lines, f"by hand: {left:,} more limits: groupflow limit"] if left > 0 else lines
 
@@ -128,6 +128,8 @@ def _held_lines(found: Totals, held: list[GroupRow]) -> Iterator[str]:
 def _totals_lines(found: Totals, rates: Rates | None) -> Iterator[str]:
     if found.standing_tenants:
         yield f"tenants {found.standing_tenants:,} at their limits: {found.standing:,} groups wait"
+    if found.standing_types:
+        yield f"types {found.standing_types:,} at their limits: {found.capped:,} groups wait"
     over = f"done {found.done_total:,}, failed {found.buried_total:,}, dead {found.dead:,}"
     from groupflow.operate.totals import ENDS
 

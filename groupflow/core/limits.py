@@ -1,9 +1,9 @@
-"""What may run at once, and how often it may start: of groups and tenants, by rule or by hand."""
+"""What may run at once, and how often it may start: of groups, tenants and types; or by hand."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -102,24 +102,75 @@ class TenantLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class TypeLimit:
+    """Of all tasks whose types match a pattern."""
+
+    concurrency: int = 0  # tasks at once, 0 for any
+    rate: Rate | None = None
+
+    def shared(self, parts: int) -> TypeLimit:
+        """Its share in each of some partitions; at least one task at once."""
+        if parts == 1:
+            return self
+        most = max(1, self.concurrency // parts) if self.concurrency else 0
+        return TypeLimit(most, self.rate and self.rate.slower(parts))
+
+
+def check_pattern(pattern: str) -> None:
+    """Check whether a text can be a pattern of types.
+
+    Raises:
+        ValueError: it has a ``*`` that is not its end; the text says what would be right.
+    """
+    if "*" in pattern[:-1]:
+        raise ValueError(f'Write a type, or a * at its end ("import.*"): not {pattern!r}.')
+
+
+def check_order(patterns: Iterable[str]) -> None:
+    """Check that each pattern of types may come to hold, where the first match does.
+
+    Raises:
+        ValueError: an earlier one matches all that one does; the text says what would be right.
+    """
+    before: list[str] = []
+    for pattern in patterns:
+        for earlier in before:
+            if earlier.endswith("*") and pattern.startswith(earlier[:-1]):
+                raise ValueError(
+                    f"[types.{_quoted(pattern)}] never holds, since [types.{_quoted(earlier)}] "
+                    "stands before it and matches all of its types: put it in front, or leave it "
+                    "out."
+                )
+        before.append(pattern)
+
+
+def _quoted(pattern: str) -> str:
+    return f'"{pattern}"'
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """All that a configuration says."""
 
     rules: Mapping[str, Limit] = field(default_factory=dict)  # by the rule's name; those that limit
     every_tenant: TenantLimit = TenantLimit()
     tenants: Mapping[str, TenantLimit] = field(default_factory=dict)  # those that have their own
+    types: Mapping[str, TypeLimit] = field(
+        default_factory=dict
+    )  # by pattern; the first match holds
 
 
-Limited: TypeAlias = Literal["group", "tenant"]
+Limited: TypeAlias = Literal["group", "tenant", "type"]
 
 
 @dataclass(frozen=True, slots=True)
 class HandLimit:
-    """An operator's limit for a group or a tenant, in place of its configuration, for a while."""
+    """An operator's limit for a group, a tenant or a type, in place of its configuration."""
 
     kind: Limited
-    name: str  # the group's key, or the tenant's name, in any application
-    concurrency: int | None = None  # tasks at once; None: as configured; of a tenant 0: any
+    name: str  # the group's key, the tenant's name in any application, or the pattern of types
+    # tasks at once; None: as configured; of a tenant or a type 0: any
+    concurrency: int | None = None
     rate: str | None = None  # as written; None: as configured, empty: as many as come
 
     def check(self, seconds: float) -> None:
@@ -130,6 +181,8 @@ class HandLimit:
         """
         if not self.name or len(self.name) > LONGEST_NAME:
             raise ValueError(f"Name a {self.kind}, in {LONGEST_NAME} characters at most.")
+        if self.kind == "type":
+            check_pattern(self.name)
         if self.concurrency is None and self.rate is None:
             raise ValueError("Give a concurrency, a rate, or both.")
         least = 1 if self.kind == "group" else 0

@@ -195,6 +195,8 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
 
 def _in_line(answer: Callable[..., Why], facts: Mapping[str, Any], task_state: TaskState) -> Why:
     """For a group that nothing of its own holds."""
+    if "type" in facts:
+        return _type_turn(answer, named(facts["type"]), seconds(facts["now"]))
     if "tenant" in facts:
         return _turn(answer, named(facts["tenant"]), seconds(facts["now"]))
     if "ready" not in facts:
@@ -257,6 +259,20 @@ def _running(
     return answer(state="running", reason=reason, holder=holder, since=since, until=until)
 
 
+def _type_turn(answer: Callable[..., Why], limit: Mapping[str, Any], now: float) -> Why:
+    """For a group that waits for the limit of its head's type."""
+    name, waiting = f"type {limit['name']}", f"{limit['waiting']} groups wait"
+    if "free" not in limit:
+        said = f"{limit['running']} of {name} run, its limit; {waiting}"
+        return answer(state="delayed", reason=said)
+    until = seconds(limit["free"])
+    if until <= now:
+        said = f"it is ready, and waits behind another group of {name}; {waiting}"
+        return answer(state="ready", reason=said)
+    said = f"{name} is over its {limit['rate']} until {_hour_of(until)}; {waiting}"
+    return answer(state="delayed", reason=said, until=until)
+
+
 def _turn(answer: Callable[..., Why], tenant: Mapping[str, Any], now: float) -> Why:
     """For a group that waits for its tenant's turn."""
     name, waiting = f"tenant {tenant.get('name', '-')}", f"{tenant['waiting']} groups wait"
@@ -281,6 +297,9 @@ def _with_bounds(why: Why, facts: Mapping[str, Any], most: int) -> Why:
     tenant, by_hand, said = named(facts.get("tenant", [])), facts.get("by_hand"), ""
     if "by_hand" in tenant:
         said += f"; tenant {tenant['name']}'s limits are by hand until {_moment(tenant['by_hand'])}"
+    of_type = named(facts.get("type", []))
+    if "by_hand" in of_type:
+        said += f"; type {of_type['name']}'s limits are by hand until {_moment(of_type['by_hand'])}"
     if by_hand is not None:
         said += f"; its limits are by hand until {_moment(by_hand)}"
     is_full = 0 < most <= why.queued

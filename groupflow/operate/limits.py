@@ -1,4 +1,4 @@
-"""Limits by hand: begin, end, list. A group's lie in its partition, a tenant's in all of them."""
+"""Limits by hand: begin, end, list. A group's lie in its partition, others in all of them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from groupflow.store.client import Argument
 from groupflow.store.clock import microseconds, seconds
 
 MOST = 1000
-"""How many groups and tenants may be limited by hand at once, in a partition."""
-_LETTERS: dict[Limited, str] = {"group": "g", "tenant": "t"}
+"""How many groups, tenants and types may be limited by hand at once, in a partition."""
+_LETTERS: dict[Limited, str] = {"group": "g", "tenant": "t", "type": "y"}
 _KINDS: dict[str, Limited] = {letter: kind for kind, letter in _LETTERS.items()}
 _AS_CONFIGURED = "-"
 
 
 class TooManyByHand(GroupflowError):
-    """As many groups and tenants are limited by hand as may be."""
+    """As many groups, tenants and types are limited by hand as may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class LimitsByHand:
         facts = (microseconds(for_), by, most, *_packed(limit.rate))
         if any(answer < 0 for answer in await self._tell(limit.kind, limit.name, *facts)):
             raise TooManyByHand(
-                f"{MOST} groups and tenants are limited by hand already: end some (`groupflow "
-                "limit` lists them), or write what is to last into the configuration."
+                f"{MOST} groups, tenants and types are limited by hand already: end some "
+                "(`groupflow limit` lists them), or write what is to last into the configuration."
             )
 
     async def end(self, kind: Limited, name: str, by: str) -> bool:
-        """End the limits by hand of a group or a tenant.
+        """End the limits by hand of a group, a tenant or a type.
 
         Returns:
             Whether there were any.

@@ -80,13 +80,17 @@ class Totals:
     waited_grouped: float  # the same of the grouped one
     groups: int  # groups with something in them
     ready: int  # groups whose head may be claimed
-    delayed: int  # groups whose head isn't due yet, or whose tenant may start nothing
+    # groups whose head isn't due yet, or whose tenant or type may start nothing
+    delayed: int
     standing: int  # of these, those whose tenant may start nothing
     standing_tenants: int  # tenants at their limits that have something waiting
+    capped: int  # and those whose head's type is at its limit
+    standing_types: int  # patterns of types at their limits that have something waiting
     parked: int  # groups that a dead letter holds
     paused: int  # groups that only operators hold
     limited_groups: int  # groups with limits by hand
     limited_tenants: int  # tenants with limits by hand
+    limited_types: int  # patterns of types with limits by hand
     delayed_tasks: int  # tasks that stand aside until they are due
     dead: int
     dead_staying: int  # dead letters whose bodies RabbitMQ refused
@@ -121,7 +125,12 @@ class Totals:
             "plain": plain,
             "grouped": {**grouped, **{name: getattr(self, name) for name in states}},
             "tenants": {"standing": self.standing_tenants, "groups": self.standing},
-            "limited": {"tenants": self.limited_tenants, "groups": self.limited_groups},
+            "types": {"standing": self.standing_types, "groups": self.capped},
+            "limited": {
+                "tenants": self.limited_tenants,
+                "groups": self.limited_groups,
+                "types": self.limited_types,
+            },
             "limits": [asdict(limit) for limit in self.by_hand],
             "dead": self.dead,
             "dead_staying": self.dead_staying,
@@ -160,7 +169,8 @@ def sum_of(parts: Mapping[int, Totals], away: Sequence[Away]) -> Totals:
         name: sum(getattr(part, name) for part in every)
         for name in (each.name for each in fields(Totals) if each.type == "int")
     }
-    sums["limited_tenants"] = max(part.limited_tenants for part in every)  # each knows all of them
+    for name in ("limited_tenants", "limited_types", "standing_types"):  # each knows all of them
+        sums[name] = max(getattr(part, name) for part in every)
     largest = {name: max(getattr(part, name) for part in every) for name in _TIMES}
     holds = [part.everything_paused for part in every if part.everything_paused]
     return Totals(

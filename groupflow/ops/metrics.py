@@ -287,7 +287,11 @@ def from_totals(totals: Totals) -> Iterator[Metric]:
         "dead": totals.dead_bytes,
     }
     waited = {"plain": totals.waited_plain, "grouped": totals.waited_grouped}
-    by_hand = {"tenant": totals.limited_tenants, "group": totals.limited_groups}
+    by_hand = {
+        "tenant": totals.limited_tenants,
+        "group": totals.limited_groups,
+        "type": totals.limited_types,
+    }
     aside, daemons = totals.delayed_tasks - totals.asleep, totals.daemons
     workers = sum(each.workers for each in daemons)
     silence = max((each.heartbeat_age for each in daemons), default=0.0)
@@ -296,6 +300,7 @@ def from_totals(totals: Totals) -> Iterator[Metric]:
     yield _gauge("cluster_tasks_delayed", "Queued ones that stand aside", aside)
     yield _gauge("cluster_groups", "Groups by state", groups, "state")
     yield _gauge("cluster_tenants_at_limit", at_limit, totals.standing_tenants)
+    yield _gauge("cluster_types_at_limit", "Types that may start nothing", totals.standing_types)
     yield _gauge("cluster_limits_by_hand", "Limits that people set", by_hand, "of")
     yield _gauge("cluster_dead_letters", "Dead letters", totals.dead)
     yield _gauge("cluster_held_bytes", "Bytes that are held for long", held, "of")

@@ -18,7 +18,7 @@ from groupflow.settings.types import HandlerCommand
 from groupflow.settings.urls import HandlerUrl
 
 SECTIONS_AT_ONCE = frozenset(
-    {"fields", "retry", "groups", "handlers", "schedules", "pools", "log", "tenants"}
+    {"fields", "retry", "groups", "handlers", "schedules", "pools", "log", "tenants", "types"}
 )
 SETTINGS_AT_ONCE = frozenset(
     {
@@ -130,15 +130,17 @@ def _flat(dump: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _tables(section: str, values: Any) -> dict[str, Mapping[str, Any]]:
-    """The tables of a section by their names; the order of groups is a setting too."""
+    """The tables of a section by their names; the order of groups, and of types, is one too."""
     match section:
         case "groups":
             rules = {f"groups.{rule['name']}": rule for rule in values}
             return {"groups": {"order": [rule["name"] for rule in values]}, **rules}
         case "schedules":
             return {f"schedules.{rule['name']}": rule for rule in values}
-        case "handlers":
-            return {f'handlers."{type_}"': rule for type_, rule in values.items()}
+        case "handlers" | "types":
+            rules = {f'{section}."{type_}"': rule for type_, rule in values.items()}
+            order = {"types": {"order": [*values]}} if section == "types" and values else {}
+            return {**order, **rules}
         case "pools":
             return {f"pools.{name}": rule for name, rule in values.items()}
         case "tenants":

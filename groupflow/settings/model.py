@@ -18,14 +18,15 @@ from groupflow.core.policy import OWN_RULES, Policies, RetryPolicy
 from groupflow.core.routing import Paths, Router
 from groupflow.core.template import FieldPath
 from groupflow.settings.rules import (
-    MOST_POOLS,
     MOST_SCHEDULES,
     GroupRule,
     HandlerRule,
-    PoolRule,
+    PoolRules,
     ScheduleRule,
     TenantRule,
+    TypeRules,
     pool_by_type,
+    type_limits,
 )
 from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, HasToken, NamedToken, TokenHolder
 from groupflow.settings.transport import is_loopback, stays_here
@@ -34,7 +35,6 @@ from groupflow.settings.types import (
     DottedPath,
     HostNames,
     Listen,
-    PlainName,
     RateText,
     RetryInterval,
     Seconds,
@@ -316,14 +316,13 @@ class Settings(Section):
     log: Log = Log()
     traces: Traces = Traces()
     tenants: Tenants = Tenants()
+    types: TypeRules = Field(default_factory=dict)
     groups: tuple[GroupRule, ...] = ()
     handlers: dict[str, HandlerRule] = Field(default_factory=dict)
     schedules: Annotated[
         tuple[ScheduleRule, ...], refused_by(lambda rules: refuse_twins(rules, "schedules"))
     ] = Field(default=(), max_length=MOST_SCHEDULES)
-    pools: Annotated[dict[PlainName, PoolRule], refused_by(pool_by_type)] = Field(
-        default_factory=dict, max_length=MOST_POOLS
-    )
+    pools: PoolRules = Field(default_factory=dict)
 
     @field_validator("groups", mode="after")
     @classmethod
@@ -368,10 +367,10 @@ class Settings(Section):
         return Policies(default, {rule.name: rule.policy() for rule in self.groups})
 
     def limits(self) -> Limits:
-        """What scripts hold groups to."""
+        """What scripts hold groups, tenants and types to."""
         every = {rule.name: rule.limit() for rule in self.groups}
         rules = {name: limit for name, limit in every.items() if not limit.is_none}
-        return Limits(rules, *self.tenants.limits())
+        return Limits(rules, *self.tenants.limits(), type_limits(self.types))
 
     def debounces(self) -> dict[str, Debounce]:
         """By rule, how long a task waits for a newer one that replaces it."""

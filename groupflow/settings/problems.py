@@ -62,6 +62,8 @@ def _problem(detail: ErrorDetails, origins: Mapping[str, str]) -> Problem:
     location = detail["loc"]
     if location[:2] == ("tenants", "named"):  # written as [tenants.NAME]
         location = (location[0], *location[2:])
+    if location[-1:] == ("[key]",):  # the name of a table is wrong
+        location = location[:-1]
     setting = dotted(location)
     below = (name for name in origins if len(location) > 1 and name.startswith(f"{setting}."))
     origin = next((origins[name] for name in (setting, *below) if name in origins), "")

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
-from groupflow.core.limits import Debounce, Limit, Rate
+from groupflow.core.limits import Debounce, Limit, Rate, TypeLimit, check_order
 from groupflow.core.policy import MOST_TOGETHER, GroupPolicy, RetryOverride
 from groupflow.core.routing import Rule
 from groupflow.core.template import Template
@@ -29,8 +29,10 @@ from groupflow.settings.types import (
     Section,
     TaskType,
     TenantNames,
+    TypePattern,
     Whole,
     no_bool,
+    refused_by,
 )
 from groupflow.settings.urls import HttpUrl
 
@@ -200,6 +202,33 @@ class TenantRule(Section):
     """As in [tenants]."""
 
 
+class TypeRule(Section):
+    """One `[types."pattern"]`: limits of all tasks of a type ("import.*": of several), together."""
+
+    concurrency: Whole = Field(default=0, ge=0, le=1_000_000)
+    """Tasks of these types at once, of daemons and pools alike; 0: any number."""
+    rate: RateText = ""
+    """Starts of these types, as for groups; empty: as many as come."""
+
+    @model_validator(mode="after")
+    def _limits(self) -> Self:
+        if not self.concurrency and not self.rate:
+            raise ValueError("Give it a concurrency, a rate, or both; or leave the table out.")
+        return self
+
+    def limit(self) -> TypeLimit:
+        """What scripts need of it."""
+        return TypeLimit(self.concurrency, Rate.parse(self.rate))
+
+
+TypeRules = Annotated[dict[TypePattern, TypeRule], refused_by(check_order)]
+
+
+def type_limits(rules: Mapping[str, TypeRule]) -> dict[str, TypeLimit]:
+    """What scripts need of them, in their order."""
+    return {pattern: rule.limit() for pattern, rule in rules.items()}
+
+
 class HandlerRule(Override):
     """One `[handlers."type"]`: a handler that is not Python; a command or a URL."""
 
@@ -248,6 +277,11 @@ def pool_by_type(pools: Mapping[str, PoolRule]) -> dict[str, str]:
                     f"Type {each!r} is in pools {found[each]!r} and {name!r}: leave it in one."
                 )
     return found
+
+
+PoolRules = Annotated[
+    dict[PlainName, PoolRule], Field(max_length=MOST_POOLS), refused_by(pool_by_type)
+]
 
 
 def _zone(value: str, info: ValidationInfo) -> str:

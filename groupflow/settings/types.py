@@ -17,7 +17,7 @@ from pydantic import (
     SecretStr,
 )
 
-from groupflow.core.limits import Rate
+from groupflow.core.limits import Rate, check_pattern
 from groupflow.core.masking import mask_command
 from groupflow.core.template import FieldPath, Template
 
@@ -151,6 +151,7 @@ Listen = Annotated[str, AfterValidator(_listen)]
 Printable = Annotated[str, AfterValidator(_printable)]
 FileName = Printable
 TaskType = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_printable)]
+TypePattern = Annotated[TaskType, refused_by(check_pattern)]
 Token = Annotated[SecretStr, AfterValidator(_token)]
 TokenName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 PlainName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]

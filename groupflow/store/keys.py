@@ -36,6 +36,15 @@ spelled only here.
 | ``standing`` | zset | tenants of which nothing may start → until when |
 | ``charged`` | hash | fence → tenant, of claims that count for one |
 | ``charges`` | zset | the same claims, to be counted by tenant |
+| ``caps`` | hash | limits of types, by pattern, as configured and by hand: see `caps.lua` |
+| ``cap_waits:<place>`` | zset | what waits for the limit of its type |
+| ``cap_lines`` | zset | the places where something waits so, by pattern |
+| ``cap_groups``, ``cap_tasks`` | hash | group, or plain task's entry → where it waits so |
+| ``cap_turns`` | hash | place → which of them stands where claims look too |
+| ``cap_standing`` | zset | patterns of which nothing may start → until when |
+| ``cap_reviews`` | zset | lines that are still to be looked through, since types' limits changed |
+| ``cap_charged`` | hash | fence → pattern, of claims that count for one |
+| ``cap_charges`` | zset | the same claims, to be counted by pattern |
 | ``shares:<pool>`` | zset | tenant → its virtual time, where tenants share by weight |
 | ``delayed`` | zset | entries of tasks that stand aside until they are due → due |
 | ``debouncing`` | hash | group, scope, type → the task that newer ones replace: `debouncing.lua` |
@@ -98,10 +107,12 @@ _WHOLE = (
     "partitions", "epoch", "recovering", "schedules", "limits", "sharing", "rates", "closed",
     "scans", "runs", "resumes", "waiting_groups", "turns", "standing", "charged", "charges",
     "pools", "by_hand", "by_hand_ends", "by_hand_news", "debouncing", "losing",
-    "cancels", "expiring",
+    "cancels", "expiring", "caps", "cap_lines", "cap_groups", "cap_tasks", "cap_turns",
+    "cap_standing", "cap_charged", "cap_charges", "cap_reviews",
 )  # fmt: skip
 _PREFIXES = (
     "lane", "lock", "task_state", "daemon", "worker", "lost", "schedule", "scan", "waits", "shares",
+    "cap_waits",
     "pool_ordered", "pool_quarantined_plain", "pool_ready", "pool_quarantined_groups",
     "pool_pullers", "pool_holders",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""How a configuration's limits come to the scripts: as the fields of one hash.
+"""How a configuration's limits come to the scripts: as the fields of two hashes.
 
 Each daemon writes them with its session, and again when it takes over a new configuration; so a
 namespace has the limits that the last daemon told. Scripts read a rule's limit where the head of a
@@ -14,9 +14,9 @@ from groupflow.store.clock import MICROSECONDS
 
 
 def pack(limits: Limits, partitions: int = 1) -> bytes:
-    """A flat list of names and values, as JSON: what `limits.lua` finds in its hash.
+    """A flat list of names and values, as JSON: what `limits.lua` and `caps.lua` find in hashes.
 
-    A tenant has its share in each of so many partitions.
+    A tenant and a type have their shares in each of so many partitions.
     """
     flat: list[str] = []
     for name, limit in limits.rules.items():
@@ -30,6 +30,9 @@ def pack(limits: Limits, partitions: int = 1) -> bytes:
         flat += ("t", _packed_tenant(limits.every_tenant.shared(partitions)))
     for tenant, own in limits.tenants.items():
         flat += ("t" + tenant, _packed_tenant(own.shared(partitions)))
+    for number, (pattern, every) in enumerate(limits.types.items()):
+        share = every.shared(partitions)
+        flat += ("y" + pattern, f"{number} {share.concurrency} {_packed_rate(share.rate)}")
     return orjson.dumps(flat)
 
 

@@ -28,8 +28,9 @@ from groupflow.store.sessions import REAPED_AT_ONCE, Session
 from groupflow.store.settlements import Release, Settlement
 
 MOST_HELD = 500  # tasks of one worker; what one script gives at most
-Where: TypeAlias = Literal["ordered", "quarantined_plain", "delayed"]
-PLACES: tuple[Where, ...] = ("ordered", "quarantined_plain", "delayed")  # where plain tasks wait
+Where: TypeAlias = Literal["ordered", "quarantined_plain", "delayed", "types"]
+# Where plain tasks wait; what goes from one to another while they are walked is seen in the last.
+PLACES: tuple[Where, ...] = ("ordered", "quarantined_plain", "delayed", "types")
 Word: TypeAlias = Literal["added", "kept", "assigned", "over", "dead", "foreign"]
 PROMOTED_AT_ONCE = 200  # tasks, and groups
 LOOKED_AT = 1000  # tasks that a step of pruning looks at, about

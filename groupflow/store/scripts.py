@@ -42,6 +42,7 @@ _RULES = (
     "store/ending",
     "store/limits",
     "store/tenants",
+    "store/caps",
 )
 PRELUDE = ("store/prelude", *_RULES)
 SESSIONS = (*PRELUDE, "store/sessions", "store/hand_over")
@@ -104,7 +105,7 @@ class Verb(AnyVerb):
     RETRY = "retry", _FAILING
     ADVANCE = "advance", _FAILING
     BURY = "bury", _FAILING
-    PROMOTE = "promote", (*PRELUDE, "store/by_hand")
+    PROMOTE = "promote", (*SESSIONS, "store/by_hand")
     EXPIRE = "expire", (*PRELUDE, DEBOUNCING)
     ROTATE = "rotate"
     SWEEP_RENAMED = "sweep_renamed", _IDS

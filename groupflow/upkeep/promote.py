@@ -18,6 +18,7 @@ from groupflow.upkeep.expire import Expirer
 log = structlog.get_logger("groupflow.promote")
 
 AT_ONCE = 200  # tasks, and groups, a script: bounds how long one may block Redis
+_KINDS = {"g": "group", "t": "tenant", "y": "type"}
 LONGEST = 30.0  # seconds; a wake tells of an earlier due time, unless it was lost
 
 
@@ -42,15 +43,15 @@ async def promote(client: StoreClient, measures: UpkeepMeasures, expirer: Expire
 def _tell_of_limits(news: Sequence[bytes], *, is_first: bool) -> None:
     """Log limits that people set by hand, and their ends: the script tells one daemon, once.
 
-    All partitions know a tenant's limit: only the first one's is logged.
+    All partitions know the limits of a tenant or a type: only the first one's is logged.
     """
     for each in news:
         what, whose, until, concurrency, rate, by = orjson.loads(each)
-        if whose[0] == "t" and not is_first:
+        if whose[0] != "g" and not is_first:
             continue
         log.info(
             f"limit.{what}",
-            **{"group" if whose[0] == "g" else "tenant": whose[1:]},
+            **{_KINDS[whose[0]]: whose[1:]},
             concurrency=None if concurrency == "-" else int(concurrency),
             rate=rate or None,
             until=datetime.fromtimestamp(seconds(until), UTC).isoformat(timespec="seconds"),

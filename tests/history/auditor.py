@@ -25,6 +25,7 @@ from tests.history.quarantine import quarantined_of
 from tests.history.schedules import schedules_of
 from tests.history.snapshot import Snapshot, facts_in, read
 from tests.history.tenants import tenants_of
+from tests.history.types import types_of
 
 ENDED = (
     "done",
@@ -41,6 +42,7 @@ FAMILY = 16  # derived ids that are looked at; see ids.lua
 _STAYS = frozenset((
     "count", "fence", "partitions", "pools", "segments", "history_new", "history_old", "dead",
     "bodies", "staying", "samples", "tallies", "renamed", "epoch", "schedules", "limits", "losing",
+    "caps",
 ))  # fmt: skip
 
 
@@ -167,7 +169,7 @@ def _groups(found: Snapshot) -> Iterator[Violation]:
     for group, number in Counter(every).items():
         if number > 1:
             yield Violation("S4", f"the group {group} is ready in two indexes")
-    lined_up = {g for _, g in found.lined_up()}
+    lined_up = {g for _, g in found.lined_up()} | set(found.fields("cap_groups"))
     ready, held, shared = lined_up | set(every), set(found.names("held")), found.sharing
     parked, paused = set(found.fields("parked")), set(found.fields("paused"))
     for group in ready | held | parked | paused | set(found.locks) | set(found.lanes):
@@ -290,7 +292,7 @@ def _asleep(found: Snapshot) -> Iterator[Violation]:
 
 _LOOKS = (
     _strange_keys, _tasks, _expiring, _entries, _groups, _claims, _pullers, _runs, _losses,
-    quarantined_of, limits_of, tenants_of, bursts_of, _counters, _renamed, schedules_of,
+    quarantined_of, limits_of, tenants_of, types_of, bursts_of, _counters, _renamed, schedules_of,
 )  # fmt: skip
 
 
@@ -316,7 +318,13 @@ def leftovers_of(found: Snapshot, keys: Keys) -> list[str]:
     shares = [pool for pool, starts in found.shares.items() if max(starts.values()) <= past]
     running = {claim.daemon for claim in found.checkpoints}
     for kind, names in (
-        *(("lane", found.lanes), ("lock", found.locks), ("waits", found.waits), ("shares", shares)),
+        *(
+            ("lane", found.lanes),
+            ("lock", found.locks),
+            ("waits", found.waits),
+            ("cap_waits", found.cap_waits),
+            ("shares", shares),
+        ),
         *(("task_state", found.lives.keys() - dead), ("daemon", found.daemons.keys() - leased)),
         ("worker", (found.workers - leased) | running),
     ):

@@ -36,10 +36,13 @@ def rule_of(found: Snapshot, entry: bytes) -> str:
 
 
 def by_hand(found: Snapshot, whose: str) -> Hand | None:
-    """What an operator set for ``g`` and a group, or ``t`` and a tenant's name."""
+    """What an operator set for ``g`` and a group, ``t`` and a tenant's name, ``y`` and a type."""
     text = found.hashes.get("by_hand", {}).get(whose.encode())
-    if text is None or int(text[:16]) <= found.at:
-        return None
+    return None if text is None or int(text[:16]) <= found.at else hand_in(text)
+
+
+def hand_in(text: bytes) -> Hand:
+    """The same, of its text."""
     _, concurrency, interval, tolerance, since, *_ = text.partition(b"\n")[0].split(b" ")
     is_paced = interval != b"-"
     return Hand(

@@ -23,6 +23,7 @@ POOL_KINDS = (
 _NAMED = {
     "lane": "lanes", "lock": "locks", "task_state": "lives", "daemon": "daemons",
     "schedule": "schedules", "scan": "scans", "waits": "waits", "shares": "shares", "lost": "lost",
+    "cap_waits": "cap_waits",
 }  # fmt: skip
 """Kinds with a name behind them, and where a snapshot has them."""
 _TYPES = {b"list": "lists", b"zset": "zsets", b"hash": "hashes", b"string": "strings"}
@@ -34,7 +35,8 @@ _WHOLE_KINDS = (
     "limits", "by_hand", "by_hand_ends", "by_hand_news", "sharing", "rates", "closed",
     "scans", "pools",
     "waiting_groups", "turns", "standing", "charged", "charges", "debouncing", "losing",
-    "cancels", "expiring",
+    "cancels", "expiring", "caps", "cap_lines", "cap_groups", "cap_tasks", "cap_turns",
+    "cap_standing", "cap_charged", "cap_charges", "cap_reviews",
 )  # fmt: skip
 _READ = """
 local reads = {
@@ -84,6 +86,7 @@ class Snapshot:
     schedules: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     shares: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by pool
     waits: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by kind and tenant
+    cap_waits: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by place
     strangers: list[str] = field(default_factory=list)
     # by kind, without its "pool_", and by pool
     pools: dict[str, dict[str, dict[bytes, float]]] = field(default_factory=dict)
@@ -132,6 +135,10 @@ class Snapshot:
             for group in members if place[0] in "gG" else ():
                 yield place, group.decode()
 
+    def waiting_for_turns(self) -> set[bytes]:
+        """What waits for its tenant's turn."""
+        return {member for members in self.waits.values() for member in members}
+
     @cached_property
     def sharing(self) -> dict[str, set[bytes]]:
         """Who runs in groups without locks, as locks would say it."""
@@ -162,15 +169,18 @@ class Snapshot:
     def _find_waiting(self) -> Iterator[tuple[str, str, bytes]]:
         for entry in self.lists.get("plain", []):
             yield "plain", "", entry
-        lined_up = set(self.hashes.get("turns", {}).values())
+        lined_up = {*self.hashes.get("turns", {}).values(), *self.hashes.get("cap_tasks", {})}
         for kind in ("ordered", "quarantined_plain"):
             for pool, index in self.indexes(kind):
                 for entry in index:
-                    if pool or entry not in lined_up:  # else it waits for a turn, see below
+                    if entry not in lined_up:  # else it waits for a turn, see below
                         yield f"{kind}:{pool}" if pool else kind, "", entry
         for place, members in self.waits.items():
             for entry in members if place[0] in "pP" else ():
-                yield f"waits:{place}", "", entry
+                if entry not in self.hashes.get("cap_tasks", {}):
+                    yield f"waits:{place}", "", entry
+        for entry, at in self.hashes.get("cap_tasks", {}).items():
+            yield f"cap_waits:{at.decode()}", "", entry
         for entry in self.zsets.get("delayed", {}):
             yield "delayed", self.task_state_of(entry).get(b"group", b"").decode(), entry
         for group, entries in self.lanes.items():

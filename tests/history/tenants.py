@@ -23,10 +23,10 @@ def held_to(found: Snapshot, tenant: str) -> Held:
         concurrency, _weight, interval, tolerance, *_ = text.split(b" ")
         held = Held(int(concurrency), float(interval), float(tolerance))
     hand = by_hand(found, f"t{tenant[8:]}") if name else None
-    return held if hand is None else under(_share(found, hand), held)
+    return held if hand is None else under(share_of(found, hand), held)
 
 
-def _share(found: Snapshot, hand: Hand) -> Hand:
+def share_of(found: Snapshot, hand: Hand) -> Hand:
     """Of what was set for all partitions, that of this one."""
     parts = int(found.hashes.get("partitions", {}).get(b"number", 1))
     most = hand.concurrency and max(1, hand.concurrency // parts)

@@ -42,6 +42,16 @@ def test_a_tenants_limits_go_by_its_name() -> None:
     ]
 
 
+def test_limits_of_types_go_by_their_patterns_and_their_order() -> None:
+    one, two = {"concurrency": 3}, {"rate": "1/s"}
+    assert changed({"types": {"a": one, "b*": two}}, {"types": {"b*": two, "a": one}}) == {
+        "types.order": (["a", "b*"], ["b*", "a"], False)
+    }
+    assert changed({"types": {"a": one}}, {"types": {"a": {"concurrency": 4}}}) == {
+        'types."a".concurrency': (3, 4, False)
+    }
+
+
 def test_rules_go_by_their_names() -> None:
     """A new one, one that is gone, one that moved, one whose key is another."""
     assert changed({"groups": [RULE]}, {"groups": [RULE]}) == {}

@@ -13,7 +13,8 @@ from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.limits import Rate
 from groupflow.settings.load import find_sources, load_settings
 from groupflow.settings.model import Settings
-from groupflow.settings.rules import GroupRule, PoolRule, ScheduleRule
+from groupflow.settings.rules import GroupRule, PoolRule, ScheduleRule, TypeRule
+from groupflow.store.limits import pack
 
 CONFIG = Path(__file__).parents[2] / "config"
 Load = Callable[[str], Settings]
@@ -143,6 +144,14 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ('[tenants."a.b"]\nrate = "x"', 'tenants."a.b".rate', "'x'", '"10/s"'),
     ("[tenants.42]\nkoncurrency = 1", "tenants.42.koncurrency", "", "tenants.42.concurrency"),
     ("[tenants]\nkoncurrency = 1", "tenants.koncurrency", "", "tenants.concurrency"),
+    ('[types."a.b"]\nconcurrency = -1', 'types."a.b".concurrency', "-1", "at least 0"),
+    ('[types.a]\nrate = "quick"', "types.a.rate", "'quick'", '"600/min"'),
+    ("[types.a]\nconcurrency = 0", "types.a", "", "Give it a concurrency, a rate, or both"),
+    ("[types.a]\nkoncurrency = 1", "types.a.koncurrency", "", "types.a.concurrency"),
+    ('[types."*.a"]\nconcurrency = 1', 'types."*.a"', "'*.a'", "a * at its end"),
+    ('[types."a.*"]\nconcurrency = 1\n[types."a.b"]\nrate = "1/s"', "types", "",
+     '[types."a.b"] never holds, since [types."a.*"] stands before it'),
+    ('[types."*"]\nconcurrency = 1\n[types."a*"]\nrate = "1/s"', "types", "", "put it in front"),
     ('[handlers.a]\nexec = ["ls"]\nscope = "group"', "handlers.a", "", "scope"),
     ('[handlers."a.b"]\n', 'handlers."a.b"', "", "exactly one"),
     ('[handlers.a]\nexec = "ls"', "handlers.a.exec", "***", "list"),
@@ -303,11 +312,16 @@ def test_a_tenants_limit_is_its_own_where_it_says_so(load: Load) -> None:
     assert (every.weight, named["42"].weight) == (1, 1)
 
 
+def test_a_types_limit_is_shared_by_partitions(load: Load) -> None:
+    limits = load('[types."b*"]\nconcurrency = 5\nrate = "8/s"\n[types.a]\nrate = "1/s"').limits()
+    assert pack(limits, 4) == b'["yb*","0 1 500000.000 20000 8/s","ya","1 0 4000000.000 20000 1/s"]'
+
+
 def test_the_example_shows_every_setting_with_its_default() -> None:
     written = tomllib.loads((CONFIG / "groupflow.toml").read_text())
     settings = load_settings(CONFIG / "groupflow.toml")
     for name in Settings.model_fields:
-        if name in ("groups", "handlers", "schedules", "pools"):
+        if name in ("types", "groups", "handlers", "schedules", "pools"):
             continue
         assert getattr(settings, name) == getattr(Settings(), name), name
         # Shown as comments: none by default.
@@ -317,6 +331,7 @@ def test_the_example_shows_every_setting_with_its_default() -> None:
     overrides = {"max_attempts", "interval", "jitter"}
     assert set(written["groups"][0]) == set(GroupRule.model_fields) - overrides
     assert set(written["schedules"][0]) == set(ScheduleRule.model_fields) - {"every"}
+    assert set(written["types"]["transcode"]) == set(TypeRule.model_fields)
     assert set(written["pools"]["couriers"]) == set(PoolRule.model_fields)
 
 

@@ -68,6 +68,7 @@ MARKS: dict[str, Callable[[Arrival, str], Arrival]] = {
     "?": lambda each, seconds: replace(each, expires=float(seconds or HOUR)),
     "=": lambda each, pool: with_envelope(each, named_pool=pool or POOL),
     "%": lambda each, rule: with_envelope(each, rule=rule),
+    ":": lambda each, type_: with_envelope(each, type=type_),
     "$": lambda each, size: with_envelope(each, body=b"x" * int(size)),
 }
 
@@ -79,7 +80,7 @@ def made(word: str) -> Arrival:
     id_ = parts["id"]
     group = None if id_[0] in "pq" else id_[0]
     each = of(parts["tenant"], id_, group) if parts["tenant"] else arrival(id_, group)
-    for mark, value in re.findall(r"([@~!=%+^&<$?])([\w.-]*)", parts["facts"]):
+    for mark, value in re.findall(r"([@~!=%+^&<$?:])([\w.-]*)", parts["facts"]):
         each = MARKS[mark](each, value)
     return each
 

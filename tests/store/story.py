@@ -9,9 +9,10 @@ a task that comes: ``@`` delayed by an hour (``@60``: by so many seconds), ``~``
 ``+60`` its priority, ``!`` a dead letter, ``=`` of the pool (``=others``: of another), ``%rule``
 its rule, ``^`` of one that debounces, ``&`` of one with `newest`, for which what runs makes way
 (``&9``: for nine seconds; ``&0``: it goes on), ``<3`` of one that lets three wait, ``?`` it has to
-start within an hour (``?60``), ``$9`` the bytes of its body; in front, ``2/`` its tenant. Of a task
-that is claimed: ``/2`` its attempt, ``*1`` its crashes, ``#two`` its stage, ``>a1`` what its run
-has behind it, in this order. ``a0'`` is the first claim of a task that was claimed more than once.
+start within an hour (``?60``), ``$9`` the bytes of its body, ``:video`` its type; in front, ``2/``
+its tenant. Of a task that is claimed: ``/2`` its attempt, ``*1`` its crashes, ``#two`` its stage,
+``>a1`` what its run has behind it, in this order. ``a0'`` is the first claim of a task that was
+claimed more than once.
 
 In front of a step may stand who acts (``d2:``; else the daemon d1), ``unchanged`` (it
 writes nothing), ``refused`` (its settlements are stale), an error that it ends with, or what all
@@ -30,7 +31,7 @@ from typing import Any
 import pytest
 
 from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
-from groupflow.core.limits import HandLimit, Limit, Limits, Rate, TenantLimit
+from groupflow.core.limits import HandLimit, Limit, Limits, Rate, TenantLimit, TypeLimit
 from groupflow.operate.cancelling import Several, count_all, every_step
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import ALL, Groups
@@ -90,7 +91,7 @@ async def hears(shop: Bench, work: Callable[[], Awaitable[object]]) -> list[str]
 
 def move_time(shop: Bench, seconds: float) -> None:
     """What limits wait for is so much sooner."""
-    for kind in ("rates", "closed", "held", "standing"):
+    for kind in ("rates", "closed", "held", "standing", "cap_standing"):
         members: Any = shop.raw.zrange(shop.keys(kind), 0, -1, withscores=True)
         for member, due in members:
             if due < 9e15:
@@ -262,6 +263,16 @@ class Story(Actors):
         rate = Rate.parse(" ".join(word for word in words if "=" not in word))
         every = {name: TenantLimit(int(most)) for name, most in own.items()}
         self.shop.limits = Limits(every_tenant=TenantLimit(int(concurrency), rate), tenants=every)
+
+    async def types(self, *words: str) -> None:
+        """The same for types, in this order: ``video=2``, ``import.*=1/h``; ``-`` for none."""
+        told = [word.rpartition("=") for word in words if word != "-"]
+        self.shop.limits = Limits(
+            types={
+                pattern: TypeLimit(int(most)) if most.isdigit() else TypeLimit(0, Rate.parse(most))
+                for pattern, _, most in told
+            }
+        )
 
     async def reload(self) -> None:
         """The daemon tells its limits again."""

@@ -5,7 +5,7 @@
 -- are claimed or are dropped meanwhile can't hide it.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 id · 2 group ('' = plain) · 3 its line for the history, '' behind `cancel` · 4 'line', or 'turns' of its tenant
+-- ARGV     1 id · 2 group ('' = plain) · 3 its line for the history, '' behind `cancel` · 4 'line', 'turns' of its tenant, or 'types'
 --          5 the entry to go on behind there, '' to begin · 6 how many places to look at
 -- returns  { 1 (dropped) or 0, as ARGV 4 and 5 to go on }, without the latter two at the end; { 0 }: it doesn't wait
 local id, group, where, last, most = ARGV[1], ARGV[2], ARGV[4], ARGV[5], tonumber(ARGV[6])
@@ -18,13 +18,16 @@ local function leave(entry)
   return (group == '' or sub(entry, 1, 16) > end_of_run(group)) and call('LREM', line, 1, entry) == 1
 end
 
--- The entries behind the last one seen; of turns the first ones, if that is gone.
+-- The entries behind the last one seen; of turns and types the first ones, if that is gone.
 local function next_page()
   if where == 'line' then
     local from = count_seen(line, last ~= '' and sub(last, 1, 16) or '')
     return call('LRANGE', line, from, from + most - 1)
   end
-  local queue = group == '' and is_limiting() and tenants().queue_of(id)
+  local queue = false
+  if group == '' and is_limiting() then
+    if where == 'turns' then queue = tenants().queue_of(id) else queue = is_capping() and caps().queue_of(id) end
+  end
   local rank = last ~= '' and queue and call('ZRANK', queue, last)
   local from = rank and call('ZCARD', queue) - rank or 0
   return queue and call('ZRANGE', queue, from, from + most - 1, 'REV') or {}
@@ -44,6 +47,7 @@ local function look()
   end
   if #page == most then return false, where, page[#page] end
   if where == 'line' then return false, 'turns', '' end
+  if where == 'turns' then return false, 'types', '' end
   return false
 end
 

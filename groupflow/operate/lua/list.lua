@@ -34,6 +34,15 @@ local function add_list(key, group, from)
   return #page
 end
 
+-- The same of an index of plain tasks.
+local function add_entries(key, from)
+  local page = call('ZRANGE', key, from, from + left() - 1)
+  for _, entry in ipairs(page) do add(entry, '', sub(entry, 1, 16)) end
+  return #page
+end
+
+local function is_plain(whose) return byte(whose) == byte('p') or byte(whose) == byte('P') end
+
 -- The members of a list from `place` on, `most` at most.
 local function cut(list, most)
   local found = {}
@@ -49,11 +58,13 @@ local LANE = {
 }
 local WAITS = {
   length = function(whose) return call('ZCARD', K.waits .. whose) end,
-  add = function(whose, from)
-    local page = call('ZRANGE', K.waits .. whose, from, from + left() - 1)
-    for _, entry in ipairs(page) do add(entry, '', sub(entry, 1, 16)) end
-    return #page
-  end,
+  add = function(whose, from) return add_entries(K.waits .. whose, from) end,
+}
+
+-- The same of a line of plain tasks that wait for the limit of their type.
+local CAPPED = {
+  length = function(line) return is_plain(line) and call('ZCARD', K.cap_waits .. line) or 0 end,
+  add = function(line, from) return add_entries(K.cap_waits .. line, from) end,
 }
 
 -- A part made of these, one name behind another: `step` has some names from `place` on, and the next place, '0' at
@@ -172,7 +183,6 @@ local function has_turn(group)
   local is_ready = call('ZSCORE', K.ready, group) or call('ZSCORE', K.quarantined_groups, group)
   return is_ready and math.huge or 0
 end
-local function is_plain(whose) return byte(whose) == byte('p') or byte(whose) == byte('P') end
 local function first_of_turn(whose) return is_plain(whose) and 1 or math.huge end
 local function one() return 1 end
 
@@ -184,6 +194,23 @@ local function standing(most)
   return whose
 end
 
+-- A group that waits for the limit of its type and has the turn is among the ready ones, or waits for its tenant's. So
+-- is the first plain task of such a line, which `lines_of_types` names by their places (`caps.lua`).
+local function has_type_turn(group)
+  local place = call('HGET', K.cap_groups, group)
+  return place and call('HGET', K.cap_turns, place) == group and math.huge or 0
+end
+local function first_of_line(line) return call('HEXISTS', K.cap_turns, line) end
+
+local function lines_of_types(most)
+  local lines = {}
+  for _, line in ipairs(call('ZRANGE', K.cap_lines, place, place + most - 1)) do
+    local length = tonumber(sub(line, 1, 4))
+    lines[#lines + 1] = sub(line, 5 + length) .. '/' .. sub(line, 5, 4 + length)
+  end
+  return lines
+end
+
 local PARTS = {
   running = { places(add_running) },
   delayed = {
@@ -192,10 +219,12 @@ local PARTS = {
   queued = {
     places(function() return add_list(K.plain, '', place) end), places(add_ordered),
     lanes(LANE, in_order(function(most) return (members_of(READY, place, most)) end)),
-    lanes(LANE, in_hash(K.waiting_groups), has_turn), lanes(LANE, in_order(running_groups)),
+    lanes(LANE, in_hash(K.waiting_groups), has_turn), lanes(LANE, in_hash(K.cap_groups), has_type_turn),
+    lanes(LANE, in_order(running_groups)),
     lanes(LANE, in_order(function(most) return call('ZRANGE', K.held, place, place + most - 1) end), one),
     lanes(LANE, in_hash(K.parked)), lanes(LANE, in_hash(K.paused)),
     lanes(WAITS, in_hash(K.turns), first_of_turn), lanes(WAITS, in_order(standing)),
+    lanes(CAPPED, in_order(lines_of_types), first_of_line),
   },
   done = { history(K.history_new), history(K.history_old) },
   superseded = { history(K.history_new), history(K.history_old) },

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- move_turns: put groups and tasks that wait for their tenant's turn among the rest, where they can be moved.
+-- move_turns: put groups and tasks that wait for their tenant's turn, or for their type, among the rest, where they can be moved.
 -- No daemon runs; later, claims put back those that they meet.
 --
 -- KEYS[1]  what all keys of the partition begin with
@@ -8,7 +8,7 @@
 local now, most, number = clock(), tonumber(ARGV[1]), 0
 local daemons = living(now)
 if daemons then return { -1, daemons } end
-may_limit = false -- place them as if nothing had limits
+may_limit, may_cap = false, false -- place them as if nothing had limits
 
 for _, key in ipairs({ K.turns, K.standing }) do
   local names = key == K.turns and call('HKEYS', key) or call('ZRANGE', key, 0, -1)
@@ -26,6 +26,21 @@ for _, key in ipairs({ K.turns, K.standing }) do
     end
   end
 end
+local tasks = call('HSCAN', K.cap_tasks, 0, 'COUNT', most)[2]
+for i = 1, #tasks, 2 do
+  local order, _, _, is_quarantined, pool = order_of(tasks[i])
+  call('HDEL', K.cap_tasks, tasks[i])
+  call('ZREM', K.cap_waits .. tasks[i + 1], tasks[i])
+  call('ZADD', index_of(is_quarantined and 'quarantined_plain' or 'ordered', pool), digits(order), tasks[i])
+  number = number + 1
+end
+local groups = call('HSCAN', K.cap_groups, 0, 'COUNT', most)[2]
+for i = 1, #groups, 2 do
+  call('HDEL', K.cap_groups, groups[i])
+  call('ZREM', K.cap_waits .. groups[i + 1], groups[i])
+  place(groups[i], now)
+  number = number + 1
+end
 local page = call('HSCAN', K.waiting_groups, 0, 'COUNT', most)[2]
 for i = 1, #page, 2 do
   call('HDEL', K.waiting_groups, page[i])
@@ -33,5 +48,5 @@ for i = 1, #page, 2 do
   place(page[i], now)
   number = number + 1
 end
-if number == 0 then call('DEL', K.turns, K.standing) end
+if number == 0 then call('DEL', K.turns, K.standing, K.cap_turns, K.cap_standing, K.cap_lines) end
 return { number }

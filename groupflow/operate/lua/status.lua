@@ -10,8 +10,10 @@
 --          how many tenants have something that waits so; sharing: how many tasks of such groups run;
 --          waited_plain and waited_grouped: µs for which the task that goes next could have been claimed by daemons;
 --          recovering: { since, until } (µs) if nothing is claimed, since this server may have lost writes;
---          limited_groups, limited_tenants: how many have limits by hand; by_hand: some of those, the first to end
---          first, each by `g` and a group or `t` and a tenant's name, and what `by_hand` has of it;
+--          capped: how many of the delayed ones wait since as many of their types run as may, or started; standing_types:
+--          how many patterns of types are at such a limit;
+--          limited_groups, limited_tenants, limited_types: how many have limits by hand; by_hand: some of those, the first to end
+--          first, each by `g` and a group, `t` and a tenant's name or `y` and a pattern of types, and what `by_hand` has of it;
 --          everything_paused (JSON), everything_ends (µs), if any;
 --          daemons: rows of { name, lease_left (µs), info (JSON) } }
 local SHOWN_BY_HAND = 20
@@ -33,7 +35,8 @@ for _, member in ipairs(sharing > 0 and call('ZRANGE', K.sharing, 0, 99999) or {
   local group = sub(member, 5, 4 + tonumber(sub(member, 1, 4)))
   if group ~= shared then
     shared = group
-    local is_counted = call('HEXISTS', K.waiting_groups, group) == 1 or call('ZSCORE', K.ready, group)
+    local is_counted = call('HEXISTS', K.waiting_groups, group) == 1 or call('HEXISTS', K.cap_groups, group) == 1
+      or call('ZSCORE', K.ready, group)
       or call('ZSCORE', K.quarantined_groups, group) or call('ZSCORE', K.held, group)
       or call('HEXISTS', K.parked, group) == 1
       or call('EXISTS', K.lock .. group) == 1
@@ -52,6 +55,16 @@ for _, turn in ipairs(lined_up > 0 and call('HLEN', K.turns) <= 2000 and call('H
   if byte(turn) == 103 or byte(turn) == 71 then lined_up = lined_up - 1 end
 end
 
+-- The same of groups that wait for the limits of their types.
+local capped_lines, capped = call('HLEN', K.cap_groups), 0
+for _, cap in ipairs(capped_lines > 0 and call('ZRANGE', K.cap_standing, 0, 1999) or {}) do
+  capped = capped + caps().groups_of(cap)
+end
+capped_lines = capped_lines - capped
+for _, turn in ipairs(capped_lines > 0 and call('HLEN', K.cap_turns) <= 2000 and call('HKEYS', K.cap_turns) or {}) do
+  if byte(turn) == 103 or byte(turn) == 71 then capped_lines = capped_lines - 1 end
+end
+
 -- Operators pause few groups. One that still runs, or is parked too, counts as that.
 local paused = 0
 for _, group in ipairs(call('HLEN', K.paused) <= 1000 and call('HKEYS', K.paused) or {}) do
@@ -60,7 +73,7 @@ for _, group in ipairs(call('HLEN', K.paused) <= 1000 and call('HKEYS', K.paused
 end
 
 -- Limits by hand: there are not many.
-local limited, by_hand = { [103] = 0, [116] = 0 }, {}
+local limited, by_hand = { [103] = 0, [116] = 0, [121] = 0 }, {}
 for _, whose in ipairs(call('ZRANGE', K.by_hand_ends, '(' .. digits(now), '+inf', 'BYSCORE')) do
   limited[byte(whose)] = limited[byte(whose)] + 1
   local text = #by_hand < SHOWN_BY_HAND and call('HGET', K.by_hand, whose)
@@ -68,7 +81,7 @@ for _, whose in ipairs(call('ZRANGE', K.by_hand_ends, '(' .. digits(now), '+inf'
 end
 return named({
   at = now, count = call('HGETALL', K.count), daemons = daemons, dead = call('ZCARD', K.dead),
-  ready = count_in(READY) + lined_up, delayed = call('ZCARD', K.held) + standing,
+  ready = count_in(READY) + lined_up + capped_lines, delayed = call('ZCARD', K.held) + standing + capped,
   parked = call('HLEN', K.parked), paused = paused,
   delayed_tasks = call('ZCARD', K.delayed), dead_staying = call('ZCARD', K.staying),
   waited_plain = math.max(waited(call('LINDEX', K.plain, -1), now), longest_wait(OWN_PLAIN, now)),
@@ -76,7 +89,8 @@ return named({
   recovering = call('EXISTS', K.recovering) == 1
     and { call('HGET', K.epoch, 'since') or digits(now), call('GET', K.recovering) } or nil,
   everything_ends = call('ZSCORE', K.resumes, '') or nil,
-  limited_groups = limited[103], limited_tenants = limited[116], by_hand = by_hand,
+  limited_groups = limited[103], limited_tenants = limited[116], limited_types = limited[121],
+  by_hand = by_hand, capped = capped, standing_types = call('ZCARD', K.cap_standing),
   sharing = sharing, running_groups = running_groups,
   standing = standing, standing_tenants = call('ZCARD', K.standing),
 })

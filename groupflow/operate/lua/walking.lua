@@ -55,6 +55,7 @@ local function each_waiting_group(most, visit)
   for _, group in ipairs(first_in(K.parked, most)) do visit(group, 'parked') end
   for _, group in ipairs((members_of(READY, 0, most))) do visit(group, 'ready') end
   for _, group in ipairs(first_in(K.waiting_groups, most)) do visit(group, 'ready') end
+  for _, group in ipairs(first_in(K.cap_groups, most)) do visit(group, 'ready') end
   for _, group in ipairs(call('ZRANGE', K.held, 0, most - 1)) do visit(group, 'delayed') end
 end
 

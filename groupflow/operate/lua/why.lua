@@ -13,8 +13,9 @@
 --          limit: concurrency, rate (as it was written); and if that sets `until`: limited_by, 'rate', 'closed'
 --          or 'batch'; if it waits for its tenant's turn: tenant: { name, running, concurrency (0 for any), rate,
 --          waiting: groups; free (µs), none at its concurrency; limited_by, 'rate' or 'closed'; by_hand: until
---          when (µs) its limits are by hand }; by_hand: the same of the group; cancel: of a task that runs and is to be
---          cancelled, who wants that (JSON); rule: its head's, where ARGV 2 asks }
+--          when (µs) its limits are by hand }; if it waits for the limit of its head's type, the same of that: type;
+--          by_hand: the same of the group; cancel: of a task that runs and is to be cancelled, who wants that (JSON);
+--          rule: its head's, where ARGV 2 asks }
 local group = ARGV[1]
 local now = clock()
 local running = claims_on(group)
@@ -50,6 +51,18 @@ if waits_in then
     waiting = call('ZCARD', K.waits .. 'g' .. whose) + call('ZCARD', K.waits .. 'G' .. whose),
   })
 end
+-- A group that has the turn of its type may be claimed, or waits for its tenant's.
+local capped_by, has_turn, of_type = nil, false, nil
+if is_limiting() and is_capping() then capped_by, has_turn = caps().waits_for(group) end
+if capped_by and not has_turn then
+  local free, what = caps().free_at(capped_by, now)
+  local own = caps().limit_of(capped_by)
+  of_type = named({
+    name = capped_by, running = caps().running(capped_by), concurrency = own.concurrency, by_hand = own.till,
+    rate = own.rate, free = free, limited_by = free and free > now and what or nil,
+    waiting = caps().groups_of(capped_by),
+  })
+end
 return named({
   now = now, queued = call('LLEN', K.lane .. group), head = head, task_state = head and task_state_of(head) or {},
   daemon = claim.daemon, worker = claim.slot, fence = claim.fence, since = claim.since,
@@ -62,5 +75,6 @@ return named({
     and { call('HGET', K.epoch, 'since') or digits(now), call('GET', K.recovering) } or nil,
   pause_ends = call('ZSCORE', K.resumes, group) or nil, everything_ends = call('ZSCORE', K.resumes, '') or nil,
   running = #running, concurrency = limit.concurrency, rate = limit.rate, limited_by = limited_by,
-  by_hand = limit.till, tenant = tenant, rule = ARGV[2] == '1' and next_head and limits().facts_of(next_head) or nil,
+  by_hand = limit.till, tenant = tenant, type = of_type,
+  rule = ARGV[2] == '1' and next_head and limits().facts_of(next_head) or nil,
 })

@@ -215,7 +215,7 @@ class Acting:
         changed = await self._groups.resume(target)
         return _told("resumed", order, caller, changed, group=target or "everything")
 
-    @_act("/limit", "Give a group or a tenant other limits, for a while")
+    @_act("/limit", "Give a group, a tenant or a type other limits, for a while")
     async def _limit(self, order: LimitOrder, caller: Caller) -> Change:
         kind, name = _limited(order)
         limit = HandLimit(kind, name, order.concurrency, order.rate)
@@ -227,7 +227,7 @@ class Acting:
         _log("limited", order, caller, **facts)
         return Change(changed=True)
 
-    @_act("/limit/end", "Let a group or a tenant go on as configured")
+    @_act("/limit/end", "Let a group, a tenant or a type go on as configured")
     async def _end_limit(self, order: LimitedTarget, caller: Caller) -> Change:
         kind, name = _limited(order)
         changed = await self._limits.end(kind, name, _who(order, caller))
@@ -257,11 +257,11 @@ def _target(order: Target) -> str:
 
 
 def _limited(order: LimitedTarget) -> tuple[Limited, str]:
-    if order.group is not None and order.tenant is None:
-        return "group", order.group
-    if order.tenant is not None and order.group is None:
-        return "tenant", order.tenant
-    raise InputRefused("Name one group or one tenant.")
+    kinds: tuple[Limited, ...] = ("group", "tenant", "type")
+    named = [(kind, name) for kind in kinds if (name := getattr(order, kind)) is not None]
+    if len(named) != 1:
+        raise InputRefused("Name one group, one tenant or one type.")
+    return named[0]
 
 
 def _who(order: Order, caller: Caller) -> str:

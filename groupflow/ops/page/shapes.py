@@ -220,17 +220,18 @@ class TenantsQuery(Input):
 
 
 class LimitedTarget(Order):
-    """The group or the tenant whose limits by hand end, and who says so."""
+    """The group, the tenant or the type whose limits by hand end, and who says so."""
 
-    group: Key | None = Field(None, description="The group; or else a tenant.")
+    group: Key | None = Field(None, description="The group; or else a tenant, or a type.")
     tenant: Key | None = Field(None, description="The tenant's name, of whatever application.")
+    type: Key | None = Field(None, description="The type, or a pattern of types: import.*")
 
 
 class LimitOrder(LimitedTarget):
     """Other limits than configured, for a while, and who says so."""
 
     concurrency: Annotated[int, Field(ge=0, le=MOST_AT_ONCE)] | None = Field(
-        None, description="Tasks at once; none: as configured; of a tenant 0: any number."
+        None, description="Tasks at once; none: as configured; of a tenant or a type 0: any number."
     )
     rate: Annotated[str, Field(max_length=64)] | None = Field(
         None, description="Starts, as in the configuration; none: as configured; empty: any number."

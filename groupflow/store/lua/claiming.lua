@@ -165,11 +165,16 @@ local function claim_head(giving, group)
   local fence, is_held = next_fence(giving), false
   local holder = fence .. ' ' .. giving.daemon .. ' ' .. giving.idle[giving.number + 1]
   if is_limiting() then
+    local left = is_capping() and caps().leave(group)
     tenants().leave(group, now)
     local free, tenant = head and limits().free_at(group, head, now), head and tenants().of(head)
+    local cap = head and is_capping() and caps().of(head)
     local may_start = free and free <= now and (not tenant or tenants().may_start(tenant, now))
+      and (not cap or caps().may_start(cap, now))
     is_held = may_start and limits().hold(group, head, holder, now)
     if is_held and tenant then tenants().start(tenant, fence, 'g', now) end
+    if is_held and cap then caps().start(cap, fence, now) end
+    if left and not (is_held and left == cap) then caps().turn(left, now) end
   else
     is_held = head and call('SETNX', K.lock .. group, holder) == 1
   end
@@ -178,22 +183,27 @@ local function claim_head(giving, group)
   if is_limiting() or not is_given then place(group, now) end
 end
 
--- Claims a plain task. One that its tenant may not start now waits for the tenant's turn.
+-- Claims a plain task. One that its tenant, or the limit of its type, lets not start now waits for that.
 local function claim_plain(giving, entry)
-  local tenant, now = nil, giving.now
+  local tenant, cap, left, now = nil, nil, nil, giving.now
   if is_limiting() then
+    left = is_capping() and caps().leave_plain(entry)
     tenants().leave_plain(entry, now)
-    tenant = tenants().of(entry)
+    tenant, cap = tenants().of(entry), is_capping() and caps().of(entry)
   end
-  if ends_before_start(giving, entry, '') then return end
-  if tenant and not tenants().may_start(tenant, now) then
-    local order, _, _, is_quarantined = order_of(entry)
-    tenants().line_up_plain(entry, digits(order), is_quarantined, now)
-    return
+  local has_ended = ends_before_start(giving, entry, '')
+  local may_start = not has_ended and (not tenant or tenants().may_start(tenant, now))
+    and (not cap or caps().may_start(cap, now))
+  if may_start then
+    local fence = next_fence(giving)
+    if tenant then tenants().start(tenant, fence, 'p', now) end
+    if cap then caps().start(cap, fence, now) end
+    give(giving, fence, entry, '')
+  elseif not has_ended then
+    local order, _, _, is_quarantined, pool = order_of(entry)
+    waits_in_line(entry, order, is_quarantined, pool, now)
   end
-  local fence = next_fence(giving)
-  if tenant then tenants().start(tenant, fence, 'p', now) end
-  give(giving, fence, entry, '')
+  if left and not (may_start and left == cap) then caps().turn(left, now) end
 end
 
 -- Claims the best groups' heads, or the oldest plain tasks, one by one: a start may end another's turn, or leave its

@@ -16,7 +16,7 @@ local function enter_lane(entry, group, has_replaced)
 end
 
 local function enter_plain(entry, order, goes_straight)
-  if is_limiting() and tenants().line_up_plain(entry, digits(order), false, now) then return end
+  if waits_in_line(entry, order, false, nil, now) then return end
   if goes_straight then
     call('LPUSH', K.plain, entry)
   else
@@ -142,6 +142,7 @@ local function detours()
     end
     if group ~= '' then return enter_lane(entry, group, m.has_replaced) end
     if m.pool then
+      if waits_in_line(entry, sequence - m.priority, false, m.pool, now) then return false end
       call('ZADD', index_of('ordered', m.pool), digits(sequence - m.priority), entry)
       tell('pool')
       return false

@@ -103,6 +103,7 @@ end
 -- run counts as one of its tenant's tasks at once.
 local function may_run_on(group, entry, tenant)
   if not is_limiting() then return true end
+  if is_capping() and caps().of(entry) then return false end -- it is claimed alone
   return limits().is_serial(group, entry) and tenants().of(entry) == tenant
     and (not tenant or tenants().is_unpaced(tenant, now))
 end
@@ -127,6 +128,7 @@ local function settle(claim)
     if claim.lines[1] then end_tasks(claim, first) end
     if following ~= '' then
       if is_limiting() then tenants().recharge(fences[first], following) end
+      if is_limiting() and is_capping() then caps().recharge(fences[first], following, claim.next_one) end
       call('SET', K.lock .. group, following .. ' ' .. daemon .. ' ' .. slot)
       settled = live(following, settled, at, claim.next_one, group)
     else

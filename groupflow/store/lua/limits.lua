@@ -10,9 +10,9 @@
 --
 -- What `by_hand` says of a group, for as long as it does, goes before what its rule says (see `by_hand.lua`).
 --
--- `rates` has the theoretical arrival time (µs) of the next start (GCRA), by `g` and the group, or `t` and the tenant
--- (see `tenants.lua`); a time that is past says nothing, and is removed. `closed` has until when (µs) nothing starts,
--- by the same.
+-- `rates` has the theoretical arrival time (µs) of the next start (GCRA), by `g` and the group, `t` and the tenant (see
+-- `tenants.lua`), or `y` and a pattern of types (`caps.lua`); a time that is past says nothing, and is removed. `closed` has
+-- until when (µs) nothing starts, by the same.
 
 -- In a zset of equal scores each member begins with a name and its length, and those of a name are counted.
 local function front_of(name) return format('%04d', #name) .. name end
@@ -26,7 +26,8 @@ local may_limit
 function is_limiting()
   if may_limit == nil then
     may_limit = ORDER == 'tenants'
-      or call('EXISTS', K.limits, K.by_hand, K.sharing, K.rates, K.closed, K.charged, K.turns, K.standing) > 0
+      or call('EXISTS', K.limits, K.by_hand, K.sharing, K.rates, K.closed, K.charged, K.turns, K.standing,
+        K.caps, K.cap_charged, K.cap_lines) > 0
   end
   return may_limit
 end
@@ -40,18 +41,20 @@ function limits()
   local NONE = { concurrency = 1, interval = 0, tolerance = 0 }
   local EXPIRED = 2 -- arrival times that are past, removed with each that is written: so they don't pile up
 
-  -- What is known of a task: its rule's name, its tenant's name, its scope; each '' where nothing tells. Of a large
+  -- What is known of a task: its rule's name, its tenant's name, its scope, its type; each '' where nothing tells. Of a large
   -- message its task state tells. A script asks often for those of one task.
   local known = {}
   function L.facts_of(entry)
     local facts = known[entry]
     if not facts then
       local task_type, tenant, _, scope, rule = facts_in_envelope(id_of(entry))
-      facts = { rule, tenant, scope }
-      if task_type == '' then facts = call('HMGET', K.task_state .. id_of(entry), 'rule', 'tenant', 'scope') end
+      facts = { rule, tenant, scope, task_type }
+      if task_type == '' then
+        facts = call('HMGET', K.task_state .. id_of(entry), 'rule', 'tenant', 'scope', 'type')
+      end
       known[entry] = facts
     end
-    return facts[1] or '', facts[2] or '', facts[3] or ''
+    return facts[1] or '', facts[2] or '', facts[3] or '', facts[4] or ''
   end
 
   function L.parsed(concurrency, interval, tolerance, rate)
@@ -70,6 +73,13 @@ function limits()
     return found[rule]
   end
 
+  -- A limit by hand, as `by_hand` has it.
+  function L.in_hand(text)
+    local hand = L.parsed(string.match(text, '^%d+ (%S+) (%S+) (%S+) %d+ ?([^\n]*)'))
+    hand.till = tonumber(string.match(text, '^%d+'))
+    return hand
+  end
+
   -- What an operator set for a group, or a tenant, for a while: until when (µs), and concurrency and rate, nil where
   -- that stays as configured; nil where nothing holds, even if it isn't removed yet.
   local is_any, moment
@@ -77,11 +87,17 @@ function limits()
     if is_any == nil then is_any = call('EXISTS', K.by_hand) == 1 end
     local text = is_any and call('HGET', K.by_hand, whose)
     if not text then return nil end
-    local till = tonumber(string.match(text, '^%d+'))
+    local hand = L.in_hand(text)
     moment = moment or clock()
-    if till <= moment then return nil end
-    local hand = L.parsed(string.match(text, '^%d+ (%S+) (%S+) (%S+) %d+ ?([^\n]*)'))
-    hand.till = till
+    return hand.till > moment and hand or nil
+  end
+
+  -- A tenant's or a type's limit by hand is for all partitions together: takes this one's share.
+  function L.shared(hand)
+    local parts = hand and tonumber(call('HGET', K.partitions, 'number') or 1)
+    if not hand or parts == 1 then return hand end
+    if (hand.concurrency or 0) > 0 then hand.concurrency = math.max(1, math.floor(hand.concurrency / parts)) end
+    hand.interval = hand.interval and hand.interval * parts
     return hand
   end
 
@@ -169,8 +185,9 @@ function limits()
     -- What a run has begun stands in the lane: a head that may now run beside others waits for the run's end.
     if limit.concurrency > 1 and call('HEXISTS', K.runs, group) == 1 then return nil end
     local free, why = L.free_by_clock('g' .. group, limit, now)
-    -- Under a limit by hand, tasks are claimed one by one: no batch will be full.
-    local full = limit.concurrency == 1 and limit.interval == 0 and gathers_until(group, head) or 0
+    -- Under a limit by hand, or of their type, tasks are claimed one by one: no batch will be full.
+    local may_gather_here = limit.concurrency == 1 and limit.interval == 0 and not (is_capping() and caps().of(head))
+    local full = may_gather_here and gathers_until(group, head) or 0
     if full > free then return full, 'batch' end
     return free, why
   end

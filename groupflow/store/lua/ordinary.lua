@@ -65,6 +65,7 @@ local function is_ordinary()
   now, worker, lane, lock = clock(), K.worker .. daemon, K.lane, K.lock
   if tonumber(call('ZSCORE', K.daemons, daemon) or 0) < now then return false end -- nor is a puller there
   return call('EXISTS', K.limits, K.by_hand, K.sharing, K.rates, K.closed, K.charged, K.turns, K.standing,
+    K.caps, K.cap_charged, K.cap_lines,
     K.parked, K.paused, K.paused_all, K.recovering, K.quarantined_groups, K.quarantined_plain, K.ordered,
     K.cancels, K.expiring) == 0
 end

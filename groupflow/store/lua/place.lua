@@ -26,8 +26,9 @@ local function is_in_quarantine(group)
   return may_quarantine and call('ZSCORE', K.quarantined_groups, group)
 end
 
--- Whether anything has limits here, and the rules for that: see `limits.lua` and `tenants.lua`.
+-- Whether anything has limits here, and the rules for that: see `limits.lua`, `tenants.lua` and `caps.lua`.
 local is_limiting, limits, tenants
+local is_capping, caps
 
 -- Takes a group out of the index in which it is ready, unless that is `stays`: it is in at most one of two, or of two
 -- for each pool.
@@ -44,7 +45,11 @@ end
 
 -- A group isn't ready; it may be held.
 local function unready(group, now)
-  if is_limiting() then tenants().leave(group, now) end
+  if is_limiting() then
+    local left = is_capping() and caps().leave(group)
+    tenants().leave(group, now)
+    if left then caps().turn(left, now) end
+  end
   leave_indexes(group)
   call('ZREM', K.held, group)
   return false
@@ -55,6 +60,37 @@ end
 local function line_up(index, score, group)
   if ORDER == 'fair' then return call('ZADD', index, 'LT', score, group) end
   return call('ZADD', index, score, group)
+end
+
+-- Puts a ready group where claims look, or where it waits for its tenant's turn. Returns whether it may be claimed now.
+local function stand(group, head, is_quarantined, pool, score, now)
+  if is_limiting() then
+    local may_start = tenants().line_up(group, head, score, is_quarantined, now)
+    if may_start ~= nil then return may_start end
+  end
+  if pool then
+    tell('pool')
+  elseif is_quarantined then
+    may_quarantine = true
+  end
+  line_up(index_of(is_quarantined and 'quarantined_groups' or 'ready', pool), score, group)
+  return true
+end
+
+-- The same for a plain task.
+local function stand_plain(entry, is_quarantined, pool, score, now)
+  if is_limiting() and tenants().line_up_plain(entry, score, is_quarantined, now) then return end
+  call('ZADD', index_of(is_quarantined and 'quarantined_plain' or 'ordered', pool), score, entry)
+  if pool then tell('pool') end
+end
+
+-- Lets a plain task wait for the limit of its type, or for its tenant's turn. Returns whether it has to be asked for
+-- there.
+local function waits_in_line(entry, order, is_quarantined, pool, now)
+  if not is_limiting() then return false end
+  local kind = is_quarantined and 'P' or 'p'
+  if is_capping() and caps().line_up(kind, pool, entry, entry, digits(order), now) ~= nil then return true end
+  return tenants().line_up_plain(entry, digits(order), is_quarantined, now)
 end
 
 -- Puts a group in which one more task may run into the one state that its facts call for. A group whose head is a
@@ -80,17 +116,11 @@ local function place_unlocked(group, now)
   local index = index_of(is_quarantined and 'quarantined_groups' or 'ready', pool)
   leave_indexes(group, index)
   local score = digits(ORDER == 'fair' and (failed and now or (now - priority)) or order)
-  if is_limiting() then
-    local may_start = tenants().line_up(group, head, score, is_quarantined, now)
+  if is_limiting() and is_capping() then
+    local may_start = caps().line_up(is_quarantined and 'G' or 'g', pool, group, head, score, now)
     if may_start ~= nil then return may_start end
   end
-  if pool then
-    tell('pool')
-  elseif is_quarantined then
-    may_quarantine = true
-  end
-  line_up(index, score, group)
-  return true
+  return stand(group, head, is_quarantined, pool, score, now)
 end
 
 -- The same for a group that may be running. A script that changes a fact (the lock, the lane, a hold) calls one of the
@@ -117,10 +147,14 @@ end
 local function leave_zset(entry, group, now)
   if call('ZREM', K.delayed, entry) == 1 then return true end
   if group ~= '' then return false end
-  if is_limiting() and tenants().leave_plain(entry, now) then return true end
+  local cap = is_limiting() and is_capping() and caps().leave_plain(entry)
+  local is_gone = is_limiting() and tenants().leave_plain(entry, now)
   local pool = call('HGET', K.task_state .. id_of(entry), 'pool') or nil
-  return call('ZREM', index_of('ordered', pool), entry) == 1
-    or call('ZREM', index_of('quarantined_plain', pool), entry) == 1
+  for _, kind in ipairs({ 'ordered', 'quarantined_plain' }) do
+    is_gone = is_gone or call('ZREM', index_of(kind, pool), entry) == 1
+  end
+  if cap then caps().turn(cap, now) end
+  return cap or is_gone
 end
 
 -- Puts an entry into its group's lane where its arrival belongs: a lane is in order of arrival, even where a task
@@ -148,7 +182,7 @@ local function put_back(entry, group, now)
     return place(group, now)
   end
   local order, _, _, is_quarantined, pool = order_of(entry)
-  if is_limiting() and tenants().line_up_plain(entry, digits(order), is_quarantined, now) then return true end
+  if waits_in_line(entry, order, is_quarantined, pool, now) then return true end
   if has_state(entry) then
     call('ZADD', index_of(is_quarantined and 'quarantined_plain' or 'ordered', pool), digits(order), entry)
     if pool then tell('pool') end

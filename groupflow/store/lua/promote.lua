@@ -19,6 +19,7 @@ for _, entry in ipairs(due_in(K.delayed)) do
 end
 if is_limiting() then
   local turned = tenants().promote(ARGV[1], now)
+  if is_capping() then turned = turned + caps().promote(ARGV[1], now) end
   if turned > 0 then wake() end
   promoted = promoted + turned
 end
@@ -41,13 +42,16 @@ if is_limiting() then
   limits().forget(K.closed, now, ARGV[1])
 end
 local wait = -1
-for _, key in ipairs({ K.delayed, K.held, K.late, K.resumes, K.standing, K.by_hand_ends, K.expiring }) do
+local TIMES = {
+  K.delayed, K.held, K.late, K.resumes, K.standing, K.by_hand_ends, K.cap_standing, K.expiring,
+}
+for _, key in ipairs(TIMES) do
   local nearest = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
   if nearest and tonumber(nearest) < NO_END then
     local left = math.max(0, tonumber(nearest) - now)
     if wait < 0 or left < wait then wait = left end
   end
 end
-if call('HEXISTS', K.count, 'expired_unsaid') == 1 then wait = 0 end
+if call('EXISTS', K.cap_reviews) == 1 or call('HEXISTS', K.count, 'expired_unsaid') == 1 then wait = 0 end
 local news = ARGV[2] == 'tell' and call('RPOP', K.by_hand_news, ARGV[1])
 return { promoted, wait, news or nil }

@@ -38,7 +38,9 @@ local function add(i)
   local entry, facts = digits(sequence) .. '+' .. id, cjson.decode(ARGV[i + 3])
   call('HSET', K.task_state .. id, 'sequence', digits(sequence), 'group', '', 'priority', ARGV[i + 1], 'type', facts[1],
     'tenant', facts[2], 'scope', ARGV[i + 4], 'pool', pool, 'list', number)
-  call('ZADD', index_of('ordered', pool), digits(sequence - ARGV[i + 1]), entry)
+  if not waits_in_line(entry, sequence - ARGV[i + 1], false, pool, now) then
+    call('ZADD', index_of('ordered', pool), digits(sequence - ARGV[i + 1]), entry)
+  end
   sequence, added = sequence + 1, added + 1
   return 'added'
 end
@@ -46,14 +48,16 @@ end
 -- Gives a waiting task its priority. A task that an earlier attempt has put in line keeps its turn.
 local function reprioritise(id, task_state, priority)
   local entry = task_state[2] .. '+' .. id
+  local place = is_limiting() and is_capping() and call('HGET', K.cap_tasks, entry)
   call('HSET', K.task_state .. id, 'list', number)
   if task_state[3] ~= priority and not task_state[4] then
     local order = digits(task_state[2] - priority)
     for _, kind in ipairs({ 'ordered', 'quarantined_plain' }) do
       call('ZADD', index_of(kind, pool), 'XX', order, entry)
     end
+    if place then caps().reorder(entry, order, now) end
   end
-  local waits = call('ZSCORE', index_of('ordered', pool), entry)
+  local waits = place or call('ZSCORE', index_of('ordered', pool), entry)
     or call('ZSCORE', index_of('quarantined_plain', pool), entry) or call('ZSCORE', K.delayed, entry)
   if waits then call('HSET', K.task_state .. id, 'priority', priority) end
   return waits and 'kept' or 'assigned'

@@ -78,6 +78,15 @@ local function each_claim(leases, visit)
   end
 end
 
+-- The limits of types have changed: what runs counts by what they are now, and what waits for them is looked at again.
+local function review_caps(now)
+  may_limit, limits_made, tenants_made, may_cap, caps_made = true, nil, nil, true, nil
+  local function recharge(claim) caps().recharge(claim.fence, claim.fence, claim.entry) end
+  each_claim(K.daemons, recharge)
+  for _, pool in ipairs(pools()) do each_claim(K.pool_pullers .. pool, recharge) end
+  caps().turn_all(now)
+end
+
 -- So many claims have ended (group '' of plain tasks); `is_requeued` where their tasks wait again.
 local function count_ends(group, number, is_requeued)
   local pool = group == '' and 'plain' or 'grouped'
@@ -93,4 +102,5 @@ local function unlock(group, fence, now)
   end
   if group ~= '' then limits().let_go(group, fence) end
   tenants().let_go(fence, now)
+  if is_capping() then caps().let_go(fence, now) end
 end

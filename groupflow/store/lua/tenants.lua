@@ -30,15 +30,6 @@ function tenants()
   local function name_of(tenant) return sub(tenant, 9) end
   local function waits(kind, tenant) return K.waits .. kind .. tenant end
 
-  -- A limit by hand is for all partitions together: takes this one's share.
-  local function shared(hand)
-    local parts = hand and tonumber(call('HGET', K.partitions, 'number') or 1)
-    if not hand or parts == 1 then return hand end
-    if (hand.concurrency or 0) > 0 then hand.concurrency = math.max(1, math.floor(hand.concurrency / parts)) end
-    hand.interval = hand.interval and hand.interval * parts
-    return hand
-  end
-
   local found = {}
   local function limit_of(tenant)
     local name = name_of(tenant)
@@ -50,7 +41,7 @@ function tenants()
       limit = L.parsed(concurrency, string.match(rest, '^(%S+) (%S+) ?(.*)$'))
       limit.weight = tonumber(weight)
     end
-    found[name] = L.under(name ~= '' and shared(L.by_hand('t' .. name)), limit)
+    found[name] = L.under(name ~= '' and L.shared(L.by_hand('t' .. name)), limit)
     return found[name]
   end
   T.limit_of = limit_of
@@ -98,6 +89,7 @@ function tenants()
       if turn and turn ~= next_turn then
         call('ZREM', INDEX[kind], turn)
         call('HDEL', K.turns, kind .. tenant)
+        if is_capping() then caps().lose(kind, turn, now) end
       end
       if next_turn then
         local score = ORDER == 'tenants' and share_of(POOL[kind], tenant, now) or best[2]
