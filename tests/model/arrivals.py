@@ -19,16 +19,17 @@ def arrival(id_: str, group: str, scope: str, pool: str, type_: str = "t", **fac
     return Arrival(id_, replace(envelope, named_pool=pool or None), **facts)
 
 
+types = st.sampled_from(("t", "t", "v", "v", "w1"))  # the latter two with a limit
 priorities = st.sampled_from((0.0, 0.0, 30.0, -5.0))
 
 
 class Arrivals(Machine):
     """Tasks come: at once, delayed, again."""
 
-    @rule(group=groups, scope=scopes, priority=priorities, again=flags)
-    def enqueue(self, group: str, scope: str, priority: float, again: bool) -> None:
+    @rule(group=groups, scope=scopes, priority=priorities, again=flags, type_=types)
+    def enqueue(self, group: str, scope: str, priority: float, again: bool, type_: str) -> None:
         """A batch of new tasks."""
-        self.enqueue_tasks(self.new(2), group, priority, scope=scope, again=again)
+        self.enqueue_tasks(self.new(2), group, priority, scope=scope, again=again, type_=type_)
 
     @rule(group=groups)
     def fill(self, group: str) -> None:
@@ -59,11 +60,12 @@ class Arrivals(Machine):
         again: bool = False,
         pool: str = "",
         expires: float = 0.0,
+        type_: str = "t",
     ) -> None:
         """Take new tasks in, and check which are new."""
         facts: dict[str, Any] = {"priority": priority, "delay": delay, "steps_aside": aside}
         facts["expires"] = expires
-        arrivals = [arrival(id_, group, scope, pool, **facts) for id_ in ids]
+        arrivals = [arrival(id_, group, scope, pool, type_, **facts) for id_ in ids]
         expected = [not self.promise.knows(id_, scope) for id_ in ids]
         answer = self.run(self.enqueuer.enqueue(arrivals))
         assert answer.taken == expected
@@ -73,7 +75,8 @@ class Arrivals(Machine):
             if expected[n]:
                 name = answer.renamed.get(n, id_)
                 task = self.promise.enqueue(name, id_, scope, group, due=delay == 0, aside=aside)
-                task.priority, task.pool, task.expires = priority, pool, expires > 0
+                task.priority, task.pool, task.type = priority, pool, type_
+                task.expires = expires > 0
 
     @rule()
     def deaths_get_old(self) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 from redis import Redis
 
-from groupflow.core.limits import Limit, Limits, Rate, TenantLimit
+from groupflow.core.limits import Limit, Limits, Rate, TenantLimit, TypeLimit
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import Groups
 from groupflow.operate.namespace import Namespace
@@ -27,7 +27,7 @@ from groupflow.store.keys import Keys
 from groupflow.store.limits import pack
 from groupflow.store.pulling import Puller, Pulling
 from groupflow.store.sessions import Session, Sessions
-from tests.model.promise import BURST, CARRIED, CARRIED_BY_ONE, MOST_OF_FEW, Promise
+from tests.model.promise import BURST, CARRIED, CARRIED_BY_ONE, MOST_OF_FEW, MOST_OF_TYPE, Promise
 from tests.store.task_state import Bounded
 
 _Answer = TypeVar("_Answer")
@@ -40,6 +40,7 @@ LIMITS = Limits(
         "few": TenantLimit(concurrency=MOST_OF_FEW, weight=3),
         "slow": TenantLimit(rate=Rate.parse(f"1/h burst {BURST}")),
     },
+    types={"v": TypeLimit(MOST_OF_TYPE), "w*": TypeLimit(0, Rate.parse(f"1/h burst {BURST}"))},
 )
 CARRYING = Bounded(CARRIED, CARRIED_BY_ONE)
 TENANTS = {"0a0a0a0a": None, "1b1b1b1b": "few", "2c2c2c2c": "slow", "": None}  # by scope
@@ -200,6 +201,14 @@ class Machine(RuleBasedStateMachine):
             kinds = {bool(task.group): task.id for task in quarantined_tasks}
             ids |= set(kinds.values())
         return ids
+
+    def without_due(self, ids: set[str]) -> set[str]:
+        """The same without tasks whose type is to be looked at again by `promote`."""
+        time: Any = self.raw.time()
+        now = int(time[0]) * 1_000_000 + int(time[1])
+        due = self.raw.zrangebyscore(self.keys("cap_standing"), 0, now)
+        types = {cap.decode().replace("*", "1") for cap in due}
+        return {id_ for id_ in ids if self.promise.tasks[id_].type not in types}
 
     def begin(self, one: Daemon, claim: given.Claim) -> None:
         """A slot holds a claim, and maybe the run behind it."""

@@ -51,15 +51,19 @@ class TimeAndPeople(Machine):
         for tenant, until in self.raw.zrange(self.keys("standing"), 0, -1, withscores=True):
             if until < NO_END:
                 self.raw.zadd(self.keys("standing"), {tenant: 1})
+        for pattern, until in self.raw.zrange(self.keys("cap_standing"), 0, -1, withscores=True):
+            if until < NO_END:
+                self.raw.zadd(self.keys("cap_standing"), {pattern: 1})
         for whose, text in self.raw.hgetall(self.keys("by_hand")).items():
             self.raw.hset(self.keys("by_hand"), whose, b"%016d" % 1 + text[16:])
             self.raw.zadd(self.keys("by_hand_ends"), {whose: 1})
         self.promise.hands.clear()
-        self.promise.few_by_hand = None
+        self.promise.few_by_hand = self.promise.type_by_hand = None
         self.promise.closed.clear()
         self.promise.closed_tenants.clear()
         self.promise.starts.clear()
         self.promise.starts_of.clear()
+        self.promise.starts_of_type.clear()
 
     @rule(group=named_groups)
     def pause(self, group: str) -> None:
@@ -88,6 +92,15 @@ class TimeAndPeople(Machine):
         now = most if most >= 0 else None
         self._limit("tenant", "few", now, self.promise.few_by_hand, again=again)
         self.promise.few_by_hand = now
+
+    @rule(most=st.integers(-1, 4), again=flags)
+    def limit_type(self, most: int, again: bool) -> None:
+        """The same of a type."""
+        if not self.limited:
+            return
+        now = most if most >= 0 else None
+        self._limit("type", "v", now, self.promise.type_by_hand, again=again)
+        self.promise.type_by_hand = now
 
     def _limit(
         self, kind: Limited, whose: str, most: int | None, before: int | None, *, again: bool

@@ -10,6 +10,7 @@ CONCURRENCY = {"two": 2, "paced": 2}  # of groups that may run more than one tas
 PACED = {"paced"}  # groups that have a rate
 FEW, SLOW = "1b1b1b1b", "2c2c2c2c"  # scopes of a tenant at most so many tasks of which run, ...
 MOST_OF_FEW = 3  # and of one that has a rate
+MOST_OF_TYPE = 2  # tasks at once of type "v"; "w1" has a rate
 CARRIED, CARRIED_BY_ONE = 20, 12  # bytes from stage to stage, of all and of one tenant
 BURST = 3  # starts of one of those before time has to pass
 
@@ -112,10 +113,12 @@ class Promise:
     paused: set[str] = field(default_factory=set)
     hands: dict[str, int] = field(default_factory=dict)  # tasks at once, of groups, by hand
     few_by_hand: int | None = None  # the same of the tenant that is FEW; 0: any
+    type_by_hand: int | None = None  # the same of type "v"
     closed: set[str] = field(default_factory=set)  # until time passes
     closed_tenants: set[str] = field(default_factory=set)  # until time passes
     starts: Counter[str] = field(default_factory=Counter)  # of each group, since time passed
     starts_of: Counter[str] = field(default_factory=Counter)  # of each tenant, likewise
+    starts_of_type: Counter[str] = field(default_factory=Counter)  # of each type, likewise
     all_paused: bool = False
     next_place: int = 0
     last_fence: int = 0
@@ -210,9 +213,11 @@ class Promise:
         is_paced = self.is_limited and group in PACED
         return min(room, BURST - self.starts[group]) if is_paced else room
 
-    def may_start(self, task: ModelTask) -> bool:
-        """Whether a task may start, for all that its tenant has: that doesn't hold for pools."""
+    def may_start(self, task: ModelTask, *, of_all_types: bool = False) -> bool:
+        """Whether a task may start, by its type, and by its tenant if it is no pool's."""
         tenant = task.scope
+        if not (of_all_types or self.has_room_for(task.type)):
+            return False
         if task.pool:
             return True
         if tenant in self.closed_tenants:
@@ -225,15 +230,27 @@ class Promise:
         most = MOST_OF_FEW if self.few_by_hand is None else self.few_by_hand
         return tenant != FEW or most == 0 or sum(t.scope == tenant for t in running) < most
 
+    def has_room_for(self, type_: str) -> bool:
+        """Whether a task of a type may start, for all that its type has."""
+        if not self.is_limited or type_ not in ("v", "w1"):
+            return True
+        if type_ == "w1":
+            return self.starts_of_type[type_] < BURST
+        running = sum((t.type, t.state) == ("v", "running") for t in self.tasks.values())
+        most = MOST_OF_TYPE if self.type_by_hand is None else self.type_by_hand
+        return most == 0 or running < most
+
     def is_held(self, group: str) -> bool:
         """Whether an operator or a dead letter holds the group."""
         return group in self.paused or group in self.parked
 
-    def claimable_groups(self) -> set[str]:
-        """The groups whose head may be claimed now."""
-        return set() if self.all_paused else {head.group for head in self.claimable_heads()}
+    def claimable_groups(self, *, of_all_types: bool = False) -> set[str]:
+        """The groups whose head may be claimed now; or might, but for its type."""
+        if self.all_paused:
+            return set()
+        return {head.group for head in self.claimable_heads(of_all_types=of_all_types)}
 
-    def claimable_heads(self) -> list[ModelTask]:
+    def claimable_heads(self, *, of_all_types: bool = False) -> list[ModelTask]:
         """The heads of the groups that are not held and have room, where they are due."""
         groups = {t.group for t in self.tasks.values() if t.group}
         return [
@@ -243,7 +260,7 @@ class Promise:
             and not self.is_held(group)
             and (lane := self.lane(group))
             and lane[0].is_due
-            and self.may_start(lane[0])
+            and self.may_start(lane[0], of_all_types=of_all_types)
         ]
 
     def claim(self, task_id: str, fence: int) -> None:
@@ -262,9 +279,11 @@ class Promise:
             head = self.lane(task.group)[0]
             assert head is task, f"{task_id} was claimed before {head.id} of {task.group}"
         assert task.is_due, f"{task_id} was claimed before its time"
+        assert self.has_room_for(task.type), f"{task_id} is one too many of its type"
         assert self.may_start(task), f"{task_id} is one too many of its tenant"
         self.starts[task.group] += 1
         self.starts_of[task.scope] += not task.pool
+        self.starts_of_type[task.type] += 1
         task.state = "running"
         task.fences.append(fence)
 
@@ -279,6 +298,8 @@ class Promise:
             assert not task.crashes, f"{id_} is in quarantine, and in a run"
             assert not (self.is_limited and task.scope == SLOW), f"{id_} would pass its rate"
             assert task.scope not in self.closed_tenants, f"the tenant of {id_} is closed"
+            is_capped = self.is_limited and task.type in ("v", "w1")
+            assert not is_capped, f"{id_} has a limit of its type, and is in a run"
             is_few = self.is_limited and task.scope == FEW
             assert not is_few or first.scope == FEW, f"{id_} is another tenant's than its run"
             assert self.hands.get(group, 1) == 1, f"{id_} is in a run of a group with room for more"

@@ -9,7 +9,7 @@ from hypothesis.stateful import rule
 from groupflow.core.errors import PoolFull, SessionLost
 from groupflow.store import settlements
 from groupflow.store.pulling import Puller
-from tests.model.arrivals import Arrivals
+from tests.model.arrivals import Arrivals, types
 from tests.model.claims import ClaimsAndSettles
 from tests.model.machine import LEASE, POOL, PULLERS, PullingWorker, flags, groups, numbers, scopes
 
@@ -22,10 +22,10 @@ ways = st.sampled_from(("complete", "complete", "release", "retry", "advance", "
 class Pulls(Arrivals, ClaimsAndSettles):
     """What such workers do."""
 
-    @rule(group=groups, scope=scopes, priority=st.sampled_from((0.0, 30.0)))
-    def enqueue_pooled(self, group: str, scope: str, priority: float) -> None:
+    @rule(group=groups, scope=scopes, priority=st.sampled_from((0.0, 30.0)), type_=types)
+    def enqueue_pooled(self, group: str, scope: str, priority: float, type_: str) -> None:
         """Tasks of a type that the pool has, for all tenants."""
-        self.enqueue_tasks(self.new(2), group, priority, scope=scope, pool=POOL)
+        self.enqueue_tasks(self.new(2), group, priority, scope=scope, pool=POOL, type_=type_)
 
     @rule(name=pullers, limit=st.integers(1, 6), again=flags)
     def pull(self, name: str, limit: int, again: bool) -> None:
@@ -42,12 +42,17 @@ class Pulls(Arrivals, ClaimsAndSettles):
             for fence, claim in one.held.items()
             if self.promise.tasks[claim.task.id].is_to_end
         }
-        assert len(poll.heads) == min(room, len(possible))
+        # Of what waits for the limit of its type, heads are told that have room one by one.
+        capped = {id_ for id_ in possible if self.promise.tasks[id_].type != "t"}
+        free = possible - capped if self.limited else possible
+        assert min(room, len(free)) <= len(poll.heads) <= min(room, len(possible))
+        assert poll.heads or not (room and self.without_due(possible))
         of_groups = sum(head.is_group for head in poll.heads)
         plain = len(poll.heads) - of_groups
         claims = self.run(one.store.claim(poll, groups=of_groups, plain=plain))
         has_quarantined = any(self.promise.tasks[id_].crashes for id_ in possible)
-        assert has_quarantined or len(claims) >= len(poll.heads)
+        assert has_quarantined or len(claims) >= min(room, len(free))
+        assert has_quarantined or claims or not poll.heads
         for claim in sorted(claims, key=lambda each: each.fence):
             task = self.promise.tasks[claim.task.id]
             assert task.pool == POOL

@@ -68,6 +68,13 @@ def test_limiting_a_tenant_and_a_group(page: Page, world: World) -> None:
     expect(page.get_by_role("table", name="Limits of groups")).to_contain_text("as they come")
     row = page.get_by_role("table", name="Limits of tenants").get_by_role("row").nth(1)
     expect(row).to_contain_text(re.compile("each.*any"))
+    page.get_by_label("Type, or import.*").fill("no.such.*")
+    page.get_by_role("button", name="Limit", exact=True).click()
+    _fill(page, "Limit type no.such.*", At_once="1")
+    shows(page, "type no.such.* is limited")
+    expect(page.get_by_role("table", name="Limits by hand")).to_contain_text("1 at once")
+    press(page, "End the limits of type no.such.*")
+    shows(page, "Type no.such.* goes on as configured")
 
 
 def _see_who_is_counted_apart(page: Page, world: World) -> None:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal, TypeAlias
 
-from tests.simulation.jobs import Job
+from tests.simulation.jobs import TYPES_BY_HAND, Job
 
 ActKind: TypeAlias = Literal[
     "pause", "pause_for", "pause_all", "resume", "limit_group", "limit_tenant", "end_limit",
-    "drop", "cancel", "run_now", "redrive", "redrive_all", "drop_letter",
+    "drop", "cancel", "run_now", "redrive", "redrive_all", "drop_letter", "limit_type", "end_type",
 ]  # fmt: skip
 PullKind: TypeAlias = Literal[
     "claim", "settle", "renew", "late", "silent", "leave", "die", "look"
@@ -46,7 +46,7 @@ class Act:
     Attributes:
         at: virtual seconds after the beginning.
         kind: what.
-        group: to which group, where it is done to one.
+        group: to which group, where it is done to one; or to which types.
         tenant: to which tenant.
         seconds: for how long.
         most: a limit.
@@ -188,6 +188,24 @@ def draw_acts(seed: int, jobs: Sequence[Job], seconds: float) -> tuple[Act, ...]
         for _ in range(chance.randint(3, ACTS))
     ]
     return tuple(sorted(acts, key=lambda act: act.at))
+
+
+def draw_acts_on_types(seed: int, seconds: float) -> tuple[Act, ...]:
+    """How operators limit types in a run of that seed, beside all else that they do."""
+    chance = Random(f"operators of types {seed}")
+    return tuple(
+        Act(
+            at=chance.uniform(0.2, seconds),
+            kind=chance.choice(("limit_type", "limit_type", "end_type")),
+            group=chance.choice(TYPES_BY_HAND),
+            tenant=0,
+            seconds=0.0,
+            most=chance.randint(0, 3),
+            pick=0.0,
+            steps=chance.randint(1, 80) if chance.random() < 0.15 else 0,
+        )
+        for _ in range(chance.randint(1, 5))
+    )
 
 
 def draw_pulls(seed: int, seconds: float) -> tuple[Pull, ...]:

@@ -58,6 +58,10 @@ class Audits:
         if of_tenant := re.match(r"of tenant .{8}(.+) run (\d+) more", found.text):
             raised_to = self._fleet.watch.raised_tenants.get(of_tenant[1], 0)
             return raised_to - MOST_OF_TENANT >= int(of_tenant[2])
+        if of_type := re.match(r"of type (\S+) run (\d+) more", found.text):
+            # Its tasks may have begun under another pattern.
+            raised_to = max(self._fleet.watch.raised_types.values(), default=0)
+            return raised_to > 1 and raised_to >= int(of_type[2])
         raised = (group for group, most in self._fleet.watch.raised.items() if most > 1)
         return any(found.text.startswith(f"of {group} run ") for group in raised)
 

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from groupflow import App, Retry, Scan, Task, daemon
 from groupflow.settings import model
 from groupflow.settings.model import Settings, Tenants
-from groupflow.settings.rules import GroupRule, PoolRule, ScheduleRule, TenantRule
+from groupflow.settings.rules import GroupRule, PoolRule, ScheduleRule, TenantRule, TypeRule
 from groupflow.upkeep.lease import ENDS_WITHIN, LeaseThread
 from tests.history import handlers
 from tests.history.configuration import BATCH, MAX_ATTEMPTS, MAX_BLOCK, QUIET, RUN, SEVERAL
@@ -55,6 +55,15 @@ _TENANTS = Tenants(
 )
 
 
+TYPES = {
+    "slow": TypeRule(concurrency=2),
+    "deliver": TypeRule(concurrency=1),  # of a pool, if there is one
+    "st*": TypeRule(rate="10/s burst 3"),
+    "s*": TypeRule(concurrency=9),
+}
+"""Limits of types, of which one covers the rest of another's."""
+
+
 @cache
 def settings_of(plan: Plan, grouped: int, partitions: int) -> Settings:
     """The configuration of all daemons."""
@@ -87,6 +96,7 @@ def settings_of(plan: Plan, grouped: int, partitions: int) -> Settings:
         retry=model.RetryDefaults(max_attempts=MAX_ATTEMPTS, interval=-0.05),
         http=model.Http(listen=""),
         tenants=_TENANTS if "tenants" in plan.features else Tenants(),
+        types=TYPES if "types" in plan.features else {},
         groups=(rule("entities"), *(each for each in others if each.name in used)),
         schedules=tuple(_schedule(number, timer) for number, timer in enumerate(plan.timers)),
         pools=_POOLS if "pullers" in plan.features else {},

@@ -20,6 +20,7 @@ TENANTS = (7, 7, 8, 9)
 NEWEST_MAX = 2.0  # seconds for which updates cut off what runs, of the rule "newest"
 MOST_QUEUED = 2  # tasks that may wait in a group of the rule "full"
 MOST_OF_TENANT = 2  # tasks at once of tenant 8, as configured; of others any number
+TYPES_BY_HAND = ("slow", "s*", "work", "deliver", "*")  # patterns that operators limit
 DELAYS = (0.1, 0.4, 1.5)  # seconds
 
 Shape: TypeAlias = Literal[

@@ -238,6 +238,14 @@ class Operators:
         raised[name] = max(act.most, raised.get(name, 0))
         await self._limit(HandLimit("tenant", name, act.most), act.steps)
 
+    async def _limit_type(self, act: Act) -> None:
+        raised = self._fleet.watch.raised_types
+        raised[act.group] = max(act.most or 99, raised.get(act.group, 0))
+        await self._limit(HandLimit("type", act.group, act.most), act.steps)
+
+    async def _end_type(self, act: Act) -> None:
+        await self._unlimit(f"y{act.group}", act.steps)
+
     async def _limit(self, limit: HandLimit, steps: int) -> None:
         await self.ask(lambda all_: LimitsByHand(all_).begin(limit, BY, HAND), steps)
 
@@ -246,7 +254,8 @@ class Operators:
         await self._unlimit(whose, act.steps)
 
     async def _unlimit(self, whose: str, steps: int = 0) -> None:
-        kind: Limited = "group" if whose[0] == "g" else "tenant"
+        kinds: dict[str, Limited] = {"g": "group", "t": "tenant", "y": "type"}
+        kind = kinds[whose[0]]
         await self.ask(lambda all_: LimitsByHand(all_).end(kind, whose[1:], BY), steps)
 
     # Tasks that wait:

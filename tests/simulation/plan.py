@@ -6,6 +6,7 @@ by leaving some of them out: what stays is what it was.
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -42,6 +43,8 @@ NEWEST = 0.3
 """How often it has groups in which the newest task replaces the one that runs; drawn apart too."""
 CANCELS = 0.35
 """How often publishers cancel some of their tasks; drawn apart too."""
+TYPES = 0.4
+"""How often it limits some types; drawn apart too."""
 AUDITS = 400  # most moments of a run at which its structure is looked at
 _ORDERS: tuple[Order, ...] = ("oldest", "oldest", "fair", "tenants")
 
@@ -138,8 +141,10 @@ def plan(
         features.add("newest")
     if Random(f"regrets {seed}").random() < CANCELS:
         features.add("cancels")
+    if Random(f"limited types {seed}").random() < TYPES:
+        features.add("types")
     if is_unlimited := "unlimited" in features:
-        features.discard("tenants")
+        features -= {"tenants", "types"}
     order = chance.choice(_ORDERS)
     partitions = others.choice((1, 1, 1, 2, 3))
     faults_of = _FAULTS | (_FAULTS_OF_PULLERS if "pullers" in features else {})
@@ -172,7 +177,7 @@ def plan(
         plain=chance.randint(1, 3),
         grouped=chance.randint(2, 5),
         features=frozenset(features),
-        acts=acts.draw_acts(seed, jobs, seconds) if "operators" in features else (),
+        acts=_acts(seed, jobs, seconds, features),
         pulls=acts.draw_pulls(seed, seconds) if "pullers" in features else (),
         timers=acts.draw_timers(seed) if "timers" in features else (),
         moves=moves,
@@ -180,3 +185,12 @@ def plan(
         scanning=scanning,
         audits=tuple(1 + round(others.expovariate(1 / 45)) for _ in range(AUDITS)),
     )
+
+
+def _acts(seed: int, jobs: Sequence[Job], seconds: float, features: Set[str]) -> tuple[Act, ...]:
+    """What operators do, those of its types too."""
+    if "operators" not in features:
+        return ()
+    of_types = acts.draw_acts_on_types(seed, seconds) if "types" in features else ()
+    every = (*acts.draw_acts(seed, jobs, seconds), *of_types)
+    return tuple(sorted(every, key=lambda act: act.at))

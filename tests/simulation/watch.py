@@ -126,6 +126,8 @@ class Watch:
         """The most tasks of a group that an operator let run at once."""
         self.raised_tenants: dict[str, int] = {}
         """The same of a tenant."""
+        self.raised_types: dict[str, int] = {}
+        """The same of a pattern of types."""
         self.ghosts: dict[tuple[str, int], float] = {}
         """Attempts whose process stood when others went on in their place, and since when."""
         self._plan = plan

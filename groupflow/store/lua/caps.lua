@@ -314,6 +314,18 @@ function caps()
     return number
   end
 
+  -- What may start behind what has the turn of a line, `most` at most, with their scores: as many as its cap has room
+  -- for; none under a rate.
+  function C.behind(kind, thing, most)
+    local place = call('HGET', KNOWN[kind], thing)
+    if not place or call('HGET', K.cap_turns, place) ~= thing then return {} end
+    local cap = cap_in(place)
+    local limit = C.limit_of(cap)
+    if limit.interval > 0 then return {} end
+    if limit.concurrency > 0 then most = math.min(most, limit.concurrency - C.running(cap) - 1) end
+    return most > 0 and call('ZRANGE', K.cap_waits .. place, 1, most, 'WITHSCORES') or {}
+  end
+
   -- The cap in whose line a group waits, if any; and whether it has the turn there.
   function C.waits_for(group)
     local place = call('HGET', K.cap_groups, group)

@@ -51,7 +51,11 @@ local is_held_back = epoch.before ~= '' and since + lease > now
 if room > 0 and not is_held_back and call('EXISTS', K.paused_all, K.recovering) == 0 then
   local function look(kind, index, most, front)
     local best = call('ZRANGE', index, 0, most - 1, 'WITHSCORES')
-    for i = 2, #best, 2 do found[#found + 1] = { kind, front .. digits(best[i]) } end
+    for i = 2, #best, 2 do
+      found[#found + 1] = { kind, front .. digits(best[i]) }
+      local behind = front == '' and is_limiting() and is_capping() and caps().behind(kind, best[i - 1], most) or {}
+      for n = 2, #behind, 2 do found[#found + 1] = { kind, digits(behind[n]) } end
+    end
   end
   if not known[4] then
     look('g', index_of('quarantined_groups', pool), 1, '-')

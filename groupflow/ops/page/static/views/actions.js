@@ -18,10 +18,10 @@ export async function resume(context, group) {
   return attempt(() => act("resume", target), (answer) => (answer.changed ? `${what} goes on.` : `${what} was not paused.`));
 }
 
-// Of a target, { group } or { tenant }; `now` is what was set by hand before, if anything was.
+// Of a target, { group }, { tenant } or { type }; `now` is what was set by hand before, if anything was.
 export async function limit(context, target, now) {
   if (!(await context.act())) return false;
-  const what = target.group ?? `tenant ${target.tenant}`;
+  const what = target.group ?? (target.type ? `type ${target.type}` : `tenant ${target.tenant}`);
   const saved = await askLimit(`Limit ${what}`, now, target.group ? "1 or more" : "0: any number", (order) => act("limit", { ...target, ...order }));
   if (saved) toast(`${what} is limited: what runs goes on to its end.`);
   return saved;
@@ -29,7 +29,7 @@ export async function limit(context, target, now) {
 
 export async function endLimit(context, target) {
   if (!(await context.act())) return false;
-  const what = target.group ?? `Tenant ${target.tenant}`;
+  const what = target.group ?? (target.type ? `Type ${target.type}` : `Tenant ${target.tenant}`);
   return attempt(() => act("limit/end", target), (answer) => (answer.changed ? `${what} goes on as configured.` : `${what} was not limited by hand.`));
 }
 

@@ -4,7 +4,14 @@ import { h, link, table } from "../dom.js";
 import { ahead, moment } from "../format.js";
 import { endLimit, limit } from "./actions.js";
 
-export const targetOf = (row) => (row.kind === "group" ? { group: row.name } : { tenant: row.name });
+export const targetOf = (row) => ({ [row.kind]: row.name });
+
+// Where a group or a tenant is shown; the tasks of a type.
+const SHOWN = {
+  group: (row) => link("group", { key: row.name }, row.name, { "data-key": `${row.kind} ${row.name}` }),
+  tenant: (row) => link("tenant", { name: row.name }, row.name, { "data-key": `${row.kind} ${row.name}` }),
+  type: (row) => (row.name.endsWith("*") ? row.name : link("tasks", { type: row.name }, row.name, { "data-key": `${row.kind} ${row.name}` })),
+};
 
 export function words(row) {
   const said = [];
@@ -17,7 +24,7 @@ export function byHand(context, rows, refresh) {
   const key = (row) => `${row.kind} ${row.name}`;
   return table("Limits by hand", [
     { label: "Of", kind: "tight", cell: (row) => row.kind },
-    { label: "Name", kind: "name", cell: (row) => link(row.kind, row.kind === "group" ? { key: row.name } : { name: row.name }, row.name, { "data-key": key(row) }) },
+    { label: "Name", kind: "name", cell: (row) => SHOWN[row.kind](row) },
     { label: "Says", kind: "name", cell: words },
     { label: "Ends", kind: "number", cell: (row) => h("span", { title: moment(row.until) }, ahead(row.until)) },
     { label: "By", kind: "name", cell: (row) => row.by },

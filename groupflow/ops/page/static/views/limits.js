@@ -1,21 +1,26 @@
-// What is limited: how many tasks of a group or a tenant run at once, and how often they start; by rule, by
-// tenant, and by hand.
+// What is limited: how many tasks of a group, a tenant or a type run at once, and how often they start; by rule, by
+// tenant, by type, and by hand.
 
 import { get } from "../api.js";
 import { card, empty, h, link, replace, table } from "../dom.js";
 import { count, duration } from "../format.js";
+import { limit } from "./actions.js";
 import { byHand } from "./by_hand.js";
 
 export function limits(_params, context) {
-  const rules = h("div", {}), tenants = h("div", {});
+  const rules = h("div", {}), tenants = h("div", {}), types = h("div", {});
   const held = h("p", { class: "lead" });
   const set = h("div", {});
+  const asked = h("input", { name: "type", autocomplete: "off", required: true, "data-key": "type", "data-search": true });
   const element = [
     h("div", { class: "title" }, h("h1", {}, "Limits")),
     h("section", { class: "card" }, held),
-    card("By hand", "in place of the configuration, for a while; set where a group or a tenant is shown", set),
+    card("By hand", "in place of the configuration, for a while; set where a group or a tenant is shown, of types here", set),
     h("section", { class: "card" }, h("header", {}, h("h2", {}, "Of groups"), h("span", { class: "muted" }, "by the rule that a group comes by")), rules),
     card("Of tenants", "of each application's, unless a line of its own says something else", tenants),
+    h("section", { class: "card" }, h("header", {}, h("h2", {}, "Of types"), h("span", { class: "muted" }, "all tasks of a type together; the first pattern that matches holds")), types,
+      h("form", { class: "form", onsubmit: (event) => { event.preventDefault(); limit(context, { type: asked.value }).then(refresh); } },
+        h("label", { class: "grow" }, "Type, or import.* for several", asked), h("button", {}, "Limit"))),
   ];
   async function refresh() {
     const [found, delayed, limited] = await Promise.all([get("configuration"), get("groups", { state: "delayed", limit: 1 }), get("limits")]);
@@ -32,6 +37,12 @@ export function limits(_params, context) {
       { label: "May wait", kind: "name", cell: (row) => (row.max_queued ? count(row.max_queued) : "any number") },
       { label: "Quiet", kind: "name", cell: (row) => (row.debounce ? duration(row.debounce) : "none") },
     ], all) : empty("No rule", "Every task is plain, and the workers are the only limit."));
+    const capped = Object.entries(found.settings.types).map(([pattern, own]) => ({ pattern, ...own }));
+    replace(types, capped.length ? table("Limits of types", [
+      { label: "Type", kind: "name", cell: (row) => row.pattern },
+      { label: "At once", kind: "number", cell: (row) => (row.concurrency ? count(row.concurrency) : "any") },
+      { label: "Starts", kind: "name", cell: (row) => row.rate || "as they come" },
+    ], capped) : empty("No type", "has a limit of its own."));
     const { named, ...every } = found.settings.tenants;
     replace(tenants, table("Limits of tenants", [
       { label: "Tenant", kind: "name", cell: (row) => (row.name === null ? "each" : link("tenant", { name: row.name }, row.name)) },
