@@ -109,6 +109,7 @@ class Handlers:
             settings.workers.max_crashes,
             daemon=self._daemon,
             max_lost_leases=settings.workers.max_lost_leases,
+            unknown_for=settings.workers.unknown_for,
         )
 
     def _find_scan(self, type_: str) -> Runner | None:
@@ -157,7 +158,9 @@ class Partition:
         }
         self.holding = Holding(self.exchangers, build.workers, build.retell)
         self.lease = build.lease(number, keys, session, self.holding)
-        self.sessions = Sessions(self.upkeep, session, workers.lease, limits=build.limits)
+        self.sessions = Sessions(
+            self.upkeep, session, workers.lease, limits=build.limits, types=build.types
+        )
         self.cancelled = CancelledTasks(self.upkeep)
 
 
@@ -174,6 +177,7 @@ class Builder:
     workers: Callable[[], Sequence[LocalWorker]]
     info: Callable[[], dict[str, Any]]  # for `status`
     limits: Callable[[], bytes]  # those of its configuration, packed
+    types: Callable[[], Sequence[str]]  # that it has handlers of
     retell: Callable[[], None]  # tells other daemons what has changed here
     tracing: Tracing | None  # where spans go
     # for large bodies, shared by all workers
@@ -194,7 +198,7 @@ class Builder:
 
         client, listener = self.redis.make(keys, timeout), LoopListener(holding)
         renewer = Renewer(
-            Sessions(client, session, lease, ask_number, limits=self.limits),
+            Sessions(client, session, lease, ask_number, limits=self.limits, types=self.types),
             listener,
             lease,
             self.info,

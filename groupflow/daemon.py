@@ -105,6 +105,7 @@ class Daemon:
             workers=lambda: self._workforce.workers,
             info=self._info,
             limits=self._limits,
+            types=self._types,
             retell=self._reloader.retell,
             tracing=open_tracing(settings),
         )
@@ -294,6 +295,12 @@ class Daemon:
 
     def _limits(self) -> bytes:
         return pack(self._settings.limits(), len(self._partitions))
+
+    def _types(self) -> list[str]:
+        """The types that it has handlers of, where it has workers; scans are known to all."""
+        if not any(self._workforce.sizes.values()):
+            return []
+        return sorted({*self._app.types, *self._settings.handlers})
 
     # What it tells of itself:
 

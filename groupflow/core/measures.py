@@ -20,7 +20,7 @@ Pause: TypeAlias = Literal[
 """Why intake takes nothing in; empty where it does."""
 
 PAUSES: Final[tuple[Pause, ...]] = get_args(Pause)[1:]
-OUTCOMES: Final = ("complete", "retry", "advance", "bury", "release", "cancel")
+OUTCOMES: Final = ("complete", "retry", "advance", "bury", "release", "cancel", "defer")
 """The ways to settle."""
 
 CANCELS: Final = ("requested", "over", "unknown")

@@ -13,12 +13,14 @@ from groupflow.core.measures import IntakeMeasures, PoolMeasures
 from groupflow.store.claims import ExchangeReply
 from groupflow.store.enqueue import Arrival, Enqueued
 from groupflow.store.given import Claim
-from groupflow.store.settlements import Advance, Settlement, one_by_one
+from groupflow.store.settlements import Advance, Defer, Settlement, one_by_one
 
 log = structlog.get_logger("groupflow.exchange")
 intake_log = structlog.get_logger("groupflow.intake")
 
 FULL_TOLD = 10.0  # seconds between two lines of one rule about groups that are full
+UNKNOWN_TOLD = 10.0  # the same of one type that no daemon knows
+TYPES_TOLD = 1000  # of which that is known: types come from strangers
 
 
 def count_exchange(
@@ -87,6 +89,46 @@ def report_crowded_out(advance: Advance) -> None:
         outcome=otherwise.outcome,
         reason=otherwise.errors[-1]["message"],
     )
+
+
+def report_given_up(defer: Defer) -> None:
+    """Log that a task is dead, since no daemon has known its type for too long."""
+    task = defer.claim.task
+    log.error(
+        "task.buried",
+        task=task.id,
+        type=task.type,
+        group=task.group,
+        fence=defer.claim.fence,
+        reason=defer.otherwise.reason,
+    )
+
+
+class UnknownTypes:
+    """Tells the log of types that no living daemon knows: one line a type and `UNKNOWN_TOLD`."""
+
+    def __init__(self) -> None:
+        self._told_at = dict[str, float]()  # by type, monotonic
+
+    def tell(self, deferred: Sequence[Defer]) -> None:
+        """Log what an exchange met."""
+        now = monotonic()
+        for each in deferred:
+            task = each.claim.task
+            if now - self._told_at.get(task.type, -UNKNOWN_TOLD) < UNKNOWN_TOLD:
+                continue
+            if len(self._told_at) >= TYPES_TOLD:
+                self._told_at.clear()
+            self._told_at[task.type] = now
+            log.warning(
+                "type.unknown",
+                type=task.type,
+                task=task.id,
+                group=task.group,
+                unknown_for=each.within,
+                remedy="start a daemon that has a handler for it: its tasks wait for one, and are "
+                "dead letters once no living daemon has known it for workers.unknown_for",
+            )
 
 
 def count_batch(measures: IntakeMeasures, arrivals: Sequence[Arrival], enqueued: Enqueued) -> None:

@@ -22,9 +22,11 @@ from groupflow.core.backoff import Backoff
 from groupflow.core.errors import SessionLost, StoreUnavailable
 from groupflow.crashpoints import crash_point
 from groupflow.flow.counting import (
+    UnknownTypes,
     count_exchange,
     report_cancelled,
     report_crowded_out,
+    report_given_up,
     report_lost,
     report_replaced,
 )
@@ -67,6 +69,7 @@ class Exchanger(InFlight):
         self._run_for = run_for
         self._slots = Slots(self, self.pool, run_for)
         self._next = asyncio.Lock()
+        self._unknown_types = UnknownTypes()
         self._pace: asyncio.TimerHandle | None = None  # when runs tell what they have done
         self._late_until: float | None = None  # until then an unanswered call may run (monotonic)
         dispatcher.sources.append(self)
@@ -211,11 +214,15 @@ class Exchanger(InFlight):
         self._end(exchange)
         self._is_well = True
         measures = self._dispatcher.measures
-        written = [answer.written(each) for each in finished] if answer.crowded_out else finished
+        is_otherwise = answer.crowded_out or answer.given_up
+        written = [answer.written(each) for each in finished] if is_otherwise else finished
         count_exchange(measures, written, answer)
         measures.superseded += answer.superseded
         for advance in answer.crowded_out:
             report_crowded_out(advance)
+        self._unknown_types.tell(answer.unknown)
+        for defer in answer.given_up:
+            report_given_up(defer)
         for settlement in answer.cancelled:
             report_cancelled(settlement.claim)
         for settlement in answer.replaced:

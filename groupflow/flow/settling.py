@@ -55,6 +55,17 @@ def settlement_of(
     return settlement
 
 
+def deferred(claim: Claim, within: float, policy: Policy, ran: Ran) -> settlements.Defer:
+    """The settlement of a task whose type has no handler here.
+
+    It is dead once no living daemon has known the type for `within` seconds.
+    """
+    reason = f"no daemon has known its type {claim.task.type!r} for {within:g} s"
+    buried = settlement_of(claim, Dead(reason), policy, ran)
+    assert isinstance(buried, settlements.Bury)  # noqa: S101  as of every `Dead`
+    return settlements.Defer(claim, within, buried)
+
+
 def _settlement_of(
     claim: Claim, outcome: Outcome | Failed, policy: Policy, chance: Callable[[], float]
 ) -> Settlement:

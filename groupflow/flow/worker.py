@@ -23,10 +23,10 @@ from groupflow.flow.batches import Together, together
 from groupflow.flow.byte_semaphore import ByteSemaphore
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.handling import AttemptTimeout, Failed, Runner, Runners, failed, traceback_of
-from groupflow.flow.settling import Ran, settlement_of
+from groupflow.flow.settling import Ran, deferred, settlement_of
 from groupflow.flow.slots import ClaimSource, Slot
 from groupflow.store.given import Claim
-from groupflow.store.settlements import Bury, Complete, Release, Retry, Settlement
+from groupflow.store.settlements import Bury, Complete, Defer, Release, Retry, Settlement
 
 log = structlog.get_logger("groupflow.worker")
 
@@ -40,6 +40,8 @@ class Rules:
     max_crashes: int  # daemons that may die with a task before it is a dead letter
     daemon: str = ""  # the daemon's name, kept with failed attempts
     max_lost_leases: int = 20  # leases that may be lost with it, by daemons not known to have died
+    # seconds for which a task waits while no living daemon knows its type; 0: it is dead at once
+    unknown_for: float = 0.0
 
 
 class LocalWorker:
@@ -239,6 +241,8 @@ class LocalWorker:
         policy = self.rules.policies.of(claim.rule, runner.retry if runner else None)
         seconds = perf_counter() - began
         ran = Ran(time() - seconds, seconds, self.rules.daemon)
+        if runner is None and (unknown_for := self.rules.unknown_for):
+            return deferred(claim, unknown_for, policy, ran)
         return settlement_of(claim, outcome, policy, ran)
 
     def _is_cancelled(self, id_: str) -> bool:
@@ -318,7 +322,7 @@ def _report(settlement: Settlement, seconds: float) -> None:
     names = _names(settlement.claim)
     outcome = type(settlement).__name__.lower()
     match settlement:
-        case Complete():
+        case Complete() | Defer():  # the store says what becomes of one that is deferred
             log.debug("task.settled", **names, outcome=outcome, seconds=seconds)
         case Retry(after=after, errors=[*_, error]):
             log.warning(

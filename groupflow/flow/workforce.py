@@ -168,9 +168,13 @@ class Holding:
         self._on_session()
 
     def session_continued(self) -> None:
-        """Ask each free slot: if the store lost its settlement, it holds a claim again."""
+        """Ask each free slot: if the store lost its settlement, it holds a claim again.
+
+        The store may have lost what it was told of the daemon, too.
+        """
         for exchanger in self._exchangers.values():
             exchanger.doubt()
+        self._on_session()
 
     def claimable(self, plain: int, groups: int, cancels: Set[str] = frozenset()) -> None:
         """Each renewal tells what waits and what is to be cancelled, as wakes may be lost."""

@@ -187,6 +187,7 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
         reason = (
             _limit_reason(facts)
             or quiet_reason(task_state)
+            or unknown_reason(task_state)
             or _delay_reason(task_state, left, with_words)
         )
         return answer(state="delayed", reason=reason, until=until)
@@ -341,6 +342,14 @@ def quiet_reason(task_state: TaskState) -> str:
         return ""
     until, latest = _hour_of(seconds(task_state.due)), _hour_of(seconds(task_state.latest))
     return f"waits for quiet until {until}, at {latest} at the latest"
+
+
+def unknown_reason(task_state: TaskState) -> str:
+    """Which type no daemon knows, and until when a task waits for one; empty if it doesn't."""
+    if task_state.due is None or task_state.unknown is None:
+        return ""
+    until = _hour_of(seconds(task_state.due))
+    return f"no daemon knows its type {task_state.unknown!r}: it waits for one until {until}"
 
 
 def lost_reason(task_state: TaskState) -> str:

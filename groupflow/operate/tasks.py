@@ -13,7 +13,7 @@ import orjson
 from groupflow.core.errors import AmbiguousId, StoreUnavailable
 from groupflow.core.routing import scope_of
 from groupflow.operate.corrections import Correction, read_corrections
-from groupflow.operate.groups import lost_reason, quiet_reason
+from groupflow.operate.groups import lost_reason, quiet_reason, unknown_reason
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.requests import CancelRequest
 from groupflow.operate.scripts import OperatorVerb, named
@@ -119,7 +119,8 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
         asked = _asked(orjson.loads(facts["cancel"])) if "cancel" in facts else {}
         return found(state="running", fence=int(facts["fence"]), **holder, **asked)
     if task_state.due is not None and task_state.due > facts["now"]:
-        reason = quiet_reason(task_state) or lost_reason(task_state) or None
+        reasons = (quiet_reason, unknown_reason, lost_reason)
+        reason = next(filter(None, (each(task_state) for each in reasons)), None)
         return found(state="delayed", until=seconds(task_state.due), reason=reason)
     return found(state="queued")
 

@@ -27,6 +27,7 @@ SETTINGS_AT_ONCE = frozenset(
         "workers.drain",
         "workers.max_crashes",
         "workers.max_lost_leases",
+        "workers.unknown_for",
         "rabbitmq.max_body",
         "rabbitmq.max_headers",
         "rabbitmq.max_values",

@@ -143,6 +143,9 @@ class Workers(Section):
     max_lost_leases: Whole = Field(default=20, ge=1)
     """Claims of a task that may end with a lost lease, of a daemon that isn't known to have died,
     before it is a dead letter."""
+    unknown_for: Seconds = Field(default=30.0, ge=0, le=86_400)
+    """Seconds that a task waits while no living daemon has a handler for its type, before it is a
+    dead letter; 0: it is one at once."""
 
     @model_validator(mode="after")
     def _blocks_outlast_leases(self) -> Self:

@@ -13,13 +13,15 @@ from groupflow.store.envelope import Pool
 from groupflow.store.given import Claim, claims_from
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session
-from groupflow.store.settlements import Advance, Settlement, calls_of, one_by_one
+from groupflow.store.settlements import Advance, Defer, Settlement, calls_of, one_by_one
 
 _ACCEPTED = 1
 _ENDING = 2  # accepted, and the run should end
 _SUPERSEDED = 3  # accepted: a retry that gave way to a newer task
 _CANCELLED = 5  # accepted: its task was to be cancelled, and has ended
 _REPLACED = 6  # accepted: its task had to make way for a newer one, and has ended
+_UNKNOWN = 7  # accepted: a deferred task of a type that no living daemon knows
+_GIVEN_UP = 8  # accepted: the same, for so long that it is dead
 _CROWDED_OUT = 4  # accepted: an advance for which there was no room, and which is a failed attempt
 
 
@@ -38,11 +40,15 @@ class ExchangeReply:
     crowded_out: Sequence[Advance] = ()
     cancelled: Sequence[Settlement] = ()  # what would have let a cancelled task wait again
     replaced: Sequence[Settlement] = ()  # the same of one that had to make way for a newer task
+    unknown: Sequence[Defer] = ()  # of types that no living daemon knows
+    given_up: Sequence[Defer] = ()  # the same, and dead
 
     def written(self, settlement: Settlement) -> Settlement:
-        """What a settlement came to: an advance without room is the failed attempt in its stead."""
+        """What a settlement came to, where the store wrote another one in its stead."""
         if isinstance(settlement, Advance) and settlement in self.crowded_out:
             return settlement.otherwise or settlement
+        if isinstance(settlement, Defer) and settlement in self.given_up:
+            return settlement.otherwise
         return settlement
 
 
@@ -136,6 +142,7 @@ class Claims:
             for each, verdict in judged
             if verdict in (_SUPERSEDED, _CROWDED_OUT) and isinstance(each, Advance)
         ]
+        deferred = [(each, verdict) for each, verdict in judged if isinstance(each, Defer)]
         return ExchangeReply(
             refused,
             claims,
@@ -145,4 +152,6 @@ class Claims:
             crowded_out,
             cancelled=[each for each, verdict in judged if verdict == _CANCELLED],
             replaced=[each for each, verdict in judged if verdict == _REPLACED],
+            unknown=[each for each, verdict in deferred if verdict == _UNKNOWN],
+            given_up=[each for each, verdict in deferred if verdict == _GIVEN_UP],
         )

@@ -61,6 +61,9 @@ spelled only here.
 | ``resumes`` | zset | groups whose pause ends by itself, '' for everything → when |
 | ``paused_all`` | string | since when and by whom nothing may be claimed (JSON) |
 | ``expiring`` | zset | ids of tasks that have to start in time, and haven't started → until when |
+| ``types:<daemon>`` | set | the types that a daemon has handlers of |
+| ``unknown`` | zset | types that no living daemon knows → since when: `unknown.lua` |
+| ``unknown_tasks:<type>`` | zset | ids of tasks that wait for one that does → sequence number |
 | ``cancels`` | hash | ids of tasks that are to be cancelled and haven't ended: `ending.lua` |
 | ``dead`` | zset | ids of dead letters → when they died |
 | ``bodies`` | zset | ids of those of them that are here whole → when they died |
@@ -108,13 +111,13 @@ _WHOLE = (
     "scans", "runs", "resumes", "waiting_groups", "turns", "standing", "charged", "charges",
     "pools", "by_hand", "by_hand_ends", "by_hand_news", "debouncing", "losing",
     "cancels", "expiring", "caps", "cap_lines", "cap_groups", "cap_tasks", "cap_turns",
-    "cap_standing", "cap_charged", "cap_charges", "cap_reviews",
+    "cap_standing", "cap_charged", "cap_charges", "cap_reviews", "unknown",
 )  # fmt: skip
 _PREFIXES = (
     "lane", "lock", "task_state", "daemon", "worker", "lost", "schedule", "scan", "waits", "shares",
     "cap_waits",
     "pool_ordered", "pool_quarantined_plain", "pool_ready", "pool_quarantined_groups",
-    "pool_pullers", "pool_holders",
+    "pool_pullers", "pool_holders", "types", "unknown_tasks",
 )  # fmt: skip
 _HISTORY = {"history_new": "history:new", "history_old": "history:old"}
 # What stands behind the tag, by what scripts say.

@@ -37,6 +37,7 @@ Order: TypeAlias = Literal["oldest", "fair", "tenants"]
 
 _RULES = (
     "store/place",
+    "store/unknown",
     "store/held_bytes",
     "store/facts",
     "store/ending",
@@ -105,6 +106,7 @@ class Verb(AnyVerb):
     RETRY = "retry", _FAILING
     ADVANCE = "advance", _FAILING
     BURY = "bury", _FAILING
+    DEFER = "defer", _FAILING
     PROMOTE = "promote", (*SESSIONS, "store/by_hand")
     EXPIRE = "expire", (*PRELUDE, DEBOUNCING)
     ROTATE = "rotate"

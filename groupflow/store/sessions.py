@@ -129,15 +129,18 @@ class Sessions:
         agree: Callable[[], Awaitable[None]] | None = None,
         *,
         limits: Callable[[], bytes] = lambda: b"",
+        types: Callable[[], Sequence[str]] = list,
     ) -> None:
         """Binds the verbs, over a connection with a timeout well under a third of the lease (s).
 
         `agree` makes sure that the number of partitions is the namespace's, where the partition
         itself hasn't noted it yet. `limits` are those of the daemon's configuration, as
-        `groupflow.store.limits` packs them; empty where it has no say in them.
+        `groupflow.store.limits` packs them; empty where it has no say in them. `types` are those
+        that the daemon has handlers of.
         """
         self._agree = agree
         self.limits = limits
+        self.types = types
         self._client = client
         self._session = session
         self._lease = microseconds(lease)
@@ -180,6 +183,7 @@ class Sessions:
             self._session.number,
             agreed,
             self.limits(),
+            orjson.dumps([*self.types()]),
             *self._shown(),
         )
         return reply
@@ -204,7 +208,7 @@ class Sessions:
         return Claimable(plain, groups, held_for, is_elsewhere, cancels)
 
     async def tell(self, info: dict[str, Any], settings: dict[str, Any]) -> None:
-        """Replace what others are told of this daemon, and limits by those of its configuration.
+        """Replace what others are told of this daemon, its types, and limits by those it is given.
 
         Passwords in its settings are hidden.
 
@@ -212,7 +216,8 @@ class Sessions:
             SessionLost: the lease had ended; `register` tells again.
             SessionReplaced: the name was taken over.
         """
-        told = (orjson.dumps(info), orjson.dumps(settings), self.limits())
+        types = orjson.dumps([*self.types()])
+        told = (orjson.dumps(info), orjson.dumps(settings), self.limits(), types)
         (state,) = await self._client.run(
             Verb.TELL, self._session.daemon, self._session.shown, *told
         )

@@ -1,4 +1,4 @@
-"""settle: the five ways in which a claim ends, each as the one script call that writes it."""
+"""settle: the six ways in which a claim ends, each as the one script call that writes it."""
 
 from __future__ import annotations
 
@@ -65,6 +65,16 @@ class Bury:
 
 
 @dataclass(frozen=True, slots=True)
+class Defer:
+    """This daemon has no handler of the task's type, and the task waits for one that has."""
+
+    outcome: ClassVar = "defer"
+    claim: Claim
+    within: float  # seconds that it waits at most since any living daemon last knew the type
+    otherwise: Bury  # what is written once that is over
+
+
+@dataclass(frozen=True, slots=True)
 class Advance:
     """The stage is done, and the task waits for its next one."""
 
@@ -94,7 +104,7 @@ class Proceed:
         return self.done[0].claim
 
 
-Settlement: TypeAlias = Complete | Release | Retry | Advance | Bury | Proceed
+Settlement: TypeAlias = Complete | Release | Retry | Advance | Bury | Defer | Proceed
 
 
 def one_by_one(written: Sequence[Settlement]) -> list[Settlement]:
@@ -133,7 +143,7 @@ def calls_of(
     proceeds: list[Proceed] = []
     done: list[Complete] = []
     back: list[Release] = []
-    rest: list[Retry | Advance | Bury] = []
+    rest: list[Retry | Advance | Bury | Defer] = []
     for each in settlements:
         match each:
             case Complete():
@@ -175,8 +185,13 @@ def _exchange(  # noqa: PLR0917  what the script takes, in its order
     return Verb.EXCHANGE, [*arguments, *slots]
 
 
-def _single(settlement: Retry | Advance | Bury, room: CarriedLimits) -> tuple[Verb, list[Argument]]:
+def _single(
+    settlement: Retry | Advance | Bury | Defer, room: CarriedLimits
+) -> tuple[Verb, list[Argument]]:
     match settlement:
+        case Defer(claim, within, otherwise):
+            _, arguments = _single(otherwise, room)
+            return Verb.DEFER, [claim.task.type, microseconds(within), *arguments]
         case Retry(claim, after, errors, standing, scope):
             attempt, delay = claim.task.attempt + 1, microseconds(after)
             facts = [attempt, delay, standing, orjson.dumps(errors), scope]

@@ -25,6 +25,7 @@ class TaskState:
     due: int | None = None  # before which it may not run
     enqueued: int | None = None  # when it came, where its place in line isn't that any more
     latest: int | None = None  # until when it waits for quiet, where that is what it waits for
+    unknown: str | None = None  # its type, where it waits since no living daemon knows that
     reason: str = ""
     was_claimed: bool = False  # whether it ever was
 
@@ -39,7 +40,7 @@ class TaskState:
         facts = dict(zip(flat[::2], flat[1::2], strict=True))
         stage, context = facts.get(b"stage"), facts.get(b"context")
         due, enqueued = facts.get(b"due"), facts.get(b"enqueued")
-        latest = facts.get(b"latest")
+        latest, unknown = facts.get(b"latest"), facts.get(b"unknown")
         return cls(
             attempt=int(facts.get(b"attempt", 1)),
             crashes=int(facts.get(b"crashes", 0)),
@@ -50,6 +51,7 @@ class TaskState:
             due=None if due is None else int(due),
             enqueued=None if enqueued is None else int(enqueued),
             latest=None if due is None or latest is None or latest < due else int(latest),
+            unknown=None if unknown is None else unknown.decode(),
             reason=facts.get(b"reason", b"").decode(),
             was_claimed=not facts.keys().isdisjoint(_CLAIMED_BEFORE),
         )

@@ -27,7 +27,7 @@ _numbers = itertools.count()
 def rig(tmp_path_factory: Any, rabbitmq_server: Any, redis_server: Any) -> Iterator[Rig]:
     """One daemon for all of it: it must still be the same one at the end, with an empty queue."""
     with rigs(tmp_path_factory.mktemp("bad-input"), rabbitmq_server, redis_server) as make:
-        rig = make()
+        rig = make(workers={"unknown_for": 0.0})
         daemon = rig.start("d1")
         yield rig
         # Its end closes its channel: what it had not acked would be back in the queue.

@@ -85,7 +85,7 @@ class Crew:
     def __init__(
         self, bench: Bench, daemon: Daemon, app: App, count: int, pool: Pool, **facts: Any
     ) -> None:
-        tracing = facts.pop("tracing", None)
+        tracing, unknown_for = facts.pop("tracing", None), facts.pop("unknown_for", 0.0)
         rule = GroupRule.model_validate({"name": "rule", "key": "{k}", **facts})
         settings = Settings(retry=RetryDefaults(max_attempts=3, interval=-1), groups=(rule,))
         self.bench, self.daemon = bench, daemon
@@ -96,7 +96,8 @@ class Crew:
         self.exchanger.adopt(settings.policies().runs)
         self.prefetch = self.exchanger.prefetch
         self.threads = ThreadPoolExecutor(max(1, count))
-        self.rules = Rules(PythonRunners(app, self.threads), settings.policies(), 3, daemon="d1")
+        runners = PythonRunners(app, self.threads)
+        self.rules = Rules(runners, settings.policies(), 3, daemon="d1", unknown_for=unknown_for)
         names = [f"w-{n}" for n in range(count)]
         self.workers = [LocalWorker(name, self.dispatcher, self.rules, tracing) for name in names]
         self.running: list[asyncio.Task[None]] = []

@@ -26,6 +26,7 @@ from tests.history.schedules import schedules_of
 from tests.history.snapshot import Snapshot, facts_in, read
 from tests.history.tenants import tenants_of
 from tests.history.types import types_of
+from tests.history.unknown import unknown_of
 
 ENDED = (
     "done",
@@ -42,7 +43,7 @@ FAMILY = 16  # derived ids that are looked at; see ids.lua
 _STAYS = frozenset((
     "count", "fence", "partitions", "pools", "segments", "history_new", "history_old", "dead",
     "bodies", "staying", "samples", "tallies", "renamed", "epoch", "schedules", "limits", "losing",
-    "caps",
+    "caps", "unknown",
 ))  # fmt: skip
 
 
@@ -293,6 +294,7 @@ def _asleep(found: Snapshot) -> Iterator[Violation]:
 _LOOKS = (
     _strange_keys, _tasks, _expiring, _entries, _groups, _claims, _pullers, _runs, _losses,
     quarantined_of, limits_of, tenants_of, types_of, bursts_of, _counters, _renamed, schedules_of,
+    unknown_of,
 )  # fmt: skip
 
 
@@ -327,6 +329,7 @@ def leftovers_of(found: Snapshot, keys: Keys) -> list[str]:
         ),
         *(("task_state", found.lives.keys() - dead), ("daemon", found.daemons.keys() - leased)),
         ("worker", (found.workers - leased) | running),
+        ("unknown_tasks", found.unknown_tasks),
     ):
         left += [keys(kind, name) for name in names]
     return sorted(set(left))

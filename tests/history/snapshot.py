@@ -23,7 +23,7 @@ POOL_KINDS = (
 _NAMED = {
     "lane": "lanes", "lock": "locks", "task_state": "lives", "daemon": "daemons",
     "schedule": "schedules", "scan": "scans", "waits": "waits", "shares": "shares", "lost": "lost",
-    "cap_waits": "cap_waits",
+    "cap_waits": "cap_waits", "types": "types", "unknown_tasks": "unknown_tasks",
 }  # fmt: skip
 """Kinds with a name behind them, and where a snapshot has them."""
 _TYPES = {b"list": "lists", b"zset": "zsets", b"hash": "hashes", b"string": "strings"}
@@ -36,13 +36,14 @@ _WHOLE_KINDS = (
     "scans", "pools",
     "waiting_groups", "turns", "standing", "charged", "charges", "debouncing", "losing",
     "cancels", "expiring", "caps", "cap_lines", "cap_groups", "cap_tasks", "cap_turns",
-    "cap_standing", "cap_charged", "cap_charges", "cap_reviews",
+    "cap_standing", "cap_charged", "cap_charges", "cap_reviews", "unknown",
 )  # fmt: skip
 _READ = """
 local reads = {
   list = function(key) return redis.call('LRANGE', key, 0, -1) end,
   zset = function(key) return redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') end,
   hash = function(key) return redis.call('HGETALL', key) end,
+  set = function(key) return redis.call('SMEMBERS', key) end,
   string = function(key) return redis.call('GET', key) end,
 }
 local rows = {}
@@ -87,6 +88,8 @@ class Snapshot:
     shares: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by pool
     waits: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by kind and tenant
     cap_waits: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by place
+    types: dict[str, list[bytes]] = field(default_factory=dict)  # by daemon, those it knows
+    unknown_tasks: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by type
     strangers: list[str] = field(default_factory=list)
     # by kind, without its "pool_", and by pool
     pools: dict[str, dict[str, dict[bytes, float]]] = field(default_factory=dict)

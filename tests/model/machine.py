@@ -110,7 +110,10 @@ class Daemon(Holder):
         super().__init__()
         self.name = name
         self.session = Session(name)
-        self.sessions = Sessions(client, self.session, LEASE, limits=lambda: pack(limits))
+        self.types: list[str] = []  # that it has told others since its session began
+        self.sessions = Sessions(
+            client, self.session, LEASE, limits=lambda: pack(limits), types=lambda: self.types
+        )
         self.claims: dict[Pool, Claims] = {
             pool: Claims(client, self.session, pool, carrying=CARRYING) for pool in POOLS
         }
@@ -129,6 +132,7 @@ class Daemon(Holder):
 
     def forget(self) -> list[given.Claim]:
         self.runs.clear()
+        self.types = []
         return super().forget()
 
 

@@ -48,6 +48,7 @@ class ModelTask:
         is_update: whether newer ones of its kind replace it while it runs, too.
         makes_way: whether its claim is one that they may replace.
         replaced_by: the first of those that came while it ran.
+        is_unknown: whether it waits since no daemon knows its type.
         is_hurried: whether an operator wanted it, and so what replaces it, at once.
         expires: whether it had to start in time, as it came.
     """
@@ -78,6 +79,7 @@ class ModelTask:
     is_update: bool = False
     makes_way: bool = False
     replaced_by: str = ""
+    is_unknown: bool = False
 
     @property
     def is_to_end(self) -> bool:
@@ -270,7 +272,7 @@ class Promise:
         self.last_fence = fence
         most = self.hands.get(task.group, CONCURRENCY.get(task.group, 1) if self.is_limited else 1)
         task.makes_way = task.is_newest and task.is_update and most == 1
-        task.is_newest = task.is_hurried = False
+        task.is_newest = task.is_hurried = task.is_unknown = False
         assert not self.all_paused, f"{task_id} was claimed while everything is paused"
         assert task.state == "waiting", f"{task_id} was claimed while {task.state}"
         if task.group:

@@ -28,9 +28,10 @@ from tests.model.machine import DAEMONS, NAMED, PULLERS, WORKERS
 from tests.model.people import TimeAndPeople
 from tests.model.pulling import Pulls
 from tests.model.runs import Runs
+from tests.model.unknown import Unknown
 
 
-class StoreMachine(Runs, Pulls, Bursts, Expiry, Lives, TimeAndPeople):
+class StoreMachine(Runs, Pulls, Bursts, Expiry, Lives, TimeAndPeople, Unknown):
     """All rules, what must hold after every step, and the end that every history must come to."""
 
     @initialize(filled=st.sets(st.sampled_from(NAMED), max_size=2))

@@ -86,7 +86,8 @@ async def scraped_until(metrics: Metrics, condition: Callable[[Scrape], bool]) -
 @pytest.fixture
 def settings(redis_server: RedisServer, rabbitmq_server: RabbitmqServer) -> Settings:
     rule = GroupRule(app="crm", key="{g}", on_dead="park")
-    return settings_of(redis_server, rabbitmq_server, groups=[rule])
+    workers = {"plain": 2, "grouped": 3, "lease": 60.0, "unknown_for": 0.0}
+    return settings_of(redis_server, rabbitmq_server, groups=[rule], workers=workers)
 
 
 async def test_a_daemon_counts_what_it_does(settings: Settings) -> None:

@@ -13,18 +13,20 @@ from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Pool
 from groupflow.store.given import Claim
 from groupflow.store.pulling import Poll, Puller, Pulling
-from groupflow.store.settlements import Complete, Proceed, Release, Retry, Settlement
+from groupflow.store.settlements import Complete, Defer, Proceed, Release, Retry, Settlement
 from tests.store.bench import LEASE, Bench, Daemon, arrival, bury, ids
 from tests.store.task_state import FAILURE, HOUR, POOLS, Standing, advance
 
 POOL = "couriers"
 QUIET, MOST = 60.0, 600.0  # seconds, of what debounces
+UNKNOWN_FOR = 30.0  # seconds for which no daemon may know a type
 _TASK = re.compile(r"(?:(?P<tenant>\d)/)?(?P<id>[\w-]+)(?P<facts>.*)")
 WAYS: dict[str, Callable[[Claim, Any, Any], Settlement]] = {
     "done": lambda claim, *_: Complete(claim),
     "release": lambda claim, *_: Release(claim),
     "bury": lambda claim, *_: bury(claim),
     "park": lambda claim, *_: bury(claim, park=True),
+    "defer": lambda claim, *_: Defer(claim, UNKNOWN_FOR, bury(claim)),
     "retry": lambda claim, standing, scope: Retry(claim, HOUR, FAILURE, standing, scope),
     "retry_now": lambda claim, standing, _: Retry(claim, 0.0, FAILURE, standing),
     "advance": lambda claim, standing, _: advance(claim, standing=standing),
@@ -184,6 +186,12 @@ class Actors:
         for name in names:
             if name not in PULLERS:
                 await self.daemon(name)
+
+    async def knows(self, *types: str) -> None:
+        """The daemon has handlers of these types alone, and tells that."""
+        daemon = await self.daemon()
+        daemon.types = types
+        await daemon.sessions.tell({}, {})
 
     # Tasks come, are claimed and settled
 

@@ -232,12 +232,14 @@ class Daemon:
     def __init__(self, bench: Bench, name: str) -> None:
         self.bench = bench
         self.name = name
+        self.types: Sequence[str] = ()  # that it has handlers of, as it tells others
         self.session = Session(name)
         self.sessions = Sessions(
             bench.client,
             self.session,
             bench.lease,
             limits=lambda: b"" if bench.limits is None else pack(bench.limits),
+            types=lambda: self.types,
         )
         self._claims = {pool: Claims(bench.client, self.session, pool) for pool in _POOLS}
 
@@ -321,7 +323,7 @@ def _how(settlement: Settlement) -> str:
     match settlement:
         case settlements.Complete():
             return "done"
-        case settlements.Release():
+        case settlements.Release() | settlements.Defer():
             return "cut"
         case _:
             return "failed"

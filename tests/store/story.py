@@ -190,6 +190,13 @@ class Story(Actors):
             since = int(value[:16]) - int(seconds) * 1_000_000
             self.shop.raw.hset(key, name, b"%016d" % since + value[16:])
 
+    async def unknown_longer(self, seconds: str) -> None:
+        """No daemon has known any of these types for so much longer."""
+        clocks: Any = self.shop.raw.zrange(self.shop.keys("unknown"), 0, -1, withscores=True)
+        for type_, since in clocks:
+            older = since - int(seconds) * 1_000_000
+            self.shop.raw.zadd(self.shop.keys("unknown"), {type_: older})
+
     async def pause(self, group: str, seconds: str = "") -> None:
         """A group is paused, or all are; for so long."""
         lasts = float(seconds) if seconds else None

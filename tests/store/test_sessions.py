@@ -86,7 +86,7 @@ async def test_reap_is_bounded(shop: Bench, daemons: int, tasks: int, passes: li
 async def late_register(bench: Bench, process: str, last: str) -> str:
     """A registration whose caller waits no more; the session that it answers."""
     lease = microseconds(LEASE)
-    call = (Verb.REGISTER, "d1", lease, b"{}", process, last, "", "", 0, 0, NEVER, "")
+    call = (Verb.REGISTER, "d1", lease, b"{}", process, last, "", "", b"[]", 0, 0, NEVER, "")
     number, rows, *_ = await bench.client.run(*call)
     assert rows == []
     found: bytes = number

@@ -19,6 +19,7 @@ local function write_state(record, id, old)
   for i = 1, #record.task_state, 2 do task_state[record.task_state[i]] = record.task_state[i + 1] end
   if task_state.late_for == old then task_state.late_for = id end
   if task_state.newest then task_state.newest = NEVER end -- its claim was another partition's
+  task_state.unknown = nil -- it waits until it is due; a clock of its type may run in each partition
   for name, value in pairs(task_state) do call('HSET', K.task_state .. id, name, value) end
   if task_state.pool then call('HSETNX', K.pools, task_state.pool, digits(now)) end
   for _, total in ipairs({ 'delayed_bytes', 'dead_bytes', 'asleep', 'carried_bytes' }) do

@@ -52,3 +52,14 @@ local function configure(packed, now)
     if place(group, now) then wake_for(group) end
   end
 end
+
+-- Notes the types that this daemon has handlers of (JSON). What waits for one of them is due: `promote` makes it so.
+local function announce(daemon, packed)
+  local types, key = cjson.decode(packed), K.types .. daemon
+  call('DEL', key)
+  for n = 1, #types, 500 do call('SADD', key, unpack(types, n, math.min(n + 499, #types))) end
+  if call('EXISTS', K.unknown) == 0 then return end
+  for _, task_type in ipairs(types) do
+    if call('ZADD', K.unknown, 'XX', 'CH', 0, task_type) == 1 then tell('due') end
+  end
+end

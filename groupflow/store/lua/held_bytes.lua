@@ -61,6 +61,7 @@ end
 local function remove_delay(id)
   call('ZREM', K.late, id)
   take_off('delayed_bytes', id)
+  leave_unknown(id)
   rouse(id)
 end
 

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
--- promote: what was delayed and is due now may be claimed; pauses, and limits by hand, that are over end. What has to
--- have started by now is due too, and what a claim found to be late: that is for `expire`.
+-- promote: what was delayed and is due now may be claimed, and what waited for a daemon that knows its type, once one
+-- does; pauses, and limits by hand, that are over end. What has to have started by now is due too, and what a claim found
+-- to be late: that is for `expire`.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many tasks, and how many groups, at most · 2 'tell' where the caller tells its log what people did
@@ -9,6 +10,24 @@
 local now = clock()
 local promoted = 0
 local function due_in(index) return call('ZRANGEBYSCORE', index, '-inf', digits(now), 'LIMIT', 0, ARGV[1]) end
+
+-- A type that a daemon has come to know, if any.
+local function known_type()
+  local first = call('ZRANGE', K.unknown, 0, 0, 'WITHSCORES')
+  return tonumber(first[2] or nil) == 0 and first[1]
+end
+
+local known = known_type()
+for _, id in ipairs(known and call('ZRANGE', K.unknown_tasks .. known, 0, ARGV[1] - 1) or {}) do
+  local facts = call('HMGET', K.task_state .. id, 'sequence', 'group')
+  local entry, group = facts[1] .. '+' .. id, facts[2] or ''
+  leave_unknown(id)
+  call('HSET', K.task_state .. id, 'due', digits(now))
+  if call('ZREM', K.delayed, entry) == 1 then put_back(entry, group, now) elseif group ~= '' then place(group, now) end
+  wake_for(group)
+  promoted = promoted + 1
+end
+if known and call('EXISTS', K.unknown_tasks .. known) == 0 then call('ZREM', K.unknown, known) end
 for _, entry in ipairs(due_in(K.delayed)) do
   call('ZREM', K.delayed, entry)
   rouse(id_of(entry))
@@ -41,7 +60,7 @@ if is_limiting() then
   limits().forget(K.rates, now, ARGV[1])
   limits().forget(K.closed, now, ARGV[1])
 end
-local wait = -1
+local wait = known_type() and 0 or -1
 local TIMES = {
   K.delayed, K.held, K.late, K.resumes, K.standing, K.by_hand_ends, K.cap_standing, K.expiring,
 }

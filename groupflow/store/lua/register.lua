@@ -7,12 +7,13 @@
 -- ARGV     1 daemon · 2 lease (µs) · 3 what `status` tells of it (JSON) · 4 the process, which no other
 --          one names so · 5 the number of its last session, 0 for none
 --          6 'agreed' where the caller knows the namespace's number of partitions for sure, else ''
---          7 its limits (see `configure`) · 8… what it shows (see `shown_from`)
+--          7 its limits (see `configure`) · 8 the types that it has handlers of (JSON)
+--          9… what it shows (see `shown_from`)
 -- returns  { session, REPLACED, or UNNOTED where the caller has to find that number out first, rows of
 --          { id, group, fence } that were taken up, the epoch, 1 where another daemon would miss it,
 --          should this server lose it, else 0 }
 local now = clock()
-local daemon, process, last, shown = ARGV[1], ARGV[4], ARGV[5], shown_from(8)
+local daemon, process, last, shown = ARGV[1], ARGV[4], ARGV[5], shown_from(9)
 local key = K.daemon .. daemon
 local refusal = other_layout()
 if refusal then return refusal end
@@ -47,5 +48,6 @@ end
 call('HSET', key, 'lease', ARGV[2], 'epoch', epoch.id)
 call('ZADD', K.daemons, digits(now + ARGV[2]), daemon)
 configure(ARGV[7], now)
+announce(daemon, ARGV[8])
 recover(now)
 return { session, rows, epoch.id, session <= witnessed and 1 or 0 }
