@@ -25,6 +25,7 @@ from groupflow.doctor.redis import examine_redis, judge_info, leader_of
 from groupflow.doctor.table import judge
 from groupflow.operate.namespace import Namespace, check_number
 from groupflow.operate.schedules import Schedule, read_schedules
+from groupflow.operate.types import UnknownTypes, read_unknown_types
 from groupflow.settings.load import Sources
 from groupflow.settings.model import Settings
 from groupflow.settings.transport import TLS_SCHEMES, address_of, split_url, stays_here
@@ -85,15 +86,18 @@ async def _examine_server(
 
 
 async def examine_namespace(settings: Settings) -> list[Check]:
-    """The checks of schedules; empty where there are none, or Redis doesn't answer.
+    """The checks of schedules and types; empty where all is well, or Redis doesn't answer.
 
     Raises:
         ConfigError: the way to Redis isn't safe, or the namespace has another number of partitions.
     """
-    partitions, found = open_partitions(settings), list[Schedule]()
+    partitions, found, unknown = open_partitions(settings), list[Schedule](), UnknownTypes([], [])
+    pooled = {type_ for pool in settings.pools.values() for type_ in pool.types}
+    types = {*settings.handlers, *(schedule.type for schedule in settings.schedules)} - pooled
     try:
         await check_number(settings, partitions)
         found = await read_schedules(Namespace(partitions))
+        unknown = await read_unknown_types(Namespace(partitions), sorted(types))
     except ConfigError:
         raise
     except GroupflowError:
@@ -105,7 +109,13 @@ async def examine_namespace(settings: Settings) -> list[Check]:
         for each in found
         for check in judge("schedules.{name}", **asdict(each), is_nobodys=each.is_nobodys)
     ]
-    return wrong or judge("schedules", count=len(found))
+    schedules = wrong or judge("schedules", count=len(found))
+    waiting = [
+        f"{each.type!r} ({each.tasks} tasks wait, for {each.seconds:.0f} s)"
+        for each in unknown.waiting
+    ]
+    missing = ", ".join(map(repr, unknown.missing))
+    return schedules + judge("types", "types waiting", missing=missing, waiting=", ".join(waiting))
 
 
 async def check_at_start(client: StoreClient, settings: Settings) -> None:

@@ -302,6 +302,13 @@ TABLE: Mapping[str, tuple[Case, ...]] = {
              "ticks.")),
     "schedules": (
         ok(lambda s: s.count, "{count}, each of one definition, and with a daemon"),),
+    "types": (
+        warn(lambda t: t.missing, "no running daemon has a handler for {missing}",
+             "This configuration names it: reload the daemons, or start one with it."),),
+    "types waiting": (
+        warn(lambda t: t.waiting, "no running daemon has a handler for {waiting}",
+             "Start a daemon that has one: then they run. Once no daemon has known a type for "
+             "workers.unknown_for, its tasks are dead letters."),),
     "http.listen": (
         ok(lambda h: not h.listen, "nothing listens"),
         ok(lambda h: h.listens_here, "{listen}, this machine alone; {actions}"),

@@ -42,6 +42,7 @@ class OperatorVerb(AnyVerb):
     TENANTS = "tenants", (*PRELUDE, *_NAMING)
     TENANT_FIGURES = "tenant_figures", (*PRELUDE, *_NAMING)
     CONFIGURATION = "configuration"
+    TYPES = "types", (*PRELUDE, *_NAMING)
     SAMPLE = "sample", _INDEXES
     FIND_LONGEST = "find_longest", _WALKING
     COUNT_TYPES = "count_types"

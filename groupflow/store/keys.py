@@ -61,7 +61,7 @@ spelled only here.
 | ``resumes`` | zset | groups whose pause ends by itself, '' for everything → when |
 | ``paused_all`` | string | since when and by whom nothing may be claimed (JSON) |
 | ``expiring`` | zset | ids of tasks that have to start in time, and haven't started → until when |
-| ``types:<daemon>`` | set | the types that a daemon has handlers of |
+| ``types:<daemon>`` | hash | the types that a daemon has handlers of |
 | ``unknown`` | zset | types that no living daemon knows → since when: `unknown.lua` |
 | ``unknown_tasks:<type>`` | zset | ids of tasks that wait for one that does → sequence number |
 | ``cancels`` | hash | ids of tasks that are to be cancelled and haven't ended: `ending.lua` |

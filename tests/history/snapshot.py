@@ -43,7 +43,6 @@ local reads = {
   list = function(key) return redis.call('LRANGE', key, 0, -1) end,
   zset = function(key) return redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') end,
   hash = function(key) return redis.call('HGETALL', key) end,
-  set = function(key) return redis.call('SMEMBERS', key) end,
   string = function(key) return redis.call('GET', key) end,
 }
 local rows = {}
@@ -88,7 +87,7 @@ class Snapshot:
     shares: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by pool
     waits: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by kind and tenant
     cap_waits: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by place
-    types: dict[str, list[bytes]] = field(default_factory=dict)  # by daemon, those it knows
+    types: dict[str, dict[bytes, bytes]] = field(default_factory=dict)  # by daemon, those it knows
     unknown_tasks: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by type
     strangers: list[str] = field(default_factory=list)
     # by kind, without its "pool_", and by pool

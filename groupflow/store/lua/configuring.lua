@@ -57,7 +57,7 @@ end
 local function announce(daemon, packed)
   local types, key = cjson.decode(packed), K.types .. daemon
   call('DEL', key)
-  for n = 1, #types, 500 do call('SADD', key, unpack(types, n, math.min(n + 499, #types))) end
+  for _, task_type in ipairs(types) do call('HSET', key, task_type, 1) end
   if call('EXISTS', K.unknown) == 0 then return end
   for _, task_type in ipairs(types) do
     if call('ZADD', K.unknown, 'XX', 'CH', 0, task_type) == 1 then tell('due') end

@@ -16,7 +16,7 @@ local daemon, task_type, within = ARGV[1], ARGV[7], tonumber(ARGV[8])
 
 local function is_known_elsewhere()
   for _, name in ipairs(call('ZRANGE', K.daemons, 0, 999)) do
-    if name ~= daemon and call('SISMEMBER', K.types .. name, task_type) == 1 then return true end
+    if name ~= daemon and call('HEXISTS', K.types .. name, task_type) == 1 then return true end
   end
   return false
 end

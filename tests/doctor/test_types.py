@@ -1,0 +1,44 @@
+"""What doctor says of types that no running daemon has a handler for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from groupflow.doctor.examination import examine_namespace
+from groupflow.settings.model import Settings
+from tests.store.bench import Bench
+from tests.store.story import play
+
+SCHEDULE = {"name": "s", "every": 60, "body": {}}
+
+
+def settings(bench: Bench, **sections: Any) -> Settings:
+    redis = {"url": bench.url, "namespace": bench.keys.namespace}
+    return Settings.model_validate({"redis": redis, **sections})
+
+
+async def said(bench: Bench, **sections: Any) -> list[tuple[str, str, str]]:
+    found = await examine_namespace(settings(bench, **sections))
+    return [(check.name, check.verdict, check.found) for check in found]
+
+
+async def test_types_of_the_configuration_that_no_daemon_knows(bench: Bench) -> None:
+    """Not those of pools, nor where no daemon runs that has handlers."""
+    configured = {
+        "handlers": {each: {"exec": ["true"]} for each in ("known", "new")},
+        "schedules": [{**SCHEDULE, "type": "ticks"}, {**SCHEDULE, "name": "p", "type": "pulled"}],
+        "pools": {"couriers": {"types": ["pulled"]}},
+    }
+    assert await said(bench, **configured) == []
+    await play(bench, "knows known | d2: knows ticks")
+    missing = ("types", "warn", "no running daemon has a handler for 'new'")
+    assert await said(bench, **configured) == [missing]
+
+
+async def test_types_that_tasks_wait_for(bench: Bench) -> None:
+    told = await play(bench, "take a0 b0 | claim a0 b0 | defer a0 b0 | unknown_longer 20")
+    ((name, verdict, found),) = await said(bench)
+    assert (name, verdict) == ("types", "warn")
+    assert "no running daemon has a handler for 't' (2 tasks wait, for 2" in found
+    await told.go_on("d2: knows t")
+    assert await said(bench) == []
