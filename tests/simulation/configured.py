@@ -44,7 +44,12 @@ _RABBITMQ = model.RabbitMQ(
     queue=QUEUE, prefetch=20, max_body=jobs.MAX_BODY, max_headers=jobs.MAX_HEADERS
 )
 _REDIS: dict[str, Any] = {"namespace": NAMESPACE, "timeout": 1.0}
-_WORKERS: dict[str, Any] = {"max_block": MAX_BLOCK, "drain": 3.0, "max_crashes": 10}
+_WORKERS: dict[str, Any] = {
+    "max_block": MAX_BLOCK,
+    "drain": 3.0,
+    "max_crashes": 10,
+    "unknown_for": 1.0,
+}
 _POOLS = {jobs.POOL: PoolRule(types=jobs.POOLED, lease=PULL_LEASE)}
 _TENANTS = Tenants(
     named={
@@ -117,8 +122,13 @@ def _schedule(number: int, timer: Timer) -> ScheduleRule:
     )
 
 
-def app_of(write: Write, chance: Random, scans: Sequence[Scan] = ()) -> App:
-    """An application whose handlers tell `write` what happens to them, and in which process."""
+def app_of(
+    write: Write, chance: Random, scans: Sequence[Scan] = (), *, brings: bool = False
+) -> App:
+    """An application whose handlers tell `write` what happens to them, and in which process.
+
+    It may have the handler that a deploy brings.
+    """
 
     def tell(event: Event) -> None:
         write(replace(event, pid=_pid()))
@@ -132,6 +142,13 @@ def app_of(write: Write, chance: Random, scans: Sequence[Scan] = ()) -> App:
             await pass_virtual(chance.uniform(*QUICK))
             scope: Any = task.type.removesuffix("-later")
             return Retry(after=0.3, scope=scope) if task.attempt == 1 else None
+
+    if brings:
+
+        @app.handler(jobs.BROUGHT)
+        async def brought(task: Task) -> None:
+            with noted(tell, task):
+                await pass_virtual(chance.uniform(*QUICK))
 
     for scan in scans:
         app.include(scan)

@@ -237,4 +237,14 @@ _SESSIONS: tuple[Damage, ...] = (
     without("wake-lost: a wake is lost", "RPUSH sim:wakes"),
 )  # fmt: skip
 
-OF_SCRIPTS = (*_LOCKS, *_CHECKPOINTS, *_PLACES, *_COUNTS, *_STATES, *_IDS, *_BOUNDS, *_SESSIONS)
+_TYPES: tuple[Damage, ...] = (
+    Effect("types-unheard: no daemon hears which types the others know",
+           "HEXISTS types", "do return 0 end", ("defer",)),
+    without("unknown-stays: a task is still known to wait for its type once it is claimed",
+            "ZREM unknown_tasks"),
+)  # fmt: skip
+
+OF_SCRIPTS = (
+    *(*_LOCKS, *_CHECKPOINTS, *_PLACES, *_COUNTS, *_STATES),
+    *(*_IDS, *_BOUNDS, *_SESSIONS, *_TYPES),
+)

@@ -21,6 +21,7 @@ from tests.history.configuration import run_of
 from tests.history.events import Event
 from tests.history.stored import Stored
 from tests.simulation import clock
+from tests.simulation.brought import died_unknown
 from tests.simulation.clock import pass_virtual
 from tests.simulation.configured import NAMESPACE, QUEUE, app_of, settings_of
 from tests.simulation.jobs import Job
@@ -145,6 +146,8 @@ class Fleet:
             # One that is told to stop and has lost its session ends before it hears what it gave
             # back.
             self.resumed |= self._with_its_run(event["task"], event["group"], event["fence"])
+        elif name == "task.buried":
+            self.troubles += died_unknown(self, event)
         if event.get("exc_info") or level in ("exception", "critical"):
             self.troubles.append(f"a daemon logged an error that it did not expect: {event!r}")
         raise structlog.DropEvent
@@ -189,9 +192,10 @@ class Fleet:
         member.serving = self.loop.create_task(self._serve(member, process), context=context)
 
     async def _serve(self, member: Member, process: Process) -> None:
+        brings = clock.now() - clock.BEGIN >= self.plan.deploy
         daemon = Daemon(
             self.settings,
-            app_of(self.write, self._handlers, self.scans),
+            app_of(self.write, self._handlers, self.scans, brings=brings),
             process.name,
             load=lambda: settings_of(self.plan, self.grouped, self.layout),
         )

@@ -16,6 +16,7 @@ READ_APART = 6_000  # bytes of a body that is large, and a task's
 LANES = 5
 BURST = 0.7  # of the messages follow right behind another one
 POOL, POOLED = "couriers", ("deliver", "carry")  # a pool, and the types of its tasks
+BROUGHT = "brought"  # a type that daemons know once a deploy has brought it
 TENANTS = (7, 7, 8, 9)
 NEWEST_MAX = 2.0  # seconds for which updates cut off what runs, of the rule "newest"
 MOST_QUEUED = 2  # tasks that may wait in a group of the rule "full"
@@ -158,6 +159,9 @@ def draw_jobs(
         updated = Random(f"newest {seed}")
         lanes = {lane for lane in range(LANES) if updated.random() < 0.8}
         jobs = [_maybe_updating(job, lanes, updated) for job in jobs]
+    if "deploys" in features:
+        early = Random(f"brought {seed}")
+        jobs = [_maybe_brought(job, early) for job in jobs]
     if "pullers" in features:
         pooled = Random(f"pooled {seed}")
         entities = {name for name in sorted({job.entity for job in jobs}) if pooled.random() < 0.3}
@@ -214,6 +218,12 @@ def _maybe_updating(job: Job, lanes: set[int], chance: Random) -> Job:
         return job
     type_ = "slow" if is_slow and job.type == "work" else job.type
     return replace(job, rule="newest", entity=f"newest-{job.lane}", type=type_)
+
+
+def _maybe_brought(job: Job, chance: Random) -> Job:
+    """Some are of the type that a deploy brings."""
+    is_brought = chance.random() < 0.2
+    return replace(job, type=BROUGHT) if is_brought and job.type == "work" else job
 
 
 def _maybe_pooled(job: Job, chance: Random, entities: set[str], is_mixed: bool) -> Job:

@@ -45,6 +45,8 @@ CANCELS = 0.35
 """How often publishers cancel some of their tasks; drawn apart too."""
 TYPES = 0.4
 """How often it limits some types; drawn apart too."""
+DEPLOYS = 0.35
+"""How often a deploy brings a type, whose tasks come before it as well; drawn apart too."""
 AUDITS = 400  # most moments of a run at which its structure is looked at
 _ORDERS: tuple[Order, ...] = ("oldest", "oldest", "fair", "tenants")
 
@@ -94,6 +96,8 @@ class Plan:
     timers: tuple[Timer, ...] = ()
     rows: tuple[Row, ...] = ()
     scanning: Scanning = field(default_factory=Scanning)
+    deploy: float = float("inf")
+    """Virtual seconds after which processes that start know the type that is brought."""
     audits: tuple[int, ...] = ()
     """How many calls to Redis lie between two looks at what it holds."""
 
@@ -141,6 +145,9 @@ def plan(
         features.add("newest")
     if Random(f"regrets {seed}").random() < CANCELS:
         features.add("cancels")
+    deploys = Random(f"deploys {seed}")
+    if deploys.random() < DEPLOYS:
+        features.add("deploys")
     if Random(f"limited types {seed}").random() < TYPES:
         features.add("types")
     if is_unlimited := "unlimited" in features:
@@ -160,6 +167,11 @@ def plan(
         )
         for _ in range(faults)
     ]
+    deploy = deploys.uniform(0.1, 0.7) * seconds if "deploys" in features else float("inf")
+    pace = deploys.choice((0.3, 1.5, 3.0))
+    for each in range(number) if "deploys" in features else ():
+        at, rest = deploy + pace * each, deploys.uniform(0.0, 0.5)
+        drawn.append(Fault(at, "orderly_restart", each, 1, rest, deploys.random()))
     # Where a server begins again, a group that is partly a pool's may have two at once: ADR 0071.
     is_mixed = not any(fault.kind in ("redis_restart", "fail_over") for fault in drawn)
     moves = acts.draw_moves(seed, seconds, partitions) if "moves" in features else ()
@@ -183,6 +195,7 @@ def plan(
         moves=moves,
         rows=rows,
         scanning=scanning,
+        deploy=deploy,
         audits=tuple(1 + round(others.expovariate(1 / 45)) for _ in range(AUDITS)),
     )
 
