@@ -193,6 +193,30 @@ class Actors:
         daemon.types = types
         await daemon.sessions.tell({}, {})
 
+    # Time passes that the store has noted
+
+    async def end_hands(self) -> None:
+        """The time of all limits by hand is over, and nothing takes notice yet."""
+        known: Any = self.shop.raw.hgetall(self.shop.keys("by_hand"))
+        for whose, text in known.items():
+            self.shop.raw.hset(self.shop.keys("by_hand"), whose, b"%016d" % 1 + text[16:])
+            self.shop.raw.zadd(self.shop.keys("by_hand_ends"), {whose: 1})
+
+    async def bursts_are_older(self, seconds: str) -> None:
+        """All bursts of tasks that debounce began so much earlier."""
+        key = self.shop.keys("debouncing")
+        bursts: Any = self.shop.raw.hgetall(key)
+        for name, value in bursts.items():
+            since = int(value[:16]) - int(seconds) * 1_000_000
+            self.shop.raw.hset(key, name, b"%016d" % since + value[16:])
+
+    async def unknown_longer(self, seconds: str) -> None:
+        """No daemon has known any of these types for so much longer."""
+        clocks: Any = self.shop.raw.zrange(self.shop.keys("unknown"), 0, -1, withscores=True)
+        for type_, since in clocks:
+            older = since - int(seconds) * 1_000_000
+            self.shop.raw.zadd(self.shop.keys("unknown"), {type_: older})
+
     # Tasks come, are claimed and settled
 
     async def take(self, *words: str) -> None:
