@@ -28,6 +28,7 @@ from tests.model.people import TimeAndPeople
 types = st.sampled_from(("t", "t", "u"))
 hows = st.frozensets(st.sampled_from(("delayed", "aside", "pooled", "again")))
 updates = st.frozensets(st.sampled_from(("running", "running", "delayed", "pooled", "again")))
+ends = st.sampled_from(("release", "retry", "advance", "complete"))
 newer = st.sampled_from(("", "waits", "waits", "runs too"))
 
 
@@ -75,23 +76,34 @@ class Bursts(Arrivals, ClaimsAndSettles, TimeAndPeople):
             if task.is_update and not delay:
                 self.promise.update(task)
 
-    @rule(daemon=daemons, option=st.sampled_from(("release", "retry", "advance")), again=flags)
-    def make_way(self, daemon: str, option: str, again: bool) -> None:
+    @rule(daemon=daemons, how=ends, is_back=flags, again=flags)
+    def make_way(self, daemon: str, how: str, is_back: bool, again: bool) -> None:
         """A newer task comes while one runs, or hardly any history would come to it; that ends."""
         one = self.working(daemon)
-        self.enqueue_update("a", SCOPES[0], "t", 1, {"running"})
-        self.claim(one.name, "grouped", WORKERS, again=False)
-        held = self._at_first_stage(one, "a")
+        held = self._running_update(one)
+        if held and is_back:  # it was handed back before, and makes way no more
+            self._end_update(one, held[0], "release", again=again)
+            held = self._running_update(one)
         if not held:
             return
         task = self.promise.tasks[one.held[held[0]].task.id]
         self.enqueue_update(task.group, task.scope, task.type, 1, {"running"})
         by = task.replaced_by
-        self.settle(one.name, sorted(one.held).index(held[0]), option, option=False, again=again)
-        if by:
+        self._end_update(one, held[0], how, again=again)
+        if by and how != "complete":
             found = self.run(find_task(self.client, task.id))
             assert found is not None
             assert (found.state, found.superseded_by) == ("superseded", by)
+
+    def _running_update(self, one: Daemon) -> list[str]:
+        """The slots of tasks of a group that newer ones may replace."""
+        if not self._at_first_stage(one, "a"):
+            self.enqueue_update("a", SCOPES[0], "t", 1, {"running"})
+            self.claim(one.name, "grouped", WORKERS, again=False)
+        return self._at_first_stage(one, "a")
+
+    def _end_update(self, one: Daemon, slot: str, how: str, *, again: bool) -> None:
+        self.settle(one.name, sorted(one.held).index(slot), how, option=False, again=again)
 
     @rule(daemon=daemons, group=named_groups, pick=numbers, newer=newer, option=flags, again=flags)
     def retry_in_a_burst(  # noqa: PLR0917  what is drawn
