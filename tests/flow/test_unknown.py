@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
+from groupflow.flow.workforce import Holding
 from groupflow.store.settlements import Complete, Defer
 from tests.flow.crew import crew, named
 from tests.store.bench import Bench
 from tests.store.task_state import found, pass_time
+
+
+def test_a_server_that_may_have_lost_what_a_daemon_knows_is_told_again() -> None:
+    told = list[str]()
+    Holding({}, list, lambda: told.append("again")).session_continued()
+    assert told == ["again"]
 
 
 async def test_they_wait_and_are_dead_later(bench: Bench) -> None:
