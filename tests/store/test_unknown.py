@@ -52,6 +52,11 @@ STORIES = named(
     told again, it changes nothing; nor with a stale fence::
         take a0 | claim a0 | defer a0 | unchanged defer a0 | d2: knows t | promote 1 | d2: claim a0
         take b0 | claim b0 | crash d1 b0 | claim b0 | unchanged refused defer b0'
+    keys that an operator deleted stop nothing::
+        take p0 q0 | claim p0 q0 | defer p0 q0 | lost p0 | stateless p0 | d2: knows t | promote 1
+        gone unknown unknown_tasks:t | d2: claim q0 | time p0 | d2: idle plain | stateless p0
+    what no task waits for needs no promotion::
+        take a0 | claim a0 | defer a0 | drop a0 | hears - knows t | gone unknown
     a run ends with it::
         runs 3 | take a0 a1 a2 | claim a0>a1>a2 | tell a0 > a1 | defer a1 | lane a1 a2 | none
         time | drain a1 a2

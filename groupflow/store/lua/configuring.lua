@@ -60,6 +60,12 @@ local function announce(daemon, packed)
   for _, task_type in ipairs(types) do call('HSET', key, task_type, 1) end
   if call('EXISTS', K.unknown) == 0 then return end
   for _, task_type in ipairs(types) do
-    if call('ZADD', K.unknown, 'XX', 'CH', 0, task_type) == 1 then tell('due') end
+    local since = call('ZSCORE', K.unknown, task_type)
+    if since and call('EXISTS', K.unknown_tasks .. task_type) == 0 then
+      call('ZREM', K.unknown, task_type)
+    elseif since then
+      call('ZADD', K.unknown, 0, task_type)
+      tell('due')
+    end
   end
 end

@@ -19,13 +19,16 @@ end
 
 local known = known_type()
 for _, id in ipairs(known and call('ZRANGE', K.unknown_tasks .. known, 0, ARGV[1] - 1) or {}) do
-  local facts = call('HMGET', K.task_state .. id, 'sequence', 'group')
-  local entry, group = facts[1] .. '+' .. id, facts[2] or ''
-  leave_unknown(id)
-  call('HSET', K.task_state .. id, 'due', digits(now))
-  if call('ZREM', K.delayed, entry) == 1 then put_back(entry, group, now) elseif group ~= '' then place(group, now) end
-  wake_for(group)
-  promoted = promoted + 1
+  local facts = call('HMGET', K.task_state .. id, 'unknown', 'sequence', 'group')
+  call('ZREM', K.unknown_tasks .. known, id)
+  if facts[1] then -- else an operator has deleted keys
+    local entry, group = facts[2] .. '+' .. id, facts[3]
+    call('HDEL', K.task_state .. id, 'unknown')
+    call('HSET', K.task_state .. id, 'due', digits(now))
+    if call('ZREM', K.delayed, entry) == 1 then put_back(entry, group, now) elseif group ~= '' then place(group, now) end
+    wake_for(group)
+    promoted = promoted + 1
+  end
 end
 if known and call('EXISTS', K.unknown_tasks .. known) == 0 then call('ZREM', K.unknown, known) end
 for _, entry in ipairs(due_in(K.delayed)) do
