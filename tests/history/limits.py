@@ -87,10 +87,33 @@ def began_since(found: Snapshot, whose: str, started: Iterable[int]) -> bool:
     return hand is None or max(started, default=0) > hand.since
 
 
+def cap_of(found: Snapshot, entry: bytes) -> str:
+    """The pattern that limits a task; empty where none does."""
+    known = found.hashes.get("caps", {})
+    facts = found.facts_of(entry)
+    type_ = facts[0] if facts else found.task_state_of(entry).get(b"type", b"").decode()
+    if not type_ or not known:
+        return ""
+    patterns = {name[1:].decode() for name in known}
+    matching = [each for each in patterns if _matches(each, type_)]
+    return min(matching, key=lambda each: _rank(known, each), default="")
+
+
+def _matches(pattern: str, type_: str) -> bool:
+    is_open = pattern.endswith("*") and type_.startswith(pattern[:-1])
+    return is_open or pattern == type_
+
+
+def _rank(known: dict[bytes, bytes], pattern: str) -> tuple[int, int]:
+    """Which of those that match holds: set by hand alone, the longest; else as configured."""
+    told = known.get(b"c" + pattern.encode())
+    return (0, -len(pattern)) if told is None else (1 + int(told.split(b" ")[0]), 0)
+
+
 def rule_batch(found: Snapshot, entry: bytes) -> tuple[int, int] | None:
     """How many make a batch of a task's rule, and µs for which fewer wait; none where none do."""
     text = found.hashes.get("limits", {}).get(b"b" + rule_of(found, entry).encode())
-    if text is None:
+    if text is None or cap_of(found, entry):  # what has a limit of its type is claimed alone
         return None
     batch, wait = text.split(b" ")
     return int(batch), int(wait)

@@ -6,35 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from tests.history.invariants import Violation
-from tests.history.limits import Held, began_since, hand_in, under
+from tests.history.limits import Held, began_since, cap_of, hand_in, under
 from tests.history.snapshot import Snapshot
 from tests.history.tenants import share_of
 
 NO_END = 9e15  # until when a pattern at its limit stands
 _INDEX = {"g": "ready", "G": "quarantined_groups", "p": "ordered", "P": "quarantined_plain"}
-
-
-def cap_of(found: Snapshot, entry: bytes) -> str:
-    """The pattern that limits a task; empty where none does."""
-    known = found.hashes.get("caps", {})
-    facts = found.facts_of(entry)
-    type_ = facts[0] if facts else found.task_state_of(entry).get(b"type", b"").decode()
-    if not type_ or not known:
-        return ""
-    patterns = {name[1:].decode() for name in known}
-    matching = [each for each in patterns if _matches(each, type_)]
-    return min(matching, key=lambda each: _rank(known, each), default="")
-
-
-def _matches(pattern: str, type_: str) -> bool:
-    is_open = pattern.endswith("*") and type_.startswith(pattern[:-1])
-    return is_open or pattern == type_
-
-
-def _rank(known: dict[bytes, bytes], pattern: str) -> tuple[int, int]:
-    """Which of those that match holds: set by hand alone, the longest; else as configured."""
-    told = known.get(b"c" + pattern.encode())
-    return (0, -len(pattern)) if told is None else (1 + int(told.split(b" ")[0]), 0)
 
 
 def held_to(found: Snapshot, cap: str) -> Held:
@@ -106,13 +83,13 @@ def _lines(found: Snapshot) -> Iterator[Violation]:
         pool, cap = place[1:].split("/", 1)
         for member in members:
             entry = found.lanes.get(member.decode(), [b""])[-1] if place[0] in "gG" else member
-            is_known = place in found.names("cap_reviews")
-            # It has none where its limit was ended meanwhile.
-            if cap_of(found, entry) not in (cap, "") and not is_known:
+            is_seen = (place.encode(), member) in turns
+            # It has none where its limit was ended meanwhile. A claim asks for the current one.
+            is_other = cap_of(found, entry) not in (cap, "")
+            if is_other and not is_seen and place not in found.names("cap_reviews"):
                 yield Violation("S9", f"{member!r} waits in {place}, and is of another type")
             if found.pool_of(entry) != pool:
                 yield Violation("S9", f"{member!r} waits in {place}, and is of another pool")
-            is_seen = (place.encode(), member) in turns
             others = {*found.waiting_for_turns(), *_claimable(found, place)}
             if member in others and not is_seen:
                 yield Violation("S4", f"{member!r} waits in {place}, and elsewhere out of turn")
