@@ -16,7 +16,10 @@ from tests.endtoend.conftest import rigs
 from tests.endtoend.process import until
 from tests.endtoend.rig import Job, Rig
 
-MORE = {"hold": "", "park": 'on_dead = "park"', "burst": "debounce = 300.0"}
+MORE = {
+    "hold": "", "park": 'on_dead = "park"', "burst": "debounce = 300.0",
+    "update": 'newest = "running"',
+}  # fmt: skip
 RULES = "".join(
     f'[[groups]]\napp = "{app}"\nkey = "{app}:{{entity}}"\nshares = true\n{more}\n'
     for app, more in MORE.items()
@@ -25,7 +28,7 @@ RULES = "".join(
 FOUND_KEYS = {
     *("id", "state", "type", "group", "tenant", "attempt", "crashes", "stage", "daemon", "worker"),
     *("lost_leases", "fence", "since", "until", "reason", "errors", "superseded_by", "scope"),
-    *("corrections", "cancelled_by", "asked_at"),
+    *("corrections", "cancelled_by", "asked_at", "start_by"),
 }
 WHY_KEYS = {
     *("group", "state", "queued", "head", "holder", "since", "until", "reason", "max_queued"),
@@ -121,6 +124,15 @@ def test_of_a_burst_the_newest_runs(life: Rig) -> None:
     assert life.ask("task", "run-now", "bu1")["due"] == ["bu1"]
     life.wait_for_end("bu1")
     assert ran(life, "bu") == [("bu1", 1)]
+
+
+def test_what_runs_makes_way_for_an_update(life: Rig) -> None:
+    life.publish([job("up0", "update", f"wait {life.gate('up')}")])
+    until_state(life, "up0", "running")
+    life.publish([job("up1", "update")])
+    assert until_state(life, "up0", "superseded")["superseded_by"] == "up1"
+    life.wait_for_end("up1")
+    assert ran(life, "up") == [("up0", 1), ("up1", 1)]
 
 
 def test_what_can_not_be_done_to_dead_letters_is_said(life: Rig) -> None:

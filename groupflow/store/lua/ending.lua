@@ -1,8 +1,9 @@
 -- Behind the facts, in every script: how a task ends that is not done, and is no dead letter.
 
 -- `cancels` has the tasks that are to be cancelled and have not ended yet: by id, who wants it and why, or the id of the
--- newer task that replaces this one (JSON: a list, or a text). A task that waits ends at once. One that is claimed ends with its attempt, unless it is done or dead then: it neither waits
--- again nor begins. Nearly always there are none: a script asks that once.
+-- newer task that replaces this one (JSON: a list, or a text). A task that waits ends at once. One that is claimed ends
+-- with its attempt, unless it is done or dead then: it neither waits again nor begins. Nearly always there are none: a
+-- script asks that once.
 local may_cancel
 local function cancel_of(id)
   if may_cancel == nil then may_cancel = call('EXISTS', K.cancels) == 1 end
