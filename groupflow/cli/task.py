@@ -85,7 +85,7 @@ def show(
 def tasks(
     call: Call,
     state: Annotated[
-        Literal["queued", "running", "delayed", "done", "superseded", "cancelled"],
+        Literal["queued", "running", "delayed", "done", "superseded", "cancelled", "expired"],
         typer.Argument(metavar="STATE", help="Which; for the dead see groupflow dead list."),
     ],
     *,
@@ -150,7 +150,9 @@ def _line(state: str, row: TaskRow, now: float) -> str:
 
 
 def _state_of(found: Found) -> str:
-    """A task's state, with the newer task that replaces it, or who cancelled it."""
+    """A task's state, with the newer task that replaces it, who cancelled it, or what is over."""
+    if found.state == "expired":
+        return f"expired: it had to start by {moment(found.start_by)}"
     if found.superseded_by is None:
         is_over = found.state == "cancelled" and found.cancelled_by
         return f"cancelled by {found.cancelled_by}" if is_over else found.state
@@ -170,6 +172,7 @@ def _lines(found: Found) -> Iterator[str]:
         "runs on": f"{found.daemon}, {found.worker}" if found.daemon else None,
         "since": moment(found.since),
         "until": moment(found.until),
+        "start by": moment(found.start_by) if found.state != "expired" else None,
         "reason": None if found.request else found.reason,
         "it": found.request.words() if found.request and found.cancelled_by else None,
     }

@@ -232,7 +232,9 @@ TABLE: Mapping[str, tuple[Case, ...]] = {
              _HAS + ": two daemons consume at once and mix up the order", _ANEW),
         warn(_is("x-queue-type"),
              _HAS + ": its messages are on one node only, and are lost with its disk", _ANEW),
-        fail(_is("x-message-ttl"), _HAS + ": messages that wait too long are lost", _ANEW),
+        fail(_is("x-message-ttl"),
+             _HAS + ": messages that wait too long are lost, as is one past its own expiration; "
+             "`expires` of a rule ends tasks that wait too long", _ANEW),
         fail(_is("x-expires"),
              _HAS + ": unused for so long, it is deleted with its messages", _ANEW),
         fail(_is("x-max-length", "x-max-length-bytes"),

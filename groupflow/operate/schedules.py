@@ -23,8 +23,9 @@ from groupflow.store.clock import microseconds, seconds
 from groupflow.store.enqueue import UNBOUNDED, no_room
 
 RunOutcome: TypeAlias = Literal[
-    "queued", "running", "delayed", "done", "dead", "superseded", "cancelled", "dropped", "over"
-]
+    "queued", "running", "delayed",
+    "done", "dead", "cancelled", "expired", "superseded", "dropped", "over",
+]  # fmt: skip
 """What became of a run's task; ``over``: it has ended, and isn't in the history any more."""
 
 _Answer = TypeVar("_Answer")

@@ -245,6 +245,7 @@ def _from_upkeep(measures: Measures) -> Iterator[Metric]:
     blocked = "Blocks that cost the lease"
     yield _counter("tasks_resumed", died, resumed, "held_by")
     yield _counter("tasks_promoted", "Delayed tasks, groups that came due", upkeep.promoted)
+    yield _counter("expired", "Tasks that had to start in time", upkeep.expired)
     yield _counter("dead_archived", "Bodies that left Redis for RabbitMQ", upkeep.archived)
     yield _counter("dead_letters_swept", "Dead letters past retention", upkeep.swept)
     yield _counter("lease_renewals_failed", "Renewals without an answer", upkeep.renewals_failed)

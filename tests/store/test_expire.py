@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from groupflow.operate.listing import list_tasks
+from tests.store import task_state
 from tests.store.bench import Bench
 from tests.store.story import named, play, stories
 
@@ -56,3 +58,14 @@ async def test_a_step_passes_by_so_many_places_and_the_next_goes_on(shop: Bench)
     late = [f"a{n:02}" for n in range(5, 60, 10)]
     await told.go_on(f"overdue {' '.join(late)} | expired 2 20" + " | expired 1 20" * 4)
     assert shop.lane("a") == [f"a{n:02}" for n in range(60) if n % 10 != 5]
+
+
+async def test_operators_see_what_expires(shop: Bench) -> None:
+    """By when a task has to start, or had to; those that did not, and how many."""
+    told = await play(shop, "take a0?60 b0?")
+    waiting = await task_state.found(shop, "a0")
+    assert waiting.start_by is not None
+    assert 0 < waiting.start_by - shop.server_time() / 1e6 <= 60
+    await told.go_on("overdue b0 | expired 1 | status expired_total=1")
+    page = await list_tasks(shop.namespace, "expired", limit=10)
+    assert [each.id for each in page.rows] == ["b0"]

@@ -4,9 +4,10 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 of a shard of a scan its group
 -- returns  now; of a task that is over: ended, its line of the history; of one that is there: type, group,
---          tenant, scope, task_state, and died (µs), or daemon, worker, fence and since (µs) of its claim; cancel: who wants it
---          cancelled, and why (JSON), if that is asked for; start_by (µs), if it has to start in time; corrections (see `redrive.lua`) if it has some; of a shard
---          also held: 'paused' or 'parked' if its group is; context (JSON); aside (µs): until when it stands aside
+--          tenant, scope, task_state, and died (µs), or daemon, worker, fence and since (µs) of its claim; cancel: who
+--          wants it cancelled, and why (JSON), if that is asked for; start_by (µs), if it has to start in time;
+--          corrections (see `redrive.lua`) if it has some; of a shard also held: 'paused' or 'parked' if its group is;
+--          context (JSON); aside (µs): until when it stands aside
 local id, facts = ARGV[1], { now = clock() }
 local task_state = K.task_state .. id
 if ARGV[2] then

@@ -4,8 +4,8 @@
 -- pages may be missed, or shown twice.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 'queued', 'running', 'delayed', 'done', 'superseded' or 'cancelled' · 2 how many at most · where the page
---          begins: 3 part of the list, 4 place in it, 5 tasks to pass over there, in lanes; '1', '0', '0' is the
+-- ARGV     1 'queued', 'running', 'delayed', 'done', 'superseded', 'cancelled' or 'expired' · 2 how many at most · where
+--          the page begins: 3 part of the list, 4 place in it, 5 tasks to pass over there, in lanes; '1', '0', '0' is the
 --          beginning
 -- returns  { at (now), tasks: rows of { id, group, type, tenant, attempt, enqueued_at, since: of what runs or is
 --          over, until: of what is delayed, turn: text by which rows of several partitions sort, the number of a
@@ -229,6 +229,7 @@ local PARTS = {
   done = { history(K.history_new), history(K.history_old) },
   superseded = { history(K.history_new), history(K.history_old) },
   cancelled = { history(K.history_new), history(K.history_old) },
+  expired = { history(K.history_new), history(K.history_old) },
 }
 local is_over = true
 while PARTS[state][part] and left() > 0 and passed < GROUPS do

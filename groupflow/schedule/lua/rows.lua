@@ -27,10 +27,10 @@ local function is_open(run)
   return run ~= nil and call('HEXISTS', K.tasks, run[2]) == 1 and not call('ZSCORE', K.dead, run[2])
 end
 
-local TOLD = { done = true, superseded = true, cancelled = true }
+local TOLD = { done = true, superseded = true, cancelled = true, expired = true }
 
--- How a run has ended, and when: 'done', 'superseded', 'cancelled', 'dropped', 'dead', or 'over' if nothing is known of it any
--- more; '' if it hasn't. A dead letter may be redriven, so its outcome is looked up again.
+-- How a run has ended, and when: 'done', 'superseded', 'cancelled', 'expired', 'dropped', 'dead', or 'over' if nothing is
+-- known of it any more; '' if it hasn't. A dead letter may be redriven, so its outcome is looked up again.
 local function outcome_of(run, now)
   if run[4] ~= '' and run[4] ~= 'dead' then return run[4], run[5] end
   local id = run[2]

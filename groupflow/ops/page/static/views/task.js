@@ -81,6 +81,7 @@ export function task(params, context) {
       ["Runs for", runs ? duration(now() - found.since) : null],
       ["Fence", found.fence && String(found.fence)],
       ["Since", found.since && h("span", { title: moment(found.since) }, ago(found.since))],
+      [found.state === "expired" ? "Had to start by" : "Has to start by", found.start_by && h("span", { title: moment(found.start_by) }, moment(found.start_by))],
       ["Until", found.until && h("span", { title: moment(found.until) }, ahead(found.until))],
     ]));
     showAttempts(found.errors, runs, found.corrections);
