@@ -16,7 +16,9 @@ from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
 
 ListedGroups: TypeAlias = Literal["ready", "running", "delayed", "parked", "paused"]
-ListedState: TypeAlias = Literal["queued", "running", "delayed", "done", "superseded", "cancelled", "expired"]
+ListedState: TypeAlias = Literal[
+    "queued", "running", "delayed", "done", "superseded", "cancelled", "expired"
+]
 
 _LOOK = 300  # groups a script: bounds how long one may block Redis
 _LOOKS = 10  # scripts a page: bounds how long a filter may search

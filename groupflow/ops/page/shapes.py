@@ -104,7 +104,9 @@ class TaskQuery(Choosing):
 
 
 class TasksQuery(Input):
-    state: Literal["queued", "running", "delayed", "done", "superseded", "cancelled", "expired"] = "queued"
+    state: Literal["queued", "running", "delayed", "done", "superseded", "cancelled", "expired"] = (
+        "queued"
+    )
     id: Text = Field("", description="What the id must have in it.")
     type: Text = Field("", description="The type, or how it begins: `import.*`.")
     tenant: Text = ""
