@@ -23,6 +23,7 @@ MOST_QUEUED = 2  # tasks that may wait in a group of the rule "full"
 MOST_OF_TENANT = 2  # tasks at once of tenant 8, as configured; of others any number
 TYPES_BY_HAND = ("slow", "s*", "work", "deliver", "*")  # patterns that operators limit
 DELAYS = (0.1, 0.4, 1.5)  # seconds
+EXPIRIES = (0.02, 0.2, 0.6, 2.0)  # seconds
 
 Shape: TypeAlias = Literal[
     "", "no json", "no object", "no key", "no type", "too large", "fat headers", "bad delay",
@@ -54,6 +55,7 @@ class Job:
         tenant: whose it is.
         priority: in seconds.
         delay: in seconds.
+        expires: seconds within which it has to start; 0 for any time.
         fill: bytes that its body has beside what it says.
         fat: bytes of a header that means nothing.
         shape: what is wrong with it, so that it can't become a task.
@@ -72,6 +74,7 @@ class Job:
     tenant: int = 7
     priority: int = 0
     delay: float = 0.0
+    expires: float = 0.0
     fill: int = 0
     fat: int = 0
     shape: Shape = ""
@@ -123,6 +126,8 @@ class Job:
         found: dict[str, Any] = {}
         if self.delay:
             found["x-delay"] = round(self.delay * 1000)
+        if self.expires:
+            found["x-expires"] = str(self.expires)
         if self.priority:
             found["x-priority"] = self.priority
         if self.fat:
@@ -171,6 +176,9 @@ def draw_jobs(
     if "cancels" in features:
         regretted = Random(f"cancels {seed}")
         jobs = [_maybe_cancelling(job, regretted) for job in jobs]
+    if "expires" in features:
+        late = Random(f"expires {seed}")
+        jobs = [_maybe_expiring(job, late) for job in jobs]
     return jobs
 
 
@@ -202,6 +210,11 @@ def _drawn(chance: Random, tasks: int, seconds: float, among: Sequence[str]) -> 
 def _maybe_cancelling(job: Job, chance: Random) -> Job:
     draw, cancels = chance.random(), chance.choice((0, 0, 1, 3))
     return replace(job, cancels=cancels) if draw < 0.2 else job
+
+
+def _maybe_expiring(job: Job, chance: Random) -> Job:
+    draw, expires = chance.random(), chance.choice(EXPIRIES)
+    return replace(job, expires=expires) if draw < 0.4 else job
 
 
 def _maybe_bounded(job: Job, lanes: set[int]) -> Job:

@@ -45,6 +45,8 @@ CANCELS = 0.35
 """How often publishers cancel some of their tasks; drawn apart too."""
 TYPES = 0.4
 """How often it limits some types; drawn apart too."""
+EXPIRES = 0.35
+"""How often messages say within what time their tasks have to start; drawn apart too."""
 DEPLOYS = 0.35
 """How often a deploy brings a type, whose tasks come before it as well; drawn apart too."""
 AUDITS = 400  # most moments of a run at which its structure is looked at
@@ -145,6 +147,8 @@ def plan(
         features.add("newest")
     if Random(f"regrets {seed}").random() < CANCELS:
         features.add("cancels")
+    if Random(f"expiries {seed}").random() < EXPIRES:
+        features.add("expires")
     deploys = Random(f"deploys {seed}")
     if deploys.random() < DEPLOYS:
         features.add("deploys")

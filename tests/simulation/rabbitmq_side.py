@@ -234,6 +234,7 @@ class Channel:
                 message_type=message.type,
                 headers=message.read_headers(),
                 priority=message.priority,
+                expiration=None,
             )
             header = SimpleNamespace(properties=properties)
             told = SimpleNamespace(delivery_tag=tag, body=message.body, header=header)
