@@ -244,7 +244,13 @@ _TYPES: tuple[Damage, ...] = (
             "ZREM unknown_tasks"),
 )  # fmt: skip
 
+_EXPIRY: tuple[Damage, ...] = (
+    without("expiry-stays: a task that has started may expire", "ZREM expiring", *EXCHANGE),
+    without("expired-stays: what has expired stays where it waited",
+            "LREM lane ZREM ordered delayed", "expire"),
+)  # fmt: skip
+
 OF_SCRIPTS = (
     *(*_LOCKS, *_CHECKPOINTS, *_PLACES, *_COUNTS, *_STATES),
-    *(*_IDS, *_BOUNDS, *_SESSIONS, *_TYPES),
+    *(*_IDS, *_BOUNDS, *_SESSIONS, *_TYPES, *_EXPIRY),
 )
