@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from groupflow.core.limits import HandLimit, Limited
+from groupflow.operate.cancelling import Several, every_step
 from groupflow.operate.groups import ALL
 from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.namespace import Namespace
@@ -172,6 +173,30 @@ class TimeAndPeople(Machine):
         elif task.state in ("waiting", "aside"):
             task.state = "cancelled"
         assert verdict == ("requested" if task.is_asked else task.state)
+
+    @rule(pick=numbers, by_type=flags, again=flags)
+    def cancel_all(self, pick: int, by_type: bool, again: bool) -> None:
+        """The same of all tasks of one's type, or of its group."""
+        if not self.promise.tasks:
+            return
+        one = self.promise.tasks[sorted(self.promise.tasks)[pick % len(self.promise.tasks)]]
+        meant = Several(type=one.type) if by_type else Several(group=one.group or "none")
+        kind, name = ("type", meant.type) if by_type else ("group", meant.group)
+        alike = [task for task in self.promise.tasks.values() if getattr(task, kind) == name]
+        if any(task.group in self.promise.runs_of for task in alike if task.state == "waiting"):
+            return
+
+        async def cancel() -> int:
+            steps = every_step(Namespace([self.client]), meant, "me")
+            return sum([each.waiting async for each in steps])
+
+        waiting = [task for task in alike if task.state in ("waiting", "aside")]
+        assert self.run(cancel()) == len(waiting)
+        assert not again or self.run(cancel()) == 0
+        for task in alike:
+            task.is_asked = task.is_asked or task.state == "running"
+        for task in waiting:
+            task.state = "cancelled"
 
     @rule()
     def rotate(self) -> None:

@@ -14,7 +14,8 @@ from tests.simulation.jobs import TYPES_BY_HAND, Job
 
 ActKind: TypeAlias = Literal[
     "pause", "pause_for", "pause_all", "resume", "limit_group", "limit_tenant", "end_limit",
-    "drop", "cancel", "run_now", "redrive", "redrive_all", "drop_letter", "limit_type", "end_type",
+    "drop", "cancel", "cancel_all", "run_now", "redrive", "redrive_all", "drop_letter", "limit_type",
+    "end_type",
 ]  # fmt: skip
 PullKind: TypeAlias = Literal[
     "claim", "settle", "renew", "late", "silent", "leave", "die", "look"
@@ -23,8 +24,8 @@ Said: TypeAlias = Literal["done", "retry", "advance", "dead"]
 
 _ACTS: dict[ActKind, int] = {
     "pause": 4, "pause_for": 2, "pause_all": 1, "resume": 3, "limit_group": 2, "limit_tenant": 2,
-    "end_limit": 2, "drop": 4, "cancel": 5, "run_now": 3, "redrive": 3, "redrive_all": 1,
-    "drop_letter": 1,
+    "end_limit": 2, "drop": 4, "cancel": 5, "cancel_all": 2, "run_now": 3, "redrive": 3,
+    "redrive_all": 1, "drop_letter": 1,
 }  # fmt: skip
 """What people do, and how often beside the rest; `Operators` has a method for each."""
 _PULLS: dict[PullKind, int] = {

@@ -13,6 +13,7 @@ from typing import Any
 
 from groupflow.core import errors
 from groupflow.core.limits import HandLimit, Limited
+from groupflow.operate.cancelling import Several, every_step
 from groupflow.operate.dead import DeadLetter, DeadLetters
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.limits import LimitsByHand
@@ -36,6 +37,8 @@ ASKS_FOR = 20.0  # seconds for which an operator asks again
 CORRECTED = 0.3  # of redrives of one letter: those that bring another body
 SHARDS = "scan:"  # how ids of shards begin: one that is dropped is not made again for an hour
 RUNNING = 0.7  # of cancels: those of a task that runs
+BY_TYPE = 0.5  # of cancels of many tasks: those by their type
+CANCELLED = ("flaky", "slow", "deliver")
 SETTLED = 0.1  # seconds after which what was given up has arrived, or never does
 UNANSWERED = (errors.StoreUnavailable, errors.ServerUnreachable, errors.OtherLayout, TimeoutError)
 HOLDS = ("paused_all", "paused", "by_hand", "parked")  # keys that say who holds what
@@ -272,6 +275,17 @@ class Operators:
             ended = await self.ask(lambda all_: Tasks(all_).cancel(id_, BY), act.steps)
             if ended == "cancelled":
                 self.known.dropped[id_] = clock.now(), self._fleet.calls_lost
+
+    async def _cancel_all(self, act: Act) -> None:
+        """All of a group, or of a type that not too many have."""
+        meant = Several(group=act.group)
+        if act.pick < BY_TYPE:
+            meant = Several(type=CANCELLED[int(act.pick / BY_TYPE * len(CANCELLED))])
+
+        async def ask(namespace: Namespace) -> object:
+            return [step async for step in every_step(namespace, meant, BY)]
+
+        await self.ask(ask, act.steps)
 
     async def _run_now(self, act: Act) -> None:
         id_ = self._some("waiting", act.pick)

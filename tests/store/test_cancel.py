@@ -58,6 +58,8 @@ STORIES = named(
     of a group with a run, whose tasks stay until they are told::
         runs 3 | take a0 a1 a2 a3 | claim a0>a1>a2 | cancel_all group a 1 a0 a1 a2 | tell a0 >
         task a1 queued | none | task a1 cancelled | task a2 cancelled | why a idle
+    of a group with a run, one that stands aside and is older::
+        runs 3 | take a0@~ a1 a2 | claim a1>a2 | cancel_all group a 1 a1 a2 | task a0 cancelled
     of a type, wherever they wait::
         take a0 a1@ a2 a3@~ a4! b0 b1 c0@ c1 p0 p1 p2@ q0=others c2=others | claim a0 b0 p0
         cancel_all type t 10 a0 b0 p0 | done a0 | release b0 | retry p0 | task a0 done

@@ -16,7 +16,8 @@ for _, entry in ipairs(page) do
   if has_state(entry) then
     local facts = call('HMGET', K.task_state .. id_of(entry), 'due', 'group')
     local due = tonumber(facts[1] or nil)
-    if due and due > now and facts[2] == group then found[#found + 1] = id_of(entry) end
+    local waits = ARGV[2] == 'aside' or (due and due > now) -- who stands aside does so until it is promoted
+    if waits and facts[2] == group then found[#found + 1] = id_of(entry) end
   end
 end
 return { #page, found }

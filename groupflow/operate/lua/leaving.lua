@@ -10,8 +10,8 @@ end
 
 -- Removes an entry from where it waits, unless that is within a line. Returns whether it was there.
 local function leave_index(entry, group, now)
-  if group ~= '' and sub(entry, 1, 16) <= end_of_run(group) then return false end
   if leave_zset(entry, group, now) then return true end
+  if group ~= '' and sub(entry, 1, 16) <= end_of_run(group) then return false end
   return call('LINDEX', line_of(group), -1) == entry and call('RPOP', line_of(group)) ~= nil
 end
 
