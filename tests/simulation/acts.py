@@ -14,8 +14,8 @@ from tests.simulation.jobs import TYPES_BY_HAND, Job
 
 ActKind: TypeAlias = Literal[
     "pause", "pause_for", "pause_all", "resume", "limit_group", "limit_tenant", "end_limit",
-    "drop", "cancel", "cancel_all", "run_now", "redrive", "redrive_all", "drop_letter", "limit_type",
-    "end_type",
+    "drop", "cancel", "cancel_all", "run_now", "redrive", "redrive_all", "drop_letter",
+    "limit_type", "end_type",
 ]  # fmt: skip
 PullKind: TypeAlias = Literal[
     "claim", "settle", "renew", "late", "silent", "leave", "die", "look"
