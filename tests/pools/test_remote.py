@@ -197,6 +197,44 @@ def test_a_lease_is_pushed_back_while_a_command_runs(world: World, slow: Slow) -
     assert slow.starts() == ["knock"]
 
 
+def test_a_cancelled_task_ends_where_it_is_pulled(world: World) -> None:
+    """Its handler is cancelled once, and the next of its group comes behind its end."""
+    before, seen = world.rig.count("cancelled"), list[tuple[str, bool]]()
+
+    async def knock(task: Task) -> None:
+        try:
+            if task.id == "regretted":
+                await asyncio.to_thread(world.rig.cancel, task.id)
+                await asyncio.Event().wait()
+            worker.stop()
+        finally:
+            seen.append((task.id, task.cancelled))
+
+    async def work() -> None:
+        async with asyncio.timeout(deadline()):
+            await worker.run()
+
+    world.publish("regretted", "next", entity="door/1", type="knock")
+    worker = Worker(world.url, "brief", knock, token=TOKEN, concurrency=2)
+    run(work())
+    assert seen == [("regretted", True), ("next", False)]
+    assert world.rig.count("cancelled") == before + 1
+
+
+def test_a_cancelled_command_is_ended(world: World, slow: Slow) -> None:
+    cancelled, done = world.rig.count("cancelled"), world.rig.count("done")
+    with world.program("brief", str(slow.file)):
+        world.publish("annoying", type="knock")
+        world.rig.until(lambda: bool(slow.starts()), "the start of the command")
+        world.rig.cancel("annoying")
+        world.rig.until(lambda: world.rig.count("cancelled") > cancelled, "the end of the task")
+        world.publish("welcome", type="knock")
+        world.rig.until(lambda: len(slow.starts()) > 1, "the next start")
+        slow.let_go()
+        world.wait_for(done + 1)
+    assert slow.starts() == ["annoying", "welcome"]
+
+
 def test_a_program_outlives_the_server(world: World, slow: Slow) -> None:
     """Its command runs on while no server answers, and is settled then; it asks for more."""
     before = world.rig.count("done")

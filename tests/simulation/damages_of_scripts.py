@@ -187,6 +187,11 @@ _BOUNDS: tuple[Damage, ...] = (
             (r"if finds_group_full\(\) then return -3 end", "")),
 )  # fmt: skip
 
+_CANCELS: tuple[Damage, ...] = (
+    without("message-unheeded: a message that cancels a task is acked, and nothing notes that",
+            "HSET cancels", "cancel_named"),
+)  # fmt: skip
+
 _REAPED = "do return redis.call(command, key, unpack(args)) end"
 _SESSIONS: tuple[Damage, ...] = (
     Effect("reap-living: the reaper takes a living daemon's claims",
@@ -252,5 +257,5 @@ _EXPIRY: tuple[Damage, ...] = (
 
 OF_SCRIPTS = (
     *(*_LOCKS, *_CHECKPOINTS, *_PLACES, *_COUNTS, *_STATES),
-    *(*_IDS, *_BOUNDS, *_SESSIONS, *_TYPES, *_EXPIRY),
+    *(*_IDS, *_BOUNDS, *_CANCELS, *_SESSIONS, *_TYPES, *_EXPIRY),
 )

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from groupflow.core.errors import SessionLost, StoreUnavailable, TooFewReplicas
+from groupflow.operate.tasks import end_cancelled
 from groupflow.servers import RedisServer
+from groupflow.store.cancelling import Named
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
@@ -115,6 +117,24 @@ async def test_claims_go_on_meanwhile_and_find_what_waits(pair: Pair) -> None:
     finally:
         await other.client.close()
         other.raw.close()
+
+
+async def test_a_message_that_cancels_waits_for_a_replica(pair: Pair) -> None:
+    """Also where it is heard again, by another connection, and finds its task over."""
+    await pair.bench.enqueue(arrival("p0"))
+    await pair.replica.pause()
+    for _ in range(2):
+        other = Bench(pair.primary.url, keys=pair.bench.keys)
+        with pytest.raises(TooFewReplicas, match=r"0 replicas .* redis\.replicas is 1"):
+            await Enqueuer(other.client, replica_wait=COPIES).cancel([Named("p0", "")])
+        await other.client.close()
+        other.raw.close()
+        await end_cancelled(pair.bench.client, "p0", "")
+    await pair.replica.resume()
+    enqueuer = Enqueuer(pair.bench.client, replica_wait=ReplicaWait(1, 30.0))
+    [found] = await enqueuer.cancel([Named("p0", "")])
+    assert found.verdict == "over"
+    assert "cancelled" in await command(pair.replica, f"HGET {pair.bench.keys('history_new')} p0")
 
 
 async def test_what_a_shard_tells_before_it_ends_waits_for_its_replica(pair: Pair) -> None:

@@ -30,6 +30,4 @@ for i = 2, #ARGV, 2 do
   end
   rows[#rows + 1] = row
 end
--- The caller may wait until replicas have what its connection wrote last: so what was written before is written again.
-call('HINCRBY', K.count, 'cancels_heard', #rows)
 return rows
