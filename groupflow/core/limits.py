@@ -158,6 +158,9 @@ class Limits:
     types: Mapping[str, TypeLimit] = field(
         default_factory=dict
     )  # by pattern; the first match holds
+    # by rule, of which pool (empty: daemons run it) and type the task is that says that one of its
+    # groups is drained
+    on_drained: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 Limited: TypeAlias = Literal["group", "tenant", "type"]

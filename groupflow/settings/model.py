@@ -26,6 +26,7 @@ from groupflow.settings.rules import (
     TenantRule,
     TypeRules,
     pool_by_type,
+    told_when_drained,
     type_limits,
 )
 from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, HasToken, NamedToken, TokenHolder
@@ -373,7 +374,8 @@ class Settings(Section):
         """What scripts hold groups, tenants and types to."""
         every = {rule.name: rule.limit() for rule in self.groups}
         rules = {name: limit for name, limit in every.items() if not limit.is_none}
-        return Limits(rules, *self.tenants.limits(), type_limits(self.types))
+        told = told_when_drained(self.groups, self.pools)
+        return Limits(rules, *self.tenants.limits(), type_limits(self.types), told)
 
     def debounces(self) -> dict[str, Debounce]:
         """By rule, how long a task waits for a newer one that replaces it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,9 +33,12 @@ def plan(settings: Settings) -> list[Planned]:
     """The schedules of a configuration, each with the message of its ticks.
 
     Raises:
-        ConfigError: one's message can't be routed, or is too large.
+        ConfigError: one's message can't be routed, is too large, or would drain its own drain.
     """
-    router, problems, found = settings.router(), [], []
+    router, problems, found = settings.router(), list[Problem](), list[Planned]()
+    on_drained = defaultdict[str, set[str | None]](set)  # by type, the rules that have it
+    for each in settings.groups:
+        on_drained[each.on_drained].add(each.name)
     for n, rule in enumerate(settings.schedules):
         where = f"schedules[{n}]"
         try:
@@ -46,6 +50,12 @@ def plan(settings: Settings) -> list[Planned]:
             remedy = f"Its ticks can't be routed ({error.reason}): correct it, or the rule."
             problems.append(Problem(where, rule.name, remedy))
         else:
+            if route.rule in on_drained[rule.type]:
+                remedy = (
+                    f"Each of its ticks would drain its group, and lead to one more {rule.type!r}, "
+                    f"the on_drained of rule {route.rule!r}: give one of them another type."
+                )
+                problems.append(Problem(where, rule.name, remedy))
             found.append(Planned(rule, body, headers, route))
     if problems:
         raise ConfigError(problems)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, Literal, Self
@@ -20,6 +20,7 @@ from groupflow.settings.types import (
     AppName,
     Command,
     KeyTemplate,
+    MaybeTaskType,
     Name,
     PlainName,
     Printable,
@@ -111,6 +112,8 @@ class GroupRule(Override):
     also cancels the one that runs."""
     newest_max: Seconds = Field(default=_NEWEST_MAX, ge=_SHORTEST, le=YEAR)
     """Seconds for which updates may cancel what runs; then the one that runs may finish."""
+    on_drained: MaybeTaskType = ""
+    """A type: each time a group is drained, one task of it is enqueued there; empty: none."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> Self:
@@ -282,6 +285,14 @@ def pool_by_type(pools: Mapping[str, PoolRule]) -> dict[str, str]:
 PoolRules = Annotated[
     dict[PlainName, PoolRule], Field(max_length=MOST_POOLS), refused_by(pool_by_type)
 ]
+
+
+def told_when_drained(
+    groups: Sequence[GroupRule], pools: Mapping[str, PoolRule]
+) -> dict[str, tuple[str, str]]:
+    """By rule, the pool (empty: none) and type of the task that says that a group is drained."""
+    pool_of, told = pool_by_type(pools), {rule.name: rule.on_drained for rule in groups}
+    return {name: (pool_of.get(type_, ""), type_) for name, type_ in told.items() if type_}
 
 
 def _zone(value: str, info: ValidationInfo) -> str:

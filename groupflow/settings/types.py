@@ -152,6 +152,7 @@ Printable = Annotated[str, AfterValidator(_printable)]
 FileName = Printable
 TaskType = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_printable)]
 TypePattern = Annotated[TaskType, refused_by(check_pattern)]
+MaybeTaskType = Annotated[str, Field(max_length=255), AfterValidator(_printable)]
 Token = Annotated[SecretStr, AfterValidator(_token)]
 TokenName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 PlainName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]

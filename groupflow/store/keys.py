@@ -47,6 +47,8 @@ spelled only here.
 | ``cap_charges`` | zset | the same claims, to be counted by pattern |
 | ``shares:<pool>`` | zset | tenant → its virtual time, where tenants share by weight |
 | ``delayed`` | zset | entries of tasks that stand aside until they are due → due |
+| ``aside`` | hash | group → how many of its tasks stand in ``delayed`` |
+| ``drains`` | hash | group → what has ended of it since it was drained: `draining.lua` |
 | ``debouncing`` | hash | group, scope, type → the task that newer ones replace: `debouncing.lua` |
 | ``late`` | zset | ids of tasks that wait for a message's delay, theirs or one ahead → until when |
 | ``tasks`` | hash | id → the envelope: a JSON array, a line feed, the body's raw bytes |
@@ -111,7 +113,7 @@ _WHOLE = (
     "scans", "runs", "resumes", "waiting_groups", "turns", "standing", "charged", "charges",
     "pools", "by_hand", "by_hand_ends", "by_hand_news", "debouncing", "losing",
     "cancels", "expiring", "caps", "cap_lines", "cap_groups", "cap_tasks", "cap_turns",
-    "cap_standing", "cap_charged", "cap_charges", "cap_reviews", "unknown",
+    "cap_standing", "cap_charged", "cap_charges", "cap_reviews", "unknown", "aside", "drains",
 )  # fmt: skip
 _PREFIXES = (
     "lane", "lock", "task_state", "daemon", "worker", "lost", "schedule", "scan", "waits", "shares",

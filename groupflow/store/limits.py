@@ -26,6 +26,11 @@ def pack(limits: Limits, partitions: int = 1) -> bytes:
             flat += ("b" + name, f"{limit.batch} {limit.batch_wait * MICROSECONDS:.0f}")
     if any(limit.batch_wait for limit in limits.rules.values()):
         flat += ("b", "1")
+    flat += [
+        text for name, told in limits.on_drained.items() for text in ("d" + name, " ".join(told))
+    ]
+    if limits.on_drained:
+        flat += ("d", "1")
     if limits.every_tenant != TenantLimit():
         flat += ("t", _packed_tenant(limits.every_tenant.shared(partitions)))
     for tenant, own in limits.tenants.items():

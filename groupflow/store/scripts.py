@@ -44,6 +44,7 @@ _RULES = (
     "store/limits",
     "store/tenants",
     "store/caps",
+    "store/draining",
 )
 PRELUDE = ("store/prelude", *_RULES)
 SESSIONS = (*PRELUDE, "store/sessions", "store/hand_over")

@@ -18,6 +18,7 @@ from groupflow.store.enqueue import READ_WHOLE
 from groupflow.store.keys import SEQUENCE_DIGITS, Keys, split_entry
 from groupflow.store.pulling import puller_of
 from tests.history.debouncing import bursts_of
+from tests.history.drains import drains_of
 from tests.history.held_bytes import bytes_held
 from tests.history.invariants import Violation
 from tests.history.limits import limits_of, room_in
@@ -294,7 +295,7 @@ def _asleep(found: Snapshot) -> Iterator[Violation]:
 _LOOKS = (
     _strange_keys, _tasks, _expiring, _entries, _groups, _claims, _pullers, _runs, _losses,
     quarantined_of, limits_of, tenants_of, types_of, bursts_of, _counters, _renamed, schedules_of,
-    unknown_of,
+    unknown_of, drains_of,
 )  # fmt: skip
 
 

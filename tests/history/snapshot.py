@@ -36,7 +36,7 @@ _WHOLE_KINDS = (
     "scans", "pools",
     "waiting_groups", "turns", "standing", "charged", "charges", "debouncing", "losing",
     "cancels", "expiring", "caps", "cap_lines", "cap_groups", "cap_tasks", "cap_turns",
-    "cap_standing", "cap_charged", "cap_charges", "cap_reviews", "unknown",
+    "cap_standing", "cap_charged", "cap_charges", "cap_reviews", "unknown", "aside", "drains",
 )  # fmt: skip
 _READ = """
 local reads = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from time import gmtime, monotonic
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 
 from groupflow.core.errors import ConfigError, StoreUnavailable
 from groupflow.schedule.deciding import MOST_COUNTED, MOST_MADE, decide, first_due
-from groupflow.schedule.definitions import Definition, Loaded
+from groupflow.schedule.definitions import Definition, Loaded, definitions_of
 from groupflow.schedule.table import KEPT, ScheduleTable
 from groupflow.servers import RedisServer
+from groupflow.settings.model import Settings
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import partition_of
 from tests.schedule.clockwork import (
@@ -107,6 +109,15 @@ async def test_it_ends_where_nobody_has_it_for_long(bench: Bench) -> None:
 def test_what_can_not_be_routed_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"schedules\[0\] = nightly: Its ticks can't be routed"):
         defined(wrong)
+
+
+@pytest.mark.parametrize(("type_", "is_refused"), [("t", True), ("other", False)])
+def test_what_would_drain_its_own_drain_is_refused(type_: str, is_refused: bool) -> None:
+    groups = [{"name": "crm", "app": "crm", "key": "{kind}", "on_drained": type_}]
+    ticks = [rule(app="crm", body={"kind": "k"}), rule(name="plain")]
+    settings = Settings.model_validate({"groups": groups, "schedules": ticks})
+    with pytest.raises(ConfigError, match="one more 't'") if is_refused else nullcontext():
+        definitions_of(settings)
 
 
 @pytest.fixture

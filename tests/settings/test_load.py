@@ -168,6 +168,7 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ('[[groups]]\nkey = "a"\nmax_queued = 1000001', "groups[0].max_queued", "1000001",
      "at most 1000000"),
     ("[[groups]]\nmax_queued = 5", "groups[0].key", "", "add it"),
+    ('[[groups]]\nkey = "a"\non_drained = "a\\n"', "groups[0].on_drained", "'a\\n'", "control"),
     ('[[groups]]\nkey = "a"\nrun = 501', "groups[0].run", "501", "at most 500"),
     *((f'[[groups]]\nkey = "a"\n{facts}', "groups[0]", "", said) for facts, said in (
         ("debounce = 5\ndebounce_max = 4.9",

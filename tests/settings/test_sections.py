@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from pydantic import ValidationError
 
@@ -20,6 +21,7 @@ from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.problems import problems_of
 from groupflow.settings.rules import GroupRule
 from groupflow.settings.transport import address_of
+from groupflow.store.limits import pack
 
 
 def rule(**facts: Any) -> GroupRule:
@@ -73,6 +75,15 @@ def test_what_a_rule_says_travels_with_its_messages(app: str, delay: int, packed
     body = b'{"app_name":"%s","type":"t","k":1}' % app.encode()
     arrival = admission.admit(Delivery(1, body, "m", None, {"x-delay": delay}, None))
     assert arrival.arguments()[8] == packed
+
+
+def test_scripts_are_told_who_wants_to_know_of_drains() -> None:
+    """And in which pool its type is. So there are limits, and `ordinary.lua` does nothing there."""
+    types = ("x y", "p", "")
+    groups = [each | {"on_drained": told} for each, told in zip(RULES[:3], types, strict=True)]
+    sections: dict[str, Any] = {"groups": groups, "pools": {"couriers": {"types": ["p"]}}}
+    packed = orjson.loads(pack(Settings.model_validate(sections).limits()))
+    assert packed == ["dgroups[0]", " x y", "dgroups[1]", "couriers p", "d", "1"]
 
 
 @pytest.mark.parametrize(

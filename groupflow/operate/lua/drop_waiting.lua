@@ -53,7 +53,12 @@ end
 
 local is_gone, next_where, next_last = look()
 if is_gone then
-  if ARGV[3] == '' then end_if_cancelled(id, group, now) else erase(id, ARGV[3], now) end
+  if ARGV[3] == '' then
+    end_if_cancelled(id, group, now)
+  else
+    count_end('dropped', id, group, now)
+    erase(id, ARGV[3], now)
+  end
   go_on(group, 1, now)
 end
 return { is_gone and 1 or 0, next_where, next_last }

@@ -9,6 +9,7 @@ local now, where, groups, removed = clock(), ARGV[1], {}, 0
 
 local function take(group, entry)
   if where == 'paused' then return call('HDEL', K.paused, entry) end
+  if where == 'drains' then return call('HDEL', K.drains, entry) end
   if HISTORY[where] then return call('HDEL', HISTORY[where], entry) end
   if where == 'schedules' then return forget_schedule(entry) end
   if where == 'by_hand' then
@@ -18,6 +19,7 @@ local function take(group, entry)
   if where == 'plain' then return call('LREM', K.plain, -1, entry) end
   if where == 'lane' then return call('LREM', K.lane .. group, -1, entry) end
   if where == 'dead' or where == 'letter' then return call('ZREM', K.dead, id_of(entry)) end
+  if where == 'delayed' then return leave_aside(entry, group) and 1 or 0 end
   local pool = sub(where, 1, 5) == 'pool_' and call('HGET', K.task_state .. id_of(entry), 'pool') or ''
   return call('ZREM', key_in(where, pool), entry)
 end
@@ -39,7 +41,9 @@ local function end_here(group, entry)
   call('HINCRBY', K.count, 'taken', -1)
 end
 
-local is_of_tasks = where ~= 'paused' and where ~= 'schedules' and where ~= 'by_hand' and not HISTORY[where]
+local OTHERS = { paused = true, drains = true, schedules = true, by_hand = true }
+local is_of_tasks = not OTHERS[where] and not HISTORY[where]
+if where ~= 'letter' then may_drain = false end -- no group is drained by a move
 for i = 3, #ARGV, 2 do
   local group, entry = ARGV[i], ARGV[i + 1]
   if group ~= '' and (is_of_tasks or where == 'paused') then groups[group] = true end

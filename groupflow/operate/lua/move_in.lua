@@ -9,6 +9,7 @@
 --          to remove, of tasks that are gone there · then their ids · then what `move_out` packed
 -- returns  { 1, the id that each task has here, '' for what is none }; or { 0, names of daemons that run }
 local now = clock()
+may_drain = false -- no group is drained by a move
 local from, gone = ARGV[1], tonumber(ARGV[3])
 local groups, ids = {}, {}
 
@@ -48,6 +49,8 @@ local function write_place(record, entry, id)
       call('HSET', K.parked, group, cjson.encode(note))
       groups[group] = true
     end
+  elseif record.where == 'delayed' then
+    stand_aside(entry, group, record.score)
   else
     local pool = sub(record.where, 1, 5) == 'pool_' and call('HGET', K.task_state .. id, 'pool') or ''
     call('ZADD', key_in(record.where == 'plain' and 'ordered' or record.where, pool), record.score, entry)
@@ -97,6 +100,7 @@ local OTHERS = {
     call('HSETNX', K.paused, record.group, record.note)
     groups[record.group] = true
   end,
+  drains = function(record) call('HSETNX', K.drains, record.group, record.ends) end,
   by_hand = function(record)
     local known, text = call('HGET', K.by_hand, record.entry), record.text
     if text and (not known or sub(known, 1, 16) < sub(text, 1, 16)) then begin_by_hand(record.entry, text, now) end

@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the place: 'plain', 'ordered', 'quarantined_plain', 'delayed', 'dead'; 'lane' of a group; 'pool_ordered'
---          and 'pool_quarantined_plain' of a pool; 'letter', a dead letter; 'paused', groups that operators hold;
+--          and 'pool_quarantined_plain' of a pool; 'letter', a dead letter; 'paused', groups that operators hold; 'drains';
 --          'by_hand', limits; 'schedules'; 'history_new' and 'history_old' · 2 that group, pool, or id
 --          3 how many to pass over, which stay; of paused groups and the history a cursor, '0' to begin
 --          4 how many at most · 5 bytes after which it ends
@@ -63,6 +63,8 @@ elseif where == 'dead' then
   each_member(K.dead, add_letter)
 elseif where == 'paused' then
   each_field(K.paused, function(group, note) add('', group, '', group, { note = note }) end)
+elseif where == 'drains' then
+  each_field(K.drains, function(group, ends) add('', group, '', group, { ends = ends }) end)
 elseif HISTORY[where] then
   each_field(HISTORY[where], function(id, line)
     local is_sound, facts = pcall(cjson.decode, sub(line, 17))

@@ -43,6 +43,7 @@ local entry = (call('HGET', task_state, 'sequence') or digits(now)) .. '+' .. id
 -- A group that is parked behind this letter waits for it: no bound keeps it out.
 local function finds_group_full()
   if group == '' or ARGV[17] == '' or is_parked_behind(group, id) then return false end
+  if call('HEXISTS', task_state, 'drained') == 1 then return false end
   local rule = ARGV[3] ~= '' and ARGV[18] or limits().facts_of(entry)
   local bound = cjson.decode(ARGV[17])[rule]
   return bound and call('LLEN', K.lane .. group) >= bound
@@ -83,8 +84,7 @@ carry(id, tenant_named(whose[1], whose[2]))
 if due and due > now then
   add_delay(id, bytes, id, due)
   if group == '' or kept[1] == 'aside' then
-    call('ZADD', K.delayed, digits(due), entry)
-    wake_at_due(K.delayed, due)
+    stand_aside(entry, group, due)
   else
     insert(K.lane .. group, entry)
     place(group, now)

@@ -18,7 +18,7 @@ remove_delay(id)
 local entry = facts[2] .. '+' .. id
 local _, burst = burst_of(entry)
 if burst then bursts().enter(burst, bursts().OVER, entry) end
-if call('ZREM', K.delayed, entry) == 1 then
+if leave_aside(entry, group) then
   put_back(entry, group, now)
 else
   place(group, now)

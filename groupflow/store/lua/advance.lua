@@ -47,9 +47,8 @@ local function go_on(entry, group, now)
   if ARGV[11] == 'forget-crashes' then call('HDEL', K.task_state .. id, 'crashes', 'lost_leases') end
   if due then call('HSET', K.task_state .. id, 'due', due) else call('HDEL', K.task_state .. id, 'due') end
   if due and (group == '' or ARGV[9] == 'step-aside') then
-    call('ZADD', K.delayed, due, waiting)
+    stand_aside(waiting, group, due)
     if ARGV[11] == 'forget-crashes' then put_on('asleep', id, 1) end
-    wake_at_due(K.delayed, due)
     if group ~= '' then place(group, now) end
   else
     put_back(waiting, group, now)

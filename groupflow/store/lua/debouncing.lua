@@ -59,7 +59,7 @@ local function bursts()
   -- The same for a task that waits: it leaves its place first. Returns whether it was there. Nearly always that is at
   -- the young end of its lane, and never further from it than what has come since into its group.
   function B.supersede_waiting(entry, group, by, now)
-    if call('ZREM', K.delayed, entry) == 0 and call('LREM', K.lane .. group, 1, entry) == 0 then return false end
+    if not leave_aside(entry, group) and call('LREM', K.lane .. group, 1, entry) == 0 then return false end
     B.supersede(entry, group, by, now)
     call('HINCRBY', K.count, 'queued_grouped', -1)
     -- It may have been the head for which its group was held.

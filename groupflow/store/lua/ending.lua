@@ -1,5 +1,8 @@
 -- Behind the facts, in every script: how a task ends that is not done, and is no dead letter.
 
+-- Counts the end of a task for its group: see `draining.lua`.
+local count_end
+
 -- `cancels` has the tasks that are to be cancelled and have not ended yet: by id, who wants it and why, or the id of the
 -- newer task that replaces this one (JSON: a list, or a text). A task that waits ends at once. One that is claimed ends
 -- with its attempt, unless it is done or dead then: it neither waits again nor begins. Nearly always there are none: a
@@ -48,6 +51,7 @@ end
 -- the history says of that (a value for JSON), in front of the scope.
 local function end_as(how, id, group, said, now)
   local task_type, scope = facts_of(id), scope_of(id)
+  count_end(how, id, group, now)
   local task_state = call('HMGET', K.task_state .. id, 'attempt', 'crashes', 'lost_leases')
   local died, lost_leases = tonumber(task_state[2] or 0), tonumber(task_state[3] or 0)
   if lost_leases > 0 then died = { died - lost_leases, lost_leases } end

@@ -124,6 +124,7 @@ local function detours()
       call('HSET', task_state, 'reason', m.reason, 'kind', 'rejected', 'errors', m.errors, 'attempts', 0, 'door', 1)
     end
     add_letter(m.id, now)
+    count_end('dead', m.id, m.group, now)
   end
 
   -- Returns whether something may be claimed now.
@@ -136,8 +137,7 @@ local function detours()
     end
     if m.whose then add_delay(m.id, m.bytes, m.whose, m.last) end
     if m.due and (group == '' or m.is_aside) then
-      call('ZADD', K.delayed, digits(m.due), entry)
-      wake_at_due(K.delayed, m.due)
+      stand_aside(entry, group, m.due)
       return m.has_replaced and place(group, now)
     end
     if group ~= '' then return enter_lane(entry, group, m.has_replaced) end

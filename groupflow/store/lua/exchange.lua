@@ -94,6 +94,7 @@ local function end_tasks(claim, first)
   end
   for i = first, #claim.entries do
     local id, n = id_of(claim.entries[i]), #ended + 1
+    count_end('done', id, claim.group, now)
     ended[n], lines[2 * n - 1], lines[2 * n] = id, id, at .. claim.lines[i]
     if has_state(claim.entries[i]) then end_state(id) else forget_cancel(id) end
   end
@@ -169,6 +170,8 @@ local function place_freed(groups, now)
     elseif head then
       ready[last + 1], ready[last + 2] = turn or sub(head, 1, 16), group
       last = last + 2
+    elseif is_draining() and place_unlocked(group, now) then
+      may_claim = true
     end
   end
   if last > 0 then call('ZADD', K.ready, unpack(ready)) end
@@ -197,7 +200,6 @@ if begun > 0 then call('HINCRBY', K.count, 'queued_grouped', -begun) end
 if plain_ended > 0 then count_ends('', plain_ended) end
 if #freed > 0 then count_ends(freed[1], #freed) end
 count_held(daemon, -plain_ended - #freed - #back)
-local may_claim = place_freed(freed, now)
 
 -- The oldest is put back last, so that it stands first.
 table.sort(back, function(a, b) return a.entries[1] > b.entries[1] end)
@@ -214,6 +216,9 @@ for _, claim in ipairs(back) do
   -- A puller may not have heard that its limit gave this one back: nothing that it says of it holds.
   if pool_of(daemon) then call('HDEL', K.worker .. daemon, claim.slot) end
 end
+
+-- Behind what goes back: of a group that has both, something waits.
+local may_claim = place_freed(freed, now)
 
 local idle, before = {}, nil
 if ARGV[from_slots] then idle, before = split_slots(daemon, { unpack(ARGV, from_slots) }, now) end

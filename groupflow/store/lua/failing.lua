@@ -58,8 +58,7 @@ local function try_again(entry, group, at, now)
     if group ~= '' and ARGV[at + 2] == 'hold' then
       insert(K.lane .. group, waiting)
     else
-      call('ZADD', K.delayed, due, waiting)
-      wake_at_due(K.delayed, due)
+      stand_aside(waiting, group, due)
     end
   end
   if group ~= '' and ARGV[at + 4] == 'group' then limits().close('g' .. group, due) end
@@ -86,6 +85,7 @@ local function give_up(entry, group, at, now)
   if ARGV[at + 8] then call('HSET', K.task_state .. id, 'context', ARGV[at + 8]) end
   add_letter(id, now)
   forget_cancel(id)
+  count_end('dead', id, group, now)
   call('HINCRBY', K.count, 'buried', 1)
   if group ~= '' then
     if ARGV[at + 2] == 'park' then call('HSET', K.parked, group, cjson.encode({ id, digits(now), reason })) end

@@ -88,8 +88,7 @@ local function take_back(claim, now, due)
   call('HSET', K.task_state .. id, 'sequence', sub(claim.entry, 1, 16))
   count_ends(claim.group, 1, true)
   if due and claim.group == '' then
-    call('ZADD', K.delayed, digits(due), with_state(claim.entry))
-    wake_at_due(K.delayed, due)
+    stand_aside(with_state(claim.entry), '', due)
   else
     put_back(with_state(claim.entry), claim.group, now)
   end

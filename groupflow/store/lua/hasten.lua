@@ -12,7 +12,7 @@ for _, id in ipairs(ARGV) do
     found = found + 1
     local facts = call('HMGET', task_state, 'sequence', 'group')
     local entry = (facts[1] or '') .. '+' .. id
-    if facts[1] and call('ZREM', K.delayed, entry) == 1 then
+    if facts[1] and leave_aside(entry, facts[2] or '') then
       remove_delay(id)
       call('HSET', task_state, 'due', digits(now), 'order', digits(now))
       put_back(entry, facts[2] or '', now)

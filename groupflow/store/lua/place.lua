@@ -29,6 +29,8 @@ end
 -- Whether anything has limits here, and the rules for that: see `limits.lua`, `tenants.lua` and `caps.lua`.
 local is_limiting, limits, tenants
 local is_capping, caps
+-- Whether any rule wants to be told that a group is drained, and what tells it: see `draining.lua`.
+local is_draining, drains
 
 -- Takes a group out of the index in which it is ready, unless that is `stays`: it is in at most one of two, or of two
 -- for each pool.
@@ -98,6 +100,7 @@ end
 -- now be claimed.
 local function place_unlocked(group, now)
   local head = call('LINDEX', K.lane .. group, -1)
+  if not head and is_draining() then head = drains().tell_of(group, now) end
   if not head or is_withheld(group) then return unready(group, now) end
   local order, priority, failed, is_quarantined, pool = order_of(head)
   local due = has_state(head) and tonumber(call('HGET', K.task_state .. id_of(head), 'due') or nil) or 0
@@ -131,6 +134,19 @@ local function place(group, now)
   return place_unlocked(group, now)
 end
 
+-- A task waits until it is due, and its group, if any, goes on. `aside` counts those of each group.
+local function stand_aside(entry, group, due)
+  if call('ZADD', K.delayed, digits(due), entry) == 1 and group ~= '' then call('HINCRBY', K.aside, group, 1) end
+  wake_at_due(K.delayed, due)
+end
+
+-- The same, back. Returns whether it stood there.
+local function leave_aside(entry, group)
+  if call('ZREM', K.delayed, entry) == 0 then return false end
+  if group ~= '' and call('HINCRBY', K.aside, group, -1) <= 0 then call('HDEL', K.aside, group) end
+  return true
+end
+
 -- A group's pause ends, or that of everything (''). Returns 1, or 0 where there was none.
 local function resume(group, now)
   call('ZREM', K.resumes, group)
@@ -145,7 +161,7 @@ end
 
 -- Takes a waiting task out of the zset where it stands, if it stands in one. Returns whether it did.
 local function leave_zset(entry, group, now)
-  if call('ZREM', K.delayed, entry) == 1 then return true end
+  if leave_aside(entry, group) then return true end
   if group ~= '' then return false end
   local cap = is_limiting() and is_capping() and caps().leave_plain(entry)
   local is_gone = is_limiting() and tenants().leave_plain(entry, now)

@@ -32,9 +32,9 @@ for _, id in ipairs(known and call('ZRANGE', K.unknown_tasks .. known, 0, ARGV[1
 end
 if known and call('EXISTS', K.unknown_tasks .. known) == 0 then call('ZREM', K.unknown, known) end
 for _, entry in ipairs(due_in(K.delayed)) do
-  call('ZREM', K.delayed, entry)
   rouse(id_of(entry))
   local group = call('HGET', K.task_state .. id_of(entry), 'group') or ''
+  leave_aside(entry, group)
   put_back(entry, group, now)
   wake_for(group)
   promoted = promoted + 1

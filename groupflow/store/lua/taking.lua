@@ -7,7 +7,7 @@ local function take_in(list, first)
   if #list >= first then note_first_epoch(now) end
   sequence = next_sequence(now)
   any_renamed = call('EXISTS', K.renamed) == 1
-  local taken, crowded, full, starts = {}, {}, {}, {}
+  local taken, crowded, full, starts, buried_of = {}, {}, {}, {}, {}
   local plain, grouped, buried, accepted, superseded, known = 0, 0, 0, 0, 0, 0
 
   for i = first, #list, 10 do
@@ -37,6 +37,7 @@ local function take_in(list, first)
       if may_start then starts[group == '' and 'plain' or 'grouped'] = true end
       if is_buried then
         buried = buried + 1
+        if group ~= '' and is_draining() then buried_of[group] = true end
       elseif group == '' then
         plain = plain + 1
       else
@@ -54,6 +55,9 @@ local function take_in(list, first)
     if buried > 0 then call('HINCRBY', K.count, 'buried', buried) end
   end
   if known > 0 then call('HINCRBY', K.count, 'duplicates', known) end
+  for group in pairs(buried_of) do -- it may be drained by that
+    if place(group, now) then starts.grouped = true end
+  end
   -- The caller claims right behind this, so the script tells only others.
   if (starts.plain or starts.grouped) and (call('ZCARD', K.daemons) > 1 or not call('ZSCORE', K.daemons, ARGV[1])) then
     if starts.plain then tell('plain') end
