@@ -43,7 +43,7 @@ def test_a_burst_goes_on_ten_times_as_long() -> None:
     assert rule(debounce=2, debounce_max=2).debouncing() == Debounce(2.0, 2.0)
 
 
-RULES = [
+RULES: list[dict[str, Any]] = [
     {"app": "a", "key": "{k}", "max_queued": 3},
     {"app": "b", "key": "b{k}", "max_queued": 4, "debounce": 2},
     {"app": "c", "key": "c{k}"},

@@ -1,6 +1,6 @@
 #!lua
--- move_notes: tell new partitions what an old one knows beside tasks: whose ids are whose, pauses, the last fence and
--- arrival, which only rise. Each call may be made again.
+-- move_notes: tell new partitions what an old one knows beside tasks: whose ids are whose, pauses, which rules want
+-- to know of drained groups, the last fence and arrival, which only rise. Each call may be made again.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'out' · 2 '1' if the partition is to be none any more, and its totals go as well
@@ -11,8 +11,13 @@ if ARGV[1] == 'out' then
   local count = ARGV[2] == '1' and call('HGETALL', K.count) or {}
   for i = 1, #count, 2 do totals[count[i]] = count[i + 1] end
   totals.sequence = nil
+  -- Operators may end tasks before a daemon has told its configuration there.
+  local limits, on_drained = call('HGETALL', K.limits), {}
+  for i = 1, #limits, 2 do
+    if byte(limits[i]) == 100 then on_drained[limits[i]] = limits[i + 1] end
+  end
   return cmsgpack.pack({
-    totals = totals, renamed = call('HGETALL', K.renamed), paused_all = call('GET', K.paused_all) or nil,
+    totals = totals, on_drained = on_drained, renamed = call('HGETALL', K.renamed), paused_all = call('GET', K.paused_all) or nil,
     resumes = call('ZRANGE', K.resumes, 0, -1, 'WITHSCORES'),
     segments = call('HMGET', K.segments, 'begun', 'closed', 'salt'),
     fence = call('GET', K.fence) or '0', sequence = call('HGET', K.count, 'sequence') or '0',
@@ -31,6 +36,7 @@ for i = 1, #notes.renamed, 2 do
 end
 -- For a group that lies elsewhere an entry does nothing.
 for i = 1, #notes.resumes, 2 do call('ZADD', K.resumes, notes.resumes[i + 1], notes.resumes[i]) end
+for name, told in pairs(notes.on_drained) do call('HSETNX', K.limits, name, told) end
 if notes.paused_all then call('SETNX', K.paused_all, notes.paused_all) end
 for i, name in ipairs({ 'begun', 'closed' }) do
   local moment = notes.segments[i]

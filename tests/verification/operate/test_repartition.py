@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from groupflow.core.errors import ConfigError, OtherLayout
-from groupflow.core.limits import Debounce, HandLimit
+from groupflow.core.limits import Debounce, HandLimit, Limits
 from groupflow.operate.groups import Groups
 from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.moving import DaemonsRun, move_letter
@@ -72,6 +72,7 @@ async def fill(world: World, groups: Sequence[str] = GROUPS) -> None:
     await world.enqueue(*(of_tenant("same", None, f"t{n}") for n in range(3)))
     await world.enqueue(*(of_tenant("same", groups[n], f"t{n}") for n in range(5, 8)))
     for bench in world.at(world.count):
+        bench.limits = Limits(on_drained={"rule": ("", "drained")})
         daemon = await bench.daemon()
         claims = await daemon.claim("grouped", "w1", "w2", "w3")
         for n, claim in enumerate(claims):
@@ -125,6 +126,8 @@ def held_by(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
         "tasks": sorted((bare(id_), task) for h in hashes for id_, task in h["tasks"].items()),
         "lanes": sorted((group, [*map(bare, entries)]) for group, entries in lanes),
         "totals": +totals,
+        "drains": sorted(item for h in hashes for item in h.get("drains", {}).items()),
+        "aside": sorted(item for h in hashes for item in h.get("aside", {}).items()),
         "bursts": sorted((k, bare(v)) for h in hashes for k, v in h.get("debouncing", {}).items()),
         "cancels": sorted(item for h in hashes for item in h.get("cancels", {}).items()),
         "plain": sorted(bare(entry) for line in lines for entry in line),
@@ -147,6 +150,9 @@ def assert_moved(world: World, before: list[Snapshot], count: int) -> None:
     found = held_by(after)
     assert found == held_by(before)
     assert (len(found["bursts"]), len(found["limits"])) == (len(BURSTS), 4)
+    assert found["drains"] and found["aside"]
+    told = {b"drule": b" drained", b"d": b"1"}
+    assert [each.hashes["limits"] for each in after] == [told] * count
     for number, snapshot in enumerate(after):
         groups = {*snapshot.lanes, *snapshot.fields("paused"), *snapshot.fields("parked")}
         groups |= {whose[1:] for whose in snapshot.fields("by_hand") if whose.startswith("g")}
