@@ -150,7 +150,8 @@ def assert_moved(world: World, before: list[Snapshot], count: int) -> None:
     found = held_by(after)
     assert found == held_by(before)
     assert (len(found["bursts"]), len(found["limits"])) == (len(BURSTS), 4)
-    assert found["drains"] and found["aside"]
+    assert found["drains"]
+    assert found["aside"]
     told = {b"drule": b" drained", b"d": b"1"}
     assert [each.hashes["limits"] for each in after] == [told] * count
     for number, snapshot in enumerate(after):
