@@ -70,6 +70,7 @@ class ClaimsAndSettles(Machine):
         are_alike = self._are_alike(possible)
         answer = self.run(one.claims[pool].exchange(ended, idle))
         assert answer.refused == []
+        self.hear_of_drains()
         if are_alike:
             freed = {each.claim.task.group or "" for each in ended} - {""}
             best = sorted(possible, key=lambda id_: self._turn(id_, freed))[: len(idle)]
@@ -130,6 +131,7 @@ class ClaimsAndSettles(Machine):
             settlement = settlements.Proceed([settlement], None)
         answer = self.twice(lambda: one.claims["plain"].exchange([settlement], []), again=again)
         assert answer.refused == []
+        self.hear_of_drains()
 
     def settle_both(
         self, how: str, claim: given.Claim, task: ModelTask, *, option: bool

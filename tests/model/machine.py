@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from typing import Any, ClassVar, TypeVar
 from uuid import uuid4
 
+import orjson
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 from redis import Redis
@@ -27,7 +28,16 @@ from groupflow.store.keys import Keys
 from groupflow.store.limits import pack
 from groupflow.store.pulling import Puller, Pulling
 from groupflow.store.sessions import Session, Sessions
-from tests.model.promise import BURST, CARRIED, CARRIED_BY_ONE, MOST_OF_FEW, MOST_OF_TYPE, Promise
+from tests.history.drains import ENDS
+from tests.model.promise import (
+    BURST,
+    CARRIED,
+    CARRIED_BY_ONE,
+    MOST_OF_FEW,
+    MOST_OF_TYPE,
+    TOLD,
+    Promise,
+)
 from tests.store.task_state import Bounded
 
 _Answer = TypeVar("_Answer")
@@ -41,6 +51,7 @@ LIMITS = Limits(
         "slow": TenantLimit(rate=Rate.parse(f"1/h burst {BURST}")),
     },
     types={"v": TypeLimit(MOST_OF_TYPE), "w*": TypeLimit(0, Rate.parse(f"1/h burst {BURST}"))},
+    on_drained={group: (pool, "drained") for group, pool in TOLD.items()},
 )
 CARRYING = Bounded(CARRIED, CARRIED_BY_ONE)
 TENANTS = {"0a0a0a0a": None, "1b1b1b1b": "few", "2c2c2c2c": "slow", "": None}  # by scope
@@ -178,6 +189,23 @@ class Machine(RuleBasedStateMachine):
         """Make a call, and once more where its reply is meant to have been lost."""
         answer = self.run(make())
         return self.run(make()) if again else answer
+
+    def hear_of_drains(self) -> None:
+        """Each group that is drained by now has exactly one task that tells so, with all ends."""
+        for group, ends in self.promise.drains().items():
+            (id_,) = self._unknown(f"drained:{group}:")
+            facts, _, body = self.raw.hget(self.keys("tasks"), id_).partition(b"\n")
+            type_, of, _, rule, _, scope = orjson.loads(facts)
+            assert (type_, of, rule) == ("drained", group, group)
+            told = {how: n for how, n in orjson.loads(body).items() if how in ENDS and n}
+            assert told == ends
+            task = self.promise.enqueue(id_, id_, scope, group, due=True, aside=False)
+            task.type, task.pool, task.tells = type_, TOLD[group], True
+        assert self._unknown("drained:") == []
+
+    def _unknown(self, front: str) -> list[str]:
+        ids = [id_.decode() for id_ in self.raw.hkeys(self.keys("tasks"))]
+        return [id_ for id_ in ids if id_.startswith(front) and id_ not in self.promise.tasks]
 
     def working(self, daemon: str) -> Daemon:
         """That daemon, or another one where it is down."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Literal
 
 CONCURRENCY = {"two": 2, "paced": 2}  # of groups that may run more than one task at once
 PACED = {"paced"}  # groups that have a rate
+TOLD = {
+    "a": "",
+    "two": "couriers",
+    "paced": "",
+}  # those whose drains are told of, and in which pool
 FEW, SLOW = "1b1b1b1b", "2c2c2c2c"  # scopes of a tenant at most so many tasks of which run, ...
 MOST_OF_FEW = 3  # and of one that has a rate
 MOST_OF_TYPE = 2  # tasks at once of type "v"; "w1" has a rate
@@ -51,6 +56,8 @@ class ModelTask:
         is_unknown: whether it waits since no daemon knows its type.
         is_hurried: whether an operator wanted it, and so what replaces it, at once.
         expires: whether it had to start in time, as it came.
+        tells: whether it tells that its group is drained: its own end doesn't count.
+        known: the state in which the ends of its group have counted it.
     """
 
     id: str
@@ -75,6 +82,9 @@ class ModelTask:
     is_newest: bool = False
     is_hurried: bool = False
     is_asked: bool = False
+    tells: bool = False
+    known: State = "waiting"
+
     expires: bool = False
     is_update: bool = False
     makes_way: bool = False
@@ -126,8 +136,25 @@ class Promise:
     last_fence: int = 0
     # by group, the tasks of its run that have not begun: they wait, and are its own
     runs_of: dict[str, list[str]] = field(default_factory=dict)
+    # of each group that is told of, how its tasks ended since it was drained
+    ends_of: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     # by daemon, the process that lost its lease, and what it held then
     losses: dict[str, tuple[str, list[str]]] = field(default_factory=dict)
+
+    def drains(self) -> dict[str, Counter[str]]:
+        """The groups that are drained and were not told of, each with how its tasks ended."""
+        if not self.is_limited:
+            return {}
+        busy = set(self.parked)
+        for task in self.tasks.values():
+            is_over = task.state not in ("waiting", "aside", "running")
+            if not is_over:
+                busy.add(task.group)
+            elif task.known not in ("dead", task.state) and task.group in TOLD and not task.tells:
+                self.ends_of[task.group][task.state] += 1
+            task.known = task.state
+        over = [group for group in self.ends_of if group not in busy]
+        return {group: self.ends_of.pop(group) for group in over}
 
     def knows(self, message: str, scope: str) -> bool:
         """Whether a message would be a duplicate."""

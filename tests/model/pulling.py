@@ -33,6 +33,7 @@ class Pulls(Arrivals, ClaimsAndSettles):
         one = self.pullers[name]
         if self.limited and not self.raw.exists(self.keys("limits")):
             return  # no daemon has said yet what may run at once
+        self.hear_of_drains()
         room = max(0, limit - len(one.held))
         possible = self.claimable_in_pool(one)
         poll = self.twice(lambda: one.store.poll(one.puller, limit), again=again)
@@ -74,6 +75,7 @@ class Pulls(Arrivals, ClaimsAndSettles):
         # No worker may speak of what was given back, so that isn't said twice.
         again = option and how != "release"
         assert self.twice(lambda: one.store.settle(poll, [settlement]), again=again) == []
+        self.hear_of_drains()
 
     @rule(name=pullers, pick=numbers)
     def settle_pulled_late(self, name: str, pick: int) -> None:

@@ -61,6 +61,7 @@ class StoreMachine(Runs, Pulls, Bursts, Expiry, Lives, TimeAndPeople, Unknown):
     @invariant()
     def totals_agree(self) -> None:
         """The status says what the promise says."""
+        self.hear_of_drains()
         status = self.run(read_totals(Namespace([self.client])))
         promise = self.promise
         assert status.queued_plain == promise.count("waiting", "aside", grouped=False)
@@ -78,6 +79,7 @@ class StoreMachine(Runs, Pulls, Bursts, Expiry, Lives, TimeAndPeople, Unknown):
     @invariant()
     def states_are_told(self) -> None:
         """`why` agrees with the promise on whether a group runs, is held, or may be claimed."""
+        self.hear_of_drains()
         for group in ("a", "c|||d", "two", "paced"):
             why = self.run(self.group_verbs.why(group))
             state = why.state
