@@ -39,11 +39,13 @@ class Expiry(Arrivals, ClaimsAndSettles):
         for task in self._that_may_expire(group):
             self.raw.zadd(self.keys("expiring"), {task.id: 1})
             task.state = "expired"
+        self.expiring = group
         if by_claim:
             self.claim(daemon, "grouped" if group else "plain", WORKERS, again=again)
         before = self.raw.hget(self.keys("count"), "expired_unsaid") or 0
         assert self.run(self.client.run(Verb.EXPIRE, 100, 1000)) >= int(before)
         assert self.run(self.client.run(Verb.EXPIRE, 100, 1000)) == 0
+        self.expiring = ""
         assert not self.raw.zrangebyscore(self.keys("expiring"), 0, 1)
 
     def _that_may_expire(self, group: str) -> list[ModelTask]:

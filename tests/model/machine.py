@@ -176,6 +176,7 @@ class Machine(RuleBasedStateMachine):
         self.daemons = {name: Daemon(self.client, name, limits) for name in DAEMONS}
         self.pullers = {name: PullingWorker(self.client, name) for name in PULLERS}
         self.ids = itertools.count()
+        self.expiring = ""  # a group in which some are over for the promise, and may still wait
 
     def new(self, number: int) -> list[str]:
         """Ids that no task has had."""
@@ -193,7 +194,11 @@ class Machine(RuleBasedStateMachine):
     def hear_of_drains(self) -> None:
         """Each group that is drained by now has exactly one task that tells so, with all ends."""
         for group, ends in self.promise.drains().items():
-            (id_,) = self._unknown(f"drained:{group}:")
+            ids = self._unknown(f"drained:{group}:")
+            if group == self.expiring and not ids:
+                self.promise.ends_of[group] = ends
+                continue
+            (id_,) = ids
             facts, _, body = self.raw.hget(self.keys("tasks"), id_).partition(b"\n")
             type_, of, _, rule, _, scope = orjson.loads(facts)
             assert (type_, of, rule) == ("drained", group, group)

@@ -84,7 +84,6 @@ class ModelTask:
     is_asked: bool = False
     tells: bool = False
     known: State = "waiting"
-
     expires: bool = False
     is_update: bool = False
     makes_way: bool = False

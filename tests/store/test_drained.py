@@ -59,7 +59,16 @@ STORIES = named(
         take a0 | claim a0 | cancel a0 requested | untold a | {way} a0 | told a cancelled=1
     or of what its daemon loses::
         take a0 | claim a0 | cancel a0 requested | lose d1 a0 | d2: told a cancelled=1
+    so does one of the whole group::
+        take a0 a1 a2@~ | claim a0 | cancel_all group a 2 a0 | untold a | release a0
+        told a cancelled=3 | gone aside
     so does a drop of what waits {aside}:: take a0@{aside} | drop a0 | told a dropped=1 | gone aside
+    what starts too late counts, as it is shown {aside}::
+        take a0?@{aside} a1? | overdue a0 a1 | expired 2 | told a expired=2 | gone aside
+    or as a claim meets it:: take a0? | overdue a0 | some | expired 1 | lane a: | gone drains
+    so does what makes way for a newer one as it runs::
+        take a1& | claim a1 | take a2& | untold a | release a1 | untold a | claim a2 | done a2
+        told a done=1 superseded=1
     what a newer one replaces counts {aside}::
         take a1^{aside} | take a2^{aside} | take a3^{aside} | untold a | time | claim a3 | done a3
         told a done=1 superseded=2 | gone aside
@@ -136,7 +145,7 @@ class Drains(Story):
 
     async def swept(self, id_: str) -> None:
         """A dead letter's retention is over."""
-        line = b'["expired","t"]'
+        line = b'["swept","t"]'
         found = await self.shop.client.run(OperatorVerb.SWEEP, 0, 9, line)
         assert found == [id_.encode()]
 
