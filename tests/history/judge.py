@@ -92,7 +92,7 @@ def judge_events(
     history = History(
         sound,
         states=_with_stage_states(events, states),
-        taken=stored.count("taken"),
+        taken=stored.count("taken") - stored.count("drained"),
         left_in_queue=left_in_queue,
         undone=undone,
         given_back=starts_of(sound, resumed, len(partitions)),

@@ -37,6 +37,7 @@ PULL_LEASE = 1.5  # seconds
 TICKS = 1000  # the number of a task that the first schedule makes, as its body says
 TICKS_TENANT = 7
 QUICK, SLOW = (0.002, 0.05), (0.3, 3.0)  # seconds
+DRAINED = "drained"  # the type of the tasks that tell of drained groups
 ASIDE = "aside-"  # how groups begin whose tasks step aside while they wait
 
 
@@ -74,7 +75,10 @@ def settings_of(plan: Plan, grouped: int, partitions: int) -> Settings:
     """The configuration of all daemons."""
     entity = "{entity}:{tenant_id}"
 
+    on_drained = DRAINED if "drains" in plan.features else ""
+
     def rule(name: str, **options: Any) -> GroupRule:
+        options["on_drained"] = on_drained
         app = "sim" if name == "entities" else f"sim-{name}"
         return GroupRule(name=name, app=app, key=entity, shares=True, **options)
 
@@ -123,11 +127,17 @@ def _schedule(number: int, timer: Timer) -> ScheduleRule:
 
 
 def app_of(
-    write: Write, chance: Random, scans: Sequence[Scan] = (), *, brings: bool = False
+    write: Write,
+    chance: Random,
+    scans: Sequence[Scan] = (),
+    hear: Callable[[Task], None] = lambda _: None,
+    *,
+    brings: bool = False,
 ) -> App:
     """An application whose handlers tell `write` what happens to them, and in which process.
 
-    It may have the handler that a deploy brings.
+    `hear` gets each task that tells of a drained group. It may have the handler that a deploy
+    brings.
     """
 
     def tell(event: Event) -> None:
@@ -142,6 +152,12 @@ def app_of(
             await pass_virtual(chance.uniform(*QUICK))
             scope: Any = task.type.removesuffix("-later")
             return Retry(after=0.3, scope=scope) if task.attempt == 1 else None
+
+    @app.handler(DRAINED)
+    async def drained(task: Task) -> None:
+        hear(task)
+        with noted(tell, task):
+            await pass_virtual(chance.uniform(*QUICK))
 
     if brings:
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from groupflow import Scan
+from groupflow import Scan, Task
 from groupflow.core.errors import OtherLayout, SessionReplaced
 from groupflow.core.routing import CANCEL
 from groupflow.daemon import Daemon
@@ -77,6 +77,8 @@ class Fleet:
         self.redis.known = real.load_all(plan.order, plan.partitions)
         self.rabbitmq = SimulatedRabbitmq(self.loop, Random(f"rabbitmq {plan.seed}"), QUEUE)
         self.rabbitmq.on_ack = self._acked
+        self.drained: dict[str, dict[str, Any]] = {}
+        """By id, what tasks have said that tell of drained groups."""
         self.cancelled: dict[int, tuple[float, int]] = {}
         """By number, tasks that a message has cancelled: when it was acked, and `calls_lost`."""
         self.raw = real.raw
@@ -121,6 +123,9 @@ class Fleet:
         whole = self._digest.copy()
         whole.update("\n".join(map(repr, self.events)).encode())
         return whole.hexdigest()
+
+    def _hear(self, task: Task) -> None:
+        self.drained[task.id] = task.json()
 
     def write(self, event: Event) -> None:
         """Note an event."""
@@ -195,7 +200,7 @@ class Fleet:
         brings = clock.now() - clock.BEGIN >= self.plan.deploy
         daemon = Daemon(
             self.settings,
-            app_of(self.write, self._handlers, self.scans, brings=brings),
+            app_of(self.write, self._handlers, self.scans, self._hear, brings=brings),
             process.name,
             load=lambda: settings_of(self.plan, self.grouped, self.layout),
         )

@@ -20,6 +20,7 @@ from tests.history.snapshot import facts_in, read
 from tests.history.stored import Stored
 from tests.simulation import clock
 from tests.simulation.configured import ASIDE, NAMESPACE, TICKS, TICKS_TENANT
+from tests.simulation.drains import untrue_drains
 from tests.simulation.fleet import Fleet
 from tests.simulation.operators import Hold, Known
 
@@ -62,6 +63,7 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
         *starts_under_holds(fleet, known.holds),
         *starts_of_dropped(fleet, events, states, known),
         *starts_of_cancelled(fleet, events, ids),
+        *untrue_drains(fleet),
     ]
     return verdict
 

@@ -49,6 +49,8 @@ EXPIRES = 0.35
 """How often messages say within what time their tasks have to start; drawn apart too."""
 DEPLOYS = 0.35
 """How often a deploy brings a type, whose tasks come before it as well; drawn apart too."""
+DRAINS = 0.4
+"""How often rules want to be told of drained groups; drawn apart, for seeds with limits."""
 AUDITS = 400  # most moments of a run at which its structure is looked at
 _ORDERS: tuple[Order, ...] = ("oldest", "oldest", "fair", "tenants")
 
@@ -154,6 +156,8 @@ def plan(
         features.add("deploys")
     if Random(f"limited types {seed}").random() < TYPES:
         features.add("types")
+    if Random(f"drains {seed}").random() < DRAINS and "unlimited" not in features:
+        features.add("drains")
     if is_unlimited := "unlimited" in features:
         features -= {"tenants", "types"}
     order = chance.choice(_ORDERS)

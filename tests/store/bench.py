@@ -206,7 +206,7 @@ class Bench:
             list(self.events),
             states=stored.states,
             superseded=stored.superseded,
-            taken=stored.count("taken"),
+            taken=stored.count("taken") - stored.count("drained"),
             with_faults=self.with_faults,
             concurrency=self.concurrency,
         )

@@ -51,8 +51,7 @@ local function wait(entry, group, due, now)
     insert(K.lane .. group, waiting)
     if place(group, now) then wake_for(group) end
   else
-    call('ZADD', K.delayed, digits(due), waiting)
-    wake_at_due(K.delayed, due)
+    stand_aside(waiting, group, due)
   end
   count_ends(group, 1, true)
 end

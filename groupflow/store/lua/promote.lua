@@ -25,7 +25,7 @@ for _, id in ipairs(known and call('ZRANGE', K.unknown_tasks .. known, 0, ARGV[1
     local entry, group = facts[2] .. '+' .. id, facts[3]
     call('HDEL', K.task_state .. id, 'unknown')
     call('HSET', K.task_state .. id, 'due', digits(now))
-    if call('ZREM', K.delayed, entry) == 1 then put_back(entry, group, now) elseif group ~= '' then place(group, now) end
+    if leave_aside(entry, group) then put_back(entry, group, now) elseif group ~= '' then place(group, now) end
     wake_for(group)
     promoted = promoted + 1
   end
