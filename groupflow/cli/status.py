@@ -135,6 +135,8 @@ def _totals_lines(found: Totals, rates: Rates | None) -> Iterator[str]:
 
     ends = {how: getattr(found, f"{how}_total") for how in ENDS[1:]}
     yield over + "".join(f", {how} {number:,}" for how, number in ends.items() if number)
+    if found.drained_total:
+        yield f"groups drained {found.drained_total:,} times, each told by a task"
     if rates:
         yield (
             f"a second, over the last minute: {rates.taken_in:,.1f} in, {rates.done:,.1f} done, "

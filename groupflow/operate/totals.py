@@ -23,7 +23,7 @@ _TIMES = ("at", "waited_plain", "waited_grouped")
 _COUNTED = ("queued_plain", "queued_grouped", "running_plain", "running_grouped", "asleep")
 _COUNTED_BYTES = ("delayed_bytes", "carried_bytes", "dead_bytes")
 ENDS = ("done", "cancelled", "expired", "superseded", "dropped")
-_COUNTED_EVER = ("taken", *ENDS, "buried", "crashed")
+_COUNTED_EVER = ("taken", *ENDS, "buried", "crashed", "drained")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Totals:
     delayed_bytes: int  # of tasks that wait for delays
     carried_bytes: int  # of stages and failed attempts, of waiting and running tasks
     dead_bytes: int  # of dead letters that are in Redis whole
-    taken_total: int  # tasks that ever came in; the next seven are totals as well
+    taken_total: int  # tasks that ever came in; the next eight are totals as well
     done_total: int  # tasks that were done
     cancelled_total: int  # tasks that were cancelled
     expired_total: int  # tasks that had not started in time
@@ -105,6 +105,7 @@ class Totals:
     dropped_total: int  # waiting tasks and dead letters that were removed
     buried_total: int  # deaths; a redriven task may die again
     crashed_total: int  # claims that ended without a settle
+    drained_total: int  # drained groups that a task was enqueued for (on_drained)
     everything_paused: Hold | None  # by whom and since when, or None
     daemons: list[DaemonStatus]  # those with a lease
     intake: list[IntakeStatus]  # those of them whose intake stands
@@ -137,6 +138,7 @@ class Totals:
             **({"carried_bytes": self.carried_bytes} if self.carried_bytes else {}),
             **{f"{how}_total": getattr(self, f"{how}_total") for how in ENDS},
             "failed_total": self.buried_total,
+            "drained_total": self.drained_total,
             "daemons": [asdict(daemon) for daemon in self.daemons],
             "intake": [asdict(standing) for standing in self.intake],
             **({"held_back": [asdict(each) for each in self.held_back]} if self.held_back else {}),

@@ -361,9 +361,8 @@ class Settings(Section):
 
     def router(self) -> Router:
         """What decides where messages go."""
-        rules = [rule.rule() for rule in self.groups]
-        paths, most = self.fields.paths(), self.rabbitmq.max_values
-        return Router(paths, rules, most, pool_by_type(self.pools))
+        rules, pools = [rule.rule() for rule in self.groups], pool_by_type(self.pools)
+        return Router(self.fields.paths(), rules, self.rabbitmq.max_values, pools)
 
     def policies(self) -> Policies:
         """What decides how tasks are settled."""
@@ -372,15 +371,13 @@ class Settings(Section):
 
     def limits(self) -> Limits:
         """What scripts hold groups, tenants and types to."""
-        every = {rule.name: rule.limit() for rule in self.groups}
-        rules = {name: limit for name, limit in every.items() if not limit.is_none}
+        rules = {rule.name: of for rule in self.groups if not (of := rule.limit()).is_none}
         told = told_when_drained(self.groups, self.pools)
         return Limits(rules, *self.tenants.limits(), type_limits(self.types), told)
 
     def debounces(self) -> dict[str, Debounce]:
         """By rule, how long a task waits for a newer one that replaces it."""
-        every = {rule.name: rule.debouncing() for rule in self.groups}
-        return {name: debounce for name, debounce in every.items() if debounce}
+        return {rule.name: each for rule in self.groups if (each := rule.debouncing())}
 
     def max_queued(self) -> dict[str, int]:
         """By rule, how many tasks may wait in one of its groups; only rules that bound that."""

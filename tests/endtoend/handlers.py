@@ -108,6 +108,14 @@ async def scripted(task: Task) -> Outcome | None:
     return Dead(more) if what == "dead" else None
 
 
+@app.handler("drained")
+async def drained(task: Task) -> None:
+    """Does not end before its daemon has died of it once; writes what it was told."""
+    with noted(journal.write, task):
+        await _until(lambda: task.crashes > 0)
+        journal.path.with_name("drained").write_bytes(task.body)
+
+
 lingering = App()
 lingering.handler("thread")(work_in_a_thread)
 

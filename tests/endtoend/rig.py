@@ -360,7 +360,7 @@ class Rig:
             [with_unique_fence(each, len(self.partitions)) for each in self.journal.read()],
             states=stored.states,
             superseded=stored.superseded,
-            taken=stored.count("taken"),
+            taken=stored.count("taken") - stored.count("drained"),
             left_in_queue=self.left_in_queue(),
             with_faults=with_faults,
             concurrency=dict.fromkeys(

@@ -15,9 +15,11 @@ GROUPED = {
 }  # fmt: skip
 STATUS: dict[str, Any] = {
     "paused": None, "plain": {"queued": 0, "running": 0, "waited": 0.0}, "grouped": GROUPED,
-    "tenants": {"standing": 0, "groups": 0}, "limited": {"tenants": 0, "groups": 0}, "limits": [],
+    "tenants": {"standing": 0, "groups": 0}, "types": {"standing": 0, "groups": 0},
+    "limited": {"tenants": 0, "groups": 0, "types": 0}, "limits": [],
     "dead": 0, "dead_staying": 0, "done_total": 0, "cancelled_total": 0,
     "expired_total": 0, "superseded_total": 0, "dropped_total": 0, "failed_total": 0,
+    "drained_total": 0,
     "daemons": [], "intake": [], "rates": None,
 }  # fmt: skip
 

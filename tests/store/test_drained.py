@@ -25,8 +25,8 @@ STORIES = named(
     each drain counts what has ended since the last one::
         take a0 a1 a2 b0 | claim a0 b0 | done a0 | claim a1 | bury a1 | untold a b | claim a2
         done a2 | told a done=2 dead=1 | untold b | done b0 | told b done=1
-        count drained=2 taken=6 done=5 | none | take a3 | claim a3 | done a3 | told a done=1
-        gone drains
+        count taken=6 done=5 | status drained_total=2 | none | take a3 | claim a3 | done a3
+        told a done=1 | gone drains
     nothing tells of groups whose rule does not ask::
         take c0%other p0 | drain c0 p0 | count drained=0 | gone drains
     what waits for a retry is not over::
