@@ -10,6 +10,8 @@ from groupflow.operate.cancelling import Several, every_step
 from groupflow.operate.groups import ALL
 from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.namespace import Namespace
+from groupflow.operate.tasks import end_cancelled
+from groupflow.store.cancelling import Named
 from groupflow.store.history import rotate_history, sweep_renamed
 from groupflow.store.keys import split_entry
 from groupflow.store.scripts import Verb
@@ -197,6 +199,26 @@ class TimeAndPeople(Machine):
             task.is_asked = task.is_asked or task.state == "running"
         for task in waiting:
             task.state = "cancelled"
+
+    @rule(pick=numbers, again=flags)
+    def cancel_by_message(self, pick: int, again: bool) -> None:
+        """A publisher cancels a task by its message's id: of its own the one that is there."""
+        known = sorted({(task.message, task.scope) for task in self.promise.tasks.values()})
+        if not known:
+            return
+        named = Named(*known[pick % len(known)])
+        own = [t for t in self.promise.tasks.values() if (t.message, t.scope) == named]
+        there = [task for task in own if task.state in ("waiting", "aside", "running")]
+        if any(self.promise.is_of_run(task) for task in there):
+            return
+        [found] = self.twice(lambda: self.enqueuer.cancel([named]), again=again)
+        assert found.verdict == ("requested" if there else "over")
+        for task in there:
+            assert (found.id, found.group) == (task.id, task.group)
+            is_gone = self.run(end_cancelled(self.client, found.id, found.group))
+            assert is_gone == (task.state != "running")
+            task.is_asked = task.state == "running"
+            task.state = "running" if task.is_asked else "cancelled"
 
     @rule()
     def rotate(self) -> None:
