@@ -24,7 +24,7 @@ _DERIVED = ("store/ids", "operate/derived")
 _MOVING = (*PRELUDE, *_DERIVED, DEBOUNCING, "operate/moving")
 _WALKING = (*SESSIONS, "operate/indexes", "operate/walking")
 _LEAVING = (DEBOUNCING, "operate/leaving")
-_CANCELLING = (*_WALKING, *_LEAVING, LAYOUT, "operate/cancelling")
+_CANCELLING = (*_WALKING, *_LEAVING, LAYOUT)
 
 
 class OperatorVerb(AnyVerb):
@@ -51,7 +51,7 @@ class OperatorVerb(AnyVerb):
     RESUME = "resume"
     LIMIT = "limit", (*SESSIONS, LAYOUT, "store/by_hand")
     LIMITS_BY_HAND = "limits_by_hand"
-    CANCEL = "cancel", (*PRELUDE, LAYOUT, "operate/cancelling")
+    CANCEL = "cancel", (*PRELUDE, LAYOUT)
     CANCEL_EACH = "cancel_each", _CANCELLING
     CANCEL_LINES = "cancel_lines", _CANCELLING
     COUNT_GROUP = "count_group", (*_WALKING, *_LEAVING)

@@ -33,7 +33,7 @@ _BEARER = "bearer "
 class Access:
     daemon: str  # the daemon that answers
     may_read: bool  # whether the caller may look
-    may_act: bool  # whether the caller may redrive, drop, pause and resume
+    may_act: bool  # whether the caller may redrive, cancel, drop, pause and resume
     needs_token: bool  # whether looking needs a token
     has_actions: bool  # whether there is a token that lets its holder act
 

@@ -10,10 +10,9 @@
 local refusal = other_layout()
 if refusal then return refusal end
 
+local now = clock()
 local function ask(id)
-  -- A person's request stands before that of a newer task, which is a text.
-  if byte(call('HGET', K.cancels, id) or '"') == 34 then call('HSET', K.cancels, id, ARGV[1]) end
-  tell('cancel:' .. id)
+  request_cancel(id, ARGV[1], now)
   local _, _, group = facts_of(id)
   return { 'requested', id, group }
 end

@@ -13,6 +13,15 @@ local function cancel_of(id)
   return may_cancel and call('HGET', K.cancels, id)
 end
 
+-- Notes that a task is to be cancelled, who wants that and why (JSON, a list), and since when; and tells daemons. A
+-- person's request stands before that of a newer task. Returns whether it is new.
+local function request_cancel(id, asked, now)
+  local is_new = byte(call('HGET', K.cancels, id) or '"') == byte('"')
+  if is_new then call('HSET', K.cancels, id, sub(asked, 1, -2) .. ',"' .. digits(now) .. '"]') end
+  tell('cancel:' .. id)
+  return is_new
+end
+
 local function forget_cancel(id)
   if cancel_of(id) then call('HDEL', K.cancels, id) end
 end
