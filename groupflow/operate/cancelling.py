@@ -120,9 +120,11 @@ async def cancel_step(
         group = meant.group
 
         async def cancel_group(client: StoreClient) -> None:
+            # A task that tells that the group is drained comes behind this, and stays.
+            latest = await cancelling.lines(client, [], "")
             aside = [(id_, group, "") for id_ in await _aside(client, group)]
             await cancelling.each(client, aside)
-            await cancelling.lines(client, [group], "")
+            await cancelling.lines(client, [group], "", f"{latest:016}")
 
         await namespace.ask(namespace.place_of(group), cancel_group)
         return done

@@ -227,10 +227,15 @@ class Story(Actors):
         meant = Several(group=name) if kind == "group" else Several(type=name)
         counted = await count_all(self.shop.namespace, meant)
         assert (str(counted.waiting), sorted(counted.running)) == (waiting, sorted(running))
-        for number, ids in ((waiting, sorted(running)), ("0", [])):
-            steps = [each async for each in every_step(self.shop.namespace, meant, "ops")]
-            assert str(sum(each.waiting for each in steps)) == number
-            assert sorted(id_ for each in steps for id_ in each.running) == ids
+        await self.cancel_once(kind, name, waiting, *running)
+        await self.cancel_once(kind, name, "0")
+
+    async def cancel_once(self, kind: str, name: str, waiting: str, *running: str) -> None:
+        """A group or a type is cancelled: so many waited, and these run."""
+        meant = Several(group=name) if kind == "group" else Several(type=name)
+        steps = [each async for each in every_step(self.shop.namespace, meant, "ops")]
+        assert str(sum(each.waiting for each in steps)) == waiting
+        assert sorted(id_ for each in steps for id_ in each.running) == sorted(running)
 
     async def run_now(self, id_: str, left: str = "None") -> None:
         """A waiting task needs to wait no more; or is left alone, being so."""

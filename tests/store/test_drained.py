@@ -54,6 +54,10 @@ STORIES = named(
         told a done=1
     its drop is no end:: take a0 | claim a0 | bury a0 | told a dead=1 | drop a0 | none | gone drains
     a cancel of what waits ends it:: take a0 | cancel a0 | told a cancelled=1
+    or of all of it, which leaves the task that tells so::
+        take a0 a1 a2@~ | cancel_once group a 3 | told a cancelled=3 | take a3@~
+        cancel_once group a 1 | told a cancelled=1
+    or of all of its type:: take a0 a1 a2@~ | cancel_once type t 3 | told a cancelled=3
     or of what stands aside:: take a0@~ | cancel a0 | told a cancelled=1 | gone aside
     or of what runs, by {way}::
         take a0 | claim a0 | cancel a0 requested | untold a | {way} a0 | told a cancelled=1
