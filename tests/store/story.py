@@ -25,25 +25,21 @@ import asyncio
 import itertools
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
 from groupflow.core.limits import HandLimit, Limit, Limits, Rate, TenantLimit, TypeLimit
-from groupflow.operate.cancelling import Several, count_all, every_step
-from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.limits import LimitsByHand
-from groupflow.operate.redrive import note_of
-from groupflow.operate.tasks import Tasks
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import HandedOver
 from tests.deadlines import deadline
 from tests.store import task_state
-from tests.store.actors import PULLERS, WAYS, Actors, check
+from tests.store.actors import PULLERS, WAYS, check
 from tests.store.bench import LEASE, Bench
+from tests.store.people import People
 from tests.store.task_state import HOUR
 
 _ENDS: Sequence[type[Exception]] = (SessionLost, SessionReplaced, StoreUnavailable)
@@ -103,7 +99,7 @@ def _are_handed(found: Sequence[HandedOver], named: Sequence[str]) -> None:
     assert not named or sorted(each.id for each in found) == sorted(named)
 
 
-class Story(Actors):
+class Story(People):
     """A store, and all that happens to it."""
 
     def __init__(self, shop: Bench) -> None:
@@ -184,21 +180,6 @@ class Story(Actors):
         """The same, back."""
         await self._groups.resume(ALL if group == "all" else group)
 
-    async def redrive(self, *named: str) -> None:
-        """Dead letters are tasks again."""
-        await task_state.redrive(self.shop, *named)
-
-    async def correct(self, *named: str) -> None:
-        """The same, with another body; made again, that changes nothing."""
-        letters = DeadLetters(self.shop.namespace)
-        for id_ in named:
-            dead, (old, _) = await task_state.letter(self.shop, id_), await letters.envelope(id_)
-            new, note = replace(old, body=old.body + b" "), note_of(old.body, "ops")
-            assert await letters.redrive(dead, new, note=note)
-            before = self.shop.dump()
-            assert not await letters.redrive(dead, new, note=note)
-            assert self.shop.dump() == before
-
     async def overdue(self, *named: str) -> None:
         """These have to have started by now, and nothing takes notice yet."""
         for id_ in named:
@@ -209,37 +190,6 @@ class Story(Actors):
         """One step over what has to have started by now; how many ended."""
         ended = await self.shop.client.run(Verb.EXPIRE, 100, places)
         assert ended == int(number)
-
-    async def drop(self, id_: str, left: str = "None") -> None:
-        """A dead letter or a waiting task is dropped; or left alone, being so."""
-        letters = DeadLetters(self.shop.namespace)
-        if letter := await letters.find(id_):
-            assert await letters.drop(letter)
-        else:
-            assert str(await Tasks(self.shop.namespace).drop(id_)) == left
-
-    async def cancel(self, id_: str, verdict: str = "cancelled") -> None:
-        """A task is cancelled, or what else becomes of it."""
-        assert await Tasks(self.shop.namespace).cancel(id_, "ops", "mistake") == verdict
-
-    async def cancel_all(self, kind: str, name: str, waiting: str, *running: str) -> None:
-        """A group or a type is cancelled: so many wait, and these run; no more in a second time."""
-        meant = Several(group=name) if kind == "group" else Several(type=name)
-        counted = await count_all(self.shop.namespace, meant)
-        assert (str(counted.waiting), sorted(counted.running)) == (waiting, sorted(running))
-        await self.cancel_once(kind, name, waiting, *running)
-        await self.cancel_once(kind, name, "0")
-
-    async def cancel_once(self, kind: str, name: str, waiting: str, *running: str) -> None:
-        """A group or a type is cancelled: so many waited, and these run."""
-        meant = Several(group=name) if kind == "group" else Several(type=name)
-        steps = [each async for each in every_step(self.shop.namespace, meant, "ops")]
-        assert str(sum(each.waiting for each in steps)) == waiting
-        assert sorted(id_ for each in steps for id_ in each.running) == sorted(running)
-
-    async def run_now(self, id_: str, left: str = "None") -> None:
-        """A waiting task needs to wait no more; or is left alone, being so."""
-        assert str(await Tasks(self.shop.namespace).run_now(id_)) == left
 
     async def limits(self, concurrency: str = "", *rate: str) -> None:
         """From the next session or reload on the tasks' rule has this limit, or none."""

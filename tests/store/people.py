@@ -1,0 +1,62 @@
+"""What people do in stories: to dead letters, and to tasks that wait or run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from groupflow.operate.cancelling import Several, count_all, every_step
+from groupflow.operate.dead import DeadLetters
+from groupflow.operate.redrive import note_of
+from groupflow.operate.tasks import Tasks
+from tests.store import task_state
+from tests.store.actors import Actors
+
+
+class People(Actors):
+    """Those who look after a store."""
+
+    async def redrive(self, *named: str) -> None:
+        """Dead letters are tasks again."""
+        await task_state.redrive(self.shop, *named)
+
+    async def correct(self, *named: str) -> None:
+        """The same, with another body; made again, that changes nothing."""
+        letters = DeadLetters(self.shop.namespace)
+        for id_ in named:
+            dead, (old, _) = await task_state.letter(self.shop, id_), await letters.envelope(id_)
+            new, note = replace(old, body=old.body + b" "), note_of(old.body, "ops")
+            assert await letters.redrive(dead, new, note=note)
+            before = self.shop.dump()
+            assert not await letters.redrive(dead, new, note=note)
+            assert self.shop.dump() == before
+
+    async def drop(self, id_: str, left: str = "None") -> None:
+        """A dead letter or a waiting task is dropped; or left alone, being so."""
+        letters = DeadLetters(self.shop.namespace)
+        if letter := await letters.find(id_):
+            assert await letters.drop(letter)
+        else:
+            assert str(await Tasks(self.shop.namespace).drop(id_)) == left
+
+    async def cancel(self, id_: str, verdict: str = "cancelled") -> None:
+        """A task is cancelled, or what else becomes of it."""
+        assert await Tasks(self.shop.namespace).cancel(id_, "ops", "mistake") == verdict
+
+    async def cancel_all(self, kind: str, name: str, waiting: str, *running: str) -> None:
+        """A group or a type is cancelled: so many wait, and these run; no more in a second time."""
+        meant = Several(group=name) if kind == "group" else Several(type=name)
+        counted = await count_all(self.shop.namespace, meant)
+        assert (str(counted.waiting), sorted(counted.running)) == (waiting, sorted(running))
+        await self.cancel_once(kind, name, waiting, *running)
+        await self.cancel_once(kind, name, "0")
+
+    async def cancel_once(self, kind: str, name: str, waiting: str, *running: str) -> None:
+        """A group or a type is cancelled: so many waited, and these run."""
+        meant = Several(group=name) if kind == "group" else Several(type=name)
+        steps = [each async for each in every_step(self.shop.namespace, meant, "ops")]
+        assert str(sum(each.waiting for each in steps)) == waiting
+        assert sorted(id_ for each in steps for id_ in each.running) == sorted(running)
+
+    async def run_now(self, id_: str, left: str = "None") -> None:
+        """A waiting task needs to wait no more; or is left alone, being so."""
+        assert str(await Tasks(self.shop.namespace).run_now(id_)) == left
