@@ -52,6 +52,22 @@ async def _take(consumer: Consumer) -> list[module.Delivery]:
         return await consumer.take(MOST, MOST_BYTES)
 
 
+async def test_a_delivery_has_what_routing_reads(consumer: Consumer) -> None:
+    properties = commands.Basic.Properties(
+        message_id="i", message_type="t", priority=3, expiration="1500", headers={"x-expires": 2}
+    )
+    message = DeliveredMessage(
+        delivery=commands.Basic.Deliver(delivery_tag=1),
+        header=header.ContentHeader(properties=properties),
+        body=b"{}",
+        channel=cast(Any, None),
+    )
+    await consumer._on_delivery(message)
+    [found] = await _take(consumer)
+    assert (found.message_id, found.type, found.priority) == ("i", "t", 3)
+    assert (found.expiration, found.headers) == ("1500", {"x-expires": 2})
+
+
 async def test_a_few_go_at_once(consumer: Consumer) -> None:
     taking = asyncio.create_task(_take(consumer))
     await turns()

@@ -27,6 +27,7 @@ from groupflow.broker.partitions import names_of
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import GroupflowError
 from groupflow.core.routing import CANCEL
+from groupflow.operate.totals import ENDS
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.load import load_settings
 from groupflow.store.keys import Keys
@@ -331,8 +332,8 @@ class Rig:
         return [id_.decode() for each in found for id_ in each]
 
     def is_over(self, tasks: int) -> bool:
-        """Whether so many tasks are done, cancelled, superseded or dead."""
-        ended = sum(self.count(name) for name in ("done", "cancelled", "superseded"))
+        """Whether so many tasks are done, cancelled, expired, superseded or dead."""
+        ended = sum(self.count(name) for name in ENDS)
         return ended + len(self.dead()) >= tasks
 
     def wait_for_all(self, tasks: int | None = None) -> None:
