@@ -13,6 +13,7 @@ from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Pool
 from groupflow.store.given import Claim
 from groupflow.store.pulling import Poll, Puller, Pulling
+from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Complete, Defer, Proceed, Release, Retry, Settlement
 from tests.store.bench import LEASE, Bench, Daemon, arrival, bury, ids
 from tests.store.task_state import FAILURE, HOUR, POOLS, Standing, advance
@@ -326,3 +327,16 @@ class Actors:
         for pool in POOLS:
             found, wanted = ([w for w in all_ if pool_of(w) == pool] for all_ in (ran, words))
             assert found == wanted, f"{found} ran"
+
+    # What has to start in time
+
+    async def overdue(self, *named: str) -> None:
+        """These have to have started by now, and nothing takes notice yet."""
+        for id_ in named:
+            changed = self.shop.raw.zadd(self.shop.keys("expiring"), {id_: 1}, xx=True, ch=True)
+            assert changed == 1, id_
+
+    async def expired(self, number: str, places: str = "1000") -> None:
+        """One step over what has to have started by now; how many ended."""
+        ended = await self.shop.client.run(Verb.EXPIRE, 100, places)
+        assert ended == int(number)

@@ -180,17 +180,6 @@ class Story(People):
         """The same, back."""
         await self._groups.resume(ALL if group == "all" else group)
 
-    async def overdue(self, *named: str) -> None:
-        """These have to have started by now, and nothing takes notice yet."""
-        for id_ in named:
-            changed = self.shop.raw.zadd(self.shop.keys("expiring"), {id_: 1}, xx=True, ch=True)
-            assert changed == 1, id_
-
-    async def expired(self, number: str, places: str = "1000") -> None:
-        """One step over what has to have started by now; how many ended."""
-        ended = await self.shop.client.run(Verb.EXPIRE, 100, places)
-        assert ended == int(number)
-
     async def limits(self, concurrency: str = "", *rate: str) -> None:
         """From the next session or reload on the tasks' rule has this limit, or none."""
         limit = Limit(int(concurrency or 1), Rate.parse(" ".join(rate)))
