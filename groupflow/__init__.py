@@ -4,7 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from groupflow.broker.application import Publisher, SyncPublisher
+    from groupflow.broker.application import Publisher
+    from groupflow.broker.blocking import SyncPublisher
     from groupflow.broker.publisher import Message
     from groupflow.core.app import App
     from groupflow.core.errors import (
@@ -53,7 +54,8 @@ _HOMES = {
     "App": "groupflow.core.app",
     "Task": "groupflow.core.task",
     "Message": "groupflow.broker.publisher",
-    **dict.fromkeys(("Publisher", "SyncPublisher"), "groupflow.broker.application"),
+    "Publisher": "groupflow.broker.application",
+    "SyncPublisher": "groupflow.broker.blocking",
     **dict.fromkeys(("Scan", "Shard"), "groupflow.scans.scan"),
     # Not in `__all__`: they take groupflow[sql].
     **dict.fromkeys(("SqlScan", "SqlShard"), "groupflow.scans.sql"),
