@@ -11,6 +11,13 @@ from typing import Any, Literal, TypeAlias
 import orjson
 
 from groupflow.operate.namespace import Namespace
+from groupflow.operate.reasons import (
+    delay_reason,
+    hour_of,
+    quarantine_reason,
+    quiet_reason,
+    unknown_reason,
+)
 from groupflow.operate.requests import CancelRequest
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.clock import microseconds, seconds
@@ -18,8 +25,6 @@ from groupflow.store.pulling import puller_of
 from groupflow.store.task_state import TaskState
 
 GroupState: TypeAlias = Literal["idle", "ready", "running", "delayed", "parked", "paused"]
-_NAMED = 3  # daemons in a reason
-_ENDS_BEFORE_WAIT = 2  # a first lost lease makes no task wait: see `hand_over.lua`
 _EVERYTHING = ("everything", "everything_ends")
 ALL = ""  # in place of a group's name: everything
 HELD_BACK = (
@@ -188,7 +193,7 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
             _limit_reason(facts)
             or quiet_reason(task_state)
             or unknown_reason(task_state)
-            or _delay_reason(task_state, left, with_words)
+            or delay_reason(task_state, left, with_words)
         )
         return answer(state="delayed", reason=reason, until=until)
     return _in_line(answer, facts, task_state)
@@ -209,7 +214,7 @@ def _in_line(answer: Callable[..., Why], facts: Mapping[str, Any], task_state: T
     if pool := facts.get("pool"):
         reason = f"its head may be claimed: it waits for a worker that asks pool {pool}"
     elif task_state.crashes:
-        reason = _quarantine_reason(task_state, [name.decode() for name in facts["busy"]])
+        reason = quarantine_reason(task_state, [name.decode() for name in facts["busy"]])
     return answer(state="ready", reason=reason)
 
 
@@ -241,7 +246,7 @@ def _running(
     lease = f"its lease has {left:.1f} s left"
     if puller := puller_of(facts["daemon"]):
         reason = (
-            f"held by {puller[1]} since {_hour_of(since)}: attempt {task_state.attempt} of task "
+            f"held by {puller[1]} since {hour_of(since)}: attempt {task_state.attempt} of task "
             f"{facts['head']}, from pool {puller[0]}; {lease}"
         )
     else:
@@ -270,7 +275,7 @@ def _type_turn(answer: Callable[..., Why], limit: Mapping[str, Any], now: float)
     if until <= now:
         said = f"it is ready, and waits behind another group of {name}; {waiting}"
         return answer(state="ready", reason=said)
-    said = f"{name} is over its {limit['rate']} until {_hour_of(until)}; {waiting}"
+    said = f"{name} is over its {limit['rate']} until {hour_of(until)}; {waiting}"
     return answer(state="delayed", reason=said, until=until)
 
 
@@ -285,11 +290,9 @@ def _turn(answer: Callable[..., Why], tenant: Mapping[str, Any], now: float) -> 
         said = f"it is ready, and waits for the turn of {name}; {waiting}"
         return answer(state="ready", reason=said)
     if tenant["limited_by"] == "rate":
-        said = f"{name} is over its {tenant['rate']} until {_hour_of(until)}; {waiting}"
+        said = f"{name} is over its {tenant['rate']} until {hour_of(until)}; {waiting}"
     else:
-        said = (
-            f"{name} is closed until {_hour_of(until)}, since a handler asked for that; {waiting}"
-        )
+        said = f"{name} is closed until {hour_of(until)}, since a handler asked for that; {waiting}"
     return answer(state="delayed", reason=said, until=until)
 
 
@@ -328,65 +331,12 @@ def _limit_reason(facts: Mapping[str, Any]) -> str:
     """Which of its limits holds a group; empty if none does."""
     if "until" not in facts or "limited_by" not in facts:
         return ""
-    until = _hour_of(seconds(facts["until"]))
+    until = hour_of(seconds(facts["until"]))
     if facts["limited_by"] == "rate":
         return f"over its {facts['rate']} until {until}"
     if facts["limited_by"] == "batch":
         return f"waiting for more until {until}, {facts['queued']} so far: its batch isn't full"
     return f"closed until {until}, since a handler asked for that (Retry with its scope)"
-
-
-def quiet_reason(task_state: TaskState) -> str:
-    """Until when a delayed task waits for quiet; empty if it waits for something else."""
-    if task_state.due is None or task_state.latest is None:
-        return ""
-    until, latest = _hour_of(seconds(task_state.due)), _hour_of(seconds(task_state.latest))
-    return f"waits for quiet until {until}, at {latest} at the latest"
-
-
-def unknown_reason(task_state: TaskState) -> str:
-    """Which type no daemon knows, and until when a task waits for one; empty if it doesn't."""
-    if task_state.due is None or task_state.unknown is None:
-        return ""
-    until = _hour_of(seconds(task_state.due))
-    return f"no daemon knows its type {task_state.unknown!r}: it waits for one until {until}"
-
-
-def lost_reason(task_state: TaskState) -> str:
-    """Why a delayed task waits after lost leases; empty if it waits for something else."""
-    if task_state.errors or not task_state.lost_leases or task_state.crashes < _ENDS_BEFORE_WAIT:
-        return ""
-    return f"waits before it runs again, since {_ends(task_state)}"
-
-
-def _ends(task_state: TaskState) -> str:
-    """How a quarantined task's claims ended."""
-    ends = [f"{task_state.deaths} of its claims ended in a crash"] if task_state.deaths else []
-    if task_state.lost_leases:
-        what = "lease was" if task_state.lost_leases == 1 else "leases were"
-        ends.append(f"{task_state.lost_leases} {what} lost while it ran")
-    return " and ".join(ends)
-
-
-def _hour_of(time: float) -> str:
-    return datetime.fromtimestamp(time).astimezone().strftime("%H:%M:%S")
-
-
-def _quarantine_reason(task_state: TaskState, busy: list[str]) -> str:
-    died = f"its head is in quarantine, since {_ends(task_state)}"
-    if not busy:
-        return f"{died}; it may be claimed: all workers are busy, or none is running"
-    names = ", ".join(busy[:_NAMED]) + (f" and {len(busy) - _NAMED} more" * (len(busy) > _NAMED))
-    return f"{died}: a daemon runs one such task at a time; that run another: {names}"
-
-
-def _delay_reason(task_state: TaskState, left: float, with_words: bool) -> str:
-    if not task_state.errors:
-        after = f", since {_ends(task_state)}" if lost_reason(task_state) else ""
-        return f"its head is delayed for another {left:.1f} s{after}"
-    error, message = task_state.errors[-1]["error"], task_state.errors[-1]["message"]
-    said = f"{error}: {message}" if with_words and message else error
-    return f"attempt {task_state.attempt} of its head is due in {left:.1f} s, after {said}"
 
 
 def _waiting(row: Sequence[Any]) -> Waiting:

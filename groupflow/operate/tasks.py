@@ -13,8 +13,8 @@ import orjson
 from groupflow.core.errors import AmbiguousId, StoreUnavailable
 from groupflow.core.routing import scope_of
 from groupflow.operate.corrections import Correction, read_corrections
-from groupflow.operate.groups import lost_reason, quiet_reason, unknown_reason
 from groupflow.operate.namespace import Namespace
+from groupflow.operate.reasons import lost_reason, quiet_reason, unknown_reason
 from groupflow.operate.requests import CancelRequest
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import Argument, StoreClient

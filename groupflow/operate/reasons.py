@@ -1,0 +1,67 @@
+"""Why a task waits, in words, as its task state has it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from groupflow.store.clock import seconds
+from groupflow.store.task_state import TaskState
+
+_NAMED = 3  # daemons in a reason
+_ENDS_BEFORE_WAIT = 2  # a first lost lease makes no task wait: see `hand_over.lua`
+
+
+def quiet_reason(task_state: TaskState) -> str:
+    """Until when a delayed task waits for quiet; empty if it waits for something else."""
+    if task_state.due is None or task_state.latest is None:
+        return ""
+    until, latest = hour_of(seconds(task_state.due)), hour_of(seconds(task_state.latest))
+    return f"waits for quiet until {until}, at {latest} at the latest"
+
+
+def unknown_reason(task_state: TaskState) -> str:
+    """Which type no daemon knows, and until when a task waits for one; empty if it doesn't."""
+    if task_state.due is None or task_state.unknown is None:
+        return ""
+    until = hour_of(seconds(task_state.due))
+    return f"no daemon knows its type {task_state.unknown!r}: it waits for one until {until}"
+
+
+def lost_reason(task_state: TaskState) -> str:
+    """Why a delayed task waits after lost leases; empty if it waits for something else."""
+    if task_state.errors or not task_state.lost_leases or task_state.crashes < _ENDS_BEFORE_WAIT:
+        return ""
+    return f"waits before it runs again, since {_ends(task_state)}"
+
+
+def _ends(task_state: TaskState) -> str:
+    """How a quarantined task's claims ended."""
+    ends = [f"{task_state.deaths} of its claims ended in a crash"] if task_state.deaths else []
+    if task_state.lost_leases:
+        what = "lease was" if task_state.lost_leases == 1 else "leases were"
+        ends.append(f"{task_state.lost_leases} {what} lost while it ran")
+    return " and ".join(ends)
+
+
+def hour_of(time: float) -> str:
+    """The time of day of Unix seconds."""
+    return datetime.fromtimestamp(time).astimezone().strftime("%H:%M:%S")
+
+
+def quarantine_reason(task_state: TaskState, busy: list[str]) -> str:
+    """Why a quarantined head waits; `busy` are the daemons that run another such task."""
+    died = f"its head is in quarantine, since {_ends(task_state)}"
+    if not busy:
+        return f"{died}; it may be claimed: all workers are busy, or none is running"
+    names = ", ".join(busy[:_NAMED]) + (f" and {len(busy) - _NAMED} more" * (len(busy) > _NAMED))
+    return f"{died}: a daemon runs one such task at a time; that run another: {names}"
+
+
+def delay_reason(task_state: TaskState, left: float, with_words: bool) -> str:
+    """Why a head isn't due for so many seconds."""
+    if not task_state.errors:
+        after = f", since {_ends(task_state)}" if lost_reason(task_state) else ""
+        return f"its head is delayed for another {left:.1f} s{after}"
+    error, message = task_state.errors[-1]["error"], task_state.errors[-1]["message"]
+    said = f"{error}: {message}" if with_words and message else error
+    return f"attempt {task_state.attempt} of its head is due in {left:.1f} s, after {said}"
