@@ -7,7 +7,7 @@ from hypothesis.stateful import rule
 from groupflow.store import settlements
 from groupflow.store.clock import MICROSECONDS
 from groupflow.store.scripts import Verb
-from tests.model.machine import Daemon, Machine, daemons, flags, numbers
+from tests.model.machine import LEASE, Daemon, Machine, daemons, flags, numbers
 from tests.model.promise import ModelTask
 
 WITHIN = 3600.0  # seconds for which a type may be unknown
@@ -64,7 +64,7 @@ class Unknown(Machine):
         if not one.is_up:
             return
         one.types = ["t", "never"] if knows else []
-        self.run(one.sessions.tell({}, {}))
+        self.run(one.sessions.tell({"lease": LEASE}, {}))  # by which the auditor knows old marks
         for type_ in one.types:
             self._release(type_)
         self._promote()
