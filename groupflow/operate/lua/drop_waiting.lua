@@ -5,7 +5,8 @@
 -- are claimed or are dropped meanwhile can't hide it.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 id · 2 group ('' = plain) · 3 its line for the history, '' behind `cancel` · 4 'line', 'turns' of its tenant, or 'types'
+-- ARGV     1 id · 2 group ('' = plain) · 3 its line for the history, '' behind `cancel` · 4 'line', 'turns' of
+--          its tenant, or 'types'
 --          5 the entry to go on behind there, '' to begin · 6 how many places to look at
 -- returns  { 1 (dropped) or 0, as ARGV 4 and 5 to go on }, without the latter two at the end; { 0 }: it doesn't wait
 local id, group, where, last, most = ARGV[1], ARGV[2], ARGV[4], ARGV[5], tonumber(ARGV[6])

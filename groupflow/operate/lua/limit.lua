@@ -3,7 +3,8 @@
 -- replace what was set by hand before.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 'g' and a group, 't' and a tenant's name, or 'y' and a pattern of types · 2 for how long (µs), '' to end them · 3 by whom
+-- ARGV     1 'g' and a group, 't' and a tenant's name, or 'y' and a pattern of types · 2 for how long (µs), ''
+--          to end them · 3 by whom
 --          4 tasks at once, '-' as configured · 5 µs between two starts, 0 for no rate, '-' as configured
 --          6 µs that a start may come before its time, '-' as configured · 7 the rate as it was written
 --          8 how many may be limited so at once

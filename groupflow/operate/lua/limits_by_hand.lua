@@ -3,7 +3,8 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many at most
--- returns  rows of { 'g' and a group, 't' and a tenant's name, or 'y' and a pattern of types; what `by_hand` has of it }
+-- returns  rows of { 'g' and a group, 't' and a tenant's name, or 'y' and a pattern of types; what
+--          `by_hand` has of it }
 local rows = {}
 local hold = call('ZRANGE', K.by_hand_ends, '(' .. digits(clock()), '+inf', 'BYSCORE', 'LIMIT', 0, ARGV[1])
 for _, whose in ipairs(hold) do

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- move_turns: put groups and tasks that wait for their tenant's turn, or for their type, among the rest, where they can be moved.
+-- move_turns: put groups and tasks that wait for their tenant's turn, or for their type, among the rest, where they can
+-- be moved.
 -- No daemon runs; later, claims put back those that they meet.
 --
 -- KEYS[1]  what all keys of the partition begin with

@@ -10,10 +10,10 @@
 --          how many tenants have something that waits so; sharing: how many tasks of such groups run;
 --          waited_plain and waited_grouped: µs for which the task that goes next could have been claimed by daemons;
 --          recovering: { since, until } (µs) if nothing is claimed, since this server may have lost writes;
---          capped: how many of the delayed ones wait since as many of their types run as may, or started; standing_types:
---          how many patterns of types are at such a limit;
---          limited_groups, limited_tenants, limited_types: how many have limits by hand; by_hand: some of those, the first to end
---          first, each by `g` and a group, `t` and a tenant's name or `y` and a pattern of types, and what `by_hand` has of it;
+--          capped: how many of the delayed ones wait since their types may start nothing; standing_types: how many
+--          patterns of types are at such a limit; limited_groups, limited_tenants, limited_types: how many have limits
+--          by hand; by_hand: some of those, the first to end first, each by `g` and a group, `t` and a tenant's name
+--          or `y` and a pattern of types, and what `by_hand` has of it;
 --          everything_paused (JSON), everything_ends (µs), if any;
 --          daemons: rows of { name, lease_left (µs), info (JSON) } }
 local SHOWN_BY_HAND = 20

@@ -13,8 +13,8 @@
 --
 -- `cap_groups` and `cap_tasks` have by group, and by the entry of a plain task, the place where it waits. `cap_lines`
 -- has all lines, by cap, in a zset of equal scores. `cap_standing` has the caps of which something waits and nothing
--- may start: until when (µs), or NO_END where one of its tasks has to end first. `cap_charged` has the running claims of
--- caps, by fence; `cap_charges` has them again, to be counted, as `charges` has those of tenants. Rates are by `y` and
+-- may start: until when (µs), or NO_END where one of its tasks has to end first. `cap_charged` has the running claims
+-- of caps, by fence; `cap_charges` has them again, to be counted, as `charges` has those of tenants. Rates are by `y` and
 -- the cap.
 
 local may_cap
@@ -100,7 +100,7 @@ function caps()
     line_up(K.cap_waits .. place, score, thing)
   end
 
-  -- Takes a group or a plain task out of its line, and its turn. Returns the cap: the caller gives the turn on (`turn`).
+  -- Takes a group or a plain task out of its line, and its turn. Returns the cap, whose turn the caller gives on.
   local function leave_line(known, thing)
     local place = call('HGET', known, thing)
     if not place then return nil end

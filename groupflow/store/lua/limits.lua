@@ -11,8 +11,8 @@
 -- What `by_hand` says of a group, for as long as it does, goes before what its rule says (see `by_hand.lua`).
 --
 -- `rates` has the theoretical arrival time (µs) of the next start (GCRA), by `g` and the group, `t` and the tenant (see
--- `tenants.lua`), or `y` and a pattern of types (`caps.lua`); a time that is past says nothing, and is removed. `closed` has
--- until when (µs) nothing starts, by the same.
+-- `tenants.lua`), or `y` and a pattern of types (`caps.lua`); a time that is past says nothing, and is removed. `closed`
+-- has until when (µs) nothing starts, by the same.
 
 -- In a zset of equal scores each member begins with a name and its length, and those of a name are counted.
 local function front_of(name) return format('%04d', #name) .. name end
@@ -41,8 +41,8 @@ function limits()
   local NONE = { concurrency = 1, interval = 0, tolerance = 0 }
   local EXPIRED = 2 -- arrival times that are past, removed with each that is written: so they don't pile up
 
-  -- What is known of a task: its rule's name, its tenant's name, its scope, its type; each '' where nothing tells. Of a large
-  -- message its task state tells. A script asks often for those of one task.
+  -- What is known of a task: the names of its rule and its tenant, its scope, its type; each '' where nothing tells.
+  -- Of a large message its task state tells. A script asks often for those of one task.
   local known = {}
   function L.facts_of(entry)
     local facts = known[entry]
