@@ -188,10 +188,12 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
             if one in history.undone:
                 undone.add(one.id)
             is_late = two.id in place and place[two.id] < place.get(one.id, 0)
+            if not is_late:
+                continue
             is_repeat = number in back and _between(runs, place, two.id, one.id) < history.run_of(
                 group
             )
-            if is_late and not (is_repeat or two.id in undone or _was_passed(history, two)):
+            if not (is_repeat or two.id in undone or _was_passed(history, two)):
                 yield Violation("S4", f"in {group}, {two.id} ran after {one.id}: out of order")
         running: list[tuple[float, str]] = []
         for run, end in zip(runs, ends, strict=True):
@@ -289,7 +291,12 @@ def _repeats_of_runs(
             first, seen = runs[number].start.id, set[str]()
             for later in runs[number + 1 :]:
                 id_ = later.start.id
-                if id_ in seen or _between(runs, place, first, id_) >= run:
+                # What no message brought (it tells of a drain) is in no run.
+                if (
+                    id_ in seen
+                    or not {id_, first} <= place.keys()
+                    or _between(runs, place, first, id_) >= run
+                ):
                     break  # it runs again for a reason of its own, or was in no such run
                 seen.add(id_)
                 found.add((id_, later.start.fence))
