@@ -192,13 +192,15 @@ class TimeAndPeople(Machine):
             steps = every_step(Namespace([self.client]), meant, "me")
             return sum([each.waiting async for each in steps])
 
-        waiting = [task for task in alike if task.state in ("waiting", "aside")]
-        assert self.run(cancel()) == len(waiting)
-        assert not again or self.run(cancel()) == 0
-        for task in alike:
-            task.is_asked = task.is_asked or task.state == "running"
-        for task in waiting:
-            task.state = "cancelled"
+        for _ in range(1 + again):  # the second time what tells that the group is drained, if any
+            alike = [task for task in self.promise.tasks.values() if getattr(task, kind) == name]
+            waiting = [task for task in alike if task.state in ("waiting", "aside")]
+            assert self.run(cancel()) == len(waiting)
+            for task in alike:
+                task.is_asked = task.is_asked or task.state == "running"
+            for task in waiting:
+                task.state = "cancelled"
+            self.hear_of_drains()
 
     @rule(pick=numbers, again=flags)
     def cancel_by_message(self, pick: int, again: bool) -> None:
