@@ -14,7 +14,7 @@ import pytest
 
 import groupflow
 from groupflow import GroupflowError, Message, Publisher
-from groupflow.broker import application
+from groupflow.broker import blocking
 from groupflow.servers import RabbitmqServer
 from groupflow.servers.server import free_ports
 from tests.broker.wires import taken
@@ -48,7 +48,7 @@ def test_many_are_taken_in_the_callers_thread(
     rabbitmq_server: RabbitmqServer, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a database's cursor wants it; in order, and an error says how many are safe."""
-    monkeypatch.setattr(application, "_AT_ONCE", 10)
+    monkeypatch.setattr(blocking, "_AT_ONCE", 10)
     threads = set()
 
     def messages() -> Iterator[Message]:

@@ -240,12 +240,14 @@ class Machine(RuleBasedStateMachine):
         return ids
 
     def without_due(self, ids: set[str]) -> set[str]:
-        """The same without tasks whose type is to be looked at again by `promote`."""
+        """The same without tasks that a script has to look at first: `promote`, or `expire`."""
         time: Any = self.raw.time()
         now = int(time[0]) * 1_000_000 + int(time[1])
         due = self.raw.zrangebyscore(self.keys("cap_standing"), 0, now)
         types = {cap.decode().replace("*", "1") for cap in due}
-        return {id_ for id_ in ids if self.promise.tasks[id_].type not in types}
+        tasks = [self.promise.tasks[id_] for id_ in ids]
+        late = self.expiring or None  # a group that may be held for one that is over
+        return {each.id for each in tasks if each.type not in types and each.group != late}
 
     def begin(self, one: Daemon, claim: given.Claim) -> None:
         """A slot holds a claim, and maybe the run behind it."""

@@ -37,12 +37,12 @@ local function walk(group)
   local line = line_of(group)
   local from, length = count_seen(line, last), call('LLEN', line)
   local most = math.min(from, length - from) > FAR and FEW or looks
-  local run, gone, seen = group ~= '' and end_of_run(group) or NEVER, {}, 0
+  local run, gone, seen = end_of_run(group), {}, 0
   for _, entry in ipairs(call('LRANGE', line, from, from + looks - 1)) do
     if looks <= 0 or #gone >= most then break end
     local id = id_of(entry)
     looks, seen, last = looks - 1, seen + 1, sub(entry, 1, 16)
-    if last <= run then
+    if is_of_run(entry, run) then
       request(id)
     elseif last <= youngest and is_meant(id) then
       gone[#gone + 1], looks = entry, looks - COSTS

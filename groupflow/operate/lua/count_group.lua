@@ -9,10 +9,11 @@ local lane, run = K.lane .. group, end_of_run(group)
 for _, claim in ipairs(claims_on(group)) do
   if claim.entry then running[#running + 1] = id_of(claim.entry) end
 end
-local waiting, claimed = call('LLEN', lane), 0
+local waiting, place = call('LLEN', lane), 1
 local entry = call('LINDEX', lane, -1)
 while entry and sub(entry, 1, 16) <= run do
-  claimed, running[#running + 1] = claimed + 1, id_of(entry)
-  entry = call('LINDEX', lane, -(claimed + 1))
+  if is_of_run(entry, run) then waiting, running[#running + 1] = waiting - 1, id_of(entry) end
+  place = place + 1
+  entry = call('LINDEX', lane, -place)
 end
-return { waiting - claimed, running }
+return { waiting, running }

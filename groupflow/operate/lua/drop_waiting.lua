@@ -16,7 +16,7 @@ local line, now = line_of(group), clock()
 
 local function leave(entry)
   if leave_index(entry, group, now) then return true end
-  return (group == '' or sub(entry, 1, 16) > end_of_run(group)) and call('LREM', line, 1, entry) == 1
+  return not is_of_run(entry, end_of_run(group)) and call('LREM', line, 1, entry) == 1
 end
 
 -- The entries behind the last one seen; of turns and types the first ones, if that is gone.
