@@ -271,14 +271,14 @@ def test_holding_back_and_letting_go(page: Page, world: World) -> None:
 
 def _cancel(page: Page, world: World) -> None:
     """One task, and what is left of its group."""
-    world.rig.publish(Job(f"mistake-{n}", "mistake") for n in range(3))  # all workers are busy
-    world.wait(lambda: world.get("group", key="mistake:42")["why"]["queued"] == 3)
-    at(page, "task", id="mistake-1")
+    world.rig.publish(Job(f"error-{n}", "error") for n in range(3))  # all workers are busy
+    world.wait(lambda: world.get("group", key="error:42")["why"]["queued"] == 3)
+    at(page, "task", id="error-1")
     press(page, "Cancel", sure="Cancel task")
-    shows(page, "mistake-1 is cancelled")
+    shows(page, "error-1 is cancelled")
     expect(page.locator("main .badge")).to_have_text("cancelled")
     shows(page, "Cancelled by")
-    at(page, "group", key="mistake:42")
+    at(page, "group", key="error:42")
     press(page, "Cancel tasks", sure="Cancel tasks")
     shows(page, "2 cancelled")
     expect(page.locator(".title .badge")).to_have_text("idle")
