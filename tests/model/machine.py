@@ -231,7 +231,8 @@ class Machine(RuleBasedStateMachine):
         """The same for a worker that pulls; one quarantined task of each kind at a time."""
         if self.promise.all_paused:
             return set()
-        heads = [*self.promise.claimable_heads(), *self.promise.lane("")]
+        plain = filter(self.promise.may_start, self.promise.lane(""))
+        heads = [*self.promise.claimable_heads(), *plain]
         ids = {task.id for task in heads if task.pool and not task.crashes}
         quarantined_tasks = [task for task in heads if task.pool and task.crashes]
         if one.quarantined is None:

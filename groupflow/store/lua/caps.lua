@@ -107,7 +107,11 @@ function caps()
     call('HDEL', known, thing)
     call('ZREM', K.cap_waits .. place, thing)
     if call('HGET', K.cap_turns, place) == thing then call('HDEL', K.cap_turns, place) end
-    return cap_in(place)
+    local cap = cap_in(place)
+    if call('EXISTS', K.cap_waits .. place) == 0 then
+      call('ZREM', K.cap_lines, front_of(cap) .. sub(place, 1, -#cap - 2))
+    end
+    return cap
   end
   function C.leave(group) return leave_line(K.cap_groups, group) end
   function C.leave_plain(entry) return leave_line(K.cap_tasks, entry) end
@@ -178,9 +182,7 @@ function caps()
       elseif holder then
         withdraw(kind, pool, place, holder, now)
       end
-      if call('EXISTS', K.cap_waits .. place) == 0 then
-        call('ZREM', K.cap_lines, line)
-      else
+      if call('EXISTS', K.cap_waits .. place) == 1 then
         does_wait[#does_wait + 1] = pool and 'pool' or KNOWN[kind] == K.cap_groups and 'grouped' or 'plain'
       end
     end
