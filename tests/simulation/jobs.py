@@ -17,6 +17,7 @@ LANES = 5
 BURST = 0.7  # of the messages follow right behind another one
 POOL, POOLED = "couriers", ("deliver", "carry")  # a pool, and the types of its tasks
 BROUGHT = "brought"  # a type that daemons know once a deploy has brought it
+NOT_KNOWN = (BROUGHT, "unknown")
 TENANTS = (7, 7, 8, 9)
 NEWEST_MAX = 2.0  # seconds for which updates cut off what runs, of the rule "newest"
 MOST_QUEUED = 2  # tasks that may wait in a group of the rule "full"

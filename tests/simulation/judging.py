@@ -22,6 +22,7 @@ from tests.simulation import clock
 from tests.simulation.configured import ASIDE, NAMESPACE, TICKS, TICKS_TENANT
 from tests.simulation.drains import untrue_drains
 from tests.simulation.fleet import Fleet
+from tests.simulation.jobs import NOT_KNOWN
 from tests.simulation.operators import Hold, Known
 
 GRAIN = 0.001  # seconds that clocks are read to
@@ -56,6 +57,7 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
         raised=fleet.watch.raised,
         aside={event.group for event in events if event.group and event.group.startswith(ASIDE)},
         delayed=delays.keys(),
+        deferred={ids[job.n] for job in fleet.plan.jobs if job.type in NOT_KNOWN},
     )
     verdict.violations += [
         *left_behind(fleet),
