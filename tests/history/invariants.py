@@ -276,7 +276,10 @@ def _ends(
         else:
             has_ended = run.end is not None and run.end.kind == "end"
             if not has_ended and history.states.get(run.start.task) in ("dropped", "superseded"):
-                end = min(end, passed)
+                # Its claim was taken away, and it was to be cancelled: then it starts no more.
+                behind = [each.start for each in runs[number + 1 :]]
+                later_ones = [each.at for each in behind if each.fence > run.start.fence]
+                end = min(end, *later_ones)
         ends.append(end)
     return ends
 
