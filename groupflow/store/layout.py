@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from groupflow.core.errors import OtherLayout, Problem
 
-FORMAT = 1
+FORMAT = 2
 """Of the keys and what lies in them; another number when daemons of two versions can't share it."""
 REFUSED = "LAYOUT"  # with the number noted, to how many it is being moved or 0, and the format
 
