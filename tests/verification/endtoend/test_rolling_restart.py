@@ -21,7 +21,7 @@ from tests.programs import ran
 
 # The code that is upgraded from: the last complete state whose keys have this format. It moves on
 # with each version.
-PREVIOUS = "92daf9f92e95eb7a629ec577680b7a1642b21aeb"
+PREVIOUS = "9c94ca9e09eb9cf7ffc7c6bdc59498508172aeda"
 
 # How many tasks come at once, in turn: workers are idle and groups run their last task at one time,
 # and all have much to do at another. The next ones come when fewer than the least are left.
