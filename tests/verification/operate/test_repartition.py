@@ -308,7 +308,7 @@ async def test_nothing_moves_of_another_format_or_while_a_daemon_runs(
     await daemon.sessions.leave()
     world.raw.hset(world.at(1)[0].keys("partitions"), "format", 7)
     dump = world.dump()
-    with pytest.raises(OtherLayout, match="of format 7, and this groupflow has format 1"):
+    with pytest.raises(OtherLayout, match=f"of format 7, and this groupflow has format {FORMAT}"):
         await world.move(3)
     assert world.dump() == dump
 
