@@ -279,7 +279,7 @@ def _ends(
                 # Its claim was taken away, and it was to be cancelled: then it starts no more.
                 behind = [each.start for each in runs[number + 1 :]]
                 later_ones = [each.at for each in behind if each.fence > run.start.fence]
-                end = min(end, *later_ones)
+                end = min([end, *later_ones])
         ends.append(end)
     return ends
 
