@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Literal
 
 import structlog
 
@@ -62,16 +63,10 @@ def report_lost(measures: PoolMeasures, claim: Claim) -> None:
     )
 
 
-def report_cancelled(claim: Claim) -> None:
-    """Log that a claim's task has ended as somebody wanted, without being done."""
+def report_ended(claim: Claim, how: Literal["cancelled", "superseded"]) -> None:
+    """Log that a claim's task has ended unfinished: somebody wanted that, or a newer one came."""
     task = claim.task
-    log.info("task.cancelled", task=task.id, type=task.type, group=task.group, fence=claim.fence)
-
-
-def report_replaced(claim: Claim) -> None:
-    """Log that a claim's task has ended unfinished, since a newer one of its kind came."""
-    task = claim.task
-    log.info("task.superseded", task=task.id, type=task.type, group=task.group, fence=claim.fence)
+    log.info(f"task.{how}", task=task.id, type=task.type, group=task.group, fence=claim.fence)
 
 
 def report_crowded_out(advance: Advance) -> None:

@@ -24,11 +24,10 @@ from groupflow.crashpoints import crash_point
 from groupflow.flow.counting import (
     UnknownTypes,
     count_exchange,
-    report_cancelled,
     report_crowded_out,
+    report_ended,
     report_given_up,
     report_lost,
-    report_replaced,
 )
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.in_flight import IN_FLIGHT, InFlight
@@ -151,8 +150,8 @@ class Exchanger(InFlight):
     def cancel(self, ids: Set[str]) -> None:
         """Begin no attempt at these tasks; the store ends them when their claims come back."""
         now = monotonic()
-        recent = [id_ for id_, since in self.cancels.items() if now - since < CANCELS_KEPT]
-        self.cancels = {**{id_: self.cancels[id_] for id_ in recent}, **dict.fromkeys(ids, now)}
+        recent = {id_: at for id_, at in self.cancels.items() if now - at < CANCELS_KEPT}
+        self.cancels = recent | dict.fromkeys(ids, now)
 
     async def run(self) -> None:
         """Exchange with the store for ever.
@@ -224,9 +223,9 @@ class Exchanger(InFlight):
         for defer in answer.given_up:
             report_given_up(defer)
         for settlement in answer.cancelled:
-            report_cancelled(settlement.claim)
+            report_ended(settlement.claim, "cancelled")
         for settlement in answer.replaced:
-            report_replaced(settlement.claim)
+            report_ended(settlement.claim, "superseded")
         for settlement in one_by_one(answer.refused):
             report_lost(self._dispatcher.measures, settlement.claim)
         self._steer_runs(exchange, answer)

@@ -135,9 +135,7 @@ def _ended(id_: str, line: str) -> Found | None:
     if state in {"superseded", "cancelled"}:
         found = replace(found, **_asked(rest[0]))
     if state == "expired":
-        # An earlier version said this of a dead letter that was swept, without a time.
-        late = len(rest) > 1
-        found = replace(found, start_by=seconds(rest[0])) if late else replace(found, state="swept")
+        found = replace(found, start_by=seconds(rest[0]))
     return replace(found, scope=rest[-1])
 
 

@@ -19,7 +19,7 @@ import structlog
 from groupflow.core.errors import SessionLost
 from groupflow.core.outcome import Dead, Outcome, Retry
 from groupflow.core.policy import Policies
-from groupflow.flow.counting import report_cancelled, report_crowded_out, report_replaced
+from groupflow.flow.counting import report_crowded_out, report_ended
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.settings.model import Settings
 from groupflow.store.carrying import Carrying
@@ -294,9 +294,9 @@ class Pullers:
         for _, each in accepted:
             self._claims.pop(each.claim.fence, None)
             if each in answer.cancelled:
-                report_cancelled(each.claim)
+                report_ended(each.claim, "cancelled")
             elif each in answer.replaced:
-                report_replaced(each.claim)
+                report_ended(each.claim, "superseded")
             else:
                 _report(answer.written(each), poll)
         return [place for place, _ in accepted]

@@ -235,18 +235,8 @@ function caps()
     look_soon(leave_line(KNOWN[kind], thing), now)
   end
 
-  local function charge(cap, fence)
-    call('HSET', K.cap_charged, fence, cap)
-    call('ZADD', K.cap_charges, 0, front_of(cap) .. fence)
-  end
-
-  local function uncharge(fence)
-    local cap = call('HGET', K.cap_charged, fence)
-    if not cap then return nil end
-    call('HDEL', K.cap_charged, fence)
-    call('ZREM', K.cap_charges, front_of(cap) .. fence)
-    return cap
-  end
+  local function charge(cap, fence) L.charge(K.cap_charged, K.cap_charges, cap, fence) end
+  local function uncharge(fence) return L.uncharge(K.cap_charged, K.cap_charges, fence) end
 
   -- A claim of a task counts for its cap as that is now, under a fence; `before` is one under which it counted so far.
   function C.recharge(before, fence, entry)

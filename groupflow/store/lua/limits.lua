@@ -227,5 +227,21 @@ function limits()
     local past = call('ZRANGEBYSCORE', times, '-inf', digits(now), 'LIMIT', 0, most)
     if #past > 0 then call('ZREM', times, unpack(past)) end
   end
+
+  -- A claim under a fence (16 digits) counts for a name: the hash `charged` says for which, and in the zset `charges`
+  -- those of each name are counted.
+  function L.charge(charged, charges, name, fence)
+    call('HSET', charged, fence, name)
+    call('ZADD', charges, 0, front_of(name) .. fence)
+  end
+
+  -- It counts for none any more. Returns for which it did.
+  function L.uncharge(charged, charges, fence)
+    local name = call('HGET', charged, fence)
+    if not name then return nil end
+    call('HDEL', charged, fence)
+    call('ZREM', charges, front_of(name) .. fence)
+    return name
+  end
   return L
 end

@@ -155,19 +155,8 @@ function tenants()
   end
 
   -- A claim under a fence (16 digits) counts for a tenant.
-  function T.charge(tenant, fence)
-    call('HSET', K.charged, fence, tenant)
-    call('ZADD', K.charges, 0, front_of(tenant) .. fence)
-  end
-
-  -- A fence (16 digits) is charged to no tenant any more. Returns which it was.
-  local function uncharge(fence)
-    local tenant = call('HGET', K.charged, fence)
-    if not tenant then return nil end
-    call('HDEL', K.charged, fence)
-    call('ZREM', K.charges, front_of(tenant) .. fence)
-    return tenant
-  end
+  function T.charge(tenant, fence) L.charge(K.charged, K.charges, tenant, fence) end
+  local function uncharge(fence) return L.uncharge(K.charged, K.charges, fence) end
 
   -- A slot goes on under another fence.
   function T.recharge(before, fence)
