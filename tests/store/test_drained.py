@@ -173,6 +173,22 @@ async def test_what_goes_back_in_the_same_exchange_holds_it(shop: Bench) -> None
     await told.go_on("untold a | claim a1 | done a1 | told a done=2")
 
 
+@pytest.mark.parametrize("cancelled", ["a0 a1", "a0", "a1"])
+async def test_all_that_goes_back_cancelled_in_one_exchange_counts(
+    shop: Bench, cancelled: str
+) -> None:
+    """The group is drained once, with all of them, and not where one of them waits again."""
+    told = await play(shop, "limits 2 | asks | reload | take a0 a1 | claim a0 a1")
+    ids = cancelled.split()
+    for id_ in ids:
+        await told.go_on(f"cancel {id_} requested")
+    (daemon, first), (_, second) = told.claim_of("a0"), told.claim_of("a1")
+    await daemon.exchange("grouped", [Release(first), Release(second)], [])
+    for id_ in {"a0", "a1"} - {*ids}:
+        await told.go_on(f"untold a | claim {id_} | cancel {id_} requested | release {id_}")
+    await told.go_on("told a cancelled=2 | gone drains")
+
+
 async def test_the_slot_that_ends_it_claims_what_tells_so(shop: Bench) -> None:
     """In the same exchange: no other one, and no wake, is needed."""
     told = await play(shop, "take a0 | claim a0")

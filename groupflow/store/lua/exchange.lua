@@ -207,7 +207,7 @@ for _, claim in ipairs(back) do
   local verdict = end_if_cancelled(id_of(claim.entries[1]), claim.group, now)
   if verdict then
     verdicts[claim.number] = verdict
-    if claim.group ~= '' then place(claim.group, now) end
+    if claim.group ~= '' then freed[#freed + 1] = claim.group end
   else
     put_back(claim.entries[1], claim.group, now)
   end
@@ -217,7 +217,7 @@ for _, claim in ipairs(back) do
   if pool_of(daemon) then call('HDEL', K.worker .. daemon, claim.slot) end
 end
 
--- Behind what goes back: of a group that has both, something waits.
+-- Behind all that goes back: only then does the lane tell whether a group is drained.
 local may_claim = place_freed(freed, now)
 
 local idle, before = {}, nil
