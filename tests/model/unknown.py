@@ -43,7 +43,7 @@ class Unknown(Machine):
 
     def _defer(self, one: Daemon, task: ModelTask) -> bool:
         """What the promise makes of it; whether the task is dead."""
-        if task.is_asked:
+        if task.is_to_end:
             task.wait()
             return False
         others = [each for each in self.daemons.values() if each is not one and each.is_up]
