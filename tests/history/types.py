@@ -126,7 +126,8 @@ def _turns(found: Snapshot) -> Iterator[Violation]:
         if place not in turns and cap not in standing:
             yield Violation("S8", f"what waits in {place} waits for nothing")
     for cap, until in standing.items():
-        if not any(place.split("/", 1)[1] == cap for place in found.cap_waits):
+        waits = any(place.split("/", 1)[1] == cap for place in found.cap_waits)
+        if not waits and until > found.at:  # else `promote` is to look at it
             yield Violation("L7", f"nothing of {cap} waits, and it is said to stand")
         if until == NO_END and may_start(found, cap) is not False:
             yield Violation("S8", f"type {cap} may start something, and waits for an end")
