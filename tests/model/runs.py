@@ -41,7 +41,8 @@ class Runs(Arrivals, ClaimsAndSettles):
         for n, each in enumerate(done):
             if n:
                 self.promise.go_on(group, each.fence)
-            self.promise.tasks[each.task.id].state = "done"
+            task = self.promise.tasks[each.task.id]
+            task.state, task.is_asked = "done", False
         one.stale += done
         if following is None:
             del one.runs[slot], one.held[slot]
