@@ -93,7 +93,9 @@ async def examine_namespace(settings: Settings) -> list[Check]:
     """
     partitions, found, unknown = open_partitions(settings), list[Schedule](), UnknownTypes([], [])
     pooled = {type_ for pool in settings.pools.values() for type_ in pool.types}
-    types = {*settings.handlers, *(schedule.type for schedule in settings.schedules)} - pooled
+    told = {type_ for _, type_ in settings.limits().on_drained.values()}
+    ticks = {schedule.type for schedule in settings.schedules}
+    types = ({*settings.handlers} | ticks | told) - pooled
     try:
         await check_number(settings, partitions)
         found = await read_schedules(Namespace(partitions))

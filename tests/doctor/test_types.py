@@ -28,10 +28,14 @@ async def test_types_of_the_configuration_that_no_daemon_knows(bench: Bench) -> 
         "handlers": {each: {"exec": ["true"]} for each in ("known", "new")},
         "schedules": [{**SCHEDULE, "type": "ticks"}, {**SCHEDULE, "name": "p", "type": "pulled"}],
         "pools": {"couriers": {"types": ["pulled"]}},
+        "groups": [
+            {"name": type_, "key": f"{type_}:{{id}}", "on_drained": type_}
+            for type_ in ("known", "pulled", "over")
+        ],
     }
     assert await said(bench, **configured) == []
     await play(bench, "knows known | d2: knows ticks")
-    missing = ("types", "warn", "no running daemon has a handler for 'new'")
+    missing = ("types", "warn", "no running daemon has a handler for 'new', 'over'")
     assert await said(bench, **configured) == [missing]
 
 
