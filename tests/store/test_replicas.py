@@ -173,16 +173,24 @@ async def claim(daemon: Daemon, *workers: str) -> list[str]:
     return ids(await persist(partial(daemon.claim, "grouped", *workers)))
 
 
-def appended(folder: Path) -> dict[Path, bytes]:
-    """What a server has in its append-only files."""
-    return {file: file.read_bytes() for file in folder.rglob("*.aof")}
+async def appended(server: RedisServer) -> dict[Path, bytes]:
+    """What is in a server's append-only files, once all that it did is.
+
+    While a disk is slow to take what it wrote before, Redis holds the rest back.
+    """
+
+    async def holds_nothing_back() -> bool:
+        return "aof_buffer_length:0\r" in await command(server, "INFO persistence")
+
+    await until(holds_nothing_back, "it holds writes back")
+    return {file: file.read_bytes() for file in server.folder.rglob("*.aof")}
 
 
 async def test_a_restart_that_loses_its_last_second_gives_no_task_to_two(tmp_path: Path) -> None:
     async with RedisServer(tmp_path) as server, Bench(server.url) as store:
         await store.enqueue(arrival("a0", "a"), arrival("b0", "b"))
         first, second = await begin(store, "d1", "d2")
-        kept = appended(tmp_path)
+        kept = await appended(server)
         assert any(b"HSET" in text for text in kept.values())
         lost = await second.claim_one()
         await server.kill()
