@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextvars import copy_context
 from dataclasses import dataclass
 from time import perf_counter, time
@@ -222,13 +222,15 @@ class LocalWorker:
         if self._is_lost:
             return None
         if outcome is None:
-            log.info("task.released", **_names(claim), seconds=round(perf_counter() - began, 6))
+            tell = self._teller(task.id)
+            tell("task.released", **_names(claim), seconds=round(perf_counter() - began, 6))
             return Release(claim)
         if isinstance(outcome, list):
             claim, outcome = self._pass_on(slot, outcome)
         settlement = self._settle(claim, outcome, runner, began)
         if self._tells_all or not isinstance(settlement, Complete):
-            _report(settlement, round(perf_counter() - began, 6))
+            tell = self._teller(claim.task.id)
+            _report(settlement, round(perf_counter() - began, 6), tell)
         return settlement
 
     def _settle(
@@ -248,6 +250,10 @@ class LocalWorker:
     def _is_cancelled(self, id_: str) -> bool:
         """Whether a task of the attempt is to be cancelled; a batch's claims read theirs anew."""
         return any(task.cancelled for task in self._tasks if task.id == id_)
+
+    def _teller(self, id_: str) -> Callable[..., Any]:
+        """What logs that a task waits again; the store ends one that is to be cancelled."""
+        return log.debug if self._is_cancelled(id_) else log.info  # type: ignore[no-any-return]
 
     def _reason_to_bury(self, task: Task) -> str | None:
         """Why a task with which too many daemons died or lost leases isn't run again."""
@@ -275,9 +281,9 @@ class LocalWorker:
         """Run one attempt within its time. ``None`` where it was cut off, or must not begin."""
         # The lease may have ended since the claim, where another handler blocked the loop: another
         # daemon may have taken the task over.
+        self._tasks = tasks
         if self._is_cut or not slot.source.holds_lease() or _are_cancelled(tasks, slot.source):
             return None
-        self._tasks = tasks
         seconds = runner.timeout
         limit = None if seconds is None else AttemptTimeout(tasks[0], seconds)
         try:
@@ -303,7 +309,10 @@ def _are_cancelled(tasks: Sequence[Task], source: ClaimSource) -> bool:
     """
     if not source.cancels:
         return False
-    return len([task for task in tasks if source.cancels.pop(task.id, None) is not None]) > 0
+    asked = [task for task in tasks if source.cancels.pop(task.id, None) is not None]
+    for task in asked:
+        vars(task)["cancelled"] = True
+    return len(asked) > 0
 
 
 def _names(claim: Claim) -> dict[str, Any]:
@@ -318,7 +327,7 @@ def _names(claim: Claim) -> dict[str, Any]:
     }
 
 
-def _report(settlement: Settlement, seconds: float) -> None:
+def _report(settlement: Settlement, seconds: float, tell: Callable[..., Any]) -> None:
     names = _names(settlement.claim)
     outcome = type(settlement).__name__.lower()
     match settlement:
@@ -336,7 +345,7 @@ def _report(settlement: Settlement, seconds: float) -> None:
         case Bury(reason=reason, errors=[*_, error]):
             log.error("task.buried", **names, reason=reason, seconds=seconds, **_failure(error))
         case _:
-            log.info("task.settled", **names, outcome=outcome, seconds=seconds)
+            tell("task.settled", **names, outcome=outcome, seconds=seconds)
 
 
 def _failure(error: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from groupflow import Advance, App, Dead, Done, Retry, Task
 from groupflow.core.limits import Debounce
@@ -46,6 +47,11 @@ def hear(made: Crew, *ids: str) -> None:
     holding.cancel({*ids})
 
 
+def told_of(logs: Sequence[Any], id_: str) -> list[str]:
+    """What the log says of a task, but for what only debugging asks for."""
+    return [e["event"] for e in logs if e.get("task") == id_ and e["log_level"] != "debug"]
+
+
 async def state_of(bench: Bench, id_: str) -> str:
     found = await Tasks(bench.namespace).find(id_)
     assert found is not None
@@ -71,7 +77,7 @@ def _raise() -> None:
 async def test_a_coroutine_is_cancelled(bench: Bench, then: Then | None, state: str) -> None:
     """What it makes of that stands if it is done or dead; the next of its group goes on after.
 
-    It has no attempt left, and isn't dead of that.
+    It has no attempt left, and isn't dead of that. One line of the log tells its end.
     """
     app, gate, ran = App(), Gate(), list[str]()
 
@@ -89,12 +95,15 @@ async def test_a_coroutine_is_cancelled(bench: Bench, then: Then | None, state: 
             return then()
 
     await bench.enqueue(arrival("t0", "g"), arrival("t1", "g"))
-    async with crew(bench, app) as made:
-        await gate.until_reached()
-        await cancel(made, "t0")
-        await made.until_settled(2)
-        await made.stop()
+    with capture_logs() as logs:
+        async with crew(bench, app) as made:
+            await gate.until_reached()
+            await cancel(made, "t0")
+            await made.until_settled(2)
+            await made.stop()
     assert (ran, await state_of(bench, "t0")) == (["t0", "t1"], state)
+    lines = {"cancelled": ["task.cancelled"], "dead": ["task.buried"], "done": []}
+    assert told_of(logs, "t0") == lines[state]
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -232,13 +241,15 @@ async def test_what_has_not_begun_does_not_begin(bench: Bench) -> None:
             await gate.passed()
 
     await bench.enqueue(*(arrival(f"t{n}", "g") for n in range(4)))
-    async with crew(bench, app, run=8) as made:
-        await gate.until_reached()
-        await cancel(made, "t2")
-        gate.opened.set()
-        await made.until_done(3)
-        await made.stop()
+    with capture_logs() as logs:
+        async with crew(bench, app, run=8) as made:
+            await gate.until_reached()
+            await cancel(made, "t2")
+            gate.opened.set()
+            await made.until_done(3)
+            await made.stop()
     assert (ran, await state_of(bench, "t2")) == (["t0", "t1", "t3"], "cancelled")
+    assert told_of(logs, "t2") == ["task.cancelled"]
     assert [each.claim.task.id for each in made.claims.accepted if isinstance(each, Release)] == [
         "t2"
     ]
