@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Literal
 
+import orjson
 import structlog
 
 from groupflow.core.measures import IntakeMeasures, PoolMeasures
@@ -67,6 +68,14 @@ def report_ended(claim: Claim, how: Literal["cancelled", "superseded"]) -> None:
     """Log that a claim's task has ended unfinished: somebody wanted that, or a newer one came."""
     task = claim.task
     log.info(f"task.{how}", task=task.id, type=task.type, group=task.group, fence=claim.fence)
+
+
+def report_drained(claims: Sequence[Claim]) -> None:
+    """Log the drains that these claims are the first to tell of, with what each says."""
+    for claim in claims:
+        if claim.drained and claim.waited is not None and claim.task.body:
+            said = orjson.loads(claim.task.body)
+            log.info("group.drained", task=claim.task.id, rule=claim.rule, **said)
 
 
 def report_crowded_out(advance: Advance) -> None:

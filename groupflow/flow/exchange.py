@@ -25,6 +25,7 @@ from groupflow.flow.counting import (
     UnknownTypes,
     count_exchange,
     report_crowded_out,
+    report_drained,
     report_ended,
     report_given_up,
     report_lost,
@@ -217,6 +218,7 @@ class Exchanger(InFlight):
         written = [answer.written(each) for each in finished] if is_otherwise else finished
         count_exchange(measures, written, answer)
         measures.superseded += answer.superseded
+        report_drained(answer.claims)
         for advance in answer.crowded_out:
             report_crowded_out(advance)
         self._unknown_types.tell(answer.unknown)

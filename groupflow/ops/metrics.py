@@ -38,7 +38,7 @@ from groupflow.core.measures import OTHER, PAUSES, Histogram, Measures, Vitals
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.pools import PoolStatus, pools_in, sum_of_pools
 from groupflow.operate.schedules import Schedule, schedules_in
-from groupflow.operate.totals import Totals, sum_of, totals_in
+from groupflow.operate.totals import ENDS, Totals, sum_of, totals_in
 from groupflow.ops.snapshots import Snapshot
 from groupflow.store.client import StoreClient
 
@@ -288,6 +288,7 @@ def from_totals(totals: Totals) -> Iterator[Metric]:
         "dead": totals.dead_bytes,
     }
     waited = {"plain": totals.waited_plain, "grouped": totals.waited_grouped}
+    ends = {how: getattr(totals, f"{how}_total") for how in ENDS} | {"dead": totals.buried_total}
     by_hand = {
         "tenant": totals.limited_tenants,
         "group": totals.limited_groups,
@@ -303,6 +304,8 @@ def from_totals(totals: Totals) -> Iterator[Metric]:
     yield _gauge("cluster_tenants_at_limit", at_limit, totals.standing_tenants)
     yield _gauge("cluster_types_at_limit", "Types that may start nothing", totals.standing_types)
     yield _gauge("cluster_limits_by_hand", "Limits that people set", by_hand, "of")
+    yield _gauge("cluster_tasks_ended", "Tasks that ended so far", ends, "end")
+    yield _gauge("cluster_groups_drained", "Drains so far", totals.drained_total)
     yield _gauge("cluster_dead_letters", "Dead letters", totals.dead)
     yield _gauge("cluster_held_bytes", "Bytes that are held for long", held, "of")
     yield _gauge("cluster_oldest_waiting_seconds", "Wait of what goes next", waited, "pool")

@@ -19,7 +19,7 @@ import structlog
 from groupflow.core.errors import SessionLost
 from groupflow.core.outcome import Dead, Outcome, Retry
 from groupflow.core.policy import Policies
-from groupflow.flow.counting import report_crowded_out, report_ended
+from groupflow.flow.counting import report_crowded_out, report_drained, report_ended
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.settings.model import Settings
 from groupflow.store.carrying import Carrying
@@ -120,6 +120,7 @@ class Pullers:
         for _ in range(_ROUNDS):
             room = limit - len(kept) - len(found)
             given = await self._give(polls, room)
+            report_drained(given)
             found += await self._without_poison(puller, given)
             if not given or len(kept) + len(found) >= limit:
                 break

@@ -97,6 +97,7 @@ class Claim:
     # had been claimed before
     waited: float | None = None
     scope: str = ""  # whose its id is
+    drained: bool = False  # whether it tells that its group is drained
     run: Rest = NO_REST
     # Bytes of its envelope and its context that aren't here, but are to be fetched, or were let go:
     # its task has no body, no headers, and maybe no context. 0 where it is whole.
@@ -204,4 +205,5 @@ def claim_of(  # noqa: PLR0917  what a row has, in its order
     )
     waited = None if since is None else max(0.0, seconds(now - since))
     rule, scope = envelope.rule, envelope.scope
-    return Claim(slot, task.fence, entry, task, rule, task_state.errors, waited, scope)
+    errors, drained = task_state.errors, task_state.drained
+    return Claim(slot, task.fence, entry, task, rule, errors, waited, scope, drained)

@@ -28,6 +28,7 @@ class TaskState:
     unknown: str | None = None  # its type, where it waits since no living daemon knows that
     reason: str = ""
     was_claimed: bool = False  # whether it ever was
+    drained: bool = False  # whether it tells that its group is drained
 
     @property
     def deaths(self) -> int:
@@ -54,4 +55,5 @@ class TaskState:
             unknown=None if unknown is None else unknown.decode(),
             reason=facts.get(b"reason", b"").decode(),
             was_claimed=not facts.keys().isdisjoint(_CLAIMED_BEFORE),
+            drained=b"drained" in facts,
         )

@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from groupflow.core.backoff import Backoff
+from groupflow.core.limits import Limits
 from groupflow.core.outcome import Advance
 from groupflow.core.policy import Policy, RetryPolicy
 from groupflow.flow import exchange as exchange_module
@@ -289,3 +290,14 @@ async def test_a_claim_run_late_is_found(bench: Bench, monkeypatch: pytest.Monke
         await made.until_done(1)
         assert made.ran == ["t0"]
         await made.stop()
+
+
+async def test_the_log_tells_of_a_drain_as_its_task_is_first_claimed(bench: Bench) -> None:
+    bench.limits = Limits(on_drained={"rule": ("", "t")})
+    await bench.enqueue(arrival("t0", "a"), arrival("t1", "a"))
+    with capture_logs() as logs:
+        async with crew(bench) as made:
+            await made.finish(3)
+    (told,) = [each for each in logs if each["event"] == "group.drained"]
+    facts = (told["group"], told["rule"], told["done"], told["dead"], told["task"])
+    assert facts == ("a", "rule", 2, 0, made.ran[2])

@@ -10,7 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
+from groupflow.core.limits import Limits
 from groupflow.operate.tasks import Tasks, find_task
 from groupflow.pools import pullers
 from groupflow.servers import RedisServer
@@ -360,3 +362,16 @@ async def test_who_waited_too_long_for_its_session_keeps_nobody_waiting(small: S
     assert (await late).status_code == 429
     await small.spread.put(pooled("p0"))
     assert ids(await waiting) == ["p0"]
+
+
+async def test_the_log_tells_of_a_drain_as_a_worker_gets_its_task(shop: Shop) -> None:
+    for bench in shop.spread.benches:
+        bench.limits = Limits(on_drained={"rule": ("couriers", "t")})
+        await bench.daemon()
+    await shop.spread.put(pooled("a0", "a"))
+    anna = Worker(shop.api)
+    with capture_logs() as logs:
+        await anna.done(*await anna.claim())
+        assert await anna.claim() == await anna.claim()
+    told = [(e["group"], e["rule"], e["done"]) for e in logs if e["event"] == "group.drained"]
+    assert told == [("a", "rule", 1)]
