@@ -85,7 +85,9 @@ def show(
 def tasks(
     call: Call,
     state: Annotated[
-        Literal["queued", "running", "delayed", "done", "superseded", "cancelled", "expired"],
+        Literal[
+            "queued", "running", "delayed", "done", "superseded", "cancelled", "expired", "dropped"
+        ],
         typer.Argument(metavar="STATE", help="Which; for the dead see groupflow dead list."),
     ],
     *,

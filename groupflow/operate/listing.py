@@ -17,7 +17,7 @@ from groupflow.store.client import StoreClient
 
 ListedGroups: TypeAlias = Literal["ready", "running", "delayed", "parked", "paused"]
 ListedState: TypeAlias = Literal[
-    "queued", "running", "delayed", "done", "superseded", "cancelled", "expired"
+    "queued", "running", "delayed", "done", "superseded", "cancelled", "expired", "dropped"
 ]
 
 _LOOK = 300  # groups a script: bounds how long one may block Redis

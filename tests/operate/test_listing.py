@@ -21,6 +21,7 @@ from groupflow.operate.listing import (
 )
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.pages import Cursor, Slice, UnknownCursor, merge
+from groupflow.operate.tasks import Tasks
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.settlements import Retry
@@ -230,6 +231,9 @@ async def test_what_is_done(bench: Bench, limit: int) -> None:
     (last,) = [row for row in rows if row.id == "plain"]
     assert (last.group, last.attempt, last.tenant, last.type) == (None, 1, None, "t")
     assert last.since is not None
+    await bench.enqueue(arrival("wrong", "g"))
+    assert await Tasks(bench.namespace).drop("wrong") is None
+    assert [row.id for row in await tasks_of(bench, "dropped", limit)] == ["wrong"]
 
 
 async def test_a_page_passes_over_so_many_groups_and_no_more(bench: Bench) -> None:

@@ -4,8 +4,8 @@
 -- pages may be missed, or shown twice.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 'queued', 'running', 'delayed', 'done', 'superseded', 'cancelled' or 'expired' · 2 how many at most · where
---          the page begins: 3 part of the list, 4 place in it, 5 tasks to pass over there, in lanes; '1', '0', '0' is the
+-- ARGV     1 'queued', 'running', 'delayed', or how tasks ended that are over · 2 how many at most · where the page
+--          begins: 3 part of the list, 4 place in it, 5 tasks to pass over there, in lanes; '1', '0', '0' is the
 --          beginning
 -- returns  { at (now), tasks: rows of { id, group, type, tenant, attempt, enqueued_at, since: of what runs or is
 --          over, until: of what is delayed, turn: text by which rows of several partitions sort, the number of a
@@ -226,18 +226,15 @@ local PARTS = {
     lanes(WAITS, in_hash(K.turns), first_of_turn), lanes(WAITS, in_order(standing)),
     lanes(CAPPED, in_order(lines_of_types), first_of_line),
   },
-  done = { history(K.history_new), history(K.history_old) },
-  superseded = { history(K.history_new), history(K.history_old) },
-  cancelled = { history(K.history_new), history(K.history_old) },
-  expired = { history(K.history_new), history(K.history_old) },
 }
+local parts = PARTS[state] or { history(K.history_new), history(K.history_old) }
 local is_over = true
-while PARTS[state][part] and left() > 0 and passed < GROUPS do
-  is_over = PARTS[state][part]()
+while parts[part] and left() > 0 and passed < GROUPS do
+  is_over = parts[part]()
   if not is_over then break end
   part, place, deep = part + 1, 0, 0
 end
-local following = PARTS[state][part] and {} or nil
+local following = parts[part] and {} or nil
 return named({
   at = clock(), tasks = rows, part = following and part, place = following and tostring(place),
   deep = following and deep,

@@ -13,6 +13,7 @@ from groupflow.core.routing import MAX_SECONDS
 from groupflow.operate.corrections import Correction
 from groupflow.operate.dead import Filter
 from groupflow.operate.groups import Lane, Why
+from groupflow.operate.listing import ListedGroups, ListedState
 from groupflow.operate.namespace import Away
 from groupflow.operate.schedules import Schedule
 from groupflow.operate.tasks import Choice, Verdict
@@ -70,7 +71,7 @@ class Nothing(Input):
 
 
 class GroupsQuery(Input):
-    state: Literal["ready", "running", "delayed", "parked", "paused"] = "ready"
+    state: ListedGroups = "ready"
     text: Text = Field("", description="What the group's name must have in it.")
     tenant: Text = Field("", description="The tenant of its head; empty for anybody.")
     cursor: CursorOfAll = "0"
@@ -104,9 +105,7 @@ class TaskQuery(Choosing):
 
 
 class TasksQuery(Input):
-    state: Literal["queued", "running", "delayed", "done", "superseded", "cancelled", "expired"] = (
-        "queued"
-    )
+    state: ListedState = "queued"
     id: Text = Field("", description="What the id must have in it.")
     type: Text = Field("", description="The type, or how it begins: `import.*`.")
     tenant: Text = ""

@@ -4,10 +4,10 @@ import { get } from "../api.js";
 import { badge, empty, h, link, replace, short, table } from "../dom.js";
 import { ago, ahead, count, duration, moment, now, seconds } from "../format.js";
 
-const STATES = { queued: "Queued", running: "Running", delayed: "Delayed", done: "Done", superseded: "Superseded", cancelled: "Cancelled", expired: "Expired" };
-const NONE = { queued: "Nothing waits", running: "Nothing runs", delayed: "No task waits for its time", done: "The history is empty", superseded: "The history knows of none that a newer one replaced", cancelled: "The history knows of none that was cancelled", expired: "The history knows of none that had to start in time, and did not" };
-const WHEN = { running: "Runs for", delayed: "Due", done: "Ended", superseded: "Ended", cancelled: "Ended", expired: "Ended" };
-const OVER = new Set(["done", "superseded", "cancelled", "expired"]);
+const STATES = { queued: "Queued", running: "Running", delayed: "Delayed", done: "Done", superseded: "Superseded", cancelled: "Cancelled", expired: "Expired", dropped: "Dropped" };
+const NONE = { queued: "Nothing waits", running: "Nothing runs", delayed: "No task waits for its time", done: "The history is empty", superseded: "The history knows of none that a newer one replaced", cancelled: "The history knows of none that was cancelled", expired: "The history knows of none that had to start in time, and did not", dropped: "The history knows of none that was dropped" };
+const WHEN = { running: "Runs for", delayed: "Due", done: "Ended", superseded: "Ended", cancelled: "Ended", expired: "Ended", dropped: "Ended" };
+const OVER = new Set(["done", "superseded", "cancelled", "expired", "dropped"]);
 const FILTERS = { id: "Id has in it", type: "Type, or import.*", tenant: "Tenant", group: "Group has in it", older: "Older than" };
 
 export function tasks(params, context) {
