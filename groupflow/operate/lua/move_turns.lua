@@ -35,19 +35,14 @@ for i = 1, #tasks, 2 do
   call('ZADD', index_of(is_quarantined and 'quarantined_plain' or 'ordered', pool), digits(order), tasks[i])
   number = number + 1
 end
-local groups = call('HSCAN', K.cap_groups, 0, 'COUNT', most)[2]
-for i = 1, #groups, 2 do
-  call('HDEL', K.cap_groups, groups[i])
-  call('ZREM', K.cap_waits .. groups[i + 1], groups[i])
-  place(groups[i], now)
-  number = number + 1
-end
-local page = call('HSCAN', K.waiting_groups, 0, 'COUNT', most)[2]
-for i = 1, #page, 2 do
-  call('HDEL', K.waiting_groups, page[i])
-  call('ZREM', K.waits .. page[i + 1], page[i])
-  place(page[i], now)
-  number = number + 1
+for known, lines in pairs({ [K.cap_groups] = K.cap_waits, [K.waiting_groups] = K.waits }) do
+  local groups = call('HSCAN', known, 0, 'COUNT', most)[2]
+  for i = 1, #groups, 2 do
+    call('HDEL', known, groups[i])
+    call('ZREM', lines .. groups[i + 1], groups[i])
+    place(groups[i], now)
+    number = number + 1
+  end
 end
 if number == 0 then call('DEL', K.turns, K.standing, K.cap_turns, K.cap_standing, K.cap_lines) end
 return { number }
