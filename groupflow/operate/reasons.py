@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from groupflow.store.clock import seconds
 from groupflow.store.task_state import TaskState
@@ -55,6 +57,19 @@ def quarantine_reason(task_state: TaskState, busy: list[str]) -> str:
         return f"{died}; it may be claimed: all workers are busy, or none is running"
     names = ", ".join(busy[:_NAMED]) + (f" and {len(busy) - _NAMED} more" * (len(busy) > _NAMED))
     return f"{died}: a daemon runs one such task at a time; that run another: {names}"
+
+
+def limit_reason(whose: str, limit: Mapping[str, Any], now: float) -> str:
+    """Why a task waits for its tenant's turn, or for that of its type."""
+    name = f"{whose} {limit.get('name', '-')}"
+    if "free" not in limit:
+        return f"{name} runs its {limit['running']} of {limit['concurrency']}"
+    until = seconds(limit["free"])
+    if until <= now:
+        return f"it is ready, and waits for the turn of {name}"
+    if limit["limited_by"] == "rate":
+        return f"{name} is over its {limit['rate']} until {hour_of(until)}"
+    return f"{name} is closed until {hour_of(until)}, since a handler asked for that"
 
 
 def delay_reason(task_state: TaskState, left: float, with_words: bool) -> str:

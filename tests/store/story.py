@@ -99,6 +99,14 @@ def _are_handed(found: Sequence[HandedOver], named: Sequence[str]) -> None:
     assert not named or sorted(each.id for each in found) == sorted(named)
 
 
+def _check_state(told: Any, state: str, facts: Sequence[str]) -> None:
+    """A state; then what is known besides, or behind a colon words of the reason."""
+    assert told.state == state.rstrip(":"), told
+    said = " ".join([state, *facts]).partition(": ")[2].strip()
+    assert said in (told.reason or ""), told
+    check(told, [] if state.endswith(":") else [*itertools.takewhile(":".__ne__, facts)])
+
+
 class Story(People):
     """A store, and all that happens to it."""
 
@@ -307,17 +315,11 @@ class Story(People):
 
     async def why(self, group: str, state: str, *facts: str) -> None:
         """A group's state; behind a colon, words of its reason."""
-        told = await self._groups.why(group)
-        assert told.state == state.rstrip(":"), told
-        said = " ".join([state, *facts]).partition(":")[2].strip()
-        assert said in told.reason, told.reason
-        check(told, [] if state.endswith(":") else [*itertools.takewhile(":".__ne__, facts)])
+        _check_state(await self._groups.why(group), state, facts)
 
     async def task(self, id_: str, state: str, *facts: str) -> None:
-        """Where a task is, and what is known of it."""
-        told = await task_state.found(self.shop, id_)
-        assert told.state == state, told
-        check(told, facts)
+        """Where a task is, and what is known of it; behind a colon, words of its reason."""
+        _check_state(await task_state.found(self.shop, id_), state, facts)
 
     async def waits(self, id_: str, seconds: str) -> None:
         """A task is due in so many seconds, less what has passed since; 0: it is due."""
