@@ -11,6 +11,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 
 from tests.simulation import clock
@@ -24,7 +25,7 @@ from tests.simulation.children import in_children
 from tests.simulation.command import real_server
 from tests.simulation.damages_of_product import OF_PRODUCT
 from tests.simulation.damages_of_scripts import OF_SCRIPTS
-from tests.simulation.damaging import Damage, DamagedRedis, Effect, Hits, damaged
+from tests.simulation.damaging import Damage, DamagedRedis, Effect
 from tests.simulation.plan import plan
 from tests.simulation.redis_side import RealRedis
 from tests.simulation.run import run
@@ -43,7 +44,7 @@ class Search:
         name: its name.
         seed: the first that shows it; 0 where none did.
         seeds: how many were run.
-        hits: how often it had its effect.
+        hits: how often a script's call had its effect.
         violation: what that seed broke.
     """
 
@@ -65,16 +66,16 @@ def search(damage: Damage, path: str, seeds: Iterable[int]) -> Search:
     Raises:
         MatchesNothing: none of the scripts has what it is about.
     """
-    real, hits, number = DamagedRedis(path, damage), Hits(), 0
+    real, hits, number = DamagedRedis(path, damage), 0, 0
     sound = RealRedis(path)
     for seed in seeds:
         number += 1
-        with damaged(damage, hits):
+        with damage.in_product() or nullcontext():
             outcome = run(plan(seed), real)
-        hits.hit(real.take_hits())
+        hits += real.take_hits()
         if outcome.violations and not run(plan(seed), sound).violations:
-            return Search(damage.name, seed, number, hits.number, str(outcome.violations[0]))
-    return Search(damage.name, 0, number, hits.number)
+            return Search(damage.name, seed, number, hits, str(outcome.violations[0]))
+    return Search(damage.name, 0, number, hits)
 
 
 def main() -> int:
@@ -139,7 +140,8 @@ def _told(found: Search) -> str:
     why = f"unseen: {damage.unseen}" if damage.unseen else "NOT FOUND"
     if isinstance(damage, Effect) and not found.hits:
         why = f"it never happened; {why}"  # scripts may have come to do it in another way
-    return f"{damage.told}: {why} ({found.hits} hits in {found.seeds} seeds)"
+    hits = f"{found.hits} hits in " if isinstance(damage, Effect) else ""
+    return f"{damage.told}: {why} ({hits}{found.seeds} seeds)"
 
 
 def _sum_up(found: dict[str, Search], seeds: int) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from itertools import count
+from typing import Any, TypeAlias
 
 from groupflow.broker.consumer import Consumer, Delivery
 from groupflow.core.errors import GroupflowError, SessionReplaced, StoreUnavailable
@@ -23,67 +25,55 @@ from groupflow.store.wire import ReplicaWait
 from groupflow.upkeep.reap import Reaper
 from groupflow.upkeep.renew import Renewer
 from tests.simulation.clock import pass_virtual
-from tests.simulation.damaging import Hits, Replacements
+from tests.simulation.damaging import Replacements
 
+Arrivals: TypeAlias = Sequence[Arrival]
 OF_PRODUCT = Replacements()
 _of = OF_PRODUCT.of
+_claims, _runs = count(1), count(1)  # of one run: each is a process of its own
 
 # Intake:
 
 
 @_of(Consumer, "take")
-async def acked_when_taken(
-    sound: Any, hits: Hits, self: Consumer, most: int, most_bytes: int
-) -> list[Delivery]:
+async def acked_when_taken(sound: Any, self: Consumer, *most: int) -> list[Delivery]:
     """A message is acked before it is in Redis."""
-    batch: list[Delivery] = await sound(self, most, most_bytes)
-    hits.hit()
+    batch: list[Delivery] = await sound(self, *most)
     await self.ack_through(batch[-1])
     return batch
 
 
 @_of(Consumer, "ack_through")
-async def ack_beyond(sound: Any, hits: Hits, self: Consumer, delivery: Delivery) -> None:
+async def ack_beyond(sound: Any, self: Consumer, delivery: Delivery) -> None:
     """What came behind a batch is acked with it."""
-    hits.hit(bool(self._waiting))
     await sound(self, self._waiting[-1] if self._waiting else delivery)
 
 
 @_of(PartitionEntrance, "enqueue")
-async def unwritten_acked(
-    sound: Any, hits: Hits, self: PartitionEntrance, arrivals: Sequence[Arrival]
-) -> Any:
+async def unwritten_acked(sound: Any, self: PartitionEntrance, arrivals: Arrivals) -> Any:
     """A batch is acked though Redis gave no answer."""
     try:
         return await sound(self, arrivals)
     except GroupflowError:
-        hits.hit()
         return Enqueued(0, [True] * len(arrivals))
 
 
 @_of(Batch, "__init__")
-def reversed_batch(
-    sound: Any, hits: Hits, self: Batch, entrances: Any, arrivals: Sequence[Arrival]
-) -> None:
+def reversed_batch(sound: Any, self: Batch, entrances: Any, arrivals: Arrivals) -> None:
     """A batch is written in reverse order."""
-    hits.hit()
     sound(self, entrances, arrivals[::-1])
 
 
 @_of(Batch, "__init__")
-def first_lost(
-    sound: Any, hits: Hits, self: Batch, entrances: Any, arrivals: Sequence[Arrival]
-) -> None:
+def first_lost(sound: Any, self: Batch, entrances: Any, arrivals: Arrivals) -> None:
     """The first message of a large batch is left out."""
-    hits.hit(len(arrivals) > 3)
     sound(self, entrances, arrivals[1:] if len(arrivals) > 3 else arrivals)
 
 
 @_of(Enqueuer, "enqueue")
-async def uncopied(sound: Any, hits: Hits, self: Enqueuer, *args: Any) -> Any:
+async def uncopied(sound: Any, self: Enqueuer, *args: Any) -> Any:
     """A batch is acked before replicas have it."""
     kept, self._replica_wait = self._replica_wait, None
-    hits.hit(kept is not None)
     try:
         return await sound(self, *args)
     finally:
@@ -91,9 +81,8 @@ async def uncopied(sound: Any, hits: Hits, self: Enqueuer, *args: Any) -> Any:
 
 
 @_of(ReplicaWait, "wait")
-async def copied_late(_sound: Any, hits: Hits, self: ReplicaWait, _wire: Any) -> int:
+async def copied_late(_sound: Any, self: ReplicaWait, _wire: Any) -> int:
     """Replicas that didn't answer count as having a batch."""
-    hits.hit()
     return self.replicas
 
 
@@ -101,55 +90,47 @@ async def copied_late(_sound: Any, hits: Hits, self: ReplicaWait, _wire: Any) ->
 
 
 @_of(Renewer, "left")
-def lease_for_ever(_sound: Any, hits: Hits, self: Renewer) -> float:
+def lease_for_ever(_sound: Any, self: Renewer) -> float:
     """A daemon believes that its lease never ends."""
-    hits.hit()
     return self._lease
 
 
 @_of(Renewer, "_answered_at")
-def lease_late(sound: Any, hits: Hits, self: Renewer, sent: float) -> None:
+def lease_late(sound: Any, self: Renewer, sent: float) -> None:
     """A daemon counts its lease from half a lease late."""
-    hits.hit()
     sound(self, sent + self._lease / 2)
 
 
 @_of(Holding, "lease_ended")
-def end_unheard(_sound: Any, hits: Hits, *_: Any) -> None:
+def end_unheard(_sound: Any, *_: Any) -> None:
     """Handlers go on beyond the end of the lease."""
-    hits.hit()
 
 
 @_of(Holding, "session_lost")
-def loss_unheard(_sound: Any, hits: Hits, *_: Any) -> None:
+def loss_unheard(_sound: Any, *_: Any) -> None:
     """Handlers go on beyond the loss of the session."""
-    hits.hit()
 
 
 @_of(Sessions, "renew")
-async def failure_renews(sound: Any, hits: Hits, self: Sessions) -> Any:
+async def failure_renews(sound: Any, self: Sessions) -> Any:
     """A renewal without an answer extends the lease."""
     try:
         return await sound(self)
     except StoreUnavailable:
-        hits.hit()
         return Claimable(0, 0)
 
 
 @_of(Sessions, "is_witnessed")
-def unwitnessed(_sound: Any, hits: Hits, self: Sessions) -> bool:
+def unwitnessed(_sound: Any, self: Sessions) -> bool:
     """Claims are made that no other daemon would miss."""
-    hits.hit(not self._session.is_witnessed)
     return True
 
 
 @_of(Session, "check")
-def replaced_goes_on(sound: Any, hits: Hits, self: Session, state: bytes) -> None:
+def replaced_goes_on(sound: Any, self: Session, state: bytes) -> None:
     """A daemon whose name was taken goes on."""
-    try:
+    with suppress(SessionReplaced):
         sound(self, state)
-    except SessionReplaced:
-        hits.hit()
 
 
 @_of(
@@ -157,18 +138,14 @@ def replaced_goes_on(sound: Any, hits: Hits, self: Session, state: bytes) -> Non
     "_grace_left",
     unseen="all have stopped their handlers by then: what is taken begins again either way",
 )
-def no_grace(_sound: Any, hits: Hits, _self: Reaper) -> float:
+def no_grace(_sound: Any, _self: Reaper) -> float:
     """Who was without Redis reaps at once."""
-    hits.hit()
     return 0.0
 
 
 @_of(StoreClient, "run_all")
-async def any_server(
-    sound: Any, hits: Hits, self: StoreClient, calls: Any, epoch: Any = None
-) -> Any:
+async def any_server(sound: Any, self: StoreClient, calls: Any, epoch: Any = None) -> Any:
     """Claims are made at any server that leads."""
-    hits.hit(epoch is not None)
     return await sound(self, calls)
 
 
@@ -176,100 +153,89 @@ async def any_server(
 
 
 @_of(PythonRunner, "handle")
-async def told_too_soon(sound: Any, hits: Hits, self: PythonRunner, task: Any) -> Done:
+async def told_too_soon(sound: Any, self: PythonRunner, task: Any) -> Done:
     """A task is settled before its handler has ended."""
-    hits.hit()
     self.late = asyncio.ensure_future(sound(self, task))  # type: ignore[attr-defined]
     await pass_virtual(0.001)
     return Done()
 
 
 @_of(PythonBatchRunner, "handle_all")
-async def batch_is_done(sound: Any, hits: Hits, self: PythonBatchRunner, tasks: Any) -> list[Done]:
+async def batch_is_done(sound: Any, self: PythonBatchRunner, tasks: Any) -> list[Done]:
     """A batch is done, though its handler says otherwise."""
     await sound(self, tasks)
-    hits.hit()
     return [Done()] * len(tasks)
 
 
 @_of(Slots, "turn_back")
-def settled_once(sound: Any, hits: Hits, self: Slots, exchange: Exchange) -> None:
+def settled_once(sound: Any, self: Slots, exchange: Exchange) -> None:
     """A settle without an answer is forgotten."""
     for slot in exchange.settling:
-        hits.hit()
         slot.finished = None
     sound(self, exchange)
 
 
 @_of(Slots, "turn_back")
-def unsure_is_free(sound: Any, hits: Hits, self: Slots, exchange: Exchange) -> None:
+def unsure_is_free(sound: Any, self: Slots, exchange: Exchange) -> None:
     """A claim without an answer is forgotten."""
     sound(self, exchange)
     for slot in self.unsure:
-        hits.hit()
         slot.is_unsure = False
     self.unsure.clear()
 
 
 @_of(Claims, "exchange")
-async def claim_dropped(sound: Any, hits: Hits, self: Claims, *args: Any, **options: Any) -> Any:
+async def claim_dropped(sound: Any, self: Claims, *args: Any, **options: Any) -> Any:
     """A claim that was given is forgotten."""
     found = await sound(self, *args, **options)
-    hits.hit()
-    if found.claims and hits.number % 7 == 0:
+    if next(_claims) % 7 == 0 and found.claims:
         del found.claims[-1]
     return found
 
 
 @_of(LocalWorker, "_work")
-async def run_twice(sound: Any, hits: Hits, self: LocalWorker, slot: Any) -> Any:
+async def run_twice(sound: Any, self: LocalWorker, slot: Any) -> Any:
     """A task's handler runs twice under one claim."""
-    hits.hit()
-    if hits.number % 9 == 0:
+    if next(_runs) % 9 == 0:
         await sound(self, slot)
     return await sound(self, slot)
 
 
 @_of(Claims, "exchange")
 async def settled_partly(
-    sound: Any, hits: Hits, self: Claims, settlements: Any, slots: Any, **options: Any
+    sound: Any, self: Claims, settlements: Any, slots: Any, **options: Any
 ) -> Any:
     """Of what is settled together, only the first is."""
-    hits.hit(len(settlements) > 1)
     return await sound(self, settlements[:1], slots, **options)
 
 
 @_of(GroupRun, "next")
-def run_reversed(sound: Any, hits: Hits, self: GroupRun, done: Any) -> Any:
+def run_reversed(sound: Any, self: GroupRun, done: Any) -> Any:
     """What a run has done is told in reverse order."""
     found = sound(self, done)
-    hits.hit()
     self._done.reverse()
     return found
 
 
 @_of(GroupRun, "next")
-def run_skips(sound: Any, hits: Hits, self: GroupRun, done: Any) -> Any:
+def run_skips(sound: Any, self: GroupRun, done: Any) -> Any:
     """A run skips a task."""
     found = sound(self, done)
     if self.rest:
-        hits.hit()
         found = sound(self, found)
     return found
 
 
 @_of(LocalWorker, "_handle")
-async def cut_is_done(sound: Any, hits: Hits, self: LocalWorker, *args: Any) -> Any:
+async def cut_is_done(sound: Any, self: LocalWorker, *args: Any) -> Any:
     """An attempt that was cut off counts as done."""
     found = await sound(self, *args)
-    hits.hit(found is None)
     return Done() if found is None else found
 
 
 @_of(Sessions, "leave")
-async def never_leaves(_sound: Any, hits: Hits, _self: Sessions) -> list[Any]:
+async def never_leaves(_sound: Any, _self: Sessions) -> list[Any]:
     """Who stops doesn't leave."""
-    hits.hit()
     return []
 
 
@@ -278,12 +244,10 @@ async def never_leaves(_sound: Any, hits: Hits, _self: Sessions) -> list[Any]:
     "doubt",
     unseen="each slot is asked in its turn: it takes a system in which nothing comes any more",
 )
-def undoubted(_sound: Any, hits: Hits, *_: Any) -> None:
+def undoubted(_sound: Any, *_: Any) -> None:
     """Behind a fail-over, no daemon asks for what was settled last."""
-    hits.hit()
 
 
 @_of(Exchanger, "_deliver")
-def turned_away(_sound: Any, hits: Hits, *_: Any) -> None:
+def turned_away(_sound: Any, *_: Any) -> None:
     """An exchange's answer wakes no worker."""
-    hits.hit()

@@ -8,10 +8,9 @@ rest sit at methods of the product's classes.
 
 from __future__ import annotations
 
-import mmap
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from unittest.mock import patch
@@ -47,22 +46,6 @@ class MatchesNothing(Exception):
     """A damage changes nothing: what it was about is gone, or has another form."""
 
 
-class Hits:
-    """How often a damage had its effect, in this process and those that it has forked."""
-
-    def __init__(self) -> None:
-        self._shared = memoryview(mmap.mmap(-1, 8)).cast("q")
-
-    @property
-    def number(self) -> int:
-        """How often."""
-        return self._shared[0]
-
-    def hit(self, times: int = 1) -> None:
-        """Once more, or some times."""
-        self._shared[0] += times
-
-
 @dataclass(frozen=True, slots=True)
 class Damage:
     """An effect.
@@ -84,9 +67,9 @@ class Damage:
         """A script with the damage; the same where it has none."""
         return text
 
-    def in_product(self, hits: Hits) -> list[AbstractContextManager[Any]]:
-        """What of the product is replaced."""
-        return []
+    def in_product(self) -> AbstractContextManager[Any] | None:
+        """Replaces something of the product; `None` where it is not about that."""
+        return None
 
 
 EXCHANGE = ("exchange",)
@@ -168,7 +151,7 @@ def changed(told: str, *changes: tuple[str, str], unseen: str = "") -> Condition
 
 
 Instead: TypeAlias = Callable[..., Any]
-"""What runs in a method's place, given the sound method, the `Hits`, and what that is given."""
+"""What runs in a method's place, given the sound method and what that is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,22 +161,22 @@ class Replaced(Damage):
     Attributes:
         owner: its class.
         method: its name.
-        instead: what runs in its place, and notes each time that it does harm.
+        instead: what runs in its place.
     """
 
     owner: type
     method: str
     instead: Instead
 
-    def in_product(self, hits: Hits) -> list[AbstractContextManager[Any]]:
+    def in_product(self) -> AbstractContextManager[Any]:
         """The class has the other method."""
         sound = self.owner.__dict__[self.method]
 
         def method(this: Any, *args: Any, **options: Any) -> Any:
-            return self.instead(sound, hits, this, *args, **options)
+            return self.instead(sound, this, *args, **options)
 
         made = property(method) if isinstance(sound, property) else method
-        return [patch.object(self.owner, self.method, made)]
+        return patch.object(self.owner, self.method, made)
 
 
 class Replacements(list[Damage]):
@@ -248,12 +231,3 @@ class DamagedRedis(RealRedis):
         """How often a script's call had the effect, in this run."""
         found: Any = self.raw.get(_HITS)
         return int(found or 0)
-
-
-@contextmanager
-def damaged(damage: Damage, hits: Hits) -> Iterator[None]:
-    """The product has it meanwhile."""
-    with ExitStack() as stack:
-        for each in damage.in_product(hits):
-            stack.enter_context(each)
-        yield

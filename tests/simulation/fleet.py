@@ -323,12 +323,8 @@ class Fleet:
         for number, job in enumerate(jobs):
             await pass_virtual(job.wait)
             type_ = None if job.shape == "no type" else job.type
-            message = Published(job.id, type_, job.body, job.headers)
             for _ in range(2 if job.twice else 1):
-                while self.rabbitmq.is_down:
-                    await pass_virtual(0.1)
-                await pass_virtual(self.rabbitmq.delay())
-                self.rabbitmq.publish(message)
+                await self._send(Published(job.id, type_, job.body, job.headers))
             await pass_virtual(self.rabbitmq.delay())
             event = Event("published", job.id, clock.now(), job.group, job.tenant_name, job.n)
             self.write(replace(event, wall=clock.wall()))
@@ -337,13 +333,14 @@ class Fleet:
             self.unpublished -= 1
 
     async def _publish_cancel(self, job: Job) -> None:
-        """Publish a message that cancels a task, behind its own."""
-        if job.shape:
-            return  # nobody knows whose it is
+        """Publish a message that cancels a task, behind its own; of none whose owner is unknown."""
+        if not job.shape:
+            await self._send(Published(f"cancels {job.n}", None, job.body, {CANCEL: job.id}))
+
+    async def _send(self, message: Published) -> None:
         while self.rabbitmq.is_down:
             await pass_virtual(0.1)
         await pass_virtual(self.rabbitmq.delay())
-        message = Published(f"cancels {job.n}", None, job.body, {CANCEL: job.id})
         self.rabbitmq.publish(message)
 
     def _acked(self, message: Published) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +42,7 @@ BY_TYPE = 0.5  # of cancels of many tasks: those by their type
 CANCELLED = ("flaky", "slow", "deliver")
 SETTLED = 0.1  # seconds after which what was given up has arrived, or never does
 UNANSWERED = (errors.StoreUnavailable, errors.ServerUnreachable, errors.OtherLayout, TimeoutError)
+KINDS: dict[str, Limited] = {"g": "group", "t": "tenant", "y": "type"}  # as the store notes them
 HOLDS = ("paused_all", "paused", "by_hand", "parked")  # keys that say who holds what
 
 Ask = Callable[[Namespace], Awaitable[object]]
@@ -158,10 +160,8 @@ class Operators:
             while not asking.done() and not process.is_dead and clock.now() < until:
                 await asyncio.wait([asking], timeout=AGAIN)
             if asking.done():
-                try:
+                with suppress(*UNANSWERED):
                     return asking.result()
-                except UNANSWERED:
-                    pass
             elif not process.is_dead:
                 self._fleet.troubles.append(f"an operator got no answer in {ASKS_FOR} s: {asking}")
                 self._fleet.loop.kill(process)
@@ -180,10 +180,9 @@ class Operators:
     # Pauses:
 
     async def _pause(self, act: Act) -> None:
-        await self._hold(act.group, act.steps)
+        await self._hold(act.group, act.steps, act.seconds if act.kind == "pause_for" else None)
 
-    async def _pause_for(self, act: Act) -> None:
-        await self._hold(act.group, act.steps, act.seconds)
+    _pause_for = _pause
 
     async def _pause_all(self, act: Act) -> None:
         await self._hold(ALL, act.steps)
@@ -203,8 +202,7 @@ class Operators:
             return
         until = began + for_ if for_ else float("inf")
         fences = [int(self._fleet.raw.get(k("fence")) or 0) for k in self._fleet.partitions]
-        hold = Hold(group, fences, clock.now(), until)
-        self._open[group] = hold, lost
+        self._open[group] = Hold(group, fences, clock.now(), until), lost
 
     async def _let_go(self, group: str, steps: int = 0) -> None:
         self._begins(group)
@@ -232,49 +230,48 @@ class Operators:
 
     async def _limit_group(self, act: Act) -> None:
         most = act.most if act.group.startswith(("several-", "g")) else 1
-        raised = self._fleet.watch.raised
-        raised[act.group] = max(most, raised.get(act.group, 1))
-        await self._limit(HandLimit("group", act.group, most), act.steps)
+        limit = HandLimit("group", act.group, most)
+        await self._limit(limit, act.steps, self._fleet.watch.raised)
 
     async def _limit_tenant(self, act: Act) -> None:
-        raised, name = self._fleet.watch.raised_tenants, str(act.tenant)
-        raised[name] = max(act.most, raised.get(name, 0))
-        await self._limit(HandLimit("tenant", name, act.most), act.steps)
+        limit = HandLimit("tenant", str(act.tenant), act.most)
+        await self._limit(limit, act.steps, self._fleet.watch.raised_tenants)
 
     async def _limit_type(self, act: Act) -> None:
-        raised = self._fleet.watch.raised_types
-        raised[act.group] = max(act.most or 99, raised.get(act.group, 0))
-        await self._limit(HandLimit("type", act.group, act.most), act.steps)
+        limit = HandLimit("type", act.group, act.most)
+        await self._limit(limit, act.steps, self._fleet.watch.raised_types)
 
     async def _end_type(self, act: Act) -> None:
         await self._unlimit(f"y{act.group}", act.steps)
 
-    async def _limit(self, limit: HandLimit, steps: int) -> None:
+    async def _limit(self, limit: HandLimit, steps: int, raised: dict[str, int]) -> None:
+        raised[limit.name] = max(limit.concurrency or 99, raised.get(limit.name, 0))
         await self.ask(lambda all_: LimitsByHand(all_).begin(limit, BY, HAND), steps)
 
     async def _end_limit(self, act: Act) -> None:
-        whose = f"g{act.group}" if act.pick < 0.5 else f"t{act.tenant}"
-        await self._unlimit(whose, act.steps)
+        await self._unlimit(f"g{act.group}" if act.pick < 0.5 else f"t{act.tenant}", act.steps)
 
     async def _unlimit(self, whose: str, steps: int = 0) -> None:
-        kinds: dict[str, Limited] = {"g": "group", "t": "tenant", "y": "type"}
-        kind = kinds[whose[0]]
-        await self.ask(lambda all_: LimitsByHand(all_).end(kind, whose[1:], BY), steps)
+        kind, name = KINDS[whose[0]], whose[1:]
+        await self.ask(lambda all_: LimitsByHand(all_).end(kind, name, BY), steps)
 
     # Tasks that wait:
 
     async def _drop(self, act: Act) -> None:
-        id_ = self._some("waiting", act.pick)
-        if id_ is not None and await self._changed(Tasks.drop, id_, act.steps) == "done":
-            self.known.dropped[id_] = clock.now(), self._fleet.calls_lost
+        if id_ := self._some("waiting", act.pick):
+            await self._end(id_, "done", self._changed(Tasks.drop, id_, act.steps))
 
     async def _cancel(self, act: Act) -> None:
         state = "running" if act.pick < RUNNING else "waiting"
         id_ = self._some(state, act.pick % RUNNING / RUNNING) or self._some("waiting", act.pick)
-        if id_ is not None:
-            ended = await self.ask(lambda all_: Tasks(all_).cancel(id_, BY), act.steps)
-            if ended == "cancelled":
-                self.known.dropped[id_] = clock.now(), self._fleet.calls_lost
+        if id_:
+            asked = self.ask(lambda all_: Tasks(all_).cancel(id_, BY), act.steps)
+            await self._end(id_, "cancelled", asked)
+
+    async def _end(self, id_: str, wanted: str, asked: Awaitable[object]) -> None:
+        """The judge gets to know a task that is answered to have ended so."""
+        if await asked == wanted:
+            self.known.dropped[id_] = clock.now(), self._fleet.calls_lost
 
     async def _cancel_all(self, act: Act) -> None:
         """All of a group, or of a type that not too many have."""
@@ -326,8 +323,7 @@ class Operators:
     # Dead letters:
 
     async def _redrive(self, act: Act) -> None:
-        id_ = self._some("dead", act.pick)
-        if id_ is not None:
+        if id_ := self._some("dead", act.pick):
             await self._redrive_one(id_, act.steps, corrects=act.pick * 10 % 1 < CORRECTED)
 
     async def _redrive_one(self, id_: str, steps: int = 0, *, corrects: bool = False) -> None:
@@ -381,8 +377,7 @@ class Operators:
         return is_done
 
     async def _drop_letter(self, act: Act) -> None:
-        id_ = self._some("dead", act.pick)
-        if id_ is not None:
+        if id_ := self._some("dead", act.pick):
             await self._drop_one(id_, act.steps)
 
     async def _drop_one(self, id_: str, steps: int = 0) -> None:
@@ -400,7 +395,6 @@ class Operators:
             return (await Groups(namespace).why(group)).behind
 
         behind = await self.ask(ask)
-        if not isinstance(behind, str):
-            return
-        redriven = any(e.kind == "redriven" and e.id == behind for e in self._fleet.events)
-        await (self._drop_one(behind) if redriven else self._redrive_one(behind))
+        if isinstance(behind, str):
+            redriven = any(e.kind == "redriven" and e.id == behind for e in self._fleet.events)
+            await (self._drop_one(behind) if redriven else self._redrive_one(behind))

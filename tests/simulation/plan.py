@@ -37,20 +37,16 @@ _FEATURES = {
 
 Where no rule, tenant or order does, an exchange is mostly done in bulk: see `ordinary.lua`.
 """
-FULL = 0.35
-"""How often a seed has groups in which few may wait; drawn apart, so that other seeds stay."""
-NEWEST = 0.3
-"""How often it has groups in which the newest task replaces the one that runs; drawn apart too."""
-CANCELS = 0.35
-"""How often publishers cancel some of their tasks; drawn apart too."""
-TYPES = 0.4
-"""How often it limits some types; drawn apart too."""
-EXPIRES = 0.35
-"""How often messages say within what time their tasks have to start; drawn apart too."""
-DEPLOYS = 0.35
-"""How often a deploy brings a type, whose tasks come before it as well; drawn apart too."""
-DRAINS = 0.4
-"""How often rules want to be told of drained groups; drawn apart, for seeds with limits."""
+_FEATURES_APART = {
+    "full": ("full", 0.35),  # groups in which few may wait
+    "newest": ("updates", 0.3),  # groups in which the newest task replaces the one that runs
+    "cancels": ("regrets", 0.35),  # publishers cancel some of their tasks
+    "expires": ("expiries", 0.35),  # messages say within what time their tasks have to start
+    "deploys": ("deploys", 0.35),  # a deploy brings a type, whose tasks come before it as well
+    "types": ("limited types", 0.4),  # some types are limited
+    "drains": ("drains", 0.4),  # rules want to be told of drained groups; for seeds with limits
+}
+"""The same, each drawn apart, under a name of its own, so that other seeds stay what they are."""
 AUDITS = 400  # most moments of a run at which its structure is looked at
 _ORDERS: tuple[Order, ...] = ("oldest", "oldest", "fair", "tenants")
 
@@ -143,23 +139,12 @@ def plan(
     number = daemons or chance.choice((2, 3, 3, 4))
     others = Random(f"features {seed}")
     features = {name for name, share in _FEATURES.items() if others.random() < share}
-    if Random(f"full {seed}").random() < FULL:
-        features.add("full")
-    if Random(f"updates {seed}").random() < NEWEST:
-        features.add("newest")
-    if Random(f"regrets {seed}").random() < CANCELS:
-        features.add("cancels")
-    if Random(f"expiries {seed}").random() < EXPIRES:
-        features.add("expires")
-    deploys = Random(f"deploys {seed}")
-    if deploys.random() < DEPLOYS:
-        features.add("deploys")
-    if Random(f"limited types {seed}").random() < TYPES:
-        features.add("types")
-    if Random(f"drains {seed}").random() < DRAINS and "unlimited" not in features:
-        features.add("drains")
+    apart = {name: Random(f"{draw} {seed}") for name, (draw, _) in _FEATURES_APART.items()}
+    shares = _FEATURES_APART.items()
+    features |= {name for name, (_, share) in shares if apart[name].random() < share}
     if is_unlimited := "unlimited" in features:
-        features -= {"tenants", "types"}
+        features -= {"tenants", "types", "drains"}
+    deploys = apart["deploys"]
     order = chance.choice(_ORDERS)
     partitions = others.choice((1, 1, 1, 2, 3))
     faults_of = _FAULTS | (_FAULTS_OF_PULLERS if "pullers" in features else {})
