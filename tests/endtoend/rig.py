@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -24,7 +25,7 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from groupflow.broker.partitions import names_of
-from groupflow.broker.publisher import Outgoing, publishing
+from groupflow.broker.publisher import Outgoing, TermPublisher, publishing
 from groupflow.core.errors import GroupflowError
 from groupflow.core.routing import CANCEL
 from groupflow.operate.totals import ENDS
@@ -251,8 +252,6 @@ class Rig:
     async def _publish(self, jobs: list[Job]) -> None:
         """Publish, and after a broken connection go on with the first that has no confirm."""
         confirmed = 0
-        has_one = len(self.queues) == 1
-        router = None if has_one else load_settings(self.config).router()
 
         def on_confirm() -> None:
             nonlocal confirmed
@@ -265,26 +264,25 @@ class Rig:
         while confirmed < len(jobs):
             try:
                 left = [Outgoing(j.body, j.type, j.id, j.headers) for j in jobs[confirmed:]]
-                async with publishing(
-                    self.rabbitmq.url, self.queue, partitions=len(self.queues), router=router
-                ) as publisher:
+                async with self._publishing() as publisher:
                     await publisher.publish_all(left, on_confirm)
             except GroupflowError as error:
                 complaint = f"RabbitMQ takes nothing more, after {confirmed} messages: {error}"
                 assert time.monotonic() < end, complaint
                 await asyncio.sleep(LOOK)  # the server is away
 
+    def _publishing(self) -> AbstractAsyncContextManager[TermPublisher]:
+        count = len(self.queues)
+        router = None if count == 1 else load_settings(self.config).router()
+        return publishing(self.rabbitmq.url, self.queue, partitions=count, router=router)
+
     def cancel(self, *ids: str) -> None:
         """Publish messages that cancel jobs, behind these in their queues."""
         asked = [(self.jobs[id_], {CANCEL: id_}) for id_ in ids]
         sent = [Outgoing(job.body, job.type, headers=headers) for job, headers in asked]
-        has_one = len(self.queues) == 1
-        router = None if has_one else load_settings(self.config).router()
 
         async def publish() -> None:
-            async with publishing(
-                self.rabbitmq.url, self.queue, partitions=len(self.queues), router=router
-            ) as publisher:
+            async with self._publishing() as publisher:
                 await publisher.publish_all(sent)
 
         run(publish())

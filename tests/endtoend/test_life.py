@@ -20,6 +20,7 @@ MORE = {
     "hold": "", "park": 'on_dead = "park"', "burst": "debounce = 300.0",
     "update": 'newest = "running"',
 }  # fmt: skip
+MARKS = "\x7f\x9b\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069\U000e0041"
 RULES = "".join(
     f'[[groups]]\napp = "{app}"\nkey = "{app}:{{entity}}"\nshares = true\n{more}\n'
     for app, more in MORE.items()
@@ -133,6 +134,22 @@ def test_what_runs_makes_way_for_an_update(life: Rig) -> None:
     assert until_state(life, "up0", "superseded")["superseded_by"] == "up1"
     life.wait_for_end("up1")
     assert ran(life, "up") == [("up0", 1), ("up1", 1)]
+
+
+def test_no_mark_reaches_a_terminal_or_a_log(life: Rig) -> None:
+    """U+009B drives a terminal as ESC does; the others turn or break what it shows."""
+    sent = job("mk0", None, f"dead {MARKS}", headers={"note": MARKS})
+    life.publish([sent])
+    until_state(life, "mk0", "dead")
+    verbs = (("show", "mk0"), ("show", "mk0", "--json"), ("list",), ("list", "--json"))
+    shown = [life.say("dead", *words) for words in verbs]
+    log = "".join(path.read_text() for path in life.folder.glob("*.log"))
+    assert "mk0" in log
+    for text in (*shown, log):
+        assert not set(text) & set(MARKS)
+    found = orjson.loads(shown[1])
+    assert found["headers"]["note"] == MARKS
+    assert found["body"].encode() == sent.body
 
 
 def test_what_can_not_be_done_to_dead_letters_is_said(life: Rig) -> None:

@@ -29,6 +29,8 @@ from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.rules import GroupRule
 from groupflow.settings.urls import SecretUrl
 from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
+from groupflow.store.wire import ReplicaWait
+from tests.broker.wires import waiting_in
 from tests.deadlines import until
 from tests.store.bench import Bench
 
@@ -61,12 +63,14 @@ class World:
             assert await publisher.publish_all(sent) == len(sent)
 
     @asynccontextmanager
-    async def taking_in(self, max_waiting: int = 10**6, **settings: Any) -> AsyncIterator[Told]:
+    async def taking_in(
+        self, max_waiting: int = 10**6, replicas: int = 0, **settings: Any
+    ) -> AsyncIterator[Told]:
         """An intake of this queue, that is stopped at the end."""
         admission = Admission(SETTINGS.router(), max_body=10**8, step_aside=frozenset())
         section = RabbitMQ(url=SecretUrl(self.url), queue=self.queue, **settings)
         client = self.bench.client
-        enqueuer = Told(client)
+        enqueuer = Told(client, replica_wait=ReplicaWait(replicas, 0.05) if replicas else None)
         backpressure = Backpressure(client, max_waiting=max_waiting, max_memory=0)
         entrance = Entrance([PartitionEntrance(enqueuer, backpressure)])
         source = IntakeQueue(self.queue, declare=lambda each: topology.declare(each, self.queue))
@@ -192,6 +196,24 @@ async def test_an_id_of_anothers_is_told(world: World) -> None:
     found = await find_task(world.bench.client, said["task"])
     assert found is not None
     assert (found.state, found.tenant) == ("queued", "42")
+
+
+async def test_intake_stands_without_a_replica(world: World) -> None:
+    """What waits for one is acked once that has it, and not written again."""
+    await world.publish(numbered(10, 10, 10))
+    with capture_logs() as logs:
+        async with world.taking_in(replicas=1) as enqueuer:
+            await until(lambda: any(log["event"] == "intake.paused" for log in logs))
+            assert await waiting_in(world.url, world.queue) == 0  # all are in hand, unacked
+            assert enqueuer.written == 0
+            enqueuer._replica_wait = ReplicaWait(0, 0.05)  # as if one had come
+            await enqueuer.until(3)
+    (paused,) = [log for log in logs if log["event"] == "intake.paused"]
+    assert paused["reason"] == "too few replicas"
+    assert "redis.replicas is 1" in paused["error"]
+    assert world.bench.count("duplicates") == 0
+    assert await world.order(3) == [0, 1, 2]
+    assert await waiting_in(world.url, world.queue) == 0
 
 
 async def test_intake_pauses_at_a_backlog(world: World) -> None:
