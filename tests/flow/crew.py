@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from itertools import count
+from typing import Any, TypeAlias
 
 from groupflow import App, Task
 from groupflow.core.errors import StoreUnavailable
@@ -25,6 +26,8 @@ from groupflow.store.settlements import Proceed, Settlement, one_by_one
 from tests.deadlines import deadline, until
 from tests.store.bench import Bench, Daemon
 from tests.turns import turns
+
+Work: TypeAlias = Callable[[Task], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +161,14 @@ class Crew:
         return found
 
 
-def _noting(ran: list[str]) -> App:
-    """An application whose tasks of type ``t`` are done at once, and noted."""
+def _noting(ran: list[str], work: Work | None) -> App:
+    """An application whose tasks of type ``t`` are noted, and done by some work, or at once."""
     app = App()
 
     @app.handler("t")
-    async def handle(task: Task) -> None:
+    async def handle(task: Task) -> Any:
         ran.append(task.id)
+        return await work(task) if work else None
 
     return app
 
@@ -172,7 +176,7 @@ def _noting(ran: list[str]) -> App:
 @asynccontextmanager
 async def crew(
     bench: Bench,
-    app: App | None = None,
+    app: App | Work | None = None,
     *,
     count: int = 1,
     daemon: Daemon | None = None,
@@ -180,10 +184,14 @@ async def crew(
     by_hand: bool = False,
     **facts: Any,
 ) -> AsyncIterator[Crew]:
-    """Workers, ended when the block is; `facts` are the rule's of all tasks, and limits."""
+    """Workers, ended when the block is; `facts` are the rule's of all tasks, and limits.
+
+    In place of an application there may be only what the handler of type ``t`` does.
+    """
     daemon = daemon or await bench.daemon()
     ran = list[str]()
-    made = Crew(bench, daemon, app or _noting(ran), 0 if by_hand else count, pool, **facts)
+    app = app if isinstance(app, App) else _noting(ran, app)
+    made = Crew(bench, daemon, app, 0 if by_hand else count, pool, **facts)
     made.ran = ran
     made.running = [asyncio.create_task(each.run()) for each in made.workers]
     serving = [] if by_hand else [asyncio.create_task(made.exchanger.run())]
@@ -219,17 +227,15 @@ class Gate:
         await asyncio.wait_for(self.reached.wait(), deadline())
 
 
-def quick(number: int, gate: Gate) -> App:
-    """An application of which so many attempts are quick; all others wait at the gate."""
-    app, begun = App(), [0]
+def quick(number: int, gate: Gate) -> Work:
+    """Work of which so many attempts are quick; all others wait at the gate."""
+    begun = count(1)
 
-    @app.handler("t")
-    async def handle(_: Task) -> None:
-        begun[0] += 1
-        if begun[0] > number:
+    async def work(_: Task) -> None:
+        if next(begun) > number:
             await gate.passed()
 
-    return app
+    return work
 
 
 def in_order(ran: Sequence[str], groups: int, of: int) -> bool:

@@ -1,6 +1,6 @@
 """What a daemon does with tasks that are to be cancelled: running, in a batch, not begun.
 
-A coroutine, a thread, a command, a request to a URL: each ends in its own way.
+A coroutine, a thread, a command: each ends in its own way. Of URLs: `test_http_handlers`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,15 +19,11 @@ from structlog.testing import capture_logs
 from groupflow import Advance, App, Dead, Done, Retry, Task
 from groupflow.core.limits import Debounce
 from groupflow.flow import exec_handlers
-from groupflow.flow.handling import Runner
-from groupflow.flow.http_handlers import HttpRunner, open_client
 from groupflow.flow.workforce import Holding
 from groupflow.operate.tasks import Tasks
-from groupflow.settings.rules import HandlerRule
-from groupflow.settings.urls import SecretUrl
 from groupflow.store.settlements import Complete, Release
 from tests.deadlines import deadline, until
-from tests.flow.crew import Crew, Gate, crew
+from tests.flow.crew import Crew, Gate, Work, crew
 from tests.flow.tasks import is_alive, shell
 from tests.store.bench import Bench, arrival
 
@@ -39,6 +36,16 @@ async def cancel(made: Crew, *ids: str, verdict: str = "requested") -> None:
     for id_ in ids:
         assert await Tasks(made.bench.namespace).cancel(id_, "ops") == verdict
     hear(made, *ids)
+
+
+def only_first(gate: Gate) -> Work:
+    """Work that waits at a gate for the first task."""
+
+    async def work(task: Task) -> None:
+        if task.id == "t0":
+            await gate.passed()
+
+    return work
 
 
 def hear(made: Crew, *ids: str) -> None:
@@ -166,22 +173,6 @@ async def test_a_batch_is_cancelled_only_as_a_whole(
     assert [await state_of(bench, id_) for id_ in ("t0", "t1")] == states
 
 
-@dataclass(frozen=True, slots=True)
-class Only:
-    """Finds one runner for any type."""
-
-    runner: Runner
-
-    def find(self, _: str) -> Runner | None:
-        return self.runner
-
-
-def give(made: Crew, runner: Runner) -> None:
-    """Let the workers run all tasks by this."""
-    for worker in made.workers:
-        worker.rules = replace(made.rules, runners=Only(runner))
-
-
 @pytest.mark.parametrize("is_stubborn", [False, True])
 async def test_a_command_has_time_to_end(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stubborn: bool
@@ -195,7 +186,9 @@ async def test_a_command_has_time_to_end(
     script = f"trap '{tidy}' TERM; echo $$ > {begun}; while :; do sleep 0.05; done"
     await bench.enqueue(arrival("t0", "g"))
     async with crew(bench, App()) as made:
-        give(made, shell(script))
+        for worker in made.workers:
+            found = SimpleNamespace(find=lambda _: shell(script))
+            worker.rules = replace(made.rules, runners=found)
         await until(lambda: begun.exists() and begun.read_text() != "")
         await cancel(made, "t0")
         if not is_stubborn:
@@ -207,48 +200,19 @@ async def test_a_command_has_time_to_end(
     await until(lambda: not is_alive(int(begun.read_text())))
 
 
-async def test_a_request_to_a_url_ends_with_its_connection(bench: Bench) -> None:
-    reached, gone = asyncio.Event(), asyncio.Event()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        reached.set()
-        await reader.read()
-        gone.set()
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    await bench.enqueue(arrival("t0", "g"))
-    async with server, open_client(1) as client, crew(bench, App()) as made:
-        give(made, HttpRunner(HandlerRule(http=SecretUrl(url)), url, client))
-        await asyncio.wait_for(reached.wait(), deadline())
-        await cancel(made, "t0")
-        await asyncio.wait_for(gone.wait(), deadline())
-        await made.until_settled(1)
-        await made.stop()
-    assert await state_of(bench, "t0") == "cancelled"
-
-
 async def test_what_has_not_begun_does_not_begin(bench: Bench) -> None:
     """The rest of a run goes back to its lane, and the next claim passes over it."""
-    app, gate, ran = App(), Gate(), list[str]()
-
-    @app.handler("t")
-    async def handle(task: Task) -> None:
-        ran.append(task.id)
-        if task.id == "t0":
-            await gate.passed()
+    gate = Gate()
 
     await bench.enqueue(*(arrival(f"t{n}", "g") for n in range(4)))
     with capture_logs() as logs:
-        async with crew(bench, app, run=8) as made:
+        async with crew(bench, only_first(gate), run=8) as made:
             await gate.until_reached()
             await cancel(made, "t2")
             gate.opened.set()
             await made.until_done(3)
             await made.stop()
-    assert (ran, await state_of(bench, "t2")) == (["t0", "t1", "t3"], "cancelled")
+    assert (made.ran, await state_of(bench, "t2")) == (["t0", "t1", "t3"], "cancelled")
     assert told_of(logs, "t2") == ["task.cancelled"]
     assert [each.claim.task.id for each in made.claims.accepted if isinstance(each, Release)] == [
         "t2"
@@ -257,23 +221,17 @@ async def test_what_has_not_begun_does_not_begin(bench: Bench) -> None:
 
 async def test_what_runs_makes_way_for_a_newer_one(bench: Bench) -> None:
     """It is counted as cancelled, and as superseded."""
-    app, gate, ran = App(), Gate(), list[str]()
-
-    @app.handler("t")
-    async def handle(task: Task) -> None:
-        ran.append(task.id)
-        if task.id == "t0":
-            await gate.passed()
+    gate = Gate()
 
     updates = [replace(arrival(f"t{n}", "g"), debounce=NEWEST) for n in range(2)]
     await bench.enqueue(updates[0])
-    async with crew(bench, app) as made:
+    async with crew(bench, only_first(gate)) as made:
         await gate.until_reached()
         await bench.enqueue(updates[1])
         hear(made, "t0")
         await made.until_settled(2)
         await made.stop()
-    assert (ran, await state_of(bench, "t0")) == (["t0", "t1"], "superseded")
+    assert (made.ran, await state_of(bench, "t0")) == (["t0", "t1"], "superseded")
     assert made.dispatcher.measures.superseded == 1
     settled = made.dispatcher.measures.types.of("t").settled
     assert (settled["cancel"], settled["complete"], settled["release"]) == (1, 1, 0)

@@ -22,11 +22,14 @@ from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.handling import LATE, STUCK_LOOK, AttemptTimeout, Failed
 from groupflow.flow.python_handlers import PythonRunner
 from groupflow.flow.worker import LocalWorker
-from groupflow.store.settlements import Bury, Complete, Release, Retry
+from groupflow.flow.workforce import Holding
+from groupflow.store.settlements import Bury, Complete, Defer, Release, Retry
 from tests.deadlines import deadline
 from tests.flow.crew import Gate, crew, named
 from tests.flow.tasks import task as any_task
 from tests.store.bench import Bench, arrival
+from tests.store.task_state import found as found_in
+from tests.store.task_state import pass_time
 from tests.turns import turns
 
 
@@ -46,36 +49,32 @@ class Traced:
 
 async def test_an_attempt_handed_back_before_its_first_step(bench: Bench) -> None:
     """A worker cancelled then would lose its slot."""
-    app, ran = App(), list[str]()
 
-    @app.handler("t")
-    async def handle(task: Task) -> None:
-        ran.append(task.id)
-        if len(ran) == 1:
+    async def handle(_: Task) -> None:
+        if len(made.ran) == 1:
             # Two turns on, the next attempt of the run is made, and has not begun.
             loop = asyncio.get_running_loop()
             loop.call_soon(loop.call_soon, made.workers[0].hand_back)
 
     await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(2)))
-    async with crew(bench, app, run=8) as made:
+    async with crew(bench, handle, run=8) as made:
         await made.finish(2)
     assert made.kinds == [Complete, Release, Complete]
-    assert ran == ["t0", "t1"]
+    assert made.ran == ["t0", "t1"]
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
 async def test_an_attempt_that_is_cut_off(bench: Bench, is_lost: bool) -> None:
     """Its task runs again; where the claim was lost, nothing is written, and it is one crash on."""
-    app, gate, ran, traced = App(), Gate(), list[int](), Traced()
+    gate, ran, traced = Gate(), list[int](), Traced()
 
-    @app.handler("t")
     async def handle(task: Task) -> None:
         ran.append(task.crashes)
         if len(ran) == 1:
             await gate.passed()
 
     await bench.enqueue(named("a"))
-    async with crew(bench, app, pool="plain", tracing=traced) as made:
+    async with crew(bench, handle, pool="plain", tracing=traced) as made:
         await gate.until_reached()
         if is_lost:
             await made.daemon.register()  # a new session: what the old one held is handed over
@@ -295,35 +294,66 @@ HABITS = [sets_a_variable, cancels_itself_with_its_last_breath, cancels_those_be
 @pytest.mark.parametrize("run", [1, 8])
 @pytest.mark.parametrize("habit", HABITS)
 async def test_what_handlers_leave(bench: Bench, habit: Callable[..., Any], run: int) -> None:
-    app, ran, tasks = App(), list[str](), set[asyncio.Task[Any]]()
-
-    @app.handler("t")
-    async def handle(task: Task) -> None:
-        ran.append(task.id)
-        await habit(task, tasks)
+    tasks = set[asyncio.Task[Any]]()
 
     await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
-    async with crew(bench, app, count=2, run=run) as made:
+    async with crew(bench, lambda task: habit(task, tasks), count=2, run=run) as made:
         await made.finish(8)
-    assert ran == [f"t{n}" for n in range(8)]
+    assert made.ran == [f"t{n}" for n in range(8)]
     assert {*made.kinds} == {Complete}
 
 
 async def test_a_handler_that_never_waits_lets_others_have_a_turn(bench: Bench) -> None:
     """Between two attempts of a run, if none of its handlers gives the loop one."""
-    app, turns, at = App(), [0], list[int]()
+    turns, at = [0], list[int]()
 
     def count() -> None:
         turns[0] += 1
         asyncio.get_running_loop().call_soon(count)
 
-    @app.handler("t")
     async def handle(_: Task) -> None:
         if not at:
             count()
         at.append(turns[0])
 
     await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
-    async with crew(bench, app, run=8) as made:
+    async with crew(bench, handle, run=8) as made:
         await made.finish(8)
     assert len(set(at)) == 8
+
+
+# Of a type that the daemon has no handler for.
+
+
+def test_a_server_that_may_have_lost_what_a_daemon_knows_is_told_again() -> None:
+    told = list[str]()
+    Holding({}, list, lambda: told.append("again")).session_continued()
+    assert told == ["again"]
+
+
+async def test_tasks_of_unknown_types_wait_and_are_dead_later(bench: Bench) -> None:
+    """The log says it once a type, and each death; neither is a handler's attempt."""
+    ids = ["one", "two"]
+    await bench.enqueue(*(named(id_, "u") for id_ in ids), named("known"))
+    with capture_logs() as logs:
+        async with crew(bench, pool="plain", unknown_for=30.0) as made:
+            await made.until_settled(3)
+            assert [(await found_in(bench, id_)).state for id_ in ids] == ["delayed"] * 2
+            clock = bench.server_time() - 30_000_000
+            bench.raw.zadd(bench.keys("unknown"), {"u": clock})
+            await pass_time(bench)
+            made.exchanger.wake()
+            await made.until_settled(5)
+            await made.stop()
+    assert made.kinds == [Defer, Defer, Complete, Defer, Defer]
+    lines = [each for each in logs if each["event"] == "type.unknown"]
+    assert [(each["type"], each["task"], each["unknown_for"]) for each in lines] == [
+        ("u", "one", 30.0)
+    ]
+    reason = "no daemon has known its type 'u' for 30 s"
+    dead = [await found_in(bench, id_) for id_ in ids]
+    assert [(each.state, each.reason, each.attempt) for each in dead] == [("dead", reason, 1)] * 2
+    buried = [(e["task"], e["reason"]) for e in logs if e["event"] == "task.buried"]
+    assert buried == [(id_, reason) for id_ in ids]
+    settled = made.dispatcher.measures.types.of("u").settled
+    assert (settled["defer"], settled["bury"]) == (2, 2)
