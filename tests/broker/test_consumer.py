@@ -28,17 +28,18 @@ from tests.turns import turns
 MOST, MOST_BYTES = 20, 1_000
 
 
-async def _deliver(
-    consumer: Consumer, number: int, size: int = 10, headers: dict[str, Any] | None = None
-) -> None:
+def _message(body: bytes, tag: int = 1, **properties: Any) -> DeliveredMessage:
+    return DeliveredMessage(
+        delivery=commands.Basic.Deliver(delivery_tag=tag),
+        header=header.ContentHeader(properties=commands.Basic.Properties(**properties)),
+        body=body,
+        channel=cast(Any, None),
+    )
+
+
+async def _deliver(consumer: Consumer, number: int, size: int = 10, headers: Any = None) -> None:
     for tag in range(1, number + 1):
-        message = DeliveredMessage(
-            delivery=commands.Basic.Deliver(delivery_tag=tag),
-            header=header.ContentHeader(properties=commands.Basic.Properties(headers=headers)),
-            body=b"x" * size,
-            channel=cast(Any, None),
-        )
-        await consumer._on_delivery(message)
+        await consumer._on_delivery(_message(b"x" * size, tag, headers=headers))
 
 
 @pytest.fixture
@@ -53,16 +54,9 @@ async def _take(consumer: Consumer) -> list[module.Delivery]:
 
 
 async def test_a_delivery_has_what_routing_reads(consumer: Consumer) -> None:
-    properties = commands.Basic.Properties(
-        message_id="i", message_type="t", priority=3, expiration="1500", headers={"x-expires": 2}
-    )
-    message = DeliveredMessage(
-        delivery=commands.Basic.Deliver(delivery_tag=1),
-        header=header.ContentHeader(properties=properties),
-        body=b"{}",
-        channel=cast(Any, None),
-    )
-    await consumer._on_delivery(message)
+    facts: dict[str, Any] = {"message_id": "i", "message_type": "t", "priority": 3}
+    facts |= {"expiration": "1500", "headers": {"x-expires": 2}}
+    await consumer._on_delivery(_message(b"{}", **facts))
     [found] = await _take(consumer)
     assert (found.message_id, found.type, found.priority) == ("i", "t", 3)
     assert (found.expiration, found.headers) == ("1500", {"x-expires": 2})

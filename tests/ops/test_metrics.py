@@ -98,13 +98,8 @@ async def test_a_daemon_counts_what_it_does(settings: Settings) -> None:
         reached.set()
         await gate.wait()
 
-    @app.handler("fails")
-    async def fails(task: Task) -> Retry:
-        return Retry(after=0.0)
-
-    @app.handler("dies")
-    async def dies(task: Task) -> Dead:
-        return Dead("never")
+    app.handler("fails")(lambda _: Retry(after=0.0))
+    app.handler("dies")(lambda _: Dead("never"))
 
     async with serving(settings, app) as daemon:
         await publish(

@@ -87,9 +87,7 @@ async def test_a_trace_goes_from_publish_to_handler(
         if task.attempt == 1:
             raise LookupError("a secret of the tenant")
 
-    @app.handler("dies")
-    async def dies(task: Task) -> Dead:
-        return Dead("never")
+    app.handler("dies")(lambda _: Dead("never"))
 
     async with serving(settings, app):
         ids = {"dies": "4", "async": "1", "thread": "2", "command": "3"}

@@ -21,7 +21,7 @@ import orjson
 
 from tests.simulation import clock
 from tests.simulation.children import in_children
-from tests.simulation.coverage import CELLS, Table, count, empty_cells, rendered
+from tests.simulation.coverage import CELLS, Table, count, empty_cells
 from tests.simulation.plan import Plan, plan
 from tests.simulation.redis_side import RealRedis
 from tests.simulation.run import Outcome, run
@@ -52,7 +52,6 @@ def main() -> int:
     told("--tasks", type=int, default=60, help="of each run")
     told("--minutes", type=float, default=0.15, help="virtual, in which faults come")
     told("--story", action="store_true", help="tell what happens")
-    told("--deaths", action="store_true", help="tell where processes died, by what went on")
     told("--child", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.seed is not None:
@@ -185,8 +184,6 @@ def _blind_spots(found: list[dict[str, Any]], asked: Namespace) -> list[tuple[st
     table: Table = Counter()
     for line in found:
         table.update({(row, column): number for row, column, number in line["cells"]})
-    if asked.deaths:
-        print(rendered(table))
     empty = empty_cells(table)
     print(f"processes died in {len(CELLS) - len(empty)} of the {len(CELLS)} ways that matter")
     if len(found) < ENOUGH or asked.daemons is not None:

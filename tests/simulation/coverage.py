@@ -37,25 +37,3 @@ def count(deaths: Iterable[Death]) -> Table:
 def empty_cells(table: Mapping[tuple[str, str], int]) -> list[tuple[str, str]]:
     """The cells that matter and have none."""
     return [cell for cell in CELLS if not table.get(cell)]
-
-
-def rendered(table: Mapping[tuple[str, str], int]) -> str:
-    """As text: places that matter first, then all others, by how many deaths they had."""
-    totals: Counter[str] = Counter()
-    for (row, column), number in table.items():
-        if column in ("oldest", "fair", "tenants"):  # a run has one of these
-            totals[row] += number
-    others = [row for row, _ in totals.most_common() if row not in CRITICAL]
-    width = max(map(len, (*CRITICAL, *others)))
-    lines = [
-        " ".join(
-            [
-                " " * width,
-                *(f"{column.removeprefix('with ')[:6]:>6}" for column in ("all", *COLUMNS)),
-            ]
-        )
-    ]
-    for row in (*CRITICAL, *others):
-        cells = [totals[row], *(table.get((row, column), 0) for column in COLUMNS)]
-        lines.append(" ".join([f"{row:{width}}", *(f"{cell or '-':>6}" for cell in cells)]))
-    return "\n".join(lines)

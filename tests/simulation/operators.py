@@ -86,6 +86,7 @@ class Operators:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
+        self._raw: Any = fleet.raw
         self.known = Known()
         self._open: dict[str, tuple[Hold, int]] = {}
         self._acts: Counter[str] = Counter()  # on a group's pauses, that have begun
@@ -109,40 +110,39 @@ class Operators:
             await pass_virtual(0.5)
 
     async def _tidy_once(self) -> None:
-        raw: Any = self._fleet.raw
         for keys in self._fleet.partitions:
-            if raw.exists(keys("paused_all")):
+            if self._raw.exists(keys("paused_all")):
                 await self._let_go(ALL)
             kinds = (("paused", self._let_go), ("by_hand", self._unlimit), ("parked", self._unpark))
             for kind, end in kinds:
-                for name in sorted(raw.hkeys(keys(kind))):
+                for name in sorted(self._raw.hkeys(keys(kind))):
                     await end(name.decode())
         for id_ in self._refused() + self._half_moved():
             await self._redrive_one(id_)
 
     def _half_moved(self) -> list[str]:
         """The dead letters that lie in two partitions: a server forgot how their move ended."""
-        raw: Any = self._fleet.raw
-        notes = (note for keys in self._fleet.partitions for note in raw.hkeys(keys("moved")))
+        notes = (note for keys in self._fleet.partitions for note in self._raw.hkeys(keys("moved")))
         ids = sorted({note.partition(b" ")[2].decode() for note in notes})
         dead = [keys("dead") for keys in self._fleet.partitions]
-        return [id_ for id_ in ids if sum(raw.zscore(key, id_) is not None for key in dead) > 1]
+        return [
+            id_ for id_ in ids if sum(self._raw.zscore(key, id_) is not None for key in dead) > 1
+        ]
 
     def _refused(self) -> list[str]:
         """The dead letters that full groups refused; each comes back once there is room."""
-        raw: Any = self._fleet.raw
         return [
             id_.decode()
             for keys in self._fleet.partitions
-            for id_ in raw.zrange(keys("dead"), 0, -1)
-            if raw.hget(keys("task_state", id_.decode()), "kind") == b"group full"
+            for id_ in self._raw.zrange(keys("dead"), 0, -1)
+            if self._raw.hget(keys("task_state", id_.decode()), "kind") == b"group full"
         ]
 
     @property
     def is_tidy(self) -> bool:
         """Whether operators hold nothing."""
         keys_of_all = [keys(kind) for keys in self._fleet.partitions for kind in HOLDS]
-        return not (self._fleet.raw.exists(*keys_of_all) or self._refused() or self._half_moved())
+        return not (self._raw.exists(*keys_of_all) or self._refused() or self._half_moved())
 
     # How operators ask:
 
@@ -201,7 +201,7 @@ class Operators:
         if answer is None or not is_alone or self._acts[group] > number:
             return
         until = began + for_ if for_ else float("inf")
-        fences = [int(self._fleet.raw.get(k("fence")) or 0) for k in self._fleet.partitions]
+        fences = [int(self._raw.get(k("fence")) or 0) for k in self._fleet.partitions]
         self._open[group] = Hold(group, fences, clock.now(), until), lost
 
     async def _let_go(self, group: str, steps: int = 0) -> None:
@@ -313,11 +313,10 @@ class Operators:
         return ids[int(pick * len(ids))] if ids else None
 
     def _delayed(self) -> list[str]:
-        raw: Any = self._fleet.raw
         return sorted(
             split_entry(entry)[1]
             for keys in self._fleet.partitions
-            for entry in raw.zrange(keys("delayed"), 0, -1)
+            for entry in self._raw.zrange(keys("delayed"), 0, -1)
         )
 
     # Dead letters:
@@ -348,10 +347,9 @@ class Operators:
         try:
             return await letters.find(id_)
         except errors.AmbiguousId:
-            raw: Any = self._fleet.raw
             spaces = list(enumerate(self._fleet.partitions))
-            dead = [n for n, keys in spaces if raw.zscore(keys("dead"), id_) is not None]
-            copies = [n for n, keys in spaces if raw.exists(keys("moved"))]
+            dead = [n for n, keys in spaces if self._raw.zscore(keys("dead"), id_) is not None]
+            copies = [n for n, keys in spaces if self._raw.exists(keys("moved"))]
             partition = next((n for n in dead if n not in copies), 0)
             return await letters.find(id_, Choice(partition=partition))
 
