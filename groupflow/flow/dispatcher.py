@@ -143,8 +143,18 @@ class Dispatcher:
         return sum([source.held for source in self.sources])
 
     @property
+    def waiting(self) -> int:
+        """How many workers wait for claims that aren't asked for yet."""
+        return max(0, self.workers - self.held)
+
+    @property
     def prefetch(self) -> int:
-        """How many claims all partitions together may prefetch."""
+        """How many claims all partitions together may prefetch.
+
+        None while one of them keeps a claim for a worker that waits: no worker would come to.
+        """
+        if any(source.prefetch.is_kept for source in self.sources):
+            return 0
         return max([source.prefetch.claims for source in self.sources])
 
     def _has_room(self, beside: int = 0) -> bool:

@@ -203,7 +203,7 @@ class Exchanger(InFlight):
         try:
             crash_point("before_settle", finished)
             crash_point("before_claim", names)
-            answer = await self._claims.exchange(finished, names)
+            answer = await self._claims.exchange(finished, names, exchange.beyond)
             crash_point("after_settle", finished)
             crash_point("after_claim", answer.claims)
         except BaseException:
@@ -264,7 +264,8 @@ class Exchanger(InFlight):
         exchange = None
         if settling or asking or running:
             asked = prefetch.ask(len(asking), len(settling))
-            exchange = Exchange(slots, settling, asking, asked, monotonic(), running)
+            beyond = max(0, len(asking) - dispatcher.waiting)
+            exchange = Exchange(slots, settling, asking, asked, monotonic(), running, beyond)
             self._begin_with(exchange)
         if len(dispatcher.sources) > 1:
             dispatcher.make_room()
@@ -310,6 +311,8 @@ class Exchanger(InFlight):
             prefetch.answered(
                 exchange.asked, came, dispatcher.workers, seconds, largest=largest, tasks=tasks
             )
+            if exchange.asking:
+                prefetch.is_kept = answer.is_kept
             if answer.beside_quarantined:
                 # The quarantined task may crash this process again: few claims should go with it.
                 prefetch.refrain()
@@ -317,7 +320,7 @@ class Exchanger(InFlight):
                 self._advance(answer.claims)
                 self._deliver(exchange, slots)
         told = [*answer.claims, *[each.claim for each in finished]]
-        if [claim for claim in told if claim.task.crashes]:
+        if answer.is_kept or [claim for claim in told if claim.task.crashes]:
             self.wake()  # quarantined tasks come alone: the next may come once this has ended
         elif prefetch.goes_on(exchange.asked, came, dispatcher.workers, dispatcher.taken(self)):
             self._stir.set()

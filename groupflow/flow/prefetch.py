@@ -50,6 +50,8 @@ class Prefetch:
         self.likely = AT_ONCE  # claims that an exchange may bring, if it asks for so many
         self._calls = 0  # how often `call` was called
         self.is_empty = False  # the last exchange got less than it asked for, without a call since
+        # The next claim is for a worker that waits: its type has a limit, so it is not prefetched.
+        self.is_kept = False
         self._attempts = 0  # since the last answer; what they took together
         self._seconds = 0.0
         self._attempt = 0.0  # averages

@@ -347,6 +347,7 @@ class Exchange:
     asked: Asked  # how many claims it asks for, and what was known then
     began: float  # when (monotonic)
     running: Sequence[Slot] = ()  # whose runs tell what they have done, and go on
+    beyond: int = 0  # how many of its claims no worker waits for: they would be prefetched
     # Groups that a wake has held back since it began; None: all of them.
     held_back: Set[str] | None = frozenset()
 

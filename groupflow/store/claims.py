@@ -34,6 +34,8 @@ class ExchangeReply:
     # whether the daemon ran a quarantined task, in either pool, when the store last answered a
     # claim of this pool
     beside_quarantined: bool = False
+    # whether the next task is kept for a worker that waits, as its type has a limit
+    is_kept: bool = False
     ending: frozenset[str] = frozenset()  # slots whose runs should end: others wait for the group
     superseded: int = 0  # of the settled ones, those whose tasks gave way to newer ones
     # what was settled as a failed attempt, since there was no room for what it hands on
@@ -91,11 +93,13 @@ class Claims:
         return self._client.extended
 
     async def exchange(
-        self, settlements: Sequence[Settlement], slots: Sequence[str]
+        self, settlements: Sequence[Settlement], slots: Sequence[str], beyond: int = 0
     ) -> ExchangeReply:
         """Settle what is finished, then claim for the idle slots, in one round trip.
 
         A quarantined task (a task with crashes) comes alone, even if other tasks could be claimed.
+        No worker waits for so many of the slots (`beyond`): to these no task comes whose type has a
+        limit, nor any behind such a task.
 
         May be called again with the same arguments after any error: settles and claims that ran
         answer as they did the first time.
@@ -110,19 +114,22 @@ class Claims:
         if self._carrying is not None and any(isinstance(each, Advance) for each in settlements):
             room = await self._carrying.room()
         runs = self._packed_runs
-        ordered, calls = calls_of(front, self.pool, settlements, slots, runs=runs, room=room)
+        ordered, calls = calls_of(
+            front, self.pool, settlements, slots, runs=runs, room=room, beyond=beyond
+        )
         if not calls:
             return ExchangeReply([], [], self._beside_quarantined)
         # A claim waits for its session behind a server that was replaced.
         epoch = self._session.epoch if self._session.epoch.id else None
         replies = await self._client.run_all(calls, epoch)
-        verdicts, fences, claims = list[int](), [0], list[Claim]()
+        verdicts, fences, claims, is_kept = list[int](), [0], list[Claim](), False
         for reply in replies:
             self._session.check(reply[0])
         for (verb, _), (_, judged_here, *found) in zip(calls, replies, strict=True):
             verdicts += judged_here
             if verb is Verb.EXCHANGE:
-                rows, now, in_quarantine, fence = found
+                rows, now, in_quarantine, fence, kept = found
+                is_kept = is_kept or bool(kept)
                 claims += claims_from(rows, now, self._client.read_apart)
                 fences.append(fence)
                 if slots:
@@ -131,7 +138,7 @@ class Claims:
         self._session.seen.fence = max(self._session.seen.fence, *fences)
         if not set(verdicts) - {_ACCEPTED}:  # nearly always
             self._on_settled(one_by_one(ordered))
-            return ExchangeReply([], claims, self._beside_quarantined)
+            return ExchangeReply([], claims, self._beside_quarantined, is_kept)
         judged = list(zip(ordered, verdicts, strict=True))
         refused = [each for each, ok in judged if not ok]
         self._on_settled(one_by_one([each for each, ok in judged if ok]))
@@ -147,6 +154,7 @@ class Claims:
             refused,
             claims,
             self._beside_quarantined,
+            is_kept,
             ending,
             superseded,
             crowded_out,

@@ -123,6 +123,7 @@ def calls_of(
     *,
     runs: bytes = b"",
     room: CarriedLimits = CarriedLimits(),  # noqa: B008  it never changes
+    beyond: int = 0,
 ) -> tuple[list[Settlement], list[Call]]:
     """The script calls that write some settlements, then claim for some slots.
 
@@ -136,6 +137,7 @@ def calls_of(
         slots: for which to claim.
         runs: by rule, how many tasks of a group may be run under one claim (JSON).
         room: what tasks may carry from stage to stage.
+        beyond: for how many of the slots no worker waits.
 
     Returns:
         The settlements in the order of the verdicts that the calls will answer, and the calls.
@@ -156,13 +158,13 @@ def calls_of(
                 rest.append(each)
     calls: list[Call] = []
     if rest and proceeds:
-        calls.append(_exchange(front, pool, runs, proceeds, [], [], []))
+        calls.append(_exchange(front, pool, runs, proceeds, [], [], [], 0))
     for single in rest:
         verb, arguments = _single(single, room)
         calls.append((verb, [*front, *_proof(single.claim), *arguments]))
     told = [] if rest else proceeds
     if told or done or back or slots:
-        calls.append(_exchange(front, pool, runs, told, done, back, slots))
+        calls.append(_exchange(front, pool, runs, told, done, back, slots, beyond))
     return [*proceeds, *rest, *done, *back], calls
 
 
@@ -174,8 +176,9 @@ def _exchange(  # noqa: PLR0917  what the script takes, in its order
     done: Sequence[Complete],
     back: Sequence[Release],
     slots: Sequence[str],
+    beyond: int,
 ) -> Call:
-    arguments = [*front, pool, len(done), len(back), runs, len(told)]
+    arguments = [*front, pool, len(done), len(back), runs, len(told), beyond]
     for run in told:
         arguments += _run(run)
     for complete in done:

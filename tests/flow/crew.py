@@ -70,10 +70,10 @@ class NotedClaims(Claims):
             raise StoreUnavailable("the reply is lost")
 
     async def exchange(
-        self, settlements: Sequence[Settlement], slots: Sequence[str]
+        self, settlements: Sequence[Settlement], slots: Sequence[str], beyond: int = 0
     ) -> ExchangeReply:
         number = self.calls
-        answer = await super().exchange(settlements, slots)
+        answer = await super().exchange(settlements, slots, beyond)
         came = [claim.slot for claim in answer.claims]
         self.exchanges.append(Noted(list(settlements), list(slots), came))
         self.told += sum(isinstance(each, Proceed) and bool(each.following) for each in settlements)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import insort
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -37,13 +37,14 @@ class Backlog:
         """The group of a task is its arrival modulo `groups`."""
         self.name, self.groups = name, groups
         self.arrivals = [float(at) for at in arrivals]
+        self.limited: Collection[float] = ()  # those whose type has a limit
         self.running = set[float]()
         self.exchanges = 0
         self.is_away = False
         self.may_answer = opened()
 
     async def exchange(
-        self, settlements: Sequence[Settlement], slots: Sequence[str]
+        self, settlements: Sequence[Settlement], slots: Sequence[str], beyond: int = 0
     ) -> ExchangeReply:
         self.exchanges += bool(settlements or slots)
         await turns()
@@ -56,9 +57,11 @@ class Backlog:
             if isinstance(each, Release):
                 insort(self.arrivals, arrived)
         found = list[Claim]()
-        for slot in slots:
+        for n, slot in enumerate(slots):
             free = (at for at in self.arrivals if at % self.groups not in self.running)
             if (at := next(free, None)) is not None:
+                if at in self.limited and n >= len(slots) - beyond:
+                    return ExchangeReply([], found, is_kept=True)
                 self.arrivals.remove(at)
                 self.running.add(at % self.groups)
                 task = Task(f"{self.name}{at}", "t", enqueued_at=at)
@@ -181,13 +184,40 @@ async def test_room_that_one_can_not_fill_is_the_others() -> None:
     ("workers", "seconds", "groups"),
     [(1, 60.0, 3), (2, 1e-6, 1), (2, 60.0, 6), (64, 1e-6, 12), (64, 60.0, 1), (64, 1e-6, 3)],
 )
-async def test_all_is_drained_without_a_call(workers: int, seconds: float, groups: int) -> None:
-    """No wake tells of what settling frees: the partition that frees it must not forget it."""
-    partitions = [Backlog(name, range(groups * 10), groups) for name in "abcdefghijklmnop"]
+@pytest.mark.parametrize("limited", [0, 1, 7])
+@pytest.mark.parametrize("number", [1, 16])
+async def test_all_is_drained_without_a_call(
+    workers: int, seconds: float, groups: int, limited: int, number: int
+) -> None:
+    """No wake tells of what settling frees: the partition that frees it must not forget it.
+
+    Nor does one tell of what is kept for a worker that waits: all types are `limited`, or some.
+    """
+    partitions = [Backlog(name, range(groups * 10), groups) for name in "abcdefghijklmnop"[:number]]
+    for each in partitions:
+        each.limited = each.arrivals[::limited] if limited else ()
     world = World("oldest", *partitions, workers=workers, seconds=seconds)
     async with world.working():
-        await world.until_ran(16 * groups * 10)
+        await world.until_ran(number * groups * 10)
     assert len(set(world.ran)) == len(world.ran)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+async def test_what_is_kept_is_not_asked_for_again(number: int) -> None:
+    """Before a worker waits: all of them are busy."""
+    backlogs = [Backlog("abc"[n], range(n, 3000, number)) for n in range(number)]
+    for each in backlogs:
+        each.limited = each.arrivals[::7]
+    world = World("oldest", *backlogs, seconds=1e-6)
+    async with world.working():
+        await world.until_ran(300)
+        world.may_run.clear()
+        await turns(100)
+        begun = [each.exchanges for each in backlogs]
+        await turns(100)
+        assert [each.exchanges for each in backlogs] == begun
+        world.may_run.set()
+        await world.until_ran(3000)
 
 
 @pytest.mark.parametrize("order", ["oldest", "fair"])
@@ -208,7 +238,10 @@ async def test_what_many_partitions_have_comes_in_pieces(order: Order) -> None:
 
 @pytest.mark.parametrize(("workers", "seconds"), [(1, 60.0), (2, 1e-6), (64, 1e-6), (64, 60.0)])
 @pytest.mark.parametrize("order", ["oldest", "fair"])
-async def test_a_lone_task_waits_for_one_turn(workers: int, seconds: float, order: Order) -> None:
+@pytest.mark.parametrize("limited", [(), (1.0,)])
+async def test_a_lone_task_waits_for_one_turn(
+    workers: int, seconds: float, order: Order, limited: Collection[float]
+) -> None:
     """It is older than what others have: they go on behind it, however much they have."""
     floods = [Backlog("abc"[n], range(1000, 4000)) for n in range(3)]
     lone = Backlog("l", [])
@@ -216,7 +249,7 @@ async def test_a_lone_task_waits_for_one_turn(workers: int, seconds: float, orde
     async with world.working():
         await world.until_ran(1500)
         begun, most = len(world.ran), world.dispatcher.held + workers + world.dispatcher.prefetch
-        lone.arrivals = [1.0]
+        lone.arrivals, lone.limited = [1.0], limited
         world.exchangers[3].wake()
         await turns_until(lambda: ("l", 1.0) in world.ran)
     assert world.ran.index(("l", 1.0)) - begun <= most

@@ -148,7 +148,7 @@ class Twice:
         _, calls = calls_of(front, pool, told, asked, runs=runs)
         for _, arguments in calls:
             for _ in range(1 + (self.is_wild and chance.random() < 0.2)):
-                _, _, rows, now, _, _ = self.exchange(arguments)
+                _, _, rows, now, *_ = self.exchange(arguments)
                 for claim in claims_from(rows, now, self.shop.client.read_apart):
                     self.held[claim.slot] = [claim, *claim.run]
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from groupflow.store.claims import ExchangeReply
+from groupflow.store.envelope import Pool
+from groupflow.store.settlements import Complete
 from tests.store.bench import Bench
-from tests.store.story import named, play, stories
+from tests.store.story import hears, named, play, stories
 
 ORDERS = pytest.mark.parametrize("order", ["oldest", "tenants"], indirect=True)
 
@@ -112,3 +115,27 @@ LIMITS |= {
 @stories(LIMITS)
 async def test_limits_of_types(shop: Bench, story: str) -> None:
     await play(shop, story)
+
+
+@ORDERS
+@pytest.mark.parametrize("group", ["abc", "pqp"])
+async def test_none_is_claimed_ahead(shop: Bench, group: str) -> None:
+    """Without a worker that waits it holds back what comes behind it; others hear of that."""
+    pool: Pool = "plain" if group[0] == "p" else "grouped"
+    a, b, c = (f"{letter}{n}" for n, letter in enumerate(group))
+    told = await play(shop, f"types v=9 | open d1 | take {a} {b}:v {c} | sound")
+    claims = (await told.daemon()).claims(pool)
+    first = await claims.exchange([], ["w1", "w2", "w3"], 3)
+    assert ([each.task.id for each in first.claims], first.is_kept) == ([a], True)
+    await told.go_on("sound | size cap_charges=0 | take a9")
+    done, answers = [Complete(first.claims[0])], list[ExchangeReply]()
+
+    async def go_on(beyond: int) -> None:
+        answers.append(await claims.exchange(done, ["w1", "w2", "w3"], beyond))
+
+    assert await hears(shop, lambda: go_on(3)) == (["grouped"] if pool == "grouped" else [])
+    await go_on(2)
+    assert [each.is_kept for each in answers] == [True, False]
+    came = [each.task.id for each in answers[1].claims]
+    assert came == ([b, c, "a9"] if pool == "grouped" else [b, c])
+    await told.go_on("sound")

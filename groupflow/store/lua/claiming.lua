@@ -107,7 +107,8 @@ end
 
 -- What one script gives to slots: `giving` has the daemon, its idle slots, by slot what its checkpoint says (`before`),
 -- and the clock, as a number and as `since`; how many slots have got a task, and their new checkpoints; how many tasks
--- are passed over, as they are missing, and how many have ended; how many fences are taken, behind the `first`.
+-- are passed over, as they are missing, and how many have ended; how many fences are taken, behind the `first`; for how
+-- many slots workers wait (`waiting`), and whether a task is kept for one that will.
 
 local function next_fence(giving)
   giving.fences = giving.fences + 1
@@ -154,6 +155,14 @@ local function ends_before_start(giving, entry, group)
   return true
 end
 
+-- Whether a task may start, by the limit of its type. One that only lay ready for a worker would take the room of
+-- another that could run.
+local function may_start_capped(giving, cap)
+  if not caps().may_start(cap, giving.now) then return false end
+  giving.is_kept = giving.number >= giving.waiting
+  return not giving.is_kept
+end
+
 -- Claims a group's head, under the group's lock; places a group that may not start, or of which more may.
 local function claim_head(giving, group)
   local lane, now, head = K.lane .. group, giving.now, call('LINDEX', K.lane .. group, -1)
@@ -170,7 +179,7 @@ local function claim_head(giving, group)
     local free, tenant = head and limits().free_at(group, head, now), head and tenants().of(head)
     local cap = head and is_capping() and caps().of(head)
     local may_start = free and free <= now and (not tenant or tenants().may_start(tenant, now))
-      and (not cap or caps().may_start(cap, now))
+      and (not cap or may_start_capped(giving, cap))
     is_held = may_start and limits().hold(group, head, holder, now)
     if is_held and tenant then tenants().start(tenant, fence, 'g', now) end
     if is_held and cap then caps().start(cap, fence, now) end
@@ -193,7 +202,7 @@ local function claim_plain(giving, entry)
   end
   local has_ended = ends_before_start(giving, entry, '')
   local may_start = not has_ended and (not tenant or tenants().may_start(tenant, now))
-    and (not cap or caps().may_start(cap, now))
+    and (not cap or may_start_capped(giving, cap))
   if may_start then
     local fence = next_fence(giving)
     if tenant then tenants().start(tenant, fence, 'p', now) end
@@ -215,6 +224,7 @@ local function claim_best(giving, is_grouped, pool)
   local claim, take = is_grouped and claim_head or claim_plain, is_grouped and take_ready or take_plain
   local best = quarantine and {} or take_first(is_grouped and FROM.quarantined_groups or FROM.quarantined_plain, 1)
   for _, each in ipairs(best) do claim(giving, each) end
+  if giving.is_kept then return end
   if giving.number > 0 then
     local crashes = call('HGET', K.task_state .. id_of(rows[last - 4]), 'crashes')
     quarantine = rows[last - 5] .. (tonumber(crashes or nil) == 1 and giving.since or '')
@@ -226,15 +236,17 @@ local function claim_best(giving, is_grouped, pool)
     for _, each in ipairs(best) do claim(giving, each) end
     looks = looks - #best
     if giving.ended >= MOST_ENDED then looks = 0 end
-  until #best == 0 or giving.number + giving.passed == number or looks <= 0
+  until #best == 0 or giving.number + giving.passed == number or looks <= 0 or giving.is_kept
   if looks <= 0 then tell(pool) end -- there may be more
 end
 
--- Gives idle slots of a pool their next claims.
-local function give_claims(daemon, pool, idle, before, now)
+-- Gives idle slots of a pool their next claims; for so many of them (`beyond`) no worker waits. Returns whether a task
+-- is kept for one that will.
+local function give_claims(daemon, pool, idle, before, now, beyond)
   local giving = {
     daemon = daemon, idle = idle, before = before, now = now, since = digits(now), number = 0, checkpoints = {},
-    passed = 0, ended = 0, fences = 0, first = tonumber(call('GET', K.fence) or 0),
+    passed = 0, ended = 0, fences = 0, first = tonumber(call('GET', K.fence) or 0), waiting = #idle - beyond,
+    is_kept = false,
   }
   claim_best(giving, pool == 'grouped', pool)
   local number, passed = giving.number, giving.passed
@@ -250,4 +262,5 @@ local function give_claims(daemon, pool, idle, before, now)
   end
   local gone = number + passed + giving.ended
   if gone > 0 then call('HINCRBY', K.count, 'queued_' .. pool, -gone) end
+  return giving.is_kept
 end

@@ -9,7 +9,8 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 the pool: 'plain' or 'grouped' · 4 how many tasks are done · 5 how many go back
 --          · 6 by rule, how many tasks of a group may be run under one claim (JSON), '' where that is one
---          · 7 how many runs are told of · then these: slot · group · fence (16 digits) and entry of its next task, ''
+--          · 7 how many runs are told of · 8 how many of the idle slots no worker waits for: a task whose type has a
+--          limit is for a worker that waits, and holds back what is behind it · then these: slot · group · fence (16 digits) and entry of its next task, ''
 --          each where it ends · how many are done · three of each of those, in order: fence (16 digits) · entry · its
 --          line for the history; five of each that is done: slot · fence (16 digits) · entry · group · its line for
 --          the history; four of each that goes back: slot · fence · entry · group; and the idle slots; 500 of each at
@@ -21,15 +22,16 @@
 --          slot · fence (16 digits) · entry · group · envelope and body, or how many bytes are to be fetched (see
 --          `claiming.lua`) · task state as a flat list, or '' · the rest of its run (see `ordinary.lua`), '' where it
 --          is none; Redis's clock (µs); 1 where the daemon runs a quarantined task, in either pool, else 0; a fence of
---          no claim, by which it is known that this server lost writes if it knows a smaller one, or 0 }
+--          no claim, by which it is known that this server lost writes if it knows a smaller one, or 0; 1 where the
+--          next task is for a worker that waits, else 0 }
 local daemon, pool = ARGV[1], ARGV[3]
 local number_runs, number_done, number_back = tonumber(ARGV[7]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local state = session_state(daemon, ARGV[2])
-if state ~= 'OK' then return { state, {}, {}, 0, 0, 0 } end
+if state ~= 'OK' then return { state, {}, {}, 0, 0, 0, 0 } end
 
 -- The claims that are told of, and the place of the first idle slot. What goes back has no line.
 local function read_claims()
-  local claims, i = {}, 8
+  local claims, i = {}, 9
   for _ = 1, number_runs do
     local fences, entries, lines = {}, {}, {}
     for n = 1, tonumber(ARGV[i + 4]) do
@@ -222,11 +224,14 @@ local may_claim = place_freed(freed, now)
 
 local idle, before = {}, nil
 if ARGV[from_slots] then idle, before = split_slots(daemon, { unpack(ARGV, from_slots) }, now) end
--- What was freed is for these slots, except a quarantined task beside another one. Other daemons hear of what is left.
-if may_claim and (quarantine or #idle < #claims) then tell('grouped') end
+local is_kept = false
 if #idle > 0 then
   local told_before = last
-  give_claims(daemon, pool, idle, before, now)
+  is_kept = give_claims(daemon, pool, idle, before, now, tonumber(ARGV[8]))
   if pool == 'grouped' and ARGV[6] ~= '' then begin_runs(rows, told_before, ARGV[6], may_run) end
 end
-return { 'OK', verdicts, rows, now, quarantine and 1 or 0, goes_on and call('INCR', K.fence) or 0 }
+-- What was freed is for these slots, except a quarantined task beside another one. Other daemons hear of what is left.
+if may_claim and (is_kept or quarantine or #idle < #claims) then tell('grouped') end
+return {
+  'OK', verdicts, rows, now, quarantine and 1 or 0, goes_on and call('INCR', K.fence) or 0, is_kept and 1 or 0,
+}

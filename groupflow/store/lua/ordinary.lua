@@ -74,7 +74,7 @@ end
 -- of its tasks have to leave the lane; the groups freed, each with its score, and the locks of those that have no task
 -- left. Returns nil where a slot holds anything else, is told of twice, or where a run goes on.
 local function read_told()
-  local slots, places, i = {}, {}, 8
+  local slots, places, i = {}, {}, 9
   for n = 1, number_runs do
     if ARGV[i + 2] ~= '' then return nil end
     slots[n], places[n] = ARGV[i], i
@@ -247,7 +247,7 @@ local function do_in_bulk()
     local function any() return true end
     begin_runs(rows, 0, ARGV[6], function() return any end)
   end
-  return { 'OK', told.verdicts, rows, now, 0, 0 }
+  return { 'OK', told.verdicts, rows, now, 0, 0, 0 }
 end
 
 local done = do_in_bulk()
