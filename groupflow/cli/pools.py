@@ -84,6 +84,7 @@ def pools(call: Call) -> Answer:
 def _lines(found: Sequence[PoolStatus]) -> Iterator[str]:
     for pool in found:
         waits = f", for {pool.waited:.1f} s" if pool.claimable else ""
+        waits += f", {pool.waiting} wait for the limits of their types" if pool.waiting else ""
         held = f"{pool.held} held by {pool.known} workers"
         yield f"{pool.name}: {pool.claimable} claimable{waits}, {held}"
         for worker in pool.workers:

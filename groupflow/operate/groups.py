@@ -14,9 +14,9 @@ from groupflow.operate.namespace import Namespace
 from groupflow.operate.reasons import (
     delay_reason,
     hour_of,
-    limit_reason,
     quarantine_reason,
     quiet_reason,
+    type_reason,
     unknown_reason,
 )
 from groupflow.operate.requests import CancelRequest
@@ -202,8 +202,10 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
 
 def _in_line(answer: Callable[..., Why], facts: Mapping[str, Any], task_state: TaskState) -> Why:
     """For a group that nothing of its own holds."""
-    if whose := next((each for each in ("type", "tenant") if each in facts), None):
-        return _turn(answer, whose, named(facts[whose]), seconds(facts["now"]))
+    if "type" in facts:
+        return _type_turn(answer, named(facts["type"]), seconds(facts["now"]))
+    if "tenant" in facts:
+        return _turn(answer, named(facts["tenant"]), seconds(facts["now"]))
     if "ready" not in facts:
         return answer(state="idle", reason="nothing waits in it")
     if "recovering" in facts:
@@ -264,13 +266,31 @@ def _running(
     return answer(state="running", reason=reason, holder=holder, since=since, until=until)
 
 
-def _turn(answer: Callable[..., Why], whose: str, limit: Mapping[str, Any], now: float) -> Why:
-    """For a group that waits for its tenant's turn, or for that of its head's type."""
-    until = seconds(limit["free"]) if "free" in limit else None
-    reason = f"{limit_reason(whose, limit, now)}; {limit['waiting']} groups wait"
-    if until is not None and until <= now:
-        return answer(state="ready", reason=reason)
-    return answer(state="delayed", reason=reason, until=until)
+def _type_turn(answer: Callable[..., Why], limit: Mapping[str, Any], now: float) -> Why:
+    """For a group that waits for the limit of its head's type."""
+    waiting = f"{limit['waiting']} groups wait"
+    if said := type_reason(limit, now):
+        until = seconds(limit["free"]) if "free" in limit else None
+        return answer(state="delayed", reason=f"{said}; {waiting}", until=until)
+    said = f"it is ready, and waits behind another group of type {limit['name']}; {waiting}"
+    return answer(state="ready", reason=said)
+
+
+def _turn(answer: Callable[..., Why], tenant: Mapping[str, Any], now: float) -> Why:
+    """For a group that waits for its tenant's turn."""
+    name, waiting = f"tenant {tenant.get('name', '-')}", f"{tenant['waiting']} groups wait"
+    if "free" not in tenant:
+        said = f"{name} runs its {tenant['running']} of {tenant['concurrency']}; {waiting}"
+        return answer(state="delayed", reason=said)
+    until = seconds(tenant["free"])
+    if until <= now:
+        said = f"it is ready, and waits for the turn of {name}; {waiting}"
+        return answer(state="ready", reason=said)
+    if tenant["limited_by"] == "rate":
+        said = f"{name} is over its {tenant['rate']} until {hour_of(until)}; {waiting}"
+    else:
+        said = f"{name} is closed until {hour_of(until)}, since a handler asked for that; {waiting}"
+    return answer(state="delayed", reason=said, until=until)
 
 
 def _with_bounds(why: Why, facts: Mapping[str, Any], most: int) -> Why:

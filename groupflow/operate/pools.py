@@ -46,6 +46,7 @@ class PoolStatus:
     waited: float  # seconds for which the task that goes next could have been claimed
     known: int = 0  # workers whose lease runs
     silent: int = 0  # of them, those that didn't call for half of it
+    waiting: int = 0  # tasks, and heads of groups, that wait for the limits of their types
     # some of them: if there are too many, the longest silent
     workers: list[PoolWorker] = field(default_factory=list)
 
@@ -135,6 +136,7 @@ def _whole(parts: Sequence[PoolStatus]) -> PoolStatus:
         max(part.waited for part in parts),
         max(part.known for part in parts),
         max(part.silent for part in parts),
+        sum(part.waiting for part in parts),
         [_latest(calls) for _, calls in sorted(workers.items())],
     )
 

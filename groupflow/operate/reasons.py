@@ -29,6 +29,16 @@ def unknown_reason(task_state: TaskState) -> str:
     return f"no daemon knows its type {task_state.unknown!r}: it waits for one until {until}"
 
 
+def type_reason(limit: Mapping[str, Any], now: float) -> str:
+    """How the limit of a type holds what waits for it; empty if it lets something start."""
+    if "free" not in limit:
+        return f"{limit['running']} of type {limit['name']} run, its limit"
+    until = seconds(limit["free"])
+    if until <= now:
+        return ""
+    return f"type {limit['name']} is over its {limit['rate']} until {hour_of(until)}"
+
+
 def lost_reason(task_state: TaskState) -> str:
     """Why a delayed task waits after lost leases; empty if it waits for something else."""
     if task_state.errors or not task_state.lost_leases or task_state.crashes < _ENDS_BEFORE_WAIT:
@@ -57,19 +67,6 @@ def quarantine_reason(task_state: TaskState, busy: list[str]) -> str:
         return f"{died}; it may be claimed: all workers are busy, or none is running"
     names = ", ".join(busy[:_NAMED]) + (f" and {len(busy) - _NAMED} more" * (len(busy) > _NAMED))
     return f"{died}: a daemon runs one such task at a time; that run another: {names}"
-
-
-def limit_reason(whose: str, limit: Mapping[str, Any], now: float) -> str:
-    """Why a task waits for its tenant's turn, or for that of its type."""
-    name = f"{whose} {limit.get('name', '-')}"
-    if "free" not in limit:
-        return f"{name} runs its {limit['running']} of {limit['concurrency']}"
-    until = seconds(limit["free"])
-    if until <= now:
-        return f"it is ready, and waits for the turn of {name}"
-    if limit["limited_by"] == "rate":
-        return f"{name} is over its {limit['rate']} until {hour_of(until)}"
-    return f"{name} is closed until {hour_of(until)}, since a handler asked for that"
 
 
 def delay_reason(task_state: TaskState, left: float, with_words: bool) -> str:

@@ -14,7 +14,7 @@ from groupflow.core.errors import AmbiguousId, StoreUnavailable
 from groupflow.core.routing import scope_of
 from groupflow.operate.corrections import Correction, read_corrections
 from groupflow.operate.namespace import Namespace
-from groupflow.operate.reasons import limit_reason, lost_reason, quiet_reason, unknown_reason
+from groupflow.operate.reasons import lost_reason, quiet_reason, type_reason, unknown_reason
 from groupflow.operate.requests import CancelRequest
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import Argument, StoreClient
@@ -122,10 +122,9 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
         reasons = (quiet_reason, unknown_reason, lost_reason)
         reason = next(filter(None, (each(task_state) for each in reasons)), None)
         return found(state="delayed", until=seconds(task_state.due), reason=reason)
-    if "limit" in facts:
-        now = seconds(facts["now"])
-        return found(state="queued", reason=limit_reason("type", named(facts["limit"]), now))
-    return found(state="queued")
+    limit = named(facts.get("of_type", []))
+    reason = type_reason(limit, seconds(facts["now"])) if limit else ""
+    return found(state="queued", reason=reason or None)
 
 
 def _ended(id_: str, line: str) -> Found | None:

@@ -31,8 +31,9 @@ import pytest
 
 from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
 from groupflow.core.limits import HandLimit, Limit, Limits, Rate, TenantLimit, TypeLimit
-from groupflow.operate.groups import ALL, Groups
+from groupflow.operate.groups import ALL, Groups, Why
 from groupflow.operate.limits import LimitsByHand
+from groupflow.operate.tasks import Found
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import HandedOver
 from tests.deadlines import deadline
@@ -99,11 +100,11 @@ def _are_handed(found: Sequence[HandedOver], named: Sequence[str]) -> None:
     assert not named or sorted(each.id for each in found) == sorted(named)
 
 
-def _check_state(told: Any, state: str, facts: Sequence[str]) -> None:
-    """A state; then what is known besides, or behind a colon words of the reason."""
+def _tells(told: Why | Found, state: str, facts: Sequence[str]) -> None:
+    """What an operator is told: a state, facts and, behind a colon, words of its reason."""
     assert told.state == state.rstrip(":"), told
-    said = " ".join([state, *facts]).partition(": ")[2].strip()
-    assert said in (told.reason or ""), told
+    said = " ".join([state, *facts]).partition(":")[2].strip()
+    assert said in (told.reason or ""), told.reason
     check(told, [] if state.endswith(":") else [*itertools.takewhile(":".__ne__, facts)])
 
 
@@ -315,11 +316,11 @@ class Story(People):
 
     async def why(self, group: str, state: str, *facts: str) -> None:
         """A group's state; behind a colon, words of its reason."""
-        _check_state(await self._groups.why(group), state, facts)
+        _tells(await self._groups.why(group), state, facts)
 
     async def task(self, id_: str, state: str, *facts: str) -> None:
         """Where a task is, and what is known of it; behind a colon, words of its reason."""
-        _check_state(await task_state.found(self.shop, id_), state, facts)
+        _tells(await task_state.found(self.shop, id_), state, facts)
 
     async def waits(self, id_: str, seconds: str) -> None:
         """A task is due in so many seconds, less what has passed since; 0: it is due."""

@@ -46,6 +46,15 @@ async def pool(bench: Bench) -> PoolStatus:
     return (await pools_in(bench.client, [POOL]))[0]
 
 
+async def test_what_waits_for_its_type_is_counted_apart(shop: Bench) -> None:
+    told = await play(shop, "types v=1 | open d1 | take a0:v= b0:v= p0:v= p1:v= p2:v=others")
+    seen = await pool(shop)
+    assert (seen.claimable, seen.waiting, seen.held) == (2, 2, 0)  # the best of each line has room
+    await told.go_on("anna: claim a0")
+    seen = await pool(shop)
+    assert (seen.claimable, seen.waiting, seen.held) == (0, 3, 1)
+
+
 async def test_the_older_one_goes_first_of_groups_and_plain_ones(shop: Bench) -> None:
     """What is asked for is told in the order of both; a priority counts as seconds."""
     await play(shop, "take p0= a0= p1+30= b0= p2= | take p3=others")

@@ -89,14 +89,14 @@ LIMITS = named(
         done d0 | none | take 2/e0:v | all e0 | sound | done a0 | all b0 | sound
     why says what it waits for, and status counts it::
         types v=1 w=1/h | open d1 | take a0:v b0:v c0:v p0:v d0:w e0:w f0 | every a0 d0 f0
-        why b delayed: type v runs its 1 of 1; 2 groups wait
+        why b delayed: 1 of type v run, its limit; 2 groups wait
         why e delayed: type w is over its 1/h until | status capped=3 standing_types=2 delayed=3
         status ready=0 groups=6 | done a0 | why b ready | status ready=2 delayed=1 capped=1
-        why c ready: it is ready, and waits for the turn of type v
-    a plain task says what it waits for::
-        types v=1 w=1/h | open d1 | take p0:v p1:v p2:w p3:w p4 | every p0 p2 p4
-        task p1 queued: type v runs its 1 of 1 | task p3 queued: type w is over its 1/h until
-        done p0 | task p1 queued reason=None
+        why c ready: it is ready, and waits behind another group of type v
+    a plain task says what it waits for, as a group does::
+        types v=1 w=1/h | take p0:v p1:v+9 q0:w q1:w q2 | task p0 queued reason=None | all p1 q0 q2
+        task p0 queued: 1 of type v run, its limit | task p1 running reason=None
+        task q1 queued: type w is over its 1/h until | done p1 | task p0 queued reason=None
     """
 )
 LIMITS |= {

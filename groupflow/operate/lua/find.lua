@@ -5,9 +5,9 @@
 -- ARGV     1 id · 2 of a shard of a scan its group
 -- returns  now; of a task that is over: ended, its line of the history; of one that is there: type, group,
 --          tenant, scope, task_state, and died (µs), or daemon, worker, fence and since (µs) of its claim; cancel: who
---          wants it cancelled, and why (JSON), if that is asked for; start_by (µs), if it has to start in time;
---          limit: if it is plain, and no task of its type may start now, why: { name, running, concurrency, rate, free
---          (µs), none at its concurrency, limited_by }; corrections (see `redrive.lua`) if it has some; of a shard also held: 'paused' or 'parked' if its group is;
+--          wants it cancelled, and why (JSON), if that is asked for; of_type: of a plain task that waits, what `why` says
+--          of the limit of its type; start_by (µs), if it has to start in time;
+--          corrections (see `redrive.lua`) if it has some; of a shard also held: 'paused' or 'parked' if its group is;
 --          context (JSON); aside (µs): until when it stands aside
 local id, facts = ARGV[1], { now = clock() }
 local task_state = K.task_state .. id
@@ -38,18 +38,10 @@ facts.type, facts.group, facts.tenant, facts.scope = task_type, some(group), som
 facts.task_state, facts.daemon, facts.worker = task_state_of(id), claim.daemon, claim.slot
 facts.fence, facts.since = claim.fence, claim.since
 facts.cancel = call('HGET', K.cancels, id) or nil
-facts.start_by = start_by(id)
-if group == '' and not claim.daemon and is_limiting() and is_capping() then
-  local cap = caps().of(NEVER .. '+' .. id)
-  local free, what = nil, nil
-  if cap then free, what = caps().free_at(cap, facts.now) end
-  if cap and not (free and free <= facts.now) then
-    local own = caps().limit_of(cap)
-    facts.limit = named({
-      name = cap, running = caps().running(cap), concurrency = own.concurrency, rate = own.rate, free = free,
-      limited_by = what,
-    })
-  end
+if group == '' and not facts.died and not claim.daemon and is_limiting() and is_capping() then
+  local cap = caps().of(digits(0) .. '.' .. id)
+  facts.of_type = cap and named(caps().told_of(cap, facts.now)) or nil
 end
+facts.start_by = start_by(id)
 facts.corrections = call('HGET', task_state, 'corrections') or nil
 return named(facts)

@@ -5,10 +5,20 @@
 -- ARGV     the pools; if none is named, all that ever had a task or a worker
 -- returns  { pools }, rows of { name,
 --          plain and groups: how many tasks, and heads of groups, could be claimed; waited: µs for which the next
---          one could have been; held: how many tasks its workers hold; known: how many workers' leases run;
---          silent: of these, how many have half of it behind them }
+--          one could have been; waiting: how many tasks, and heads of groups, wait for the limits of their types;
+--          held: how many tasks its workers hold; known: how many workers' leases run; silent: of these, how many have
+--          half of it behind them }
 local now, names, rows = clock(), ARGV, {}
 if #names == 0 then names = pools() end
+
+-- By pool, without what has the turn of a line: that could be claimed.
+local waiting = {}
+for _, line in ipairs(call('ZRANGE', K.cap_lines, 0, 9999)) do
+  local length = tonumber(sub(line, 1, 4))
+  local pool, place = sub(line, 6 + length), sub(line, 5 + length) .. '/' .. sub(line, 5, 4 + length)
+  local number = call('ZCARD', K.cap_waits .. place) - call('HEXISTS', K.cap_turns, place)
+  waiting[pool] = (waiting[pool] or 0) + number
+end
 
 for _, name in ipairs(names) do
   local leases = K.pool_pullers .. name
@@ -16,7 +26,7 @@ for _, name in ipairs(names) do
   local groups = { index_of('ready', name), index_of('quarantined_groups', name) }
   local pool = {
     name = name, plain = count_in(plain), groups = count_in(groups),
-    known = call('ZCOUNT', leases, digits(now), '+inf'),
+    known = call('ZCOUNT', leases, digits(now), '+inf'), waiting = waiting[name] or 0,
     waited = math.max(longest_wait(plain, now), longest_wait(groups, now, true)),
   }
   pool.held = tonumber(call('ZSCORE', K.pool_holders .. name, '') or 0)

@@ -54,15 +54,7 @@ end
 -- A group that has the turn of its type may be claimed, or waits for its tenant's.
 local capped_by, has_turn, of_type = nil, false, nil
 if is_limiting() and is_capping() then capped_by, has_turn = caps().waits_for(group) end
-if capped_by and not has_turn then
-  local free, what = caps().free_at(capped_by, now)
-  local own = caps().limit_of(capped_by)
-  of_type = named({
-    name = capped_by, running = caps().running(capped_by), concurrency = own.concurrency, by_hand = own.till,
-    rate = own.rate, free = free, limited_by = free and free > now and what or nil,
-    waiting = caps().groups_of(capped_by),
-  })
-end
+if capped_by and not has_turn then of_type = named(caps().told_of(capped_by, now)) end
 return named({
   now = now, queued = call('LLEN', K.lane .. group), head = head, task_state = head and task_state_of(head) or {},
   daemon = claim.daemon, worker = claim.slot, fence = claim.fence, since = claim.since,

@@ -296,6 +296,16 @@ function caps()
     return #due + reviewed
   end
 
+  -- What operators are told of a cap.
+  function C.told_of(cap, now)
+    local free, what = C.free_at(cap, now)
+    local own = C.limit_of(cap)
+    return {
+      name = cap, running = C.running(cap), concurrency = own.concurrency, by_hand = own.till, rate = own.rate,
+      free = free, limited_by = free and free > now and what or nil, waiting = C.groups_of(cap),
+    }
+  end
+
   -- How many groups wait in the lines of a cap.
   function C.groups_of(cap)
     local front, number = front_of(cap), 0

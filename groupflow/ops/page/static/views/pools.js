@@ -22,7 +22,8 @@ function pool(row) {
   const claimable = row.plain + row.groups;
   const waits = claimable ? `${count(claimable)} could be claimed, the next one for ${duration(row.waited)}` : "nothing could be claimed";
   const more = row.known > row.workers.length ? `, ${count(row.workers.length)} of them below` : "";
-  const told = `${waits}; ${count(row.held)} held, workers: ${count(row.known)}${more}`;
+  const limited = row.waiting ? `, ${count(row.waiting)} wait for the limits of their types` : "";
+  const told = `${waits}${limited}; ${count(row.held)} held, workers: ${count(row.known)}${more}`;
   return card(row.name, told, row.workers.length ? table(`Workers of ${row.name}`, [
     { label: "Worker", kind: "name", cell: (one) => link("pools", { pool: row.name, worker: one.name }, one.name, { "data-key": `${row.name} ${one.name}` }) },
     { label: "Holds", kind: "number", cell: (one) => count(one.held) },
