@@ -50,7 +50,9 @@ async def run(app: App, task: Task, state: Mapping[str, Any] | None = None) -> O
         state: put into ``app.state`` first, in place of what the lifespan would.
 
     Returns:
-        The outcome; `Failed` where the handler raised, answered nonsense or ran over its time.
+        The outcome; `Failed` where the handler raised, answered nonsense or ran over its time;
+        `Dead` at once where the application has no handler of that type. A daemon lets such a task
+        wait for `workers.unknown_for` first: another one may have a handler.
     """
     return (await _run(app, [task], state))[0]
 
@@ -66,7 +68,8 @@ async def run_batch(
         state: put into ``app.state`` first, in place of what the lifespan would.
 
     Returns:
-        The outcomes up to the first that isn't done; those behind it would come again.
+        The outcomes up to the first that isn't done; those behind it would come again. `Dead` as
+        of `run`.
 
     Raises:
         ValueError: there are no tasks, or they have several types.
