@@ -10,8 +10,9 @@
 -- ARGV     1 daemon · 2 session · 3 the pool: 'plain' or 'grouped' · 4 how many tasks are done · 5 how many go back
 --          · 6 by rule, how many tasks of a group may be run under one claim (JSON), '' where that is one
 --          · 7 how many runs are told of · 8 how many of the idle slots no worker waits for: a task whose type has a
---          limit is for a worker that waits, and holds back what is behind it · then these: slot · group · fence (16 digits) and entry of its next task, ''
---          each where it ends · how many are done · three of each of those, in order: fence (16 digits) · entry · its
+--          limit is for a worker that waits, and holds back what is behind it
+--          · then these: slot · group · fence (16 digits) and entry of its next task, '' each where it ends
+--          · how many are done · three of each of those, in order: fence (16 digits) · entry · its
 --          line for the history; five of each that is done: slot · fence (16 digits) · entry · group · its line for
 --          the history; four of each that goes back: slot · fence · entry · group; and the idle slots; 500 of each at
 --          most, and 500 tasks of runs, except in the last run
@@ -224,14 +225,16 @@ local may_claim = place_freed(freed, now)
 
 local idle, before = {}, nil
 if ARGV[from_slots] then idle, before = split_slots(daemon, { unpack(ARGV, from_slots) }, now) end
+-- What was freed is for these slots, except a quarantined task beside another one. Other daemons hear of what is left.
+if may_claim and (quarantine or #idle < #claims) then tell('grouped') end
 local is_kept = false
 if #idle > 0 then
   local told_before = last
   is_kept = give_claims(daemon, pool, idle, before, now, tonumber(ARGV[8]))
   if pool == 'grouped' and ARGV[6] ~= '' then begin_runs(rows, told_before, ARGV[6], may_run) end
 end
--- What was freed is for these slots, except a quarantined task beside another one. Other daemons hear of what is left.
-if may_claim and (is_kept or quarantine or #idle < #claims) then tell('grouped') end
+-- What is kept may be what was freed, or stands in front of that.
+if may_claim and is_kept then tell('grouped') end
 return {
   'OK', verdicts, rows, now, quarantine and 1 or 0, goes_on and call('INCR', K.fence) or 0, is_kept and 1 or 0,
 }
