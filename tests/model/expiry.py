@@ -43,8 +43,8 @@ class Expiry(Arrivals, ClaimsAndSettles):
         if by_claim:
             self.claim(daemon, "grouped" if group else "plain", WORKERS, again=again)
         before = self.raw.hget(self.keys("count"), "expired_unsaid") or 0
-        assert self.run(self.client.run(Verb.EXPIRE, 100, 1000)) >= int(before)
-        assert self.run(self.client.run(Verb.EXPIRE, 100, 1000)) == 0
+        assert self.run(self.client.run(Verb.EXPIRE, 100, 1_000_000)) >= int(before)
+        assert self.run(self.client.run(Verb.EXPIRE, 100, 1_000_000)) == 0
         self.expiring = ""
         assert not self.raw.zrangebyscore(self.keys("expiring"), 0, 1)
 

@@ -336,7 +336,7 @@ class Actors:
             changed = self.shop.raw.zadd(self.shop.keys("expiring"), {id_: 1}, xx=True, ch=True)
             assert changed == 1, id_
 
-    async def expired(self, number: str, places: str = "1000") -> None:
+    async def expired(self, number: str, places: str = "1000000") -> None:
         """One step over what has to have started by now; how many ended."""
         ended = await self.shop.client.run(Verb.EXPIRE, 100, places)
         assert ended == int(number)

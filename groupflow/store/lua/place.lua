@@ -173,21 +173,40 @@ local function leave_zset(entry, group, now)
   return cap or is_gone
 end
 
+-- How many of a lane are older than a sequence number, where `least` are known to be: it is in order of arrival. Most that
+-- is looked for stands near: so the steps double, then halve, about forty looks at a million.
+local function count_older(lane, sequence, least)
+  local older, most, step, length = least or 0, nil, 1, call('LLEN', lane)
+  local function is_older(number) return sequence_of(call('LINDEX', lane, -number)) < sequence end
+  while older + step <= length and is_older(older + step) do older, step = older + step, 2 * step end
+  most = math.min(older + step - 1, length)
+  while older < most do
+    local middle = math.floor((older + most + 1) / 2)
+    if is_older(middle) then older = middle else most = middle - 1 end
+  end
+  return older
+end
+
+-- Takes entries out of a lane, or of the plain list, of each of which is said how many are older. Redis walks a list from
+-- its nearer end to what is to be removed: so these are marked first, and one walk from each end removes all of them.
+local GONE = '-'
+local function leave_lane(lane, places)
+  local length, nearer_old = call('LLEN', lane), 0
+  for _, place in ipairs(places) do
+    call('LSET', lane, -place - 1, GONE)
+    if 2 * place < length then nearer_old = nearer_old + 1 end
+  end
+  if nearer_old > 0 then call('LREM', lane, -nearer_old, GONE) end
+  if nearer_old < #places then call('LREM', lane, #places - nearer_old, GONE) end
+end
+
 -- Puts an entry into its group's lane where its arrival belongs: a lane is in order of arrival, even where a task
 -- comes back. Nearly always that is in front.
 local function insert(lane, entry)
-  local sequence = sequence_of(entry)
-  local head = call('LINDEX', lane, -1)
-  if not head or sequence_of(head) > sequence then return call('RPUSH', lane, entry) end
-  -- Counts how many are older, from the head: halving, so about twenty looks at a million. (LINSERT then walks the list
-  -- from its young end, in C.)
-  local older, most = 1, call('LLEN', lane)
-  while older < most do
-    local middle = math.floor((older + most + 1) / 2)
-    if sequence_of(call('LINDEX', lane, -middle)) < sequence then older = middle else most = middle - 1 end
-  end
+  local older = count_older(lane, sequence_of(entry))
+  if older == 0 then return call('RPUSH', lane, entry) end
   local newer = call('LINDEX', lane, -(older + 1))
-  if newer then return call('LINSERT', lane, 'AFTER', newer, entry) end
+  if newer then return call('LINSERT', lane, 'AFTER', newer, entry) end -- walks the list from its young end, in C
   return call('LPUSH', lane, entry)
 end
 
