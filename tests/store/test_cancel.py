@@ -19,6 +19,9 @@ STORIES = named(
         cancel a0 | cancel p0 | cancel b0 | cancel q0 | cancel c0 dead | cancel d0 unknown
         task a0 cancelled cancelled_by=ops reason=mistake | drain a1
         cancel a0 cancelled | cancel a1 done | count cancelled=4 | gone cancels
+    plain ones that were handed back out of order::
+        take p0 p1 p2 p3 | claim p0 p1 p2 | release p0 | release p2 | release p1 | cancel p0
+        cancel p2 | claim p1 p3 | gone cancels
     a claimed one ends where it would wait again, by {way}::
         take a0 a1 p0 | claim a0 p0 | hears cancel:a0 cancel a0 requested | cancel p0 requested
         task a0 running cancelled_by=ops | unchanged cancel a0 requested | sound

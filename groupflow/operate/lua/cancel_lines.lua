@@ -16,7 +16,6 @@ local groups, at, last, wanted, asked = cjson.decode(ARGV[1]), tonumber(ARGV[2])
 local said, looks, now = cjson.decode(asked), tonumber(ARGV[6]), clock()
 local latest = call('HGET', K.count, 'sequence') or NEVER
 local youngest = ARGV[7] ~= '' and ARGV[7] or latest
-local GONE = '-' -- stands for a moment in place of entries that leave: one walk then removes them all
 -- Redis walks a list from its nearer end: so few places are written far from both.
 local FAR, FEW, COSTS = 20000, 50, 3 -- COSTS: of a group, and of an end, in looks
 local ended, requested = 0, {}
@@ -37,7 +36,7 @@ local function walk(group)
   local line = line_of(group)
   local from, length = count_seen(line, last), call('LLEN', line)
   local most = math.min(from, length - from) > FAR and FEW or looks
-  local run, gone, seen = end_of_run(group), {}, 0
+  local run, gone, places, seen = end_of_run(group), {}, {}, 0
   for _, entry in ipairs(call('LRANGE', line, from, from + looks - 1)) do
     if looks <= 0 or #gone >= most then break end
     local id = id_of(entry)
@@ -45,12 +44,11 @@ local function walk(group)
     if is_of_run(entry, run) then
       request(id)
     elseif last <= youngest and is_meant(id) then
-      gone[#gone + 1], looks = entry, looks - COSTS
-      call('LSET', line, from + seen - 1, GONE)
+      gone[#gone + 1], places[#places + 1], looks = entry, length - from - seen, looks - COSTS
     end
   end
   if #gone > 0 then
-    call('LREM', line, from * 2 < length and #gone or -#gone, GONE)
+    leave_lane(line, places)
     for _, entry in ipairs(gone) do
       leave_burst(entry)
       end_as('cancelled', id_of(entry), group, said, now)

@@ -13,10 +13,22 @@ local id, group, where, last, most = ARGV[1], ARGV[2], ARGV[4], ARGV[5], tonumbe
 if call('HEXISTS', K.tasks, id) == 0 or call('ZSCORE', K.dead, id) then return { 0 } end
 if ARGV[3] == '' and not cancel_of(id) then return { 0 } end -- the server that had the request is gone
 local line, now = line_of(group), clock()
+local MOST_BACK = 10000 -- plain tasks that were handed back: these may be out of order, at the old end of their line
+
+-- How many are older in the line of a waiting task; nil where it isn't in there.
+local function place_in_line(entry)
+  local older = count_older(line, sequence_of(entry))
+  if call('LINDEX', line, -older - 1) == entry then return older end
+  local place = group == '' and call('LPOS', line, entry, 'RANK', -1, 'MAXLEN', MOST_BACK)
+  return place and call('LLEN', line) - 1 - place or nil
+end
 
 local function leave(entry)
   if leave_index(entry, group, now) then return true end
-  return not is_of_run(entry, end_of_run(group)) and call('LREM', line, 1, entry) == 1
+  local place = not is_of_run(entry, end_of_run(group)) and place_in_line(entry)
+  if not place then return false end
+  leave_lane(line, { place })
+  return true
 end
 
 -- The entries behind the last one seen; of turns and types the first ones, if that is gone.

@@ -27,12 +27,7 @@ local function go_on(group, number, now)
   if place(group, now) then wake_for(group) end
 end
 
--- How many of a line came with a sequence number, or later: by halving, as `insert` does.
+-- How many of a line came with a sequence number, or later.
 local function count_seen(line, last)
-  local seen, length = 0, last ~= '' and call('LLEN', line) or 0
-  while seen < length do
-    local middle = math.floor((seen + length) / 2)
-    if sequence_of(call('LINDEX', line, middle)) < tonumber(last) then length = middle else seen = middle + 1 end
-  end
-  return seen
+  return last == '' and 0 or call('LLEN', line) - count_older(line, tonumber(last))
 end
