@@ -28,7 +28,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds
 
 BEGIN = "0"
-LOOKED_AT = 500  # places in lines a script; one that ends a task counts as four
+LOOKED_AT = 400  # places in lines a script; one that ends a task counts as four
 AT_ONCE = 100  # tasks a script that are named one by one
 STEP = 2.0  # seconds after which a step ends; it ends no line half-walked, apart from a group's
 LOOKS = 50  # pages of tasks a step of a type

@@ -59,10 +59,14 @@ end
 -- The same for a task that neither waits nor runs any more: `how` it ended, which is also what counts it, and what
 -- the history says of that (a value for JSON), in front of the scope.
 local function end_as(how, id, group, said, now)
-  local task_type, scope = facts_of(id), scope_of(id)
   count_end(how, id, group, now)
-  local task_state = call('HMGET', K.task_state .. id, 'attempt', 'crashes', 'lost_leases')
+  local task_state = call('HMGET', K.task_state .. id, 'attempt', 'crashes', 'lost_leases', 'type', 'scope')
   local died, lost_leases = tonumber(task_state[2] or 0), tonumber(task_state[3] or 0)
+  local task_type, scope = task_state[4], task_state[5]
+  if not task_type or not scope then
+    local type_read, _, _, scope_read = facts_in_envelope(id)
+    task_type, scope = task_type or type_read, scope or scope_read
+  end
   if lost_leases > 0 then died = { died - lost_leases, lost_leases } end
   end_with(id, cjson.encode({
     how, task_type, group ~= '' and group or cjson.null, tonumber(task_state[1] or 1), died, said, scope,

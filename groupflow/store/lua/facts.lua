@@ -5,13 +5,17 @@
 local READ = 65536
 
 -- What its envelope tells of a task: type, tenant, group, scope, and the name of its rule; '' each where there is none.
+-- A script that ends many tasks asks more than once for each.
+local read_last, facts_last
 local function facts_in_envelope(id)
+  if id == read_last then return unpack(facts_last) end
   local length = call('HSTRLEN', K.tasks, id)
   if length == 0 or length > READ then return '', '', '', '', '' end
   local is_sound, facts = pcall(cjson.decode, string.match(call('HGET', K.tasks, id), '^[^\n]*'))
   if not is_sound or type(facts) ~= 'table' then return '', '', '', '', '' end
   local function text(place) return type(facts[place]) == 'string' and facts[place] or '' end
-  return text(1), text(3), text(2), text(6), text(4)
+  read_last, facts_last = id, { text(1), text(3), text(2), text(6), text(4) }
+  return unpack(facts_last)
 end
 
 -- A task's type, tenant and group, '' each where there is none.
