@@ -70,8 +70,8 @@ sim: .venv/.ready servers ## Simulate fleets in virtual time, by seeds (SEEDS=10
 	@$(BIN)/python -W ignore -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM)) \
 		$(if $(FAULTS),--faults $(FAULTS)) $(if $(DAEMONS),--daemons $(DAEMONS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
-ticks: .venv/.ready servers ## Three daemons with wrong clocks, killed for a minute: each tick once (ARGS="--seconds 60")
-	@$(BIN)/python -m tests.verification.ticks $(ARGS)
+ticks: .venv/.ready servers ## Three daemons with wrong clocks, killed many times: each tick once (KILLS=50)
+	@KILLS=$(or $(KILLS),50) $(PYTEST) $(VERIFICATION)/endtoend/test_schedules.py -k clocks --timeout 3600 $(ARGS)
 
 figures: .venv/.ready servers ## Measure how long recovery takes (ARGS="--trials 30 --only redis")
 	@$(BIN)/python -m tests.verification.soak.figures $(ARGS)

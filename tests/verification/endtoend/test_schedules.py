@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -12,6 +14,7 @@ from groupflow.crashpoints import VARIABLE
 from groupflow.servers import RedisServer
 from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig, rigs
+from tests.endtoend.process import Process
 from tests.endtoend.rig import Rig
 from tests.endtoend.ticking import (
     NO_BROKER,
@@ -23,9 +26,12 @@ from tests.endtoend.ticking import (
     verb,
     with_schedules,
 )
-from tests.verification.ticks import try_clocks
+from tests.verification.clock import Clock
 
 EVERY = {"name": "often", "every": 0.25, "missed": "all"}
+SHIFTS = {"slow": -5.0, "right": 0.0, "fast": 5.0}
+"""Seconds by which each daemon's clock is wrong, by its name."""
+KILLS = int(os.environ.get("KILLS") or 3)  # `make ticks` has more
 
 
 @pytest.fixture
@@ -43,13 +49,46 @@ def end(rig: Rig) -> None:
     rig.stop_all()
 
 
-def test_daemons_with_wrong_clocks_that_are_killed(
-    tmp_path: Path, redis_server: RedisServer
-) -> None:
-    """A short one of what `make ticks` does for a minute: each tick once."""
-    found = try_clocks(tmp_path, redis_server, kills=3, every=0.5, seed=1)
-    assert found.wrong == []
-    assert found.ticks > 3
+def spawn(rig: Rig, name: str, **variables: str) -> Process:
+    """A daemon with some more in its environment."""
+    environment = rig.environment() | variables
+    rig.environment = lambda: environment  # type: ignore[method-assign]
+    try:
+        return rig.spawn(name, *WORKERS)
+    finally:
+        del rig.environment
+
+
+def spawn_wrong(rig: Rig, name: str) -> Process:
+    """A daemon whose clock is wrong."""
+    clock = Clock(rig.folder / f"{name}.clock")
+    assert clock.can_be_set, "libfaketime is missing: make servers installs it"
+    clock.set(SHIFTS[name])
+    return spawn(rig, name, **clock.environment)
+
+
+def wait_for_ticks(rig: Rig, more: int) -> None:
+    """Wait until so many more than now have run."""
+    wanted = len(ticks_of(rig, "often")) + more
+    rig.until(lambda: len(ticks_of(rig, "often")) >= wanted, f"{wanted} ticks")
+
+
+def test_daemons_with_wrong_clocks_that_are_killed(make_rig: MakeRig) -> None:
+    """They differ by ten seconds, and are killed at random: each tick once."""
+    rig, random = make_rig(workers={"lease": 10.0}), Random(KILLS)
+    with_schedules(rig, {**EVERY, "body": {"ms": 5}})
+    daemons = {name: spawn_wrong(rig, name) for name in SHIFTS}
+    wait_for_ticks(rig, 1)
+    for _ in range(KILLS):
+        name = random.choice([*SHIFTS])
+        wait_for_ticks(rig, random.randint(0, 2))
+        rig.kill(daemons[name])
+        daemons[name] = spawn_wrong(rig, name)
+    wait_for_ticks(rig, 1)
+    for daemon in daemons.values():
+        daemon.wait_for("daemon.started")
+    end(rig)
+    assert judge_ticks(rig, "often", 0.25) == []
 
 
 @pytest.mark.parametrize("point", ["before_tick", "after_tick"])
@@ -57,11 +96,7 @@ def test_a_daemon_may_die_at_a_tick(make_rig: MakeRig, point: str) -> None:
     """The next one makes what is due, and nothing that is made already."""
     rig = make_rig(workers={"lease": short_lease(4.0)})
     with_schedules(rig, EVERY)
-    environment = rig.environment() | {VARIABLE: f"{point}:3"}
-    rig.environment = lambda: environment  # type: ignore[method-assign]
-    first = rig.spawn("d1", *WORKERS)
-    assert first.wait() == -signal.SIGKILL
-    del rig.environment
+    assert spawn(rig, "d1", **{VARIABLE: f"{point}:3"}).wait() == -signal.SIGKILL
     rig.start("d2", *WORKERS)
     rig.until(lambda: len(ticks_of(rig, "often")) > 4, "some ticks")
     end(rig)
