@@ -30,7 +30,7 @@ class Proxy:
         self._clients: set[asyncio.StreamWriter] = set()
         self._upstreams: set[asyncio.StreamWriter] = set()
         self._pumps: set[asyncio.Task[None]] = set()
-        self._flows: dict[Way, asyncio.Event] = {"up": asyncio.Event(), "down": asyncio.Event()}
+        self._flows: dict[Any, asyncio.Event] = {"up": asyncio.Event(), "down": asyncio.Event()}
         self._is_open = True
         self._keeps_upstream = False
         for flow in self._flows.values():
@@ -87,20 +87,29 @@ class Proxy:
         self._is_open = True
         self.release()
 
+    @property
+    def target(self) -> int:
+        """The server's port on 127.0.0.1."""
+        return self._target
+
+    def way_of(self, _client: asyncio.StreamWriter, way: Way) -> Any:
+        """The name of what carries a client's bytes in that direction."""
+        return way
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self._is_open:
             writer.transport.abort()
             return
         self._clients.add(writer)
         try:
-            upstream, to_server = await asyncio.open_connection("127.0.0.1", self._target)
+            upstream, to_server = await asyncio.open_connection("127.0.0.1", self.target)
         except OSError:
             writer.transport.abort()
             self._clients.discard(writer)
             return
         self._upstreams.add(to_server)
-        there = self._spawn(self._pump(reader, to_server, "up"))
-        back = self._spawn(self._pump(upstream, writer, "down"))
+        there = self._spawn(self._pump(reader, to_server, self.way_of(writer, "up")))
+        back = self._spawn(self._pump(upstream, writer, self.way_of(writer, "down")))
         with suppress(asyncio.CancelledError):
             await asyncio.wait([there, back], return_when=asyncio.FIRST_COMPLETED)
             writer.transport.abort()
