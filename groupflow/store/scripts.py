@@ -5,14 +5,16 @@ the same for all partitions, and for all namespaces.
 
 One file a verb under `lua/`, whose header is its contract. What several verbs share stands in files
 of its own, and each verb names those that it needs: there is nothing to resolve. Of these rules, a
-script is sent only the functions that it uses: Redis runs a script as one function, and would make
-each of them again on every run, with a look at all the others for what it refers to
-(docs/adr/0057).
+script is sent only the functions that it uses: Redis runs a script as one function, and makes each
+of them again on every run. For what they refer to Lua looks through all locals of the function in
+which they are made, but finds those outside of that at once: so the constants and the prelude stand
+outside of the rest (docs/adr/0057).
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections import defaultdict
 from dataclasses import dataclass
@@ -139,18 +141,18 @@ def read_lua(file: str) -> str:
 
 
 @cache
-def without_unused(rules: tuple[str, ...], text: str) -> str:
+def without_unused(rules: tuple[str, ...], text: str) -> list[str]:
     """The rules without the functions that the script doesn't name, itself or through others."""
-    pieces = [piece for each in rules for piece in _in_pieces(each)]
+    files = [_in_pieces(each) for each in rules]
     named: dict[str, set[str]] = defaultdict(set)  # by each function, what it names
     to_see = set(_words(text))
-    for name, lua in pieces:
+    for name, lua in itertools.chain(*files):
         (named[name] if name else to_see).update(_words(_NAMED_AHEAD.sub("", lua)))
     used = set[str]()
     while to_see := (to_see & named.keys()) - used:
         used |= to_see
         to_see = set[str]().union(*(named[name] for name in to_see))
-    return "\n".join(lua for name, lua in pieces if not name or name in used)
+    return ["\n".join(lua for name, lua in pieces if not name or name in used) for pieces in files]
 
 
 @cache
@@ -168,6 +170,10 @@ def _words(lua: str) -> frozenset[str]:
     return frozenset(_WORD.findall(_UNREAD.sub("", lua)))
 
 
+def _inside(lua: str) -> str:
+    return f"return (function()\n{lua}\nend)()"
+
+
 @cache  # each partition has a client of its own
 def render(
     verb: AnyVerb, order: Order, text: str, *, in_cluster: bool = False, partitions: int = 0
@@ -180,15 +186,17 @@ def render(
     shebang = ""
     if text.startswith("#!"):  # Redis wants its flags on the very first line
         shebang, text = text.split("\n", 1)
-    front = without_unused(tuple(read_lua(file) for file in verb.rules), text)
+    prelude, *rules = without_unused(tuple(read_lua(file) for file in verb.rules), text)
     # In a cluster a wake goes to subscribers at the node that has the slot, not to all nodes.
     publish = "SPUBLISH" if in_cluster else "PUBLISH"
     constants = (
+        f"{shebang}\nlocal TAG, call = KEYS[1], redis.call\n"
+        "local byte, sub, format = string.byte, string.sub, string.format\n"
         f"local ORDER, PUBLISH = '{order}', '{publish}'\n"
-        f"local PARTITIONS, FORMAT = {partitions}, '{FORMAT}'"
+        f"local PARTITIONS, FORMAT = {partitions}, '{FORMAT}'\n"
     )
-    whole = f"{shebang}\nlocal TAG = KEYS[1]\n{constants}\n{spelled(front)}\n{spelled(text)}"
-    whole = whole.lstrip("\n")
+    inner = spelled("\n".join([*rules, text]))
+    whole = constants.lstrip("\n") + _inside(spelled(prelude) + _inside(inner))
     return Script(whole, hashlib.sha1(whole.encode(), usedforsecurity=False).hexdigest())
 
 

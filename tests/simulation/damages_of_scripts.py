@@ -90,7 +90,7 @@ _PLACES: tuple[Damage, ...] = (
     Effect("crashed-at-the-end: a task whose daemon died loses its place",
            "RPUSH lane", _AT_THE_END, ENDING),
     changed("put-in-front: what comes back goes to the head of its group, before older ones",
-            (r"if not head or sequence_of\(head\) > sequence then", "if true then")),
+            (r"if older == 0 then", "if true then")),
     without("without-its-first: a run is put back without its first task",
             "RPUSH LINSERT lane", *ENDING),
     without("plain-lost: a plain task isn't put back", "ZADD quarantined_plain", *ENDING),

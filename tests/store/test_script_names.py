@@ -67,14 +67,14 @@ function one() return once end
 
 
 def _left(text: str) -> list[str]:
-    return re.findall(r"function (\w+)", without_unused((RULES,), text))
+    return re.findall(r"function (\w+)", without_unused((RULES,), text)[0])
 
 
 def test_what_a_script_names_stays_and_what_that_names() -> None:
     assert _left("return four()") == ["three", "four"]
     assert _left("return two()") == ["two", "one"]
     assert _left("return 1 -- four") == []
-    assert "local once = 1" in without_unused((RULES,), "")
+    assert "local once = 1" in without_unused((RULES,), "")[0]
 
 
 def test_keys_are_spelled_out() -> None:

@@ -1,12 +1,9 @@
--- In front of every script, behind TAG (what all keys of the partition begin with) and the constants that the loader
--- renders: the clock, the entry, and whom a script tells what. `K.lane` stands for a key of that kind: the loader
--- writes `TAG .. 'lane:'` in its place.
-
-local call = redis.call
+-- In front of every script, behind TAG (what all keys of the partition begin with), `call`, `byte`, `sub`, `format` and
+-- the constants that the loader renders: the clock, the entry, and whom a script tells what. `K.lane` stands for a key
+-- of that kind: the loader writes `TAG .. 'lane:'` in its place.
 
 -- A task's cost in Lua is mostly its strings: Lua hashes each one, byte by byte, and finds it again or keeps it. So a
 -- script reads what it looks at for each task as a number (`byte`) where it can.
-local byte, sub, format = string.byte, string.sub, string.format
 
 -- Redis's clock in microseconds: scripts use no other.
 local function clock()
