@@ -42,7 +42,8 @@ def test_a_daemon_with_a_hundred_workers_takes_them_as_they_fit(
         starts = [event.id for event in rig.journal.read() if event.kind == "start"]
         assert sorted(starts) == sorted({*starts})
         # A script of ours takes about as long as one that reads as much as it may.
-        slowest = longest(world.raw, b"EVALSHA")
+        # One that reads a body is slow with each of them.
+        slowest = longest(world.raw, b"EVALSHA", but=NUMBER // 20)
         world.raw.set("floor", b"x" * 4 * MIB)
         for _ in range(8):
             world.raw.eval("return redis.call('GET', KEYS[1])", 1, "floor")
