@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from groupflow.broker.events import EventPublisher
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.measures import Measures, ScriptMeasures
@@ -51,6 +52,7 @@ from groupflow.upkeep.expire import Expirer
 from groupflow.upkeep.lease import LoopListener, PartitionLease
 from groupflow.upkeep.promote import promote
 from groupflow.upkeep.reap import Reaper
+from groupflow.upkeep.relay import Relay
 from groupflow.upkeep.renew import RENEWALS_PER_LEASE, Renewer
 from groupflow.upkeep.sweep import rotate, sweep
 
@@ -110,6 +112,7 @@ class Handlers:
             daemon=self._daemon,
             max_lost_leases=settings.workers.max_lost_leases,
             unknown_for=settings.workers.unknown_for,
+            tells="done" in settings.events.told,
         )
 
     def _find_scan(self, type_: str) -> Runner | None:
@@ -125,6 +128,11 @@ class Handlers:
 def sizes_of(settings: Settings) -> dict[Pool, int]:
     """How many workers each pool has."""
     return {"plain": settings.workers.plain, "grouped": settings.workers.grouped}
+
+
+def events_of(settings: Settings, name: str) -> EventPublisher:
+    """What publishes events, under a name for RabbitMQ's page; it connects when there are some."""
+    return EventPublisher(settings.rabbitmq_url(), settings.events.exchange, name)
 
 
 def measures_of(app: App, settings: Settings, pools: Iterable[str]) -> Measures:
@@ -180,6 +188,7 @@ class Builder:
     types: Callable[[], Sequence[str]]  # that it has handlers of
     retell: Callable[[], None]  # tells other daemons what has changed here
     tracing: Tracing | None  # where spans go
+    events: EventPublisher  # where relays tell of ended tasks, for all partitions
     # for large bodies, shared by all workers
     room: ByteSemaphore = field(default_factory=ByteSemaphore)
 
@@ -269,7 +278,16 @@ class Builder:
             bound = history.dead_memory // self.settings.redis.partitions
             session, state = partition.lease.session, intake.state
             archiver = Archiver(client, session, stream, bound, lambda: state.lacks_memory, upkeep)
-            duties += [archiver, partition.cancelled]
+            relay = Relay(
+                client,
+                session,
+                self.events,
+                self.settings.events.told,
+                intake.follow,
+                upkeep,
+                self._replica_wait(),
+            )
+            duties += [archiver, partition.cancelled, relay]
         return duties
 
     def shards(self, app: App, partitions: Sequence[Partition]) -> Shards:

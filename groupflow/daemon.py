@@ -9,14 +9,22 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import structlog
 
-from groupflow.building import Builder, Handlers, Partition, RedisConnections, measures_of, sizes_of
+from groupflow.building import (
+    Builder,
+    Handlers,
+    Partition,
+    RedisConnections,
+    events_of,
+    measures_of,
+    sizes_of,
+)
 from groupflow.core.app import App
 from groupflow.core.backoff import Backoff
 from groupflow.core.checkup import Check
@@ -108,7 +116,9 @@ class Daemon:
             types=self._types,
             retell=self._reloader.retell,
             tracing=open_tracing(settings),
+            events=events_of(settings, f"groupflow {name} events"),
         )
+        self._events = build.events
         keys = keys_of(settings.redis.namespace, settings.redis.partitions)
         self._partitions = partitions = [Partition(build, n, each) for n, each in enumerate(keys)]
         self._leases = LeaseThread(watch, [each.lease for each in partitions])
@@ -156,6 +166,7 @@ class Daemon:
         """
         async with AsyncExitStack() as last, AsyncExitStack() as stack:
             last.push_async_callback(self._redis.close)
+            last.push_async_callback(self._events.close)
             await last.enter_async_context(self._leases.running())
             stack.push_async_callback(self._handlers.close)
             await stack.enter_async_context(self._responder.serving())
@@ -278,9 +289,7 @@ class Daemon:
             number = f" {each.number}" if len(self._partitions) > 1 else ""
             parts[f"renew{number}"] = self._leases.carry(each.lease.renewer.run())
             parts |= {f"{name}{number}": duty.run() for name, duty in duties.items()}
-            if each.exchangers:  # a daemon with intake only has no workers to wake
-                woken = partial(_woken, each, duties["promote"])
-                parts[f"wake{number}"] = listen(each.wakes, woken)
+            parts[f"wake{number}"] = listen(each.wakes, partial(_woken, each, duties))
             for pool, exchanger in each.exchangers.items():
                 parts[f"exchange {pool}{number}"] = exchanger.run()
         if self._shards is not None:
@@ -380,9 +389,11 @@ class Daemon:
         self._supervisor.ready()
 
 
-def _woken(partition: Partition, promote: Duty, heard: Heard) -> None:
+def _woken(partition: Partition, duties: Mapping[str, Duty], heard: Heard) -> None:
     if heard.is_due:
-        promote.wake()
+        duties["promote"].wake()
+    if heard.has_outbox and "relay" in duties:
+        duties["relay"].wake()
     partition.holding.hold_back(heard.holds)
     partition.holding.cancel(heard.cancels)
     partition.holding.wake(heard.pools)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
@@ -24,6 +25,7 @@ from groupflow.broker.publisher import (
     cancelling,
     unconfirmed,
 )
+from groupflow.broker.replies import Replies, result_of
 from groupflow.broker.terms import PublishedInOrder, Terms
 from groupflow.core.errors import BrokerUnavailable, ConfigError
 from groupflow.core.headers import MAX_HEADERS
@@ -137,6 +139,7 @@ class Publisher:
         self._terms = Terms(self._url, self._address, self._timeout, declared=self._declared)
         self._many = asyncio.Lock()
         self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._replies = Replies(self._url)
         return self
 
     async def __aenter__(self) -> Self:
@@ -157,6 +160,7 @@ class Publisher:
 
     async def close(self) -> None:
         """Close the connection; nothing can be published any more."""
+        await self._replies.close()
         await self._terms.close()
 
     async def publish(
@@ -201,6 +205,54 @@ class Publisher:
         message = Message(body, type, fresh, headers or {}, priority, delay, expires)
         await self._publish_one(message)
         return fresh
+
+    async def request(
+        self,
+        body: Body,
+        *,
+        type: str | None = None,
+        id: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        priority: float | None = None,
+        delay: float | None = None,
+        expires: float | None = None,
+        timeout: float = 60.0,
+    ) -> Any:
+        """Publish one message, and wait for the result of its task.
+
+        All requests of a publisher share one queue for replies. A task whose id is known already
+        is a duplicate, and gets no reply.
+
+        Args:
+            body: as for `publish`; so are the others.
+            type: the task type.
+            id: the task's id.
+            headers: AMQP headers.
+            priority: seconds by which the task counts as older than it is.
+            delay: seconds before which it may not run.
+            expires: seconds within which it has to start.
+            timeout: seconds to wait for its end; the task goes on when they are over.
+
+        Returns:
+            What its handler gave as ``Done(result=…)``; ``None`` where it gave nothing.
+
+        Raises:
+            TimeoutError: it has not ended in time.
+            TaskNotDone: it ended otherwise: a `TaskDead`, `TaskCancelled`, `TaskExpired`,
+                `TaskSuperseded` or `TaskDropped`, with the reason.
+            ResultRefused: it is done, and its result could not be told.
+            GroupflowError: it was not published, as for `publish`.
+        """
+        asked, fresh = uuid4().hex, uuid4().hex if id is None else id
+        async with asyncio.timeout(timeout):
+            queue = await self._replies.queue()
+            reply = self._replies.expect(asked)
+            try:
+                message = Message(body, type, fresh, headers or {}, priority, delay, expires)
+                await self._publish_one(replace(message, reply_to=queue, correlation_id=asked))
+                return result_of(await reply)
+            finally:
+                self._replies.forget(asked)
 
     async def cancel(
         self,

@@ -89,6 +89,32 @@ class SyncPublisher:
         )
         return published
 
+    def request(
+        self,
+        body: Body,
+        *,
+        type: str | None = None,
+        id: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        priority: float | None = None,
+        delay: float | None = None,
+        expires: float | None = None,
+        timeout: float = 60.0,
+    ) -> Any:
+        """Publish one message, and wait for its task's result; all as `Publisher.request` says."""
+        return self._run(
+            lambda publisher: publisher.request(
+                body,
+                type=type,
+                id=id,
+                headers=headers,
+                priority=priority,
+                delay=delay,
+                expires=expires,
+                timeout=timeout,
+            )
+        )
+
     def cancel(
         self,
         id: str,

@@ -40,6 +40,8 @@ class Delivery:
     header_values: int = 0  # how many values were read of them, nested ones too
     headers_cut: bool = False  # whether there were more, which are lost
     expiration: str | None = None  # the AMQP `expiration` property, milliseconds, or None
+    reply_to: str | None = None  # the queue that waits for its end, or None
+    correlation_id: str | None = None  # what the publisher knows it by, or None
 
     @property
     def weight(self) -> int:
@@ -175,6 +177,8 @@ def _delivery_of(message: DeliveredMessage) -> Delivery:
         header_values=headers.count,
         headers_cut=headers.is_cut,
         expiration=properties.expiration,
+        reply_to=properties.reply_to,
+        correlation_id=properties.correlation_id,
     )
 
 

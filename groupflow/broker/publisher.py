@@ -73,6 +73,9 @@ class Message:
         priority: seconds by which the task counts as older than it is; ``None``: as configured.
         delay: seconds before which it may not run; ``None``: as configured.
         expires: seconds after intake took it within which it has to start; ``None``: as configured.
+        reply_to: a queue that is told how the task ended, one that the daemons' ``[events]
+            replies`` allows.
+        correlation_id: what its events and its reply have, at most 255 bytes.
     """
 
     body: Body
@@ -82,6 +85,8 @@ class Message:
     priority: float | None = None
     delay: float | None = None
     expires: float | None = None
+    reply_to: str | None = None
+    correlation_id: str | None = None
 
     def checked(self, max_headers: int = MAX_HEADERS) -> Outgoing:
         """The message as it goes out.
@@ -95,6 +100,9 @@ class Message:
         _check_name("id", self.id)
         if self.type is not None:
             _check_name("type", self.type)
+        for what, text in (("reply_to", self.reply_to), ("correlation_id", self.correlation_id)):
+            if text is not None:
+                _check_name(what, text)
         headers = dict(self.headers)
         if self.priority is not None:
             headers["x-priority"] = _number("priority", self.priority, -MAX_SECONDS)
@@ -103,7 +111,8 @@ class Message:
         if self.expires is not None:
             headers["x-expires"] = _number("expires", self.expires, SOONEST)
         _check_headers(headers, max_headers)
-        return Outgoing(_packed(self.body), self.type, self.id, headers)
+        body = _packed(self.body)
+        return Outgoing(body, self.type, self.id, headers, self.reply_to, self.correlation_id)
 
 
 def _packed(body: Body) -> bytes:
@@ -204,6 +213,8 @@ class Outgoing:
     message_id: str = field(default_factory=lambda: uuid4().hex)
     """The task's id; a duplicate of it is dropped. Fresh where none is given."""
     headers: Mapping[str, Any] = field(default_factory=dict)  # AMQP headers
+    reply_to: str | None = None  # the queue that is told how the task ended
+    correlation_id: str | None = None  # what the publisher knows it by
 
 
 class TermPublisher:
@@ -250,6 +261,8 @@ class TermPublisher:
             message_id=message.message_id,
             message_type=message.type,
             headers=dict(message.headers) or None,
+            reply_to=message.reply_to,
+            correlation_id=message.correlation_id,
         )
         if message.headers:
             self._check_frame(message, properties)

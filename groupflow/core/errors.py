@@ -171,3 +171,43 @@ class Unroutable(GroupflowError):
         self.reason = reason
         self.scope = ""
         super().__init__(reason)
+
+
+class TaskNotDone(GroupflowError):
+    """A requested task has ended otherwise than done.
+
+    Attributes:
+        id: the task's.
+        event: how it ended.
+        reason: why, empty where nothing more is known.
+    """
+
+    def __init__(self, id: str, event: str, reason: str) -> None:
+        self.id = id
+        self.event = event
+        self.reason = reason
+        super().__init__(f"task {id!r} is {event}{f': {reason}' if reason else ''}")
+
+
+class TaskDead(TaskNotDone):
+    """It is a dead letter."""
+
+
+class TaskCancelled(TaskNotDone):
+    """It was cancelled."""
+
+
+class TaskExpired(TaskNotDone):
+    """It had to start by a time, and had not."""
+
+
+class TaskSuperseded(TaskNotDone):
+    """A newer task of its group replaced it; the reason is the id of that."""
+
+
+class TaskDropped(TaskNotDone):
+    """An operator removed it, or a pool's list did."""
+
+
+class ResultRefused(GroupflowError):
+    """A requested task is done, and its result is no JSON, or larger than it may be."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
 Pause: TypeAlias = Literal[
-    "", "waiting", "memory", "store_full", "too_few_replicas", "store_unavailable"
+    "", "waiting", "outbox", "memory", "store_full", "too_few_replicas", "store_unavailable"
 ]
 """Why intake takes nothing in; empty where it does."""
 
@@ -138,6 +138,13 @@ class UpkeepMeasures:
     expired: int = 0  # tasks that had to start by a time, and had not
     swept: int = 0  # dead letters removed past their retention
     archived: int = 0  # bodies of dead letters that left Redis for RabbitMQ
+    told: int = 0  # events that RabbitMQ has taken
+    untold: int = 0  # of these, those that it dropped: no queue is bound for them
+    replied: int = 0  # replies to what asked for them
+    followed: int = 0  # follow-up tasks
+    outbox_bytes: dict[str, int] = field(default_factory=dict)
+    """By partition, what waits to be told, where this daemon relays."""
+    outbox_age: dict[str, float] = field(default_factory=dict)  # and for how long (seconds)
     renewals_failed: int = 0  # renewals of the lease without an answer
     sessions_lost: int = 0  # sessions that ended while this daemon still ran
     loop_blocks: int = 0  # times that the event loop was blocked for a lease or longer

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from groupflow.core.template import has_controls, show
 
@@ -11,9 +12,30 @@ MOST_STAGE = 1024  # characters
 Scope: TypeAlias = Literal["task", "group", "tenant"]
 
 
+class FollowUp(Protocol):
+    """A message that is published once its task is done: a `groupflow.Message`."""
+
+    body: Any
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The task is finished. Returning ``None`` means the same."""
+    """The task is finished. Returning ``None`` means the same.
+
+    Attributes:
+        result: any JSON value of up to 64 KiB, told with the task's end. The task is done even if
+            it is larger or no JSON, and `result_error` says so.
+        then: messages of follow-up tasks. They are published if and only if this task is accepted
+            as done, in order, with ids of their own: ``<task id>/then/<n>``.
+    """
+
+    result: Any = None
+    then: Sequence[FollowUp] = ()
+
+    @property
+    def says_more(self) -> bool:
+        """Whether it has a result, or follow-up tasks."""
+        return self.result is not None or self.then != ()
 
 
 @dataclass(frozen=True, slots=True)

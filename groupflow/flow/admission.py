@@ -5,7 +5,8 @@ Pure. It never raises, so that no message stops the batch around it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Self
 from uuid import uuid4
@@ -39,12 +40,15 @@ class Admission:
         step_aside: frozenset[str],
         debounces: Mapping[str, Debounce] = _NONE,
         max_queued: Mapping[str, int] = _UNBOUNDED,
+        tells: bool = False,
+        may_answer: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """Binds a configuration's rules.
 
         `step_aside` names the rules whose groups go on during a delay; `debounces` has the rules
         that debounce, and `max_queued` those that bound how many tasks wait in a group. A message
         over a limit (bytes) becomes a dead letter with the body's head, or with short headers.
+        `tells` says whether all are told of ends, and `may_answer` whether a queue may be.
         """
         self._router = router
         self._max_body = max_body
@@ -52,6 +56,8 @@ class Admission:
         self._step_aside = step_aside
         self._debounces = debounces
         self._max_queued = max_queued
+        self._tells = tells
+        self._may_answer = may_answer
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -63,6 +69,8 @@ class Admission:
             step_aside=frozenset(r.name for r in settings.groups if r.on_delay == "step-aside"),
             debounces=settings.debounces(),
             max_queued=settings.max_queued(),
+            tells=bool(settings.events.told),
+            may_answer=partial(settings.events.may_answer, own=settings.rabbitmq.queue),
         )
 
     def admit(self, delivery: Delivery) -> Arrival:
@@ -100,11 +108,13 @@ class Admission:
             )
         except Unroutable as refusal:
             type_ = delivery.type if delivery.type and not has_controls(delivery.type) else ""
-            envelope = Envelope(type_, None, None, None, shown, body, refusal.scope)
+            origin = self._origin_of(delivery, None)
+            scope = refusal.scope
+            envelope = Envelope(type_, None, None, None, shown, body, scope, None, origin)
             return Arrival(id_, envelope, dead=refusal.reason)
         return Arrival(
             id=id_,
-            envelope=Envelope.of(route, shown, body),
+            envelope=Envelope.of(route, shown, body, self._origin_of(delivery, route.app)),
             priority=route.priority,
             delay=route.delay,
             steps_aside=route.rule in self._step_aside,
@@ -113,11 +123,28 @@ class Admission:
             expires=route.expires,
         )
 
+    def _origin_of(self, delivery: Delivery, app: str | None) -> Mapping[str, str] | None:
+        """What the end of a task is told with, as far as it is told."""
+        queue = delivery.reply_to
+        is_answered = queue is not None and not has_controls(queue) and self._may_answer(queue)
+        if not (self._tells or is_answered):
+            return None
+        known = {
+            "app": app,
+            "correlation_id": _text_of(delivery.correlation_id),
+            "reply_to": queue if is_answered else None,
+        }
+        return {name: text for name, text in known.items() if text} or None
+
     def _refusal(self, reason: str, headers: Mapping[str, Any]) -> Unroutable:
         """The refusal of a message whose body isn't read."""
         refusal = Unroutable(reason)
         refusal.scope = self._router.scope_in(headers)
         return refusal
+
+
+def _text_of(text: str | None) -> str | None:
+    return None if text is None or has_controls(text) else text
 
 
 def _short_headers(headers: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,12 +19,18 @@ LOOK_EVERY = 1.0  # seconds between two looks at Redis's memory while there is p
 Kind: TypeAlias = Pause | Literal["away"]
 """Why intake takes nothing in: a pause, or no connection to RabbitMQ; empty if it takes."""
 
+_OUTBOX_FULL: Final = "what RabbitMQ is still to be told has reached events.max_memory"
 _REMEDY: Final = "Messages wait in RabbitMQ meanwhile."
 _FULL: Final = ("memory", "store_full")
-_TOLD: Final = ("waiting", *_FULL, "too_few_replicas")  # with Redis away, telling others fails
+_TOLD: Final = (
+    "waiting",
+    "outbox",
+    *_FULL,
+    "too_few_replicas",
+)  # with Redis away, telling others fails
 _WORST_FIRST: Final[tuple[Kind, ...]] = (
     *_FULL,
-    *("too_few_replicas", "store_unavailable", "waiting", "away", ""),
+    *("too_few_replicas", "store_unavailable", "outbox", "waiting", "away", ""),
 )
 
 
@@ -58,6 +64,7 @@ class Backpressure:
         self._is_on = False
         self.kind: Pause = ""
         """Which limit is reached; empty for none."""
+        self.is_outbox_full = False  # by the last enqueue
 
     async def reason(self, queued: int, size: int = 0) -> str:
         """Why intake has to wait, or an empty text. A pause lasts until well below the limit.
@@ -71,6 +78,8 @@ class Backpressure:
         if queued >= self._max_waiting * share:
             kind = "waiting"
             reason = f"{queued} tasks wait, and redis.max_waiting is {self._max_waiting}"
+        elif self.is_outbox_full:
+            kind, reason = "outbox", _OUTBOX_FULL
         else:
             if self._is_due(size):
                 await self._ask()

@@ -40,6 +40,7 @@ class PartitionEntrance:
         enqueued = await self.enqueuer.enqueue(arrivals, self.backpressure.delayed_memory)
         self.backpressure.wrote(sum(len(arrival.envelope.body) for arrival in arrivals))
         self.queued = enqueued.queued
+        self.backpressure.is_outbox_full = enqueued.is_outbox_full
         return enqueued
 
     async def cancel(self, named: Sequence[Named]) -> list[CancelVerdict]:

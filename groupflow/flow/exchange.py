@@ -80,9 +80,10 @@ class Exchanger(InFlight):
 
     def settle(self, slot: Slot, settlement: Settlement | None, *, works_on: bool) -> bool:
         """As in `ClaimSource`."""
-        run, is_done = slot.run, works_on and isinstance(settlement, Complete)
-        if run and is_done and run.goes_on and self._slots.has(slot) and self.holds_lease():
-            self._slots.go_on(slot)
+        run, done = slot.run, settlement if isinstance(settlement, Complete) else None
+        may_go_on = run is not None and run.goes_on and works_on and self._slots.has(slot)
+        if run and done and may_go_on and self.holds_lease():
+            self._slots.go_on(slot, done)
             # The next task begins before the exchange that tells of this one does: it doesn't wait
             # while that one is made.
             if run.tells_at <= monotonic():

@@ -28,16 +28,19 @@ from typing import Any, Protocol
 import structlog
 
 from groupflow.broker.connection import Connection, close_quietly, connect
+from groupflow.broker.consumer import Delivery
 from groupflow.broker.partitions import declare, names_of, others_of
 from groupflow.core.backoff import Backoff
 from groupflow.core.checkup import Check
 from groupflow.core.errors import BrokerUnavailable, StoreUnavailable
+from groupflow.core.events import Following
 from groupflow.core.measures import IntakeMeasures
 from groupflow.core.tracing import Tracing
 from groupflow.flow.admission import Admission
 from groupflow.flow.backpressure import IntakeState
+from groupflow.flow.counting import count_batch
 from groupflow.flow.entrance import Entrance
-from groupflow.flow.intake import SET_UP, Intake, IntakeQueue
+from groupflow.flow.intake import BATCH, SET_UP, Intake, IntakeQueue
 from groupflow.flow.parts import run_part
 from groupflow.settings.model import Settings
 
@@ -86,6 +89,7 @@ class Intakes:
         self._name = name
         self._admission = admission
         self._measures = measures
+        self._entrance = entrance
         self.state = IntakeState(measures, on_pause, self._queues)
         # A thread of our own, as handlers may hold all of the loop's for as long as they like. One
         # large body at a time, of all queues: memory for parsed bodies doesn't add up.
@@ -137,6 +141,35 @@ class Intakes:
         self._admission = admission
         for intake in self._intakes:
             intake.adopt(admission)
+
+    async def follow(self, following: Sequence[tuple[str, Following]]) -> int:
+        """Make tasks of follow-up tasks, in order; those that are known already stay what they are.
+
+        They pass no queue of RabbitMQ, and no limit of intake holds them back: they take the place
+        of what waits to be told in Redis, and as many bytes.
+
+        Args:
+            following: each with its id.
+
+        Returns:
+            How many are new.
+
+        Raises:
+            StoreUnavailable: no answer; call again.
+            StoreFull: Redis has no memory for them.
+        """
+        new = 0
+        for first in range(0, len(following), BATCH):
+            some = following[first : first + BATCH]
+            arrivals = [self._admission.admit(_delivery_of(*each)) for each in some]
+            enqueued = await self._entrance.batch(arrivals).write()
+            count_batch(self._measures, arrivals, enqueued)
+            new += enqueued.taken.count(True)
+            for n, arrival in enumerate(arrivals):
+                if arrival.dead and enqueued.taken[n]:
+                    task = enqueued.renamed.get(n, arrival.id)
+                    log.error("task.buried", task=task, reason=arrival.dead)
+        return new
 
     def stop(self) -> None:
         """End after the batches in hand, acked; what was not taken yet stays in RabbitMQ."""
@@ -235,6 +268,12 @@ class Intakes:
             *(IntakeQueue(queue, among) for queue in others),
         ]
         return [self._make(admission=self._admission, source=source) for source in sources]
+
+
+def _delivery_of(id_: str, following: Following) -> Delivery:
+    """A follow-up task as if RabbitMQ had handed it over."""
+    body = following.body.encode()
+    return Delivery(0, body, id_, following.type, following.headers, None)
 
 
 class ConsumedQueue(Protocol):

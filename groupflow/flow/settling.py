@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
-from groupflow.core.outcome import Advance, Dead, Done, Halt, Outcome, Retry, Turn, wrong_stage
+from groupflow.broker.publisher import Message
+from groupflow.core.errors import Unroutable
+from groupflow.core.events import (
+    FOLLOWING_BYTES,
+    MOST_FOLLOWING,
+    Following,
+    entry_of_done,
+    packed_result,
+)
+from groupflow.core.outcome import (
+    Advance,
+    Dead,
+    Done,
+    FollowUp,
+    Halt,
+    Outcome,
+    Retry,
+    Turn,
+    wrong_stage,
+)
 from groupflow.core.policy import Policy
+from groupflow.core.tracing import CARRIED
 from groupflow.flow.handling import Failed, message_of, text_of
 from groupflow.settings.types import YEAR
 from groupflow.store import settlements
@@ -30,6 +50,7 @@ class Ran:
     at: float  # when it began, Unix seconds by its daemon's clock
     seconds: float  # how long it took
     daemon: str  # the daemon that ran it
+    tells: bool = False  # whether all are told that it is done
 
 
 def settlement_of(
@@ -43,7 +64,10 @@ def settlement_of(
 
     `chance` gives a random number from 0 to 1, for the jitter of a delay.
     """
-    settlement = _settlement_of(claim, outcome, policy, chance)
+    if isinstance(outcome, Done):
+        settlement = _completed(claim, outcome, policy, ran)
+    else:
+        settlement = _settlement_of(claim, outcome, policy, chance)
     failed: Settlement | None = settlement
     if isinstance(settlement, settlements.Advance):
         failed = settlement.otherwise
@@ -66,12 +90,55 @@ def deferred(claim: Claim, within: float, policy: Policy, ran: Ran) -> settlemen
     return settlements.Defer(claim, within, buried)
 
 
+def _completed(claim: Claim, done: Done, policy: Policy, ran: Ran) -> Settlement:
+    """A task is done, unless it asks for follow-up tasks that can't be: then it is dead."""
+    if not (ran.tells or done.says_more or "reply_to" in (claim.origin or ())):
+        return settlements.Complete(claim, ran.seconds)
+    try:
+        then = _following(done.then)
+    except Unroutable as error:
+        return _bury(claim, "Done", error.reason, policy)
+    result, wrong = (b"", "") if done.result is None else packed_result(done.result)
+    facts = (claim.task, claim.origin, claim.redriven, ran.seconds, ran.daemon)
+    told = entry_of_done(*facts, result, wrong, then, CARRIED.get())
+    kept = b'{"result":%b}' % result if result else b""
+    if wrong:
+        kept = orjson.dumps({"result_error": wrong})
+    return settlements.Complete(claim, ran.seconds, told, kept)
+
+
+def _following(messages: Sequence[FollowUp]) -> list[Following]:
+    """The follow-up tasks that a handler asks for.
+
+    Raises:
+        Unroutable: one can't be a task; or they are too many, or too large together.
+    """
+    if not isinstance(messages, (list, tuple)) or len(messages) > MOST_FOLLOWING:
+        raise Unroutable(f"then has to be a list of at most {MOST_FOLLOWING} messages")
+    found, size = list[Following](), 0
+    for place, message in enumerate(messages, 1):
+        if not isinstance(message, Message):
+            what = type(message).__name__
+            raise Unroutable(f"follow-up task {place} is no groupflow.Message, but {what}")
+        try:
+            outgoing = message.checked()
+            body = outgoing.body.decode()
+            size += len(outgoing.body) + len(orjson.dumps(outgoing.headers))
+        except (Unroutable, TypeError, ValueError) as error:
+            raise Unroutable(f"follow-up task {place}: {error}") from None
+        found.append(Following(outgoing.type, body, outgoing.headers))
+    if size > FOLLOWING_BYTES:
+        raise Unroutable(f"the follow-up tasks have {size} bytes, over {FOLLOWING_BYTES}")
+    return found
+
+
 def _settlement_of(
-    claim: Claim, outcome: Outcome | Failed, policy: Policy, chance: Callable[[], float]
+    claim: Claim,
+    outcome: Retry | Advance | Dead | Failed,
+    policy: Policy,
+    chance: Callable[[], float],
 ) -> Settlement:
     match outcome:
-        case Done():
-            return settlements.Complete(claim)
         case Dead(reason):
             buried = _bury(claim, "Dead", reason, policy)
             if isinstance(outcome, Halt):
@@ -154,7 +221,7 @@ def no_room_to_carry(stage: str, size: int) -> str:
 
 def _bury(claim: Claim, error: str, message: str, policy: Policy) -> settlements.Bury:
     message = message_of(message)
-    named = error in ("Dead", "Retry", "Advance")
+    named = error in ("Done", "Dead", "Retry", "Advance")
     reason = message if named and message else f"{error}: {message}" if message else error
     return settlements.Bury(claim, reason, _errors(claim, error, message), policy.parks)
 

@@ -118,9 +118,9 @@ class GroupRun:
         """How many tasks there are to tell, at most."""
         return len(self._done) + 1
 
-    def next(self, done: Claim) -> Claim:
+    def next(self, done: Complete) -> Claim:
         """A task is done. Returns the next one's claim."""
-        self._done.append(Complete(done))
+        self._done.append(done)
         claim = self._read or self._rest[self._next]
         self._next, self._read = self._next + 1, None
         return claim
@@ -169,10 +169,10 @@ class Slot:
         assert self.claim is not None  # noqa: S101
         return self.claim
 
-    def go_on(self) -> None:
+    def go_on(self, done: Complete) -> None:
         """The task that it holds is done: hold the next one of its run."""
         assert self.run is not None  # noqa: S101
-        self.claim = self.run.next(self.held)
+        self.claim = self.run.next(done)
 
 
 def is_of(slot: Slot, groups: Set[str] | None) -> bool:
@@ -209,9 +209,9 @@ class Slots:
         if slot.run is None or not slot.run.is_travelling:  # else once its exchange has ended
             self._put(slot)
 
-    def go_on(self, slot: Slot) -> None:
+    def go_on(self, slot: Slot, done: Complete) -> None:
         """A run goes on with its next task."""
-        slot.go_on()
+        slot.go_on(done)
         if slot.run is not None and not slot.run.is_travelling:
             self.running[slot] = slot.run
 

@@ -28,6 +28,7 @@ _POOLS: dict[bytes, frozenset[Pool]] = {
     b"grouped": frozenset({"grouped"}),
     b"ready": frozenset({"plain", "grouped"}),
     b"due": frozenset(),
+    b"outbox": frozenset(),
     b"hold": frozenset(),
     b"all": frozenset({"plain", "grouped"}),
 }
@@ -42,6 +43,7 @@ class Heard:
     Attributes:
         pools: those with something to claim.
         is_due: whether a due time was set.
+        has_outbox: whether the outbox has something again.
         holds: groups that were paused, limited or given an older task; ``None``: all.
         cancels: ids of tasks that are to be cancelled.
     """
@@ -50,6 +52,7 @@ class Heard:
     is_due: bool
     holds: Set[str] | None
     cancels: Set[str] = frozenset()
+    has_outbox: bool = False
 
 
 def _heard(kinds: Set[bytes]) -> Heard:
@@ -58,6 +61,7 @@ def _heard(kinds: Set[bytes]) -> Heard:
         is_due=bool(kinds & {b"due", b"all"}),
         holds=None if kinds & {b"hold", b"all"} else _behind(_HOLD_OF_ONE, kinds),
         cancels=_behind(_CANCEL, kinds),
+        has_outbox=bool(kinds & {b"outbox", b"all"}),
     )
 
 

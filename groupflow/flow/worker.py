@@ -42,6 +42,7 @@ class Rules:
     max_lost_leases: int = 20  # leases that may be lost with it, by daemons not known to have died
     # seconds for which a task waits while no living daemon knows its type; 0: it is dead at once
     unknown_for: float = 0.0
+    tells: bool = False  # whether all are told of tasks that are done
 
 
 class LocalWorker:
@@ -226,23 +227,25 @@ class LocalWorker:
             tell("task.released", **_names(claim), seconds=round(perf_counter() - began, 6))
             return Release(claim)
         if isinstance(outcome, list):
-            claim, outcome = self._pass_on(slot, outcome)
-        settlement = self._settle(claim, outcome, runner, began)
+            settlement = self._pass_on(slot, outcome, runner, began)
+        else:
+            settlement = self._settle(claim, outcome, runner, began)
         if self._tells_all or not isinstance(settlement, Complete):
-            tell = self._teller(claim.task.id)
+            tell = self._teller(settlement.claim.task.id)
             _report(settlement, round(perf_counter() - began, 6), tell)
         return settlement
 
     def _settle(
         self, claim: Claim, outcome: Outcome | Failed, runner: Runner | None, began: float
     ) -> Settlement:
-        if isinstance(outcome, Done):  # nearly always, and without a policy
-            return Complete(claim)
-        if not isinstance(outcome, (Advance, Dead)) and self._is_cancelled(claim.task.id):
+        seconds, rules = perf_counter() - began, self.rules
+        if isinstance(outcome, Done) and not (rules.tells or claim.origin or outcome.says_more):
+            return Complete(claim, seconds)  # nearly always
+        is_final = isinstance(outcome, (Done, Advance, Dead))
+        if not is_final and self._is_cancelled(claim.task.id):
             return Release(claim)  # the store cancels it, even if no attempt is left
-        policy = self.rules.policies.of(claim.rule, runner.retry if runner else None)
-        seconds = perf_counter() - began
-        ran = Ran(time() - seconds, seconds, self.rules.daemon)
+        policy = rules.policies.of(claim.rule, runner.retry if runner else None)
+        ran = Ran(time() - seconds, seconds, rules.daemon, rules.tells)
         if runner is None and (unknown_for := self.rules.unknown_for):
             return deferred(claim, unknown_for, policy, ran)
         return settlement_of(claim, outcome, policy, ran)
@@ -266,14 +269,21 @@ class LocalWorker:
         return None
 
     def _pass_on(
-        self, slot: Slot, outcomes: Sequence[Outcome | Failed]
-    ) -> tuple[Claim, Outcome | Failed]:
-        """Pass over a batch's done tasks. Returns the last task's claim, and its outcome."""
-        for _ in outcomes[1:]:
+        self,
+        slot: Slot,
+        outcomes: Sequence[Outcome | Failed],
+        runner: Runner | None,
+        began: float,
+    ) -> Settlement:
+        """Pass over a batch's done tasks. Returns how the first one not done, or the last, ends."""
+        for outcome in outcomes[:-1]:
+            settlement = self._settle(slot.held, outcome, runner, began)
+            if not isinstance(settlement, Complete):
+                return settlement
             if self._tells_all:
                 log.debug("task.settled", **_names(slot.held), outcome="complete")
-            slot.go_on()
-        return slot.held, outcomes[-1]
+            slot.go_on(settlement)
+        return self._settle(slot.held, outcomes[-1], runner, began)
 
     async def _handle(
         self, runner: Runner, slot: Slot, tasks: Sequence[Task]

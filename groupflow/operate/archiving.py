@@ -25,7 +25,7 @@ REASON_SHOWN = 200
 _PIECE, _PIECES = 60, 4  # of that: Redis keeps a hash small if its values have 64 bytes at most
 
 HELD_FOR = 60.0  # seconds after its last call for which a daemon remains the archiving one
-_BESIDE = 6  # where in the facts of an envelope the letter's own stand
+_BESIDE = 7  # where in the facts of an envelope the letter's own stand
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +143,10 @@ def _with_beside(packed: bytes, *beside: bytes) -> tuple[bytes, bool]:
         Envelope.unpack(head)
     except (ValueError, TypeError):
         return packed, False
-    if not head.endswith(b"]") or len(facts) != _BESIDE:
+    if not head.endswith(b"]") or len(facts) not in (_BESIDE - 1, _BESIDE):
         return packed, False
-    return head[:-1] + b"," + along + b"]" + line_feed + body, True
+    no_origin = b",null" if len(facts) < _BESIDE else b""
+    return head[:-1] + no_origin + b"," + along + b"]" + line_feed + body, True
 
 
 def _pieces_of(reason: bytes) -> tuple[str, ...]:

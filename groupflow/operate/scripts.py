@@ -12,6 +12,7 @@ from groupflow.store.scripts import (
     LAYOUT,
     LEADING,
     PRELUDE,
+    ROLES,
     SESSIONS,
     AnyVerb,
 )
@@ -61,7 +62,7 @@ class OperatorVerb(AnyVerb):
     DEAD = "dead", _LETTERS
     LETTER = "letter", _LETTERS
     ENVELOPE = "envelope", (*PRELUDE, *_NAMING)
-    BODIES = "bodies"
+    BODIES = "bodies", (*PRELUDE, ROLES)
     ARCHIVE = "archive"
     STAY = "stay"
     REDRIVE = "redrive", (*_BURIAL, *_DERIVED, "store/delaying", LAYOUT)

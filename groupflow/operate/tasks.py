@@ -330,7 +330,7 @@ class Tasks:
 
 async def _drop(client: StoreClient, found: Found) -> Left | None:
     past = (found.attempt, found.crashes)
-    line = history_line("dropped", found.type, found.group, *past, lost_leases=found.lost_leases)
+    line = history_line("dropped", found.type, found.group, *past, lost=found.lost_leases)
     if await _end_waiting(client, found, line):
         return None
     # It was claimed, or ended, since: say which.

@@ -17,6 +17,7 @@ from groupflow.core.limits import Debounce, Limits, Rate, TenantLimit
 from groupflow.core.policy import OWN_RULES, Policies, RetryPolicy
 from groupflow.core.routing import Paths, Router
 from groupflow.core.template import FieldPath
+from groupflow.settings.events import Events
 from groupflow.settings.rules import (
     MOST_SCHEDULES,
     GroupRule,
@@ -287,6 +288,8 @@ class History(Section):
     """Seconds that dead letters are kept."""
     dead_memory: Whole = Field(default=268_435_456, ge=0)
     """Bytes of dead letters in Redis; the oldest bodies beyond lie in RabbitMQ."""
+    results_memory: Whole = Field(default=67_108_864, ge=0)
+    """Bytes of results that finished tasks keep; the oldest go first."""
     dead_policy: bool = False
     """A policy keeps bodies in RabbitMQ for long enough, even if the stream says less."""
 
@@ -319,6 +322,7 @@ class Settings(Section):
     history: History = History()
     log: Log = Log()
     traces: Traces = Traces()
+    events: Events = Events()
     tenants: Tenants = Tenants()
     types: TypeRules = Field(default_factory=dict)
     groups: tuple[GroupRule, ...] = ()

@@ -245,6 +245,8 @@ class HandlerRule(Override):
     """Most tasks of a group that one call is given, as JSON Lines; 1: the body alone."""
     scope: Literal["task", "group", "tenant"] = "task"
     """What waits after a 429 or 503 of a URL: the task alone, all of its group, or its tenant."""
+    result: bool = False
+    """Whether a JSON answer may say `result` and `then`: a result, and follow-up tasks."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

@@ -23,7 +23,7 @@ from groupflow.store.keys import Keys
 from groupflow.store.layout import REFUSED, compare
 from groupflow.store.node import NodeClient
 from groupflow.store.refusals import has_moved, is_unknown_script, translated
-from groupflow.store.scripts import AnyVerb, Order, Scripts
+from groupflow.store.scripts import UNTOLD, AnyVerb, Order, Scripts, Telling
 from groupflow.store.wire import Packed, ReplicaWait, Wire, pack
 
 Argument: TypeAlias = str | bytes | int
@@ -49,6 +49,7 @@ class StoreClient(NodeClient):
         measures: ScriptMeasures | None = None,
         partitions: int = 0,
         hearing: StoreHearing | None = None,
+        telling: Telling = UNTOLD,
     ) -> None:
         """Connects on first use.
 
@@ -58,11 +59,11 @@ class StoreClient(NodeClient):
         """
         super().__init__(url, keys, timeout)
         self._hearing = hearing
-        self._order, self._partitions = order, partitions
+        self._order, self._partitions, self._told = order, partitions, telling
         self._front = keys.front
         self._measures = measures or ScriptMeasures()
         in_cluster = self._topology.is_cluster
-        self.scripts = Scripts(order, in_cluster=in_cluster, partitions=partitions)
+        self.scripts = Scripts(order, in_cluster=in_cluster, partitions=partitions, telling=telling)
         self._wire: Wire | None = None
         self._watch: asyncio.Task[None] | None = None
         self._preparing = asyncio.Lock()  # calls made meanwhile wait their turn
@@ -78,7 +79,7 @@ class StoreClient(NodeClient):
 
     def beside(self, keys: Keys) -> StoreClient:
         """Another client of the same Redis, for other keys."""
-        return StoreClient(self._url, keys, self._order, timeout=self._timeout)
+        return StoreClient(self._url, keys, self._order, timeout=self._timeout, telling=self._told)
 
     async def run(self, verb: AnyVerb, *arguments: Argument) -> Any:
         """Run one script.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Any, TypeAlias
 
@@ -116,6 +116,7 @@ class Enqueued:
     full: frozenset[int] = frozenset()
     # what became of those messages that cancel tasks, by place in the batch
     cancels: dict[int, CancelVerdict] = field(default_factory=dict)
+    is_outbox_full: bool = False  # whether as much waits to be told as may
 
 
 def pools_of(arrivals: Sequence[Arrival]) -> set[Pool]:
@@ -138,9 +139,10 @@ def _joined(parts: Sequence[Enqueued]) -> Enqueued:
         crowded_out |= {first + place for place in part.crowded_out}
         full |= {first + place for place in part.full}
     superseded = sum(part.superseded for part in parts)
-    return Enqueued(
+    joined = Enqueued(
         parts[-1].queued, taken, renamed, frozenset(crowded_out), superseded, frozenset(full)
     )
+    return replace(joined, is_outbox_full=parts[-1].is_outbox_full)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +276,9 @@ class Enqueuer:
 
     async def _write(self, part: _Part, delayed_memory: int) -> tuple[Enqueued, int, Wire]:
         """Write a part: what became of it, how many replicas have it, and by which connection."""
+        is_answered = any("reply_to" in (arrival.envelope.origin or ()) for arrival, _ in part)
         arguments: list[Argument] = [*self._front, delayed_memory, no_room(delayed_memory)]
+        arguments.append("replies" if is_answered else "")
         run, verb = self._client.run_replicated, Verb.ENQUEUE
         replica_wait = self._replica_wait if part else None
         if len(part) == 1 and len(part[0][1]) > CARRIED:
@@ -295,7 +299,7 @@ class Enqueuer:
         return self._enqueued(reply), number, wire
 
     def _enqueued(self, reply: list[Any]) -> Enqueued:
-        queued, taken, crowded_out, newest, superseded, full = reply
+        queued, taken, crowded_out, newest, superseded, full, is_held = reply
         self._seen.sequence = max(self._seen.sequence, newest)
         return Enqueued(
             queued=queued,
@@ -304,4 +308,5 @@ class Enqueuer:
             crowded_out=frozenset(place - 1 for place in crowded_out),
             superseded=superseded,
             full=frozenset(place - 1 for place in full),
+            is_outbox_full=bool(is_held),
         )

@@ -33,12 +33,21 @@ class Envelope:
     scope: str = ""  # whose its id is (`groupflow.core.routing`)
     # whose workers come and ask for it; None where daemons run it. It is in the task state instead
     named_pool: str | None = None
+    # `app`, `correlation_id` and `reply_to` of its message, those that there are, as far as its end
+    # is to be told with them
+    origin: Mapping[str, str] | None = None
 
     @classmethod
-    def of(cls, route: Route, headers: Mapping[str, Any], body: bytes) -> Self:
+    def of(
+        cls,
+        route: Route,
+        headers: Mapping[str, Any],
+        body: bytes,
+        origin: Mapping[str, str] | None = None,
+    ) -> Self:
         """That of a message, by its route."""
         facts = (route.type, route.group, route.tenant, route.rule, headers, body)
-        return cls(*facts, route.scope, route.pool)
+        return cls(*facts, route.scope, route.pool, origin)
 
     @property
     def pool(self) -> Pool:
@@ -46,6 +55,8 @@ class Envelope:
 
     def pack(self) -> bytes:
         facts = [self.type, self.group, self.tenant, self.rule, self.headers, self.scope]
+        if self.origin:
+            facts.append(self.origin)
         return orjson.dumps(facts, default=repr) + b"\n" + self.body
 
     def pack_facts(
@@ -54,11 +65,12 @@ class Envelope:
         """What scripts look at, apart from headers and body.
 
         Type, tenant, rule and pool; how long it waits for quiet, and at most (µs); how many tasks
-        may wait in its group; within what it has to start (µs); and for how long one that runs
-        makes way for it (µs). False for what isn't said.
+        may wait in its group; within what it has to start (µs); for how long one that runs makes
+        way for it (µs); and its origin. False for what isn't said.
         """
         facts: list[Any] = [self.type, self.tenant or "", self.rule or "", self.named_pool or ""]
         facts += [False, False, max_queued or False, microseconds(expires), False]
+        facts.append(self.origin or False)
         if debounce:
             facts[4:6] = microseconds(debounce.quiet), microseconds(debounce.most)
             facts[8] = debounce.running is not None and microseconds(debounce.running)
@@ -78,9 +90,11 @@ class Envelope:
         known = orjson.loads(facts)
         if not isinstance(known, list):
             raise ValueError("no envelope of ours")  # noqa: TRY004  not its caller's mistake
-        # More may follow of a dead letter that lies in RabbitMQ.
-        type_, group, tenant, rule, headers, scope, *_ = known
-        return cls(type_, group, tenant, rule, headers, body, scope)
+        # The origin may follow, and more of a dead letter that lies in RabbitMQ.
+        type_, group, tenant, rule, headers, scope, *rest = known
+        if not rest:
+            return cls(type_, group, tenant, rule, headers, body, scope)
+        return cls(type_, group, tenant, rule, headers, body, scope, None, rest[0])
 
     @classmethod
     def unpack_any(cls, packed: bytes, group: str | None) -> Envelope:

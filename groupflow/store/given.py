@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, overload
 
@@ -98,6 +98,8 @@ class Claim:
     waited: float | None = None
     scope: str = ""  # whose its id is
     drained: bool = False  # whether it tells that its group is drained
+    origin: Mapping[str, str] | None = None  # see `Envelope`
+    redriven: int = 0  # how many times it was a dead letter that became a task again
     run: Rest = NO_REST
     # Bytes of its envelope and its context that aren't here, but are to be fetched, or were let go:
     # its task has no body, no headers, and maybe no context. 0 where it is whole.
@@ -118,7 +120,7 @@ class Claim:
         envelope = Envelope.unpack_any(packed, self.task.group)
         known = None if context is None else orjson.loads(context)
         self.task = replace(self.task, body=envelope.body, headers=envelope.headers, context=known)
-        self.apart, self.fetched = 0, self.apart
+        self.apart, self.fetched, self.origin = 0, self.apart, envelope.origin
         return True
 
     def let_go(self) -> None:
@@ -158,7 +160,9 @@ def _claim_from(row: list[Any], now: int, reads: FetchLargeTask) -> Claim:
         facts, apart = dict(zip(flat_state[::2], flat_state[1::2], strict=True)), packed
         known = (facts.get(name, b"").decode() for name in (b"type", b"tenant", b"rule", b"scope"))
         type_, tenant, rule, scope = known
-        packed = Envelope(type_, group, tenant or None, rule or None, {}, b"", scope).pack()
+        origin = orjson.loads(facts.get(b"origin", b"{}"))
+        whole = Envelope(type_, group, tenant or None, rule or None, {}, b"", scope, None, origin)
+        packed = whole.pack()
     claim = claim_of(slot.decode(), fence, entry, group, packed, task_state, now)
     if apart:
         claim.apart, claim.reads = apart, reads
@@ -206,4 +210,9 @@ def claim_of(  # noqa: PLR0917  what a row has, in its order
     waited = None if since is None else max(0.0, seconds(now - since))
     rule, scope = envelope.rule, envelope.scope
     errors, drained = task_state.errors, task_state.drained
-    return Claim(slot, task.fence, entry, task, rule, errors, waited, scope, drained)
+    claim = Claim(slot, task.fence, entry, task, rule, errors, waited, scope, drained)
+    if envelope.origin:
+        claim.origin = envelope.origin
+    if task_state.redriven:
+        claim.redriven = task_state.redriven
+    return claim

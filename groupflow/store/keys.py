@@ -74,6 +74,9 @@ spelled only here.
 | ``segments`` | hash | when the two history segments began; salt of derived ids; who archives |
 | ``renamed`` | hash | scope and message id → number of its newest derived id; see `ids.lua` |
 | ``count`` | hash | totals |
+| ``outbox`` | list | what RabbitMQ is to be told, the oldest first; see `outbox.lua` |
+| ``outbox_full`` | string | nothing is claimed: the outbox has as many bytes as it may |
+| ``results:new``, ``results:old`` | hash | id → what a task's handler gave as its result (JSON) |
 | ``carried`` | hash | tenant → bytes that its tasks carry, of stages and failed attempts |
 | ``samples`` | hash | place in the ring → totals of an interval (JSON); the longest lanes |
 | ``tallies`` | hash | place in the ring → what handlers did in five minutes (JSON) |
@@ -114,6 +117,7 @@ _WHOLE = (
     "pools", "by_hand", "by_hand_ends", "by_hand_news", "debouncing", "losing",
     "cancels", "expiring", "caps", "cap_lines", "cap_groups", "cap_tasks", "cap_turns",
     "cap_standing", "cap_charged", "cap_charges", "cap_reviews", "unknown", "aside", "drains",
+    "outbox", "outbox_full",
 )  # fmt: skip
 _PREFIXES = (
     "lane", "lock", "task_state", "daemon", "worker", "lost", "schedule", "scan", "waits", "shares",
@@ -121,7 +125,11 @@ _PREFIXES = (
     "pool_ordered", "pool_quarantined_plain", "pool_ready", "pool_quarantined_groups",
     "pool_pullers", "pool_holders", "types", "unknown_tasks",
 )  # fmt: skip
-_HISTORY = {"history_new": "history:new", "history_old": "history:old"}
+_HISTORY = {
+    f"{what}_{segment}": f"{what}:{segment}"
+    for what in ("history", "results")
+    for segment in ("new", "old")
+}
 # What stands behind the tag, by what scripts say.
 _SPELLINGS = (
     {kind: kind for kind in (*_WHOLE, "wake")} | {kind: f"{kind}:" for kind in _PREFIXES} | _HISTORY

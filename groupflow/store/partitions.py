@@ -18,7 +18,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.hearing import StoreHearing
 from groupflow.store.keys import Keys
 from groupflow.store.layout import compare
-from groupflow.store.scripts import Verb
+from groupflow.store.scripts import Telling, Verb
 
 
 def partition_of(group: str | None, id: str, count: int) -> int:
@@ -84,7 +84,15 @@ def open_client(
         measures=measures,
         partitions=redis.partitions,
         hearing=hearing,
+        telling=telling_of(settings),
     )
+
+
+def telling_of(settings: Settings) -> Telling:
+    """What scripts write of ended tasks, in each partition."""
+    events, count = settings.events, settings.redis.partitions
+    results = settings.history.results_memory // count
+    return Telling(events.told, events.max_memory // count, results)
 
 
 async def agree(client: StoreClient, count: int) -> None:

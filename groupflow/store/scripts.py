@@ -38,6 +38,7 @@ _WORD = re.compile(r"(?<![.\w])\w+")
 Order: TypeAlias = Literal["oldest", "fair", "tenants"]
 
 _RULES = (
+    "store/outbox",
     "store/place",
     "store/unknown",
     "store/held_bytes",
@@ -51,10 +52,11 @@ _RULES = (
 PRELUDE = ("store/prelude", *_RULES)
 SESSIONS = (*PRELUDE, "store/sessions", "store/hand_over")
 LEADING = "store/leading"
+ROLES = "store/roles"
 _EPOCHS = (*SESSIONS, LEADING, "store/epochs")
 DEBOUNCING = "store/debouncing"
 _CLAIMING = (*SESSIONS, DEBOUNCING, "store/claiming")
-_EXCHANGING = ("store/prelude", "store/ordinary", *_CLAIMING[1:])
+_EXCHANGING = ("store/prelude", "store/outbox", "store/ordinary", *_CLAIMING[2:])
 _FAILING = (*SESSIONS, DEBOUNCING, "store/failing")
 _IDS = (*PRELUDE, "store/ids")
 LAYOUT = "store/layout"
@@ -69,6 +71,18 @@ TAKING = (
     "store/entering",
     "store/taking",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What scripts write of ended tasks, beside the history."""
+
+    names: frozenset[str] = frozenset()  # the ends that all are told
+    outbox: int = 64 << 20  # bytes that wait to be told in a partition, before claims stop
+    results: int = 64 << 20  # bytes of results that a partition keeps
+
+
+UNTOLD = Telling()
 
 
 class AnyVerb(StrEnum):
@@ -100,6 +114,7 @@ class Verb(AnyVerb):
     PUT = "put", (*_POOLS, "store/keeping")
     PRUNE = "prune", _POOLS
     LEAVE = "leave", _EPOCHS
+    RELAY = "relay", (*SESSIONS, ROLES)
     BLAME = "blame", SESSIONS
     TELL = "tell", (*SESSIONS, "store/configuring")
     REAP = "reap", _EPOCHS
@@ -176,7 +191,13 @@ def _inside(lua: str) -> str:
 
 @cache  # each partition has a client of its own
 def render(
-    verb: AnyVerb, order: Order, text: str, *, in_cluster: bool = False, partitions: int = 0
+    verb: AnyVerb,
+    order: Order,
+    text: str,
+    *,
+    in_cluster: bool = False,
+    partitions: int = 0,
+    telling: Telling = UNTOLD,
 ) -> Script:
     """Puts the constants, and the shared rules that it uses, in front of a verb's own text.
 
@@ -194,6 +215,8 @@ def render(
         "local byte, sub, format = string.byte, string.sub, string.format\n"
         f"local ORDER, PUBLISH = '{order}', '{publish}'\n"
         f"local PARTITIONS, FORMAT = {partitions}, '{FORMAT}'\n"
+        f"local TELLS = '{''.join(f' {name} ' for name in sorted(telling.names))}'\n"
+        f"local OUTBOX_MOST, RESULTS_MOST = {telling.outbox}, {telling.results}\n"
     )
     inner = spelled("\n".join([*rules, text]))
     whole = constants.lstrip("\n") + _inside(spelled(prelude) + _inside(inner))
@@ -201,12 +224,20 @@ def render(
 
 
 class Scripts(dict[AnyVerb, Script]):
-    """The scripts of one order and number of partitions, each rendered at its first use."""
+    """The scripts of one configuration, each rendered at its first use."""
 
-    def __init__(self, order: Order, *, in_cluster: bool = False, partitions: int = 0) -> None:
+    def __init__(
+        self,
+        order: Order,
+        *,
+        in_cluster: bool = False,
+        partitions: int = 0,
+        telling: Telling = UNTOLD,
+    ) -> None:
         self._order: Order = order
         self._in_cluster = in_cluster
         self._partitions = partitions
+        self._telling = telling
 
     def __missing__(self, verb: AnyVerb) -> Script:
         script = self[verb] = render(
@@ -215,5 +246,6 @@ class Scripts(dict[AnyVerb, Script]):
             read_lua(verb.file),
             in_cluster=self._in_cluster,
             partitions=self._partitions,
+            telling=self._telling,
         )
         return script

@@ -29,6 +29,9 @@ class Complete:
 
     outcome: ClassVar = "complete"
     claim: Claim
+    seconds: float = 0.0  # how long its last attempt took
+    told: bytes = b""  # its entry for the outbox, empty where its end isn't told
+    result: bytes = b""  # what the history keeps beside it (JSON), empty for nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +182,13 @@ def _exchange(  # noqa: PLR0917  what the script takes, in its order
     beyond: int,
 ) -> Call:
     arguments = [*front, pool, len(done), len(back), runs, len(told), beyond]
+    is_told = any(each.told or each.result for each in (*done, *one_by_one(told)))  # type: ignore[union-attr]
+    arguments.append("told" if is_told else "")
+    daemon = str(front[0])
     for run in told:
-        arguments += _run(run)
+        arguments += _run(run, daemon, is_told=is_told)
     for complete in done:
-        arguments += (*_proof(complete.claim), _history_line(complete.claim))
+        arguments += (*_proof(complete.claim), *_ending(complete, daemon, is_told=is_told))
     for release in back:
         arguments += _proof(release.claim)
     return Verb.EXCHANGE, [*arguments, *slots]
@@ -228,13 +234,14 @@ def is_attempt(error: dict[str, Any]) -> bool:
     return error.get("error") != REJECTED
 
 
-def _run(run: Proceed) -> list[Argument]:
+def _run(run: Proceed, daemon: str, *, is_told: bool) -> list[Argument]:
     claim, following = run.claim, run.following
     arguments: list[Argument] = [claim.slot, claim.task.group or ""]
     arguments += (b"%016d" % following.fence, following.entry) if following else ("", "")
     arguments.append(len(run.done))
     for done in run.done:
-        arguments += (b"%016d" % done.claim.fence, done.claim.entry, _history_line(done.claim))
+        arguments += (b"%016d" % done.claim.fence, done.claim.entry)
+        arguments += _ending(done, daemon, is_told=is_told)
     return arguments
 
 
@@ -242,26 +249,23 @@ def _proof(claim: Claim) -> tuple[Argument, ...]:
     return claim.slot, b"%016d" % claim.fence, claim.entry, claim.task.group or ""
 
 
-def _history_line(claim: Claim) -> bytes:
-    task = claim.task
+def _ending(done: Complete, daemon: str, *, is_told: bool) -> tuple[bytes, ...]:
+    """The line of a task for the history, and what is told of it."""
+    task, scope = done.claim.task, done.claim.scope
     lost = task.lost_leases
-    crashes = task.crashes - lost
-    return history_line("done", task.type, task.group, task.attempt, crashes, claim.scope, lost)
+    ran = [microseconds(task.enqueued_at), round(done.seconds, 6), daemon]
+    died = [task.crashes - lost, lost] if lost else task.crashes
+    line = orjson.dumps(["done", task.type, task.group, task.attempt, died, ran, scope])
+    return (line, done.told, done.result) if is_told else (line,)
 
 
 def history_line(  # noqa: PLR0917  what the line has, in its order
-    outcome: str,
-    type_: str,
-    group: str | None,
-    attempt: int = 0,
-    crashes: int = 0,
-    scope: str | None = None,
-    lost_leases: int = 0,
+    outcome: str, type_: str, group: str | None, attempt: int = 0, crashes: int = 0, lost: int = 0
 ) -> bytes:
-    """What the history says of a task behind the time of its end; its scope stands last.
+    """What the history says of a task behind the time of its end, without its scope.
 
-    A task that lost leases has them with its crashes, as a pair.
+    A task that lost leases has them with its crashes, as a pair. What stands between these and its
+    scope says more: of a task that is done when it came (µs), how many seconds its last attempt
+    took, and on which daemon; of one that was cancelled or superseded by whom.
     """
-    died = [crashes, lost_leases] if lost_leases else crashes
-    facts: list[Any] = [outcome, type_, group, attempt, died]
-    return orjson.dumps(facts if scope is None else [*facts, scope])
+    return orjson.dumps([outcome, type_, group, attempt, [crashes, lost] if lost else crashes])

@@ -29,6 +29,7 @@ class TaskState:
     reason: str = ""
     was_claimed: bool = False  # whether it ever was
     drained: bool = False  # whether it tells that its group is drained
+    redriven: int = 0  # how many times it was a dead letter that became a task again
 
     @property
     def deaths(self) -> int:
@@ -56,4 +57,5 @@ class TaskState:
             reason=facts.get(b"reason", b"").decode(),
             was_claimed=not facts.keys().isdisjoint(_CLAIMED_BEFORE),
             drained=b"drained" in facts,
+            redriven=int(facts.get(b"redriven", 0)),
         )

@@ -27,6 +27,7 @@ from tests.history.schedules import schedules_of
 from tests.history.snapshot import Snapshot, facts_in, read
 from tests.history.tenants import tenants_of
 from tests.history.types import types_of
+from tests.history.outbox import outbox_of
 from tests.history.unknown import unknown_of
 
 ENDED = (
@@ -44,7 +45,7 @@ FAMILY = 16  # derived ids that are looked at; see ids.lua
 _STAYS = frozenset((
     "count", "fence", "partitions", "pools", "segments", "history_new", "history_old", "dead",
     "bodies", "staying", "samples", "tallies", "renamed", "epoch", "schedules", "limits", "losing",
-    "caps", "unknown",
+    "caps", "unknown", "results_new", "results_old",
 ))  # fmt: skip
 
 
@@ -295,7 +296,7 @@ def _asleep(found: Snapshot) -> Iterator[Violation]:
 _LOOKS = (
     _strange_keys, _tasks, _expiring, _entries, _groups, _claims, _pullers, _runs, _losses,
     quarantined_of, limits_of, tenants_of, types_of, bursts_of, _counters, _renamed, schedules_of,
-    unknown_of, drains_of,
+    unknown_of, drains_of, outbox_of,
 )  # fmt: skip
 
 

@@ -37,6 +37,7 @@ _WHOLE_KINDS = (
     "waiting_groups", "turns", "standing", "charged", "charges", "debouncing", "losing",
     "cancels", "expiring", "caps", "cap_lines", "cap_groups", "cap_tasks", "cap_turns",
     "cap_standing", "cap_charged", "cap_charges", "cap_reviews", "unknown", "aside", "drains",
+    "outbox", "outbox_full",
 )  # fmt: skip
 _READ = """
 local reads = {
@@ -228,7 +229,8 @@ _UNPACK: dict[bytes, Callable[[Any], Any]] = {
 @cache
 def _kinds_of(keys: Keys) -> dict[str, str]:
     """By each key that has no name behind it, which kind it is of."""
-    return {keys(kind): kind for kind in (*_WHOLE_KINDS, "history_new", "history_old")}
+    segments = [f"{what}_{age}" for what in ("history", "results") for age in ("new", "old")]
+    return {keys(kind): kind for kind in (*_WHOLE_KINDS, *segments)}
 
 
 def _escaped(text: str) -> str:

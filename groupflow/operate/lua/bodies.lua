@@ -9,19 +9,7 @@
 -- returns  rows of { id, died at (µs), envelope and body, { type, group, tenant, scope }, reason, errors (JSON) or '',
 --          context (JSON) or '', corrections (see `redrive.lua`) or '' }; none while another daemon archives
 local now, rows, size = clock(), {}, 0
-local me = ARGV[5] .. ' ' .. ARGV[4]
-local archiver = call('HGET', K.segments, 'archiver') or ''
-local whose = string.sub(archiver, 18)
-
--- Whether the daemon that archives still lives, in that session.
-local function is_held()
-  if whose == '' or tonumber(string.sub(archiver, 1, 16)) <= now then return false end
-  local session, daemon = string.match(whose, '^(%d*) (.*)$')
-  return (tonumber(call('ZSCORE', K.daemons, daemon) or nil) or 0) > now
-    and call('HGET', K.daemon .. daemon, 'session') == session
-end
-
-if whose ~= me and is_held() then return rows end
+if is_taken('archiver', ARGV[4], ARGV[5], now) then return rows end
 local over = (tonumber(call('HGET', K.count, 'dead_bytes') or nil) or 0) - ARGV[1]
 local oldest = over > 0 and tonumber(ARGV[2]) > 0
   and call('ZRANGE', K.bodies, 0, ARGV[2] - 1, 'WITHSCORES') or {}
@@ -38,8 +26,8 @@ for i = 1, #oldest, 2 do
   size, over = size + bytes, over - (tonumber(kept[4] or nil) or bytes)
 end
 if #rows > 0 then
-  call('HSET', K.segments, 'archiver', digits(now + ARGV[6]) .. ' ' .. me)
-elseif whose ~= '' then
+  take_role('archiver', ARGV[4], ARGV[5], now + ARGV[6])
+else
   call('HDEL', K.segments, 'archiver')
 end
 return rows

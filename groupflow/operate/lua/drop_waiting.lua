@@ -69,7 +69,7 @@ if is_gone then
   if ARGV[3] == '' then
     end_if_cancelled(id, group, now)
   else
-    count_end('dropped', id, group, now)
+    note_end('dropped', id, group, now)
     erase(id, ARGV[3], now)
   end
   go_on(group, 1, now)

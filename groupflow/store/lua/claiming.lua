@@ -83,7 +83,7 @@ local function split_slots(daemon, slots, now)
     end
   end
   local lease = tonumber(call('ZSCORE', leases_of(daemon), daemon) or 0)
-  if lease < now or call('EXISTS', K.paused_all, K.recovering) > 0 then idle = {} end
+  if lease < now or call('EXISTS', K.paused_all, K.recovering, K.outbox_full) > 0 then idle = {} end
   return idle, before
 end
 

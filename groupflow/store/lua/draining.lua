@@ -36,7 +36,7 @@ function drains()
     else
       local rule, tenant, scope = limits().facts_of(NEVER .. '+' .. id)
       if not told_by(rule) then return end
-      ends = { first = digits(now), rule = rule, tenant = tenant, scope = scope }
+      ends = { first = digits(now), rule = rule, tenant = tenant, scope = scope, app = origin_of(id).app }
     end
     ends.last, ends[how] = digits(now), (ends[how] or 0) + 1
     call('HSET', K.drains, group, cjson.encode(ends))
@@ -78,6 +78,12 @@ function drains()
     end
     call('HSET', K.count, 'sequence', sequence)
     for _, total in ipairs({ 'taken', 'queued_grouped', 'drained' }) do call('HINCRBY', K.count, total, 1) end
+    if is_told('drained') then
+      local told = { event = 'drained', id = id, type = task_type, group = group, app = ends.app, ends = {} }
+      told.tenant = ends.tenant ~= '' and ends.tenant or nil
+      for _, how in ipairs(ENDS) do told.ends[how] = ends[how] or 0 end
+      put_out({ cjson.encode(told) }, now)
+    end
     local entry = sequence .. '+' .. id
     call('LPUSH', K.lane .. group, entry)
     return entry

@@ -3,6 +3,30 @@
 -- Counts the end of a task for its group: see `draining.lua`.
 local count_end
 
+local function is_told(how) return string.find(TELLS, ' ' .. how .. ' ', 1, true) end
+
+-- Whether any message ever asked for a reply: a script asks that once.
+local may_reply
+local function asks_for_reply(id)
+  if may_reply == nil then may_reply = call('HEXISTS', K.count, 'replies') == 1 end
+  return may_reply and origin_of(id).reply_to
+end
+
+-- A task ends, and what is known of it is still there: counts that for its group, and tells it. What settles a task as
+-- done tells that by itself. `more` has what else is told of it: `reason`, `seconds`, `daemon`.
+local function note_end(how, id, group, now, more)
+  count_end(how, id, group, now)
+  if not is_told(how) and not asks_for_reply(id) then return end
+  local told, origin, task_type, tenant = more or {}, origin_of(id), facts_of(id)
+  local kept = call('HMGET', K.task_state .. id, 'attempt', 'attempts', 'crashes', 'redriven')
+  told.event, told.id, told.type, told.tenant = how, id, task_type, tenant ~= '' and tenant or nil
+  told.group, told.app = group ~= '' and group or nil, origin.app
+  told.correlation_id, told.reply_to = origin.correlation_id, origin.reply_to
+  told.attempts = tonumber(kept[2] or nil) or (tonumber(kept[1] or nil) or 1) - 1
+  told.crashes, told.redriven = tonumber(kept[3] or nil) or 0, tonumber(kept[4] or nil)
+  put_out({ cjson.encode(told) }, now)
+end
+
 -- `cancels` has the tasks that are to be cancelled and have not ended yet: by id, who wants it and why, or the id of the
 -- newer task that replaces this one (JSON: a list, or a text). A task that waits ends at once. One that is claimed ends
 -- with its attempt, unless it is done or dead then: it neither waits again nor begins. Nearly always there are none: a
@@ -59,7 +83,7 @@ end
 -- The same for a task that neither waits nor runs any more: `how` it ended, which is also what counts it, and what
 -- the history says of that (a value for JSON), in front of the scope.
 local function end_as(how, id, group, said, now)
-  count_end(how, id, group, now)
+  note_end(how, id, group, now, { reason = type(said) == 'table' and said[2] or how == 'superseded' and said or nil })
   local task_state = call('HMGET', K.task_state .. id, 'attempt', 'crashes', 'lost_leases', 'type', 'scope')
   local died, lost_leases = tonumber(task_state[2] or 0), tonumber(task_state[3] or 0)
   local task_type, scope = task_state[4], task_state[5]

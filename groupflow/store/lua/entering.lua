@@ -88,6 +88,7 @@ local function detours()
     if not facts then return end
     call('HSET', task_state, 'type', facts[1], 'tenant', facts[2], 'scope', m.scope)
     if facts[3] and facts[3] ~= '' then call('HSET', task_state, 'rule', facts[3]) end
+    if facts[10] then call('HSET', task_state, 'origin', cjson.encode(facts[10])) end
     m.pool = facts[4] ~= '' and facts[4] or nil
     if m.pool then note_pool(m.id, m.pool) end
   end
@@ -124,7 +125,7 @@ local function detours()
       call('HSET', task_state, 'reason', m.reason, 'kind', 'rejected', 'errors', m.errors, 'attempts', 0, 'door', 1)
     end
     add_letter(m.id, now)
-    count_end('dead', m.id, m.group, now)
+    note_end('dead', m.id, m.group, now, { reason = call('HGET', task_state, 'reason') })
   end
 
   -- Returns whether something may be claimed now.

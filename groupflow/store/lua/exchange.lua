@@ -10,7 +10,8 @@
 -- ARGV     1 daemon · 2 session · 3 the pool: 'plain' or 'grouped' · 4 how many tasks are done · 5 how many go back
 --          · 6 by rule, how many tasks of a group may be run under one claim (JSON), '' where that is one
 --          · 7 how many runs are told of · 8 how many of the idle slots no worker waits for: a task whose type has a
---          limit is for a worker that waits, and holds back what is behind it
+--          limit is for a worker that waits, and holds back what is behind it · 9 'told' where two values follow on each
+--          line for the history: an entry for the outbox (`outbox.lua`), and the task's result, '' each for none
 --          · then these: slot · group · fence (16 digits) and entry of its next task, '' each where it ends
 --          · how many are done · three of each of those, in order: fence (16 digits) · entry · its
 --          line for the history; five of each that is done: slot · fence (16 digits) · entry · group · its line for
@@ -27,31 +28,35 @@
 --          next task is for a worker that waits, else 0 }
 local daemon, pool = ARGV[1], ARGV[3]
 local number_runs, number_done, number_back = tonumber(ARGV[7]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local more = ARGV[9] == 'told' and 2 or 0
 local state = session_state(daemon, ARGV[2])
 if state ~= 'OK' then return { state, {}, {}, 0, 0, 0, 0 } end
 
 -- The claims that are told of, and the place of the first idle slot. What goes back has no line.
 local function read_claims()
-  local claims, i = {}, 9
+  local claims, i = {}, 10
   for _ = 1, number_runs do
-    local fences, entries, lines = {}, {}, {}
+    local fences, entries, lines, told, results = {}, {}, {}, {}, {}
+    local from = i + 5
     for n = 1, tonumber(ARGV[i + 4]) do
-      local from = i + 2 + 3 * n
       fences[n], entries[n], lines[n] = ARGV[from], ARGV[from + 1], ARGV[from + 2]
+      if more > 0 then told[n], results[n] = ARGV[from + 3], ARGV[from + 4] end
+      from = from + 3 + more
     end
     claims[#claims + 1] = {
       slot = ARGV[i], group = ARGV[i + 1], following = ARGV[i + 2], next_one = ARGV[i + 3],
-      fences = fences, entries = entries, lines = lines,
+      fences = fences, entries = entries, lines = lines, told = told, results = results,
     }
-    i = i + 5 + 3 * #fences
+    i = from
   end
   for n = 1, number_done + number_back do
     local is_done = n <= number_done
     claims[#claims + 1] = {
       slot = ARGV[i], group = ARGV[i + 3], following = '',
       fences = { ARGV[i + 1] }, entries = { ARGV[i + 2] }, lines = { is_done and ARGV[i + 4] or nil },
+      told = { ARGV[i + 5] }, results = { ARGV[i + 6] },
     }
-    i = i + (is_done and 5 or 4)
+    i = i + (is_done and 5 + more or 4)
   end
   return claims, i
 end
@@ -60,7 +65,7 @@ local now = clock()
 local claims, from_slots = read_claims()
 local at, goes_on, begun, plain_ended = digits(now), false, 0, 0
 local checkpoints, written = {}, {} -- by slot; and those that change
-local ended, lines, over, locks, freed, back = {}, {}, {}, {}, {}, {}
+local ended, lines, over, locks, freed, back, told, results = {}, {}, {}, {}, {}, {}, {}, {}
 
 -- Which of a claim's fences to settle next; one behind the last where all are; nil where the claim is lost.
 local function place_in(checkpoint, fences, following)
@@ -99,6 +104,8 @@ local function end_tasks(claim, first)
     local id, n = id_of(claim.entries[i]), #ended + 1
     count_end('done', id, claim.group, now)
     ended[n], lines[2 * n - 1], lines[2 * n] = id, id, at .. claim.lines[i]
+    if more > 0 and claim.told[i] ~= '' then told[#told + 1] = claim.told[i] end
+    if more > 0 and claim.results[i] ~= '' then results[#results + 1], results[#results + 2] = id, claim.results[i] end
     if has_state(claim.entries[i]) then end_state(id) else forget_cancel(id) end
   end
 end
@@ -199,6 +206,8 @@ for n = 1, #ended, 500 do
   call('HSET', K.history_new, unpack(lines, 2 * n - 1, math.min(2 * n + 998, #lines)))
 end
 if #ended > 0 then call('HINCRBY', K.count, 'done', #ended) end
+if #told > 0 then put_out(told, now) end
+if #results > 0 then keep_results(results) end
 if begun > 0 then call('HINCRBY', K.count, 'queued_grouped', -begun) end
 if plain_ended > 0 then count_ends('', plain_ended) end
 if #freed > 0 then count_ends(freed[1], #freed) end

@@ -56,6 +56,7 @@ local function begin_runs(rows, last, sizes, follows)
 end
 
 local daemon, is_plain, number_runs, number_done = ARGV[1], ARGV[3] == 'plain', tonumber(ARGV[7]), tonumber(ARGV[4])
+local more = ARGV[9] == 'told' and 2 or 0
 local now, worker, lane, lock, asked, before_slots
 
 local function is_ordinary()
@@ -66,25 +67,28 @@ local function is_ordinary()
   if tonumber(call('ZSCORE', K.daemons, daemon) or 0) < now then return false end -- nor is a puller there
   return call('EXISTS', K.limits, K.by_hand, K.sharing, K.rates, K.closed, K.charged, K.turns, K.standing,
     K.caps, K.cap_charged, K.cap_lines,
-    K.parked, K.paused, K.paused_all, K.recovering, K.quarantined_groups, K.quarantined_plain, K.ordered,
+    K.parked, K.paused, K.paused_all, K.recovering, K.outbox_full, K.quarantined_groups, K.quarantined_plain, K.ordered,
     K.cancels, K.expiring) == 0
 end
 
 -- What is told: the slots with their new checkpoints; the ids that are done and their lines; by group of a run, how many
 -- of its tasks have to leave the lane; the groups freed, each with its score, and the locks of those that have no task
--- left. Returns nil where a slot holds anything else, is told of twice, or where a run goes on.
+-- left; what is told of the ids, and their results. Returns nil where a slot holds anything else, is told of twice, or where a run goes on.
 local function read_told()
-  local slots, places, i = {}, {}, 9
+  local slots, places, i = {}, {}, 10
   for n = 1, number_runs do
     if ARGV[i + 2] ~= '' then return nil end
     slots[n], places[n] = ARGV[i], i
-    i = i + 5 + 3 * ARGV[i + 4]
+    i = i + 5 + (3 + more) * ARGV[i + 4]
   end
   for n = number_runs + 1, number_runs + number_done do
     slots[n], places[n] = ARGV[i], i
-    i = i + 5
+    i = i + 5 + more
   end
-  local told = { slots = slots, before = {}, verdicts = {}, ended = {}, lines = {}, left = {}, freed = {}, unlocked = {} }
+  local told = {
+    slots = slots, before = {}, verdicts = {}, ended = {}, lines = {}, left = {}, freed = {}, unlocked = {}, outbox = {},
+    results = {},
+  }
   local last, number, at, ended = #slots, 0, digits(now), told.ended
   before_slots, asked = i - 1, #ARGV - i + 1
   if last + asked == 0 then return nil end
@@ -107,10 +111,15 @@ local function read_told()
       if has_state(entry) or (k > 1 and entries[most - k + 1] ~= entry) then return nil end
       number = number + 1
       ended[number] = id_of(entry)
-      told.lines[2 * number - 1], told.lines[2 * number] = ended[number], at .. ARGV[from + (n <= number_runs and 2 or 3)]
-      from = from + 3
+      local line = from + (n <= number_runs and 2 or 3)
+      told.lines[2 * number - 1], told.lines[2 * number] = ended[number], at .. ARGV[line]
+      if more > 0 and ARGV[line + 1] ~= '' then told.outbox[#told.outbox + 1] = ARGV[line + 1] end
+      if more > 0 and ARGV[line + 2] ~= '' then
+        told.results[#told.results + 1], told.results[#told.results + 2] = ended[number], ARGV[line + 2]
+      end
+      from = from + 3 + more
     end
-    told.before[slots[n]], told.verdicts[n] = 'S' .. (most > 1 and ARGV[from - 3] or sub(checkpoint, 2, 17)), 1
+    told.before[slots[n]], told.verdicts[n] = 'S' .. (most > 1 and ARGV[from - 3 - more] or sub(checkpoint, 2, 17)), 1
     local head = not is_plain and call('LINDEX', lane .. group, -most)
     if head then
       if has_state(head) then return nil end
@@ -203,6 +212,8 @@ local function write_told(told, claimed)
   end
   if #runs_over > 0 then call('HDEL', K.runs, unpack(runs_over)) end
   if #ended > 0 then call('HINCRBY', K.count, 'done', #ended) end
+  if #told.outbox > 0 then put_out(told.outbox, now) end
+  if #told.results > 0 then keep_results(told.results) end
   if running ~= 0 then call('HINCRBY', K.count, 'running_' .. kind, running) end
   if queued > 0 then call('HINCRBY', K.count, 'queued_' .. kind, -queued) end
 end

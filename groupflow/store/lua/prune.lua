@@ -33,6 +33,7 @@ for i = 1, #step[2], 2 do
   local task_state = call('HMGET', K.task_state .. id, 'pool', 'list', 'group', 'type', 'scope')
   local is_listed = (task_state[2] or sub(entry, 1, 16)) >= number
   if task_state[1] == pool and (task_state[3] or '') == '' and not is_listed and leave(entry) then
+    note_end('dropped', id, '', now)
     local line = cjson.encode({ 'dropped', task_state[4] or '' })
     line = sub(line, 1, -2) .. ',null,0,0,"' .. (task_state[5] or '') .. '"]'
     end_with(id, line, now)

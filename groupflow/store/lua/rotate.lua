@@ -22,7 +22,9 @@ end
 if not is_aged and size < tonumber(ARGV[2]) then return 0 end
 -- An id in the old segment ended before the segment was closed; it must stay for the whole window.
 if call('EXISTS', K.history_old) == 1 and now - tonumber(begun[2] or 0) < keep then return 0 end
-call('UNLINK', K.history_old)
+call('UNLINK', K.history_old, K.results_old)
 if size > 0 then call('RENAME', K.history_new, K.history_old) end
+if call('EXISTS', K.results_new) == 1 then call('RENAME', K.results_new, K.results_old) end
+call('HDEL', K.count, 'results_bytes')
 call('HSET', K.segments, 'begun', digits(now), 'closed', digits(now))
 return 1

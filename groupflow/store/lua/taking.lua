@@ -66,5 +66,5 @@ local function take_in(list, first)
   local queued = call('HMGET', K.count, 'queued_plain', 'queued_grouped', 'asleep')
   local waiting = (tonumber(queued[1]) or 0) + (tonumber(queued[2]) or 0) - (tonumber(queued[3]) or 0)
   return { waiting - call('ZCARD', K.late), taken, crowded,
-    accepted > 0 and sequence - 1 or 0, superseded, full }
+    accepted > 0 and sequence - 1 or 0, superseded, full, call('EXISTS', K.outbox_full) }
 end

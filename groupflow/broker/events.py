@@ -1,0 +1,220 @@
+"""Events on their way to RabbitMQ: to the exchange that all may listen to, and as replies.
+
+Messages of one group go one by one, each once the one before is confirmed: so their first copies
+are in order, even where RabbitMQ refuses one and takes the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from time import monotonic
+
+import aiormq
+from aio_pika.abc import AbstractConnection
+from aiormq.abc import AbstractChannel
+
+from groupflow.broker.connection import (
+    HEARTBEAT,
+    broker_calls,
+    close_quietly,
+    connect,
+    open_channel,
+)
+from groupflow.core.errors import BrokerUnavailable, GroupflowError
+from groupflow.core.events import Told
+
+PERSISTENT = 2
+NO_REPLIES = 60.0  # seconds for which no reply is tried, once the user has no right to send any
+_UNROUTED = aiormq.exceptions.PublishError  # handed back: no queue is bound for it
+_REFUSED_EXCHANGES = (
+    aiormq.exceptions.ChannelAccessRefused,
+    aiormq.exceptions.ChannelPreconditionFailed,
+)
+
+
+class EventsRefused(GroupflowError):
+    """RabbitMQ keeps no such exchange for us, or doesn't let us publish there."""
+
+
+@dataclass(slots=True)
+class Published:
+    """What has become of the events of a call."""
+
+    done: set[int] = field(default_factory=set)  # the places of those that are over
+    events: int = 0  # that the exchange has taken, and
+    unrouted: int = 0  # of these, those that it dropped: no queue is bound for them
+    replies: int = 0  # that were sent, also to queues that are gone
+    unanswered: str = ""  # why a reply can't be sent: the user has no right to
+
+    @property
+    def first(self) -> int:
+        """How many of the first ones are over."""
+        return next(place for place in count() if place not in self.done)
+
+
+class EventPublisher:
+    """Publishes over a connection of its own, which is opened when it is needed."""
+
+    def __init__(self, url: str, exchange: str, name: str, *, timeout: float = 10.0) -> None:
+        """Connects to nothing yet.
+
+        Args:
+            url: the broker.
+            exchange: a durable topic exchange; empty for none.
+            name: shown on RabbitMQ's own page.
+            timeout: seconds for each answer.
+        """
+        self._url = url
+        self._exchange = exchange
+        self._name = name
+        self._timeout = timeout
+        self._connection: AbstractConnection | None = None
+        self._events: AbstractChannel | None = None
+        # Of their own: RabbitMQ closes the channel of a message that it refuses.
+        self._replies: AbstractChannel | None = None
+        self._replies_from = 0.0  # none is sent before (monotonic)
+        self._opening = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Close the connection, if there is one; the next call opens another."""
+        connection, self._connection = self._connection, None
+        self._events = self._replies = None
+        if connection is not None:
+            await close_quietly(connection.close())
+
+    async def publish(
+        self, events: Sequence[Told], told: frozenset[str], published: Published
+    ) -> None:
+        """Publish events, those with names in `told` to the exchange, and wait for the confirms.
+
+        Those of one group are in order. `published` says what has become of them, also after an
+        error: then what isn't over there may have been published all the same.
+
+        Raises:
+            EventsRefused: there is no such exchange for us.
+            BrokerUnavailable: no answer.
+        """
+        lines: dict[str, list[int]] = {}
+        for place, event in enumerate(events):
+            if self._is_sent(event, told):
+                lines.setdefault(event.line, []).append(place)
+            else:
+                published.done.add(place)
+        if not lines:
+            return
+        async with self._opening:
+            await self._open()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for places in lines.values():
+                    group.create_task(self._publish(events, places, told, published))
+        except BaseExceptionGroup as errors:
+            await self.close()
+            raise errors.exceptions[0] from None
+
+    def _is_sent(self, event: Told, told: frozenset[str]) -> bool:
+        return bool(event.reply_to) or (bool(self._exchange) and event.event in told)
+
+    async def _open(self) -> None:
+        """Have a connection with both channels, and the exchange."""
+        if self._connection and self._events and not self._events.is_closed:
+            if self._replies is None or self._replies.is_closed:
+                self._replies = await open_channel(self._connection, confirms=True)
+            return
+        await self.close()
+        connection = await connect(
+            self._url, heartbeat=HEARTBEAT, timeout=self._timeout, name=self._name
+        )
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._declare(connection)
+                self._events = await open_channel(connection, confirms=True)
+                self._replies = await open_channel(connection, confirms=True)
+        except BaseException as error:
+            await close_quietly(connection.close())
+            if isinstance(error, TimeoutError):
+                raise BrokerUnavailable("RabbitMQ did not answer in time") from error
+            raise
+        self._connection = connection
+
+    async def _declare(self, connection: AbstractConnection) -> None:
+        """Declare the exchange, where it is missing."""
+        if not self._exchange:
+            return
+        channel = await open_channel(connection, confirms=False)
+        with broker_calls(f"RabbitMQ declared no exchange {self._exchange!r}"):
+            try:
+                await channel.exchange_declare(self._exchange, exchange_type="topic", durable=True)
+            except _REFUSED_EXCHANGES as error:
+                raise EventsRefused(
+                    f"RabbitMQ has no durable topic exchange {self._exchange!r} for us: {error}"
+                ) from error
+        await close_quietly(channel.close())
+
+    async def _publish(
+        self,
+        events: Sequence[Told],
+        places: Iterable[int],
+        told: frozenset[str],
+        published: Published,
+    ) -> None:
+        """Publish the events of one group, one by one."""
+        for place in places:
+            event = events[place]
+            if self._exchange and event.event in told:
+                await self._tell_all(event, published)
+            if event.reply_to:
+                await self._answer(event, published)
+            published.done.add(place)
+
+    async def _tell_all(self, event: Told, published: Published) -> None:
+        with broker_calls(f"event {event.message_id!r} was not confirmed"):
+            published.events += 1
+            try:
+                await self._send(self._events, event, self._exchange, event.routing_key)
+            except _UNROUTED:
+                published.unrouted += 1
+            except aiormq.exceptions.ChannelAccessRefused as error:
+                raise EventsRefused(
+                    f"the user may not publish to the exchange {self._exchange!r}: {error}"
+                ) from error
+
+    async def _answer(self, event: Told, published: Published) -> None:
+        """Reply, where the user may. A queue that is gone is no error."""
+        if monotonic() < self._replies_from:
+            return
+        with broker_calls(f"reply {event.message_id!r} was not confirmed"):
+            try:
+                await self._send(self._replies, event, "", event.reply_to)
+                published.replies += 1
+            except _UNROUTED:
+                published.replies += 1
+            except aiormq.exceptions.ChannelAccessRefused as error:
+                self._replies_from = monotonic() + NO_REPLIES
+                published.unanswered = str(error)
+
+    async def _send(
+        self, channel: AbstractChannel | None, event: Told, exchange: str, routing_key: str
+    ) -> None:
+        if channel is None or channel.is_closed:  # another group's event has met the end of it
+            raise BrokerUnavailable("the connection has ended")
+        trace = event.facts.get("trace")
+        correlation_id = event.facts.get("correlation_id")
+        async with asyncio.timeout(self._timeout):
+            await channel.basic_publish(
+                event.body,
+                exchange=exchange,
+                routing_key=routing_key,
+                properties=aiormq.spec.Basic.Properties(
+                    content_type="application/json",
+                    delivery_mode=PERSISTENT,
+                    message_id=event.message_id,
+                    message_type=event.event,
+                    correlation_id=correlation_id if isinstance(correlation_id, str) else None,
+                    headers=dict(trace) if isinstance(trace, dict) else None,
+                ),
+                mandatory=True,
+            )

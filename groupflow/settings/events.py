@@ -1,0 +1,44 @@
+"""`[events]`: which ends of tasks are told, and to whom."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, TypeAlias
+
+from pydantic import Field
+
+from groupflow.settings.types import Section, Whole
+
+Event: TypeAlias = Literal[
+    "done", "dead", "cancelled", "expired", "superseded", "dropped", "drained"
+]
+
+
+class Events(Section):
+    """`[events]`: what RabbitMQ is told of tasks that end."""
+
+    exchange: str = Field(default="", max_length=255)
+    """A durable topic exchange on the same RabbitMQ, declared where it is missing; empty: none."""
+    names: tuple[Event, ...] = (
+        "done", "dead", "cancelled", "expired", "superseded", "dropped", "drained",
+    )  # fmt: skip
+    """Which of them go there, by the routing key EVENT.APP.TENANT.TYPE."""
+    replies: tuple[str, ...] = ("amq.*",)
+    """Queues that a message's reply_to may name, * for any text; never groupflow's own."""
+    max_memory: Whole = Field(default=67_108_864, ge=65_536)
+    """Bytes that may wait in Redis to be told, RabbitMQ being away; beyond, nothing is claimed."""
+
+    @property
+    def told(self) -> frozenset[str]:
+        """The ends that all are told of."""
+        return frozenset(self.names) if self.exchange else frozenset()
+
+    def may_answer(self, queue: str, own: str) -> bool:
+        """Whether a reply may go to a queue; `own` is the one that messages come by."""
+        if queue == own or queue.startswith(f"{own}."):
+            return False
+        return any(_pattern(each).fullmatch(queue) for each in self.replies)
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, text.split("*"))), re.DOTALL)

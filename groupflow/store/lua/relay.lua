@@ -1,0 +1,46 @@
+#!lua flags=allow-oom
+-- relay: the oldest entries of the outbox, for the one daemon that publishes them. It says up to which number RabbitMQ has
+-- confirmed all: those go first. If it dies, another one publishes the rest, and what was not said to be confirmed again.
+--
+-- KEYS[1]  what all keys of the partition begin with
+-- ARGV     1 daemon · 2 session · 3 for how long nobody else relays (µs), 0 to let others
+--          · 4 the number up to which all is confirmed · 5 how many entries at most · 6 bytes at most; the first may have more
+-- returns  { state, 1 or 0 where another daemon relays, the entries, bytes of all that are left, Redis's clock (µs) }
+local PAGE = 8 -- entries that are read together: one may have a megabyte
+local state, now = session_state(ARGV[1], ARGV[2]), clock()
+if state ~= 'OK' then return { state, 0, {}, 0, now } end
+local number, confirmed, entries, bytes = sub(ARGV[2], 1, 16), tonumber(ARGV[4]), {}, 0
+if is_taken('relay', ARGV[1], number, now) then return { state, 0, {}, 0, now } end
+take_role('relay', ARGV[1], number, now + ARGV[3])
+
+local function read(from, to) return call('LRANGE', K.outbox, from, to) end
+
+-- Drops what is confirmed.
+local function drop()
+  local dropped, page = 0, nil
+  repeat
+    page = read(0, PAGE - 1)
+    local number_here = 0
+    for _, entry in ipairs(page) do
+      if tonumber(sub(entry, 1, 16)) > confirmed then break end
+      number_here, dropped = number_here + 1, dropped + #entry
+    end
+    if number_here > 0 then call('LPOP', K.outbox, number_here) end
+  until number_here < PAGE
+  return dropped
+end
+
+local left = call('HINCRBY', K.count, 'outbox_bytes', confirmed > 0 and -drop() or 0)
+if left < 0.9 * OUTBOX_MOST and call('DEL', K.outbox_full) == 1 then
+  wake()
+  tell('pool')
+end
+local most = tonumber(ARGV[5])
+repeat
+  local page = read(#entries, math.min(#entries + PAGE, most) - 1)
+  for _, entry in ipairs(page) do
+    if #entries > 0 and bytes + #entry > tonumber(ARGV[6]) then return { state, 1, entries, left, now } end
+    entries[#entries + 1], bytes = entry, bytes + #entry
+  end
+until #page < PAGE or #entries >= most
+return { state, 1, entries, left, now }

@@ -1,0 +1,54 @@
+"""The outbox of a partition: what RabbitMQ is still to be told of tasks that have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from groupflow.core.errors import TooFewReplicas
+from groupflow.store.client import StoreClient
+from groupflow.store.clock import microseconds, seconds
+from groupflow.store.scripts import Verb
+from groupflow.store.sessions import Session
+from groupflow.store.wire import ReplicaWait
+
+HELD_FOR = 5.0  # seconds for which no other daemon relays, while this one's session lives
+AT_ONCE = 500  # entries, and
+BYTES_AT_ONCE = 4 * 1024 * 1024  # bytes that one call gets; the first entry may have more
+
+
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """What a look at it found."""
+
+    is_ours: bool  # whether this daemon relays
+    entries: Sequence[bytes]  # the oldest, in order
+    bytes: int  # of all that is left there
+    age: float  # seconds for which the oldest has waited, 0 where there is none
+
+
+async def look(
+    client: StoreClient, session: Session, confirmed: int, replica_wait: ReplicaWait | None = None
+) -> Outbox:
+    """Say up to which number all is confirmed, and get the next entries. May be called again.
+
+    With `replica_wait` the replicas have all that it gets.
+
+    Raises:
+        SessionLost: another daemon relays, or will.
+        StoreUnavailable: no answer.
+        TooFewReplicas: they have not.
+    """
+    front = (session.daemon, session.shown, microseconds(HELD_FOR))
+    reply, number, _ = await client.run_replicated(
+        Verb.RELAY, [*front, confirmed, AT_ONCE, BYTES_AT_ONCE], replica_wait
+    )
+    state, is_ours, entries, size, now = reply
+    session.check(state)
+    if entries and replica_wait is not None and number < replica_wait.replicas:
+        raise TooFewReplicas(
+            f"Redis at {client.address}: {number} replicas have what is to be told, and "
+            f"redis.replicas is {replica_wait.replicas}"
+        )
+    age = seconds(now - int(entries[0][:16])) if entries else 0.0
+    return Outbox(bool(is_ours), entries, size, max(0.0, age))

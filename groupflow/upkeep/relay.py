@@ -1,0 +1,120 @@
+"""relay: tells RabbitMQ of tasks that have ended, and publishes their follow-up tasks.
+
+What a settle wrote to the outbox stays there until RabbitMQ has confirmed it: whenever this process
+dies, another one tells it, maybe again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import structlog
+
+from groupflow.broker.events import EventPublisher, EventsRefused, Published
+from groupflow.core.backoff import Backoff
+from groupflow.core.errors import GroupflowError, StoreUnavailable
+from groupflow.core.events import Following, Told
+from groupflow.core.measures import UpkeepMeasures
+from groupflow.crashpoints import crash_point
+from groupflow.store.client import StoreClient
+from groupflow.store.outbox import look
+from groupflow.store.sessions import Session
+from groupflow.store.wire import ReplicaWait
+from groupflow.upkeep.duty import Duty
+
+PAUSE = 1.0  # seconds between two looks; a wake says that there is something
+REFUSED_PAUSE = 30.0  # seconds until RabbitMQ may have an exchange for us
+
+log = structlog.get_logger("groupflow.relay")
+
+
+class Relay(Duty):
+    """Tells what lies in one partition's outbox. Any daemon may; the store lets one at a time."""
+
+    bears = Exception  # an odd entry ends no daemon
+
+    def __init__(  # noqa: PLR0917  both sides, and what binds them
+        self,
+        client: StoreClient,
+        session: Session,
+        events: EventPublisher,
+        names: frozenset[str],
+        follow: Callable[[Sequence[tuple[str, Following]]], Awaitable[int]],
+        measures: UpkeepMeasures,
+        replica_wait: ReplicaWait | None = None,
+    ) -> None:
+        """Binds both sides.
+
+        Args:
+            client: of the partition.
+            session: the daemon's there.
+            events: over a connection to RabbitMQ that partitions may share.
+            names: the ends that the exchange is told of.
+            follow: makes tasks of follow-up tasks, in order; returns how many are new.
+            measures: where it counts.
+            replica_wait: the replicas that have to have what it tells.
+        """
+        super().__init__("relay", self._pass, PAUSE)
+        self._client, self._session, self._events = client, session, events
+        self._names, self._follow, self._measures = names, follow, measures
+        self._replica_wait = replica_wait
+        self._confirmed = 0  # the number up to which all is
+        self._is_ours = True  # by the last look
+        self._backoff = Backoff()
+        self._trouble = ""
+
+    def wake(self) -> None:
+        """There is something in the outbox."""
+        if self._is_ours:
+            super().wake()
+
+    def failed(self, error: Exception) -> float:
+        """Log an error once, until another one comes or a pass succeeds."""
+        event = "relay.refused" if isinstance(error, EventsRefused) else "relay.failed"
+        facts = {} if isinstance(error, GroupflowError) else {"kind": type(error).__name__}
+        if event != self._trouble and not isinstance(error, StoreUnavailable):
+            self._trouble = event
+            log.warning(event, error=str(error), **facts)
+        return REFUSED_PAUSE if isinstance(error, EventsRefused) else self._backoff.next()
+
+    async def _pass(self) -> float:
+        """Tell some of it, and more at once where there may be more."""
+        outbox = await look(self._client, self._session, self._confirmed, self._replica_wait)
+        self._is_ours, partition = outbox.is_ours, str(self._client.keys.partition or 0)
+        self._measures.outbox_bytes[partition] = outbox.bytes
+        self._measures.outbox_age[partition] = outbox.age
+        if not outbox.entries:
+            return PAUSE
+        crash_point("before_relay")
+        await self._tell(outbox.entries)
+        crash_point("after_relay")
+        self._backoff.reset()
+        self._trouble = ""
+        return 0.0
+
+    async def _tell(self, entries: Sequence[bytes]) -> None:
+        told, published = [_read(entry) for entry in entries], Published()
+        following = [each for one in told for each in one.following]
+        try:
+            if following:
+                self._measures.followed += await self._follow(following)
+            await self._events.publish(told, self._names, published)
+        finally:
+            if published.first:
+                self._confirmed = told[published.first - 1].number
+            self._measures.told += published.events
+            self._measures.untold += published.unrouted
+            self._measures.replied += published.replies
+            if published.unanswered:
+                remedy = "let the user publish to the default exchange (amq.default)"
+                log.error("reply.refused", error=published.unanswered, remedy=remedy)
+
+
+def _read(entry: bytes) -> Told:
+    """An entry; one that isn't ours tells nothing, and goes."""
+    with suppress(ValueError):
+        return Told.of(entry)
+    log.error("relay.odd_entry", begins=entry[:80].decode(errors="replace"))
+    number = int(entry[:16]) if entry[:16].isdigit() else 0
+    return Told(number, {"id": ""})
