@@ -47,7 +47,8 @@ ELSEWHERE = {
     "run_batch": r"    (?:app|state): [^\n]*\n",
 }
 POINTERS = {
-    "Publisher.publish": "The arguments are attributes of [Message](#message).",
+    "Publisher.publish": "The arguments are attributes of [Message](#message), which may stand "
+    "in place of them all.",
     "run_batch": "`app` and `state` are as for `run`.",
 }
 # Whose methods take and answer what another class's do.

@@ -13,7 +13,6 @@ from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
-from uuid import uuid4
 
 from groupflow.broker.blocking import SyncPublisher
 from groupflow.broker.publisher import (
@@ -165,7 +164,7 @@ class Publisher:
 
     async def publish(
         self,
-        body: Body,
+        body: Body | Message,
         *,
         type: str | None = None,
         id: str | None = None,
@@ -180,7 +179,8 @@ class Publisher:
         once see `publish_many`.
 
         Args:
-            body: a JSON object: bytes or text as they are, or a mapping to be written as JSON.
+            body: a JSON object: bytes or text as they are, or a mapping to be written as JSON; or a
+                `Message`, and then nothing else.
             type: the task type; ``None`` where the body names it.
             id: the task's id; fresh where none is given. After an error, publish again under the
                 same id, and it is one task.
@@ -200,11 +200,19 @@ class Publisher:
             ConfirmTimeout: no confirm within `timeout`; it may have been taken.
             BrokerUnavailable: no connection within `timeout`; it may have been taken.
             ServerUnreachable: the credentials were refused.
+            TypeError: there is something beside a `Message`.
         """
-        fresh = uuid4().hex if id is None else id
-        message = Message(body, type, fresh, headers or {}, priority, delay, expires)
+        given = {
+            "type": type,
+            "id": id,
+            "headers": headers,
+            "priority": priority,
+            "delay": delay,
+            "expires": expires,
+        }
+        message = _message(body, {name: each for name, each in given.items() if each is not None})
         await self._publish_one(message)
-        return fresh
+        return message.id
 
     async def request(
         self,
@@ -314,6 +322,17 @@ class Publisher:
                 return await publisher.publish(message)
             except BrokerUnavailable as error:
                 await self._terms.lose(publisher, error)
+
+
+def _message(body: Body | Message, given: dict[str, Any]) -> Message:
+    if not isinstance(body, Message):
+        return Message(body, **given)
+    if given:
+        what = ", ".join(given)
+        raise TypeError(
+            f"publish(Message(…), {what}=…): a message has its own {what}; give it there"
+        )
+    return body
 
 
 def checked(

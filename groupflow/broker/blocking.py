@@ -66,7 +66,7 @@ class SyncPublisher:
 
     def publish(
         self,
-        body: Body,
+        body: Body | Message,
         *,
         type: str | None = None,
         id: str | None = None,

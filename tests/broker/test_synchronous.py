@@ -31,7 +31,8 @@ def ids_in(server: RabbitmqServer, queue: str, count: int) -> list[str]:
 def test_it_publishes_from_any_thread(rabbitmq_server: RabbitmqServer, queue: str) -> None:
     with Publisher(rabbitmq_server.url, queue, declare=True).sync() as publisher:
         with ThreadPoolExecutor(8) as threads:
-            told = [*threads.map(lambda n: publisher.publish(BODY, id=f"t{n}"), range(40))]
+            messages = [Message(BODY, id=f"t{n}") for n in range(40)]
+            told = [*threads.map(publisher.publish, messages)]
         assert publisher.publish(BODY, type="work", id="last", delay=3, priority=1) == "last"
         with pytest.raises(groupflow.Unroutable, match="JSON"):
             publisher.publish(b"no JSON")
