@@ -18,8 +18,8 @@ MODULES = ("groupflow", "groupflow.testing", "groupflow.remote")
 FIRST = ("App", "Task", "Done", "Retry", "Advance", "Dead", "Publisher", "Message", "SyncPublisher")
 # What groupflow itself calls, and an application doesn't.
 INSIDE = {
-    "App.find", "App.handlers", "App.names", "App.running", "App.scans", "Message.checked",
-    "Publisher.from_settings",
+    "App.find", "App.handlers", "App.middlewares", "App.names", "App.running", "App.scans",
+    "Message.checked", "Publisher.from_settings",
     "Scan.bind", "Scan.check", "Scan.finds", "Scan.keeps_place", "Scan.key_of", "Scan.place_of",
     "Scan.rows", "Scan.rows_of", "Scan.running", "Scan.work", "Scan.working",
 }  # fmt: skip
@@ -37,7 +37,11 @@ same. How it is used: [handlers](handlers.md), [publishing](publishing.md), [sca
 # Whose docstring leaves its arguments to that of `__init__`.
 MADE = {"Publisher", "Scan", "Worker"}
 # What groupflow makes, and an application only reads; and what takes another's arguments.
-GIVEN = {"Shard", "SyncPublisher", "Task"} | {"App.batch_handler", "Publisher.publish", "run_batch"}
+GIVEN = {"CallNext", "Shard", "SyncPublisher", "Task"} | {
+    "App.batch_handler",
+    "Publisher.publish",
+    "run_batch",
+}
 # What stands elsewhere: errors of publishing in publishing.md, arguments at another name.
 ELSEWHERE = {
     "Publisher.open": r"Raises:.*",

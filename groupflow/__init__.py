@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from groupflow.broker.application import Publisher
     from groupflow.broker.blocking import SyncPublisher
     from groupflow.broker.publisher import Message
-    from groupflow.core.app import App
+    from groupflow.core.app import App, CallNext
     from groupflow.core.errors import (
         BrokerUnavailable,
         ConfigError,
@@ -36,6 +36,7 @@ __all__ = [
     "Advance",
     "App",
     "BrokerUnavailable",
+    "CallNext",
     "ConfigError",
     "ConfirmTimeout",
     "Dead",
@@ -65,7 +66,7 @@ __version__ = "0.1.0"
 
 
 _HOMES = {
-    "App": "groupflow.core.app",
+    **dict.fromkeys(("App", "CallNext"), "groupflow.core.app"),
     "Task": "groupflow.core.task",
     "Message": "groupflow.broker.publisher",
     "Publisher": "groupflow.broker.application",

@@ -21,8 +21,23 @@ Model: TypeAlias = type[BaseModel]
 Lifespan: TypeAlias = Callable[["App"], AbstractAsyncContextManager[None]]
 
 _Registered = TypeVar("_Registered", bound=Function)
+_Middleware = TypeVar("_Middleware", bound="Middleware")
 
 SCAN_TYPES = "scan:"  # what the types of tasks of scans begin with
+
+
+class CallNext(Protocol):
+    """Runs the rest of an attempt for a middleware: the next middleware, or else the handler.
+
+    It takes what the handler is to get: the task, or a batch's tasks in sequence. It returns the
+    outcome, `Done` where the handler returned ``None``; of a batch the list of outcomes, up to the
+    first that isn't done. It raises what the handler raises.
+    """
+
+    def __call__(self, task: Any, /) -> Awaitable[Any]: ...
+
+
+Middleware: TypeAlias = Callable[[Any, CallNext], Awaitable[Any]]
 
 
 class Included(Protocol):
@@ -73,6 +88,7 @@ class App:
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
         self._included: dict[str, Included] = {}
+        self._middlewares: list[Middleware] = []
         self._lifespan: Lifespan = _nothing
         self.state: dict[str, Any] = {}
 
@@ -158,7 +174,7 @@ class App:
         """The decorator that registers a function, once its facts are checked."""
 
         def register(function: _Registered) -> _Registered:
-            _check_callable(type, function, given)
+            _check_callable(f"the handler of {type!r}", function, given)
             self._handlers[type] = make(function=function, is_async=is_async(function))
             return function
 
@@ -182,6 +198,32 @@ class App:
             )
         if type in self._handlers:
             raise ValueError(f"the task type {type!r} already has a handler")
+
+    def middleware(self, function: _Middleware) -> _Middleware:
+        """Register the decorated coroutine function to surround each attempt of all handlers.
+
+        It is called with ``(task, call_next)``, or ``(tasks, call_next)`` around a batch handler.
+        The first one registered is the outermost. ``await call_next(task)`` runs the rest; called
+        again, it runs the rest again, within the same attempt and its time limit.
+
+        The middleware's answer is the attempt's outcome, as a handler's is. ``None`` keeps what
+        `call_next` returned; without a call it means done, and after one that raised the attempt
+        has failed. An exception of the middleware counts as the handler's.
+
+        Raises:
+            ValueError: it is no coroutine function, or can't be called so.
+        """
+        _check_callable("a middleware", function, ("task", "call_next"))
+        if not is_async(function):
+            name = getattr(function, "__qualname__", function.__class__.__name__)
+            raise ValueError(f"{name}, a middleware, has to be a coroutine function: async def")
+        self._middlewares.append(function)
+        return function
+
+    @property
+    def middlewares(self) -> Sequence[Middleware]:
+        """All of them, the outermost first."""
+        return tuple(self._middlewares)
 
     def include(self, scan: Included) -> None:
         """Let the daemons of this application run a scan.
@@ -253,7 +295,7 @@ def _checked_retry(
     return RetryOverride(max_attempts, interval, jitter)
 
 
-def _check_callable(type: str, function: Function, given: tuple[str, ...]) -> None:
+def _check_callable(what: str, function: Callable[..., Any], given: tuple[str, ...]) -> None:
     """Refuse a function that every attempt would fail to call.
 
     Raises:
@@ -261,9 +303,9 @@ def _check_callable(type: str, function: Function, given: tuple[str, ...]) -> No
     """
     name = getattr(function, "__qualname__", function.__class__.__name__)
     if not callable(function) or inspect.isclass(function):
-        raise ValueError(f"the handler of {type!r} has to be a function, not {name}")
+        raise ValueError(f"{what} has to be a function, not {name}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise ValueError(f"{name}, the handler of {type!r}, has a yield in it: it would never run")
+        raise ValueError(f"{name}, {what}, has a yield in it: it would never run")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of C, some have none
@@ -278,11 +320,11 @@ def _check_callable(type: str, function: Function, given: tuple[str, ...]) -> No
             return_annotation=signature.empty,
         )
         raise ValueError(
-            f"{name}{takes}, the handler of {type!r}, is called with ({', '.join(given)}): {error}"
+            f"{name}{takes}, {what}, is called with ({', '.join(given)}): {error}"
         ) from None
 
 
-def is_async(function: Function) -> bool:
+def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling it gives something to await."""
     call = getattr(function, "__call__", None)  # noqa: B004  an instance with async __call__
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

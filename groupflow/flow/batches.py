@@ -67,7 +67,7 @@ def together(claim: Claim, run: GroupRun, runner: Runner, policy: Policy) -> Seq
 def outcomes_of(answer: Any, number: int) -> list[Outcome | Failed]:
     """A batch handler's answer: `None`, one outcome for all, or one for each of its tasks."""
     if not isinstance(answer, (list, tuple)):
-        outcome = answer if isinstance(answer, Failed) else checked(answer)
+        outcome = checked(answer)
         return [outcome] * number if isinstance(outcome, Done) else [outcome]
     if len(answer) != number:
         what = f"a batch handler answers for each of its {number} tasks, and not for {len(answer)}"

@@ -79,10 +79,10 @@ def checked(answer: Any) -> Outcome | Failed:
         return Done()
     if isinstance(answer, Retry) and answer.scope not in SCOPES:
         return Failed("ValueError", f"Retry's scope is one of {', '.join(SCOPES)}")
-    if isinstance(answer, (Done, Retry, Advance, Dead)):
+    if isinstance(answer, (Done, Retry, Advance, Dead, Failed)):  # the last by way of middleware
         return answer
     what = type(answer).__name__
-    text = f"a handler returns None, Done, Retry, Advance or Dead, not {what}"
+    text = f"a handler, or a middleware, returns None, Done, Retry, Advance or Dead, not {what}"
     return Failed("TypeError", text, is_final=True)
 
 

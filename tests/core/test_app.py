@@ -104,6 +104,28 @@ def test_refuses_what_makes_no_sense(words: dict[str, Any], function: Any, said:
     assert app.types == []
 
 
+class PlainMiddleware:
+    def __call__(self, task: Task, call_next: Any) -> None: ...
+
+
+NO_MIDDLEWARE: list[Any] = [
+    (plain_function, r"plain_function\(task\), a middleware, is called with \(task, call_next\)"),
+    (coroutine_function, "too many positional arguments"),
+    (lambda task, call_next: None, "<lambda>, a middleware, has to be a coroutine function"),
+    (PlainMiddleware(), "PlainMiddleware, a middleware, has to be a coroutine function"),
+    (_yields_async, "has a yield in it"),
+    ("timed", "a middleware has to be a function, not str"),
+]
+
+
+@pytest.mark.parametrize(("function", "said"), NO_MIDDLEWARE)
+def test_refuses_what_can_not_surround_an_attempt(function: Any, said: str) -> None:
+    app = App()
+    with pytest.raises(ValueError, match=said):
+        app.middleware(function)
+    assert app.middlewares == ()
+
+
 def test_refuses_a_second_handler_for_a_type() -> None:
     app = App()
     app.handler("t")(plain_function)

@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
-from groupflow import Advance, App, Dead, Done, Retry
+from groupflow import Advance, App, Dead, Done, Retry, Task
 from groupflow.cli import app as command_line
 from groupflow.flow.batches import outcomes_in
-from groupflow.testing import make_task, run
+from groupflow.testing import Failed, make_task, run
 from tests.docs.examples import DOCS, blocks, load_example, python_of
 from tests.endtoend.conftest import make_rig, rig
 
@@ -25,6 +32,19 @@ __all__ = ["make_rig", "rig"]
 
 DOCUMENTS = (DOCS.parent / "README.md", *sorted(DOCS.glob("*.md")))
 WITH_TOML = [document for document in DOCUMENTS if blocks(document, "toml")]
+
+
+@pytest.fixture(autouse=True)
+def reports(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What Sentry, in whose place this is, is told."""
+    reports: list[Any] = []
+    scope = SimpleNamespace(set_tags=reports.append)
+    sentry = SimpleNamespace(
+        isolation_scope=lambda: nullcontext(scope),
+        capture_exception=lambda error: reports.append(type(error).__name__),
+    )
+    monkeypatch.setitem(sys.modules, "sentry_sdk", sentry)
+    return reports
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: file.name)
@@ -65,6 +85,38 @@ def test_a_batchs_lines_are_outcomes() -> None:
     told = [outcomes_in(line.encode(), 1, Done())[0] for line in ended]
     assert told == [Done(), Retry(30, "too many", "group"), Dead("no such tenant")]
     assert outcomes_in(stage.encode(), 1, Done()) == [Advance("transcode", {"rate": 44100})]
+
+
+async def test_the_middleware(tmp_path: Path, reports: list[Any]) -> None:
+    """What a task has written is committed where it is done, and not otherwise."""
+    module: dict[str, Any] = {}
+    exec("\n".join(blocks(DOCS / "middleware.md", "python")), module)
+    app: App = module["app"]
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/crm.db")
+    module["sessions"].configure(bind=engine)
+    async with engine.begin() as database:
+        await database.execute(text("CREATE TABLE contact (id INTEGER PRIMARY KEY, name TEXT)"))
+
+    @app.handler("busy")
+    async def busy(task: Task) -> Retry:
+        await module["import_contact"](task)
+        return Retry()
+
+    ended = []
+    with capture_logs(processors=[merge_contextvars]) as logs:
+        for type_, id_ in (("import.contact", 1), ("import.contact", 1), ("busy", 2)):
+            task = make_task(type_, {"id": id_, "name": "Ada"}, id=f"{type_}-{id_}")
+            ended.append(type(await run(app, task)))
+    async with engine.connect() as database:
+        assert [*await database.execute(text("SELECT id FROM contact"))] == [(1,)]
+    await engine.dispose()
+    assert ended == [Done, Failed, Retry]
+    ids = ["import.contact-1", "import.contact-1", "busy-2"]
+    assert [(each["event"], each["task"]) for each in logs] == [
+        ("attempt.ended", id_) for id_ in ids
+    ]
+    tags: list[Any] = [{"task": id_, "group": None, "attempt": 1} for id_ in ids]
+    assert reports == [*tags[:2], "IntegrityError", tags[2]]
 
 
 def test_the_readmes_example_runs_as_it_stands(tmp_path: Path) -> None:
