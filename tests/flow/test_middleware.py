@@ -199,7 +199,7 @@ async def test_the_first_is_the_outermost_and_the_body_is_not_parsed_yet() -> No
         told.append(f"row {row.row}")
 
     assert await run(app, make_task("t", b'packed:{"row": 3}')) == Done()
-    assert told == ["in", '{"row": 3}', "row 3", "out Done()"]
+    assert told == ["in", '{"row": 3}', "row 3", f"out {Done()}"]
     assert await run(app, make_task("t")) == UNFIT
     assert told[4:] == ["in", "{}", f"out {UNFIT}"]
 

@@ -22,12 +22,12 @@ from tests.history.drains import drains_of
 from tests.history.held_bytes import bytes_held
 from tests.history.invariants import Violation
 from tests.history.limits import limits_of, room_in
+from tests.history.outbox import outbox_of
 from tests.history.quarantine import quarantined_of
 from tests.history.schedules import schedules_of
 from tests.history.snapshot import Snapshot, facts_in, read
 from tests.history.tenants import tenants_of
 from tests.history.types import types_of
-from tests.history.outbox import outbox_of
 from tests.history.unknown import unknown_of
 
 ENDED = (

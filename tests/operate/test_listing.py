@@ -217,15 +217,11 @@ async def test_what_runs_the_longest_first(bench: Bench) -> None:
 
 @pytest.mark.parametrize("limit", [1, 100])
 async def test_what_is_done(bench: Bench, limit: int) -> None:
-    """Redis's own walk: each once, however many a step has; a small history the latest first."""
+    """Redis's own walk: each once, however many a step has."""
     daemon = await bench.daemon()
-    for n in range(3):
-        await bench.enqueue(arrival(f"t{n}", "g"))
-        await daemon.work_off()
-    rows = (await list_tasks(bench.namespace, "done", 2)).rows
-    assert [row.id for row in rows] == ["t2", "t1"]
-    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(3, 600)), arrival("plain"))
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(600)), arrival("plain"))
     await daemon.work_off()
+    assert len((await list_tasks(bench.namespace, "done", 2)).rows) == 2
     rows = await tasks_of(bench, "done", limit)
     assert sorted(row.id for row in rows) == sorted(["plain", *(f"t{n}" for n in range(600))])
     (last,) = [row for row in rows if row.id == "plain"]
