@@ -13,6 +13,7 @@ from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
 
 from groupflow.broker.blocking import SyncPublisher
 from groupflow.broker.publisher import (

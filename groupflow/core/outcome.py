@@ -15,7 +15,9 @@ Scope: TypeAlias = Literal["task", "group", "tenant"]
 class FollowUp(Protocol):
     """A message that is published once its task is done: a `groupflow.Message`."""
 
-    body: Any
+    @property
+    def body(self) -> Any:
+        """A JSON object: its bytes, its text, or a mapping."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ class Repartition:
         for state in _STATES:
             report.tasks += await _lanes(source, mover, state)
         report.dead += await mover.move("dead")
-        for place in ("paused", "drains", "schedules", "by_hand"):
+        for place in ("outbox", "paused", "drains", "schedules", "by_hand"):
             await mover.move(place)
         for place in ("history_new", "history_old"):
             report.over += await mover.move(place)

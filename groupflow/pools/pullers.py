@@ -157,7 +157,7 @@ class Pullers:
 
     async def _settle(self, puller: Puller, told: Sequence[TaskReport]) -> list[SettleVerdict]:
         polls = await self._poll(puller, opens=False)
-        policies = self._policies()
+        policies, tells = self._policies(), "done" in self._settings().events.told
         verdicts: list[SettleVerdict] = ["stale"] * len(told)
         for store, poll in zip(self._stores, polls, strict=True):
             live = [each.fence for each in told if each.fence in poll.held]
@@ -166,7 +166,10 @@ class Pullers:
             for place, each in enumerate(told):
                 claim = known.get(each.fence)
                 if claim is not None and claim.task.id == each.id:
-                    policy, ran = policies.of(claim.rule, None), Ran(time(), 0.0, puller.daemon)
+                    policy, ran = (
+                        policies.of(claim.rule, None),
+                        Ran(time(), 0.0, puller.daemon, tells),
+                    )
                     settlement = settlement_of(claim, each.outcome, policy, ran)
                     if isinstance(each.outcome, Retry) and (each.id, each.fence) in poll.cancelled:
                         settlement = _without_death(settlement)

@@ -25,7 +25,7 @@ class Events(Section):
     """Which of them go there, by the routing key EVENT.APP.TENANT.TYPE."""
     replies: tuple[str, ...] = ("amq.*",)
     """Queues that a message's reply_to may name, * for any text; never groupflow's own."""
-    max_memory: Whole = Field(default=67_108_864, ge=65_536)
+    max_memory: Whole = Field(default=67_108_864, ge=4096)
     """Bytes that may wait in Redis to be told, RabbitMQ being away; beyond, nothing is claimed."""
 
     @property

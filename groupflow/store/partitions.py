@@ -89,10 +89,9 @@ def open_client(
 
 
 def telling_of(settings: Settings) -> Telling:
-    """What scripts write of ended tasks, in each partition."""
-    events, count = settings.events, settings.redis.partitions
-    results = settings.history.results_memory // count
-    return Telling(events.told, events.max_memory // count, results)
+    """What scripts write of ended tasks."""
+    events = settings.events
+    return Telling(events.told, events.max_memory, settings.history.results_memory)
 
 
 async def agree(client: StoreClient, count: int) -> None:

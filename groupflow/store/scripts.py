@@ -78,8 +78,8 @@ class Telling:
     """What scripts write of ended tasks, beside the history."""
 
     names: frozenset[str] = frozenset()  # the ends that all are told
-    outbox: int = 64 << 20  # bytes that wait to be told in a partition, before claims stop
-    results: int = 64 << 20  # bytes of results that a partition keeps
+    outbox: int = 64 << 20  # bytes that may wait to be told, before claims stop
+    results: int = 64 << 20  # bytes of results that are kept
 
 
 UNTOLD = Telling()
@@ -210,13 +210,14 @@ def render(
     prelude, *rules = without_unused(tuple(read_lua(file) for file in verb.rules), text)
     # In a cluster a wake goes to subscribers at the node that has the slot, not to all nodes.
     publish = "SPUBLISH" if in_cluster else "PUBLISH"
+    outbox, results = (most // max(1, partitions) for most in (telling.outbox, telling.results))
     constants = (
         f"{shebang}\nlocal TAG, call = KEYS[1], redis.call\n"
         "local byte, sub, format = string.byte, string.sub, string.format\n"
         f"local ORDER, PUBLISH = '{order}', '{publish}'\n"
         f"local PARTITIONS, FORMAT = {partitions}, '{FORMAT}'\n"
         f"local TELLS = '{''.join(f' {name} ' for name in sorted(telling.names))}'\n"
-        f"local OUTBOX_MOST, RESULTS_MOST = {telling.outbox}, {telling.results}\n"
+        f"local OUTBOX_MOST, RESULTS_MOST = {outbox}, {results}\n"
     )
     inner = spelled("\n".join([*rules, text]))
     whole = constants.lstrip("\n") + _inside(spelled(prelude) + _inside(inner))

@@ -24,7 +24,7 @@ def _kind_of(found: Snapshot, id_: str) -> list[str] | None:
     """Type, group and scope of a task, where it is known still."""
     if id_ in found.tasks:
         facts = facts_in(found.tasks[id_])
-        return [*facts[:2], facts[-1]]
+        return [*facts[:2], facts[5]]
     line = found.finished.get(id_)
     if line is None:
         return None

@@ -12,16 +12,17 @@ from typing import Any, TypeAlias
 import hiredis
 
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.store.scripts import AnyVerb, Scripts, Verb
+from groupflow.store.scripts import AnyVerb, Verb
 from tests.history.auditor import audit_of
 from tests.history.invariants import Violation
 from tests.history.snapshot import read
 from tests.simulation import clock
+from tests.simulation.configured import scripts_of
 from tests.simulation.fleet import Fleet
 from tests.simulation.jobs import MOST_OF_TENANT, MOST_QUEUED
 from tests.simulation.redis_side import RealRedis
 
-_FIRST, _EACH = 5, 10  # arguments in front of an enqueue's messages, and of each of them
+_FIRST, _EACH = 6, 10  # arguments in front of an enqueue's messages, and of each of them
 _KEYS = 6  # words of a command in front of its arguments
 _FULL = 5  # where an enqueue answers which found their group full
 
@@ -129,7 +130,8 @@ class Bounds:
         """What a verb's script is called at the real server, for each number of partitions."""
         order = self._fleet.plan.order
         numbers = {number for _, number in self._fleet.layouts}
-        texts = [Scripts(order, partitions=number)[verb].sha for number in numbers]
+        tells = self._fleet.tells
+        texts = [scripts_of(order, number, tells=tells)[verb].sha for number in numbers]
         return [self._real.sha(sha).encode() for sha in texts]
 
     def _waiting(self) -> _Waiting:

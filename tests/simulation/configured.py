@@ -13,10 +13,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from groupflow import App, Retry, Scan, Task, daemon
+from groupflow import App, Done, Message, Retry, Scan, Task, daemon
+from groupflow.core.events import ENDS
 from groupflow.settings import model
+from groupflow.settings.events import Events
 from groupflow.settings.model import Settings, Tenants
 from groupflow.settings.rules import GroupRule, PoolRule, ScheduleRule, TenantRule, TypeRule
+from groupflow.store.partitions import telling_of
+from groupflow.store.scripts import Order, Scripts
 from groupflow.upkeep.lease import ENDS_WITHIN, LeaseThread
 from tests.history import handlers
 from tests.history.configuration import BATCH, MAX_ATTEMPTS, MAX_BLOCK, QUIET, RUN, SEVERAL
@@ -38,6 +42,7 @@ TICKS = 1000  # the number of a task that the first schedule makes, as its body 
 TICKS_TENANT = 7
 QUICK, SLOW = (0.002, 0.05), (0.3, 3.0)  # seconds
 DRAINED = "drained"  # the type of the tasks that tell of drained groups
+EXCHANGE = "sim.events"
 ASIDE = "aside-"  # how groups begin whose tasks step aside while they wait
 
 
@@ -68,6 +73,17 @@ TYPES = {
     "s*": TypeRule(concurrency=9),
 }
 """Limits of types, of which one covers the rest of another's."""
+
+
+_EVENTS = Events(exchange=EXCHANGE, names=ENDS, replies=(jobs.ANSWERS,), max_memory=4096)
+"""What is told, and how much may wait for that: a dozen tasks."""
+
+
+@cache
+def scripts_of(order: Order, partitions: int, *, tells: bool) -> Scripts:
+    """The scripts of a namespace, as daemons render them."""
+    own = Settings(events=_EVENTS) if tells else Settings()
+    return Scripts(order, partitions=partitions, telling=telling_of(own))
 
 
 @cache
@@ -104,6 +120,7 @@ def settings_of(plan: Plan, grouped: int, partitions: int) -> Settings:
         ),
         retry=model.RetryDefaults(max_attempts=MAX_ATTEMPTS, interval=-0.05),
         http=model.Http(listen=""),
+        events=_EVENTS if "events" in plan.features else Events(),
         tenants=_TENANTS if "tenants" in plan.features else Tenants(),
         types=TYPES if "types" in plan.features else {},
         groups=(rule("entities"), *(each for each in others if each.name in used)),
@@ -159,6 +176,15 @@ def app_of(
         with noted(tell, task):
             await pass_virtual(chance.uniform(*QUICK))
 
+    @app.handler(jobs.FOLLOWED)
+    async def followed(task: Task) -> Done:
+        body = task.json()
+        with noted(tell, task):
+            await pass_virtual(chance.uniform(*QUICK))
+        follow_up = Message({"app_name": "plain", "n": 0}, type="work")
+        then = [follow_up] * (1 + body["n"] % 2)
+        return Done(result={"n": body["n"]}, then=then)
+
     if brings:
 
         @app.handler(jobs.BROUGHT)
@@ -206,6 +232,7 @@ def patched(fleet: Fleet) -> list[Any]:
     return [
         patch("groupflow.flow.intake.connect", connect),
         patch("groupflow.flow.intakes.connect", connect),
+        patch("groupflow.broker.events.connect", connect),
         patch.object(daemon, "LeaseThread", SimulatedLease),
         patch("groupflow.daemon.configure_logging"),
         patch("groupflow.broker.connection._hear_out"),  # there is no reader behind a channel

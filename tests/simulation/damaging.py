@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from unittest.mock import patch
 
-from groupflow.store.scripts import AnyVerb, Order, Scripts
+from groupflow.store.scripts import AnyVerb, Order
 from tests.simulation.acts import LAYOUTS
+from tests.simulation.configured import scripts_of
 from tests.simulation.redis_side import RealRedis
 
 _HITS = "sim:hits"
@@ -205,20 +206,20 @@ class DamagedRedis(RealRedis):
         self.changed = False
         """Whether a script that was loaded has the damage."""
 
-    def load_all(self, order: Order, partitions: int) -> frozenset[str]:
+    def load_all(self, order: Order, partitions: int, *, tells: bool) -> frozenset[str]:
         """Note which script is which, first.
 
         Raises:
             MatchesNothing: none of them has what the damage is about.
         """
         for number in {0, partitions, *LAYOUTS}:  # the namespace may be moved
-            scripts = Scripts(order, partitions=number)
+            scripts = scripts_of(order, number, tells=tells)
             for room in AnyVerb.__subclasses__():
                 self._verbs |= {scripts[verb].text: str(verb) for verb in room}
         if isinstance(self._damage, Condition):
             for pattern in self._damage.unmatched(self._verbs):
                 raise MatchesNothing(f"{self._damage.name}: no script has {pattern!r}")
-        return super().load_all(order, partitions)
+        return super().load_all(order, partitions, tells=tells)
 
     def written(self, text: str) -> str:
         """With the damage."""

@@ -6,10 +6,11 @@ import asyncio
 from functools import cache
 from typing import cast
 
-from groupflow.store.scripts import Order, Scripts, Verb
+from groupflow.store.scripts import Order, Verb
 from tests.simulation import clock
 from tests.simulation.acts import LAYOUTS
 from tests.simulation.clock import pass_virtual
+from tests.simulation.configured import scripts_of
 from tests.simulation.fleet import Fleet, Member
 from tests.simulation.network import Doom, Way
 from tests.simulation.places import ANSWERED, CRITICAL, LEAVES, REGISTERS, STOPS
@@ -26,7 +27,7 @@ CALLS: tuple[tuple[Verb, ...], ...] = (
     *((Verb.EXCHANGE,),) * 2,
     *((Verb.RETRY, Verb.ADVANCE, Verb.BURY),) * 2,
     (Verb.EXCHANGE,),
-    (Verb.ENQUEUE,),
+    (Verb.ENQUEUE, Verb.RELAY),
     (Verb.REGISTER, Verb.LEAVE, Verb.POLL),
     (Verb.RENEW, Verb.REAP, Verb.PROMOTE),
 )
@@ -34,9 +35,9 @@ CALLS: tuple[tuple[Verb, ...], ...] = (
 
 
 @cache
-def _names_of(verbs: tuple[Verb, ...], order: Order) -> frozenset[bytes]:
+def _names_of(verbs: tuple[Verb, ...], order: Order, *, tells: bool) -> frozenset[bytes]:
     """By which names verbs are called, in any layout."""
-    every = [Scripts(order, partitions=number) for number in (0, *LAYOUTS)]
+    every = [scripts_of(order, number, tells=tells) for number in (0, *LAYOUTS)]
     return frozenset(each[verb].sha.encode() for each in every for verb in verbs)
 
 
@@ -133,7 +134,9 @@ class Faults:
             process = pages[fault.daemon % len(pages)].process
         if process is None:
             return
-        words = _names_of(CALLS[fault.steps % len(CALLS)], self._fleet.plan.order)
+        words = _names_of(
+            CALLS[fault.steps % len(CALLS)], self._fleet.plan.order, tells=self._fleet.tells
+        )
         writes = 1 + int(fault.draw * 1000) % (4 if words else 8)
         found = self._fleet.network.connections_of(process)
         doom = Doom(cast(Way, fault.kind), writes, words, fault.seconds * fault.draw)

@@ -21,6 +21,7 @@ from tests.history.configuration import run_of
 from tests.history.events import Event
 from tests.history.stored import Stored
 from tests.simulation import clock
+from tests.simulation import jobs as jobs_
 from tests.simulation.brought import died_unknown
 from tests.simulation.clock import pass_virtual
 from tests.simulation.configured import NAMESPACE, QUEUE, app_of, settings_of
@@ -74,7 +75,8 @@ class Fleet:
         self.layout = plan.partitions
         self.layouts = [(0.0, plan.partitions)]
         """Since when (monotonic seconds) the namespace has had how many partitions."""
-        self.redis.known = real.load_all(plan.order, plan.partitions)
+        self.tells = "events" in plan.features
+        self.redis.known = real.load_all(plan.order, plan.partitions, tells=self.tells)
         self.rabbitmq = SimulatedRabbitmq(self.loop, Random(f"rabbitmq {plan.seed}"), QUEUE)
         self.rabbitmq.on_ack = self._acked
         self.drained: dict[str, dict[str, Any]] = {}
@@ -145,6 +147,8 @@ class Fleet:
         """Take what a daemon logs."""
         self.watch.heard(event)
         process, name = own_process(), event.get("event")
+        if name == "relay.odd_entry" or (name == "relay.failed" and "script" in event["error"]):
+            self.troubles.append(f"a relay failed: {event!r}")
         if name == "task.resumed":
             self.resumed.add((event["task"], event["fence"]))
         elif name == "claim.lost" and process is not None and not process.is_sound:
@@ -324,7 +328,12 @@ class Fleet:
             await pass_virtual(job.wait)
             type_ = None if job.shape == "no type" else job.type
             for _ in range(2 if job.twice else 1):
-                await self._send(Published(job.id, type_, job.body, job.headers))
+                await self._send(
+                    Published(
+                        *(job.id, type_, job.body, job.headers, None),
+                        *((jobs_.ANSWERS, f"c{job.n}") if job.asks else ()),
+                    )
+                )
             await pass_virtual(self.rabbitmq.delay())
             event = Event("published", job.id, clock.now(), job.group, job.tenant_name, job.n)
             self.write(replace(event, wall=clock.wall()))
@@ -366,7 +375,7 @@ class Fleet:
             return False  # not every daemon has come to the server as it is now
         led = {None, self.redis.id.encode()}
         for keys in self.partitions:
-            untold = keys("recovering"), keys("by_hand_news")
+            untold = keys("recovering"), keys("by_hand_news"), keys("outbox")
             if self.raw.hget(keys("epoch"), "id") not in led or self.raw.exists(*untold):
                 return False  # a server's return, or the news of a limit's end, is not over
         counts = self.counts()

@@ -18,6 +18,8 @@ BURST = 0.7  # of the messages follow right behind another one
 POOL, POOLED = "couriers", ("deliver", "carry")  # a pool, and the types of its tasks
 BROUGHT = "brought"  # a type that daemons know once a deploy has brought it
 NOT_KNOWN = (BROUGHT, "unknown")
+FOLLOWED = "followed"  # a type whose tasks want one or two follow-up tasks
+ANSWERS = "answers"  # the queue that publishers want to be answered at
 TENANTS = (7, 7, 8, 9)
 NEWEST_MAX = 2.0  # seconds for which updates cut off what runs, of the rule "newest"
 MOST_QUEUED = 2  # tasks that may wait in a group of the rule "full"
@@ -81,6 +83,7 @@ class Job:
     shape: Shape = ""
     name: str = ""
     cancels: int | None = None
+    asks: bool = False  # whether its publisher wants to know how it ends
 
     @property
     def id(self) -> str:
@@ -177,6 +180,9 @@ def draw_jobs(
     if "cancels" in features:
         regretted = Random(f"cancels {seed}")
         jobs = [_maybe_cancelling(job, regretted) for job in jobs]
+    if "events" in features:
+        told = Random(f"told {seed}")
+        jobs = [_maybe_followed(job, told) for job in jobs]
     if "expires" in features:
         late = Random(f"expires {seed}")
         jobs = [_maybe_expiring(job, late) for job in jobs]
@@ -211,6 +217,12 @@ def _drawn(chance: Random, tasks: int, seconds: float, among: Sequence[str]) -> 
 def _maybe_cancelling(job: Job, chance: Random) -> Job:
     draw, cancels = chance.random(), chance.choice((0, 0, 1, 3))
     return replace(job, cancels=cancels) if draw < 0.2 else job
+
+
+def _maybe_followed(job: Job, chance: Random) -> Job:
+    asks, is_followed = chance.random() < 0.3, chance.random() < 0.3
+    type_ = FOLLOWED if is_followed and job.type == "work" else job.type
+    return replace(job, asks=asks, type=type_)
 
 
 def _maybe_expiring(job: Job, chance: Random) -> Job:

@@ -24,6 +24,7 @@ from tests.simulation.drains import untrue_drains
 from tests.simulation.fleet import Fleet
 from tests.simulation.jobs import NOT_KNOWN
 from tests.simulation.operators import Hold, Known
+from tests.simulation.told import THEN, untold_ends
 
 GRAIN = 0.001  # seconds that clocks are read to
 
@@ -66,6 +67,7 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
         *starts_of_dropped(fleet, events, states, known),
         *starts_of_cancelled(fleet, events, ids),
         *untrue_drains(fleet),
+        *untold_ends(fleet, states, ids),
     ]
     return verdict
 
@@ -92,7 +94,7 @@ def ids_of(fleet: Fleet, states: dict[str, State]) -> dict[int, str]:
 
 def place_of(event: Event, partitions: int) -> int:
     """Where a task lies: one of a derived id where its message would, a tick with its schedule."""
-    id_ = event.task.partition("~")[0]
+    id_ = event.task if THEN in event.task else event.task.partition("~")[0]
     if id_.startswith("schedule:"):
         id_ = ":".join(id_.split(":", 2)[:2])
     return partition_of(event.group, id_, partitions)
@@ -142,21 +144,21 @@ def _scopes(raw: Any, keys: Keys) -> Iterator[tuple[str, str]]:
     for id_, line in found.finished.items():
         yield id_, orjson.loads(line[SEQUENCE_DIGITS:])[-1]
     for id_, packed in found.tasks.items():
-        yield id_, facts_in(packed)[-1]
+        yield id_, facts_in(packed)[5]
 
 
 def published_by_themselves(fleet: Fleet, states: dict[str, State]) -> Iterator[Event]:
-    """The tasks that no message made, as if published: ticks, shards, rows."""
+    """The tasks that no message made, as if published: ticks, shards, rows, follow-up tasks."""
     grouped = {timer.name: timer.is_grouped for timer in fleet.plan.timers}
     for id_ in sorted(states):
         kind, _, rest = id_.partition(":")
-        if kind == "schedule":
+        if kind == "schedule" and THEN not in id_:
             name, _, text = rest.partition(":")
             at = clock.BEGIN + datetime.fromisoformat(text).timestamp() - clock.EPOCH
             group = f"g-{name}:{TICKS_TENANT}" if grouped[name] else None
             number = TICKS + [*grouped].index(name)
             yield Event("published", id_, at, group=group, tenant=str(TICKS_TENANT), n=number)
-        elif kind == "scan":
+        elif kind == "scan" or THEN in id_:
             yield Event("published", id_, clock.BEGIN)
 
 

@@ -44,6 +44,7 @@ _FEATURES_APART = {
     "expires": ("expiries", 0.35),  # messages say within what time their tasks have to start
     "deploys": ("deploys", 0.35),  # a deploy brings a type, whose tasks come before it as well
     "types": ("limited types", 0.4),  # some types are limited
+    "events": ("told ends", 0.4),  # ends are told to all, and to what asked for replies
     "drains": ("drains", 0.4),  # rules want to be told of drained groups; for seeds with limits
 }
 """The same, each drawn apart, under a name of its own, so that other seeds stay what they are."""

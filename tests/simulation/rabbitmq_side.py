@@ -27,6 +27,7 @@ from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import LATE, LATE_SHARE, USUAL
 from tests.simulation.processes import Process, own_process
 
+NACKS = 0.03  # of the events, those that are refused
 OnDelivery: TypeAlias = Callable[[Any], Awaitable[None]]
 
 
@@ -39,14 +40,27 @@ class Published:
     body: bytes
     headers: dict[str, Any] = field(default_factory=dict)
     priority: int | None = None
+    reply_to: str | None = None
+    correlation_id: str | None = None
 
     def read_headers(self) -> Any:
         """Its headers as groupflow reads them off a frame."""
         return frames.table(pamqp.encode.field_table(self.headers))[1] if self.headers else None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Event:
+    """A message that an exchange, or the queue of a publisher that asked, has taken."""
+
+    exchange: str  # empty for the default one
+    routing_key: str
+    id: str
+    correlation_id: str | None
+    body: bytes
+
+
 class SimulatedRabbitmq:
-    """One server with one queue."""
+    """One server with one queue, and exchanges that keep what they are told."""
 
     def __init__(self, loop: SimulatedLoop, chance: Random, queue: str) -> None:
         """An empty queue."""
@@ -59,6 +73,7 @@ class SimulatedRabbitmq:
         self._connections: dict[Connection, None] = {}
         self.delivered = 0
         self.on_ack: Callable[[Published], None] = lambda _: None
+        self.told: list[Event] = []
 
     def delay(self) -> float:
         """Seconds that a frame takes one way."""
@@ -83,6 +98,13 @@ class SimulatedRabbitmq:
         """Take a message; from here on it is confirmed, whether anybody hears of that or not."""
         self.messages.append(message)
         self.pump()
+
+    def take(self, event: Event) -> bool:
+        """Take what is told; or refuse it, as a queue does that is full."""
+        if self._chance.random() < NACKS:
+            return False
+        self.told.append(event)
+        return True
 
     def pump(self) -> None:
         """Hand the active consumer what it may have."""
@@ -182,6 +204,46 @@ class Channel:
         self._on_delivery: OnDelivery
         self._at = 0.0  # when the last delivery arrives
         self._acked_at = 0.0
+        self._sent_at = 0.0  # when the last event arrives
+        self._unconfirmed: dict[asyncio.Future[None], None] = {}
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended."""
+        return not self._connection.is_open or self.closing.done()
+
+    async def exchange_declare(self, _name: str, **_: Any) -> None:
+        """There is any exchange."""
+        await pass_virtual(2 * self._server.delay())
+        self._connection.check()
+
+    async def basic_publish(
+        self, body: bytes, *, exchange: str, routing_key: str, properties: Any, **_: Any
+    ) -> None:
+        """Publish an event and wait for its confirm, which may be a refusal."""
+        self._connection.check()
+        event = Event(exchange, routing_key, properties.message_id, properties.correlation_id, body)
+        confirm: asyncio.Future[None] = self._loop.create_future()
+        self._unconfirmed[confirm] = None
+        self._sent_at = max(self._sent_at, clock.now() + self._server.delay())
+        self._loop.call_at(self._sent_at, self._arrive, event, confirm, context=Context())
+        await confirm
+
+    def _arrive(self, event: Event, confirm: asyncio.Future[None]) -> None:
+        if self._connection.is_open:
+            is_taken = self._server.take(event)
+            back = self._server.delay()
+            self._loop.call_later(back, self._confirm, confirm, is_taken, context=Context())
+
+    def _confirm(self, confirm: asyncio.Future[None], is_taken: bool) -> None:
+        self._unconfirmed.pop(confirm, None)
+        if not self._connection.is_open or confirm.done():
+            return
+        if is_taken:
+            confirm.set_result(None)
+        else:
+            refusal: Any = SimpleNamespace(delivery_tag=0)
+            confirm.set_exception(aiormq.exceptions.DeliveryError(None, refusal))
 
     async def get_underlay_channel(self) -> Channel:
         """Itself."""
@@ -235,6 +297,8 @@ class Channel:
                 headers=message.read_headers(),
                 priority=message.priority,
                 expiration=None,
+                reply_to=message.reply_to,
+                correlation_id=message.correlation_id,
             )
             header = SimpleNamespace(properties=properties)
             told = SimpleNamespace(delivery_tag=tag, body=message.body, header=header)
@@ -251,5 +315,9 @@ class Channel:
             self._loop.call_soon(self._tell_end, context=self._context)
 
     def _tell_end(self) -> None:
+        for confirm in list(self._unconfirmed):
+            if not confirm.done():
+                confirm.set_exception(aiormq.exceptions.ChannelClosed(320, "CONNECTION_FORCED"))
+        self._unconfirmed.clear()
         if not self.closing.done():
             self.closing.set_result(None)

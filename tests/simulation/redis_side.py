@@ -18,8 +18,9 @@ from typing import Any, cast
 import hiredis
 from redis import Redis
 
-from groupflow.store.scripts import AnyVerb, Order, Scripts
+from groupflow.store.scripts import AnyVerb, Order
 from tests.simulation import clock
+from tests.simulation.configured import scripts_of
 from tests.simulation.network import Network, Transport
 
 PIECE = 1 << 16  # bytes that are read at once; the allocator keeps a buffer of that size
@@ -100,7 +101,7 @@ class RealRedis:
         # A small hash keeps the order in which its fields came, a large one has a secret order.
         for setting in (b"hash-max-listpack-entries", b"hash-max-listpack-value"):
             self.ask([pack(b"CONFIG", b"SET", setting, b"100000000")])
-        self._loaded: dict[tuple[Order, int], frozenset[str]] = {}
+        self._loaded: dict[tuple[Order, int, bool], frozenset[str]] = {}
         self._scripts: dict[str, str] = {}  # as the product knows them → as they are loaded
         self.raw = VirtualRedis(unix_socket_path=path)
         self.raw.ask = self.ask
@@ -125,16 +126,16 @@ class RealRedis:
         """A script as the real server is given it."""
         return changed(text)
 
-    def load_all(self, order: Order, partitions: int) -> frozenset[str]:
+    def load_all(self, order: Order, partitions: int, *, tells: bool) -> frozenset[str]:
         """Load every script of a namespace; the names that the product knows them by."""
-        if (order, partitions) not in self._loaded:
-            self._loaded[order, partitions] = frozenset(
-                self.load(Scripts(order, partitions=number)[verb].text)
+        if (order, partitions, tells) not in self._loaded:
+            self._loaded[order, partitions, tells] = frozenset(
+                self.load(scripts_of(order, number, tells=tells)[verb].text)
                 for number in (0, partitions)
                 for room in AnyVerb.__subclasses__()
                 for verb in room
             )
-        return self._loaded[order, partitions]
+        return self._loaded[order, partitions, tells]
 
     def sha(self, sha: str) -> str:
         """What a script that was loaded is called at the real server."""

@@ -63,7 +63,8 @@ class Outcome:
 def run(plan: Plan, real: RealRedis) -> Outcome:
     """Let a plan happen, in a process of its own: what the dead leave in memory ends with that."""
     for partitions in (plan.partitions, *(move.partitions for move in plan.moves)):
-        real.load_all(plan.order, partitions)  # known to the runs that follow as well
+        tells = "events" in plan.features
+        real.load_all(plan.order, partitions, tells=tells)  # known to the runs that follow as well
     reading, writing = os.pipe()
     child = os.fork()
     if not child:

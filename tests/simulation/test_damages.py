@@ -35,7 +35,7 @@ def test_a_damage_is_put_somewhere(name: str, server: str) -> None:
     """
     damage = DAMAGES[name]
     with closing(DamagedRedis(server, damage)) as real:
-        real.load_all("oldest", 2)
+        real.load_all("oldest", 2, tells=True)
         changed = real.changed
     assert changed or damage.in_product()
 

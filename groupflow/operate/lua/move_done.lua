@@ -10,7 +10,17 @@ local now, where, groups, removed = clock(), ARGV[1], {}, 0
 local function take(group, entry)
   if where == 'paused' then return call('HDEL', K.paused, entry) end
   if where == 'drains' then return call('HDEL', K.drains, entry) end
-  if HISTORY[where] then return call('HDEL', HISTORY[where], entry) end
+  if where == 'outbox' then
+    local is_gone = call('LREM', K.outbox, 1, entry)
+    call('HINCRBY', K.count, 'outbox_bytes', -is_gone * #entry)
+    call('DEL', K.outbox_full)
+    return is_gone
+  end
+  if HISTORY[where] then
+    call('HDEL', K.results_new, entry)
+    call('HDEL', K.results_old, entry)
+    return call('HDEL', HISTORY[where], entry)
+  end
   if where == 'schedules' then return forget_schedule(entry) end
   if where == 'by_hand' then
     call('HDEL', K.by_hand, entry)
@@ -41,7 +51,7 @@ local function end_here(group, entry)
   call('HINCRBY', K.count, 'taken', -1)
 end
 
-local OTHERS = { paused = true, drains = true, schedules = true, by_hand = true }
+local OTHERS = { paused = true, drains = true, outbox = true, schedules = true, by_hand = true }
 local is_of_tasks = not OTHERS[where] and not HISTORY[where]
 if where ~= 'letter' then may_drain = false end -- no group is drained by a move
 for i = 3, #ARGV, 2 do

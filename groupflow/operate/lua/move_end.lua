@@ -4,7 +4,7 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     the keys to remove, none to only look
--- returns  how many tasks, dead letters and history entries are left
-local left = call('HLEN', K.tasks) + call('HLEN', K.history_new) + call('HLEN', K.history_old)
+-- returns  how many tasks, dead letters, entries of the history and of the outbox are left
+local left = call('LLEN', K.outbox) + call('HLEN', K.tasks) + call('HLEN', K.history_new) + call('HLEN', K.history_old)
 if left == 0 and #ARGV > 0 then call('UNLINK', unpack(ARGV)) end
 return left

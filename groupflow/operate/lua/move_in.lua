@@ -81,6 +81,7 @@ end
 
 local function remember(record)
   local id, scope, line = record.entry, record.scope, record.line
+  if record.result then keep_results({ id, record.result }) end
   local kept, place_of = call('HGET', K.history_new, id), K.history_new
   if not kept then kept, place_of = call('HGET', K.history_old, id), K.history_old end
   local owner = kept and scope_in(kept) or not kept and call('HEXISTS', K.tasks, id) == 1 and scope_of(id) or nil
@@ -101,6 +102,15 @@ local OTHERS = {
     groups[record.group] = true
   end,
   drains = function(record) call('HSETNX', K.drains, record.group, record.ends) end,
+  -- An entry gets a number of this partition, and keeps the time that its own one told.
+  outbox = function(record)
+    local noted, entry = 'outbox of ' .. ARGV[1], record.entry
+    local number, told = sub(entry, 1, 16), sub(entry, 17)
+    if (call('HGET', K.moved, noted) or NEVER) >= number then return end
+    if string.find(told, '"at":', 1, true) ~= 2 then told = '{"at":' .. format('%.0f', number) .. ',' .. sub(told, 2) end
+    put_out({ told }, now)
+    call('HSET', K.moved, noted, number)
+  end,
   by_hand = function(record)
     local known, text = call('HGET', K.by_hand, record.entry), record.text
     if text and (not known or sub(known, 1, 16) < sub(text, 1, 16)) then begin_by_hand(record.entry, text, now) end

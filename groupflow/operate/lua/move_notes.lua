@@ -10,7 +10,7 @@ if ARGV[1] == 'out' then
   local totals = {}
   local count = ARGV[2] == '1' and call('HGETALL', K.count) or {}
   for i = 1, #count, 2 do totals[count[i]] = count[i + 1] end
-  totals.sequence = nil
+  for _, name in ipairs({ 'sequence', 'told', 'outbox_bytes', 'results_bytes' }) do totals[name] = nil end
   -- Operators may end tasks before a daemon has told its configuration there.
   local limits, on_drained = call('HGETALL', K.limits), {}
   for i = 1, #limits, 2 do

@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 the place: 'plain', 'ordered', 'quarantined_plain', 'delayed', 'dead'; 'lane' of a group; 'pool_ordered'
---          and 'pool_quarantined_plain' of a pool; 'letter', a dead letter; 'paused', groups that operators hold; 'drains';
+--          and 'pool_quarantined_plain' of a pool; 'letter', a dead letter; 'paused', groups that operators hold; 'drains'; 'outbox';
 --          'by_hand', limits; 'schedules'; 'history_new' and 'history_old' · 2 that group, pool, or id
 --          3 how many to pass over, which stay; of paused groups and the history a cursor, '0' to begin
 --          4 how many at most · 5 bytes after which it ends
@@ -65,11 +65,19 @@ elseif where == 'paused' then
   each_field(K.paused, function(group, note) add('', group, '', group, { note = note }) end)
 elseif where == 'drains' then
   each_field(K.drains, function(group, ends) add('', group, '', group, { ends = ends }) end)
+elseif where == 'outbox' then
+  for _, entry in ipairs(call('LRANGE', K.outbox, ARGV[3], ARGV[3] + most - 1)) do
+    local is_sound, told = pcall(cjson.decode, sub(entry, 17))
+    if not is_sound or type(told) ~= 'table' then told = {} end
+    if #rows == 0 or bytes <= room then add('', told.group or '', told.id or '', entry, {}) end
+    bytes = bytes + #entry
+  end
 elseif HISTORY[where] then
   each_field(HISTORY[where], function(id, line)
     local is_sound, facts = pcall(cjson.decode, sub(line, 17))
     local group, scope = is_sound and type(facts[3]) == 'string' and facts[3] or '', scope_in(line)
-    add('', group, name_of(id, scope), id, { line = line, scope = scope })
+    local result = call('HGET', K.results_new, id) or call('HGET', K.results_old, id) or nil
+    add('', group, name_of(id, scope), id, { line = line, scope = scope, result = result })
   end)
 elseif where == 'by_hand' then
   each_member(K.by_hand_ends, function(whose)

@@ -30,7 +30,7 @@ local function drop()
   return dropped
 end
 
-local left = call('HINCRBY', K.count, 'outbox_bytes', confirmed > 0 and -drop() or 0)
+local left = call('HINCRBY', K.count, 'outbox_bytes', confirmed > 0 and 0 - drop() or 0)
 if left < 0.9 * OUTBOX_MOST and call('DEL', K.outbox_full) == 1 then
   wake()
   tell('pool')
