@@ -14,7 +14,17 @@ from groupflow.store import given, settlements
 from groupflow.store.envelope import Pool
 from groupflow.store.keys import SEQUENCE_DIGITS
 from groupflow.store.settlements import Settlement
-from tests.model.machine import NAMED, WORKERS, Daemon, Machine, daemons, flags, numbers, pools
+from tests.model.machine import (
+    NAMED,
+    WORKERS,
+    Daemon,
+    Machine,
+    complete,
+    daemons,
+    flags,
+    numbers,
+    pools,
+)
 from tests.model.promise import FEW, SLOW, ModelTask
 
 WAYS = (
@@ -156,7 +166,7 @@ class ClaimsAndSettles(Machine):
                 self.promise.parked[task.group] = task.id
             return settlements.Bury(claim, "it had to", [], park=option)
         task.state = "done"
-        return settlements.Complete(claim)
+        return complete(claim)
 
     def _advance_both(self, claim: given.Claim, task: ModelTask, standing: Any) -> Settlement:
         """Where there is no room for what it hands on, its attempt has failed instead."""
@@ -215,7 +225,7 @@ class ClaimsAndSettles(Machine):
         if claim.slot in one.held or self._is_last_settled(daemon, claim):
             return
         late: dict[str, Settlement] = {
-            "complete": settlements.Complete(claim),
+            "complete": complete(claim),
             "release": settlements.Release(claim),
             "bury": settlements.Bury(claim, "late", [], park=True),
         }

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 from redis import Redis
 
+from groupflow.core import events
 from groupflow.core.limits import Limit, Limits, Rate, TenantLimit, TypeLimit
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import Groups
@@ -27,7 +28,9 @@ from groupflow.store.epochs import NEVER, Epoch, Seen
 from groupflow.store.keys import Keys
 from groupflow.store.limits import pack
 from groupflow.store.pulling import Puller, Pulling
+from groupflow.store.scripts import Telling
 from groupflow.store.sessions import Session, Sessions
+from groupflow.store.settlements import Complete
 from tests.history.drains import ENDS
 from tests.model.promise import (
     BURST,
@@ -53,12 +56,20 @@ LIMITS = Limits(
     types={"v": TypeLimit(MOST_OF_TYPE), "w*": TypeLimit(0, Rate.parse(f"1/h burst {BURST}"))},
     on_drained={group: (pool, "drained") for group, pool in TOLD.items()},
 )
+TELLING = Telling(frozenset(events.ENDS))
 CARRYING = Bounded(CARRIED, CARRIED_BY_ONE)
 TENANTS = {"0a0a0a0a": None, "1b1b1b1b": "few", "2c2c2c2c": "slow", "": None}  # by scope
 SCOPES = ("0a0a0a0a", "1b1b1b1b", "2c2c2c2c", "")
 DAEMONS = ("d0", "d1", "d2")
 WORKERS = 4
 LEASE = 1e6  # seconds; no server of a test has run for so long, nor has a daemon slept
+
+
+def complete(claim: given.Claim) -> Complete:
+    """A task is done, and that is told."""
+    known = (claim.task, claim.origin, claim.redriven)
+    return Complete(claim, told=events.entry_of_done(*known, 0.0, "d", b"", "", (), {}))
+
 
 groups = st.sampled_from(GROUPS)
 named_groups = st.sampled_from(NAMED)
@@ -164,7 +175,7 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.keys = Keys("model")  # always: Redis has its scripts then
         self.runner = asyncio.Runner()
-        self.client = StoreClient(self.url, self.keys, self.order)
+        self.client = StoreClient(self.url, self.keys, self.order, telling=TELLING)
         self.raw: Any = Redis.from_url(self.url)
         self.raw.flushdb()
         self.promise = Promise(is_limited=self.limited)

@@ -7,11 +7,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from groupflow.core.errors import PoolFull, SessionLost
-from groupflow.store import settlements
 from groupflow.store.pulling import Puller
 from tests.model.arrivals import Arrivals, types
 from tests.model.claims import ClaimsAndSettles
-from tests.model.machine import LEASE, POOL, PULLERS, PullingWorker, flags, groups, numbers, scopes
+from tests.model.machine import (
+    LEASE,
+    POOL,
+    PULLERS,
+    PullingWorker,
+    complete,
+    flags,
+    groups,
+    numbers,
+    scopes,
+)
 
 pullers = st.sampled_from(PULLERS)
 
@@ -87,7 +96,7 @@ class Pulls(Arrivals, ClaimsAndSettles):
         before = [task.state for task in self.promise.tasks.values()]
         poll = self.run(one.store.poll(one.puller))
         if claim.fence not in poll.settled:
-            late = settlements.Complete(claim)
+            late = complete(claim)
             assert self.run(one.store.settle(poll, [late])) == [late]
         assert [task.state for task in self.promise.tasks.values()] == before
 

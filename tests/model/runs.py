@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from groupflow.store.given import Claim
-from groupflow.store.settlements import Complete, Proceed
+from groupflow.store.settlements import Proceed
 from tests.model.arrivals import Arrivals
 from tests.model.claims import ClaimsAndSettles, counts
-from tests.model.machine import WORKERS, Daemon, daemons, flags, named_groups, numbers
+from tests.model.machine import WORKERS, Daemon, complete, daemons, flags, named_groups, numbers
 
 losses = st.integers(0, 2)
 
@@ -53,7 +53,7 @@ class Runs(Arrivals, ClaimsAndSettles):
         one.runs[slot] = whole[len(done) + 1 :]
 
     def _tell(self, one: Daemon, done: list[Claim], following: Claim | None) -> None:
-        told = Proceed([Complete(each) for each in done], following)
+        told = Proceed([complete(each) for each in done], following)
         answer = self.run(one.claims["grouped"].exchange([told], []))
         assert answer.refused == []
         fence = int(self.raw.get(self.keys("fence")) or 0)

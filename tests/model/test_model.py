@@ -9,6 +9,7 @@ What a server may lose is told in tests/store/test_epochs.py.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, run_state_machine_as_test
 
+from groupflow.core.events import Told
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.totals import read_totals
 from groupflow.store.scripts import Verb
@@ -29,6 +31,11 @@ from tests.model.people import TimeAndPeople
 from tests.model.pulling import Pulls
 from tests.model.runs import Runs
 from tests.model.unknown import Unknown
+
+TOTALS = {"dead": "buried"} | {
+    how: how for how in ("done", "cancelled", "expired", "superseded", "drained")
+}
+"""How the store's totals call ends; it counts what is dropped of dead letters too."""
 
 
 class StoreMachine(Runs, Pulls, Bursts, Expiry, Lives, TimeAndPeople, Unknown):
@@ -75,6 +82,16 @@ class StoreMachine(Runs, Pulls, Bursts, Expiry, Lives, TimeAndPeople, Unknown):
         # What stands where claims look, or waits for its tenant, asks for its type when it is met.
         least, most = promise.claimable_groups(), promise.claimable_groups(of_all_types=True)
         assert len(least) <= status.ready <= len(most) or promise.all_paused
+
+    @invariant()
+    def ends_are_told(self) -> None:
+        """Each end is told, once."""
+        told = Counter(
+            Told.of(entry).event for entry in self.raw.lrange(self.keys("outbox"), 0, -1)
+        )
+        totals = {name.decode(): int(n) for name, n in self.raw.hgetall(self.keys("count")).items()}
+        for event, total in TOTALS.items():
+            assert told[event] == totals.get(total, 0), event
 
     @invariant()
     def states_are_told(self) -> None:
