@@ -50,6 +50,7 @@ from groupflow.upkeep.cancel import CancelledTasks
 from groupflow.upkeep.duty import Duty
 from groupflow.upkeep.expire import Expirer
 from groupflow.upkeep.lease import LoopListener, PartitionLease
+from groupflow.upkeep.progress import ProgressWriter
 from groupflow.upkeep.promote import promote
 from groupflow.upkeep.reap import Reaper
 from groupflow.upkeep.relay import Relay
@@ -267,6 +268,9 @@ class Builder:
             # The other duties log errors loudly.
             Duty("sample", partial(sample, client, partition.latencies), again=10.0, level="debug"),
         ]
+        if partition.exchangers:
+            asks = [exchanger.said for exchanger in partition.exchangers.values()]
+            duties.append(ProgressWriter(client, partition.lease.session, asks))
         if not partition.number:
             # Handler statistics are of the whole daemon: one partition keeps them for all.
             size = sum(sizes_of(self.settings)[pool] for pool in self.dispatchers)

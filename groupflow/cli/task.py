@@ -172,6 +172,7 @@ def _lines(found: Found) -> Iterator[str]:
         "lost leases": found.lost_leases or None,
         "stage": found.stage,
         "runs on": f"{found.daemon}, {found.worker}" if found.daemon else None,
+        "progress": found.progress.words() if found.progress else None,
         "since": moment(found.since),
         "until": moment(found.until),
         "start by": moment(found.start_by) if found.state != "expired" else None,

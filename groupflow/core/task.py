@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 import structlog
+
+from groupflow.core.progress import pack_progress
+
+
+class _Said:
+    """What was said is noted already: a coroutine may await this, to let others run."""
+
+    def __await__(self) -> Generator[None]:
+        yield
+
+
+_SAID = _Said()
+_NOTED = "_progress"  # among a task's own names: the figures that its handler said last
 
 
 @dataclass(frozen=True)  # without slots: the store fills a claim's task in one step
@@ -69,6 +82,31 @@ class Task:
         """
         return orjson.loads(self.body)
 
+    def progress(self, done: float, total: float | None = None, unit: str = "") -> Awaitable[None]:
+        """Say how far this attempt has got, for people: `groupflow task`, `why`, `top`, the page.
+
+        From a coroutine (``await task.progress(400, 1000, "rows")``) or from any thread, without
+        ``await``. It costs a microsecond or two. The last figures said are written within a second,
+        and not more often; with the attempt's end they are gone. In a batch they are the batch's,
+        of whichever task they are said.
+
+        Args:
+            done: so much, from 0 to 2^53.
+            total: of how much, more than 0; ``None`` where that isn't known.
+            unit: of both: up to 32 printable characters.
+
+        Raises:
+            ValueError: one of them can't be used.
+        """
+        vars(self)[_NOTED] = pack_progress(done, total, unit)
+        return _SAID
+
+
+def take_progress(task: Task) -> bytes | None:
+    """The figures that a handler has said of a task since this was last asked, packed."""
+    noted: bytes | None = vars(task).pop(_NOTED, None)
+    return noted
+
 
 PULLED = ("id", "type", "group", "tenant", "attempt", "crashes", "fence", "stage", "context")
 """What workers that pull are told of a task beside its body."""
@@ -76,7 +114,7 @@ PULLED = ("id", "type", "group", "tenant", "attempt", "crashes", "fence", "stage
 
 def facts_of(task: Task) -> dict[str, Any]:
     """What handlers in other processes are told of a task beside its headers and body."""
-    hidden = ("headers", "body", "cancelled")
+    hidden = ("headers", "body", "cancelled", _NOTED)
     return {name: fact for name, fact in vars(task).items() if name not in hidden}
 
 

@@ -13,7 +13,7 @@ for a piece (`Dispatcher.granted`), and a few settlements wait for the exchange 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from time import monotonic
 
 import structlog
@@ -34,6 +34,7 @@ from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.in_flight import IN_FLIGHT, InFlight
 from groupflow.flow.slots import PACE, RUN_FOR, Exchange, Slot, Slots
 from groupflow.store.claims import Claims, ExchangeReply
+from groupflow.store.progress import Said
 from groupflow.store.scripts import Order
 from groupflow.store.settlements import (
     Complete,
@@ -93,6 +94,10 @@ class Exchanger(InFlight):
             return True
         self.end(slot, settlement)
         return False
+
+    def said(self) -> Iterator[Said]:
+        """What handlers have said of their progress since this was last asked."""
+        return self._slots.said()
 
     def _tell_soon(self) -> None:
         if self._pace is None:

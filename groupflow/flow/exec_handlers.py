@@ -3,7 +3,8 @@
 Exit 0 is done, 75 (sysexits' "temporary failure") asks for a retry, anything else has failed. A
 command that exits 0 may name its next stage in its last line on stdout, as
 ``{"stage": "transcode", "context": {…}}``; other output is only kept where it failed. With a batch
-the command gets lines, and may answer in lines (`batches.py`).
+the command gets lines, and may answer in lines (`batches.py`). Lines on stdout that are
+``{"progress": [400, 1000, "rows"]}`` are read as they come, and are no output otherwise.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from shutil import which
+from typing import Any
 
 import orjson
 
@@ -26,6 +29,7 @@ from groupflow.flow.process import KILL_AFTER, KILL_CANCELLED_AFTER, Ended, Proc
 from groupflow.settings.rules import HandlerRule
 
 EX_TEMPFAIL = 75
+_PROGRESS, _LINE_BYTES = b'"progress"', 512  # what a line has that says progress, and its bytes
 _SHARED = ("GROUPFLOW_TYPE", "GROUPFLOW_GROUP", "GROUPFLOW_TENANT")  # by the tasks of a batch
 
 # What systemd tells the daemon: where its passwords are, how to notify in its name, and so on.
@@ -55,7 +59,7 @@ class ExecRunner:
         self, tasks: Sequence[Task], environment: dict[str, str], given: bytes
     ) -> Ended | Failed:
         try:
-            process = Process(self._command, environment, given)
+            process = Process(self._command, environment, given, ProgressLines(tasks[0]).feed)
         except (OSError, ValueError) as error:
             # An OSError's own text has the whole path in it.
             why = getattr(error, "strerror", None) or str(error)
@@ -70,6 +74,46 @@ class ExecRunner:
             raise
         finally:
             process.close()
+
+
+class ProgressLines:
+    """Finds in a command's output how far it has got, and says so of its task."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._begun = b""  # of a line that hasn't ended; of a long one more than a line may have
+
+    def feed(self, piece: bytes) -> None:
+        """More of the output. Of its whole lines the last that says something counts."""
+        lines, _, rest = (self._begun + piece).rpartition(b"\n")
+        self._begun, end = rest[: _LINE_BYTES + 1], len(lines)
+        while (place := lines.rfind(_PROGRESS, 0, end)) >= 0:
+            begin, after = lines.rfind(b"\n", 0, place) + 1, lines.find(b"\n", place, end)
+            figures = _figures_in(lines[begin : end if after < 0 else after])
+            if figures is not None:
+                with suppress(ValueError, TypeError):  # else they can't be used
+                    self._task.progress(*figures)
+                    return
+            end = begin
+
+
+def _figures_in(line: bytes) -> list[Any] | None:
+    """What a line says of progress; ``None`` where it is other output."""
+    if len(line) > _LINE_BYTES or _PROGRESS not in line:
+        return None
+    with suppress(orjson.JSONDecodeError):
+        match orjson.loads(line):
+            case {"progress": [*figures], **others} if not others:
+                return figures
+    return None
+
+
+def _without_progress(output: bytes) -> bytes:
+    """An output without the last lines that say progress: the line before them is its last one."""
+    lines = output.split(b"\n")
+    while lines and (not lines[-1].strip() or _figures_in(lines[-1]) is not None):
+        lines.pop()
+    return b"\n".join(lines)
 
 
 class ExecBatchRunner(Together, ExecRunner):
@@ -112,14 +156,14 @@ def variables_of_all(tasks: Sequence[Task]) -> dict[str, str]:
 
 
 def _outcome(ended: Ended) -> Outcome | Failed:
-    code = ended.code
-    output = _text(ended.stderr) or _text(ended.stdout)
+    code, stdout = ended.code, _without_progress(ended.stdout)
+    output = _text(ended.stderr) or _text(stdout)
     # An error's cause stands last, and lists show one line.
     said = output.rpartition("\n")[2].strip()[-MESSAGE_CHARS:]
     if code is None:
         return Failed("ExitCode", "its exit code is lost: some handler waits for any child")
     if code == 0:
-        return end_in(ended.stdout.rstrip().rpartition(b"\n")[2])
+        return end_in(stdout.rpartition(b"\n")[2])
     if code == EX_TEMPFAIL:
         return Retry(reason=said or "exit code 75")
     what = f"signal {-code}" if code < 0 else f"exit code {code}"

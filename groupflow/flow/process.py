@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -46,8 +46,16 @@ class Ended:
 class Process:
     """A command from its start to the end of all that it has started."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], body: bytes) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        body: bytes,
+        hear: Callable[[bytes], None] | None = None,
+    ) -> None:
         """Start it in a session of its own, with this environment and a mark; `body` is its stdin.
+
+        `hear` gets all that it writes to stdout, piece by piece, as it comes.
 
         Raises:
             OSError, ValueError: it can't be started.
@@ -71,7 +79,8 @@ class Process:
         self._is_closed = False
         assert self._popen.stdin and self._popen.stdout and self._popen.stderr  # noqa: S101, PT018
         self._stdin = _Input(self._popen.stdin, body)
-        self._stdout, self._stderr = _Output(self._popen.stdout), _Output(self._popen.stderr)
+        self._stdout = _Output(self._popen.stdout, hear)
+        self._stderr = _Output(self._popen.stderr)
         loop = asyncio.get_running_loop()
         try:
             Thread(target=self._watch, args=(loop,), daemon=True).start()
@@ -296,9 +305,10 @@ class _Input:
 class _Output:
     """Keeps the end of what a command writes: an error's cause stands there."""
 
-    def __init__(self, pipe: IO[bytes]) -> None:
+    def __init__(self, pipe: IO[bytes], hear: Callable[[bytes], None] | None = None) -> None:
         self.closed = asyncio.Event()  # set once every process that could write has closed it
         self._pipe = pipe
+        self._hear = hear
         self._kept = b""
         self._loop = asyncio.get_running_loop()
         os.set_blocking(pipe.fileno(), False)
@@ -313,6 +323,8 @@ class _Output:
         except OSError:
             chunk = b""
         self._kept = (self._kept + chunk)[-OUTPUT_BYTES:]
+        if self._hear is not None:
+            self._hear(chunk)
         if not chunk:
             self.close()
         return bool(chunk)

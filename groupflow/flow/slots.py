@@ -9,13 +9,15 @@ claimed (a worker has its claim, or it is ready for one), due (something is to b
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
+from groupflow.core.task import Task, take_progress
 from groupflow.flow.prefetch import AT_ONCE, Asked, Prefetch
 from groupflow.store.given import Claim, Rest
+from groupflow.store.progress import Said
 from groupflow.store.settlements import FREED, Complete, Proceed, Settlement
 
 RUN_FOR = 4.0  # seconds that a run goes on at most: half of a lease, as that is by default
@@ -162,6 +164,7 @@ class Slot:
     is_unsure: bool = False  # a claim was asked for it and the reply was lost: it may hold one
     run: GroupRun | None = None  # the run of its claim, where that has several tasks
     lose: Callable[[], None] | None = None  # stops its worker, when the claim is lost
+    tasks: Sequence[Task] = ()  # those that a handler has, or had last; the first is its claim's
 
     @property
     def held(self) -> Claim:
@@ -201,8 +204,16 @@ class Slots:
         """Whether a slot is of this session."""
         return self._all.get(slot.name) is slot
 
+    def said(self) -> Iterator[Said]:
+        """What handlers have said of their progress since this was last asked."""
+        for slot in self._all.values():
+            figures = [packed for task in slot.tasks if (packed := take_progress(task))]
+            if figures:
+                yield Said(slot.name, slot.tasks[0].fence, figures[-1])
+
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
         """A claim has ended; what is to be settled is due."""
+        slot.tasks = ()
         slot.claim, slot.finished = None, settlement
         self.claimed -= 1
         self.running.pop(slot, None)

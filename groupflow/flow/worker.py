@@ -291,7 +291,7 @@ class LocalWorker:
         """Run one attempt within its time. ``None`` where it was cut off, or must not begin."""
         # The lease may have ended since the claim, where another handler blocked the loop: another
         # daemon may have taken the task over.
-        self._tasks = tasks
+        self._tasks = slot.tasks = tasks
         if self._is_cut or not slot.source.holds_lease() or _are_cancelled(tasks, slot.source):
             return None
         seconds = runner.timeout

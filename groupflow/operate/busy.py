@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from itertools import chain
 
+from groupflow.core.progress import Progress
 from groupflow.operate.groups import GroupState
 from groupflow.operate.namespace import Away, Namespace
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
+from groupflow.store.progress import progress_of
 
 LOOKED_AT = 200  # groups of each state, and running tasks: bounds the script
 TOPS = 10  # groups a list
@@ -26,6 +28,7 @@ class Busy:
     task: str | None = None  # its id; daemon and worker say where it runs
     daemon: str | None = None
     worker: str | None = None  # within the daemon
+    progress: Progress | None = None  # how far it has got, where its handler says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,8 @@ async def _busy_in(client: StoreClient) -> list[Busy]:
         since = facts.pop("since", None)
         runs = None if since is None else round(reply["now"] - since, 3)
         facts.pop("oldest", None)
-        found.append(Busy(group=facts.pop("group", None), seconds=runs, **facts))
+        progress = progress_of(facts.pop("progress", None), reply["now"])
+        found.append(Busy(group=facts.pop("group", None), seconds=runs, progress=progress, **facts))
     return found
 
 

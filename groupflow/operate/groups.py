@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
+from groupflow.core.progress import Progress
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.reasons import (
     delay_reason,
@@ -22,6 +23,7 @@ from groupflow.operate.reasons import (
 from groupflow.operate.requests import CancelRequest
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.clock import microseconds, seconds
+from groupflow.store.progress import progress_of
 from groupflow.store.pulling import puller_of
 from groupflow.store.task_state import TaskState
 
@@ -65,6 +67,7 @@ class Why:
     is_full: bool = False  # whether so many wait: a further message becomes a dead letter
     crashes: int = 0  # claims of its head that ended with the death of their daemon
     lost_leases: int = 0  # and those that ended with a lost lease, without a known death
+    progress: Progress | None = None  # how far the head has got, if it runs and its handler says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +258,9 @@ def _running(
             f"attempt {task_state.attempt} of task {facts['head']} runs on {where}, for "
             f"{seconds(facts['now']) - since:.1f} s; {lease}"
         )
+    progress = progress_of(facts.get("progress"), seconds(facts["now"]))
+    if progress is not None:
+        reason += f"; it has done {progress.words()}"
     if (most := facts.get("concurrency", 1)) > 1 or facts["running"] > 1:
         reason += f"; of the group run {facts['running']} of {most}"
     if limited := _limit_reason(facts):
@@ -263,7 +269,9 @@ def _running(
         request = CancelRequest.of(orjson.loads(asked))
         reason += f"; it {request.words(with_reason=with_words)}"
     until = seconds(facts["until"]) if "until" in facts else None
-    return answer(state="running", reason=reason, holder=holder, since=since, until=until)
+    return answer(
+        state="running", reason=reason, holder=holder, since=since, until=until, progress=progress
+    )
 
 
 def _type_turn(answer: Callable[..., Why], limit: Mapping[str, Any], now: float) -> Why:

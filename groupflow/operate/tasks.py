@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import orjson
 
 from groupflow.core.errors import AmbiguousId, StoreUnavailable
+from groupflow.core.progress import Progress
 from groupflow.core.routing import scope_of
 from groupflow.operate.corrections import Correction, read_corrections
 from groupflow.operate.namespace import Namespace
@@ -21,6 +22,7 @@ from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import seconds
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import SEQUENCE_DIGITS
+from groupflow.store.progress import progress_of
 from groupflow.store.settlements import history_line
 from groupflow.store.task_state import TaskState
 
@@ -69,6 +71,7 @@ class Found:
     daemon: str | None = None  # the one that runs it; this, `worker` and `fence` only if it runs
     worker: str | None = None  # within the daemon
     fence: int | None = None
+    progress: Progress | None = None  # how far it has got, where it runs and its handler says so
     since: float | None = None  # Unix seconds since when it runs, is dead or is over
     until: float | None = None  # Unix seconds until when it is delayed
     start_by: float | None = None  # Unix seconds by which it has to start first, or had to
@@ -117,11 +120,11 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
     if "daemon" in facts:
         holder = {name: facts[name] for name in ("daemon", "worker", "since")}
         asked = _asked(orjson.loads(facts["cancel"])) if "cancel" in facts else {}
+        holder["progress"] = progress_of(facts.get("progress"), seconds(facts["now"]))
         return found(state="running", fence=int(facts["fence"]), **holder, **asked)
     if task_state.due is not None and task_state.due > facts["now"]:
-        reasons = (quiet_reason, unknown_reason, lost_reason)
-        reason = next(filter(None, (each(task_state) for each in reasons)), None)
-        return found(state="delayed", until=seconds(task_state.due), reason=reason)
+        reason = quiet_reason(task_state) or unknown_reason(task_state) or lost_reason(task_state)
+        return found(state="delayed", until=seconds(task_state.due), reason=reason or None)
     limit = named(facts.get("of_type", []))
     reason = type_reason(limit, seconds(facts["now"])) if limit else ""
     return found(state="queued", reason=reason or None)

@@ -63,6 +63,7 @@ spelled only here.
 | ``resumes`` | zset | groups whose pause ends by itself, '' for everything → when |
 | ``paused_all`` | string | since when and by whom nothing may be claimed (JSON) |
 | ``expiring`` | zset | ids of tasks that have to start in time, and haven't started → until when |
+| ``progress:<daemon>`` | hash | slot → fence, and how far it has got: `progress.lua` |
 | ``types:<daemon>`` | hash | the types that a daemon has handlers of |
 | ``unknown`` | zset | types that no living daemon knows → since when: `unknown.lua` |
 | ``unknown_tasks:<type>`` | zset | ids of tasks that wait for one that does → sequence number |
@@ -123,7 +124,7 @@ _PREFIXES = (
     "lane", "lock", "task_state", "daemon", "worker", "lost", "schedule", "scan", "waits", "shares",
     "cap_waits",
     "pool_ordered", "pool_quarantined_plain", "pool_ready", "pool_quarantined_groups",
-    "pool_pullers", "pool_holders", "types", "unknown_tasks",
+    "pool_pullers", "pool_holders", "types", "unknown_tasks", "progress",
 )  # fmt: skip
 _HISTORY = {
     f"{what}_{segment}": f"{what}:{segment}"

@@ -117,6 +117,7 @@ class Verb(AnyVerb):
     RELAY = "relay", (*SESSIONS, ROLES)
     BLAME = "blame", SESSIONS
     TELL = "tell", (*SESSIONS, "store/configuring")
+    PROGRESS = "progress", SESSIONS
     REAP = "reap", _EPOCHS
     ENQUEUE = "enqueue", TAKING
     CANCEL_NAMED = "cancel_named", (*_IDS, LAYOUT)

@@ -121,6 +121,9 @@ OUTCOMES: list[Any] = [
     ('echo \'{"stage": "two\'', Done()),
     ("echo '[1]'", Done()),
     (f'{MUCH}; echo; echo \'{{"stage": "b"}}\'', Advance("b")),
+    # What says progress is no output.
+    ('echo \'{"stage": "two"}\'; echo \'{"progress": [1]}\'; echo', Advance("two")),
+    ("echo no row; echo '{\"progress\": [1, 2]}'; exit 3", died("exit code 3: no row")),
     ('echo \'{"stage": "two"}\'; exit 75', Retry(reason='{"stage": "two"}')),
     ("echo '{\"stage\": [7]}'", Failed("ValueError", NO_STAGE, is_final=True)),
 ]

@@ -24,6 +24,7 @@ _NAMED = {
     "lane": "lanes", "lock": "locks", "task_state": "lives", "daemon": "daemons",
     "schedule": "schedules", "scan": "scans", "waits": "waits", "shares": "shares", "lost": "lost",
     "cap_waits": "cap_waits", "types": "types", "unknown_tasks": "unknown_tasks",
+    "progress": "progress",
 }  # fmt: skip
 """Kinds with a name behind them, and where a snapshot has them."""
 _TYPES = {b"list": "lists", b"zset": "zsets", b"hash": "hashes", b"string": "strings"}
@@ -90,6 +91,7 @@ class Snapshot:
     cap_waits: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by place
     types: dict[str, dict[bytes, bytes]] = field(default_factory=dict)  # by daemon, those it knows
     unknown_tasks: dict[str, dict[bytes, float]] = field(default_factory=dict)  # by type
+    progress: dict[str, dict[bytes, bytes]] = field(default_factory=dict)  # by daemon
     strangers: list[str] = field(default_factory=list)
     # by kind, without its "pool_", and by pool
     pools: dict[str, dict[str, dict[bytes, float]]] = field(default_factory=dict)

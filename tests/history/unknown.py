@@ -28,5 +28,5 @@ def unknown_of(found: Snapshot) -> Iterator[Violation]:
             yield Violation("S9", f"{id_} waits for a daemon that knows {type_!r}: not its type")
     for type_ in found.unknown_tasks.keys() - set(found.names("unknown")):
         yield Violation("S8", f"tasks wait since nobody knows {type_!r}, and no clock runs")
-    for daemon in found.types.keys() - found.leased:
-        yield Violation("S8", f"{daemon} has told its types, and has no session")
+    for daemon in (found.types.keys() | found.progress.keys()) - found.leased:
+        yield Violation("S8", f"{daemon} has told its types, or progress, and has no session")

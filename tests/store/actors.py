@@ -9,9 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from groupflow.core.limits import Debounce
+from groupflow.core.progress import pack_progress
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Pool
 from groupflow.store.given import Claim
+from groupflow.store.progress import Said, write_progress
 from groupflow.store.pulling import Poll, Puller, Pulling
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Complete, Defer, Proceed, Release, Retry, Settlement
@@ -187,6 +189,14 @@ class Actors:
         for name in names:
             if name not in PULLERS:
                 await self.daemon(name)
+
+    async def said(self, word: str, *figures: str) -> None:
+        """The handler of a claim said three seconds ago how far it has got."""
+        holder, claim = self.claim_of(word)
+        packed = pack_progress(*(int(each) if each.isdigit() else each for each in figures))
+        session: Any = (await holder.poll() if isinstance(holder, Worker) else holder).session
+        said = Said(claim.slot, claim.fence, packed)
+        await write_progress(self.shop.client, session, [(said, 3.0)])
 
     async def knows(self, *types: str) -> None:
         """The daemon has handlers of these types alone, and tells that."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from groupflow.operate.busy import read_busy
 from groupflow.operate.cancelling import Several, count_all, every_step
 from groupflow.operate.dead import DeadLetters
+from groupflow.operate.groups import Groups
 from groupflow.operate.redrive import note_of
 from groupflow.operate.tasks import Tasks
 from tests.store import task_state
@@ -56,6 +59,17 @@ class People(Actors):
         steps = [each async for each in every_step(self.shop.namespace, meant, "ops")]
         assert str(sum(each.waiting for each in steps)) == waiting
         assert sorted(id_ for each in steps for id_ in each.running) == sorted(running)
+
+    async def seen(self, id_: str, *words: str) -> None:
+        """How far a task has got, as all who look are told; ``-``: nothing."""
+        task = await Tasks(self.shop.namespace).find(id_)
+        assert task is not None
+        looks: list[Any] = [
+            each for each in await read_busy(self.shop.namespace) if each.task == id_
+        ]
+        looks += [await Groups(self.shop.namespace).why(task.group)] if task.group else []
+        told = {look.progress.words() if look.progress else "-" for look in (task, *looks)}
+        assert told == {" ".join(words)}
 
     async def run_now(self, id_: str, left: str = "None") -> None:
         """A waiting task needs to wait no more; or is left alone, being so."""

@@ -7,7 +7,7 @@
 -- ARGV     1 how many of each state at most · 2 'plain' where plain tasks that run count too, else ''
 -- returns  { now, rows, longest: the groups with the longest lanes, where no plain tasks are asked for }, a row: group,
 --          none of a plain task that runs; state, waiting; oldest: arrival of its head; if it runs: since, task, daemon,
---          worker
+--          worker, progress (see `progress_of`)
 local most, of_groups = tonumber(ARGV[1]), ARGV[2] == ''
 local rows, seen = {}, {}
 
@@ -19,7 +19,7 @@ local function add(group, state, claim)
     group = some(group), state = state, waiting = head and call('LLEN', K.lane .. group) or 0,
     oldest = head and sequence_of(head) or nil,
     since = claim and claim.since, task = claim and id_of(claim.entry),
-    daemon = claim and claim.daemon, worker = claim and claim.slot,
+    daemon = claim and claim.daemon, worker = claim and claim.slot, progress = claim and progress_of(claim),
   })
 end
 

@@ -4,8 +4,8 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 of a shard of a scan its group
 -- returns  now; of a task that is over: ended, its line of the history; of one that is there: type, group,
---          tenant, scope, task_state, and died (µs), or daemon, worker, fence and since (µs) of its claim; cancel: who
---          wants it cancelled, and why (JSON), if that is asked for; of_type: of a plain task that waits, what `why` says
+--          tenant, scope, task_state, and died (µs), or daemon, worker, fence, since (µs) and progress (see
+--          `progress_of`) of its claim; cancel: who wants it cancelled, and why (JSON), if that is asked for; of_type: of a plain task that waits, what `why` says
 --          of the limit of its type; start_by (µs), if it has to start in time;
 --          corrections (see `redrive.lua`) if it has some; of a shard also held: 'paused' or 'parked' if its group is;
 --          context (JSON); aside (µs): until when it stands aside
@@ -36,7 +36,7 @@ facts.died = call('ZSCORE', K.dead, id) or nil
 local claim = facts.died and {} or claim_of_task(group)
 facts.type, facts.group, facts.tenant, facts.scope = task_type, some(group), some(tenant), scope_of(id)
 facts.task_state, facts.daemon, facts.worker = task_state_of(id), claim.daemon, claim.slot
-facts.fence, facts.since = claim.fence, claim.since
+facts.fence, facts.since, facts.progress = claim.fence, claim.since, progress_of(claim)
 facts.cancel = call('HGET', K.cancels, id) or nil
 if group == '' and not facts.died and not claim.daemon and is_limiting() and is_capping() then
   local cap = caps().of(digits(0) .. '.' .. id)

@@ -4,7 +4,8 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 group · 2 '1' where the rule of its head is wanted, else ''
 -- returns  { now, queued: waiting in its lane, head: id of the task that runs, or is next, its task state; of a group
---          that runs: daemon, worker, fence, lease_left (µs), and since (µs) where the checkpoint says so;
+--          that runs: daemon, worker, fence, lease_left (µs), since (µs) where the checkpoint says so, and progress
+--          (see `progress_of`);
 --          ready, pool: whose workers may claim it, if daemons may not; until (µs), parked, paused,
 --          everything_paused (JSON), each if it is, and pause_ends, everything_ends (µs) if those pauses end
 --          by themselves; recovering: { since,
@@ -58,7 +59,7 @@ if capped_by and not has_turn then of_type = named(caps().told_of(capped_by, now
 return named({
   now = now, queued = call('LLEN', K.lane .. group), head = head, task_state = head and task_state_of(head) or {},
   daemon = claim.daemon, worker = claim.slot, fence = claim.fence, since = claim.since,
-  cancel = claim.entry and call('HGET', K.cancels, head) or nil,
+  progress = progress_of(claim), cancel = claim.entry and call('HGET', K.cancels, head) or nil,
   lease_left = claim.daemon and (lease and tonumber(lease) - now or 0),
   ready = ready or nil, pool = pool, ['until'] = call('ZSCORE', K.held, group) or nil,
   parked = call('HGET', K.parked, group) or nil, paused = call('HGET', K.paused, group) or nil,

@@ -128,7 +128,7 @@ local function hand_over(daemon, now, fate, most)
     call('HDEL', K.worker .. daemon, unpack(slots))
     return rows, false
   end
-  call('DEL', K.worker .. daemon, K.daemon .. daemon, K.types .. daemon)
+  call('DEL', K.worker .. daemon, K.daemon .. daemon, K.types .. daemon, K.progress .. daemon)
   call('ZREM', leases_of(daemon), daemon)
   return rows, true
 end

@@ -1,0 +1,129 @@
+"""How far an attempt has got: from its handler, of any kind, to the store, once a pass."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupflow import App, Task
+from groupflow.core.errors import StoreUnavailable
+from groupflow.core.task import take_progress
+from groupflow.flow.exec_handlers import ProgressLines
+from groupflow.operate.tasks import Tasks
+from groupflow.upkeep.progress import ProgressWriter
+from tests.deadlines import deadline
+from tests.flow.crew import Crew, crew
+from tests.flow.tasks import shell, task
+from tests.store.actors import made as made_of
+from tests.store.bench import Bench
+
+LINE = '{"progress": [400, 1000, "rows"]}'
+
+
+class Handlers:
+    """One of each kind, which says how far it has got and ends once it may."""
+
+    def __init__(self, folder: Path) -> None:
+        self.app = App()
+        self._fifo, self._opened = folder / "fifo", threading.Event()
+        os.mkfifo(self._fifo)
+        for handle in (self.coroutine, self.thread, self.command):
+            self.app.handler(handle.__name__)(handle)
+        self.app.batch_handler("batch", size=9)(self.batch)
+
+    async def coroutine(self, task: Task) -> None:
+        await task.progress(7)
+        await task.progress(400, 1000, "rows")
+        await asyncio.to_thread(self._opened.wait)
+
+    def thread(self, task: Task) -> None:
+        task.progress(7)
+        task.progress(400, 1000, "rows")
+        self._opened.wait()
+
+    async def batch(self, tasks: Sequence[Task]) -> None:
+        assert len(tasks) == 2
+        await self.coroutine(tasks[1])
+
+    async def command(self, task: Task) -> Any:
+        script = f"echo '{LINE}'; cat '{self._fifo}'"
+        return await (shell(script).handle(task) if task.id == "t0" else self.coroutine(task))
+
+    def end(self, kind: str) -> None:
+        self._opened.set()
+        if kind == "command":
+            self._fifo.write_text("")
+
+
+async def written(made: Crew, writer: ProgressWriter) -> str:
+    """What operators are told, after as many passes as it takes."""
+    async with asyncio.timeout(deadline()):
+        while True:
+            await writer.run_once()
+            found = await Tasks(made.bench.namespace).find("t0")
+            if found and found.progress and found.progress.done > 7:
+                return found.progress.words()
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "thread", "batch", "command"])
+async def test_the_last_word_is_written_even_behind_a_failed_pass(
+    bench: Bench, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass behind which nothing was said sends nothing."""
+    handlers = Handlers(tmp_path)
+    await bench.enqueue(made_of(f"t0:{kind}"), made_of(f"t1:{kind}"))
+    facts: dict[str, Any] = {"batch": 9} if kind == "batch" else {}
+    async with crew(bench, handlers.app, **facts) as made:
+        writer = ProgressWriter(bench.client, made.daemon.session, [made.exchanger.said])
+        run_all, failed = bench.client.run_all, list[Any]()
+
+        async def fail_once(calls: Any, *more: Any) -> Any:
+            monkeypatch.setattr(bench.client, "run_all", run_all)
+            failed.append(calls)
+            raise StoreUnavailable("away")
+
+        monkeypatch.setattr(writer._client, "run_all", fail_once)
+        with pytest.raises(StoreUnavailable):
+            await written(made, writer)
+        assert len(failed) == 1
+        assert (await written(made, writer)).startswith("400 of 1,000 rows, 40 % (")
+        before = bench.dump()
+        await writer.run_once()
+        assert bench.dump() == before
+        handlers.end(kind)
+        await made.finish(2)
+
+
+FLOOD = b"x" * 100 + b"\n"
+FINE = LINE.encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said"),
+    [
+        ([FINE], b'[400,1000,"rows"]'),
+        ([b"out\n", FINE[:9], FINE[9:20], FINE[20:], b"out"], b'[400,1000,"rows"]'),
+        ([FINE * 3 + b'{"progress": [7]}\nout\n'], b'[7,null,""]'),
+        ([FINE + b'{"progress": [-7]}\n{"progress": []}\n{"progress": 7}\n'], b'[400,1000,"rows"]'),
+        ([FLOOD * 700 + FINE + FLOOD * 700], b'[400,1000,"rows"]'),
+        ([FINE[:-1]], None),
+        ([FLOOD[:-1] * 700, FINE], None),
+        ([b'{"progress": [1], "stage": "two"}\n{"progress": [1,2,"",4]}\n'], None),
+        ([b'{"progress": [1]' + b" " * 9000, b"}\n"], None),
+    ],
+)
+def test_lines_of_a_command(pieces: Sequence[bytes], said: bytes | None) -> None:
+    """The last line that can be used counts, if it is whole; nothing else is kept."""
+    of = task()
+    lines = ProgressLines(of)
+    for piece in pieces:
+        lines.feed(piece)
+        assert len(lines._begun) < 600
+    assert take_progress(of) == said
