@@ -36,7 +36,7 @@ from groupflow.core.backoff import Backoff, Outage
 from groupflow.core.errors import GroupflowError
 from groupflow.core.json_text import read_exactly, write_exactly
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
-from groupflow.core.task import PULLED, Task
+from groupflow.core.task import PULLED, Task, take_progress
 
 log = structlog.get_logger("groupflow.remote")
 
@@ -50,6 +50,7 @@ _MOST_SAID = 200  # settlements in a call
 _REMEMBERED = 10_000  # finished tasks: an answer may be older than their settlement
 _REFUSED = frozenset({400, 401, 403, 404, 405, 413, 421, 422})  # a second try won't help
 _OF_WHAT_WAS_SAID = frozenset({400, 413, 422})
+_FIGURES = ("done", "total", "unit")  # of a task's progress
 _CANCELLED = Retry(reason="cancelled")  # with this the server cancels it, where that is asked for
 _MOST_WORDS = 2000  # characters of a reason
 _MOST_BYTES = 8 * 1024 * 1024  # of settlements in a call; the server takes twice as many
@@ -102,6 +103,7 @@ class Worker:
         self._running: dict[_Mark, asyncio.Task[None]] = {}
         self._tasks: dict[_Mark, Task] = {}  # those of them whose handler has begun
         self._said: dict[_Mark, bytes] = {}  # settlements without an answer yet
+        self._progress: dict[_Mark, bytes] = {}  # what handlers said, without an answer yet
         self._over: OrderedDict[_Mark, None] = OrderedDict()
         self._outage = Outage(monotonic)
         self._free, self._news = asyncio.Event(), asyncio.Event()
@@ -207,6 +209,7 @@ class Worker:
         finally:
             self._running.pop(mark, None)
             self._tasks.pop(mark, None)
+            self._progress.pop(mark, None)
             self._forget(mark)
             self._free.set()
         self._end(mark, outcome or Done())
@@ -286,10 +289,14 @@ class Worker:
             if not self._running:
                 continue
             known = set(self._running)
+            for mark, task in self._tasks.items():
+                if packed := take_progress(task):
+                    self._progress[mark] = packed
             try:
-                answer = await self._call("POST", "/renewal")
+                answer = await self._call("POST", "/renewal", _renewal(self._progress))
             except httpx.HTTPError:
                 continue
+            self._progress = {}
             self._note(answer["lease"])
             self._cancel(answer.get("cancelled", ()))
             held = set(answer["fences"])
@@ -330,6 +337,15 @@ class Worker:
             raise Refused(f"{answer.request.url}: {answer.text[:500]}", answer.status_code)
         answer.raise_for_status()
         return _read(answer.content)
+
+
+def _renewal(said: Mapping[_Mark, bytes]) -> bytes | None:
+    """What a renewal says of progress."""
+    progress = [
+        {"fence": fence, "id": id_, **dict(zip(_FIGURES, orjson.loads(packed), strict=True))}
+        for (fence, id_), packed in said.items()
+    ]
+    return orjson.dumps({"progress": progress}) if progress else None
 
 
 def _read(answer: bytes) -> Any:

@@ -13,12 +13,14 @@ from rich.text import Text
 
 from groupflow.cli.status import groups_line, limit_lines, paused_line
 from groupflow.core.masking import plain_text
+from groupflow.core.progress import Progress
 from groupflow.operate.busy import Busy
 from groupflow.operate.dead import DeadLetter
 from groupflow.operate.totals import Totals
 
 SMOOTH = 10.0  # seconds that rates are taken over
 _FIXED = 10  # lines beside the three lists: head, totals, titles, foot
+_BAR = 8  # characters of a full bar
 _STYLES = {"running": "green", "ready": "cyan", "delayed": "yellow", "parked": "red"}
 
 TopOrder: TypeAlias = Literal["waiting", "seconds"]
@@ -178,15 +180,25 @@ def _daemons(view: View, most: int, width: int) -> Table:
 
 
 def _groups(view: View, most: int, width: int) -> Table:
-    rows = []
+    rows, is_told = [], any(each.progress for each in view.now.busy)
     for each in view.now.sorted(view.order):
         runs = "" if each.seconds is None else f"{each.seconds:.1f} s"
         waiting = f"{each.waiting:,}" if each.group is not None else ""
         where = f"{each.task} on {each.daemon}, {each.worker}" if each.task else ""
-        cells = (each.group or "(plain)", waiting, runs, each.state, where)
+        bar = [_bar(each.progress)] if is_told else []
+        cells = (each.group or "(plain)", waiting, runs, each.state, *bar, where)
         rows.append((_STYLES.get(each.state, ""), cells))
-    titles = ("group", "waiting", "runs for", "state", "task")
+    told = ["progress"] if is_told else []
+    titles = ("group", "waiting", "runs for", "state", *told, "task")
     return _table(titles, (1, 2), rows, (most, width), "nothing runs, nothing is in line")
+
+
+def _bar(progress: Progress | None) -> str:
+    """How far a task has got: a bar, or figures where the whole isn't known."""
+    if progress is None or progress.percent is None:
+        return progress.figures() if progress else ""
+    full = min(_BAR, _BAR * progress.percent // 100)
+    return f"{'█' * full}{'░' * (_BAR - full)} {progress.percent} %"
 
 
 def _dead(view: View, most: int, width: int) -> Table:

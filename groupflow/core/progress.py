@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor
 from numbers import Integral, Real
 from typing import Any
@@ -31,11 +31,19 @@ class Progress:
         """
         return None if self.total is None else floor(100 * self.done / self.total)
 
+    def without_words(self) -> Progress:
+        """The same without the handler's own text."""
+        return replace(self, unit="")
+
+    def figures(self) -> str:
+        """What its handler said: ``400 of 1,000 rows``."""
+        figures = [_shown(each) for each in (self.done, self.total) if each is not None]
+        return f"{' of '.join(figures)} {self.unit}".rstrip()
+
     def words(self) -> str:
         """All of it: ``400 of 1,000 rows, 40 % (3 s ago)``."""
-        figures = [_shown(each) for each in (self.done, self.total) if each is not None]
         share = "" if self.percent is None else f", {self.percent} %"
-        return f"{' of '.join(figures)} {self.unit}".rstrip() + f"{share} ({self.age:,.0f} s ago)"
+        return f"{self.figures()}{share} ({self.age:,.0f} s ago)"
 
 
 def pack_progress(done: Any, total: Any = None, unit: Any = "") -> bytes:
@@ -67,4 +75,4 @@ def _figure(name: str, value: Any) -> float:
 
 
 def _shown(figure: float) -> str:
-    return f"{figure:,}" if isinstance(figure, int) else f"{figure:,.2f}"
+    return f"{figure:,}" if isinstance(figure, int) else f"{figure:,.2f}".rstrip("0").rstrip(".")

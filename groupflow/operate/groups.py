@@ -260,6 +260,7 @@ def _running(
         )
     progress = progress_of(facts.get("progress"), seconds(facts["now"]))
     if progress is not None:
+        progress = progress if with_words else progress.without_words()
         reason += f"; it has done {progress.words()}"
     if (most := facts.get("concurrency", 1)) > 1 or facts["running"] > 1:
         reason += f"; of the group run {facts['running']} of {most}"

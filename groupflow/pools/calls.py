@@ -26,6 +26,7 @@ from groupflow.pools.shapes import (
     Filled,
     GivenTasks,
     HeldTasks,
+    Renewal,
     Renewed,
     Returned,
     SettledTask,
@@ -143,17 +144,21 @@ class Pools:
             SettledTask(each.id, verdict) for each, verdict in zip(told.root, verdicts, strict=True)
         ]
 
-    @_pull("/renewal", "Push a worker's lease back")
-    async def _renew(self, caller: Caller) -> Renewed:
+    @_pull("/renewal", "Push a worker's lease back", may_be_empty=True)
+    async def _renew(self, told: Renewal, caller: Caller) -> Renewed:
         puller = self._puller_of(caller)
-        lease = await self._let_in(puller, self._pullers.renew(puller))
+        said = {(each.fence, each.id): each.packed() for each in told.progress}
+        lease = await self._let_in(puller, self._pullers.renew(puller, said))
         return Renewed(lease.until, puller.lease, lease.fences, lease.cancelled)
 
     @_look_at(_PATH, "What a worker holds")
     async def _look(self, caller: Caller) -> HeldTasks:
         puller = self._puller_of(caller)
         kept = await self._pullers.look(daemon_name(puller.pool, puller.name))
-        tasks = [pulled(claim, since) for claim, since in kept.claims]
+        tasks = [
+            {**pulled(claim, since), "progress": kept.progress.get((claim.fence, claim.task.id))}
+            for claim, since in kept.claims
+        ]
         return cast(HeldTasks, {"tasks": tasks, "more": kept.more, "lease_until": kept.lease_until})
 
     @Endpoint("DELETE", _PATH, "Let all that a worker holds go back", right="pull")

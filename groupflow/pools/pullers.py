@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import time
 from typing import Literal, TypeAlias
@@ -19,13 +19,14 @@ import structlog
 from groupflow.core.errors import SessionLost
 from groupflow.core.outcome import Dead, Outcome, Retry
 from groupflow.core.policy import Policies
+from groupflow.core.progress import Progress
 from groupflow.flow.counting import report_crowded_out, report_drained, report_ended
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.settings.model import Settings
 from groupflow.store.carrying import Carrying
 from groupflow.store.client import StoreClient
 from groupflow.store.given import Claim
-from groupflow.store.pulling import Head, Poll, Puller, Pulling
+from groupflow.store.pulling import Head, Mark, Poll, Puller, Pulling
 from groupflow.store.settlements import FREED, Bury, Settlement
 from groupflow.store.settlements import Retry as TryAgain
 
@@ -85,6 +86,7 @@ class HeldClaims:
     claims: list[tuple[Claim, float]]  # and since when, Unix seconds
     more: bool  # as of `Given`
     lease_until: float | None  # None where it has no session
+    progress: Mapping[Mark, Progress]  # how far they have got, where it said so
 
 
 class Pullers:
@@ -181,14 +183,17 @@ class Pullers:
                     verdicts[place] = "accepted"
         return verdicts
 
-    async def renew(self, puller: Puller) -> Lease:
-        """Push a worker's lease back.
+    async def renew(self, puller: Puller, said: Mapping[Mark, bytes]) -> Lease:
+        """Push a worker's lease back, and note what it says of its tasks' progress.
 
         Raises:
             PoolFull: as of `claim`.
+            StoreUnavailable: no answer; call again.
         """
         async with self._few[puller.pool]:
             polls = await self._poll(puller)
+            pairs = zip(self._stores, polls, strict=True)
+            await asyncio.gather(*(store.note(poll, said) for store, poll in pairs if said))
         fences = sorted(fence for poll in polls for fence in poll.held)
         return Lease(min(poll.lease_until for poll in polls), fences, _cancelled(polls))
 
@@ -201,7 +206,8 @@ class Pullers:
         async with self._few[""]:
             page = {id(claim) for claim in await self._page([claim for claim, _ in claims])}
         shown = [each for each in claims if id(each[0]) in page]
-        return HeldClaims(shown, len(shown) < len(claims), min(leases, default=None))
+        progress = {mark: each for holdings in found for mark, each in holdings.progress.items()}
+        return HeldClaims(shown, len(shown) < len(claims), min(leases, default=None), progress)
 
     async def leave(self, puller: Puller) -> int:
         """Let all that a worker holds go back; how many."""

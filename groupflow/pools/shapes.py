@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import orjson
-from pydantic import Field, RootModel
+from pydantic import Field, RootModel, model_validator
 
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.core.progress import Progress, pack_progress
 from groupflow.core.task import PULLED
 from groupflow.ops.page.shapes import Input, Key, TaskId
 from groupflow.pools.pullers import CancelledTask, TaskReport
@@ -21,6 +22,7 @@ from groupflow.store.pulling import MOST_HELD
 LONGEST_WAIT = 60.0  # seconds
 _OBJECT = re.compile(rb"[ \t\r\n]*+\{")
 _Seconds = Annotated[float, Field(ge=0, le=YEAR)]
+_Fence = Annotated[int, Field(ge=1, lt=2**53)]
 _Words = Annotated[str, Field(max_length=2000)]
 
 
@@ -43,7 +45,7 @@ class Settled(Input):
     """What became of a task."""
 
     id: TaskId
-    fence: Annotated[int, Field(ge=1, lt=2**53)] = Field(description="As the claim had it.")
+    fence: _Fence = Field(description="As the claim had it.")
     outcome: Literal["done", "retry", "advance", "dead"]
     after: _Seconds | None = Field(
         None, description="Seconds until the next attempt or stage; none: as the policy says."
@@ -69,6 +71,33 @@ class Settlements(RootModel[Annotated[list[Settled], Field(min_length=1, max_len
     """What became of some tasks."""
 
 
+class Told(Input):
+    """How far a task has got."""
+
+    id: TaskId
+    fence: _Fence = Field(description="As the claim had it.")
+    done: int | float
+    total: int | float | None = Field(None, description="Of how much; null where that isn't known.")
+    unit: str = Field("", description="Of both: up to 32 printable characters.")
+
+    def packed(self) -> bytes:
+        """The same as the store keeps it."""
+        return pack_progress(self.done, self.total, self.unit)
+
+    @model_validator(mode="after")
+    def _can_be_used(self) -> Self:
+        self.packed()
+        return self
+
+
+class Renewal(Input):
+    """What a worker says as it renews its lease."""
+
+    progress: Annotated[list[Told], Field(max_length=MOST_HELD)] = Field(
+        default_factory=list, description="How far tasks that it holds have got."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class PulledTask:
     """A task that a worker holds."""
@@ -85,6 +114,7 @@ class PulledTask:
     body: Any = None  # JSON as it was published
     body_base64: str | None = None  # in its place, where it is no JSON
     since: float | None = None  # since when it is held, Unix seconds, where that is told
+    progress: Progress | None = None  # how far it has got, where the worker says so and it is told
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ another process. No recovery waits for a puller after a fail-over (docs/adr/0071
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count, islice
 from secrets import token_hex
@@ -15,6 +16,7 @@ from time import monotonic
 from typing import Literal, TypeAlias
 
 from groupflow.core.errors import PoolFull, SessionLost, StoreUnavailable
+from groupflow.core.progress import Progress
 from groupflow.store.carrying import Carrying
 from groupflow.store.claims import Claims, ExchangeReply
 from groupflow.store.client import Argument, Call, StoreClient
@@ -23,6 +25,7 @@ from groupflow.store.enqueue import CARRIED, TRIES
 from groupflow.store.epochs import Epoch
 from groupflow.store.given import Claim, claims_from
 from groupflow.store.keys import split_checkpoint, split_entry
+from groupflow.store.progress import Said, progress_of, write_progress
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import REAPED_AT_ONCE, Session
 from groupflow.store.settlements import Release, Settlement
@@ -31,6 +34,7 @@ MOST_HELD = 500  # tasks of one worker; what one script gives at most
 Where: TypeAlias = Literal["ordered", "quarantined_plain", "delayed", "types"]
 # Where plain tasks wait; what goes from one to another while they are walked is seen in the last.
 PLACES: tuple[Where, ...] = ("ordered", "quarantined_plain", "delayed", "types")
+Mark: TypeAlias = tuple[int, str]  # fence and id: two partitions may give the same fence
 Word: TypeAlias = Literal["added", "kept", "assigned", "over", "dead", "foreign"]
 PROMOTED_AT_ONCE = 200  # tasks, and groups
 LOOKED_AT = 1000  # tasks that a step of pruning looks at, about
@@ -227,12 +231,30 @@ class Pulling:
         await self.hand_back(poll, len(poll.held))
         await self._client.run(Verb.LEAVE, poll.session.daemon, poll.session.shown, self._lease)
 
+    async def note(self, poll: Poll, said: Mapping[Mark, bytes]) -> None:
+        """Note how far a worker's tasks have got (`pack_progress`), of those that it holds here.
+
+        Raises:
+            StoreUnavailable: no answer; call again.
+        """
+        held = {(fence, split_entry(each.entry)[1]): each for fence, each in poll.held.items()}
+        known = [(Said(held[mark].slot, mark[0], said[mark]), 0.0) for mark in said.keys() & held]
+        with suppress(SessionLost):
+            await write_progress(self._client, _session_of(poll), known)
+
     async def holdings(self, daemon: str, slots: Sequence[str] = ()) -> Holdings:
         """What a worker holds, in some slots or in all; its lease isn't pushed back."""
-        now, ends, rows = await self._client.run(Verb.HOLDINGS, daemon, *slots)
+        now, ends, rows, *told = await self._client.run(Verb.HOLDINGS, daemon, *slots)
         claims = claims_from(rows, now, self._client.read_apart)
         since = [seconds(row) for row in rows[6::7]]
-        return Holdings(seconds(now), seconds(ends), list(zip(claims, since, strict=True)))
+        found = [progress_of(each.decode() or None, seconds(now)) for each in told]
+        progress = {
+            (claim.fence, claim.task.id): each
+            for claim, each in zip(claims, found, strict=False)
+            if each is not None
+        }
+        held = list(zip(claims, since, strict=True))
+        return Holdings(seconds(now), seconds(ends), held, progress)
 
     async def tend(self) -> bool:
         """Let what is due be claimed, and reap silent sessions: also where no daemon runs.
@@ -322,6 +344,7 @@ class Holdings:
     now: float  # Unix seconds by Redis's clock
     lease_until: float  # the same clock; 0 where it has no session
     claims: list[tuple[Claim, float]]  # and since when it holds each, Unix seconds
+    progress: Mapping[Mark, Progress]  # how far they have got, if all slots were asked about
 
 
 def _session_of(poll: Poll) -> Session:

@@ -16,10 +16,12 @@ from rich.console import Console
 
 from groupflow.cli.exits import Exit
 from groupflow.cli.top_screen import Look, View, draw
+from groupflow.core.progress import Progress, pack_progress
 from groupflow.operate.busy import Busy, read_busy
 from groupflow.operate.dead import DeadLetter
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.totals import DaemonStatus
+from groupflow.store.progress import Said, write_progress
 from tests.cli.verbs import Verbs
 from tests.deadlines import deadline
 from tests.store.bench import Bench, arrival, bury, totals
@@ -35,7 +37,12 @@ async def fill(bench: Bench) -> None:
     daemon = await bench.daemon("d1")
     claims = {c.task.group: c for c in await daemon.claim("grouped", "w1", "w2")}
     await daemon.settle(bury(claims["parked"], park=True))
-    await daemon.claim("plain", "w3")
+    claims["plain"] = (await daemon.claim("plain", "w3"))[0]
+    said = [
+        Said(claims[name].slot, claims[name].fence, pack_progress(*figures))
+        for name, figures in (("ready", (29, 100)), ("plain", (1400, None, "rows")))
+    ]
+    await write_progress(bench.client, daemon.session, [(each, 3.0) for each in said])
     await bench.enqueue(arrival("n0", "next"), arrival("s0", "stopped"))
     await Groups(bench.namespace).pause("stopped", "me")
 
@@ -73,11 +80,16 @@ async def test_one_look(bench: Bench, tmp_path: Path) -> None:
     assert len(text.splitlines()) <= 24
     assert "PAUSED: everything, by ada" in text.splitlines()[1]
     assert "plain 0 queued, 1 running" in text
-    assert "ready0 on d1, w1" in text
+    assert "██░░░░░░ 29 %  ready0 on d1, w1" in text
+    assert "1,400 rows     plain0" in text
     look = (await groupflow("top", "--once", "--json")).json
     assert look["status"]["grouped"]["parked"] == 1
     assert look["groups"][0]["waiting"] == 3
     assert [letter["id"] for letter in look["dead"]] == ["parked0"]
+    assert "progress 29 of 100, 29 % (" in (await groupflow("task", "ready0")).out
+    told = (await groupflow("task", "plain0", "--json")).json["progress"]
+    assert (told.pop("at") > 0, told.pop("age") >= 3) == (True, True)
+    assert told == {"done": 1400, "total": None, "unit": "rows"}
     for wrong in (("--json",), ()):
         done = await groupflow("top", *wrong)
         assert (done.exit, "--once" in done.err) == (Exit.USAGE, True)
@@ -115,6 +127,9 @@ async def test_a_live_view_ends_with_q(bench: Bench, tmp_path: Path) -> None:
     os.close(theirs)
 
 
+OVER = Progress(2**53, 1, "", 0.0, 0.0)
+
+
 def look_at(at: float, *, done: int = 0, many: int = 0) -> Look:
     daemons = [DaemonStatus(f"d{n}", n, "h", 4, 0.5) for n in range(many)]
     facts: Any = dict.fromkeys(("queued_grouped", "groups", "ready", "dead"), many)
@@ -122,7 +137,7 @@ def look_at(at: float, *, done: int = 0, many: int = 0) -> Look:
     return Look(
         at,
         totals(**facts, done_total=done, daemons=daemons),
-        [Busy(f"g{n}:" + "x" * 200, "ready", n) for n in range(many)],
+        [Busy(f"g{n}:" + "x" * 200, "ready", n, progress=OVER) for n in range(many)],
         [DeadLetter(f"i{n}", *letter, partition=0) for n in range(many)],
     )
 

@@ -70,14 +70,18 @@ def marked(
         order = {"ids": ["large"], "body": Job("", None).body.decode()}
         assert made.http.post("/api/dead/redrive", json=order, headers=as_(TOKEN)).json()["done"]
         rig.until(lambda: len(rig.dead()) == len(KINDS), "its second death")
-        path, wanted = "/api/pools/posts/workers/anna/claims", {"limit": 5, "wait": 30}
-        assert MARKER in made.http.post(path, json=wanted, headers=as_(TOKEN)).text
+        path, wanted = "/api/pools/posts/workers/anna", {"limit": 5, "wait": 30}
+        answer = made.http.post(f"{path}/claims", json=wanted, headers=as_(TOKEN))
+        assert MARKER in answer.text
+        [task] = answer.json()["tasks"]
+        told = {"id": "post", "fence": task["fence"], "done": 1, "unit": MARKER}
+        made.http.post(f"{path}/renewal", json={"progress": [told]}, headers=as_(TOKEN))
         yield made
     finally:
         made.close()
 
 
-_IDS = ("id", (*KINDS, "later", "behind"))
+_IDS = ("id", (*KINDS, "later", "behind", "post"))
 _ASKED = {
     **dict.fromkeys(("letter", "task", "body"), _IDS),
     "group": ("key", ("parks:42", "later:42", "held:42")),
@@ -136,7 +140,7 @@ def test_the_token_shows_it(marked: Marked) -> None:
     for id_ in set(KINDS) - {"large"}:
         for path in ("/api/letter", "/api/task"):
             assert MARKER in marked.get(path, TOKEN, id=id_).json()["reason"], (path, id_)
-    for key in ("parks:42", "later:42"):
+    for key in ("parks:42", "later:42", "held:42"):
         assert MARKER in marked.get("/api/group", TOKEN, key=key).json()["why"]["reason"]
     letters = marked.get("/api/dead", TOKEN, reason=MARKER).json()["letters"]
     assert len(letters) == len(KINDS) - 1
@@ -146,6 +150,9 @@ def test_the_token_shows_it(marked: Marked) -> None:
         assert (correction["is_cut"], MARKER in correction["body"]) == (True, True)
         [correction] = marked.get(path, id="large").json()["corrections"]
         assert (correction["body"], correction["bytes"] > LARGE) == (None, True)
+    for token, unit in ((TOKEN, MARKER), ("", "")):
+        found = marked.get("/api/task", token, id="post").json()["progress"]
+        assert (found["done"], found["unit"]) == (1, unit)
     letter = marked.get("/api/letter", TOKEN, id="raises").json()
     assert not letter["is_withheld"]
     assert MARKER in letter["body"]

@@ -170,6 +170,31 @@ async def test_a_cancelled_task_is_told_until_it_is_settled(shop: Shop) -> None:
     assert sorted(ids(await anna.claim(4))) == sorted(f"{name}1" for name in names)
 
 
+async def test_a_renewal_says_how_far_tasks_have_got(shop: Shop) -> None:
+    """Of what the worker holds, in whatever partition; of anything else it says nothing."""
+    await shop.spread.put(*(pooled(f"p{n}") for n in range(6)))
+    anna = Worker(shop.api)
+    tasks = sorted(await anna.claim(6), key=lambda task: str(task["id"]))
+    told = [
+        {"id": task["id"], "fence": task["fence"], "done": n, "total": 8, "unit": "doors"}
+        for n, task in enumerate(tasks[:4])
+    ]
+    told += [{"id": "p4", "fence": 10**9, "done": 1}]
+    told += [{"id": "p5x", "fence": tasks[5]["fence"], "done": 1}]
+    answer = await shop.other.post(f"{anna.path}/renewal", json={"progress": told})
+    assert len(answer.json()["fences"]) == 6
+    seen = {
+        task["id"]: task["progress"] for task in (await shop.api.get(anna.path)).json()["tasks"]
+    }
+    for n in range(4):
+        found = await Tasks(shop.namespace).find(f"p{n}")
+        assert found is not None
+        assert found.progress is not None
+        assert seen[f"p{n}"].items() >= {"done": n, "total": 8, "unit": "doors"}.items()
+        assert (found.progress.done, found.progress.total) == (n, 8)
+    assert (seen["p4"], seen["p5"]) == (None, None)
+
+
 async def test_waiting_ends_with_the_first_task(shop: Shop) -> None:
     """Many wait, one gets it; who holds what it knows of waits as well."""
     workers = [Worker(shop.api, f"w{n}") for n in range(5)]

@@ -23,6 +23,7 @@ from tests.store.actors import pooled
 Row: TypeAlias = tuple[str, str, Any, int, str]  # token, request, body, status, words
 ONE = {"limit": 1}
 CLAIM, SETTLE = "POST couriers/workers/anna/claims", "POST couriers/workers/anna/settlements"
+RENEW = "POST couriers/workers/anna/renewal"
 LIST = "PUT couriers/tasks"
 UNKNOWN = {"id": "x", "fence": 1}
 NO_CLAIMS: list[Any] = [{"limit": 0}, {"limit": 10**6}, {}, [1], b"{"]
@@ -64,6 +65,10 @@ WRONG: list[tuple[str, Any, int, str]] = [
     (SETTLE, [{**UNKNOWN, "outcome": "done"}, {**UNKNOWN, "outcome": "done"}], 400, ""),
     (SETTLE, [{**UNKNOWN, "outcome": "advance"}], 400, "stage"),
     (SETTLE, MANY, 413, "The body has over 10000 JSON values."),
+    (RENEW, {"progress": [{**UNKNOWN, "done": -1}]}, 400, "done is a number"),
+    (RENEW, {"progress": [{**UNKNOWN, "done": 1, "unit": "\n"}]}, 400, "unit has up to"),
+    (RENEW, {"progress": [{**UNKNOWN, "done": 1}] * 501}, 400, "500"),
+    (RENEW, [], 400, "JSON object"),
     (LIST, b'{"id": "a"}\n{"id": "b"', 400, "line 2"),
     (LIST, b'{"id": "a"}\n[]', 400, "line 2"),
     (LIST, b'{"id": ""}', 400, "no id"),

@@ -162,7 +162,8 @@ class Slow:
         os.mkfifo(self.door)
         self.ran.touch()
         note = f'echo "$GROUPFLOW_ID" >> {self.ran}'
-        self.file.write_text(f"#!/bin/sh\n{note}\nread -r _ < {self.door}\n")
+        said = 'echo \'{"progress": [1, 4, "doors"]}\''
+        self.file.write_text(f"#!/bin/sh\n{note}\n{said}\nread -r _ < {self.door}\n")
         self.file.chmod(0o755)
 
     def starts(self) -> list[str]:
@@ -178,7 +179,7 @@ def slow(tmp_path: Path) -> Slow:
 
 
 def test_a_lease_is_pushed_back_while_a_command_runs(world: World, slow: Slow) -> None:
-    """For more than a lease, and the task runs once."""
+    """For more than a lease, and the task runs once. It tells how far the command has got."""
     before = world.rig.count("done")
 
     def until() -> float:
@@ -192,6 +193,8 @@ def test_a_lease_is_pushed_back_while_a_command_runs(world: World, slow: Slow) -
         world.rig.until(lambda: bool(slow.starts()), "the start of the command")
         first = until()
         world.rig.until(lambda: until() > first + 1.2e6 * LEASE, "renewals for more than a lease")
+        task = world.http.get("/api/task?id=knock", headers=as_(TOKEN)).json()
+        assert task["progress"].items() >= {"done": 1, "total": 4, "unit": "doors"}.items()
         slow.let_go()
         world.wait_for(before + 1)
     assert slow.starts() == ["knock"]
@@ -260,6 +263,10 @@ def test_looking_at_who_pulls(world: World) -> None:
     wanted = {"limit": 5, "wait": 30}
     claimed = world.http.post(f"{worker}/claims", json=wanted, headers=mine).json()
     assert [task["id"] for task in claimed["tasks"]] == ["shown"]
+    told = {name: claimed["tasks"][0][name] for name in ("id", "fence")}
+    for figures in ({"done": 7}, {"done": 1500.5, "total": 6000, "unit": "<b>steps"}):
+        said_so = {"progress": [{**told, **figures}]}
+        world.http.post(f"{worker}/renewal", json=said_so, headers=mine).raise_for_status()
     world.publish("waits")
     world.rig.until(lambda: world.seen()["plain"] == 1, "a task that waits")
     with sync_playwright() as playwright, launch(playwright) as browser:
@@ -274,8 +281,11 @@ def test_looking_at_who_pulls(world: World) -> None:
         row.get_by_role("link").click()
         held = page.get_by_role("table", name="Tasks")
         expect(held.get_by_role("link", name="shown")).to_be_visible()
+        words = "1,500.5 of 6,000 <b>steps, 25 %"
+        expect(held.get_by_role("progressbar", name=words)).to_have_attribute("value", "1500.5")
         held.get_by_role("link", name="street/1:42").click()
         expect(page.locator("main")).to_contain_text("held by ida")
+        expect(page.get_by_role("progressbar", name=words)).to_be_visible()
         assert Axe().run(page).response["violations"] == []
         assert heard == []
     world.http.post(f"{worker}/settlements", json=[*map(said, claimed["tasks"])], headers=mine)

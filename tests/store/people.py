@@ -11,6 +11,7 @@ from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import Groups
 from groupflow.operate.redrive import note_of
 from groupflow.operate.tasks import Tasks
+from tests.deadlines import deadline
 from tests.store import task_state
 from tests.store.actors import Actors
 
@@ -68,8 +69,11 @@ class People(Actors):
             each for each in await read_busy(self.shop.namespace) if each.task == id_
         ]
         looks += [await Groups(self.shop.namespace).why(task.group)] if task.group else []
-        told = {look.progress.words() if look.progress else "-" for look in (task, *looks)}
-        assert told == {" ".join(words)}
+        told = [look.progress for look in (task, *looks)]
+        assert [each.words().partition(" (")[0] if each else "-" for each in told] == [
+            " ".join(words)
+        ] * len(told)
+        assert all(3 <= each.age < deadline() for each in told if each)
 
     async def run_now(self, id_: str, left: str = "None") -> None:
         """A waiting task needs to wait no more; or is left alone, being so."""

@@ -12,22 +12,22 @@ STORIES = named(
     """
     the last word of {task}'s handler is told while it runs::
         take {task} | claim {task} | seen {task} - | said {task} 400 1000 rows
-        seen {task} 400 of 1,000 rows, 40 % (3 s ago) | said {task} 401 | seen {task} 401 (3 s ago)
+        seen {task} 400 of 1,000 rows, 40 % | said {task} 401 | seen {task} 401
         retry {task} | seen {task} - | time | claim {task}/2 | seen {task} -
         unchanged said {task}' 402 | seen {task} -
     the next task of a slot begins without::
         take a0 a1 | claim a0 | said a0 1 | swap a0 a1 | seen a1 - | unchanged said a0 2 | seen a1 -
-        said a1 3 | seen a1 3 (3 s ago) | done a1 | unchanged said a1 4
+        said a1 3 | seen a1 3 | done a1 | unchanged said a1 4
     why tells it::
-        take a0 | claim a0 | said a0 29 100 | why a running: it has done 29 of 100, 29 % (3 s ago)
+        take a0 | claim a0 | said a0 29 100 | why a running: it has done 29 of 100, 29 %
     in a run it is the task's that runs::
-        runs 3 | take a0 a1 a2 | claim a0>a1>a2 | said a0 1 | seen a0 1 (3 s ago)
-        unchanged said a1 2 | tell a0 > a1 | seen a1 - | said a1 2 | seen a1 2 (3 s ago)
+        runs 3 | take a0 a1 a2 | claim a0>a1>a2 | said a0 1 | seen a0 1
+        unchanged said a1 2 | tell a0 > a1 | seen a1 - | said a1 2 | seen a1 2
     whoever has lost a task says nothing of it::
         take a0 | claim a0 | said a0 1 | lose d1 a0 | SessionLost unchanged said a0 2
-        d2: claim a0*1 | seen a0 - | said a0 3 | seen a0 3 (3 s ago)
+        d2: claim a0*1 | seen a0 - | said a0 3 | seen a0 3
     a worker that pulls says it too::
-        take a0= | anna: all a0 | said a0 1 4 doors | seen a0 1 of 4 doors, 25 % (3 s ago)
+        take a0= | anna: all a0 | said a0 1 4 doors | seen a0 1 of 4 doors, 25 %
         lose anna a0 | anna: all a0*1 | seen a0 -
     """,
     task=("a0", "p0"),

@@ -46,12 +46,6 @@ local function claims_on(group)
   return found
 end
 
--- How far a claim's attempt has got: when its handler said so (µs, 16 digits), and what (JSON); nil if it hasn't.
-local function progress_of(claim)
-  local said = claim.daemon and call('HGET', K.progress .. claim.daemon, claim.slot)
-  return said and sub(said, 1, 16) == claim.fence and sub(said, 17) or nil
-end
-
 -- The first names in a hash.
 local function first_in(key, most) return { unpack(names_in(key, 0, most), 1, most) } end
 

@@ -93,7 +93,7 @@ def _operation(endpoint: Endpoint, asked: Any, answered: Any) -> dict[str, Any]:
     if endpoint.method == "PUT":
         found["requestBody"] = {"required": True, "content": _LINES}
     elif asked:
-        found["requestBody"] = {"required": True, "content": _json(asked)}
+        found["requestBody"] = {"required": not endpoint.may_be_empty, "content": _json(asked)}
     statuses = _ALWAYS | _OF_A_BODY.get(endpoint.method, set())
     statuses |= {404} if endpoint.may_miss or "{" in endpoint.path else set()
     statuses |= {409} if issubclass(endpoint.asks, Choosing) else set()

@@ -109,6 +109,7 @@ class Endpoint:
     right: Right | None = None  # needed to call it, where it does more than show
     or_right: Right | None = None  # will do in its place
     most_bytes: int = MAX_INPUT  # of a request's body
+    may_be_empty: bool = False  # a request may come without a body, which says nothing then
     may_be_unfit: bool = False  # it answers 422 for input that can't become, or go on as, a task
     may_miss: bool = False  # it answers 404 for what isn't there
     is_public: bool = False  # it is answered without the token where looking needs one
@@ -230,7 +231,7 @@ async def _read(endpoint: Endpoint, request: Request) -> BaseModel:
         if endpoint.method != "POST":
             return endpoint.asks.model_validate(dict(request.query_params))
         size = int(request.headers.get("content-length", "0"))
-        if size == 0 and not endpoint.asks.model_fields:
+        if size == 0 and (endpoint.may_be_empty or not endpoint.asks.model_fields):
             return endpoint.asks()
         _check_announced(endpoint, request, size)
         return endpoint.asks.model_validate(_sound(await request.body(), endpoint.asks))

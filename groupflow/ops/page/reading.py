@@ -146,7 +146,8 @@ class Reading:
             raise NotThere
         if caller.sees_contents:
             return found
-        return _redacted(found, found.errors[-1]["error"] if found.errors else "")
+        shown = replace(found, progress=found.progress and found.progress.without_words())
+        return _redacted(shown, found.errors[-1]["error"] if found.errors else "")
 
     @_look("/limits", "Limits by hand")
     async def _limits(self) -> ByHand:

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- progress: how far attempts have got, as their handlers say. It holds while the slot's checkpoint is live and has that
--- fence, which its readers compare (`progress_of` in `walking.lua`): so nothing of the path has to clear it.
+-- fence, which its readers compare (`progress_of` in `sessions.lua`): so nothing of the path has to clear it.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session, as it shows it · then four each: slot · fence (16 digits) · µs since it was said

@@ -68,6 +68,12 @@ local function cancels_of(daemon)
   return ids
 end
 
+-- How far a claim's attempt has got: when its handler said so (µs, 16 digits), and what (JSON); nil if it hasn't.
+local function progress_of(claim)
+  local said = claim.daemon and call('HGET', K.progress .. claim.daemon, claim.slot)
+  return said and sub(said, 1, 16) == claim.fence and sub(said, 17) or nil
+end
+
 -- Calls `visit` with the claims of the first thousand daemons, or pullers, whose leases these are.
 local function each_claim(leases, visit)
   for _, holder in ipairs(call('ZRANGE', leases, 0, 999)) do

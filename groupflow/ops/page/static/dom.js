@@ -1,6 +1,8 @@
 // Building the page out of nodes and text. Nothing here ever reads a string as HTML: ids, group keys
 // and bodies come from strangers, and the policy forbids it anyway.
 
+import { ago, figure } from "./format.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(node, props, children) {
@@ -51,6 +53,15 @@ export function whenChanged(render) {
 }
 
 export const badge = (state) => h("span", { class: "badge", "data-state": state }, state);
+
+// How far an attempt has got, as its handler says: words, and a bar where the whole is known; null where it says nothing.
+export function progressOf(told) {
+  if (!told) return null;
+  const { done, total, unit, at } = told;
+  const share = total === null ? "" : `, ${Math.floor((100 * done) / total)} %`;
+  const words = `${total === null ? figure(done) : `${figure(done)} of ${figure(total)}`}${unit && ` ${unit}`}${share}`;
+  return h("div", { title: `said ${ago(at)}` }, words, total !== null && h("progress", { max: total, value: Math.min(done, total), "aria-label": words }));
+}
 
 const LONG = 24; // characters of an id that a list shows whole
 

@@ -2,6 +2,7 @@
 // right even where this machine's clock is wrong.
 
 const whole = new Intl.NumberFormat("en-US");
+const hundredths = new Intl.NumberFormat("en-US", { maximumFractionDigits: 2 });
 const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 
@@ -16,6 +17,7 @@ export function setNow(seconds) {
 export const now = () => told + (performance.now() - heard) / 1000;
 
 export const count = (number) => whole.format(number);
+export const figure = (number) => hundredths.format(number);
 
 export function rate(number) {
   if (number === null || number === undefined) return "–";

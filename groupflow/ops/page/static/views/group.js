@@ -1,7 +1,7 @@
 // One group's story: what runs, since when, by whom; what waits in which order; why it isn't moving.
 
 import { get } from "../api.js";
-import { badge, card, empty, facts, h, link, replace, short, table, whenChanged } from "../dom.js";
+import { badge, card, empty, facts, h, link, progressOf, replace, short, table, whenChanged } from "../dom.js";
 import { ago, ahead, count, duration, moment, now } from "../format.js";
 import { cancelGroup, endLimit, limit, pause, redrive, resume } from "./actions.js";
 
@@ -44,6 +44,7 @@ export function group(params, context) {
       facts([
         ["Waiting", why.max_queued ? `${count(why.queued)} of at most ${count(why.max_queued)}${why.is_full ? ": its group is full" : ""}` : count(why.queued)],
         [why.state === "running" ? "Runs" : "Next", why.head && link("task", { id: why.head }, short(why.head), { title: why.head, "data-key": "head" })],
+        ["Progress", progressOf(why.progress)],
         ["On", holder && `${holder.daemon}, ${holder.worker}`],
         ["Since", why.since && h("span", { title: moment(why.since) }, ago(why.since))],
         ["Lease left", left],

@@ -1,7 +1,7 @@
 // Pools: what waits for workers that pull, who they are, who is silent; and of one of them, what it holds.
 
 import { get } from "../api.js";
-import { badge, card, empty, h, link, replace, short, table } from "../dom.js";
+import { badge, card, empty, h, link, progressOf, replace, short, table } from "../dom.js";
 import { ago, ahead, count, duration, moment } from "../format.js";
 
 export function pools(params) {
@@ -51,6 +51,7 @@ function worker(of, name) {
       { label: "Group", kind: "name", cell: (row) => (row.group ? link("group", { key: row.group }, row.group, { "data-key": `group ${row.id}` }) : "–") },
       { label: "Attempt", kind: "number", cell: (row) => count(row.attempt) },
       { label: "Crashes", kind: "number", cell: (row) => count(row.crashes) },
+      { label: "Progress", kind: "name", cell: (row) => progressOf(row.progress) },
       { label: "Since", kind: "number", cell: (row) => h("span", { title: moment(row.since) }, ago(row.since)) },
     ], held.tasks) : empty("Nothing", ""));
   }

@@ -1,7 +1,7 @@
 // One task: where it is, what it was published with, and what has happened to it.
 
 import { get } from "../api.js";
-import { badge, card, empty, facts, h, link, replace, whenChanged } from "../dom.js";
+import { badge, card, empty, facts, h, link, progressOf, replace, whenChanged } from "../dom.js";
 import { ago, ahead, duration, moment, now } from "../format.js";
 import { cancelTask, dropTask, runNow } from "./actions.js";
 import { attemptsOf } from "./attempts.js";
@@ -78,6 +78,7 @@ export function task(params, context) {
       ["Lost leases", found.lost_leases ? String(found.lost_leases) : null],
       ["Stage", found.stage],
       ["On", found.daemon && `${found.daemon}, ${found.worker}`],
+      ["Progress", progressOf(found.progress)],
       ["Runs for", runs ? duration(now() - found.since) : null],
       ["Fence", found.fence && String(found.fence)],
       ["Since", found.since && h("span", { title: moment(found.since) }, ago(found.since))],
