@@ -86,7 +86,7 @@ class Task:
         """Say how far this attempt has got, for people: `groupflow task`, `why`, `top`, the page.
 
         From a coroutine (``await task.progress(400, 1000, "rows")``) or from any thread, without
-        ``await``. It costs a microsecond or two. The last figures said are written within a second,
+        ``await``. It costs some microseconds. The last figures said are written within a second,
         and not more often; with the attempt's end they are gone. In a batch they are the batch's,
         of whichever task they are said.
 

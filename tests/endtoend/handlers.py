@@ -51,6 +51,8 @@ def _stand_until_open(task: Task, body: dict[str, Any]) -> None:
 async def work(task: Task) -> None:
     """Work for a while, and until the gate is open."""
     body = task.json()
+    if said := body.get("progress"):
+        await task.progress(*said)
     with noted(journal.write, task):
         await asyncio.sleep(body.get("ms", 0) / 1000)  # its work
         await _until(lambda: not is_held(task, body))

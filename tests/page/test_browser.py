@@ -313,6 +313,7 @@ def test_reading_what_strangers_sent(page: Page, world: World) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text(group)
     page.get_by_title(HOSTILE_ID, exact=True).first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text(HOSTILE_ID)
+    expect(page.get_by_role("progressbar", name="29 of 100, 29 %")).to_be_visible()
     assert page.locator("main script, main img, main b:has-text('no type')").count() == 0
     assert "owned" not in page.title()
 

@@ -58,7 +58,8 @@ class World(Served):
         rig = self.rig
         held = {"gate": str(rig.gate())}
         rig.publish(Job(f"run-{n}", "contact/1", n=n, facts=held) for n in range(70))
-        rig.publish([Job(self.id, self.group, facts={**held, "note": self.note})])
+        facts = {**held, "note": self.note, "progress": [29, 100, "<i>rows"]}
+        rig.publish([Job(self.id, self.group, facts=facts)])
         rig.wait_for_start("run-0")
         rig.wait_for_start(self.id)
         rig.publish(Job(f"ready-{n}", f"ready-{n:03}", tenant=7 + n % 2) for n in range(120))
