@@ -68,8 +68,8 @@ elseif where == 'drains' then
 elseif where == 'outbox' then
   for _, entry in ipairs(call('LRANGE', K.outbox, ARGV[3], ARGV[3] + most - 1)) do
     local is_sound, told = pcall(cjson.decode, sub(entry, 17))
-    if not is_sound or type(told) ~= 'table' then told = {} end
-    if #rows == 0 or bytes <= room then add('', told.group or '', told.id or '', entry, {}) end
+    local function text(name) return is_sound and type(told[name]) == 'string' and told[name] or '' end
+    if #rows == 0 or bytes <= room then add('', text('group'), text('id'), entry, {}) end
     bytes = bytes + #entry
   end
 elseif HISTORY[where] then
