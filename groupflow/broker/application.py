@@ -203,21 +203,21 @@ class Publisher:
             ServerUnreachable: the credentials were refused.
             TypeError: there is something beside a `Message`.
         """
-        given = {
-            "type": type,
-            "id": id,
-            "headers": headers,
-            "priority": priority,
-            "delay": delay,
-            "expires": expires,
-        }
-        message = _message(body, {name: each for name, each in given.items() if each is not None})
+        message = _message(
+            body,
+            type=type,
+            id=id,
+            headers=headers,
+            priority=priority,
+            delay=delay,
+            expires=expires,
+        )
         await self._publish_one(message)
         return message.id
 
     async def request(
         self,
-        body: Body,
+        body: Body | Message,
         *,
         type: str | None = None,
         id: str | None = None,
@@ -252,12 +252,20 @@ class Publisher:
             ResultRefused: it is done, and its result could not be told.
             GroupflowError: it was not published, as for `publish`.
         """
-        asked, fresh = uuid4().hex, uuid4().hex if id is None else id
+        message = _message(
+            body,
+            type=type,
+            id=id,
+            headers=headers,
+            priority=priority,
+            delay=delay,
+            expires=expires,
+        )
+        asked = uuid4().hex
         async with asyncio.timeout(timeout):
             queue = await self._replies.queue()
             reply = self._replies.expect(asked)
             try:
-                message = Message(body, type, fresh, headers or {}, priority, delay, expires)
                 await self._publish_one(replace(message, reply_to=queue, correlation_id=asked))
                 return result_of(await reply)
             finally:
@@ -325,11 +333,16 @@ class Publisher:
                 await self._terms.lose(publisher, error)
 
 
-def _message(body: Body | Message, given: dict[str, Any]) -> Message:
+def _message(body: Body | Message, **given: Any) -> Message:
+    """The message that a call is given, whole or in parts.
+
+    Raises:
+        TypeError: both at once.
+    """
+    said = {name: each for name, each in given.items() if each is not None}
     if not isinstance(body, Message):
-        return Message(body, **given)
-    if given:
-        what = ", ".join(given)
+        return Message(body, **said)
+    if what := ", ".join(said):
         raise TypeError(
             f"publish(Message(…), {what}=…): a message has its own {what}; give it there"
         )

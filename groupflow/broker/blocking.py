@@ -91,7 +91,7 @@ class SyncPublisher:
 
     def request(
         self,
-        body: Body,
+        body: Body | Message,
         *,
         type: str | None = None,
         id: str | None = None,

@@ -30,7 +30,7 @@ from groupflow.store.epochs import NEVER, Epoch, Seen
 from groupflow.store.given import Claim
 from groupflow.store.keys import Keys
 from groupflow.store.limits import pack
-from groupflow.store.scripts import Order
+from groupflow.store.scripts import UNTOLD, Order, Telling
 from groupflow.store.sessions import HandedOver, Session, Sessions
 from groupflow.store.settlements import Settlement
 from tests.history.auditor import audit
@@ -79,11 +79,18 @@ class Bench:
         lease: of daemons whose first session is still to come, in seconds.
     """
 
-    def __init__(self, url: str, *, order: Order = "oldest", keys: Keys | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        order: Order = "oldest",
+        keys: Keys | None = None,
+        telling: Telling = UNTOLD,
+    ) -> None:
         self.url = url
         self.keys = keys or Keys(f"bench{next(_numbers)}")
         self.order = order
-        self.client = StoreClient(url, self.keys, order)
+        self.client = StoreClient(url, self.keys, order, telling=telling)
         self.namespace = Namespace([self.client])
         self.raw: Redis = Redis.from_url(url)
         self.events: list[Event] = []
