@@ -9,10 +9,12 @@ from itertools import count
 from typing import Any, TypeAlias
 
 from groupflow.broker.consumer import Consumer, Delivery
+from groupflow.broker.events import EventPublisher
 from groupflow.core.errors import GroupflowError, SessionReplaced, StoreUnavailable
 from groupflow.core.outcome import Done
 from groupflow.flow.entrance import Batch, PartitionEntrance
 from groupflow.flow.exchange import Exchanger
+from groupflow.flow.intakes import Intakes
 from groupflow.flow.python_handlers import PythonBatchRunner, PythonRunner
 from groupflow.flow.slots import Exchange, GroupRun, Slots
 from groupflow.flow.worker import LocalWorker
@@ -23,6 +25,7 @@ from groupflow.store.enqueue import Arrival, Enqueued, Enqueuer
 from groupflow.store.sessions import Claimable, Session, Sessions
 from groupflow.store.wire import ReplicaWait
 from groupflow.upkeep.reap import Reaper
+from groupflow.upkeep.relay import Relay
 from groupflow.upkeep.renew import Renewer
 from tests.simulation.clock import pass_virtual
 from tests.simulation.damaging import Replacements
@@ -84,6 +87,31 @@ async def uncopied(sound: Any, self: Enqueuer, *args: Any) -> Any:
 async def copied_late(_sound: Any, self: ReplicaWait, _wire: Any) -> int:
     """Replicas that didn't answer count as having a batch."""
     return self.replicas
+
+
+# What is told:
+
+
+@_of(EventPublisher, "_publish")
+async def unordered_events(
+    sound: Any, self: EventPublisher, events: Any, places: Any, *more: Any
+) -> None:
+    """The events of a group don't wait for each other's confirms."""
+    await asyncio.gather(*(sound(self, events, [place], *more) for place in places))
+
+
+@_of(Intakes, "follow")
+async def not_followed(_sound: Any, self: Intakes, following: Any) -> int:
+    """Follow-up tasks are not made."""
+    return len(following)
+
+
+@_of(Relay, "_tell")
+async def confirmed_before(sound: Any, self: Relay, entries: Any) -> None:
+    """What could not be published counts as confirmed."""
+    with suppress(GroupflowError):
+        await sound(self, entries)
+    self._confirmed = int(entries[-1][:16])
 
 
 # The lease:

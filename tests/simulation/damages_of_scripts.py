@@ -260,7 +260,18 @@ _EXPIRY: tuple[Damage, ...] = (
             "LREM lane ZREM ordered delayed", "expire"),
 )  # fmt: skip
 
+_TOLD: tuple[Damage, ...] = (
+    Effect("untold: the end of a task is not told", "RPUSH outbox", "do return 1 end",
+           ("retry", "bury", "expire", "exchange")),
+    changed("told-unconfirmed: what is to be told goes before it is confirmed",
+            (r"if tonumber\(sub\(entry, 1, 16\)\) > confirmed then break end", "")),
+    changed("two-relays: any daemon relays at any time",
+            (r"if is_taken\('relay', ARGV\[1\], number, now\) then [^\n]*", "")),
+    changed("outbox-stays-full: claims don't go on once all is told",
+            (r"if left < 0\.9 \* OUTBOX_MOST and", "if false and")),
+)  # fmt: skip
+
 OF_SCRIPTS = (
     *(*_LOCKS, *_CHECKPOINTS, *_PLACES, *_COUNTS, *_STATES),
-    *(*_IDS, *_BOUNDS, *_CANCELS, *_SESSIONS, *_TYPES, *_EXPIRY),
+    *(*_IDS, *_BOUNDS, *_CANCELS, *_SESSIONS, *_TYPES, *_EXPIRY, *_TOLD),
 )
