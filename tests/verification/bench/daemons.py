@@ -29,7 +29,14 @@ class RunFailed(Exception):
 
 
 def toml_of(
-    redis: str, rabbitmq: str, queue: str, *, grouped: int = 16, partitions: int = 1, **rule: int
+    redis: str,
+    rabbitmq: str,
+    queue: str,
+    *,
+    grouped: int = 16,
+    partitions: int = 1,
+    told: int = 0,
+    **rule: int,
 ) -> str:
     """A daemon's configuration; the page is on, as by default, on a port that is free.
 
@@ -39,6 +46,7 @@ def toml_of(
         queue: the queue that it consumes.
         grouped: workers for grouped tasks.
         partitions: of its namespace.
+        told: whether an exchange is told of all ends.
         rule: `run` or `batch` of its groups' rule.
     """
     tables: dict[str, dict[str, str | int]] = {
@@ -46,6 +54,7 @@ def toml_of(
         "[redis]": {"url": redis, "namespace": NAMESPACE, "partitions": partitions},
         "[workers]": {"plain": 8, "grouped": grouped},
         "[http]": {"listen": "127.0.0.1:0"},
+        "[events]": {"exchange": f"{queue}.told" if told else ""},
         "[[groups]]": {"name": "bench", "app": "bench", "key": "{entity}", **rule},
     }
     return "\n".join(line for name, table in tables.items() for line in (name, *lines_of(table)))

@@ -14,7 +14,7 @@ from pathlib import Path
 from redis.asyncio import Redis
 
 from groupflow.store.partitions import keys_of
-from tests.verification.bench.bench import Bench, Figures, Side, fill_queue
+from tests.verification.bench.bench import Bench, Figures, Side, fill_queue, listen_to_ends
 from tests.verification.bench.daemons import NAMESPACE, WITHIN, Daemon
 from tests.verification.bench.load import Load
 from tests.verification.bench.peers import GROUPMQ, run_peer
@@ -23,6 +23,7 @@ from tests.verification.bench.rows import OURS, Row
 
 IDEAL = "the ideal"  # the lower of workers ÷ handler time and groups ÷ handler time
 ONE_PARTITION = "one partition"
+UNTOLD = "nothing told"
 LOOK_AT_TOTALS = 0.1  # seconds between two looks at a total
 COSTS = {
     "daemon": ("daemon, claim to settle", "µs"),
@@ -30,6 +31,7 @@ COSTS = {
     "intake": ("daemon and page, RabbitMQ to Redis", "µs"),
     "enqueue": ("Redis, enqueue", "µs"),
     "memory": ("Redis memory above the body", "bytes"),
+    "whole": ("daemon, page and Redis, RabbitMQ to the last event", "µs"),
 }
 
 
@@ -67,10 +69,10 @@ def _ideal(groups: int, tasks: int, run: int, least: float) -> Shape:
 _EVEN, _HOT, _RUN = Load(20_000, 1_000), Load(20_000, 1_000, hot=0.5), {"run": 32}
 _BATCHES, _SLEEPING = Load(50_000, 100, type="many"), Load(20_000, 1_000, handler_ms=5)
 _HALF, _CLAIM = "half in one hot group, 16 workers", ("daemon", "redis")
-_PATH, _MANY = (*_CLAIM, "intake", "enqueue"), {"partitions": 16}
+_PATH, _MANY, _TOLD = (*_CLAIM, "intake", "enqueue"), {"partitions": 16}, {"told": 1}
 _WIDE = "1,000 groups, 64 workers, 16 partitions"
 SHAPES = (
-    Shape("drain.16", "1,000 groups, 16 workers", _EVEN, 16, least=2.5, costs=tuple(COSTS)),
+    Shape("drain.16", "1,000 groups, 16 workers", _EVEN, 16, least=2.5, costs=(*_PATH, "memory")),
     Shape("drain.64", "1,000 groups, 64 workers", _EVEN, 64, least=2.5, costs=_CLAIM),
     Shape("drain.hot", _HALF, _HOT, 16, least=1.6),
     Shape("drain.run", f"{_HALF}, `run = 32`", _HOT, 16, least=10.0, facts=_RUN),
@@ -82,6 +84,7 @@ SHAPES = (
     _ideal(1, 1_200, 32, 0.98),
     _ideal(5, 6_000, 32, 0.98),
     _ideal(20, 10_000, 32, 0.98),
+    Shape("told.16", "the same, each end told", _EVEN, 16, UNTOLD, costs=("whole",), facts=_TOLD),
     Shape("partitions.16", _WIDE, _EVEN, 64, ONE_PARTITION, costs=_PATH, facts=_MANY),
 )
 
@@ -100,9 +103,9 @@ async def measure(shape: Shape, bench: Bench) -> list[Row]:
     }
     if shape.beside == GROUPMQ:
         sides[GROUPMQ] = partial(_groupmq, bench, shape, rows[0])
-    elif shape.beside == ONE_PARTITION:
-        one = replace(shape, facts={})
-        sides[ONE_PARTITION] = partial(_ours, bench, one, rows, bench.codes[OURS], ONE_PARTITION)
+    elif shape.beside in (ONE_PARTITION, UNTOLD):
+        plain = replace(shape, facts={})
+        sides[shape.beside] = partial(_ours, bench, plain, rows, bench.codes[OURS], shape.beside)
     await bench.take_turns(rows, sides)
     return rows
 
@@ -137,13 +140,18 @@ async def _drain(bench: Bench, shape: Shape, code: Path) -> tuple[Records, dict[
     async with bench.corner() as corner, Redis.from_url(corner.redis.url) as redis:
         async with corner.daemon(load, code, **facts) as daemon:
             await daemon.ask("pause", "--all")
+            if facts.get("told"):
+                await listen_to_ends(corner.rabbitmq, corner.queue)
             memory, cpu, redis_cpu = await _memory(redis), daemon.cpu, cpu_of(corner.redis.pid)
+            before = cpu + redis_cpu
             await fill_queue(corner.rabbitmq, corner.queue, load)
             await _until_taken(redis, daemon, load.tasks, facts.get("partitions", 1))
             memory, cpu = await _memory(redis) - memory, daemon.cpu - cpu
             redis_cpu = cpu_of(corner.redis.pid) - redis_cpu
             await daemon.ask("resume", "--all")
             await daemon.until_done()
+            await _until_told(redis, daemon)
+            whole = daemon.cpu + cpu_of(corner.redis.pid) - before
         own, of_redis = read_clocks(daemon.file.with_suffix(".clocks"), load.tasks)
         costs = {
             "daemon": own,
@@ -151,12 +159,20 @@ async def _drain(bench: Bench, shape: Shape, code: Path) -> tuple[Records, dict[
             "intake": cpu / load.tasks * 1e6,
             "enqueue": redis_cpu / load.tasks * 1e6,
             "memory": memory / load.tasks - load.body,
+            "whole": whole / load.tasks * 1e6,
         }
         return daemon.records, costs
 
 
 async def _memory(redis: Redis) -> int:
     return int((await redis.info("memory"))["used_memory"])
+
+
+async def _until_told(redis: Redis, daemon: Daemon) -> None:
+    async def is_told() -> bool:
+        return not await redis.exists(keys_of(NAMESPACE, 1)[0]("outbox"))
+
+    await daemon.until(is_told, WITHIN, "the last event", LOOK_AT_TOTALS)
 
 
 async def _until_taken(redis: Redis, daemon: Daemon, tasks: int, partitions: int) -> None:
