@@ -127,8 +127,9 @@ def _packed(body: Body) -> bytes:
 
 
 def _check_name(what: str, text: str) -> None:
-    if not text or len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
-        raise Unroutable(f"the {what} has to have 1 to {MAX_TEXT_BYTES} bytes")
+    is_text = isinstance(text, str)  # an application's, which no type checker may have seen
+    if not is_text or not 1 <= len(text.encode(errors="replace")) <= MAX_TEXT_BYTES:
+        raise Unroutable(f"the {what} has to be a text of 1 to {MAX_TEXT_BYTES} bytes")
     if has_controls(text):
         raise Unroutable(f"the {what} has control characters")
 

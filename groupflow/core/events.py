@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from hashlib import sha256
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ _FIELDS = ("event", "id", "type", "app", "tenant", "group", "at", "seq", "attemp
 _MORE = ("result_error", "ends")  # that an event has only where they say something
 _NOT_IN_WORDS = str.maketrans(dict.fromkeys(".*#", "_"))
 _HASH = 16  # hexadecimal digits
+_AROUND = 8  # lists or objects in which a result may lie where it is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,9 @@ class Told:
 def packed_result(result: Any) -> tuple[bytes, str]:
     """A result as JSON, or why it can't be kept."""
     try:
-        packed = orjson.dumps(result)
+        # orjson refuses what is nested too deep, and what tells of it would fail for good.
+        packed = orjson.dumps(reduce(lambda inner, _: [inner], range(_AROUND), result))
+        packed = packed[_AROUND:-_AROUND]
     except (TypeError, ValueError) as error:
         return b"", f"the result is no JSON: {error}"
     if len(packed) > RESULT_BYTES:

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from groupflow.broker.publisher import Message
+from groupflow.broker.publisher import Message, Outgoing
 from groupflow.core.errors import Unroutable
 from groupflow.core.events import (
     FOLLOWING_BYTES,
@@ -95,7 +95,7 @@ def _completed(claim: Claim, done: Done, policy: Policy, ran: Ran) -> Settlement
     if not (ran.tells or done.says_more or "reply_to" in (claim.origin or ())):
         return settlements.Complete(claim, ran.seconds)
     try:
-        then = _following(done.then)
+        then = following_of(done.then)
     except Unroutable as error:
         return _bury(claim, "Done", error.reason, policy)
     result, wrong = (b"", "") if done.result is None else packed_result(done.result)
@@ -107,8 +107,10 @@ def _completed(claim: Claim, done: Done, policy: Policy, ran: Ran) -> Settlement
     return settlements.Complete(claim, ran.seconds, told, kept)
 
 
-def _following(messages: Sequence[FollowUp]) -> list[Following]:
-    """The follow-up tasks that a handler asks for.
+def following_of(
+    messages: Sequence[FollowUp], check: Callable[[Message], Outgoing] = Message.checked
+) -> list[Following]:
+    """The follow-up tasks that a handler asks for, each as `check` lets it go out.
 
     Raises:
         Unroutable: one can't be a task; or they are too many, or too large together.
@@ -121,7 +123,7 @@ def _following(messages: Sequence[FollowUp]) -> list[Following]:
             what = type(message).__name__
             raise Unroutable(f"follow-up task {place} is no groupflow.Message, but {what}")
         try:
-            outgoing = message.checked()
+            outgoing = check(message)
             body = outgoing.body.decode()
             size += len(outgoing.body) + len(orjson.dumps(outgoing.headers))
         except (Unroutable, TypeError, ValueError) as error:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import orjson
 import pytest
 
+from groupflow.broker.publisher import Message
+from groupflow.core.events import Told
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry, Turn
 from groupflow.core.policy import Policy, RetryPolicy
 from groupflow.flow.handling import MESSAGE_CHARS, Failed, failed
@@ -43,6 +46,9 @@ def shape(settlement: Settlement) -> tuple[Any, ...]:
 
 ODD = ["x", 10**400, []]
 FAILED = Failed("KeyError", "'name'")
+FOLLOWING, NO_MESSAGE = "follow-up task 1", "groupflow.Message, but int"
+NO_OBJECT = "the body is not a JSON object but a list of 0"
+NO_TEXT = f"{FOLLOWING}: the type has to be a text of 1 to 255 bytes"
 CONTROLS = "the stage has control characters, or half a character: "
 TOO_LONG = "the stage has 1025 characters, over 1024"
 FINAL = Failed("KeyError", "'name'", is_final=True)
@@ -50,6 +56,9 @@ FINAL = Failed("KeyError", "'name'", is_final=True)
 
 SETTLEMENTS: list[Any] = [
     (Done(), policy(), 1, ("complete",)),
+    (Done(then=[cast(Any, 7)]), policy(), 1, ("bury", f"{FOLLOWING} is no {NO_MESSAGE}", "skip")),
+    (Done(then=[Message("[]")]), policy(), 1, ("bury", f"{FOLLOWING}: {NO_OBJECT}", "skip")),
+    (Done(then=[Message({}, type=cast(Any, 7))]), policy(), 1, ("bury", NO_TEXT, "skip")),
     # A failure waits as the policy says, by the rule's standing, until the attempts are up.
     (FAILED, policy(), 1, ("retry", 10, "hold")),
     (FAILED, policy(on_retry="step-aside"), 2, ("retry", 10, "step-aside")),
@@ -142,6 +151,14 @@ def test_a_context_that_cant_be_carried_is_a_dead_letter(context: Any, said: str
     settlement = settle(Advance("two", context), policy(parks=True))
     assert (shape(settlement)[0], settlement.park) == ("bury", True)
     assert said in settlement.reason
+
+
+@pytest.mark.parametrize("deep", [245, 246, 247, 253, 254, 255])
+def test_each_result_that_is_kept_can_be_told(deep: int) -> None:
+    """With others around it, or the relay would stand at it for good."""
+    settlement = settle(Done(orjson.loads(b"[" * deep + b"]" * deep)), policy())
+    told = orjson.loads(Told.of(b"%016d" % 1 + settlement.told).body)
+    assert (told["result"] is None) == ("result_error" in told) == (deep > 246)
 
 
 # Handlers are strangers' code: all that they put into an outcome must become a call that can be
