@@ -6,7 +6,8 @@ tasks in front are settled as done, that one as usual, and those behind never le
 A handler that isn't Python gets a line of JSON a task. Its answer may have a line a task, which
 says what became of the next one: ``{"outcome": "done"}``, ``retry`` (with ``after`` and ``scope``),
 ``dead`` (both with a ``reason``), or ``{"stage": …, "context": …}``. Other lines are plain output,
-and say nothing.
+and say nothing. Where the handler's table has ``result = true``, what is done may have a ``result``
+and ``then``, follow-up tasks.
 """
 
 from __future__ import annotations
@@ -15,10 +16,15 @@ from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import orjson
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from groupflow.broker.publisher import Message
+from groupflow.core.errors import Unroutable
+from groupflow.core.events import MOST_FOLLOWING
+from groupflow.core.json_text import Unkeepable, read_exactly, write_exactly
 from groupflow.core.outcome import SCOPES, Advance, Dead, Done, Outcome, Retry, wrong_stage
 from groupflow.core.policy import Policy
 from groupflow.core.task import Task, facts_of
@@ -26,8 +32,42 @@ from groupflow.flow.handling import Failed, Runner, checked, text_of
 from groupflow.flow.slots import GroupRun
 from groupflow.store.given import Claim
 
+LONGEST_ANSWER = 4 * 1024 * 1024  # bytes, where it may say results and follow-up tasks
 _ON_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _OUTCOMES = ("done", "retry", "dead")
+_OF_DONE = frozenset({"result", "then"})  # names that an answer may have
+_ONLY_DONE = "and only what is done has a result or follow-up tasks"
+
+
+class FollowUpTask(BaseModel):
+    """A follow-up task as JSON says it; `Message` has what each field means."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    body: dict[str, Any] | str = Field(description="A JSON object; or its text, byte for byte.")
+    type: str | None = None
+    headers: dict[str, Any] = Field(default_factory=dict)
+    priority: float | None = None
+    delay: float | None = None
+    expires: float | None = None
+
+    def message(self) -> Message:
+        """The message that it will be.
+
+        Raises:
+            Unroutable: its body is nested too deep.
+        """
+        facts = dict(self)
+        try:
+            if not isinstance(self.body, str):
+                facts["body"] = write_exactly(self.body)
+        except RecursionError:
+            raise Unroutable("the body of a follow-up task is nested too deep") from None
+        return Message(**facts)
+
+
+FollowUpTasks: TypeAlias = Annotated[list[FollowUpTask], Field(max_length=MOST_FOLLOWING)]
+_FOLLOW_UPS = TypeAdapter[list[FollowUpTask]](FollowUpTasks)
 
 
 class Together(ABC):
@@ -104,7 +144,9 @@ def _body_of(body: bytes) -> dict[str, Any]:
     return {"body": orjson.Fragment(body.translate(_ON_ONE_LINE))}
 
 
-def outcomes_in(answer: bytes, number: int, end: Outcome | Failed) -> list[Outcome | Failed]:
+def outcomes_in(
+    answer: bytes, number: int, end: Outcome | Failed, *, has_result: bool = False
+) -> list[Outcome | Failed]:
     """The outcomes of a batch's tasks, up to the first that isn't done.
 
     Args:
@@ -112,10 +154,11 @@ def outcomes_in(answer: bytes, number: int, end: Outcome | Failed) -> list[Outco
         number: how many tasks it was given.
         end: how the call ended. If it isn't `Done`, the first task without a line gets it; if it
             is and there are no lines at all, every task is done.
+        has_result: whether lines may say results and follow-up tasks.
     """
     said: list[Outcome | Failed] = []
     for line in answer.splitlines():
-        outcome = _outcome_in(line)
+        outcome = _outcome_in(line, has_result)
         if outcome is not None:
             said.append(outcome)
             if not isinstance(outcome, Done):
@@ -130,19 +173,20 @@ def outcomes_in(answer: bytes, number: int, end: Outcome | Failed) -> list[Outco
     return [*said, Failed("Answer", what)]
 
 
-def _outcome_in(line: bytes) -> Outcome | Failed | None:
-    try:
-        answer = orjson.loads(line) if line.lstrip().startswith(b"{") else {}
-    except orjson.JSONDecodeError:
-        answer = {}
+def _outcome_in(line: bytes, has_result: bool) -> Outcome | Failed | None:
+    answer = _object_in(line, has_result)
+    if isinstance(answer, Failed):
+        return answer
     reason = text_of(answer.get("reason"))
-    said = answer.get("outcome")
+    said, says_more = answer.get("outcome"), not _OF_DONE.isdisjoint(answer)
+    if says_more and said in ("retry", "dead"):
+        return _unusable(f"it says outcome = {said!r}, {_ONLY_DONE}")
     if said == "dead":
         return Dead(reason or "its handler says so")
     if said == "retry":
         return _retry(answer.get("after"), answer.get("scope", "task"), reason)
     if said is None or said == "done":
-        return Done() if said else _advance_in(answer)
+        return Done() if said and not says_more else _end_of(answer)
     what = f"its line says outcome = {text_of(said)!r}: one of {', '.join(_OUTCOMES)}"
     return Failed("Answer", what, is_final=True)
 
@@ -154,18 +198,63 @@ def _retry(after: Any, scope: Any, reason: str) -> Outcome | Failed:
     return Failed("Answer", f"{what}: seconds, and one of {', '.join(SCOPES)}", is_final=True)
 
 
-def end_in(answer: bytes) -> Outcome | Failed:
-    """How an attempt ends that went well: a JSON answer may name its next stage."""
+def end_in(answer: bytes, *, has_result: bool = False) -> Outcome | Failed:
+    """How an attempt ends that went well: a JSON answer may name its next stage.
+
+    With `has_result` it may say a result and follow-up tasks in place of one.
+    """
+    said = _object_in(answer, has_result)
+    return said if isinstance(said, Failed) else _end_of(said) or Done()
+
+
+def _object_in(text: bytes, has_result: bool) -> dict[str, Any] | Failed:
+    """The JSON object that a text is, without what it may not say; empty where it is none."""
+    if text.lstrip()[:1] != b"{":
+        return {}
     try:
-        return _advance_in(orjson.loads(answer)) or Done()
-    except orjson.JSONDecodeError:
-        return Done()
+        if has_result:
+            found: dict[str, Any] = read_exactly(text)  # numbers of follow-up tasks stay whole
+            return found
+        return {name: fact for name, fact in orjson.loads(text).items() if name not in _OF_DONE}
+    except (Unkeepable, RecursionError) as error:
+        return _unusable(str(error))
+    except ValueError:
+        return {}
 
 
-def _advance_in(answer: Any) -> Outcome | Failed | None:
-    """The next stage that a JSON answer names, ``None`` where it names none."""
-    if not isinstance(answer, dict) or "stage" not in answer:
-        return None
+def _end_of(answer: dict[str, Any]) -> Outcome | Failed | None:
+    """What a JSON answer says of an attempt that went well; ``None`` where it says nothing."""
+    says_more = not _OF_DONE.isdisjoint(answer)
+    if "stage" not in answer:
+        return _done(answer) if says_more else None
+    if says_more:
+        return _unusable(f"it names a stage, {_ONLY_DONE}")
     if wrong := wrong_stage(answer["stage"]):
-        return Failed("ValueError", f"its answer can't be used: {wrong}", is_final=True)
+        return _unusable(wrong)
     return Advance(answer["stage"], answer.get("context"))
+
+
+def _done(answer: dict[str, Any]) -> Done | Failed:
+    try:
+        tasks = _FOLLOW_UPS.validate_python(answer.get("then", []))
+        return Done(answer.get("result"), tuple(task.message() for task in tasks))
+    except Unroutable as error:
+        return _unusable(error.reason)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place, *names = wrong["loc"] or (None,)
+        where = "then" if place is None else f"follow-up task {int(place) + 1}"
+        return _unusable(f"{where}: {' '.join(str(name) for name in [*names, wrong['msg']])}")
+
+
+def over_long(number: int = 1) -> Failed:
+    """The failure of an answer that isn't read whole: taken for done, it would lose what it says.
+
+    Of a `number` of tasks the first is tried again, and then it is alone.
+    """
+    what = f"its answer is over {LONGEST_ANSWER} bytes"
+    return Failed("Answer", what, is_final=number == 1)
+
+
+def _unusable(why: str) -> Failed:
+    return Failed("ValueError", f"its answer can't be used: {why}", is_final=True)

@@ -2,9 +2,10 @@
 
 Exit 0 is done, 75 (sysexits' "temporary failure") asks for a retry, anything else has failed. A
 command that exits 0 may name its next stage in its last line on stdout, as
-``{"stage": "transcode", "context": {…}}``; other output is only kept where it failed. With a batch
-the command gets lines, and may answer in lines (`batches.py`). Lines on stdout that are
-``{"progress": [400, 1000, "rows"]}`` are read as they come, and are no output otherwise.
+``{"stage": "transcode", "context": {…}}``, or with ``result = true`` say its result and follow-up
+tasks; other output is only kept where it failed. With a batch the command gets lines, and may
+answer in lines (`batches.py`). Lines on stdout that are ``{"progress": [400, 1000, "rows"]}`` are
+read as they come, and are no output otherwise.
 """
 
 from __future__ import annotations
@@ -23,9 +24,22 @@ from groupflow.core.masking import mask_command, mask_secrets
 from groupflow.core.outcome import Done, Outcome, Retry
 from groupflow.core.task import Task, facts_of
 from groupflow.core.tracing import CARRIED
-from groupflow.flow.batches import Together, end_in, lines_of, outcomes_in
+from groupflow.flow.batches import (
+    LONGEST_ANSWER,
+    Together,
+    end_in,
+    lines_of,
+    outcomes_in,
+    over_long,
+)
 from groupflow.flow.handling import MESSAGE_CHARS, Failed, last_lines
-from groupflow.flow.process import KILL_AFTER, KILL_CANCELLED_AFTER, Ended, Process
+from groupflow.flow.process import (
+    KILL_AFTER,
+    KILL_CANCELLED_AFTER,
+    OUTPUT_BYTES,
+    Ended,
+    Process,
+)
 from groupflow.settings.rules import HandlerRule
 
 EX_TEMPFAIL = 75
@@ -46,6 +60,7 @@ class ExecRunner:
 
     def __init__(self, rule: HandlerRule, command: tuple[str, ...]) -> None:
         self._command = command
+        self._has_result = rule.result
         self.size = rule.batch
         self.timeout = rule.timeout
         self.retry = rule.retry()
@@ -53,13 +68,24 @@ class ExecRunner:
     async def handle(self, task: Task) -> Outcome | Failed:
         """Run the command on one task; when cancelled, end all that it has started."""
         ended = await self._run([task], _environment(variables_of(task)), task.body)
-        return _outcome(ended) if isinstance(ended, Ended) else ended
+        if isinstance(ended, Failed):
+            return ended
+        return self._answer(ended) if ended.code == 0 else _failure(ended)
+
+    def _answer(self, ended: Ended) -> Outcome | Failed:
+        """How the attempt ends whose command exited 0."""
+        _, newline, last = _without_progress(ended.stdout).rpartition(b"\n")
+        if self._has_result and ended.is_cut and not newline:
+            return over_long()
+        return end_in(last, has_result=self._has_result)
 
     async def _run(
         self, tasks: Sequence[Task], environment: dict[str, str], given: bytes
     ) -> Ended | Failed:
         try:
-            process = Process(self._command, environment, given, ProgressLines(tasks[0]).feed)
+            kept = LONGEST_ANSWER if self._has_result else OUTPUT_BYTES
+            hear = ProgressLines(tasks[0]).feed
+            process = Process(self._command, environment, given, kept, hear)
         except (OSError, ValueError) as error:
             # An OSError's own text has the whole path in it.
             why = getattr(error, "strerror", None) or str(error)
@@ -124,8 +150,10 @@ class ExecBatchRunner(Together, ExecRunner):
         ended = await self._run(tasks, _environment(variables_of_all(tasks)), lines_of(tasks))
         if isinstance(ended, Failed):
             return [ended]
-        end = _outcome(ended) if ended.code != 0 else Done()
-        return outcomes_in(ended.stdout, len(tasks), end)
+        end = _failure(ended) if ended.code != 0 else Done()
+        if self._has_result and ended.is_cut:  # of which task is the first line that is left?
+            return [over_long(len(tasks)) if isinstance(end, Done) else end]
+        return outcomes_in(ended.stdout, len(tasks), end, has_result=self._has_result)
 
 
 def _environment(facts: Mapping[str, str]) -> dict[str, str]:
@@ -155,15 +183,14 @@ def variables_of_all(tasks: Sequence[Task]) -> dict[str, str]:
     return {**shared, "GROUPFLOW_BATCH": str(len(tasks))}
 
 
-def _outcome(ended: Ended) -> Outcome | Failed:
-    code, stdout = ended.code, _without_progress(ended.stdout)
-    output = _text(ended.stderr) or _text(stdout)
+def _failure(ended: Ended) -> Outcome | Failed:
+    """How an attempt ends whose command did not exit 0."""
+    code = ended.code
+    output = _text(ended.stderr) or _text(_without_progress(ended.stdout[-OUTPUT_BYTES:]))
     # An error's cause stands last, and lists show one line.
     said = output.rpartition("\n")[2].strip()[-MESSAGE_CHARS:]
     if code is None:
         return Failed("ExitCode", "its exit code is lost: some handler waits for any child")
-    if code == 0:
-        return end_in(stdout.rpartition(b"\n")[2])
     if code == EX_TEMPFAIL:
         return Retry(reason=said or "exit code 75")
     what = f"signal {-code}" if code < 0 else f"exit code {code}"

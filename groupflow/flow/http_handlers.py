@@ -2,7 +2,8 @@
 
 2xx is done, 429 and 503 ask for a retry (after ``Retry-After``, where it is given in seconds), any
 other 4xx is a dead letter, anything else has failed. A 2xx with a JSON body
-``{"stage": "transcode", "context": {…}}`` names the next stage.
+``{"stage": "transcode", "context": {…}}`` names the next stage; with ``result = true`` it may say a
+result and follow-up tasks.
 
 The daemon asks for uncompressed answers and never unpacks one: a few bytes of gzip in gzip can be
 gigabytes.
@@ -22,12 +23,19 @@ from groupflow.core.masking import mask_parts, mask_place
 from groupflow.core.outcome import Dead, Done, Outcome, Retry
 from groupflow.core.task import Task
 from groupflow.core.tracing import CARRIED
-from groupflow.flow.batches import Together, end_in, lines_of, outcomes_in
+from groupflow.flow.batches import (
+    LONGEST_ANSWER,
+    Together,
+    end_in,
+    lines_of,
+    outcomes_in,
+    over_long,
+)
 from groupflow.flow.exec_handlers import variables_of, variables_of_all
 from groupflow.flow.handling import Failed
 from groupflow.settings.rules import HandlerRule
 
-ANSWER_BYTES = 1024 * 1024  # that are read of a response
+ANSWER_BYTES = 1024 * 1024  # that are read of a response without a result
 SHOWN_CHARS = 500  # that a dead letter keeps of a refusal's text
 LINES = "application/x-ndjson"
 _ASKS_FOR_RETRY = (429, 503)
@@ -53,6 +61,8 @@ class HttpRunner:
         self._url = url
         self._client = client
         self._scope = rule.scope
+        self._has_result = rule.result
+        self._most = LONGEST_ANSWER if rule.result else ANSWER_BYTES
         self.size = rule.batch
         self.timeout = rule.timeout
         self.retry = rule.retry()
@@ -62,7 +72,16 @@ class HttpRunner:
         answer = await self._post(task.body, _headers_of(variables_of(task), "application/json"))
         if isinstance(answer, Failed):
             return answer
-        return self._scoped(_outcome(self._url, *answer))
+        response, read = answer
+        if not response.is_success:
+            return self._scoped(_refusal(self._url, response, read))
+        if not response.headers.get("content-type", "").startswith("application/json"):
+            return Done()
+        if failed := _packed(response):
+            return failed
+        if self._has_result and len(read) > self._most:
+            return over_long()
+        return end_in(read[: self._most], has_result=self._has_result)
 
     async def _post(
         self, content: bytes, headers: dict[str, str]
@@ -71,7 +90,7 @@ class HttpRunner:
             async with self._client.stream(
                 "POST", self._url, content=content, headers=headers
             ) as response:
-                return response, await _read_capped(response)
+                return response, await _read_capped(response, self._most)
         except asyncio.CancelledError as error:
             error.__traceback__ = None  # frames of the client's code say nothing
             raise
@@ -95,8 +114,11 @@ class HttpBatchRunner(Together, HttpRunner):
             return [answer]
         response, read = answer
         if not response.is_success:  # then its text is for people
-            return [self._scoped(_outcome(self._url, response, read))]
-        return outcomes_in(read, len(tasks), _packed(response) or Done())
+            return [self._scoped(_refusal(self._url, response, read))]
+        end: Done | Failed = _packed(response) or Done()
+        if self._has_result and len(read) > self._most:
+            end = over_long(len(tasks))
+        return outcomes_in(read[: self._most], len(tasks), end, has_result=self._has_result)
 
 
 def _headers_of(variables: Mapping[str, str], content: str) -> dict[str, str]:
@@ -111,15 +133,15 @@ def _carried(fact: str) -> str:
     return quote(fact, safe=blank + "!#$&'()*+,/:;<=>?@[]^`{|}~\"\\", errors="backslashreplace")
 
 
-async def _read_capped(response: httpx.Response) -> bytes:
-    """The answer's first bytes, as they came; nothing where it is packed."""
+async def _read_capped(response: httpx.Response, most: int) -> bytes:
+    """The answer as it came, over `most` bytes where it has more; nothing where it is packed."""
     read = bytearray()
     if _encoding(response) in _AS_IT_IS:
         async for chunk in response.aiter_raw():
             read += chunk
-            if len(read) > ANSWER_BYTES:
+            if len(read) > most:
                 break
-    return bytes(read[:ANSWER_BYTES])
+    return bytes(read)
 
 
 def _encoding(response: httpx.Response) -> str:
@@ -127,13 +149,11 @@ def _encoding(response: httpx.Response) -> str:
     return encoding.strip().lower()
 
 
-def _outcome(url: str, response: httpx.Response, answer: bytes) -> Outcome | Failed:
+def _refusal(url: str, response: httpx.Response, answer: bytes) -> Outcome | Failed:
     status = response.status_code
     said = answer[: SHOWN_CHARS * 4].decode(errors="backslashreplace").strip()
     said = mask_parts(said, url)[:SHOWN_CHARS]  # masked before the cut, which might halve a secret
     reason = f"HTTP {status}: {said}" if said else f"HTTP {status}"
-    if response.is_success:
-        return _next_stage(response, answer)
     if status in _ASKS_FOR_RETRY:
         return Retry(after=_retry_after(response), reason=reason)
     if response.is_client_error:
@@ -144,12 +164,6 @@ def _outcome(url: str, response: httpx.Response, answer: bytes) -> Outcome | Fai
 def _retry_after(response: httpx.Response) -> float | None:
     value = response.headers.get("retry-after", "")
     return float(value) if value.isdecimal() else None
-
-
-def _next_stage(response: httpx.Response, answer: bytes) -> Outcome | Failed:
-    if not response.headers.get("content-type", "").startswith("application/json"):
-        return Done()
-    return _packed(response) or end_in(answer)
 
 
 def _packed(response: httpx.Response) -> Failed | None:

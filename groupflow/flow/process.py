@@ -39,8 +39,9 @@ class Ended:
 
     # its exit code; below 0 the signal that ended it; ``None`` where it can't be known
     code: int | None
-    stdout: bytes  # the last `OUTPUT_BYTES` of it
+    stdout: bytes  # the end of it
     stderr: bytes  # the last `OUTPUT_BYTES` of it
+    is_cut: bool  # whether there was more on stdout
 
 
 class Process:
@@ -51,11 +52,13 @@ class Process:
         command: Sequence[str],
         environment: Mapping[str, str],
         body: bytes,
+        kept: int,
         hear: Callable[[bytes], None] | None = None,
     ) -> None:
         """Start it in a session of its own, with this environment and a mark; `body` is its stdin.
 
-        `hear` gets all that it writes to stdout, piece by piece, as it comes.
+        Of its stdout so many bytes are `kept`, the last ones. `hear` gets all of it, piece by
+        piece, as it comes.
 
         Raises:
             OSError, ValueError: it can't be started.
@@ -79,8 +82,8 @@ class Process:
         self._is_closed = False
         assert self._popen.stdin and self._popen.stdout and self._popen.stderr  # noqa: S101, PT018
         self._stdin = _Input(self._popen.stdin, body)
-        self._stdout = _Output(self._popen.stdout, hear)
-        self._stderr = _Output(self._popen.stderr)
+        self._stdout = _Output(self._popen.stdout, kept, hear)
+        self._stderr = _Output(self._popen.stderr, OUTPUT_BYTES)
         loop = asyncio.get_running_loop()
         try:
             Thread(target=self._watch, args=(loop,), daemon=True).start()
@@ -119,7 +122,8 @@ class Process:
                 await self._stdout.closed.wait()
                 await self._stderr.closed.wait()
         self._signal_group(signal.SIGKILL)
-        return Ended(self._code, self._stdout.rest(), self._stderr.rest())
+        stdout, stderr = self._stdout.rest(), self._stderr.rest()
+        return Ended(self._code, stdout, stderr, self._stdout.is_cut)
 
     async def end(self, kill_after: float = KILL_AFTER) -> None:
         """End it and all that it has started: ask, then kill."""
@@ -305,11 +309,15 @@ class _Input:
 class _Output:
     """Keeps the end of what a command writes: an error's cause stands there."""
 
-    def __init__(self, pipe: IO[bytes], hear: Callable[[bytes], None] | None = None) -> None:
+    def __init__(
+        self, pipe: IO[bytes], most: int, hear: Callable[[bytes], None] | None = None
+    ) -> None:
         self.closed = asyncio.Event()  # set once every process that could write has closed it
+        self.is_cut = False  # whether there was more than is kept
         self._pipe = pipe
         self._hear = hear
-        self._kept = b""
+        self._most = most
+        self._kept = bytearray()
         self._loop = asyncio.get_running_loop()
         os.set_blocking(pipe.fileno(), False)
         self._loop.add_reader(pipe.fileno(), self._read)
@@ -322,7 +330,10 @@ class _Output:
             return False
         except OSError:
             chunk = b""
-        self._kept = (self._kept + chunk)[-OUTPUT_BYTES:]
+        self._kept += chunk
+        if len(self._kept) > self._most:
+            self.is_cut = True
+            del self._kept[: -self._most]
         if self._hear is not None:
             self._hear(chunk)
         if not chunk:
@@ -334,7 +345,7 @@ class _Output:
         for _ in range(_DRAIN_READS):
             if self._pipe.closed or not self._read():
                 break
-        return self._kept
+        return bytes(self._kept)
 
     def close(self) -> None:
         """Close it; a second time does nothing."""

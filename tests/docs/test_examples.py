@@ -80,7 +80,10 @@ def test_a_documents_settings_can_be_used(document: Path, tmp_path: Path) -> Non
 
 
 def test_a_batchs_lines_are_outcomes() -> None:
-    (lines,) = blocks(DOCS / "handlers.md", "json")
+    more, lines = blocks(DOCS / "handlers.md", "json")
+    done = outcomes_in(more.encode(), 1, Done(), has_result=True)[0]
+    assert isinstance(done, Done)
+    assert (done.result, done.then[0].body) == ({"rows": 3}, b'{"to":"ada"}')
     *ended, stage = lines.splitlines()
     told = [outcomes_in(line.encode(), 1, Done())[0] for line in ended]
     assert told == [Done(), Retry(30, "too many", "group"), Dead("no such tenant")]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, cast
 
 import pytest
 import uvloop
 
+from groupflow.core.outcome import Done
 from groupflow.core.task import Task
 from groupflow.flow.exec_handlers import ExecRunner
 from groupflow.flow.handling import Failed, Runner
@@ -47,6 +49,16 @@ async def failure(runner: Runner, of: Task | None = None) -> Failed:
     outcome = await runner.handle(of or task())
     assert isinstance(outcome, Failed)
     return outcome
+
+
+def unnamed(outcomes: Iterable[Any]) -> list[Any]:
+    """Outcomes whose follow-up tasks have no ids, which are fresh each time."""
+    return [
+        replace(each, then=tuple(replace(cast(Any, one), id="") for one in each.then))
+        if isinstance(each, Done)
+        else each
+        for each in outcomes
+    ]
 
 
 P = ParamSpec("P")

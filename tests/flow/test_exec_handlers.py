@@ -12,16 +12,17 @@ from typing import Any
 import orjson
 import pytest
 
+from groupflow.broker.publisher import Message
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
-from groupflow.flow.batches import lines_of, outcomes_in
+from groupflow.flow.batches import LONGEST_ANSWER, lines_of, outcomes_in
 from groupflow.flow.exec_handlers import ExecBatchRunner
 from groupflow.flow.handling import KEPT_BYTES, MESSAGE_CHARS, Failed
 from groupflow.flow.process import MARK, OUTPUT_BYTES
 from groupflow.flow.runners import AllRunners
 from groupflow.settings.rules import HandlerRule
-from tests.flow.tasks import FACTS, TASK, failure, on_uvloop, runner, shell, task
+from tests.flow.tasks import FACTS, TASK, failure, on_uvloop, runner, shell, task, unnamed
 
 
 @pytest.mark.parametrize(
@@ -135,6 +136,33 @@ async def test_the_exit_code_is_the_outcome(script: str, outcome: Outcome | Fail
     assert await shell(script).handle(task()) == outcome
 
 
+RESULT = '{"result": {"n": 1}, "then": [{"type": "t", "body": {"n": 12345678901234567890123}}]}'
+FOLLOW = Message(b'{"n":12345678901234567890123}', "t", id="")
+LONG = f"head -c {LONGEST_ANSWER} /dev/zero | tr '\\0' a"
+OVER_LONG = Failed("Answer", f"its answer is over {LONGEST_ANSWER} bytes", is_final=True)
+RESULTS: list[Any] = [
+    (f"echo on; echo '{RESULT}'", Done({"n": 1}, (FOLLOW,))),
+    ("echo '{\"result\": null}'", Done()),
+    ("echo '{\"rows\": 3}'", Done()),
+    ("echo 1e999", Done()),
+    ('echo \'{"stage": "two"}\'', Advance("two")),
+    (f"{LONG}; echo; echo '{RESULT}'", Done({"n": 1}, (FOLLOW,))),
+    (f"printf '{{\"result\": \"'; {MUCH}; printf '\"}}'", Done("a" * 3 * OUTPUT_BYTES)),
+    (f"printf '{{\"result\": \"'; {LONG}; printf '\"}}'", OVER_LONG),
+    ("echo '{\"result\": 1}'; exit 3", died('exit code 3: {"result": 1}')),
+]
+
+
+@pytest.mark.parametrize(("script", "outcome"), RESULTS)
+@on_uvloop
+async def test_a_command_says_its_result(script: str, outcome: Outcome | Failed) -> None:
+    """And its follow-up tasks, where its table lets it; else it says nothing."""
+    found = await runner("/bin/sh", "-c", script, result=True).handle(task())
+    assert unnamed([found]) == [outcome]
+    if isinstance(outcome, Done):
+        assert await shell(script).handle(task()) == Done()
+
+
 @on_uvloop
 async def test_the_last_lines_of_a_command_are_kept_beside_its_message() -> None:
     script = "echo Traceback >&2; echo '  password=hunter2' >&2; echo KeyError >&2; exit 1"
@@ -189,9 +217,9 @@ async def test_a_missing_program_or_second_handler_is_refused(tmp_path: Path) ->
 TASKS = [replace(task(group="g", body=b'{"row": %d}' % n), id=f"t{n}") for n in range(4)]
 
 
-def _shell(script: str) -> ExecBatchRunner:
+def _shell(script: str, *, result: bool = False) -> ExecBatchRunner:
     command = ("/bin/sh", "-c", script)
-    return ExecBatchRunner(HandlerRule(exec=command, batch=10), command)
+    return ExecBatchRunner(HandlerRule(exec=command, batch=10, result=result), command)
 
 
 def test_a_line_has_the_facts_and_the_body_as_it_was_written() -> None:
@@ -236,6 +264,18 @@ def test_what_became_of_each(answer: bytes, end: Any, expected: list[Any]) -> No
     assert outcomes_in(answer, 4, end) == expected
 
 
+MORE = b'{"outcome": "done", "result": [1], "then": [{"body": "{}"}]}\n'
+
+
+@pytest.mark.parametrize("more", [MORE, MORE.replace(b'"outcome": "done", ', b"")])
+def test_a_line_may_have_a_result(more: bytes) -> None:
+    made = Done([1], (Message("{}", id=""),))
+    found = outcomes_in(more + DONE + more * 2, 4, Done(), has_result=True)
+    assert unnamed(found) == [made, Done(), made, made]
+    assert outcomes_in(MORE * 4, 4, Done()) == [Done()] * 4
+
+
+ONLY_DONE = "and only what is done has a result or follow-up tasks"
 NONSENSE: list[Any] = [
     (DONE, "it answered for 1 of its 4 tasks"),
     (b'{"outcome": "maybe"}', "'maybe': one of done, retry, dead"),
@@ -243,12 +283,22 @@ NONSENSE: list[Any] = [
     (b'{"outcome": "retry", "after": "soon"}', "after = 'soon'"),
     (b'{"stage": ""}', "is no text"),
     (b'{"stage": "a\\u0000b"}', "control characters"),
+    (b'{"outcome": "dead", "result": 1}', f"outcome = 'dead', {ONLY_DONE}"),
+    (b'{"outcome": "retry", "then": []}', f"outcome = 'retry', {ONLY_DONE}"),
+    (b'{"outcome": "done", "stage": "s", "result": 1}', f"it names a stage, {ONLY_DONE}"),
+    (b'{"result": 1e400}', "the number 1e400 is beyond what a float can be"),
+    (b'{"then": null}', "then: Input should be a valid list"),
+    (b'{"then": [{"body": {}}, 7]}', "follow-up task 2: Input should be a valid dictionary"),
+    (b'{"then": [{"type": "t"}]}', "follow-up task 1: body Field required"),
+    (b'{"then": [{"body": {}, "delay": "1"}]}', "follow-up task 1: delay Input should be a valid"),
+    (b'{"then": [{"body": {}, "id": "x"}]}', "follow-up task 1: id Extra inputs are not"),
+    (b'{"then": [%s]}' % b",".join([b'{"body": {}}'] * 101), "then: List should have at most 100"),
 ]
 
 
 @pytest.mark.parametrize(("answer", "what"), NONSENSE)
 def test_an_answer_that_makes_no_sense_has_failed(answer: bytes, what: str) -> None:
-    failure = outcomes_in(answer, 4, Done())[-1]
+    failure = outcomes_in(answer, 4, Done(), has_result=True)[-1]
     assert isinstance(failure, Failed)
     assert what in failure.message
 
@@ -263,6 +313,15 @@ async def test_a_command_answers_in_lines() -> None:
     assert await _shell("exit 75").handle_all(TASKS) == [Retry(reason="exit code 75")]
     two = await _shell("""echo '{"outcome": "done"}'; echo oh >&2; exit 3""").handle_all(TASKS)
     assert two == [Done(), Failed("ExitCode", "exit code 3: oh")]
+
+
+@on_uvloop
+async def test_a_batch_whose_lines_are_not_all_read_is_taken_apart() -> None:
+    """Of which task the first line is that is left, no one can tell."""
+    script = f"""{LONG}; for n in 1 2 3 4; do echo '{{"outcome": "done", "result": 1}}'; done"""
+    [failed] = await _shell(script, result=True).handle_all(TASKS)
+    assert failed == replace(OVER_LONG, is_final=False)
+    assert await _shell(script, result=True).handle_all(TASKS[:1]) == [OVER_LONG]
 
 
 @on_uvloop

@@ -17,8 +17,10 @@ import httpx
 import orjson
 import pytest
 
+from groupflow.broker.publisher import Message
 from groupflow.core.app import App
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.flow.batches import LONGEST_ANSWER
 from groupflow.flow.handling import Failed, Runner
 from groupflow.flow.http_handlers import ANSWER_BYTES, SHOWN_CHARS, HttpBatchRunner
 from groupflow.flow.runners import AllRunners
@@ -26,7 +28,7 @@ from groupflow.servers.server import free_ports
 from groupflow.settings.rules import HandlerRule
 from groupflow.settings.urls import SecretUrl
 from tests.deadlines import deadline
-from tests.flow.tasks import FACTS, TASK, failure, task
+from tests.flow.tasks import FACTS, TASK, failure, task, unnamed
 
 
 class Request(NamedTuple):
@@ -169,6 +171,30 @@ OUTCOMES: list[Any] = [
 @pytest.mark.parametrize(("raw", "outcome"), OUTCOMES)
 async def test_statuses_are_outcomes(server: Server, raw: bytes, outcome: Outcome | Failed) -> None:
     assert await answer(server, raw) == outcome
+
+
+MORE = {"result": [1], "then": [{"body": {}, "type": "t"}]}
+LARGE = {"result": "x" * 2 * ANSWER_BYTES}
+OVER_LONG = Failed("Answer", f"its answer is over {LONGEST_ANSWER} bytes", is_final=True)
+RESULTS: list[Any] = [
+    (as_json(MORE), Done([1], (Message(b"{}", "t", id=""),))),
+    (as_json(LARGE), Done(LARGE["result"])),
+    (as_json({"result": "x" * LONGEST_ANSWER}), OVER_LONG),
+    (as_json(MORE, content_type="text/plain"), Done()),
+    (as_json(STAGE), Advance("two")),
+    (as_json(MORE, 500), failed(f"HTTP 500: {orjson.dumps(MORE).decode()}")),
+]
+
+
+@pytest.mark.parametrize(("raw", "outcome"), RESULTS, ids=map(str, range(len(RESULTS))))
+async def test_a_result_where_the_table_asks_for_one(
+    server: Server, raw: bytes, outcome: Outcome | Failed
+) -> None:
+    server.answer = raw
+    async with running(server.url, result=True) as runner:
+        assert unnamed([await runner.handle(task())]) == [outcome]
+    if isinstance(outcome, Done):
+        assert await answer(server, raw) == Done()
 
 
 async def test_an_answer_without_an_end_is_cut_off(server: Server) -> None:
@@ -314,6 +340,11 @@ async def test_a_batch_is_posted_in_lines_and_answered_in_lines(server: Server) 
         assert await runner.handle_all(tasks) == [Done(), Dead("its handler says so")]
         server.answer = response(204)
         assert await runner.handle_all(tasks) == [Done()] * 3
+        server.answer = response(200, b'{"outcome": "done", "result": 1}\n' + b"x" * LONGEST_ANSWER)
+        [one, *_, end] = await HttpBatchRunner(
+            rule.model_copy(update={"result": True}), server.url, client
+        ).handle_all(tasks)
+        assert (one, end) == (Done(1), replace(OVER_LONG, is_final=False))
         server.answer = response(429, b'{"outcome": "done"}\n')
         (retry,) = await runner.handle_all(tasks)
         assert isinstance(retry, Retry)
