@@ -22,6 +22,7 @@ import socket
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from http import HTTPStatus
 from time import monotonic
 from typing import Any, TypeAlias
@@ -33,7 +34,7 @@ import orjson
 import structlog
 
 from groupflow.core.backoff import Backoff, Outage
-from groupflow.core.errors import GroupflowError
+from groupflow.core.errors import GroupflowError, Unroutable
 from groupflow.core.json_text import read_exactly, write_exactly
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.core.task import PULLED, Task, take_progress
@@ -49,7 +50,7 @@ _RENEWALS = 4  # in a lease
 _MOST_SAID = 200  # settlements in a call
 _REMEMBERED = 10_000  # finished tasks: an answer may be older than their settlement
 _REFUSED = frozenset({400, 401, 403, 404, 405, 413, 421, 422})  # a second try won't help
-_OF_WHAT_WAS_SAID = frozenset({400, 413, 422})
+_OF_WHAT_WAS_SAID = frozenset({400, 403, 413, 422})  # the worker itself may be all right
 _FIGURES = ("done", "total", "unit")  # of a task's progress
 _CANCELLED = Retry(reason="cancelled")  # with this the server cancels it, where that is asked for
 _MOST_WORDS = 2000  # characters of a reason
@@ -85,7 +86,7 @@ class Worker:
             pool: the pool's name.
             handle: runs one attempt. What it returns is as for any handler; what it raises makes
                 the task wait for its next attempt, by the server's policy.
-            token: with the right to pull.
+            token: with the right to pull; to publish as well, where tasks have follow-up tasks.
             name: tells this worker from others of the pool; made of host and process by default.
             concurrency: tasks at once, 500 at most.
             drain: seconds that a stop waits for tasks that run.
@@ -369,6 +370,8 @@ def _settlement(mark: _Mark, outcome: Outcome) -> bytes:
         if len(packed) <= _MOST_BYTES:
             return packed
         why = f"its outcome has {len(packed)} bytes of JSON, and may have {_MOST_BYTES}"
+    except Unroutable as error:
+        return _settlement(mark, Dead(error.reason))
     except (TypeError, ValueError, RecursionError) as error:
         why = f"its outcome can't be made JSON: {error}"
     return _settlement(mark, Retry(reason=why))
@@ -382,5 +385,11 @@ def _words_of(outcome: Outcome) -> dict[str, Any]:
             return {"outcome": "advance", "stage": stage, "context": context, "after": after}
         case Dead(reason):
             return {"outcome": "dead", "reason": reason[:_MOST_WORDS]}
+        case Done() if outcome.says_more:
+            # Imported late: a worker without such handlers saves the time.
+            from groupflow.flow.settling import following_of  # noqa: PLC0415
+
+            then = [asdict(each) for each in following_of(outcome.then)]
+            return {"outcome": "done", "result": outcome.result, "then": then}
         case _:
             return {"outcome": "done"}

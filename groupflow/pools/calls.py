@@ -14,14 +14,14 @@ from time import monotonic
 from typing import Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from groupflow.core.errors import PoolFull
-from groupflow.core.outcome import wrong_stage
+from groupflow.core.errors import PoolFull, Unroutable
 from groupflow.operate.pools import PoolStatus, read_pools
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.problems import RequestRefused
+from groupflow.ops.page.publishing import check
 from groupflow.pools.filling import PoolFilling
-from groupflow.pools.pullers import Given, Pullers
+from groupflow.pools.pullers import Given, Pullers, TaskReport
 from groupflow.pools.shapes import (
     Filled,
     GivenTasks,
@@ -127,7 +127,10 @@ class Pools:
     )
     async def _settle(self, told: Settlements, caller: Caller) -> list[SettledTask]:
         puller = self._puller_of(caller)
-        times = Counter(each.id for each in told.root)
+        times, reports = Counter(each.id for each in told.root), list[TaskReport]()
+        settings = self._context.facts.settings
+        router = settings.router() if any(each.then for each in told.root) else None
+        fit = partial(check, settings=settings, router=router)
         for each in told.root:
             if times[each.id] > 1:
                 detail = f"The id {each.id[:64]!a} is in the list twice."
@@ -136,10 +139,15 @@ class Pools:
                 raise RequestRefused(
                     HTTPStatus.BAD_REQUEST, "Name the stage that a task advances to."
                 )
-            if each.outcome == "advance" and (wrong := wrong_stage(each.stage)):
-                detail = f"Nothing was settled: of {each.id[:64]!a} {wrong}."
-                raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
-        verdicts = await self._pullers.settle(puller, [each.told() for each in told.root])
+            if each.then and not caller.may("publish"):
+                detail = "Nothing was settled: a token for follow-up tasks needs the right "
+                raise RequestRefused(HTTPStatus.FORBIDDEN, f'{detail}"publish".')
+            try:
+                reports.append(each.told(fit))
+            except Unroutable as error:
+                detail = f"Nothing was settled: of {each.id[:64]!a} {error.reason}."
+                raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, detail) from None
+        verdicts = await self._pullers.settle(puller, reports)
         return [
             SettledTask(each.id, verdict) for each, verdict in zip(told.root, verdicts, strict=True)
         ]

@@ -11,7 +11,6 @@ import asyncio
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from time import time
 from typing import Literal, TypeAlias
 
 import structlog
@@ -168,10 +167,9 @@ class Pullers:
             for place, each in enumerate(told):
                 claim = known.get(each.fence)
                 if claim is not None and claim.task.id == each.id:
-                    policy, ran = (
-                        policies.of(claim.rule, None),
-                        Ran(time(), 0.0, puller.daemon, tells),
-                    )
+                    since = poll.held[each.fence].since
+                    ran = Ran(since, max(0.0, poll.now - since), puller.daemon, tells)
+                    policy = policies.of(claim.rule, None)
                     settlement = settlement_of(claim, each.outcome, policy, ran)
                     if isinstance(each.outcome, Retry) and (each.id, each.fence) in poll.cancelled:
                         settlement = _without_death(settlement)

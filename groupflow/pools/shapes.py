@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 import orjson
 from pydantic import Field, RootModel, model_validator
 
-from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.broker.publisher import Message, Outgoing
+from groupflow.core.errors import Unroutable
+from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry, wrong_stage
 from groupflow.core.progress import Progress, pack_progress
 from groupflow.core.task import PULLED
+from groupflow.flow.batches import FollowUpTasks
+from groupflow.flow.settling import following_of
 from groupflow.ops.page.shapes import Input, Key, TaskId
 from groupflow.pools.pullers import CancelledTask, TaskReport
 from groupflow.settings.types import YEAR
@@ -53,14 +58,33 @@ class Settled(Input):
     reason: _Words | None = Field(None, description="Why it is to be retried, or is dead.")
     stage: Key | None = Field(None, description="The next stage.")
     context: Any = Field(None, description="Any JSON value, handed on to that stage.")
+    result: Any = Field(None, description="Any JSON value up to 64 KiB, told with the task's end.")
+    then: FollowUpTasks = Field(
+        default_factory=list,
+        description="Follow-up tasks, made if this one is done. They take the right to publish.",
+    )
 
-    def told(self) -> TaskReport:
-        """The same as `Pullers` takes it."""
-        outcome: Outcome = Done()
+    @model_validator(mode="after")
+    def _is_done(self) -> Self:
+        if self.outcome != "done" and (self.then or self.result is not None):
+            raise ValueError("only a task that is done has a result or follow-up tasks")
+        return self
+
+    def told(self, check: Callable[[Message], Outgoing]) -> TaskReport:
+        """The same as `Pullers` takes it; each follow-up task has to pass the `check`.
+
+        Raises:
+            Unroutable: its stage can't be one, or a follow-up task can't be a task.
+        """
+        then = [each.message() for each in self.then]
+        following_of(then, check)
+        outcome: Outcome = Done(self.result, tuple(then))
         match self.outcome:
             case "retry":
                 outcome = Retry(self.after, self.reason or "")
             case "advance":
+                if wrong := wrong_stage(self.stage):
+                    raise Unroutable(wrong)
                 outcome = Advance(self.stage or "", self.context, self.after or 0.0)
             case "dead":
                 outcome = Dead(self.reason or "a worker said so")

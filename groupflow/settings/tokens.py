@@ -65,8 +65,8 @@ class NamedToken(HasToken):
 
     rights: tuple[Right, ...] = Field(min_length=1)
     """What it lets its holder do: look (all that is shown, bodies too), act (redrive, cancel, drop,
-    pause, resume), publish (`POST /api/tasks`), pull (claim from pools, and settle), fill (make a
-    pool equal to a list)."""
+    pause, resume), publish (`POST /api/tasks`, and follow-up tasks of what it pulls), pull (claim
+    from pools, and settle), fill (make a pool equal to a list)."""
     pools: tuple[str, ...] = ()
     """The pools that it may pull from and fill; none named: all."""
 

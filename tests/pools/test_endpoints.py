@@ -5,20 +5,35 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import httpx
 import orjson
 import pytest
 
+from groupflow.core.events import RESULT_BYTES, Following, Told
 from groupflow.core.routing import scope_of
 from groupflow.pools import filling
 from groupflow.pools.lists import IN_MEMORY, SLICE_BYTES, SpooledList
+from groupflow.servers import RedisServer
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from tests.deadlines import deadline
-from tests.pools.shop import COURIER, LOOKER, OTHER, TOKEN, Shop, Worker, api_of, as_, lines, said
-from tests.store.actors import pooled
+from tests.pools.shop import (
+    COURIER,
+    LEASE,
+    LOOKER,
+    OTHER,
+    TOKEN,
+    Shop,
+    Worker,
+    api_of,
+    as_,
+    lines,
+    said,
+    shop_of,
+)
+from tests.store.actors import pooled, with_envelope
 
 Row: TypeAlias = tuple[str, str, Any, int, str]  # token, request, body, status, words
 ONE = {"limit": 1}
@@ -111,6 +126,10 @@ async def test_an_answer(shop: Shop, row: Row) -> None:
         assert answer.json()["detail"].startswith("Nothing was changed: line 301 ")
 
 
+DONE = b'"outcome": "done", "then": '  # the last of two names counts
+LARGE = b'{"type": "t", "body": "{%600000s}"}' % b""
+
+
 @pytest.mark.parametrize(
     ("more", "status", "words"),
     [
@@ -123,6 +142,18 @@ async def test_an_answer(shop: Shop, row: Row) -> None:
         (b'"stage": "s", "context": [' + b"{}," * 10_000 + b"{}]", 413, ""),
         (b'"stage": "s", "reason": "\\udfff"', 400, ""),
         *((b'"stage": "s", "after": ' + after, 400, "") for after in (b"NaN", b"1e400", b"-1")),
+        (b'"stage": "s", "result": 1', 400, "only a task that is done has a result"),
+        (b'"outcome": "dead", "then": [{"body": {}}]', 400, "only a task that is done has"),
+        (DONE + b'[{"type": "t", "body": {}}]', 403, 'needs the right "publish"'),
+        *((DONE + b'[{"type": "t", "body": {}}, %b]' % wrong, *told) for wrong, *told in (
+            (b"7", 400, "then.1"),
+            (b'{"type": "t", "body": {}, "id": "mine"}', 400, "then.1.id"),
+            (b'{"body": {}}', 422, "of 'x' follow-up task 2: no type"),
+            (b'{"body": "[]"}', 422, "follow-up task 2: the body is not a JSON object"),
+            (b'{"body": {}, "delay": 1e99}', 422, "follow-up task 2: the delay is"),
+            (b'{"body": {}, "headers": {"x-cancel": "a"}}', 422, "is no task: drop it"))),
+        (DONE + b'[%b{"body": {}}]' % (b'{"body": {}}, ' * 100), 400, "at most 100 items"),
+        (DONE + b"[%b, %b]" % (LARGE, LARGE), 422, "the follow-up tasks have 1200008 bytes"),
     ],
 )  # fmt: skip
 async def test_nothing_wrong_is_settled(shop: Shop, more: bytes, status: int, words: str) -> None:
@@ -133,12 +164,48 @@ async def test_nothing_wrong_is_settled(shop: Shop, more: bytes, status: int, wo
     wrong = b'{"id": "x", "fence": %d, "outcome": "advance", %b}' % (x["fence"], more)
     sent, as_json = [orjson.dumps(said(y)), wrong], {"content-type": "application/json"}
     told = b"[" + b", ".join(sent) + b"]"
+    as_json |= as_(COURIER if status == 403 else TOKEN)
     answer = await shop.api.post(f"{anna.path}/settlements", content=told, headers=as_json)
     assert answer.status_code == status, answer.text
     assert words in answer.json()["detail"]
     assert answer.json()["detail"]
     assert sorted(await anna.held()) == ["x", "y"]
     assert await anna.settle(said(x, "advance", stage="two"), said(y)) == ["accepted"] * 2
+
+
+@pytest.mark.parametrize("events", [{"exchange": "told"}, {"exchange": "told", "names": ["dead"]}])
+async def test_what_is_done_is_told(redis_server: RedisServer, events: dict[str, Any]) -> None:
+    """Once, with its result and follow-up tasks; without these where all are told or one asks."""
+    answered = with_envelope(pooled("asks"), origin={"reply_to": "amq.gen-1", "app": "crm"})
+    async with shop_of(redis_server, 3, events=events) as shop:
+        await shop.spread.put(pooled("plain"), pooled("more", "g"), pooled("large"), answered)
+        tasks = {task["id"]: task for task in await Worker(shop.api).claim(4)}
+        then = [{"body": '{"n": 1.10}', "type": "t", "delay": 2}, {"body": {}, "type": "deliver"}]
+        told = [
+            said(tasks["plain"]),
+            said(tasks["more"], result={"n": 1}, then=then),
+            said(tasks["large"], result="x" * RESULT_BYTES),
+            said(tasks["asks"]),
+        ]
+        for api in (shop.api, shop.other):
+            api.headers.update(as_(TOKEN))
+            assert await Worker(api).settle(*told) == ["accepted"] * 4
+        found = dict[str, Any]()
+        for bench in shop.spread.benches:
+            for entry in cast(Any, bench.raw.lrange(bench.keys("outbox"), 0, -1)):
+                event = Told.of(entry)
+                assert found.setdefault(event.facts["id"], event) is event
+    assert found.keys() == ({"more", "large", "asks"} | ({"plain"} if len(events) == 1 else set()))
+    event = orjson.loads(found["more"].body)
+    assert (event["event"], event["group"], event["result"]) == ("done", "g", {"n": 1})
+    assert (event["daemon"], event["attempts"]) == ("pool/couriers/anna", 1)
+    assert 0 < event["seconds"] < LEASE
+    assert found["more"].following == [
+        ("more/then/1", Following("t", '{"n": 1.10}', {"x-delay": 2000})),
+        ("more/then/2", Following("deliver", "{}", {})),
+    ]
+    assert f"over {RESULT_BYTES}" in orjson.loads(found["large"].body)["result_error"]
+    assert found["asks"].reply_to == "amq.gen-1"
 
 
 async def test_a_pool_is_made_equal_to_a_list(shop: Shop) -> None:

@@ -8,13 +8,15 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect, sync_playwright
 
-from groupflow.core.outcome import Advance, Outcome, Retry
+from groupflow.broker.publisher import Message
+from groupflow.core.outcome import Advance, Done, Outcome, Retry
 from groupflow.core.task import Task
 from groupflow.remote import Refused, Worker
 from groupflow.servers import RabbitmqServer, RedisServer
@@ -39,6 +41,9 @@ lease = {LEASE}
 token = "{COURIER}"
 rights = ["pull"]
 """
+
+
+NEXT = Message(Job("next").body, "deliver")
 
 
 class World(Served):
@@ -88,7 +93,8 @@ def world(
 def test_published_tasks_are_pulled_and_settled(world: World) -> None:
     """From RabbitMQ to a worker's stages and retries, a group in order.
 
-    A stage that is refused is a failed attempt; a wrong token ends a worker.
+    A stage that is refused is a failed attempt, and so are follow-up tasks without the right to
+    publish; a wrong token ends a worker.
     """
     ran: list[tuple[str, int]] = []
     before = world.rig.count("done")
@@ -103,7 +109,9 @@ def test_published_tasks_are_pulled_and_settled(world: World) -> None:
             raise ValueError("no")
         if task.id == "bad-stage" and task.attempt == 1:
             return Advance("a\0b")
-        if len(ran) >= 11:
+        if task.id == "no-right" and task.attempt == 1:
+            return Done(then=[NEXT])
+        if len(ran) >= 13:
             worker.stop()
         return None
 
@@ -111,18 +119,43 @@ def test_published_tasks_are_pulled_and_settled(world: World) -> None:
         async with asyncio.timeout(deadline()):
             await worker.run()
 
-    world.publish("staged", "again", "raises", "bad-stage")
+    world.publish("staged", "again", "raises", "bad-stage", "no-right")
     world.publish("g0", "g1", "g2", entity="contact/7")
     worker = Worker(world.url, "couriers", deliver, token=COURIER, concurrency=4)
     run(work())
-    world.wait_for(before + 7)
+    world.wait_for(before + 8)
     groups = [("g0", 1), ("g1", 1), ("g2", 1)]
     assert [each for each in ran if each[0].startswith("g")] == groups
-    twice = [(id_, attempt) for id_ in ("again", "raises", "bad-stage") for attempt in (1, 2)]
+    ids = ("again", "raises", "bad-stage", "no-right")
+    twice = [(id_, attempt) for id_ in ids for attempt in (1, 2)]
     assert sorted(ran) == sorted([("staged", 1), ("staged", 1), *twice, *groups])
     worker = Worker(world.url, "couriers", deliver, token="wrong")
     with pytest.raises(Refused, match="401"):
         run(work())
+
+
+def test_a_task_is_followed(world: World) -> None:
+    """By what its handler gave; where that can't be a task it is dead."""
+    ran, before = list[str](), world.rig.count("done")
+
+    async def deliver(task: Task) -> Outcome | None:
+        ran.append(task.id)
+        if len(ran) == 3:
+            worker.stop()
+        given: dict[str, Any] = {"leads": NEXT, "spoils": 7}
+        return Done({"n": 1}, [given[task.id]]) if task.id in given else None
+
+    async def work() -> None:
+        async with asyncio.timeout(deadline()):
+            await worker.run()
+
+    world.publish("leads", "spoils")
+    worker = Worker(world.url, "couriers", deliver, token=TOKEN)
+    run(work())
+    world.wait_for(before + 2)
+    assert sorted(ran) == ["leads", "leads/then/1", "spoils"]
+    letter = world.rig.call("dead", "show", "spoils", "--config", str(world.rig.config)).stdout
+    assert b"follow-up task 1 is no groupflow.Message, but int" in letter
 
 
 def test_the_verbs(world: World) -> None:

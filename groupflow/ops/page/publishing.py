@@ -9,9 +9,9 @@ import structlog
 from pydantic import Field
 
 from groupflow.broker.application import Publisher
-from groupflow.broker.publisher import Message
+from groupflow.broker.publisher import Message, Outgoing
 from groupflow.core.errors import BrokerUnavailable, HeadersTooLarge, PublishFailed, Unroutable
-from groupflow.core.routing import MAX_SECONDS
+from groupflow.core.routing import MAX_SECONDS, Router
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.problems import RequestRefused
@@ -66,7 +66,7 @@ class Publishing:
         settings = self._context.facts.settings
         given = {name: value for name, value in asked if value is not None}
         try:
-            _check(Message(**given), settings)
+            check(Message(**given), settings)
             publisher = await self._publisher_by(settings)
             id_ = await publisher.publish(**given)
         except (Unroutable, HeadersTooLarge) as error:
@@ -92,8 +92,10 @@ class Publishing:
         return self._publisher
 
 
-def _check(message: Message, settings: Settings) -> None:
-    """Check that it would become a task.
+def check(message: Message, settings: Settings, router: Router | None = None) -> Outgoing:
+    """The message as it goes out, once it is clear that it would become a task.
+
+    `router` is that of the settings, where one is made for many messages.
 
     Raises:
         Unroutable: it would be a dead letter from the start; the reason says why.
@@ -106,5 +108,5 @@ def _check(message: Message, settings: Settings) -> None:
         raise Unroutable(
             f"the body has {len(outgoing.body)} bytes, over rabbitmq.max_body = {most}"
         )
-    headers = outgoing.headers
-    settings.router().route(outgoing.body, headers, type=outgoing.type)
+    (router or settings.router()).route(outgoing.body, outgoing.headers, type=outgoing.type)
+    return outgoing
