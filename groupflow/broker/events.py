@@ -108,12 +108,17 @@ class EventPublisher:
         async with self._opening:
             await self._open()
         try:
-            async with asyncio.TaskGroup() as group:
+            async with asyncio.timeout(self._timeout), asyncio.TaskGroup() as group:
                 for places in lines.values():
                     group.create_task(self._publish(events, places, told, published))
         except BaseExceptionGroup as errors:
             await self.close()
             raise errors.exceptions[0] from None
+        except TimeoutError as error:
+            await self.close()
+            raise BrokerUnavailable(
+                f"RabbitMQ confirmed not all of {len(events)} events within {self._timeout:g} s"
+            ) from error
 
     def _is_sent(self, event: Told, told: frozenset[str]) -> bool:
         return bool(event.reply_to) or (bool(self._exchange) and event.event in told)
@@ -203,18 +208,17 @@ class EventPublisher:
             raise BrokerUnavailable("the connection has ended")
         trace = event.facts.get("trace")
         correlation_id = event.facts.get("correlation_id")
-        async with asyncio.timeout(self._timeout):
-            await channel.basic_publish(
-                event.body,
-                exchange=exchange,
-                routing_key=routing_key,
-                properties=aiormq.spec.Basic.Properties(
-                    content_type="application/json",
-                    delivery_mode=PERSISTENT,
-                    message_id=event.message_id,
-                    message_type=event.event,
-                    correlation_id=correlation_id if isinstance(correlation_id, str) else None,
-                    headers=dict(trace) if isinstance(trace, dict) else None,
-                ),
-                mandatory=True,
-            )
+        await channel.basic_publish(
+            event.body,
+            exchange=exchange,
+            routing_key=routing_key,
+            properties=aiormq.spec.Basic.Properties(
+                content_type="application/json",
+                delivery_mode=PERSISTENT,
+                message_id=event.message_id,
+                message_type=event.event,
+                correlation_id=correlation_id if isinstance(correlation_id, str) else None,
+                headers=dict(trace) if isinstance(trace, dict) else None,
+            ),
+            mandatory=True,
+        )
