@@ -72,7 +72,7 @@ spelled only here.
 | ``bodies`` | zset | ids of those of them that are here whole → when they died |
 | ``staying`` | zset | the same of those whose bodies RabbitMQ refused, in place of ``bodies`` |
 | ``history:new``, ``history:old`` | hash | id → how it ended; also the memory of the dedup window |
-| ``segments`` | hash | when the two history segments began; salt of derived ids; who archives |
+| ``segments`` | hash | when the two history segments began; salts of derived ids; who archives |
 | ``renamed`` | hash | scope and message id → number of its newest derived id; see `ids.lua` |
 | ``count`` | hash | totals |
 | ``outbox`` | list | what RabbitMQ is to be told, the oldest first; see `outbox.lua` |

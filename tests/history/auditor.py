@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, product
 
 import orjson
 from redis import Redis
@@ -136,10 +136,11 @@ def _facts(found: Snapshot) -> Iterator[Violation]:
 
 def _renamed(found: Snapshot) -> Iterator[Violation]:
     """A derived id is of the scope that it was derived for."""
-    salt = found.hashes.get("segments", {}).get(b"salt", b"")
+    salts = found.hashes.get("segments", {}).get(b"salt", b"").split()
     for field_, newest in found.hashes.get("renamed", {}).items():
         scope, _, message = field_.partition(b" ")
-        for number in range(int(newest), max(0, int(newest) - FAMILY), -1):
+        numbers = range(int(newest), max(0, int(newest) - FAMILY), -1)
+        for number, salt in product(numbers, salts):
             secret = b" ".join([salt, scope, b"%d" % number, message])
             digest = hashlib.sha1(secret, usedforsecurity=False).hexdigest()
             packed = found.tasks.get(f"{message.decode()}~{digest[:16]}")

@@ -202,12 +202,12 @@ async def test_a_derived_id_can_not_be_named_beforehand(shop: Bench) -> None:
 
 
 async def test_a_sweep_goes_on_where_the_last_one_ended(shop: Bench) -> None:
-    """However many are known that stand in front of what may be forgotten."""
+    """However many are known, by any salt, that stand in front of what may be forgotten."""
     salt, known = "5" * 32, [f"order-{n}" for n in range(1000)]
     waiting: dict[Any, Any] = {
         f"{id_}~{sha1(f'{salt} {OURS} 1 {id_}'.encode()).hexdigest()[:16]}": "" for id_ in known
     }
-    shop.raw.hset(shop.keys("segments"), "salt", salt)
+    shop.raw.hset(shop.keys("segments"), "salt", f"{'4' * 32} {salt}")  # after a move
     shop.raw.hset(shop.keys("tasks"), mapping=waiting)
     forgotten = [f"gone-{n}" for n in range(20)]
     names: dict[Any, Any] = {f"{OURS} {id_}": "1" for id_ in [*known, *forgotten]}

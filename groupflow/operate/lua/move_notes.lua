@@ -43,7 +43,11 @@ for i, name in ipairs({ 'begun', 'closed' }) do
   local known = call('HGET', K.segments, name)
   if moment and (not known or known < moment) then call('HSET', K.segments, name, moment) end
 end
-if notes.segments[3] then call('HSETNX', K.segments, 'salt', notes.segments[3]) end
+local salts = call('HGET', K.segments, 'salt') or ''
+for salt in string.gmatch(notes.segments[3] or '', '%S+') do
+  if not string.find(salts, salt, 1, true) then salts = salts == '' and salt or salts .. ' ' .. salt end
+end
+if salts ~= '' then call('HSET', K.segments, 'salt', salts) end
 call('DEL', K.samples, K.tallies)
 if ARGV[4] == '1' and call('HSETNX', K.moved, 'totals of ' .. ARGV[2], '1') == 1 then
   for name, number in pairs(notes.totals) do call('HINCRBY', K.count, name, number) end

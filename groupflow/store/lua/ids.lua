@@ -26,12 +26,20 @@ local function is_of_scope(id, scope)
   return (owner or scope_of(id)) == scope
 end
 
--- The derived id of that number. A secret of this namespace is in it, so no client can take it beforehand.
-local salt
+-- The secrets in derived ids, so that no client can take one beforehand: the salt of this partition, then those of
+-- partitions whose ids have come here (`move_notes.lua`).
+local salts_read
+local function salts()
+  if salts_read then return salts_read end
+  salts_read = {}
+  for salt in string.gmatch(call('HGET', K.segments, 'salt') or '', '%S+') do salts_read[#salts_read + 1] = salt end
+  return salts_read
+end
+
+-- The derived id of that number; with this partition's salt, unless another is given.
 local function plain_digits(number) return string.format('%.0f', number) end
-local function derived_id(scope, id, number)
-  salt = salt or call('HGET', K.segments, 'salt')
-  local secret = table.concat({ salt, scope, plain_digits(number), id }, ' ')
+local function derived_id(scope, id, number, salt)
+  local secret = table.concat({ salt or salts()[1], scope, plain_digits(number), id }, ' ')
   return id .. '~' .. string.sub(redis.sha1hex(secret), 1, 16)
 end
 
@@ -42,7 +50,9 @@ local function newest_of(scope, id) return tonumber(call('HGET', K.renamed, fami
 -- Calls `visit` with each derived id that it looks at, the newest first, until `visit` answers true.
 local function any_derived(scope, id, newest, visit)
   for number = newest, math.max(1, newest - FAMILY + 1), -1 do
-    if visit(derived_id(scope, id, number)) then return true end
+    for _, salt in ipairs(salts()) do
+      if visit(derived_id(scope, id, number, salt)) then return true end
+    end
   end
   return false
 end

@@ -47,9 +47,14 @@ def burst_in(group: str, *, aside: bool) -> Arrival:
 BURSTS = [partial(burst_in, f"burst{n}", aside=n == 0) for n in range(3)]
 
 
-def of_tenant(id_: str, group: str | None, tenant: str) -> Arrival:
-    body = orjson.dumps({"id": id_, "of": tenant})
-    return Arrival(id_, Envelope("t", group, tenant, "rule", {}, body, tenant.encode().hex()))
+def namesakes(groups: Sequence[str]) -> list[Arrival]:
+    """One message id of several applications in each partition, whose tasks are told apart."""
+    found = []
+    for n, group in enumerate([None, None, None, *groups[:8], groups[3]]):
+        tenant, body = f"t{n}", orjson.dumps({"of": n})
+        envelope = Envelope("t", group, tenant, "rule", {}, body, tenant.encode().hex())
+        found.append(Arrival("same", envelope))
+    return found
 
 
 async def fill(world: World, groups: Sequence[str] = GROUPS) -> None:
@@ -68,9 +73,7 @@ async def fill(world: World, groups: Sequence[str] = GROUPS) -> None:
     await world.enqueue(*(arrival(f"door{n}", dead="no route") for n in range(3)))
     for _ in range(2):  # of which the second replaces the first
         await world.enqueue(*(burst() for burst in BURSTS))
-    # One message id of several applications, whose tasks are told apart.
-    await world.enqueue(*(of_tenant("same", None, f"t{n}") for n in range(3)))
-    await world.enqueue(*(of_tenant("same", groups[n], f"t{n}") for n in range(5, 8)))
+    await world.enqueue(*namesakes(groups))
     for bench in world.at(world.count):
         bench.limits = Limits(on_drained={"rule": ("", "drained")})
         daemon = await bench.daemon()
@@ -189,24 +192,27 @@ async def test_all_is_moved(make_world: MakeWorld, before: int, after: int) -> N
     assert (await make_world(4).move(4)).before == 0, "no daemon has been here"
 
 
-async def test_what_comes_again_is_known_where_it_would_come_to(make_world: MakeWorld) -> None:
+@pytest.mark.parametrize(("before", "after"), STEPS)
+async def test_what_comes_again_is_known_where_it_would_come_to(
+    make_world: MakeWorld, before: int, after: int
+) -> None:
     """Ids that came, and bursts, which go on there."""
-    world = make_world(1)
+    world = make_world(before)
     await fill(world)
     again = [
         *(arrival(f"{group}-{n}", group) for group in GROUPS for n in range(3)),
         *(arrival(f"p{n}") for n in range(20)),
-        *(of_tenant("same", None, f"t{n}") for n in range(3)),
+        *namesakes(GROUPS),
     ]
-    before = held_by(world.read(1))["totals"]["superseded"]
-    await world.move(4)
-    world.count = 4
+    superseded = held_by(world.read(before))["totals"]["superseded"]
+    await world.move(after)
+    world.count = after
     for each in again:
         enqueued = await world.bench_of(each.envelope.group, each.id).enqueuer.enqueue([each])
         assert enqueued.taken == [False], each.id
     await world.enqueue(*(burst() for burst in BURSTS))
-    assert held_by(world.read(4))["totals"]["superseded"] == before + len(BURSTS)
-    for bench in world.at(4):
+    assert held_by(world.read(after))["totals"]["superseded"] == superseded + len(BURSTS)
+    for bench in world.at(after):
         assert audit(bench.raw, bench.keys) == []
 
 
