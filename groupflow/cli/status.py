@@ -22,6 +22,7 @@ verbs = typer.Typer()
 
 HELD_SHOWN = 3  # groups of each kind that are named
 LIMITS_SHOWN = 5  # limits by hand
+LATE = 5.0  # seconds: events that wait for so long are pointed out
 
 
 @verb(verbs, "status")
@@ -64,6 +65,17 @@ def paused_line(found: Totals) -> str:
     if hold is None:
         return ""
     return f"PAUSED: everything, by {hold.by} since {moment(hold.since)}: groupflow resume --all"
+
+
+def outbox_line(found: Totals) -> str:
+    """What RabbitMQ is still to be told; empty unless it is late, or stops claims."""
+    if not found.outbox_full and found.outbox_age < LATE:
+        return ""
+    minutes, rest = divmod(round(found.outbox_age), 60)
+    age = f"{minutes} min" if minutes else f"{rest} s"
+    told = f"{found.outbox:,} events wait to be told, the oldest for {age}"
+    full = f"; events.max_memory is reached in {found.outbox_full} partition(s): nothing is claimed"
+    return f"{told}{full if found.outbox_full else ''}"
 
 
 def limit_lines(found: Totals) -> list[str]:
@@ -149,6 +161,8 @@ def _totals_lines(found: Totals, rates: Rates | None) -> Iterator[str]:
 def _standing_lines(found: Totals) -> Iterator[str]:
     for intake in found.intake:
         yield f"intake of {intake.daemon} stands since {moment(intake.since)}: {intake.paused}"
+    if untold := outbox_line(found):
+        yield untold
     for held in found.held_back:
         yield (
             f"partition {held.partition} gives nothing out since {moment(held.since)}, until every "

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from groupflow.cli.status import groups_line, limit_lines, paused_line
+from groupflow.cli.status import groups_line, limit_lines, outbox_line, paused_line
 from groupflow.core.masking import plain_text
 from groupflow.core.progress import Progress
 from groupflow.operate.busy import Busy
@@ -86,6 +86,7 @@ def draw(view: View, width: int, height: int) -> RenderableType:
         f"nothing is given out in partition {stands}: its Redis may have lost claims"
         if stands
         else "",
+        outbox_line(totals),
     )
     shown = [_line(text, "bold" if text is limits else "bold red", width) for text in notes if text]
     rows = max(3, height - _FIXED - len(shown))

@@ -142,9 +142,6 @@ class UpkeepMeasures:
     untold: int = 0  # of these, those that it dropped: no queue is bound for them
     replied: int = 0  # replies to what asked for them
     followed: int = 0  # follow-up tasks
-    outbox_bytes: dict[str, int] = field(default_factory=dict)
-    """By partition, what waits to be told, where this daemon relays."""
-    outbox_age: dict[str, float] = field(default_factory=dict)  # and for how long (seconds)
     renewals_failed: int = 0  # renewals of the lease without an answer
     sessions_lost: int = 0  # sessions that ended while this daemon still ran
     loop_blocks: int = 0  # times that the event loop was blocked for a lease or longer

@@ -34,6 +34,10 @@ HELD_BACK = (
     "nothing is given out there: Redis was started anew, or another one leads, and may have lost "
     "claims; it goes on once every daemon has renewed, or when a lease has passed"
 )
+OUTBOX_FULL = (
+    "daemons claim nothing: events that wait to be told have reached events.max_memory; it goes on "
+    "once RabbitMQ takes them"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +221,8 @@ def _in_line(answer: Callable[..., Why], facts: Mapping[str, Any], task_state: T
     reason = "its head may be claimed: all workers are busy, or none is running"
     if pool := facts.get("pool"):
         reason = f"its head may be claimed: it waits for a worker that asks pool {pool}"
+    elif "outbox_full" in facts:
+        reason = OUTBOX_FULL
     elif task_state.crashes:
         reason = quarantine_reason(task_state, [name.decode() for name in facts["busy"]])
     return answer(state="ready", reason=reason)

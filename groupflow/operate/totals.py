@@ -19,9 +19,9 @@ from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import seconds
 
-_TIMES = ("at", "waited_plain", "waited_grouped")
+_TIMES = ("at", "waited_plain", "waited_grouped", "outbox_age")
 _COUNTED = ("queued_plain", "queued_grouped", "running_plain", "running_grouped", "asleep")
-_COUNTED_BYTES = ("delayed_bytes", "carried_bytes", "dead_bytes")
+_COUNTED_BYTES = ("delayed_bytes", "carried_bytes", "dead_bytes", "outbox_bytes")
 ENDS = ("done", "cancelled", "expired", "superseded", "dropped")
 _COUNTED_EVER = ("taken", *ENDS, "buried", "crashed", "drained")
 
@@ -97,6 +97,10 @@ class Totals:
     delayed_bytes: int  # of tasks that wait for delays
     carried_bytes: int  # of stages and failed attempts, of waiting and running tasks
     dead_bytes: int  # of dead letters that are in Redis whole
+    outbox: int  # events that RabbitMQ is still to be told
+    outbox_bytes: int
+    outbox_age: float  # seconds for which the oldest of them has waited; 0 if none waits
+    outbox_full: int  # partitions where nothing is claimed, since so many bytes wait
     taken_total: int  # tasks that ever came in; the next eight are totals as well
     done_total: int  # tasks that were done
     cancelled_total: int  # tasks that were cancelled
@@ -136,6 +140,7 @@ class Totals:
             "dead": self.dead,
             "dead_staying": self.dead_staying,
             **({"carried_bytes": self.carried_bytes} if self.carried_bytes else {}),
+            **({"outbox": self._outbox} if self.outbox else {}),
             **{f"{how}_total": getattr(self, f"{how}_total") for how in ENDS},
             "failed_total": self.buried_total,
             "drained_total": self.drained_total,
@@ -143,6 +148,15 @@ class Totals:
             "intake": [asdict(standing) for standing in self.intake],
             **({"held_back": [asdict(each) for each in self.held_back]} if self.held_back else {}),
             **({"away": [each.partition for each in self.away]} if self.away else {}),
+        }
+
+    @property
+    def _outbox(self) -> dict[str, float]:
+        return {
+            "events": self.outbox,
+            "bytes": self.outbox_bytes,
+            "age": self.outbox_age,
+            "full": self.outbox_full,
         }
 
 

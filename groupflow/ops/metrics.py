@@ -248,6 +248,10 @@ def _from_upkeep(measures: Measures) -> Iterator[Metric]:
     yield _counter("expired", "Tasks that had to start in time", upkeep.expired)
     yield _counter("dead_archived", "Bodies that left Redis for RabbitMQ", upkeep.archived)
     yield _counter("dead_letters_swept", "Dead letters past retention", upkeep.swept)
+    yield _counter("events_told", "Events that RabbitMQ has taken", upkeep.told)
+    yield _counter("events_unrouted", "Of these, with no queue bound", upkeep.untold)
+    yield _counter("replies_sent", "Replies to reply_to", upkeep.replied)
+    yield _counter("tasks_followed", "Follow-up tasks of others", upkeep.followed)
     yield _counter("lease_renewals_failed", "Renewals without an answer", upkeep.renewals_failed)
     yield _counter("sessions_lost", "Sessions lost by a living daemon", upkeep.sessions_lost)
     yield _counter("event_loop_blocks", "Blocks of a lease or longer", upkeep.loop_blocks)
@@ -286,6 +290,7 @@ def from_totals(totals: Totals) -> Iterator[Metric]:
         "delayed": totals.delayed_bytes,
         "carried": totals.carried_bytes,
         "dead": totals.dead_bytes,
+        "outbox": totals.outbox_bytes,
     }
     waited = {"plain": totals.waited_plain, "grouped": totals.waited_grouped}
     ends = {how: getattr(totals, f"{how}_total") for how in ENDS} | {"dead": totals.buried_total}
@@ -308,6 +313,8 @@ def from_totals(totals: Totals) -> Iterator[Metric]:
     yield _gauge("cluster_groups_drained", "Drains so far", totals.drained_total)
     yield _gauge("cluster_dead_letters", "Dead letters", totals.dead)
     yield _gauge("cluster_held_bytes", "Bytes that are held for long", held, "of")
+    yield _gauge("cluster_outbox_age_seconds", "Wait of the oldest event", totals.outbox_age)
+    yield _gauge("cluster_outbox_full", "Partitions that claim nothing", totals.outbox_full)
     yield _gauge("cluster_oldest_waiting_seconds", "Wait of what goes next", waited, "pool")
     yield _gauge("cluster_daemons", "Daemons with a session", len(daemons))
     yield _gauge("cluster_workers", "Workers of all daemons", workers)
@@ -358,6 +365,8 @@ def of_partitions(up: Mapping[int, bool], totals: Mapping[int, Totals]) -> Itera
         for number, each in totals.items()
     }
     yield _gauge("cluster_partition_tasks", "Tasks that wait in it", queued, "partition")
+    untold = {str(number): each.outbox_bytes for number, each in totals.items()}
+    yield _gauge("cluster_partition_outbox_bytes", "Events to be told", untold, "partition")
 
 
 def _family(kind: type[Any], name: str, meaning: str, rows: Rows, *labels: str) -> Metric:

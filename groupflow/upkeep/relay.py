@@ -81,9 +81,7 @@ class Relay(Duty):
     async def _pass(self) -> float:
         """Tell some of it, and more at once where there may be more."""
         outbox = await look(self._client, self._session, self._confirmed, self._replica_wait)
-        self._is_ours, partition = outbox.is_ours, str(self._client.keys.partition or 0)
-        self._measures.outbox_bytes[partition] = outbox.bytes
-        self._measures.outbox_age[partition] = outbox.age
+        self._is_ours = outbox.is_ours
         if not outbox.entries:
             return PAUSE
         crash_point("before_relay")

@@ -15,13 +15,18 @@ import pytest
 from rich.console import Console
 
 from groupflow.cli.exits import Exit
+from groupflow.cli.status import outbox_line
 from groupflow.cli.top_screen import Look, View, draw
 from groupflow.core.progress import Progress, pack_progress
 from groupflow.operate.busy import Busy, read_busy
+from groupflow.operate.cancelling import Several, cancel_step
 from groupflow.operate.dead import DeadLetter
 from groupflow.operate.groups import ALL, Groups
+from groupflow.operate.namespace import Namespace
 from groupflow.operate.totals import DaemonStatus
+from groupflow.store.client import StoreClient
 from groupflow.store.progress import Said, write_progress
+from groupflow.store.scripts import Telling
 from tests.cli.verbs import Verbs
 from tests.deadlines import deadline
 from tests.store.bench import Bench, arrival, bury, totals
@@ -100,6 +105,24 @@ async def test_one_look(bench: Bench, tmp_path: Path) -> None:
     assert (told["paused"]["by"], told["paused"]["since"] > 0) == ("ada\x1b[2J", True)
     assert (told["grouped"]["parked"], told["grouped"]["paused"]) == (1, 1)
     assert told["grouped"]["waited"] > 0
+
+
+async def test_what_waits_to_be_told(bench: Bench, tmp_path: Path) -> None:
+    """It is a word where it is late or stops claims; `why` gives the reason."""
+    await bench.enqueue(arrival("a0", "a"), arrival("b0", "b"))
+    telling = Telling(frozenset({"cancelled"}), outbox=10)
+    client = StoreClient(bench.url, bench.keys, telling=telling)
+    await cancel_step(Namespace([client]), Several(group="b"), "ada")
+    await client.close()
+    groupflow = Verbs(tmp_path, bench.url, bench.keys.namespace)
+    told = (await groupflow("status", "--json")).json["outbox"]
+    assert (told["events"], told["full"], 0 < told["age"] < deadline()) == (1, 1, True)
+    assert told["bytes"] == bench.count("outbox_bytes")
+    assert "events.max_memory is reached" in (await groupflow("status")).out
+    assert "events.max_memory; it goes on" in (await groupflow("why", "a")).out
+    assert outbox_line(totals(outbox=12, outbox_age=4.9)) == ""
+    late = "12 events wait to be told, the oldest for 3 min"
+    assert outbox_line(totals(outbox=12, outbox_age=200.0)) == late
 
 
 async def test_a_live_view_ends_with_q(bench: Bench, tmp_path: Path) -> None:

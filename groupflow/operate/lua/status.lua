@@ -15,6 +15,8 @@
 --          by hand; by_hand: some of those, the first to end first, each by `g` and a group, `t` and a tenant's name
 --          or `y` and a pattern of types, and what `by_hand` has of it;
 --          everything_paused (JSON), everything_ends (µs), if any;
+--          outbox: entries that RabbitMQ is still to be told; outbox_age: µs for which the oldest has waited;
+--          outbox_full: 1 if nothing is claimed, since the outbox has as many bytes as it may, else 0;
 --          daemons: rows of { name, lease_left (µs), info (JSON) } }
 local SHOWN_BY_HAND = 20
 local now, daemons = clock(), {}
@@ -79,6 +81,7 @@ for _, whose in ipairs(call('ZRANGE', K.by_hand_ends, '(' .. digits(now), '+inf'
   local text = #by_hand < SHOWN_BY_HAND and call('HGET', K.by_hand, whose)
   if text then by_hand[#by_hand + 1] = { whose, text } end
 end
+local untold = call('LINDEX', K.outbox, 0)
 return named({
   at = now, count = call('HGETALL', K.count), daemons = daemons, dead = call('ZCARD', K.dead),
   ready = count_in(READY) + lined_up + capped_lines, delayed = call('ZCARD', K.held) + standing + capped,
@@ -93,4 +96,6 @@ return named({
   by_hand = by_hand, capped = capped, standing_types = call('ZCARD', K.cap_standing),
   sharing = sharing, running_groups = running_groups,
   standing = standing, standing_tenants = call('ZCARD', K.standing),
+  outbox = call('LLEN', K.outbox), outbox_full = call('EXISTS', K.outbox_full),
+  outbox_age = untold and math.max(0, now - tonumber(sub(untold, 1, 16))) or 0,
 })

@@ -9,7 +9,8 @@
 --          ready, pool: whose workers may claim it, if daemons may not; until (µs), parked, paused,
 --          everything_paused (JSON), each if it is, and pause_ends, everything_ends (µs) if those pauses end
 --          by themselves; recovering: { since,
---          until } (µs) if nothing is claimed, since this server may have lost writes; busy: if its head
+--          until } (µs) if nothing is claimed, since this server may have lost writes; outbox_full: 1 if nothing is claimed,
+--          since the outbox has as many bytes as it may; busy: if its head
 --          waits as a quarantined task, the daemons that run another one; running: how many tasks of it; if it has a
 --          limit: concurrency, rate (as it was written); and if that sets `until`: limited_by, 'rate', 'closed'
 --          or 'batch'; if it waits for its tenant's turn: tenant: { name, running, concurrency (0 for any), rate,
@@ -66,6 +67,7 @@ return named({
   everything_paused = call('GET', K.paused_all) or nil, busy = busy,
   recovering = call('EXISTS', K.recovering) == 1
     and { call('HGET', K.epoch, 'since') or digits(now), call('GET', K.recovering) } or nil,
+  outbox_full = call('EXISTS', K.outbox_full) == 1 and 1 or nil,
   pause_ends = call('ZSCORE', K.resumes, group) or nil, everything_ends = call('ZSCORE', K.resumes, '') or nil,
   running = #running, concurrency = limit.concurrency, rate = limit.rate, limited_by = limited_by,
   by_hand = limit.till, tenant = tenant, type = of_type,

@@ -7,6 +7,7 @@ import { ago, count, duration, now, rate, time } from "../format.js";
 import { words } from "./by_hand.js";
 
 const LATE = 0.6; // of the lease: a heartbeat's age from which it is pointed out
+const LATE_TOLD = 5; // seconds for which events may wait without a word
 
 export function overview(_params, context) {
   const notices = h("div", { hidden: true });
@@ -44,13 +45,14 @@ export function overview(_params, context) {
       card("Longest queues", "from a survey that walks through all groups", longest)),
   ];
 
-  const showNotices = whenChanged((pause, alive, waits, standing, heldBack, limited, said) => {
+  const showNotices = whenChanged((pause, alive, waits, standing, heldBack, limited, said, untold) => {
     const found = [];
     if (pause) found.push(h("div", { class: "notice" }, h("span", {}, `${pause.by} paused everything ${time(pause.since)}: nothing is started.`), h("button", { type: "button", class: "push", onclick: () => resumeAll(context) }, "Resume everything")));
     if (!alive) found.push(h("div", { class: "notice bad" }, waits ? `No daemon is running, and ${count(waits)} tasks wait.` : "No daemon is running."));
     for (const one of standing) found.push(h("div", { class: "notice bad" }, `The intake of ${one.daemon} stands ${time(one.since)}: ${one.paused}.`));
     if (limited) found.push(h("div", { class: "notice" }, h("span", {}, `${count(limited)} ${limited === 1 ? "limit is" : "limits are"} set by hand: ${said.join("; ")}.`), link("limits", {}, "Limits", { class: "push", "data-key": "limits" })));
     for (const one of heldBack) found.push(h("div", { class: "notice" }, h("span", {}, `Partition ${one.partition} gives nothing out since ${time(one.since)}: its Redis may have lost claims. It goes on once every daemon has renewed, or at ${time(one.until)}.`)));
+    if (untold) found.push(h("div", { class: "notice bad" }, untold));
     notices.hidden = !found.length;
     replace(notices, found);
   });
@@ -93,8 +95,10 @@ export function overview(_params, context) {
     element,
     every: 2000,
     onOverview(o) {
-      showNotices(o.everything_paused, o.daemons.length > 0, o.queued_grouped + o.queued_plain - o.asleep, o.intake, o.held_back, o.limited_groups + o.limited_tenants + o.limited_types, o.by_hand.slice(0, 3).map((row) => `${row.kind} ${row.name}, ${words(row)}, until ${time(row.until)}`));
-      showTiles({ ...o, at: 0, daemons: 0 });
+      const full = o.outbox_full ? `; events.max_memory is reached in ${count(o.outbox_full)} partition(s): nothing is claimed` : "";
+      const untold = full || o.outbox_age >= LATE_TOLD ? `${count(o.outbox)} events wait to be told, the oldest for ${duration(o.outbox_age)}${full}.` : "";
+      showNotices(o.everything_paused, o.daemons.length > 0, o.queued_grouped + o.queued_plain - o.asleep, o.intake, o.held_back, o.limited_groups + o.limited_tenants + o.limited_types, o.by_hand.slice(0, 3).map((row) => `${row.kind} ${row.name}, ${words(row)}, until ${time(row.until)}`), untold);
+      showTiles({ ...o, at: 0, daemons: 0, outbox_age: 0 });
       showDaemons(o);
     },
     async refresh() {
