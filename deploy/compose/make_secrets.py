@@ -37,9 +37,10 @@ def redis_users(daemon: str, admin: str) -> str:
 
 def rabbitmq_definitions(daemon: str, publisher: str) -> str:
     """The virtual host, its users, and rights as deploy/rabbitmq/permissions.sh gives them."""
+    ours = rf"^{QUEUE}(\.dead)?$"
     users = {
-        "groupflow": (daemon, rf"^{QUEUE}(\.dead)?$", rf"^{QUEUE}\.dead$", rf"^{QUEUE}(\.dead)?$"),
-        "groupflow-publisher": (publisher, "^$", r"^amq\.default$", "^$"),
+        "groupflow": (daemon, ours, rf"^({QUEUE}\.dead|amq\.default)$", ours),
+        "groupflow-publisher": (publisher, r"^amq\.gen-", r"^amq\.default$", r"^amq\.gen-"),
     }
     definitions = {
         "vhosts": [{"name": VHOST}],

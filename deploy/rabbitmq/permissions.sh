@@ -1,16 +1,16 @@
 #!/bin/sh
 # Users of RabbitMQ that can do no more than groupflow does.
 #
-#   GROUPFLOW_PASSWORD=… PUBLISHER_PASSWORD=… ./permissions.sh [VHOST] [QUEUE]
+#   GROUPFLOW_PASSWORD=… PUBLISHER_PASSWORD=… ./permissions.sh [VHOST] [QUEUE] [EVENTS]
 #
-# `groupflow` is the daemons' user: it declares the queue and consumes it, and can't publish to it. It
-# has QUEUE.dead to itself, the stream that dead letters' bodies go to, with an exchange of that name; and
-# where there are partitions QUEUE.0 and on, QUEUE.ring and QUEUE.lock, which it binds to each other.
-# `groupflow-publisher` is for applications and `groupflow publish`: it publishes to the default
-# exchange, and to QUEUE where there are partitions, and can't read. The default exchange reaches every queue of
-# its virtual host: give
-# groupflow a virtual host of its own where other queues must be out of publishers' reach. Run again,
-# it sets the passwords and rights anew.
+# `groupflow` is the daemons' user: it declares the queue and consumes it. It declares the exchange EVENTS
+# (events.exchange; none where it isn't given) and publishes to it, and replies by the default exchange.
+# It has QUEUE.dead to itself, the stream that dead letters' bodies go to, with an exchange of that name;
+# and where there are partitions QUEUE.0 and on, QUEUE.ring and QUEUE.lock, which it binds to each other.
+# `groupflow-publisher` is for applications and `groupflow publish`: it publishes to the default exchange,
+# and to QUEUE where there are partitions, and reads nothing but queues for replies, which RabbitMQ names.
+# The default exchange reaches every queue of its virtual host: give groupflow a virtual host of its own
+# where other queues must be out of reach. Run again, it sets the passwords and rights anew.
 #
 # RABBITMQCTL names another rabbitmqctl, e.g. "docker exec -i rabbitmq rabbitmqctl": a command that
 # hands on its input, without options of rabbitmqctl itself, since with any of them RabbitMQ 4 reads
@@ -19,6 +19,7 @@
 set -eu
 vhost=${1:-/groupflow}
 queue=${2:-groupflow.jobs}
+events=${3:-}
 : "${GROUPFLOW_PASSWORD:?set it to the password of the daemons}"
 : "${PUBLISHER_PASSWORD:?set it to the password of the publishers}"
 # From here on in no environment: rabbitmqctl may run as another user.
@@ -28,7 +29,9 @@ ctl=${RABBITMQCTL:-rabbitmqctl}
 limit=${RABBITMQCTL_TIMEOUT:-60}
 
 # In a regular expression a dot is any character.
-pattern=$(printf %s "$queue" | sed 's/[][\\.*^$()+?{|}]/\\&/g')
+quote() { printf %s "$1" | sed 's/[][\\.*^$()+?{|}]/\\&/g'; }
+pattern=$(quote "$queue")
+or_events=${events:+"|$(quote "$events")"}
 
 # call ARGUMENT…: rabbitmqctl, with our input, for as long as it may take.
 call() {
@@ -57,7 +60,9 @@ vhosts=$(call list_vhosts --silent </dev/null)
 users=$(call list_users --silent </dev/null)
 has "$vhosts" "$vhost" || call add_vhost "$vhost" </dev/null
 ours="^$pattern(\\.(dead|ring|lock|[0-9]+))?\$"
-bound="^$pattern\\.(dead|ring|[0-9]+)\$"
-#                                               configure       write              read
-make_user groupflow "$daemons_password" "$ours" "$bound" "$ours"
-make_user groupflow-publisher "$publishers_password" "^\$" "^(amq\\.default|$pattern)\$" "^\$"
+declared="^($pattern(\\.(dead|ring|lock|[0-9]+))?$or_events)\$"
+written="^($pattern\\.(dead|ring|[0-9]+)|amq\\.default$or_events)\$"
+replies='^amq\.gen-'
+#                                               configure    write       read
+make_user groupflow "$daemons_password" "$declared" "$written" "$ours"
+make_user groupflow-publisher "$publishers_password" "$replies" "^(amq\\.default|$pattern)\$" "$replies"

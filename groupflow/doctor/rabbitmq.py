@@ -1,6 +1,6 @@
-"""Asks RabbitMQ: its version, its nodes, the queue as it was declared, rights, alarms.
+"""Asks RabbitMQ: its version, its nodes, the queue and exchange as declared, rights, alarms.
 
-A missing queue is never declared here. AMQP doesn't tell the bindings, nor which node leads a
+What is missing is never declared here. AMQP doesn't tell the bindings, nor which node leads a
 queue: the management API does, where it is configured. It needs a user with the tag *monitoring*,
 which daemons don't.
 """
@@ -68,14 +68,16 @@ async def examine_rabbitmq(settings: Settings) -> list[Check]:
             checks += await _examine_queue(connection, name, version)
         checks += await _examine_partitions(connection, queue, count)
         if management := rabbitmq.management.get_secret_value():
-            checks += await _examine_management(management, url, queue, count)
+            exchange = settings.events.exchange
+            checks += await _examine_management(management, url, queue, count, exchange)
         elif count > 1:
             checks += judge("rabbitmq.leaders untold")
         stays, trusts = history.dead_retention, history.dead_policy
         checks.append(
             await dead_stream.examine(connection, queue, version, stays, trusts_policy=trusts)
         )
-        checks += await _examine_publishing(connection)
+        checks += await _examine_events(connection, settings.events.exchange)
+        checks += await _examine_publishing(connection, replies=bool(settings.events.replies))
         if count > 1:  # last, since RabbitMQ 3 ends the connection where it is missing
             is_there = await partitions.has_plugin(connection, queue)
             [problem] = partitions.plugin_missing(count).problems
@@ -224,12 +226,36 @@ async def _examine_partitions(
     return checks + judge("rabbitmq.partitions", queue=queue, partitions=count, missing=shown)
 
 
-async def _examine_publishing(connection: AbstractConnection) -> list[Check]:
+async def _examine_events(connection: AbstractConnection, exchange: str) -> list[Check]:
+    """Whether the exchange of events is as it must be, or may be declared, and is open to us."""
+    if not exchange:
+        return []
+    look = methodcaller("exchange_declare", exchange, passive=True)
+    state, words = await _refusal(connection, look)
+    if state in ("", "missing"):
+        # RabbitMQ refuses this argument after the rights, so what is missing stays so.
+        odd = {"alternate-exchange": 1} if state else None
+        kind = {"exchange_type": "topic", "durable": True}
+        declare = methodcaller("exchange_declare", exchange, **kind, arguments=odd)
+        refusal, words = await _refusal(connection, declare)
+        state = "missing" if (state, refusal) == ("missing", "differs") else refusal
+    # … and such an expiration: no message is ever sent.
+    odd_message = aiormq.spec.Basic.Properties(expiration="doctor")
+    publish = methodcaller(
+        "basic_publish", b"", exchange=exchange, properties=odd_message, timeout=CONFIRM_WITHIN
+    )
+    refusal, _ = await _refusal(connection, publish, confirms=True)
+    facts = {"exchange": exchange, "state": state, "words": words}
+    return judge("rabbitmq.events", **facts, is_denied=refusal == "denied")
+
+
+async def _examine_publishing(connection: AbstractConnection, *, replies: bool) -> list[Check]:
     """Whether RabbitMQ confirms a message to no queue: an alarm blocks publishers."""
     key = f"groupflow.doctor.{uuid4().hex}"
     publish = methodcaller("basic_publish", b"", routing_key=key, timeout=CONFIRM_WITHIN)
     refusal, words = await _refusal(connection, publish, confirms=True)
-    return judge("rabbitmq.alarms", refusal=refusal, words=words, within=CONFIRM_WITHIN)
+    facts = {"refusal": refusal, "words": words, "within": CONFIRM_WITHIN}
+    return judge("rabbitmq.alarms", "rabbitmq.replies", **facts, replies=replies)
 
 
 class Queue(BaseModel):
@@ -249,7 +275,9 @@ class _Unanswered(Exception):
     """Why there is no answer to judge."""
 
 
-async def _examine_management(url: str, amqp_url: str, queue: str, count: int) -> list[Check]:
+async def _examine_management(
+    url: str, amqp_url: str, queue: str, count: int, events: str
+) -> list[Check]:
     """Whether all partitions are bound, and are led and held by more than one node.
 
     Args:
@@ -257,6 +285,7 @@ async def _examine_management(url: str, amqp_url: str, queue: str, count: int) -
         amqp_url: where daemons connect to: it names the virtual host, and the CA to trust.
         queue: which is consumed.
         count: in how many partitions.
+        events: the exchange of events, empty for none.
     """
     amqp_url, tls = split_tls(amqp_url)
     vhost = quote(unquote(split_url(amqp_url).path[1:]) or "/", safe="")
@@ -279,6 +308,9 @@ async def _examine_management(url: str, amqp_url: str, queue: str, count: int) -
             if count > 1:
                 bound = await bound_to(ring)
                 checks = judge_bindings(queue, names, bound, await bound_to(queue)) + checks
+            if events:
+                listening = await told(list[_Binding], "exchanges", events, "/bindings/source")
+                checks += judge("rabbitmq.events bindings", exchange=events, bound=listening)
         except _Unanswered as error:
             return judge("rabbitmq.management", place=mask_place(url), error=error)
     return checks

@@ -61,6 +61,7 @@ ok, warn, fail = partial(Case, "ok"), partial(Case, "warn"), partial(Case, "fail
 _ACL = "deploy/redis/groupflow.acl has all that the user needs."
 _REDIS_LOG = "See Redis's own log."
 _PERMISSIONS = "See deploy/rabbitmq/permissions.sh."
+_UNTOLD = " Until then events wait in Redis, and at events.max_memory nothing is claimed."
 _ANEW = (
     "An argument can't be changed: stop the publishers, let the queue run empty, delete it and let "
     "`groupflow run` declare it (or declare one under another name)."
@@ -270,9 +271,28 @@ TABLE: Mapping[str, tuple[Case, ...]] = {
              "no confirm within {within:g} s: an alarm on memory or disk blocks publishers",
              "See `rabbitmqctl status`; free memory or disk. What is in the queue still drains."),
         ok(lambda a: a.refusal == "denied",
-           "the user may not publish (it needs to only for `groupflow publish`)"),
+           "the user may not publish to the default exchange"),
         warn(lambda a: a.refusal, "RabbitMQ took no message: {words}"),
         ok(always, "none: publishes are confirmed")),
+    "rabbitmq.replies": (
+        warn(lambda r: r.refusal == "denied" and r.replies,
+             "the user may not publish to the default exchange: what asks for a reply gets none",
+             _PERMISSIONS + " To reply to no message, set events.replies = []."),),
+    "rabbitmq.events": (
+        fail(lambda e: e.state == "differs", "{exchange!r} is no exchange of ours: {words}",
+             "Delete it, or name another one in events.exchange: it must be a durable topic "
+             "exchange, without arguments." + _UNTOLD),
+        fail(lambda e: e.state == "denied", "the user may not declare {exchange!r}: {words}",
+             _PERMISSIONS + _UNTOLD),
+        fail(lambda e: e.is_denied, "the user may not publish to {exchange!r}",
+             _PERMISSIONS + _UNTOLD),
+        ok(lambda e: e.state == "missing", "{exchange!r} is not there yet: a daemon declares it"),
+        warn(lambda e: e.state, "RabbitMQ said nothing of {exchange!r}: {words}"),
+        ok(always, "{exchange!r}: a durable topic exchange")),
+    "rabbitmq.events bindings": (
+        warn(lambda e: e.bound == [],
+             "no queue is bound to {exchange!r}: RabbitMQ drops every event",
+             "Bind one, for example with the key done.#; or leave events.exchange empty."),),
     "rabbitmq.management": (
         warn(always, "{place}: {error}",
              "Is rabbitmq.management right: http(s)://user:password@host:15672, the user with the "

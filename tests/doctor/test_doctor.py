@@ -131,6 +131,19 @@ def queue(*, durable: bool = True, **arguments: Any) -> Scene:
     return scene
 
 
+def exchange(kind: str) -> Scene:
+    """The exchange of events, of some type, on the RabbitMQ that is looked at."""
+
+    def scene(doctor: Doctor) -> None:
+        async def declare(connection: Any) -> None:
+            channel = await open_channel(connection, confirms=False)
+            await channel.exchange_declare(f"{doctor.queue}.told", exchange_type=kind, durable=True)
+
+        doctor.work(declare, doctor.environment["GROUPFLOW_RABBITMQ__URL"])
+
+    return scene
+
+
 def nothing(_: Doctor) -> None: ...
 
 
@@ -147,6 +160,7 @@ OURS: dict[str, Any] = {"queue_type": "quorum", "single_active_consumer": True}
 AWAY, SAME = '["amqp://guest:guest@127.0.0.1:{free}/", "{rabbitmq}"]', "amqp://guest:guest@{host}/"
 BY_API = {"RABBITMQ__URL": "{managed}", "RABBITMQ__PARTITIONS": "2"}
 MANAGED, HEALTH = "RABBITMQ__MANAGEMENT", "HTTP__HEALTH"
+EVENTS = {"EVENTS__EXCHANGE": "{queue}.told"}
 # Settings, what there is, the exit code; a check, its verdict, words of what it found or advises.
 ROWS: list[tuple[dict[str, str], Scene, int, str, str, Sequence[str]]] = [
     ({}, queue(durable=False, message_ttl=1000, max_length=7, max_priority=3), 1,
@@ -155,6 +169,10 @@ ROWS: list[tuple[dict[str, str], Scene, int, str, str, Sequence[str]]] = [
       "x-queue-type = classic", "x-single-active-consumer = none")),
     ({}, queue(**OURS, delivery_limit=3), 0, "rabbitmq.queue", "ok", ()),
     ({}, queue(**OURS, delivery_limit=3), 0, "rabbitmq.delivery-limit", "warn", ()),
+    (EVENTS, exchange("topic"), 0, "rabbitmq.events", "ok", ("a durable topic exchange",)),
+    (EVENTS, exchange("fanout"), 1, "rabbitmq.events", "fail", ("current is 'fanout'",)),
+    ({**BY_API, **EVENTS, MANAGED: "http://guest:guest@127.0.0.1:{management}"}, exchange("topic"),
+     0, "rabbitmq.events", "warn", ("no queue is bound to '{queue}.told'",)),
     ({}, open_file, 0, "files", "warn", ("0666", "chmod go-w")),
     ({}, nothing, 0, "http.health", "ok", ()),
     ({HEALTH: "127.0.0.1:9465"}, nothing, 0, "http.health", "ok", ("this machine alone",)),
@@ -229,12 +247,31 @@ def test_all_is_well(doctor: Doctor, count: int) -> None:
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_is_missing_stays_missing(doctor: Doctor, count: int) -> None:
     """A look declares nothing."""
-    doctor.set(RABBITMQ__PARTITIONS=str(count))
+    doctor.set(RABBITMQ__PARTITIONS=str(count), **EVENTS)
     for _ in range(2):
         code, out, err = doctor.text()
         assert (code, err) == (0, "")
         assert out.count("not there yet") >= count
+        assert f"'{doctor.queue}.told' is not there yet" in out
         assert ("no exchange" in out) is (count > 1)
+
+
+def test_nothing_is_sent(doctor: Doctor) -> None:
+    """Whether the user may publish events is tried with a message that RabbitMQ refuses."""
+    doctor.set(**EVENTS)
+    exchange("topic")(doctor)
+    counts = list[int | None]()
+
+    async def listen(connection: Any) -> None:
+        channel = await open_channel(connection, confirms=False)
+        declared = await channel.queue_declare(f"{doctor.queue}.heard", durable=True)
+        await channel.queue_bind(f"{doctor.queue}.heard", f"{doctor.queue}.told", routing_key="#")
+        counts.append(declared.message_count)
+
+    doctor.work(listen)
+    assert doctor.checks()[1]["rabbitmq.events"][0]["verdict"] == "ok"
+    doctor.work(listen)
+    assert counts == [0, 0]
 
 
 def test_no_delivery_limit_given(doctor: Doctor) -> None:

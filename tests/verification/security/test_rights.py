@@ -23,8 +23,11 @@ from groupflow.broker import partitions, topology
 from groupflow.broker.archive import Archive
 from groupflow.broker.connection import connect
 from groupflow.broker.consumer import Consumer, consuming
+from groupflow.broker.events import EventPublisher, EventsRefused, Published
 from groupflow.broker.publisher import Outgoing, publishing
-from groupflow.core.errors import BrokerUnavailable, GroupflowError
+from groupflow.broker.replies import Replies
+from groupflow.core.errors import BrokerUnavailable
+from groupflow.core.events import Told
 from groupflow.core.measures import Types
 from groupflow.doctor.rabbitmq import examine_rabbitmq
 from groupflow.doctor.redis import TRIES, examine_redis
@@ -53,6 +56,7 @@ from tests.store.test_large import large
 DEPLOY = Path(__file__).parents[3] / "deploy"
 ACL = (DEPLOY / "redis" / "groupflow.acl").read_text()
 KEYS = Keys("groupflow")
+QUEUE, EVENTS = "jobs.a+b", "told.a+b"
 SENT = {  # by the client itself
     *("PING", "INFO", "SCRIPT LOAD", "EVALSHA", "MULTI", "EXEC"),
     *("SUBSCRIBE", "UNSUBSCRIBE", "WAIT"),
@@ -82,10 +86,11 @@ def of_redis(url: str, replicas: int = 0) -> Settings:
     return Settings.model_validate({"redis": {"url": as_user(url), "replicas": replicas}})
 
 
-def of_rabbitmq(url: str, partitions: int = 1) -> Settings:
+def of_rabbitmq(url: str, partitions: int = 1, events: str = EVENTS) -> Settings:
     rabbitmq = {"url": url, "queue": QUEUE, "partitions": partitions}
     history = {"dead_retention": 60.0}  # as the tests' archive has it
-    return Settings.model_validate({"rabbitmq": rabbitmq, "history": history})
+    told = {"exchange": events}
+    return Settings.model_validate({"rabbitmq": rabbitmq, "history": history, "events": told})
 
 
 @contextmanager
@@ -240,9 +245,6 @@ def test_a_rabbitmqctl_that_does_not_do_it(
     assert (told.returncode, words in told.stderr) == (code, True)
 
 
-QUEUE = "jobs.a+b"
-
-
 @dataclass(frozen=True)
 class Granted:
     """A RabbitMQ with the users that the script makes.
@@ -273,7 +275,7 @@ def granted(tls_rabbitmq: TlsRabbitmq, tmp_path_factory: pytest.TempPathFactory)
     }
     # Twice: the second time all of it is there, and the passwords are set again.
     for password in ("another-pw", "daemon-pw"):
-        told = _run_script(variables, "/groupflow", QUEUE, password=password)
+        told = _run_script(variables, "/groupflow", QUEUE, EVENTS, password=password)
         assert told.returncode == 0, told.stderr
     return Granted(tls_rabbitmq.port, (folder / "seen").read_text())
 
@@ -309,12 +311,22 @@ class TestRabbitmq:
             archive = Archive(daemon, QUEUE, retention=60.0, name="t")
             (place,) = await archive.write([b"body"])
             assert await archive.read(place) == b"body"
+            told, replies = EventPublisher(daemon, EVENTS, "t"), Replies(publisher)
+            event = Told(1, {"id": "m1", "event": "done", "reply_to": await replies.queue()})
+            await told.publish([event], frozenset({"done"}), published := Published())
+            assert (published.events, published.replies, published.unanswered) == (1, 1, "")
+            await told.close()
+            await replies.close()
             # … and no more:
             with pytest.raises(BrokerUnavailable):
                 await topology.declare(connection, "jobsXa+b")
-            with pytest.raises(GroupflowError):
-                async with publishing(daemon, QUEUE) as out:
-                    await out.publish(Outgoing(b"{}"))
+            for url, others in ((daemon, "toldXa+b"), (publisher, EVENTS)):
+                refused = EventPublisher(url, others, "t")
+                with pytest.raises(EventsRefused):
+                    await refused.publish([event], frozenset({"done"}), Published())
+            found = await examine_rabbitmq(of_rabbitmq(daemon, events=f"{QUEUE}.lock"))
+            (check,) = (check for check in found if check.name == "rabbitmq.events")
+            assert check.found == f"the user may not publish to '{QUEUE}.lock'"
 
     async def test_enough_for_partitions(self, granted: Granted) -> None:
         """Daemons declare all of it; publishers reach the exchange, and nothing behind it."""
@@ -353,7 +365,7 @@ class TestRabbitmq:
             await strict.stop()
         assert [c for c in ours if c.verdict != "ok"] == []
         checks = {check.name: check for check in told}
-        assert checks["rabbitmq.reading"].verdict == "fail"
+        assert checks["rabbitmq.reading"].verdict == checks["rabbitmq.events"].verdict == "fail"
         assert "permissions.sh" in checks["rabbitmq.dead-stream"].remedy
         (check,) = (check for check in found if check.name == "rabbitmq.queue")
         assert check.verdict == "warn"
