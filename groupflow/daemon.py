@@ -44,7 +44,7 @@ from groupflow.ops.metrics import LoopLag, Metrics
 from groupflow.ops.page.facts import Facts
 from groupflow.ops.page.process import PageProcess
 from groupflow.ops.supervisor import Supervisor
-from groupflow.ops.tracing import open_tracing
+from groupflow.ops.tracing import open_push, open_tracing
 from groupflow.scans.shards import AGAIN_SOON
 from groupflow.schedule.definitions import definitions_of
 from groupflow.settings.changes import report
@@ -134,6 +134,7 @@ class Daemon:
         ]
         read = Namespace([redis.open(each) for each in keys])
         self.metrics = Metrics(measures, self._vitals, read, lease=lease, lag=lag)
+        self._push = open_push(self.metrics, name)
         health = DaemonHealth(self._started.is_set, self._checks, read, self.metrics.render)
         self._responder = Responder(settings.http.health, health)
         self._page = PageProcess(settings.http, health, self._facts, self._started)
@@ -294,6 +295,7 @@ class Daemon:
                 parts[f"exchange {pool}{number}"] = exchanger.run()
         if self._shards is not None:
             parts["scans"] = Duty("scans", self._shards.keep, AGAIN_SOON).run()
+        parts |= {"push metrics": self._push.run()} if self._push else {}
         return {**parts, "loop lag": self._lag.run(), "reload": self._reloader.run()}
 
     def _stood(self) -> None:
@@ -381,11 +383,9 @@ class Daemon:
                 raise told
 
     def reload_began(self) -> None:
-        """Tell the service manager."""
         self._supervisor.reloading()
 
     def reload_ended(self) -> None:
-        """Tell the service manager that the daemon is ready again."""
         self._supervisor.ready()
 
 

@@ -85,6 +85,11 @@ class StoreMetrics(Collector):
         await self._asked.get()
         return generate_latest(self._registry)
 
+    async def families(self) -> list[Metric]:
+        """The same before they are text."""
+        await self._asked.get()
+        return [*self._registry.collect()]
+
     async def _ask(self) -> None:
         try:
             found = (await self._namespace.ask_all(_look, READING)).by_partition

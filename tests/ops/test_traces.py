@@ -1,29 +1,40 @@
-"""Traces of a real daemon's work, as an SDK's exporter gets them."""
+"""Traces and metrics of a real daemon's work, as exporters and a collector get them."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import accumulate
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from groupflow import App, Dead, Task
+from groupflow import App, Dead, Done, Message, Task
 from groupflow.broker.publisher import Outgoing
 from groupflow.core.errors import ConfigError
 from groupflow.core.tracing import CARRIED
+from groupflow.operate.namespace import Namespace
+from groupflow.ops.metrics import StoreMetrics
+from groupflow.ops.otlp import INTERVAL
 from groupflow.ops.traces import OtelTracing
-from groupflow.ops.tracing import open_tracing
+from groupflow.ops.tracing import ENDPOINTS, open_push, open_tracing
 from groupflow.settings.model import Settings
-from tests.deadlines import until
+from tests.broker.wires import connected
+from tests.deadlines import deadline, until
 from tests.ops.daemons import publish, serving, settings_of
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -128,6 +139,114 @@ async def test_a_trace_goes_from_publish_to_handler(
     linked = {(link.context.trace_id, link.context.span_id) for e in enqueued for link in e.links}
     assert linked == {identity(span) for span in published}
     assert sum(facts(span)["messaging.batch.message_count"] for span in enqueued) == 4
+
+
+async def test_an_event_and_a_follow_up_task_name_the_attempt_they_come_of(
+    exporter: InMemorySpanExporter, settings: Settings
+) -> None:
+    app, told = App(), f"{settings.rabbitmq.queue}.told"
+    app.handler("first")(lambda _: Done(then=[Message({}, type="second")]))
+    app.handler("second")(lambda _: None)
+    events = settings.events.model_copy(update={"exchange": told})
+    async with connected(settings.rabbitmq_url()) as connection:
+        channel = await connection.channel()
+        queue = await channel.declare_queue(exclusive=True)
+        await channel.declare_exchange(told, "topic", durable=True)
+        await queue.bind(told, "done.#")
+        async with serving(settings.model_copy(update={"events": events}), app):
+            await publish(settings, Outgoing(b"{}", "first", "1"))
+            processed = await spans(exporter, SpanKind.CONSUMER, 2)
+            heard: dict[Any, Any] = {}
+            async with queue.iterator(no_ack=True, timeout=deadline()) as messages:
+                async for message in messages:
+                    heard[message.message_id] = message.headers
+                    if len(heard) == 2:
+                        break
+    for id_ in ("1", "1/then/1"):
+        [attempt] = of_message(processed, id_)
+        trace_id, span_id = identity(attempt)
+        assert heard[f"{id_}/done"]["traceparent"][:53] == f"00-{trace_id:032x}-{span_id:016x}-"
+    [first], [second] = (of_message(processed, id_) for id_ in ("1", "1/then/1"))
+    assert second.parent is not None
+    assert (second.parent.trace_id, second.parent.span_id) == identity(first)
+
+
+class Collector(ThreadingHTTPServer):
+    """Keeps what is pushed to it by OTLP."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answers)
+        self.pushed = list[dict[str, Any]]()  # metrics of each push, by name
+        self.resource: dict[str, str] = {}
+
+
+class _Answers(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        collector: Any = self.server
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        [found] = ExportMetricsServiceRequest.FromString(body).resource_metrics
+        collector.resource = {a.key: a.value.string_value for a in found.resource.attributes}
+        collector.pushed.append({m.name: m for m in found.scope_metrics[0].metrics})
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+async def test_metrics_are_pushed_as_they_are_scraped(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App()
+    app.handler("async")(lambda _: None)
+    with Collector() as collector:
+        Thread(target=collector.serve_forever, daemon=True).start()
+        monkeypatch.setenv(ENDPOINTS[1], f"http://127.0.0.1:{collector.server_port}")
+        monkeypatch.setenv(INTERVAL, "50")
+
+        def handled(pushed: dict[str, Any]) -> dict[str, Any]:
+            points = pushed["groupflow_task_handling_seconds"].histogram.data_points
+            return {p.attributes[0].value.string_value: p for p in points}
+
+        async with serving(settings, app) as daemon:
+            await publish(settings, Outgoing(b"{}", "async", "1"), Outgoing(b"{}", "async", "2"))
+            await until(lambda: any(handled(p)["async"].count == 2 for p in collector.pushed))
+            scrape = await daemon.metrics.render()
+        collector.shutdown()
+    pushed, resource = collector.pushed[-1], collector.resource
+    assert (resource["service.name"], resource["service.instance.id"]) == ("groupflow", "d1")
+    families = [*text_string_to_metric_families(scrape.decode())]
+    names = {f.name if f.type == "histogram" else s.name for f in families for s in f.samples}
+    assert names == pushed.keys()
+    [buckets] = [f.samples for f in families if f.name == "groupflow_task_handling_seconds"]
+    scraped = [s.value for s in buckets if s.labels == {"type": "async", "le": s.labels.get("le")}]
+    point = handled(pushed)["async"]
+    assert [*accumulate(point.bucket_counts)] == scraped
+    assert len(point.explicit_bounds) == len(scraped) - 1
+    assert not point.HasField("min")
+    enqueued = pushed["groupflow_tasks_enqueued_total"].sum
+    assert (enqueued.is_monotonic, enqueued.data_points[0].as_double) == (True, 2.0)
+    assert enqueued.data_points[0].start_time_unix_nano > 0
+    assert pushed["groupflow_store_up"].gauge.data_points[0].as_double == 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "error"),
+    [
+        ({}, ""),
+        ({ENDPOINTS[0]: "http://h", "OTEL_METRICS_EXPORTER": "none"}, ""),
+        ({ENDPOINTS[0]: "http://h", "OTEL_SDK_DISABLED": "true"}, ""),
+        ({ENDPOINTS[1]: "http://h", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "no exporter for grpc"),
+        ({ENDPOINTS[1]: "http://h", INTERVAL: "1m"}, "could not convert"),
+    ],
+)
+def test_metrics_that_are_not_pushed(
+    variables: dict[str, str], error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with capture_logs() as logs:
+        assert open_push(StoreMetrics(Namespace([])), "d1") is None
+    assert [entry["error"][: len(error)] for entry in logs] == [error] * bool(error)
 
 
 HOSTILE: list[Any] = [
