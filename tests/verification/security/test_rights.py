@@ -107,9 +107,11 @@ class TestRedis:
         self, guarded: RedisServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The model's histories: each verb of the store, by a user with the same rights."""
-        monkeypatch.setattr(
-            machine, "StoreClient", lambda url, *more: StoreClient(as_user(url, "model"), *more)
-        )
+
+        def as_model(url: str, *more: Any, **how: Any) -> StoreClient:
+            return StoreClient(as_user(url, "model"), *more, **how)
+
+        monkeypatch.setattr(machine, "StoreClient", as_model)
         lived = type("Lived", (StoreMachine,), {"url": guarded.url})
         with nothing_denied(guarded):
             run_state_machine_as_test(lived, settings=hypothesis.settings(max_examples=10))
