@@ -48,7 +48,7 @@ local room, found = tonumber(ARGV[4]) - held, {}
 -- Nothing is given until every puller that may hold a claim unknown here has been silent for a lease.
 local since = tonumber(call('HGET', K.epoch, 'since') or nil) or 0
 local is_held_back = epoch.before ~= '' and since + lease > now
-if room > 0 and not is_held_back and call('EXISTS', K.paused_all, K.recovering) == 0 then
+if room > 0 and not is_held_back and call('EXISTS', K.paused_all, K.recovering, K.outbox_full) == 0 then
   local function look(kind, index, most, front)
     local best = call('ZRANGE', index, 0, most - 1, 'WITHSCORES')
     for i = 2, #best, 2 do
