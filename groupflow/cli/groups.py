@@ -6,13 +6,18 @@ A group can be held; and it, a tenant, or a type can have other limits than conf
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from groupflow.cli.options import moment, seconds_for, user_name
 from groupflow.cli.verb import Answer, Call, listing, verb
 from groupflow.core.limits import HandLimit, Limited, SetByHand
+
+if TYPE_CHECKING:
+    from groupflow.operate.ended import Ended
+    from groupflow.operate.groups import Why
+    from groupflow.operate.namespace import Namespace
 
 verbs = typer.Typer()
 _limit = typer.Typer(
@@ -31,19 +36,34 @@ def why(
     call: Call,
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group key as rendered.")],
 ) -> Answer:
-    """Say in one line why a group is not moving.
+    """Say in one line why a group is not moving; below it, which of its tasks ended lately.
 
     For example:
 
       groupflow why contact:42
     """
+    from groupflow.operate.ended import KEPT, ended_lately
     from groupflow.operate.scans import explain
 
     bounds = call.settings.max_queued()
-    found = call.ask(lambda namespace: explain(namespace, group, max_queued=bounds))
-    return Answer(
-        found, [f"{found.group} is {found.state}, {found.queued} waiting: {found.reason}"]
-    )
+
+    async def look(namespace: Namespace) -> tuple[Why, list[Ended]]:
+        found = await explain(namespace, group, max_queued=bounds)
+        return found, await ended_lately(namespace, group)
+
+    found, lately = call.ask(look)
+    told = [f"{found.group} is {found.state}, {found.queued} waiting: {found.reason}"]
+    if lately:
+        told.append(f"ended lately, among the last {KEPT:,} of all groups that ended there:")
+    return Answer({**asdict(found), "lately": lately}, [*told, *map(_end, lately)])
+
+
+def _end(ended: Ended) -> str:
+    """A task that ended lately, for people."""
+    facts = [str(moment(ended.since)), ended.state, ended.id, ended.type or "(no type)"]
+    if ended.seconds is not None:
+        facts.append(f"attempt {ended.attempt} took {ended.seconds:,.3f} s on {ended.daemon}")
+    return "  " + "  ".join(facts)
 
 
 @verb(verbs, "pause")

@@ -8,8 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
+import orjson
 import typer
 
 from groupflow.cli.cancel import cancel
@@ -158,10 +160,20 @@ def _state_of(found: Found) -> str:
     if found.superseded_by is None:
         is_over = found.state == "cancelled" and found.cancelled_by
         return f"cancelled by {found.cancelled_by}" if is_over else found.state
-    return f"{found.state}{', makes way for' if found.daemon else ' by'} {found.superseded_by}"
+    return f"{found.state}{', makes way for' if found.worker else ' by'} {found.superseded_by}"
+
+
+def _result(found: Found) -> Iterator[str]:
+    """What a task that is done gave, or why there is nothing."""
+    none = found.result_error or "its handler gave none, or those of later tasks took its room"
+    text = orjson.dumps(found.result, option=orjson.OPT_INDENT_2).decode()
+    lines = [f"none: {none}"] if found.result is None else text.splitlines()
+    yield from (f"{name:8} {line}" for name, line in zip_longest(["result"], lines, fillvalue=""))
 
 
 def _lines(found: Found) -> Iterator[str]:
+    from groupflow.operate.tasks import OVER
+
     facts = {
         "state": _state_of(found),
         "type": found.type,
@@ -171,15 +183,20 @@ def _lines(found: Found) -> Iterator[str]:
         "crashes": found.crashes or None,
         "lost leases": found.lost_leases or None,
         "stage": found.stage,
-        "runs on": f"{found.daemon}, {found.worker}" if found.daemon else None,
+        "runs on": f"{found.daemon}, {found.worker}" if found.worker else None,
         "progress": found.progress.words() if found.progress else None,
-        "since": moment(found.since),
+        "came": moment(found.enqueued_at),
+        "began": moment(found.began_at),
+        "ended" if found.state in OVER else "since": moment(found.since),
+        "took": None if found.seconds is None else f"{found.seconds:,.3f} s on {found.daemon}",
         "until": moment(found.until),
         "start by": moment(found.start_by) if found.state != "expired" else None,
         "reason": None if found.request else found.reason,
         "it": found.request.words() if found.request and found.cancelled_by else None,
     }
     yield from (f"{name:8} {fact}" for name, fact in facts.items() if fact is not None)
+    if found.state == "done":
+        yield from _result(found)
     yield from attempt_lines(found.errors, "         ")
     yield from correction_lines(found.corrections, "         ")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
 from groupflow.store.clock import seconds
 
@@ -26,6 +26,12 @@ class CancelRequest:
             return cls(newer=said)
         by, reason, *at = said
         return cls(by, reason or None, seconds(at[0]) if at else None)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The same by the names of a `Found`."""
+        asked = {"cancelled_by": self.by, "reason": self.reason, "asked_at": self.at}
+        return {**asked, "superseded_by": self.newer}
 
     def words(self, *, with_reason: bool = True) -> str:
         """Why a task that runs is still there."""

@@ -40,6 +40,7 @@ class OperatorVerb(AnyVerb):
     LIST = "list", (*_WALKING, *_NAMING)
     GROUPS = "groups", (*_WALKING, *_NAMING)
     LANE = "lane", (*PRELUDE, *_NAMING)
+    LATELY = "lately"
     TENANTS = "tenants", (*PRELUDE, *_NAMING)
     TENANT_FIGURES = "tenant_figures", (*PRELUDE, *_NAMING)
     CONFIGURATION = "configuration"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import orjson
 
@@ -14,6 +14,7 @@ from groupflow.core.errors import AmbiguousId, StoreUnavailable
 from groupflow.core.progress import Progress
 from groupflow.core.routing import scope_of
 from groupflow.operate.corrections import Correction, read_corrections
+from groupflow.operate.ended import EndName, read_line
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.reasons import lost_reason, quiet_reason, type_reason, unknown_reason
 from groupflow.operate.requests import CancelRequest
@@ -21,18 +22,12 @@ from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.clock import seconds
 from groupflow.store.envelope import Envelope
-from groupflow.store.keys import SEQUENCE_DIGITS
 from groupflow.store.progress import progress_of
 from groupflow.store.settlements import history_line
 from groupflow.store.task_state import TaskState
 
-StateName: TypeAlias = Literal[
-    "queued", "running", "delayed", "dead",
-    "done", "cancelled", "expired", "superseded", "dropped", "swept",
-]  # fmt: skip
-OVER: frozenset[StateName] = frozenset(
-    {"done", "cancelled", "expired", "superseded", "dropped", "swept"}
-)
+StateName: TypeAlias = Literal["queued", "running", "delayed", "dead"] | EndName
+OVER: frozenset[StateName] = frozenset(get_args(EndName))
 Verdict: TypeAlias = Literal[
     "cancelled", "requested", "dead", "done", "superseded", "dropped", "expired", "unknown"
 ]
@@ -68,13 +63,20 @@ class Found:
     crashes: int = 0  # how many claims of it ended with the death of their daemon
     lost_leases: int = 0  # and how many with a lost lease, without a known death
     stage: str | None = None  # the stage that it has reached
-    daemon: str | None = None  # the one that runs it; this, `worker` and `fence` only if it runs
-    worker: str | None = None  # within the daemon
+    daemon: str | None = None  # the one that runs it; of a task that is done, that ran it last
+    worker: str | None = None  # within the daemon; this and `fence` only if it runs
     fence: int | None = None
     progress: Progress | None = None  # how far it has got, where it runs and its handler says so
     since: float | None = None  # Unix seconds since when it runs, is dead or is over
     until: float | None = None  # Unix seconds until when it is delayed
     start_by: float | None = None  # Unix seconds by which it has to start first, or had to
+    # of a task that is done: when it came and when its last attempt began, Unix seconds; how many
+    # seconds that took; its result, if it is kept, or why that can't be
+    enqueued_at: float | None = None
+    began_at: float | None = None
+    seconds: float | None = None
+    result: Any = None
+    result_error: str | None = None
     reason: str | None = None
     superseded_by: str | None = None  # the newer task that replaced it, or is to where it runs
     cancelled_by: str | None = None  # who wanted it cancelled, or wants it of a task that runs
@@ -100,7 +102,7 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
     """Find a task of one partition by its id; ``None`` as of `Tasks.find`."""
     facts = named(await client.run(OperatorVerb.FIND, id_), "died", "since", "start_by")
     if "type" not in facts:
-        return _ended(id_, facts["ended"]) if "ended" in facts else None
+        return _ended(id_, facts) if "ended" in facts else None
     task_state = TaskState.of(facts["task_state"])
     shown = ("type", "group", "tenant", "scope", "start_by")
     known: dict[str, Any] = {name: facts.get(name) for name in shown}
@@ -119,7 +121,7 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
         return found(state="dead", since=facts["died"], reason=task_state.reason)
     if "daemon" in facts:
         holder = {name: facts[name] for name in ("daemon", "worker", "since")}
-        asked = _asked(orjson.loads(facts["cancel"])) if "cancel" in facts else {}
+        asked = CancelRequest.of(orjson.loads(facts["cancel"])).facts if "cancel" in facts else {}
         holder["progress"] = progress_of(facts.get("progress"), seconds(facts["now"]))
         return found(state="running", fence=int(facts["fence"]), **holder, **asked)
     if task_state.due is not None and task_state.due > facts["now"]:
@@ -130,25 +132,11 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
     return found(state="queued", reason=reason or None)
 
 
-def _ended(id_: str, line: str) -> Found | None:
-    state, type_, group, attempt, died, *rest = orjson.loads(line[SEQUENCE_DIGITS:])
-    if state == "moved":  # its dead letter, to another partition or scope
+def _ended(id_: str, facts: Mapping[str, Any]) -> Found | None:
+    ended = read_line(facts["ended"])
+    if ended["state"] == "moved":  # its dead letter, to another partition or scope
         return None
-    crashes, lost_leases = died if isinstance(died, list) else (died, 0)
-    found = Found(id_, state, type_, group, attempt=attempt, crashes=crashes)
-    found = replace(found, lost_leases=lost_leases, since=seconds(line[:SEQUENCE_DIGITS]))
-    if state in {"superseded", "cancelled"}:
-        found = replace(found, **_asked(rest[0]))
-    if state == "expired":
-        found = replace(found, start_by=seconds(rest[0]))
-    return replace(found, scope=rest[-1])
-
-
-def _asked(said: str | Sequence[str]) -> dict[str, Any]:
-    """For whom or what a task is to end, or has ended."""
-    asked = CancelRequest.of(said)
-    facts = {"cancelled_by": asked.by, "reason": asked.reason, "asked_at": asked.at}
-    return {**facts, "superseded_by": asked.newer}
+    return Found(id_, **ended, **orjson.loads(facts.get("result", "{}")))
 
 
 @dataclass(frozen=True, slots=True)

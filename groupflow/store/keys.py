@@ -78,6 +78,7 @@ spelled only here.
 | ``outbox`` | list | what RabbitMQ is to be told, the oldest first; see `outbox.lua` |
 | ``outbox_full`` | string | nothing is claimed: the outbox has as many bytes as it may |
 | ``results:new``, ``results:old`` | hash | id → what a task's handler gave as its result (JSON) |
+| ``lately:new``, ``lately:old`` | list | ids of tasks of groups that ended, the newest right |
 | ``carried`` | hash | tenant → bytes that its tasks carry, of stages and failed attempts |
 | ``samples`` | hash | place in the ring → totals of an interval (JSON); the longest lanes |
 | ``tallies`` | hash | place in the ring → what handlers did in five minutes (JSON) |
@@ -128,7 +129,7 @@ _PREFIXES = (
 )  # fmt: skip
 _HISTORY = {
     f"{what}_{segment}": f"{what}:{segment}"
-    for what in ("history", "results")
+    for what in ("history", "results", "lately")
     for segment in ("new", "old")
 }
 # What stands behind the tag, by what scripts say.

@@ -46,6 +46,7 @@ _STAYS = frozenset((
     "count", "fence", "partitions", "pools", "segments", "history_new", "history_old", "dead",
     "bodies", "staying", "samples", "tallies", "renamed", "epoch", "schedules", "limits", "losing",
     "caps", "unknown", "results_new", "results_old", "outbox",
+    "lately_new", "lately_old",
 ))  # fmt: skip
 
 

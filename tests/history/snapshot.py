@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from itertools import product
 from typing import Any
 
 import orjson
@@ -231,8 +232,8 @@ _UNPACK: dict[bytes, Callable[[Any], Any]] = {
 @cache
 def _kinds_of(keys: Keys) -> dict[str, str]:
     """By each key that has no name behind it, which kind it is of."""
-    segments = [f"{what}_{age}" for what in ("history", "results") for age in ("new", "old")]
-    return {keys(kind): kind for kind in (*_WHOLE_KINDS, *segments)}
+    pairs = product(("history", "results", "lately"), ("new", "old"))
+    return {keys(kind): kind for kind in (*_WHOLE_KINDS, *map("_".join, pairs))}
 
 
 def _escaped(text: str) -> str:

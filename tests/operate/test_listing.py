@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupflow.operate import listing
+from groupflow.operate import ended, listing
+from groupflow.operate.ended import ended_lately
 from groupflow.operate.groups import Groups
 from groupflow.operate.listing import (
     ListedGroups,
@@ -24,7 +27,7 @@ from groupflow.operate.pages import Cursor, Slice, UnknownCursor, merge
 from groupflow.operate.tasks import Tasks
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
-from groupflow.store.settlements import Retry
+from groupflow.store.settlements import Complete, Retry
 from tests.operate.spread import Spread, all_pages
 from tests.store.bench import Bench, arrival, bury
 
@@ -314,3 +317,55 @@ def test_a_cursor_comes_back_as_it_was() -> None:
     for text in ("1", "1-2", "1-2-3-4", "---"):
         with pytest.raises(UnknownCursor, match="another number of partitions"):
             Cursor.parse(text, 3)
+
+
+async def test_what_is_kept_of_a_task_that_is_done(bench: Bench) -> None:
+    """When it came, began and ended; where, and what it gave, or why that isn't kept."""
+    told: dict[str, Any] = {
+        "gave": {"result": [2**60]}, "wrong": {"result_error": "no"}, "silent": {}
+    }  # fmt: skip
+    await bench.enqueue(*(arrival(id_, "g") for id_ in told))
+    daemon, before = await bench.daemon("d7"), bench.server_time() / 1_000_000
+    for id_, kept in told.items():
+        result = orjson.dumps(kept) if kept else b""
+        await daemon.settle(Complete(await daemon.claim_one(), 1.5, result=result))
+        found = await Tasks(bench.namespace).find(id_)
+        assert found
+        assert (found.result, found.result_error) == (kept.get("result"), kept.get("result_error"))
+        assert (found.state, found.attempt, found.daemon, found.worker) == ("done", 1, "d7", None)
+        assert (found.seconds, found.began_at) == (1.5, round((found.since or 0) - 1.5, 6))
+        assert (found.enqueued_at or 9e9) <= before <= (found.since or 0)
+        shown = asdict(found)
+    newest, *_ = lately = await ended_lately(bench.namespace, "g")
+    assert [each.id for each in lately] == ["silent", "wrong", "gave"]
+    assert asdict(newest).items() <= shown.items()
+    for what in ("history", "results"):
+        bench.raw.rename(bench.keys(f"{what}_new"), bench.keys(f"{what}_old"))
+    older = await Tasks(bench.namespace).find("gave")
+    assert older is not None
+    assert older.result == [2**60]
+
+
+async def test_what_ended_lately_is_found_among_all(bench: Bench, monkeypatch: Any) -> None:
+    """By bounded looks, in groups of any name, once each, in what the history still has."""
+    ids = [f"s{n}" for n in range(12)]
+    await bench.enqueue(*(arrival(each, STRANGE) for each in ids))
+    await bench.enqueue(*(of(f"o{n}", f"o{n}", "1", STRANGE) for n in range(20)))
+    daemon = await bench.daemon()
+    await Tasks(bench.namespace).drop("s0")
+    await Tasks(bench.namespace).cancel("s1", "ops")
+    await daemon.work_off()
+    bench.raw.rename(bench.keys("history_new"), bench.keys("history_old"))
+    await bench.enqueue(arrival("s12", STRANGE))
+    await daemon.work_off()
+    bench.raw.rpush(bench.keys("lately_new"), "s11", "gone")
+    monkeypatch.setattr(ended, "_LOOK", 4)
+    found = [each.id for each in await ended_lately(bench.namespace, STRANGE)]
+    assert found == ["s11", "s12", *ids[10:2:-1]][:10]
+    every = [each.id for each in await ended_lately(bench.namespace, STRANGE, 20)]
+    assert every == ["s11", "s12", *ids[10::-1]][:13]
+    assert [each.id for each in await ended_lately(bench.namespace, "o7")] == ["o7"]
+    monkeypatch.setattr(ended, "KEPT", 8)
+    few = await ended_lately(bench.namespace, STRANGE, 20)
+    assert len(few) <= 8, "no more are looked at"
+    assert await ended_lately(bench.namespace, "o-") == []

@@ -8,6 +8,7 @@ from typing import Any
 from groupflow.operate.busy import read_busy
 from groupflow.operate.cancelling import Several, count_all, every_step
 from groupflow.operate.dead import DeadLetters
+from groupflow.operate.ended import ended_lately
 from groupflow.operate.groups import Groups
 from groupflow.operate.redrive import note_of
 from groupflow.operate.tasks import Tasks
@@ -74,6 +75,11 @@ class People(Actors):
             " ".join(words)
         ] * len(told)
         assert all(3 <= each.age < deadline() for each in told if each)
+
+    async def lately(self, group: str, *words: str) -> None:
+        """How the last tasks of a group ended, the newest first: ``a1/cancelled``."""
+        found = await ended_lately(self.shop.namespace, group)
+        assert [f"{each.id}/{each.state}" for each in found] == [*words]
 
     async def run_now(self, id_: str, left: str = "None") -> None:
         """A waiting task needs to wait no more; or is left alone, being so."""

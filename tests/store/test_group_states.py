@@ -21,6 +21,11 @@ STORIES = named(
     """
     what comes up behind an end is told to promoters::
         take a0 a1@ | claim a0 | hears due done a0 | why a delayed head=a1
+    how its tasks have ended lately, also in bulk; what was dead is not told of::
+        take a0 a1 a2 a3! a4 b0 p0 q0 | claim a0 b0 p0 | done a0 | done b0 | done p0
+        lately a a0/done | pause c | claim a1 | done a1 | drop a2 | drop a3 | cancel a4 | cancel q0
+        lately a a4/cancelled a2/dropped a1/done a0/done | lately b b0/done | lately c
+        size lately_new=5 lately_old=0
     a paused group keeps its order, and what runs ends::
         take a0 a1 b0 | claim a0 | pause a | why a running | done a0 | take a2 | drain b0
         why a paused head=a1 queued=2 : ops | resume a | drain a1 a2
@@ -105,6 +110,18 @@ class Pauses(Story):
 @stories(STORIES)
 async def test_groups_wait(shop: Bench, story: str) -> None:
     await Pauses(shop).go_on(story)
+
+
+@pytest.mark.parametrize("end", ["claim a1 | done a1", "pause b | claim a1 | done a1", "drop a1"])
+async def test_so_many_ends_are_kept(shop: Bench, end: str) -> None:
+    """The last 10,000 at least, however they end, and less than twice as many."""
+    await play(shop, "take a0 a1 a2 | claim a0 | done a0")
+    shop.raw.rpush(shop.keys("lately_new"), *map(str, range(9998)))
+    how = f"a1/{end.split()[-2].replace('drop', 'dropped')} a0/done"
+    await play(shop, f"{end} | size lately_new=0 lately_old=10000 | lately a {how}")
+    await play(
+        shop, f"claim a2 | done a2 | size lately_new=1 lately_old=10000 | lately a a2/done {how}"
+    )
 
 
 # Incomplete batches, which wait until they are full, or their oldest task has waited its time

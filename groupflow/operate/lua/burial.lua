@@ -11,9 +11,9 @@ local function unpark(group, id)
 end
 
 -- Removes a task for good. Its line in the history (JSON) stays, with its scope at the end.
-local function erase(id, line, now)
+local function erase(id, group, line, now)
   remove_body(id)
-  end_with(id, string.sub(line, 1, -2) .. ',"' .. scope_of(id) .. '"]', now)
+  end_with(id, group, string.sub(line, 1, -2) .. ',"' .. scope_of(id) .. '"]', now)
   call('HINCRBY', K.count, 'dropped', 1)
 end
 
@@ -21,7 +21,7 @@ end
 local function forget(id, line, now)
   local group = call('HGET', K.task_state .. id, 'group') or ''
   call('ZREM', K.dead, id)
-  erase(id, line, now)
+  erase(id, '', line, now) -- it had ended as it died
   unpark(group, id)
   if group ~= '' and place(group, now) then wake_for(group) end
 end

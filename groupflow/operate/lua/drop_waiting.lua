@@ -70,7 +70,7 @@ if is_gone then
     end_if_cancelled(id, group, now)
   else
     note_end('dropped', id, group, now)
-    erase(id, ARGV[3], now)
+    erase(id, group, ARGV[3], now)
   end
   go_on(group, 1, now)
 end

@@ -3,12 +3,12 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 of a shard of a scan its group
--- returns  now; of a task that is over: ended, its line of the history; of one that is there: type, group,
---          tenant, scope, task_state, and died (µs), or daemon, worker, fence, since (µs) and progress (see
---          `progress_of`) of its claim; cancel: who wants it cancelled, and why (JSON), if that is asked for; of_type: of a plain task that waits, what `why` says
---          of the limit of its type; start_by (µs), if it has to start in time;
---          corrections (see `redrive.lua`) if it has some; of a shard also held: 'paused' or 'parked' if its group is;
---          context (JSON); aside (µs): until when it stands aside
+-- returns  now; of a task that is over: ended, its line of the history; result (JSON, see `keep_results`), if it is kept;
+--          of one that is there: type, group, tenant, scope, task_state, and died (µs), or daemon, worker, fence, since
+--          (µs) and progress (see `progress_of`) of its claim; cancel: who wants it cancelled, and why (JSON), if that
+--          is asked for; of_type: of a plain task that waits, what `why` says of the limit of its type; start_by (µs),
+--          if it has to start in time; corrections (see `redrive.lua`) if it has some; of a shard also held: 'paused' or
+--          'parked' if its group is; context (JSON); aside (µs): until when it stands aside
 local id, facts = ARGV[1], { now = clock() }
 local task_state = K.task_state .. id
 if ARGV[2] then
@@ -19,6 +19,7 @@ if ARGV[2] then
 end
 if call('HEXISTS', K.tasks, id) == 0 then
   facts.ended = call('HGET', K.history_new, id) or call('HGET', K.history_old, id) or nil
+  facts.result = call('HGET', K.results_new, id) or call('HGET', K.results_old, id) or nil
   return named(facts)
 end
 

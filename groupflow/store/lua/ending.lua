@@ -72,12 +72,13 @@ local function end_state(id)
 end
 
 -- A task is over that ends in no slot. Its line stays in the history.
-local function end_with(id, line, now)
+local function end_with(id, group, line, now)
   remove_delay(id)
   forget_expiry(id)
   call('HDEL', K.tasks, id)
   end_state(id)
   call('HSET', K.history_new, id, digits(now) .. line)
+  if group ~= '' then keep_lately({ id }) end
 end
 
 -- The same for a task that neither waits nor runs any more: `how` it ended, which is also what counts it, and what
@@ -92,7 +93,7 @@ local function end_as(how, id, group, said, now)
     task_type, scope = task_type or type_read, scope or scope_read
   end
   if lost_leases > 0 then died = { died - lost_leases, lost_leases } end
-  end_with(id, cjson.encode({
+  end_with(id, group, cjson.encode({
     how, task_type, group ~= '' and group or cjson.null, tonumber(task_state[1] or 1), died, said, scope,
   }), now)
   call('HINCRBY', K.count, how, 1)

@@ -65,7 +65,7 @@ local now = clock()
 local claims, from_slots = read_claims()
 local at, goes_on, begun, plain_ended = digits(now), false, 0, 0
 local checkpoints, written = {}, {} -- by slot; and those that change
-local ended, lines, over, locks, freed, back, told, results = {}, {}, {}, {}, {}, {}, {}, {}
+local ended, lately, lines, over, locks, freed, back, told, results = {}, {}, {}, {}, {}, {}, {}, {}, {}
 
 -- Which of a claim's fences to settle next; one behind the last where all are; nil where the claim is lost.
 local function place_in(checkpoint, fences, following)
@@ -104,6 +104,7 @@ local function end_tasks(claim, first)
     local id, n = id_of(claim.entries[i]), #ended + 1
     count_end('done', id, claim.group, now)
     ended[n], lines[2 * n - 1], lines[2 * n] = id, id, at .. claim.lines[i]
+    if claim.group ~= '' then lately[#lately + 1] = id end
     if more > 0 and claim.told[i] ~= '' then told[#told + 1] = claim.told[i] end
     if more > 0 and claim.results[i] ~= '' then results[#results + 1], results[#results + 2] = id, claim.results[i] end
     if has_state(claim.entries[i]) then end_state(id) else forget_cancel(id) end
@@ -208,6 +209,7 @@ end
 if #ended > 0 then call('HINCRBY', K.count, 'done', #ended) end
 if #told > 0 then put_out(told, now) end
 if #results > 0 then keep_results(results) end
+keep_lately(lately)
 if begun > 0 then call('HINCRBY', K.count, 'queued_grouped', -begun) end
 if plain_ended > 0 then count_ends('', plain_ended) end
 if #freed > 0 then count_ends(freed[1], #freed) end

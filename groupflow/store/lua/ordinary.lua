@@ -214,6 +214,7 @@ local function write_told(told, claimed)
   if #ended > 0 then call('HINCRBY', K.count, 'done', #ended) end
   if #told.outbox > 0 then put_out(told.outbox, now) end
   if #told.results > 0 then keep_results(told.results) end
+  if not is_plain then keep_lately(ended) end
   if running ~= 0 then call('HINCRBY', K.count, 'running_' .. kind, running) end
   if queued > 0 then call('HINCRBY', K.count, 'queued_' .. kind, -queued) end
 end

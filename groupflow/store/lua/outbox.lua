@@ -32,3 +32,12 @@ local function keep_results(results)
   call('RENAME', K.results_new, K.results_old)
   call('HDEL', K.count, 'results_bytes')
 end
+
+-- Keeps the ids of tasks of groups that have ended, in their order: the last 10,000 at least, in two lists.
+local function keep_lately(ids)
+  local length = 0
+  for n = 1, #ids, 500 do length = call('RPUSH', K.lately_new, unpack(ids, n, math.min(n + 499, #ids))) end
+  if length < 10000 then return end
+  call('UNLINK', K.lately_old)
+  call('RENAME', K.lately_new, K.lately_old)
+end

@@ -36,7 +36,7 @@ for i = 1, #step[2], 2 do
     note_end('dropped', id, '', now)
     local line = cjson.encode({ 'dropped', task_state[4] or '' })
     line = sub(line, 1, -2) .. ',null,0,0,"' .. (task_state[5] or '') .. '"]'
-    end_with(id, line, now)
+    end_with(id, '', line, now)
     removed = removed + 1
   end
 end
