@@ -30,6 +30,7 @@ FOUND_KEYS = {
     *("id", "state", "type", "group", "tenant", "attempt", "crashes", "stage", "daemon", "worker"),
     *("lost_leases", "fence", "since", "until", "reason", "errors", "superseded_by", "scope"),
     *("corrections", "cancelled_by", "asked_at", "start_by", "progress"),
+    *("enqueued_at", "began_at", "seconds", "result", "result_error"),
 }
 WHY_KEYS = {
     *("group", "state", "queued", "head", "holder", "since", "until", "reason", "max_queued"),
