@@ -107,6 +107,8 @@ async def scripted(task: Task) -> Outcome | None:
             await _until(lambda: not is_held(task, {"gate": more}))
     if what == "fail":
         raise ValueError(more)
+    if what == "gives":
+        return Done(result={"gave": more, "number": 2**60 + 1})
     return Dead(more) if what == "dead" else None
 
 

@@ -26,7 +26,7 @@ from tests.page.browsing import (
 )
 from tests.page.world import HOSTILE_ID, NO_TYPE, TOKEN, World
 
-EVERY_VIEW = (*EVERYWHERE.values(), ("task", {"id": "plain-0"}))
+EVERY_VIEW = (*EVERYWHERE.values(), ("task", {"id": "gave-0"}), ("group", {"key": "report:42"}))
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 REFUSED = "this is not the token"
 
@@ -92,8 +92,12 @@ def _look_for_a_task(page: Page) -> None:
     expect(body).to_contain_text('{"tenant_id":42')
     at(page, "task", id="nobody")
     shows(page, "There is no such task")
-    at(page, "task", id="plain-0")
-    expect(page.locator("main .badge")).to_have_text("done")
+    at(page, "group", key="report:42")
+    lately = page.get_by_role("table", name="Tasks that ended lately")
+    expect(lately).to_contain_text(re.compile("gave-0done.* ago.* m?sd1"))
+    follow(page, "gave-0")
+    facts = f'gave-0done.*Ond1Came.*:.*Began.*Took.* m?sEnded.* ago.*Result.*"number": {2**60 + 1}'
+    expect(page.locator("main")).to_have_text(re.compile(facts, re.DOTALL))
 
 
 def _sign_in(page: Page, profile: BrowserContext, world: World) -> None:

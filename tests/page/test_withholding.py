@@ -59,6 +59,7 @@ def marked(
             [
                 Job("raises", None, type="quote", facts=note),
                 Job("says", None, type="scripted", facts={"do": {"": [f"dead {MARKER}"]}}),
+                Job("gave", None, type="scripted", facts={"do": {"": [f"gives {MARKER}"]}}),
                 Job("large", None, type="fail", facts={"note": MARKER + "x" * LARGE}),
                 Job("door", None, facts={"urgency": MARKER}),
                 Job("parks", "parks", type="stderr", facts={**note, "app_name": "parking"}),
@@ -66,6 +67,7 @@ def marked(
             ]
         )
         rig.until(lambda: len(rig.dead()) == len(KINDS), "the deaths")
+        rig.until(lambda: rig.count("done") == 1, "the result")
         rig.until(lambda: rig.raw.zcard(rig.keys("held")) == 1, "the delayed group")
         order = {"ids": ["large"], "body": Job("", None).body.decode()}
         assert made.http.post("/api/dead/redrive", json=order, headers=as_(TOKEN)).json()["done"]
@@ -81,9 +83,9 @@ def marked(
         made.close()
 
 
-_IDS = ("id", (*KINDS, "later", "behind", "post"))
+_IDS = ("id", (*KINDS, "later", "behind", "post", "gave"))
 _ASKED = {
-    **dict.fromkeys(("letter", "task", "body"), _IDS),
+    **dict.fromkeys(("letter", "task", "body", "result"), _IDS),
     "group": ("key", ("parks:42", "later:42", "held:42")),
     "groups": ("state", ("ready", "running", "delayed", "parked", "paused")),
     "tasks": ("state", ("queued", "running", "delayed", "done")),
@@ -150,6 +152,8 @@ def test_the_token_shows_it(marked: Marked) -> None:
         assert (correction["is_cut"], MARKER in correction["body"]) == (True, True)
         [correction] = marked.get(path, id="large").json()["corrections"]
         assert (correction["body"], correction["bytes"] > LARGE) == (None, True)
+    assert MARKER in marked.get("/api/task", TOKEN, id="gave").json()["result"]["gave"]
+    assert MARKER in marked.get("/api/result", TOKEN, id="gave").json()["body"]
     for token, unit in ((TOKEN, MARKER), ("", "")):
         found = marked.get("/api/task", token, id="post").json()["progress"]
         assert (found["done"], found["unit"]) == (1, unit)

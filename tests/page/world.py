@@ -56,7 +56,9 @@ class World(Served):
     def _fill(self) -> None:
         """Two groups run, one has a long line; some are ready, delayed, paused; some tasks died."""
         rig = self.rig
-        held = {"gate": str(rig.gate())}
+        held, gives = {"gate": str(rig.gate())}, {"do": {"": [f"gives {self.note}"]}}
+        rig.publish([Job("gave-0", "report", type="scripted", facts=gives)])
+        self.wait(lambda: rig.count("done") >= 1)
         rig.publish(Job(f"run-{n}", "contact/1", n=n, facts=held) for n in range(70))
         facts = {**held, "note": self.note, "progress": [29, 100, "<i>rows"]}
         rig.publish([Job(self.id, self.group, facts=facts)])
@@ -67,7 +69,7 @@ class World(Served):
         rig.publish(Job(f"dead-{n}", None, type="fail", facts=facts) for n in range(8))
         rig.publish(Job(f"plain-{n}", None) for n in range(5))
         rig.publish([Job(NO_TYPE, None, type="", facts={"tenant_id": 1})])
-        self.wait(lambda: rig.count("done") == 5 and len(rig.dead()) == 9)
+        self.wait(lambda: rig.count("done") >= 6 and len(rig.dead()) == 9)
         self.store(lambda groups: groups.pause("ready-001:8", "the tests"))
 
     def wait(self, condition: Any) -> None:

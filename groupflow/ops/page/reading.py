@@ -1,22 +1,25 @@
 """What the API shows: all that an operator asks, each by bounded looks at the store.
 
-A body, its headers and a handler's words about them belong to a tenant. Where there is a token,
-they are withheld from callers without it: looking at the queue, which may be open to all of a
-machine, doesn't show them. A reason repeats such words (a command's stderr, an answer that echoes
+A body, its headers, a result and a handler's words about them belong to a tenant. Where there is a
+token, they are withheld from callers without it: looking at the queue, which may be open to all of
+a machine, doesn't show them. A reason repeats such words (a command's stderr, an answer that echoes
 the body, a value that could not be routed): its kind is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, TypeVar
+
+import orjson
 
 from groupflow.operate.bulk import Reasons, read_kinds
 from groupflow.operate.busy import Tops, read_tops
 from groupflow.operate.corrections import Correction
 from groupflow.operate.dead import DeadLetters, DeadPage, DeadStory, beginning_of
+from groupflow.operate.ended import ended_lately
 from groupflow.operate.groups import Groups
 from groupflow.operate.limits import ByHand, LimitsByHand
 from groupflow.operate.listing import (
@@ -41,7 +44,6 @@ from groupflow.ops.page.problems import NotThere
 from groupflow.ops.snapshots import Snapshot
 from groupflow.settings.changes import public_values
 from groupflow.settings.planning import DryRun, Way
-from groupflow.store.envelope import Envelope
 
 _Told = TypeVar("_Told", Found, DeadStory)
 _look = partial(Endpoint, "GET", reads=True)
@@ -55,11 +57,11 @@ _SHOWN_BODY = 256 * 1024  # bytes of a dead letter's body
 _TOTALS_AGE = 0.8  # seconds; under the second between two events, or one would repeat the other
 
 
-def _content(envelope: Envelope) -> shapes.Content:
-    size = len(envelope.body)
-    shown: Any = beginning_of(envelope.body, _SHOWN_BODY)
+def _content(body: bytes, headers: Mapping[str, Any]) -> shapes.Content:
+    size = len(body)
+    shown: Any = beginning_of(body, _SHOWN_BODY)
     return shapes.Content(
-        dict(envelope.headers),
+        dict(headers),
         **shown,
         body_bytes=size,
         is_cut=size > _SHOWN_BODY,
@@ -109,7 +111,8 @@ class Reading:
         namespace = self._namespace
         bounds, shows = self._context.facts.settings.max_queued(), caller.sees_contents
         why = await explain(namespace, query.key, max_queued=bounds, with_words=shows)
-        return shapes.GroupStory(why, lane)
+        lately = await ended_lately(namespace, query.key, query.lately)
+        return shapes.GroupStory(why, lane, lately)
 
     @_look("/tasks", "Tasks of a state that match")
     async def _tasks(self, query: shapes.TasksQuery) -> TaskList:
@@ -129,7 +132,16 @@ class Reading:
         envelope = await Tasks(self._namespace).envelope(query.id, query.choice)
         if envelope is None:
             raise NotThere
-        return _content(envelope)
+        return _content(envelope.body, envelope.headers)
+
+    @_look("/result", "The result of a task that is done, as a body", may_miss=True)
+    async def _result(self, query: shapes.TaskQuery, caller: Caller) -> shapes.Content:
+        if not caller.sees_contents:
+            return _withheld(0)
+        found = await Tasks(self._namespace).find(query.id, query.choice)
+        if found is None or found.result is None:
+            raise NotThere
+        return _content(orjson.dumps(found.result), {})
 
     @_look("/dead/reasons", "What they died of")
     async def _reasons(self, query: shapes.ReasonsQuery, caller: Caller) -> Reasons:
@@ -147,6 +159,8 @@ class Reading:
         if caller.sees_contents:
             return found
         shown = replace(found, progress=found.progress and found.progress.without_words())
+        if found.result is not None or found.result_error:
+            shown = replace(shown, result=None, result_error=_REDACTED)
         return _redacted(shown, found.errors[-1]["error"] if found.errors else "")
 
     @_look("/limits", "Limits by hand")
@@ -202,7 +216,8 @@ class Reading:
                 whole = await whole_letter(self._context.facts.settings, self._namespace, letter)
             except KeyError:  # redriven or dropped a moment ago
                 raise NotThere from None
-            content, letter = _content(whole.envelope), letter.with_beside(whole.beside)
+            content = _content(whole.envelope.body, whole.envelope.headers)
+            letter = letter.with_beside(whole.beside)
         else:
             content, letter = _withheld(letter.bytes), _redacted(letter, letter.kind)
         told = {name: getattr(letter, name) for name in _TOLD}

@@ -12,6 +12,7 @@ from groupflow.core.limits import LEAST_BY_HAND, LONGEST_BY_HAND, MOST_AT_ONCE
 from groupflow.core.routing import MAX_SECONDS
 from groupflow.operate.corrections import Correction
 from groupflow.operate.dead import Filter
+from groupflow.operate.ended import LATELY, Ended
 from groupflow.operate.groups import Lane, Why
 from groupflow.operate.listing import ListedGroups, ListedState
 from groupflow.operate.namespace import Away
@@ -82,6 +83,9 @@ class GroupQuery(Input):
     key: Key = Field(description="The group key as rendered; any characters.")
     passed: Annotated[int, Field(ge=0, le=_FARTHEST)] = 0
     limit: PageLimit = 50
+    lately: Annotated[int, Field(ge=0, le=LATELY)] = Field(
+        LATELY, description="How many of its tasks that ended lately to seek."
+    )
 
 
 class Choosing(Input):
@@ -264,11 +268,12 @@ class GroupStory:
 
     why: Why
     lane: Lane
+    lately: list[Ended]  # its last tasks that ended, the newest first
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a task was published with, for those who may see it."""
+    """What a task was published with, or its result, for those who may see it."""
 
     headers: dict[str, Any]
     body: str | None  # where that is UTF-8, cut where it is long

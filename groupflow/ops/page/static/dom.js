@@ -115,5 +115,5 @@ export function card(title, more, ...children) {
 }
 
 export const facts = (pairs) => h("dl", { class: "facts" }, pairs
-  .filter(([, value]) => value !== undefined && value !== null && value !== "")
+  .filter(([, value]) => value !== undefined && value !== null && value !== false && value !== "")
   .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));

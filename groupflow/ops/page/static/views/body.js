@@ -1,19 +1,19 @@
-// What a task was published with: headers, and its body, indented where it is JSON.
+// What a task was published with: headers, and its body, indented where it is JSON; its result is shown as one.
 
 import { empty, h, replace } from "../dom.js";
 import { bytes } from "../format.js";
 
 const DEEP = 64; // levels that are indented
 
-export function bodyOf(found, context, again) {
+export function bodyOf(found, context, again, name = "Body") {
   if (found.is_withheld) {
-    return [found.body_bytes ? bytes(found.body_bytes) : "", empty("Body and headers want the token",
+    return [found.body_bytes ? bytes(found.body_bytes) : "", empty(name === "Body" ? "Body and headers want the token" : `The ${name.toLowerCase()} wants the token`,
       h("button", { type: "button", onclick: async () => { if (await context.act()) await again(); } }, "Enter the token"))];
   }
   const size = `${bytes(found.body_bytes)}${found.is_cut ? ", its beginning" : ""}${found.body === null ? ", not UTF-8: as base64" : ""}`;
   const raw = found.body === null ? found.body_base64 : found.body || "(empty)";
   const neat = found.body === null || found.is_cut ? raw : indented(raw);
-  const text = h("pre", { class: "document", tabindex: "0", "aria-label": "Body", "data-key": "body" }, neat);
+  const text = h("pre", { class: "document", tabindex: "0", "aria-label": name, "data-key": "body" }, neat);
   const button = neat !== raw && h("button", { type: "button", class: "small", "data-key": "as it came", onclick: () => {
     const isNeat = text.textContent === neat;
     replace(text, isNeat ? raw : neat);

@@ -6,6 +6,7 @@ import { ago, ahead, count, duration, moment, now } from "../format.js";
 import { cancelGroup, endLimit, limit, pause, redrive, resume } from "./actions.js";
 
 const PAGE = 50;
+const SEEKS = 5; // seconds between two looks for what ended lately, which may have to read much
 
 export function group(params, context) {
   const key = params.key ?? "";
@@ -16,13 +17,18 @@ export function group(params, context) {
   const line = h("div", {});
   const foot = h("footer", {});
   const failures = h("div", {});
+  const lately = h("div", {});
+  let ended = [];
+  let sought = -Infinity;
   const element = [
     h("p", { class: "small" }, link("groups", {}, "← Groups")),
     h("div", { class: "title" }, h("h1", {}, key), state, actions),
     lead,
     h("div", { class: "columns top" },
       h("section", { class: "card" }, h("header", {}, h("h2", {}, "In line"), h("span", { class: "muted" }, "the next to run first")), line, foot),
-      card("Last failures", "of its tasks and dead letters", failures)),
+      h("div", { class: "columns single" },
+        card("Last failures", "of its tasks and dead letters", failures),
+        card("Ended lately", "among the last 10,000 of all groups here", lately))),
   ];
 
   const showActions = whenChanged((isPaused, byHand) => replace(actions,
@@ -72,6 +78,17 @@ export function group(params, context) {
       end < lane.total && link("group", { key, passed: end }, "Further back", { class: "button" }));
   }
 
+  function showLately(tasks) {
+    replace(lately, tasks.length ? table("Tasks that ended lately", [
+      { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id }, short(row.id), { "data-key": `ended ${row.id}`, title: row.id }) },
+      { label: "State", kind: "tight", cell: (row) => badge(row.state) },
+      { label: "Type", kind: "name", cell: (row) => row.type },
+      { label: "Ended", kind: "number", cell: (row) => h("span", { title: moment(row.since) }, ago(row.since)) },
+      { label: "Took", kind: "number", cell: (row) => row.seconds !== null && duration(row.seconds) },
+      { label: "On", kind: "name", cell: (row) => row.daemon },
+    ], tasks) : empty("None", ""));
+  }
+
   function showFailures(running, lane, letters) {
     const found = [];
     for (const each of [running, ...lane.tasks]) {
@@ -87,8 +104,10 @@ export function group(params, context) {
   }
 
   async function refresh() {
+    const seeks = now() - sought >= SEEKS;
+    if (seeks) sought = now();
     const [story, letters] = await Promise.all([
-      get("group", { key, passed, limit: PAGE }),
+      get("group", { key, passed, limit: PAGE, lately: seeks ? null : 0 }),
       get("dead", { group: key, limit: 10 }),
     ]);
     const { why, lane } = story;
@@ -98,6 +117,8 @@ export function group(params, context) {
     showLead(why, letters);
     showLine(lane);
     showFailures(running, lane, letters);
+    if (seeks) ended = story.lately;
+    showLately(ended);
   }
 
   return { element, every: 1000, refresh };

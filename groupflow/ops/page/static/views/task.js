@@ -19,7 +19,8 @@ export function task(params, context) {
   const attempts = h("div", {});
   const body = h("div", {});
   const size = h("span", { class: "muted" });
-  let asked = false;
+  const heading = h("h2", {}, "Body");
+  let asked = ""; // what is shown of it
   let shown = { id };
   const element = [
     h("p", { class: "small" }, link("tasks", {}, "← Tasks")),
@@ -27,7 +28,7 @@ export function task(params, context) {
     about,
     h("div", { class: "columns top" },
       card("Attempts", "those that have failed, and the one that runs", attempts),
-      h("section", { class: "card" }, h("header", {}, h("h2", {}, "Body"), size), body)),
+      h("section", { class: "card" }, h("header", {}, heading, size), body)),
   ];
   const button = (tone, verb, text) => h("button", { type: "button", class: tone, "data-key": text, onclick: () => verb(context, shown).then(refresh) }, text);
   const showActions = whenChanged((found) => replace(actions,
@@ -37,19 +38,27 @@ export function task(params, context) {
   const showAttempts = whenChanged((errors, running, corrections) => replace(attempts, attemptsOf(errors, running), correctionsOf(corrections)));
 
   async function showBody(found) {
-    if (!LIVE.has(found.state)) {
+    const gave = found.state === "done" && (found.result !== null || found.result_error);
+    const path = LIVE.has(found.state) ? "body" : gave ? "result" : "";
+    heading.textContent = found.state === "done" ? "Result" : "Body";
+    if (path && asked === path) return; // once: it doesn't change
+    asked = path;
+    const content = path && await missing(get(path, { id, tenant: found.tenant ?? tenant }));
+    if (!content) {
       size.textContent = "";
-      replace(body, found.state === "dead" ? empty("It is a dead letter", link("letter", { id, tenant: found.tenant }, "See its body there", { "data-key": "letter" })) : empty("Gone", "Of a task that is over only its line in the history stays."));
-      asked = false;
+      replace(body, none(found));
       return;
     }
-    if (asked) return; // once: it doesn't change
-    asked = true;
-    const content = await missing(get("body", { id, tenant: found.tenant }));
-    if (!content) return;
-    const [told, content_] = bodyOf(content, context, () => { asked = false; return refresh(); });
+    const [told, content_] = bodyOf(content, context, () => { asked = ""; return refresh(); }, heading.textContent);
     size.textContent = told;
     replace(body, content_, headersOf(content.headers));
+  }
+
+  // Why neither a body nor a result is there.
+  function none({ state, tenant: owner, result_error: error }) {
+    if (state === "dead") return empty("It is a dead letter", link("letter", { id, tenant: owner }, "See its body there", { "data-key": "letter" }));
+    if (state === "done") return empty("None", error ?? "Its handler gave none, or those of later tasks took its room.");
+    return empty("Gone", "Of a task that is over only its line in the history stays.");
   }
 
   async function refresh() {
@@ -63,6 +72,7 @@ export function task(params, context) {
       return;
     }
     shown = found;
+    const isOver = !LIVE.has(found.state) && found.state !== "dead";
     const runs = found.state === "running" && { since: found.since, attempt: found.attempt };
     replace(state, badge(found.state));
     showActions(found.state);
@@ -77,11 +87,14 @@ export function task(params, context) {
       ["Crashes", found.crashes ? String(found.crashes) : null],
       ["Lost leases", found.lost_leases ? String(found.lost_leases) : null],
       ["Stage", found.stage],
-      ["On", found.daemon && `${found.daemon}, ${found.worker}`],
+      ["On", found.daemon && (found.worker ? `${found.daemon}, ${found.worker}` : found.daemon)],
       ["Progress", progressOf(found.progress)],
       ["Runs for", runs ? duration(now() - found.since) : null],
       ["Fence", found.fence && String(found.fence)],
-      ["Since", found.since && h("span", { title: moment(found.since) }, ago(found.since))],
+      ["Came", found.enqueued_at && h("span", { title: ago(found.enqueued_at) }, moment(found.enqueued_at))],
+      ["Began", found.began_at && h("span", { title: ago(found.began_at) }, moment(found.began_at))],
+      ["Took", found.seconds === null ? null : duration(found.seconds)],
+      [isOver ? "Ended" : "Since", found.since && h("span", { title: moment(found.since) }, ago(found.since))],
       [found.state === "expired" ? "Had to start by" : "Has to start by", found.start_by && h("span", { title: moment(found.start_by) }, moment(found.start_by))],
       ["Until", found.until && h("span", { title: moment(found.until) }, ahead(found.until))],
     ]));
