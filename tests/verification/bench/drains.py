@@ -84,7 +84,15 @@ SHAPES = (
     _ideal(1, 1_200, 32, 0.98),
     _ideal(5, 6_000, 32, 0.98),
     _ideal(20, 10_000, 32, 0.98),
-    Shape("told.16", "1,000 groups, 16 workers, each end told", _EVEN, 16, UNTOLD, costs=("whole",), facts=_TOLD),
+    Shape(
+        "told.16",
+        "1,000 groups, 16 workers, each end told",
+        _EVEN,
+        16,
+        UNTOLD,
+        costs=("whole",),
+        facts=_TOLD,
+    ),
     Shape("partitions.16", _WIDE, _EVEN, 64, ONE_PARTITION, costs=_PATH, facts=_MANY),
 )
 
