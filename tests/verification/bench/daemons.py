@@ -54,9 +54,10 @@ def toml_of(
         "[redis]": {"url": redis, "namespace": NAMESPACE, "partitions": partitions},
         "[workers]": {"plain": 8, "grouped": grouped},
         "[http]": {"listen": "127.0.0.1:0"},
-        "[events]": {"exchange": f"{queue}.told" if told else ""},
         "[[groups]]": {"name": "bench", "app": "bench", "key": "{entity}", **rule},
     }
+    if told:
+        tables["[events]"] = {"exchange": f"{queue}.told"}
     return "\n".join(line for name, table in tables.items() for line in (name, *lines_of(table)))
 
 
