@@ -16,7 +16,6 @@ from groupflow.core.backoff import Backoff
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.core.events import Following, Told
 from groupflow.core.measures import UpkeepMeasures
-from groupflow.crashpoints import crash_point
 from groupflow.store.client import StoreClient
 from groupflow.store.outbox import look
 from groupflow.store.sessions import Session
@@ -84,9 +83,7 @@ class Relay(Duty):
         self._is_ours = outbox.is_ours
         if not outbox.entries:
             return PAUSE
-        crash_point("before_relay")
         await self._tell(outbox.entries)
-        crash_point("after_relay")
         self._backoff.reset()
         self._trouble = ""
         return 0.0
