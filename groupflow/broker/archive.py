@@ -23,11 +23,11 @@ from pamqp.common import FieldValue
 
 from groupflow.broker import dead_stream, frames
 from groupflow.broker.connection import broker_calls, connected, open_channel
+from groupflow.broker.publisher import PERSISTENT
 from groupflow.core.errors import ArchiveRefused, BodyMissing, BodyRefused, BrokerUnavailable
 from groupflow.core.task import Place
 
 READ_AHEAD = 4  # deliveries without an ack: streams want some, and each may be as large as a body
-PERSISTENT = 2
 PART = 1024 * 1024  # bytes of a message there: few RabbitMQs are told to take less
 # A nack or a message handed back; and the end of the channel for one that is too large.
 _REFUSED_BODIES = (

@@ -23,10 +23,10 @@ from groupflow.broker.connection import (
     connect,
     open_channel,
 )
+from groupflow.broker.publisher import PERSISTENT
 from groupflow.core.errors import BrokerUnavailable, GroupflowError
 from groupflow.core.events import Told
 
-PERSISTENT = 2
 NO_REPLIES = 60.0  # seconds for which no reply is tried, once the user has no right to send any
 _UNROUTED = aiormq.exceptions.PublishError  # handed back: no queue is bound for it
 _REFUSED_EXCHANGES = (
@@ -177,7 +177,6 @@ class EventPublisher:
 
     async def _tell_all(self, event: Told, published: Published) -> None:
         with broker_calls(f"event {event.message_id!r} was not confirmed"):
-            published.events += 1
             try:
                 await self._send(self._events, event, self._exchange, event.routing_key)
             except _UNROUTED:
@@ -186,6 +185,7 @@ class EventPublisher:
                 raise EventsRefused(
                     f"the user may not publish to the exchange {self._exchange!r}: {error}"
                 ) from error
+            published.events += 1
 
     async def _answer(self, event: Told, published: Published) -> None:
         """Reply, where the user may. A queue that is gone is no error."""
@@ -207,7 +207,6 @@ class EventPublisher:
         if channel is None or channel.is_closed:  # another group's event has met the end of it
             raise BrokerUnavailable("the connection has ended")
         trace = event.facts.get("trace")
-        correlation_id = event.facts.get("correlation_id")
         await channel.basic_publish(
             event.body,
             exchange=exchange,
@@ -217,7 +216,7 @@ class EventPublisher:
                 delivery_mode=PERSISTENT,
                 message_id=event.message_id,
                 message_type=event.event,
-                correlation_id=correlation_id if isinstance(correlation_id, str) else None,
+                correlation_id=event.correlation_id or None,
                 headers=dict(trace) if isinstance(trace, dict) else None,
             ),
             mandatory=True,

@@ -18,8 +18,9 @@ from groupflow.broker.connection import (
     connect,
     open_channel,
 )
+from groupflow.broker.terms import HANDSHAKE, closed
 from groupflow.core.errors import (
-    BrokerUnavailable,
+    GroupflowError,
     ResultRefused,
     TaskCancelled,
     TaskDead,
@@ -29,7 +30,6 @@ from groupflow.core.errors import (
     TaskSuperseded,
 )
 
-HANDSHAKE = 10.0  # seconds for one try to connect
 UNUSED = 600_000  # milliseconds without a consumer after which RabbitMQ drops the queue
 _ENDS: dict[str, type[TaskNotDone]] = {
     "dead": TaskDead,
@@ -55,14 +55,16 @@ class Replies:
         self._opening = asyncio.Lock()
         self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}  # by correlation id
         self._return: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     async def close(self) -> None:
         """Close the connection. What waits for a reply is told so."""
+        self._is_closed = True
         if self._return is not None:
             self._return.cancel()
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(BrokerUnavailable("the publisher was closed"))
+                future.set_exception(closed())
         await self._end()
 
     async def queue(self) -> str:
@@ -70,9 +72,12 @@ class Replies:
 
         Raises:
             BrokerUnavailable: no answer.
+            GroupflowError: the publisher is closed.
             ServerUnreachable: the credentials were refused.
         """
         async with self._opening:
+            if self._is_closed:
+                raise closed()
             if self._channel is None or self._channel.is_closed:
                 await self._end()
                 await self._begin()
@@ -131,7 +136,7 @@ class Replies:
         while self._waiting:
             try:
                 await self.queue()
-            except BrokerUnavailable:
+            except GroupflowError:  # what waits is told by its own time limit
                 await asyncio.sleep(1.0)
             else:
                 return

@@ -73,7 +73,17 @@ class Told:
     @property
     def reply_to(self) -> str:
         """The queue that waits for it; empty for none."""
-        return str(self.facts.get("reply_to") or "")
+        return self._short("reply_to")
+
+    @property
+    def correlation_id(self) -> str:
+        """What its publisher knows it by; empty for nothing."""
+        return self._short("correlation_id")
+
+    def _short(self, name: str) -> str:
+        """A fact that AMQP can carry; bytes that are no text have come as twice as long a text."""
+        text = str(self.facts.get(name) or "")
+        return text if len(text.encode()) <= MAX_TEXT_BYTES else ""
 
     @property
     def line(self) -> str:

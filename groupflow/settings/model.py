@@ -17,7 +17,7 @@ from groupflow.core.limits import Debounce, Limits, Rate, TenantLimit
 from groupflow.core.policy import OWN_RULES, Policies, RetryPolicy
 from groupflow.core.routing import Paths, Router
 from groupflow.core.template import FieldPath
-from groupflow.settings.events import Events
+from groupflow.settings.ends import Events, History
 from groupflow.settings.rules import (
     MOST_SCHEDULES,
     GroupRule,
@@ -275,23 +275,6 @@ class RetryDefaults(Section):
     """Seconds. Below 0: evenly spaced; above 0: 1, 2, 4 … up to it."""
     jitter: Seconds = Field(default=0.0, ge=0, le=1)
     """Share of each delay that is random, 0 to 1."""
-
-
-class History(Section):
-    """`[history]`: how long what is over stays findable."""
-
-    retention: Seconds = Field(default=3600.0, ge=0)
-    """Seconds that finished tasks are kept."""
-    segment: Whole = Field(default=1_000_000, ge=1)
-    """Entries at which the newest segment rolls over."""
-    dead_retention: Seconds = Field(default=2_592_000.0, gt=0)
-    """Seconds that dead letters are kept."""
-    dead_memory: Whole = Field(default=268_435_456, ge=0)
-    """Bytes of dead letters in Redis; the oldest bodies beyond lie in RabbitMQ."""
-    results_memory: Whole = Field(default=67_108_864, ge=0)
-    """Bytes of results that finished tasks keep; the oldest go first."""
-    dead_policy: bool = False
-    """A policy keeps bodies in RabbitMQ for long enough, even if the stream says less."""
 
 
 class Log(Section):

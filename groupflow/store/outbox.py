@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from groupflow.core.errors import TooFewReplicas
 from groupflow.store.client import StoreClient
-from groupflow.store.clock import microseconds, seconds
+from groupflow.store.clock import microseconds
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import Session
 from groupflow.store.wire import ReplicaWait
@@ -23,8 +23,6 @@ class Outbox:
 
     is_ours: bool  # whether this daemon relays
     entries: Sequence[bytes]  # the oldest, in order
-    bytes: int  # of all that is left there
-    age: float  # seconds for which the oldest has waited, 0 where there is none
 
 
 async def look(
@@ -43,12 +41,11 @@ async def look(
     reply, number, _ = await client.run_replicated(
         Verb.RELAY, [*front, confirmed, AT_ONCE, BYTES_AT_ONCE], replica_wait
     )
-    state, is_ours, entries, size, now = reply
+    state, is_ours, entries = reply
     session.check(state)
     if entries and replica_wait is not None and number < replica_wait.replicas:
         raise TooFewReplicas(
             f"Redis at {client.address}: {number} replicas have what is to be told, and "
             f"redis.replicas is {replica_wait.replicas}"
         )
-    age = seconds(now - int(entries[0][:16])) if entries else 0.0
-    return Outbox(bool(is_ours), entries, size, max(0.0, age))
+    return Outbox(bool(is_ours), entries)

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from groupflow import (
+    GroupflowError,
     Message,
     Publisher,
     ResultRefused,
@@ -73,9 +74,15 @@ async def test_requests_share_a_queue_and_get_their_own_answers(
         proxy.cut()
         assert await publisher.request(Message({"n": 9}, type="t"), timeout=deadline()) == {"n": 9}
         assert publisher._replies._queue == name
+        sync = publisher.sync()
+        asked = asyncio.to_thread(sync.request, {"n": 10}, type="t", timeout=deadline())
+        assert await asked == {"n": 10}
+        await asyncio.to_thread(sync.close)
         dead = {"instead": {"event": "dead", "reason": "no such table"}}
         with pytest.raises(TaskDead, match="no such table"):
             await publisher.request(dead, type="t", timeout=deadline())
+    with pytest.raises(GroupflowError, match="the publisher is closed"):
+        await publisher.request({"n": 1}, type="t")
 
 
 async def test_what_is_not_answered_in_time_says_so(rabbitmq_server: Any, queue: str) -> None:
@@ -119,7 +126,7 @@ async def test_events_go_where_they_are_bound(rabbitmq_server: Any, queue: str) 
     publisher, published = EventPublisher(rabbitmq_server.url, exchange, "test"), Published()
     events = [
         told(1, app="crm", tenant="4.2", type="import.rows", group="g", result={"a": 1}),
-        told(2, event="dead", type="x", reply_to=f"{queue}.gone"),
+        told(2, event="dead", reply_to=f"{queue}.gone", correlation_id="\ufffd" + "ff" * 255),
         told(3, event="dropped", type="x"),
     ]
     async with connected(rabbitmq_server.url) as connection:

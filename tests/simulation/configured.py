@@ -16,7 +16,7 @@ from unittest.mock import patch
 from groupflow import App, Done, Message, Retry, Scan, Task, daemon
 from groupflow.core.events import ENDS
 from groupflow.settings import model
-from groupflow.settings.events import Events
+from groupflow.settings.ends import Events
 from groupflow.settings.model import Settings, Tenants
 from groupflow.settings.rules import GroupRule, PoolRule, ScheduleRule, TenantRule, TypeRule
 from groupflow.store.partitions import telling_of

@@ -13,11 +13,11 @@ local function asks_for_reply(id)
 end
 
 -- A task ends, and what is known of it is still there: counts that for its group, and tells it. What settles a task as
--- done tells that by itself. `more` has what else is told of it: `reason`, `seconds`, `daemon`.
+-- done tells that by itself. `more` makes what else is told of it: `reason`, `seconds`, `daemon`.
 local function note_end(how, id, group, now, more)
   count_end(how, id, group, now)
   if not is_told(how) and not asks_for_reply(id) then return end
-  local told, origin, task_type, tenant = more or {}, origin_of(id), facts_of(id)
+  local told, origin, task_type, tenant = more and more() or {}, origin_of(id), facts_of(id)
   local kept = call('HMGET', K.task_state .. id, 'attempt', 'attempts', 'crashes', 'redriven')
   told.event, told.id, told.type, told.tenant = how, id, task_type, tenant ~= '' and tenant or nil
   told.group, told.app = group ~= '' and group or nil, origin.app
@@ -84,7 +84,9 @@ end
 -- The same for a task that neither waits nor runs any more: `how` it ended, which is also what counts it, and what
 -- the history says of that (a value for JSON), in front of the scope.
 local function end_as(how, id, group, said, now)
-  note_end(how, id, group, now, { reason = type(said) == 'table' and said[2] or how == 'superseded' and said or nil })
+  note_end(how, id, group, now, function()
+    return { reason = type(said) == 'table' and said[2] or how == 'superseded' and said or nil }
+  end)
   local task_state = call('HMGET', K.task_state .. id, 'attempt', 'crashes', 'lost_leases', 'type', 'scope')
   local died, lost_leases = tonumber(task_state[2] or 0), tonumber(task_state[3] or 0)
   local task_type, scope = task_state[4], task_state[5]

@@ -125,7 +125,7 @@ local function detours()
       call('HSET', task_state, 'reason', m.reason, 'kind', 'rejected', 'errors', m.errors, 'attempts', 0, 'door', 1)
     end
     add_letter(m.id, now)
-    note_end('dead', m.id, m.group, now, { reason = call('HGET', task_state, 'reason') })
+    note_end('dead', m.id, m.group, now, function() return { reason = call('HGET', task_state, 'reason') } end)
   end
 
   -- Returns whether something may be claimed now.

@@ -85,9 +85,11 @@ local function give_up(entry, group, at, now)
   if ARGV[at + 8] then call('HSET', K.task_state .. id, 'context', ARGV[at + 8]) end
   add_letter(id, now)
   forget_cancel(id)
-  local errors = cjson.decode(ARGV[at + 1])
-  local last = errors[#errors] or {}
-  note_end('dead', id, group, now, { reason = reason, seconds = last.seconds, daemon = last.daemon })
+  note_end('dead', id, group, now, function()
+    local errors = cjson.decode(ARGV[at + 1])
+    local last = errors[#errors] or {}
+    return { reason = reason, seconds = last.seconds, daemon = last.daemon }
+  end)
   call('HINCRBY', K.count, 'buried', 1)
   if group ~= '' then
     if ARGV[at + 2] == 'park' then call('HSET', K.parked, group, cjson.encode({ id, digits(now), reason })) end

@@ -5,12 +5,12 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 daemon · 2 session · 3 for how long nobody else relays (µs), 0 to let others
 --          · 4 the number up to which all is confirmed · 5 how many entries at most · 6 bytes at most; the first may have more
--- returns  { state, 1 or 0 where another daemon relays, the entries, bytes of all that are left, Redis's clock (µs) }
+-- returns  { state, 1 or 0 where another daemon relays, the entries }
 local PAGE = 8 -- entries that are read together: one may have a megabyte
 local state, now = session_state(ARGV[1], ARGV[2]), clock()
-if state ~= 'OK' then return { state, 0, {}, 0, now } end
+if state ~= 'OK' then return { state, 0, {} } end
 local number, confirmed, entries, bytes = sub(ARGV[2], 1, 16), tonumber(ARGV[4]), {}, 0
-if is_taken('relay', ARGV[1], number, now) then return { state, 0, {}, 0, now } end
+if is_taken('relay', ARGV[1], number, now) then return { state, 0, {} } end
 take_role('relay', ARGV[1], number, now + ARGV[3])
 
 local function read(from, to) return call('LRANGE', K.outbox, from, to) end
@@ -39,8 +39,8 @@ local most = tonumber(ARGV[5])
 repeat
   local page = read(#entries, math.min(#entries + PAGE, most) - 1)
   for _, entry in ipairs(page) do
-    if #entries > 0 and bytes + #entry > tonumber(ARGV[6]) then return { state, 1, entries, left, now } end
+    if #entries > 0 and bytes + #entry > tonumber(ARGV[6]) then return { state, 1, entries } end
     entries[#entries + 1], bytes = entry, bytes + #entry
   end
 until #page < PAGE or #entries >= most
-return { state, 1, entries, left, now }
+return { state, 1, entries }

@@ -1,4 +1,4 @@
-"""`[events]`: which ends of tasks are told, and to whom."""
+"""`[history]` and `[events]`: what is kept of tasks that end, and who is told."""
 
 from __future__ import annotations
 
@@ -7,11 +7,28 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from groupflow.settings.types import Section, Whole
+from groupflow.settings.types import Seconds, Section, Whole
 
 Event: TypeAlias = Literal[
     "done", "dead", "cancelled", "expired", "superseded", "dropped", "drained"
 ]
+
+
+class History(Section):
+    """`[history]`: how long what is over stays findable."""
+
+    retention: Seconds = Field(default=3600.0, ge=0)
+    """Seconds that finished tasks are kept."""
+    segment: Whole = Field(default=1_000_000, ge=1)
+    """Entries at which the newest segment rolls over."""
+    dead_retention: Seconds = Field(default=2_592_000.0, gt=0)
+    """Seconds that dead letters are kept."""
+    dead_memory: Whole = Field(default=268_435_456, ge=0)
+    """Bytes of dead letters in Redis; the oldest bodies beyond lie in RabbitMQ."""
+    results_memory: Whole = Field(default=67_108_864, ge=0)
+    """Bytes of results that finished tasks keep; the oldest go first."""
+    dead_policy: bool = False
+    """A policy keeps bodies in RabbitMQ for long enough, even if the stream says less."""
 
 
 class Events(Section):
