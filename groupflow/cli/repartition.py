@@ -32,29 +32,15 @@ def repartition(
 
       groupflow repartition 16 --config groupflow.toml
     """
-    from groupflow.operate.repartition import Repartition
-    from groupflow.store.client import StoreClient
-    from groupflow.store.keys import Keys
-
-    settings = call.settings
-    url, redis, opened = settings.redis_url(), settings.redis, list[StoreClient]()
-
-    def make(keys: Keys) -> StoreClient:
-        opened.append(StoreClient(url, keys, settings.workers.order, timeout=redis.timeout))
-        return opened[-1]
+    from groupflow.operate.repartition import repartitioned
 
     async def move() -> Report:
-        try:
-            tell = lambda line: say(line, err=True)  # noqa: E731
-            return await Repartition(redis.namespace, count, make, tell).run()
-        finally:
-            for client in opened:
-                await client.close()
+        return await repartitioned(call.settings, count, lambda line: say(line, err=True))
 
-    report = call.reach(move)
-    has, to_set = f"namespace {redis.namespace} has {count} partitions", "set redis.partitions ="
+    report, name = call.reach(move), call.settings.redis.namespace
+    has, to_set = f"namespace {name} has {count} partitions", "set redis.partitions ="
     if report.before == 0:
-        words = f"no daemon has used namespace {redis.namespace} yet: {to_set} {count}"
+        words = f"no daemon has used namespace {name} yet: {to_set} {count}"
     elif report.before == count:
         words = f"{has} already"
     else:

@@ -12,11 +12,12 @@ from groupflow.operate.moving import DaemonsRun, Mover
 from groupflow.operate.pools import pools_in
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.totals import daemons_in
+from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import seconds
 from groupflow.store.keys import Keys
 from groupflow.store.layout import check_format
-from groupflow.store.partitions import keys_of
+from groupflow.store.partitions import keys_of, open_client
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import REAPED_AT_ONCE
 
@@ -40,6 +41,23 @@ class Report:
     tasks: int = 0  # that wait
     dead: int = 0  # dead letters
     over: int = 0  # entries of the history
+
+
+async def repartitioned(
+    settings: Settings, count: int, tell: Callable[[str], None] = lambda _: None
+) -> Report:
+    """Move the configured namespace, over clients of its own; `Repartition.run` says the rest."""
+    opened = list[StoreClient]()
+
+    def make(keys: Keys) -> StoreClient:
+        opened.append(open_client(settings, keys, partitions=0))
+        return opened[-1]
+
+    try:
+        return await Repartition(settings.redis.namespace, count, make, tell).run()
+    finally:
+        for client in opened:
+            await client.close()
 
 
 class Repartition:

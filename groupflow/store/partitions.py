@@ -70,10 +70,11 @@ def open_client(
     timeout: float | None = None,
     measures: ScriptMeasures | None = None,
     hearing: StoreHearing | None = None,
+    partitions: int | None = None,
 ) -> StoreClient:
     """A client for some keys of the configured Redis; it connects on first use.
 
-    `timeout` (seconds) is `redis.timeout`, unless given.
+    `timeout` (seconds) is `redis.timeout`, unless given; so is the number of `partitions`.
     """
     redis = settings.redis
     return StoreClient(
@@ -82,7 +83,7 @@ def open_client(
         settings.workers.order,
         timeout=redis.timeout if timeout is None else timeout,
         measures=measures,
-        partitions=redis.partitions,
+        partitions=redis.partitions if partitions is None else partitions,
         hearing=hearing,
         telling=telling_of(settings),
     )

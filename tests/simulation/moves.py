@@ -6,9 +6,7 @@ import asyncio
 
 from groupflow.core.errors import GroupflowError
 from groupflow.operate.moving import DaemonsRun
-from groupflow.operate.repartition import Repartition, Report
-from groupflow.store.client import StoreClient
-from groupflow.store.keys import Keys
+from groupflow.operate.repartition import repartitioned
 from groupflow.store.partitions import keys_of
 from tests.simulation.acts import Move
 from tests.simulation.clock import pass_virtual
@@ -65,7 +63,7 @@ class Moves:
         """Give `groupflow repartition` once; its process dies after so many callbacks, unless 0."""
         process = self._fleet.make_process("repartition")
         process.fuse = steps
-        work = self._repartition(count)
+        work = repartitioned(self._fleet.settings, count)
         moving = self._fleet.loop.create_task(work, context=context_of(process.main))
         while not moving.done() and not process.is_dead:
             await asyncio.wait([moving], timeout=AGAIN)
@@ -80,17 +78,3 @@ class Moves:
             self._fleet.tell(f"not moved: {error}")
             return False
         return True
-
-    async def _repartition(self, count: int) -> Report:
-        settings, opened = self._fleet.settings, list[StoreClient]()
-
-        def make(keys: Keys) -> StoreClient:
-            order, timeout = settings.workers.order, settings.redis.timeout
-            opened.append(StoreClient(settings.redis_url(), keys, order, timeout=timeout))
-            return opened[-1]
-
-        try:
-            return await Repartition(NAMESPACE, count, make).run()
-        finally:
-            for client in opened:
-                await client.close()
