@@ -7,7 +7,7 @@ import contextvars
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import structlog
 from pydantic import BaseModel, ValidationError
@@ -20,7 +20,6 @@ from groupflow.flow.handling import Failed, Runner, checked, failed, was_cancell
 
 log = structlog.get_logger("groupflow.handling")
 
-_Tokens: TypeAlias = tuple[contextvars.Token[Any], ...]
 # Where structlog's `merge_contextvars` finds what to add to each line. Set one by one, they cost a
 # third of what its `bind_contextvars` does.
 _TASK, _GROUP, _ATTEMPT = (
@@ -52,13 +51,11 @@ class PythonRunner:
         A plain function can't be stopped: a cancelled attempt ends when its thread does, and the
         function's answer holds.
         """
-        tokens = _bind(task)
+        _bind(task)
         try:
             return await self._attempt(task)  # type: ignore[no-any-return]
         except BaseException as error:  # noqa: BLE001  a handler's sys.exit() must not end us
             return self._failure(error)
-        finally:
-            _unbind(tokens)
 
     def _failure(self, error: BaseException) -> Failed:
         """How an attempt has failed that raised this.
@@ -148,13 +145,11 @@ class PythonBatchRunner(Together, PythonRunner):
 
     async def handle_all(self, tasks: Sequence[Task]) -> list[Outcome | Failed]:
         """Run the function on the tasks in front of the first whose body doesn't fit."""
-        tokens = _bind(tasks[0])
+        _bind(tasks[0])
         try:
             return await self._attempt(tasks)  # type: ignore[no-any-return]
         except BaseException as error:  # noqa: BLE001  as of one task
             return [self._failure(error)]
-        finally:
-            _unbind(tokens)
 
     def _outcome_of(self, answer: Any, tasks: Any) -> Any:
         number = len(tasks)
@@ -201,18 +196,11 @@ class PythonRunners:
         return self._runners.get(type)
 
 
-def _bind(task: Task) -> _Tokens:
-    """Have all that is logged from here on say whose attempt it is."""
-    return _TASK.set(task.id), _GROUP.set(task.group), _ATTEMPT.set(task.attempt)
-
-
-def _unbind(tokens: _Tokens) -> None:
-    try:
-        _TASK.reset(tokens[0])
-        _GROUP.reset(tokens[1])
-        _ATTEMPT.reset(tokens[2])
-    except ValueError:
-        pass  # the loop has ended, and Python ends the attempt in another context
+def _bind(task: Task) -> None:
+    """Have all say whose attempt it is that is logged in its context, which ends with it."""
+    _TASK.set(task.id)
+    _GROUP.set(task.group)
+    _ATTEMPT.set(task.attempt)
 
 
 def _settle(done: Future[Any], call: Callable[[], Any]) -> None:

@@ -197,7 +197,7 @@ class LocalWorker:
         claim = slot.held
         task = claim.task
         if self._tells_all:
-            log.debug("task.claimed", **_names(claim), attempt=task.attempt, crashes=task.crashes)
+            log.debug("task.claimed", **_names(claim), crashes=task.crashes)
         began = perf_counter()
         runner = self.rules.runners.find(task.type)
         outcome: Outcome | Failed | list[Outcome | Failed] | None
@@ -332,6 +332,7 @@ def _names(claim: Claim) -> dict[str, Any]:
         "task": task.id,
         "type": task.type,
         "group": task.group,
+        "attempt": task.attempt,
         "fence": claim.fence,
         "slot": claim.slot,
     }
@@ -359,7 +360,6 @@ def _report(settlement: Settlement, seconds: float, tell: Callable[..., Any]) ->
 
 
 def _failure(error: dict[str, Any]) -> dict[str, Any]:
-    """What a log line says of a failed attempt: its number, the error, and where."""
+    """What a log line says of a failed attempt: the error, and where."""
     where = {"exception": error["traceback"]} if "traceback" in error else {}
-    named = {name: error[name] for name in ("attempt", "error", "message")}
-    return {**named, **where}
+    return {"error": error["error"], "message": error["message"], **where}

@@ -125,7 +125,7 @@ async def test_how_attempts_end_is_settled_traced_and_logged(bench: Bench) -> No
         ("alien", "no handler for type 'u'"),
         ("slow", "it ran over its 0.001 s"),
     ]
-    assert [each.get("attempt") for each in lines] == [None, 1, 1, 1, 1]
+    assert [each["attempt"] for each in lines] == [1] * 5
     assert "in handle" in lines[2]["exception"]
     assert "in late" in lines[4]["exception"]
     noted = cast(Retry, made.claims.accepted[2]).errors[-1]
