@@ -100,6 +100,14 @@ async def unordered_events(
     await asyncio.gather(*(sound(self, events, [place], *more) for place in places))
 
 
+@_of(Relay, "_pass")
+async def told_uncopied(sound: Any, self: Relay) -> float:
+    """What replicas don't have is told."""
+    self._replica_wait = None
+    told: float = await sound(self)
+    return told
+
+
 @_of(Intakes, "follow")
 async def not_followed(_sound: Any, self: Intakes, following: Any) -> int:
     """Follow-up tasks are not made."""

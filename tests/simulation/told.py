@@ -34,10 +34,15 @@ def untold_ends(
     found = [read(fleet.raw, keys) for keys in fleet.partitions]
     is_whole = not fleet.calls_lost
     if is_whole or fleet.plan.replicas:
+        last = {event.task: event.wall for event in fleet.events if event.kind == "start"}
         for event in told:
-            if event["event"] == "done" and states.get(event["id"]) != "done":
+            if event["event"] != "done":
+                continue
+            if states.get(event["id"]) != "done":
                 text = f"{event['id']} was told to be done, and is {states.get(event['id'])}"
                 yield Violation("S14", text)
+            if last.get(event["id"], 0.0) > event["at"]:
+                yield Violation("S14", f"{event['id']} began again though it was told to be done")
     if not is_whole:
         return
     yield from _missing(fleet, found, told, ids)
