@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+import orjson
 from aio_pika.abc import AbstractConnection
 
 from groupflow.broker import connection as wire
@@ -57,6 +58,29 @@ async def waiting_in(url: str, queue: str) -> int:
     async with connected(url) as connection:
         channel = await open_channel(connection, confirms=False)
         return (await channel.queue_declare(queue, passive=True)).message_count or 0
+
+
+async def bind(url: str, exchange: str, *queues: str, **arguments: Any) -> None:
+    """Durable queues, of which the first hears all that a topic exchange is told."""
+    async with connected(url) as connection:
+        channel = await connection.channel()
+        told = await channel.declare_exchange(exchange, "topic", durable=True)
+        for queue in queues:
+            declared = await channel.declare_queue(queue, durable=True, arguments=arguments)
+            if queue == queues[0]:
+                await declared.bind(told, "#")
+
+
+async def told_in(url: str, queue: str) -> list[tuple[str, dict[str, Any]]]:
+    """What came to a queue: routing key, and the event with its correlation id (`asked`)."""
+    found = []
+    async with connected(url) as connection:
+        channel = await connection.channel()
+        source = await channel.get_queue(queue)
+        while message := await source.get(no_ack=True, fail=False):
+            event = orjson.loads(message.body) | {"asked": message.correlation_id}
+            found.append((message.routing_key or "", event))
+    return found
 
 
 async def make_queue(url: str, queue: str, **arguments: Any) -> None:

@@ -10,6 +10,7 @@ from tests.endtoend.configuration import lines_of
 
 NAMESPACE = "soak"
 QUEUE = "soak.jobs"
+TOLD = "soak.told"  # the exchange that is told of ends
 TENANT = "7"
 LEASE = 2.0
 MAX_BLOCK = 4.0
@@ -54,6 +55,7 @@ def write_config(path: Path, *, rabbitmq: str, redis: Mapping[str, Any]) -> Path
         "retry": {"max_attempts": MAX_ATTEMPTS, "interval": -0.05},
         "log": {"level": "info", "format": "json"},
         "http": {"listen": "127.0.0.1:0"},
+        "events": {"exchange": TOLD},
     }
     lines = [line for name, values in sections.items() for line in (f"[{name}]", *lines_of(values))]
     for name, rule in _RULES.items():

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import orjson
 
-from groupflow.core.events import Told
-from groupflow.store.keys import SEQUENCE_DIGITS
 from tests.history.events import State
 from tests.history.invariants import Violation
+from tests.history.outbox import ended_in, out_of_order, untold, waiting_in
 from tests.history.snapshot import Snapshot, read
 from tests.simulation.configured import EXCHANGE
 from tests.simulation.fleet import Fleet
 from tests.simulation.jobs import ANSWERS, FOLLOWED
 
 THEN = "/then/"  # in the ids of follow-up tasks
-_OWN = ("scan:",)  # how ids begin of what no application hears of
 
 
 def untold_ends(
@@ -45,50 +41,19 @@ def untold_ends(
                 yield Violation("S14", f"{event['id']} began again though it was told to be done")
     if not is_whole:
         return
-    yield from _missing(fleet, found, told, ids)
+    yield from untold(found, told)
+    yield from _missing(fleet, found, ids)
     if len(fleet.layouts) == 1:
-        yield from _out_of_order(told)
+        yield from out_of_order(told)
 
 
-def _missing(
-    fleet: Fleet,
-    found: list[Snapshot],
-    told: list[dict[str, Any]],
-    ids: Mapping[int, str],
-) -> Iterator[Violation]:
-    known = {(event["id"], event["event"]) for event in told}
-    waiting = [Told.of(entry) for each in found for entry in each.lists.get("outbox", [])]
-    known |= {(each.facts["id"], each.event) for each in waiting}
+def _missing(fleet: Fleet, found: list[Snapshot], ids: Mapping[int, str]) -> Iterator[Violation]:
     answered = {e.correlation_id for e in fleet.rabbitmq.told if e.routing_key == ANSWERS}
-    answered |= {each.facts.get("correlation_id") for each in waiting}
-    ended = dict[str, tuple[str, str]]()
-    for each in found:
-        for id_, line in each.finished.items():
-            how, type_, *_ = orjson.loads(line[SEQUENCE_DIGITS:])
-            ended[id_] = how, type_
-        for id_ in each.names("dead"):
-            ended[id_] = "dead", ""
+    answered |= {each.facts.get("correlation_id") for each in waiting_in(found)}
+    ended = ended_in(found)
     for id_, (how, type_) in ended.items():
-        if id_.startswith(_OWN) or how in ("moved", "swept"):
-            continue
-        if (id_, how) not in known and not (how == "dropped" and (id_, "dead") in known):
-            yield Violation("S14", f"{id_} is {how}, and nothing was told")
         if how == "done" and type_ == FOLLOWED and f"{id_}{THEN}1" not in ended:
             yield Violation("S14", f"{id_} is done, and its follow-up task is not there")
     for job in fleet.plan.jobs:
         if job.asks and ids[job.n] in ended and f"c{job.n}" not in answered:
             yield Violation("S14", f"what asked for {ids[job.n]} was not answered")
-
-
-def _out_of_order(told: list[dict[str, Any]]) -> Iterator[Violation]:
-    """First copies of a group's events come in the order of its ends."""
-    seen, last = set[tuple[str, int]](), defaultdict[str, int](int)
-    for event in told:
-        group, number = event["group"], event["seq"]
-        if group is None or (group, number) in seen:
-            continue
-        seen.add((group, number))
-        if number < last[group]:
-            text = f"{event['id']} of {group} was told ({number}) behind {last[group]}"
-            yield Violation("S14", text)
-        last[group] = number

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from groupflow.servers import RabbitmqServer
-from tests.broker.wires import connected
+from tests.broker.wires import bind, told_in
 from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig, rigs
-from tests.endtoend.rig import Job, Rig
+from tests.endtoend.rig import Job
 from tests.running import run, running
 
 TASKS = 400
@@ -30,29 +29,6 @@ def make_rig(
         yield make
 
 
-async def _bind(rig: Rig, exchange: str, *queues: str) -> None:
-    """Durable queues; the first one is told of all ends."""
-    async with connected(rig.rabbitmq.url) as connection:
-        channel = await connection.channel()
-        told = await channel.declare_exchange(exchange, "topic", durable=True)
-        for queue in queues:
-            declared = await channel.declare_queue(queue, durable=True)
-            if queue == queues[0]:
-                await declared.bind(told, "#")
-
-
-async def _all_of(rig: Rig, queue: str) -> list[tuple[str, dict[str, Any]]]:
-    """What came to a queue: routing key, and the event with its correlation id."""
-    found = []
-    async with connected(rig.rabbitmq.url) as connection:
-        channel = await connection.channel()
-        source = await channel.get_queue(queue)
-        while message := await source.get(no_ack=True, fail=False):
-            event = orjson.loads(message.body) | {"asked": message.correlation_id}
-            found.append((message.routing_key or "", event))
-    return found
-
-
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_ends_are_told_whatever_dies(make_rig: MakeRig, partitions: int) -> None:
     """All of 400 tasks and their follow-ups, once or more; first copies in order in each group."""
@@ -62,7 +38,7 @@ def test_ends_are_told_whatever_dies(make_rig: MakeRig, partitions: int) -> None
         redis={"partitions": partitions},
         events={"exchange": told, "replies": ["answers.*"]},
     )
-    run(_bind(rig, told, told, answers))
+    run(bind(rig.rabbitmq.url, told, told, answers))
     daemons = rig.start_all("d1", "d2")
     jobs = [
         Job(f"a{n}", f"g{n % 7}" if n % 4 else None, n=n, type="asked", reply_to=answers)
@@ -83,7 +59,7 @@ def test_ends_are_told_whatever_dies(make_rig: MakeRig, partitions: int) -> None
     rig.stop_all()
     assert rig.judge(with_faults=True) == []
 
-    events = run(_all_of(rig, told))
+    events = run(told_in(rig.rabbitmq.url, told))
     wanted = {job.id for job in jobs} | {f"{job.id}/then/1" for job in jobs}
     assert {event["id"] for _, event in events} == wanted
     first = dict[str, dict[str, Any]]()
@@ -95,6 +71,6 @@ def test_ends_are_told_whatever_dies(make_rig: MakeRig, partitions: int) -> None
         if event["group"]:
             order[event["group"]].append(event["result"]["n"])
     assert all(each == sorted(each) for each in order.values())
-    replies = [event for _, event in run(_all_of(rig, answers))]
+    replies = [event for _, event in run(told_in(rig.rabbitmq.url, answers))]
     assert {reply["asked"] for reply in replies} == {f"c-{job.id}" for job in jobs}
     assert all(first[reply["id"]] == reply for reply in replies)

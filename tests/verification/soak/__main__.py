@@ -18,9 +18,12 @@ from typing import Any
 
 from groupflow.broker import topology
 from groupflow.broker.connection import connect, open_channel
-from tests.history.configuration import QUEUE
+from tests.broker.wires import told_in
+from tests.history.configuration import QUEUE, TOLD
 from tests.history.invariants import Violation
 from tests.history.judge import Verdict, judge_events, lost_by_rabbitmq, resumed_in, tracebacks
+from tests.history.outbox import Event, out_of_order, untold
+from tests.history.snapshot import read
 from tests.verification.pacing import pause
 from tests.verification.soak.nemesis import (
     CLUSTER_FAULTS,
@@ -45,6 +48,7 @@ INVARIANTS = {
     "S9": "nothing runs as another's",
     "S12": "superseded only by what came after it",
     "S13": "expired only without having started",
+    "S14": "each end is told, a group's in order",
     "L2": "nothing is stuck",
     "L5": "a stop ends in time",
     "L6": "no daemon ends by itself",
@@ -129,7 +133,8 @@ async def _end(
         took = await slot.terminate()
         if took > 10.0:
             whole.broken.append(f"L5: {slot.name} took {took:.1f} s to leave an idle store")
-    verdict = await asyncio.to_thread(_judge, whole, await _left_in_queue(whole))
+    told = [event for _, event in await told_in(amqp(whole.nodes), TOLD)]
+    verdict = await asyncio.to_thread(_judge, whole, await _left_in_queue(whole), told)
     broken = [Violation(*text.split(": ", 1)) for text in whole.broken]
     verdict.violations += [*broken, *tracebacks([slot.log for slot in whole.slots])]
     if stuck:
@@ -138,13 +143,17 @@ async def _end(
     return verdict
 
 
-def _judge(whole: World, left_in_queue: int) -> Verdict:
-    """Judge a drained store, whose daemons have left, and the history that led to it."""
+def _judge(whole: World, left_in_queue: int, told: list[Event]) -> Verdict:
+    """Judge a drained store, whose daemons have left, the history that led to it, what was told."""
     resumed = resumed_in([slot.log for slot in whole.slots])
     with closing(whole.client()) as raw:
-        return judge_events(
+        verdict = judge_events(
             *(whole.journal.read(), raw, whole.partitions, left_in_queue), resumed=resumed
         )
+        found = [read(raw, keys) for keys in whole.partitions]
+    verdict.violations += [*untold(found, told), *out_of_order(told)]
+    verdict.checked["S14"] = len({(event["id"], event["seq"]) for event in told})
+    return verdict
 
 
 async def _left_in_queue(whole: World) -> int:

@@ -26,8 +26,9 @@ from groupflow.servers import RabbitmqServer, RedisServer, ServerFailed
 from groupflow.servers.process import ServerProcess
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of
+from tests.broker.wires import bind
 from tests.endtoend.process import REPOSITORY, environment, groupflow
-from tests.history.configuration import NAMESPACE, QUEUE, write_config
+from tests.history.configuration import NAMESPACE, QUEUE, TOLD, write_config
 from tests.history.events import Journal, killed
 from tests.servers.proxy import Proxy
 from tests.servers.rabbitmq_cluster import RabbitmqCluster
@@ -185,6 +186,8 @@ async def world(
         if cluster is None:
             one = single, await _wire(single.port, stack)
             settings = {"url": f"redis://127.0.0.1:{one[1].port}/0"}
+        kept = {"x-queue-type": "quorum"} if clustered else {}
+        await bind(amqp(nodes), TOLD, TOLD, **kept)
         wires = [await _wire(node.port, stack) for node in nodes]
         file = folder / "groupflow.toml"
         config = write_config(file, rabbitmq=amqp(wires), redis=settings)
