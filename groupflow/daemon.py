@@ -54,6 +54,7 @@ from groupflow.store.partitions import keys_of
 from groupflow.store.scripts import Verb
 from groupflow.upkeep.block import BlockWatch
 from groupflow.upkeep.duty import Duty
+from groupflow.upkeep.elder import this_process
 from groupflow.upkeep.lease import LeaseThread
 
 log = structlog.get_logger("groupflow.daemon")
@@ -163,7 +164,7 @@ class Daemon:
 
         Raises:
             ServerUnreachable: a server refused the credentials.
-            SessionReplaced: another process took over this daemon's name.
+            NameTaken: another process has this daemon's name, or took it over.
         """
         async with AsyncExitStack() as last, AsyncExitStack() as stack:
             last.push_async_callback(self._redis.close)
@@ -320,6 +321,7 @@ class Daemon:
         reloaded = self._reloader.last
         return {
             "pid": os.getpid(),
+            "process": this_process(),
             "host": socket.gethostname(),
             "workers": sum(self._workforce.sizes.values()),
             "lease": self._settings.workers.lease,

@@ -23,7 +23,7 @@ import typer
 
 from groupflow.cli.exits import Exit, explain
 from groupflow.cli.options import AppOption, ConfigOption, say
-from groupflow.core.errors import ConfigError, GroupflowError, Problem, SessionReplaced
+from groupflow.core.errors import ConfigError, GroupflowError, NameTaken, Problem
 
 if TYPE_CHECKING:
     from groupflow.daemon import Daemon
@@ -116,8 +116,8 @@ async def _serve(build: Callable[[], Daemon]) -> int:
     code = Exit.FINE
     try:
         await daemon.run()
-    except SessionReplaced as error:
-        # Started again it would only take the name back, and so on for ever.
+    except NameTaken as error:
+        # A supervisor that started it again, and again, would change nothing.
         say(f"groupflow: {error}", err=True)
         code = Exit.CONFIG
     except Exception as error:

@@ -155,8 +155,12 @@ class PoolFull(GroupflowError):
     """A pool has as many workers as it may: one of another name gets no session until one ends."""
 
 
-class SessionReplaced(GroupflowError):
-    """Another process has registered under this daemon's name. Two can't share one."""
+class NameTaken(GroupflowError):
+    """A process that lives has this daemon's name. Two can't share one."""
+
+
+class SessionReplaced(NameTaken):
+    """Another process has registered under this daemon's name since."""
 
 
 class Unroutable(GroupflowError):

@@ -98,24 +98,41 @@ class Session:
         )
 
 
-async def start(partitions: Sequence[StoreClient]) -> str:
+@dataclass(frozen=True, slots=True)
+class Elder:
+    """The process that has a daemon's name in a partition, by a lease that runs."""
+
+    info: dict[str, Any]  # what it tells of itself
+    ends: int  # until when its lease runs (µs): later after each renewal
+    left: float  # seconds until then
+    silent: float  # seconds since it last renewed
+
+
+async def start(daemon: str, partitions: Sequence[StoreClient]) -> tuple[str, dict[int, Elder]]:
     """Name a process that starts: it sorts behind all that registered before, where known.
+
+    Returns:
+        Its name, and by the partition's number the process that has the daemon's name there.
 
     Raises:
         StoreUnavailable: no partition answers.
         ServerUnreachable: a Redis refused the credentials.
     """
-    asking = (each.run(Verb.START) for each in partitions)
-    births, refusals = list[str](), list[BaseException]()
-    for answer in await asyncio.gather(*asking, return_exceptions=True):
+    asking = (each.run(Verb.START, daemon) for each in partitions)
+    births, elders, refusals = list[str](), dict[int, Elder](), list[BaseException]()
+    for number, answer in enumerate(await asyncio.gather(*asking, return_exceptions=True)):
         if isinstance(answer, BaseException):
             refusals.append(answer)
-        else:
-            births.append(answer[0].decode())
+            continue
+        birth, process, info, ends, lease, now = answer
+        births.append(birth.decode())
+        if process:
+            left = seconds(ends - now)
+            elders[number] = Elder(orjson.loads(info), ends, left, seconds(lease) - left)
     for error in refusals:
         if not (births and isinstance(error, StoreUnavailable)):
             raise error
-    return max(births) + uuid4().hex
+    return max(births) + uuid4().hex, elders
 
 
 class Sessions:

@@ -26,8 +26,9 @@ import structlog
 from groupflow.core.checkup import Check
 from groupflow.core.errors import StoreUnavailable
 from groupflow.store.client import StoreClient
-from groupflow.store.sessions import Session, start
+from groupflow.store.sessions import Session
 from groupflow.upkeep.block import BlockWatch
+from groupflow.upkeep.elder import come
 from groupflow.upkeep.renew import Renewer, SessionListener
 
 ENDS_WITHIN = 5.0  # seconds for the thread to end; it dies with the process if it doesn't
@@ -98,11 +99,13 @@ class LeaseThread:
         """Open a session in each partition that answers; in the others, once they do.
 
         Raises:
+            NameTaken: another process has the daemon's name, and lives.
             StoreUnavailable: none answers.
             ServerUnreachable: a Redis refused the credentials.
         """
         if not self._is_named:
-            process = await self.carry(start([each.client for each in self._leases]))
+            daemon = self._leases[0].session.daemon
+            process = await self.carry(come(daemon, [each.client for each in self._leases]))
             for lease in self._leases:
                 lease.session.process = process
             self._is_named = True

@@ -49,6 +49,22 @@ def test_a_zombies_tasks_are_lost_to_it(make_rig: MakeRig) -> None:
     rig.end(with_faults=True)
 
 
+def test_two_daemons_of_one_name(make_rig: MakeRig) -> None:
+    """The later one leaves with 78 and says why; once the first is dead, it takes up at once."""
+    rig = make_rig(workers=LONG)
+    first = rig.start("d1")
+    publish_held(rig)
+    second = rig.spawn("d1")
+    assert second.wait() == Exit.CONFIG
+    assert f"named 'd1' runs already, pid {first.pid} on" in second.tail()
+    rig.kill(first)
+    rig.start("d1")
+    rig.gate().touch()
+    rig.wait_for_all()
+    assert [crashes_of(rig, id_) for id_ in HELD] == [[0, 1]] * 3
+    rig.end(with_faults=True)
+
+
 def test_stop_lets_running_tasks_end(make_rig: MakeRig) -> None:
     """SIGTERM: what runs may end, nothing new begins, and the daemon leaves with 0."""
     rig = make_rig(workers=LONG)
@@ -144,14 +160,3 @@ def test_second_signal_leaves_at_once(make_rig: MakeRig) -> None:
     # The short plain tasks behind the one that is held may have been caught in the act, too.
     assert resumed - {"p1", "p2", "p3"} == set(HELD)
     assert [crashes_of(rig, id_) for id_ in (*HELD, "a1")] == [[0, 1]] * 3 + [[0]]
-
-
-def test_two_daemons_of_one_name(make_rig: MakeRig) -> None:
-    """The later one has the name and the tasks; the earlier one leaves with 78, and says why."""
-    rig = make_rig(workers={"lease": short_lease(2.0)})
-    older = rig.start("d1")
-    publish_held(rig)
-    rig.start("d1")
-    assert older.wait() == Exit.CONFIG
-    assert "--name" in older.tail()
-    rig.end(with_faults=True)

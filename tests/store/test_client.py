@@ -272,7 +272,7 @@ async def test_scripts_are_loaded_over_no_connection_of_before(redis_server: Red
             await raw.client_kill_filter(_id=each["id"])
         assert idle
         await raw.script_flush()
-        await client.run(Verb.START)
+        await client.run(Verb.START, "d1")
     finally:
         await client.close()
         await raw.aclose()

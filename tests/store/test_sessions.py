@@ -152,13 +152,13 @@ async def test_a_late_registration_takes_nothing_from_the_living(shop: Bench) ->
 async def test_a_birth_is_above_all_that_have_registered(shop: Bench) -> None:
     """By Redis's clock, or above where that is behind; the partition that knows most decides."""
     daemon, ahead, now = Daemon(shop, "d1"), f"{10**15 * 9:016d}", shop.server_time()
-    first, second = [(await start([shop.client]))[:16] for _ in range(2)]
+    first, second = [(await start("d1", [shop.client]))[0][:16] for _ in range(2)]
     assert now <= int(first) < int(second) < now + 60_000_000
     daemon.session.process = ahead + "f" * 32
     await daemon.sessions.register({})
     await daemon.sessions.leave()
-    assert (await start([shop.client]))[:16] == f"{int(ahead) + 1}"
-    daemon.session.process = await start([shop.client])
+    assert (await start("d1", [shop.client]))[0][:16] == f"{int(ahead) + 1}"
+    daemon.session.process, _ = await start("d1", [shop.client])
     await daemon.sessions.register({})
     older = Daemon(shop, "d2")
     older.session.process = ahead + "0" * 32
@@ -166,9 +166,9 @@ async def test_a_birth_is_above_all_that_have_registered(shop: Bench) -> None:
     other, away = StoreClient(shop.url, Keys("other")), StoreClient(NOWHERE, Keys("other"))
     try:
         for clients in ([other, shop.client], [shop.client, away, other]):
-            assert (await start(clients))[:16] == f"{int(ahead) + 2}"
+            assert (await start("d1", clients))[0][:16] == f"{int(ahead) + 2}"
         with pytest.raises(StoreUnavailable):
-            await start([away, away])
-        assert (await start([other]))[:16] < ahead
+            await start("d1", [away, away])
+        assert (await start("d1", [other]))[0][:16] < ahead
     finally:
         await other.close()

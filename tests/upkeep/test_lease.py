@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
 
 import pytest
 
-from groupflow.core.errors import SessionReplaced
+from groupflow.core.errors import NameTaken, SessionReplaced
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
 from groupflow.store.sessions import Claimable, HandedOver, Session, Sessions, start
+from groupflow.upkeep import elder
 from groupflow.upkeep.block import BlockWatch
 from groupflow.upkeep.lease import LeaseThread, LoopListener, PartitionLease
 from groupflow.upkeep.renew import Renewer
@@ -121,7 +125,7 @@ async def test_the_last_session_is_dropped_first(bench: Bench, redis_server: Red
 async def test_its_errors_end_what_waits_for_it(bench: Bench, redis_server: RedisServer) -> None:
     async with Lease(bench, redis_server.url, lease=0.2).renewing() as renewing:
         other = Session("d1")
-        other.process = await start([bench.client])
+        other.process, _ = await start("d1", [bench.client])
         await Sessions(bench.client, other, LEASE).register(INFO)
         async with asyncio.timeout(deadline()):
             with pytest.raises(SessionReplaced):
@@ -135,3 +139,89 @@ async def test_it_ends_during_each_wait(bench: Bench, redis_server: RedisServer)
         await turns()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+    """A process beside this one, which ends with its stdin."""
+    monkeypatch.setattr(elder, "SILENT", 0.4)
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-3) as process:
+        assert process.stdout
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def died(child: subprocess.Popen[bytes]) -> None:
+    """Its parent has not waited for its end."""
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+
+HERE = elder.this_process().partition("/")[0]
+ELDERS: dict[str, tuple[str, str, type[Exception] | None, bool]] = {
+    # what the elder tells of itself, what becomes of it, how the newcomer ends, whether it waits
+    "it lives here": ("child", "", NameTaken, False),
+    "it is dead": ("child", "ends", None, False),
+    "its parent has not waited for its end": ("child", "dies", None, False),
+    "its pid is another's": ("child", "is another", None, False),
+    "it ran in this process": ("own", "", None, False),
+    "it is elsewhere and renews": ("far", "renews", NameTaken, True),
+    "it is elsewhere and silent": ("far", "", None, True),
+    "it is elsewhere and leaves": ("far", "leaves", None, True),
+    "it is elsewhere, another comes": ("far", "is replaced", NameTaken, True),
+    "it is elsewhere and was silent for long": ("far", "was silent", None, False),
+    "its lease is over": ("child", "is late", None, False),
+    "it does not tell what it is": ("old", "renews", NameTaken, True),
+}
+
+
+@pytest.mark.parametrize("case", ELDERS.values(), ids=ELDERS)
+async def test_a_newcomer_gives_way_to_one_of_its_name_that_lives(
+    case: tuple[str, str, type[Exception] | None, bool],
+    bench: Bench,
+    child: subprocess.Popen[bytes],
+) -> None:
+    whose, fate, error, waits = case
+    infos: dict[str, dict[str, Any]] = {
+        "child": {
+            "pid": child.pid,
+            "process": f"{HERE}/{child.pid}/{elder._began(str(child.pid))}",
+        },
+        "own": {"pid": os.getpid(), "process": elder.this_process()},
+        "far": {"pid": os.getpid(), "process": f"elsewhere/{os.getpid()}/{elder._began('self')}"},
+        "old": {"pid": child.pid},
+    }
+    info = {**infos[whose], "host": "h"}
+    if fate == "is another":
+        info["process"] = f"{HERE}/{child.pid}/1"
+    first = Session("d1")
+    first.process, _ = await start("d1", [bench.client])
+    sessions = Sessions(bench.client, first, LEASE)
+    await sessions.register(info)
+    if fate in ("ends", "dies"):
+        died(child)
+    if fate == "ends":
+        await asyncio.to_thread(child.wait)
+    if fate == "is late":
+        bench.expire("d1")
+    if fate == "was silent":
+        await asyncio.sleep(elder.SILENT)
+    coming = asyncio.create_task(elder.come("d1", [bench.client]))
+    if waits:
+        await asyncio.sleep(elder.SILENT / 2)
+        assert not coming.done()
+    if fate == "renews":
+        await sessions.renew()
+    if fate == "leaves":
+        await sessions.leave()
+    if fate == "is replaced":
+        other = Session("d1")
+        other.process, _ = await start("d1", [bench.client])
+        await Sessions(bench.client, other, LEASE).register(info)
+    if error is None:
+        assert await coming > first.process
+    else:
+        with pytest.raises(error, match=f"'d1' runs already, pid {info['pid']} on h: stop that"):
+            await coming
