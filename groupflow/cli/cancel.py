@@ -9,7 +9,7 @@ import typer
 
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import ChoiceOptions, IdsArgument, YesOption, confirm, user_name
-from groupflow.cli.verb import Answer, Call
+from groupflow.cli.verb import Answer, Call, note
 from groupflow.core.errors import AmbiguousId, GroupflowError, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -97,9 +97,12 @@ def cancel(call: Call, options: CancelOptions) -> Answer:
     async def cancel_all(namespace: Namespace) -> tuple[Step, bool]:
         from groupflow.operate.cancelling import Step
 
-        done = Step()
+        done, reason = Step(), options.reason or None
         async for step in every_step(namespace, meant, user_name(), options.reason):
             done.include(step)
+            whose = {"group": meant.group, "type": meant.type or None, "reason": reason}
+            count = step.waiting + len(step.running)
+            await note(namespace, "cancelled", tasks=step.running, count=count, **whose)
         return done, bool(namespace.away)
 
     done, is_away = call.ask(cancel_all)
@@ -135,6 +138,8 @@ def _cancel_named(call: Call, options: CancelOptions, ids: list[str]) -> Answer:
             if isinstance(verdict, AmbiguousId) and len({*ids}) == 1:
                 raise verdict
             found[id_] = verdict
+        if done := [id_ for id_, each in found.items() if each in ("cancelled", "requested")]:
+            await note(namespace, "cancelled", tasks=done, reason=options.reason or None)
         return found
 
     found = call.ask(cancel_each)

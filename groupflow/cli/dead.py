@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -25,7 +25,7 @@ from groupflow.cli.options import (
     seconds_for,
     user_name,
 )
-from groupflow.cli.verb import Answer, Call, failed, verb
+from groupflow.cli.verb import Answer, Call, failed, note, verb
 from groupflow.core.errors import (
     AmbiguousId,
     BodyUnfit,
@@ -278,7 +278,7 @@ def _act_on(
             return Answer({"matching": matching}, [told])
         confirm(f"{name} {matching} dead letters?", deletes=deletes)
     is_by_id = isinstance(wanted, list)
-    ends, is_away = call.ask(lambda namespace: _act_on_all(namespace, options, wanted, act))
+    ends, is_away = call.ask(lambda namespace: _act_on_all(namespace, options, wanted, act, past))
     acted = [id_ for id_, kept in ends if kept is None]
     unknown = [id_ for id_, kept in ends if isinstance(kept, str)] if is_by_id else []
     full = [id_ for id_, kept in ends if isinstance(kept, GroupFull)]
@@ -299,7 +299,11 @@ def _act_on(
 
 
 async def _act_on_all(
-    namespace: Namespace, options: LetterOptions, wanted: list[str] | Filter, act: _Act
+    namespace: Namespace,
+    options: LetterOptions,
+    wanted: list[str] | Filter,
+    act: _Act,
+    past: str,
 ) -> tuple[list[tuple[str, _Kept]], bool]:
     """Act on each letter, and say what kept others as they were.
 
@@ -310,17 +314,21 @@ async def _act_on_all(
     from groupflow.operate.dead import DeadLetters
 
     letters, ends = DeadLetters(namespace), list[tuple[str, _Kept]]()
+    facts = {} if isinstance(wanted, list) else asdict(wanted)
 
     async def act_on_one(each: str | DeadLetter) -> str | None:
         is_done = await letters.act_on(each, options.choice, lambda letter: act(namespace, letter))
         return None if is_done else "unknown"
 
     async def act_on_some(some: Iterable[str | DeadLetter]) -> None:
+        before = len(ends)
         async for each, kept in namespace.act_on_each(some, act_on_one):
             ends.append((each if isinstance(each, str) else each.id, kept))
             is_counted = isinstance(kept, GroupFull) and not isinstance(each, str)
             if isinstance(kept, GroupflowError) and not is_counted:
                 say(f"{ends[-1][0]} stays: {kept}", err=True)
+        if done := [id_ for id_, kept in ends[before:] if kept is None]:
+            await note(namespace, past, tasks=done, **facts)
 
     if isinstance(wanted, list):
         await act_on_some(wanted)

@@ -91,7 +91,12 @@ def pause(
 
     target, by = _target(group, everything=everything), user_name()
     length = None if for_ is None else seconds_for(for_)
-    changed = call.ask(lambda namespace: Groups(namespace).pause(target, by, length))
+    changed = call.act(
+        "paused",
+        lambda namespace: Groups(namespace).pause(target, by, length),
+        group=target or "everything",
+        seconds=length,
+    )
     words = "paused" if changed else "was paused already"
     if changed and for_ is not None:
         words = f"paused, and goes on by itself in {for_}"
@@ -111,7 +116,11 @@ def resume(call: Call, group: GroupArgument = None, *, everything: AllOption = F
     from groupflow.operate.groups import Groups
 
     target = _target(group, everything=everything)
-    changed = call.ask(lambda namespace: Groups(namespace).resume(target))
+    changed = call.act(
+        "resumed",
+        lambda namespace: Groups(namespace).resume(target),
+        group=target or "everything",
+    )
     words = "goes on" if changed else "was not paused"
     return _answer(target, words, paused=False, changed=changed)
 
@@ -240,7 +249,11 @@ def _change(call: Call, kind: Limited, name: str, limits: LimitOptions) -> Answe
     if off:
         if limit.concurrency is not None or limit.rate is not None:
             raise typer.BadParameter("--off ends all that was set: give nothing beside it.")
-        ended = call.ask(lambda namespace: LimitsByHand(namespace).end(limit.kind, limit.name, by))
+        ended = call.act(
+            "unlimited",
+            lambda namespace: LimitsByHand(namespace).end(limit.kind, limit.name, by),
+            **{kind: name},
+        )
         words = "goes on as configured" if ended else "was not limited by hand"
         return Answer({**told, "changed": ended}, [f"{what} {words}"])
     length = seconds_for(limits.for_)
@@ -248,7 +261,11 @@ def _change(call: Call, kind: Limited, name: str, limits: LimitOptions) -> Answe
         limit.check(length)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    call.ask(lambda namespace: LimitsByHand(namespace).begin(limit, by, length))
+    call.act(
+        "limited",
+        lambda namespace: LimitsByHand(namespace).begin(limit, by, length),
+        **{kind: name, "limits": limit.words, "seconds": length},
+    )
     words = f"{what}: {limit.words}, for {limits.for_}; then it goes on as configured"
     return Answer({**told, "changed": True}, [words])
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from groupflow.cli.options import say
-from groupflow.cli.verb import Answer, Call, verb
+from groupflow.cli.verb import Answer, Call, note, verb
 
 if TYPE_CHECKING:
     from groupflow.operate.repartition import Report
@@ -32,10 +32,17 @@ def repartition(
 
       groupflow repartition 16 --config groupflow.toml
     """
+    from groupflow.operate.namespace import Namespace
     from groupflow.operate.repartition import repartitioned
+    from groupflow.store.partitions import open_partitions
 
     async def move() -> Report:
-        return await repartitioned(call.settings, count, lambda line: say(line, err=True))
+        report = await repartitioned(call.settings, count, lambda line: say(line, err=True))
+        if report.before not in (0, count):
+            partitions = open_partitions(call.settings)
+            await note(Namespace(partitions), "repartitioned", before=report.before, now=count)
+            await partitions.close()
+        return report
 
     report, name = call.reach(move), call.settings.redis.namespace
     has, to_set = f"namespace {name} has {count} partitions", "set redis.partitions ="

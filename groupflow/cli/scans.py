@@ -53,7 +53,7 @@ def wake(call: Call, name: NameArgument) -> Answer:
 
       groupflow scans wake orders
     """
-    _ask(call, name, lambda scans: scans.wake(name))
+    _ask(call, name, lambda scans: scans.wake(name), "woke_scan")
     return Answer({"name": name, "woken": True}, [f"{name} is awake"])
 
 
@@ -65,13 +65,17 @@ def drop(call: Call, name: NameArgument) -> Answer:
 
       groupflow scans drop orders
     """
-    if not _ask(call, name, lambda scans: scans.drop(name)):
+    if not _ask(call, name, lambda scans: scans.drop(name), "dropped_scan"):
         raise _unknown(name)
     words = f"{name} is forgotten, unless a daemon still has it"
     return Answer({"name": name, "dropped": True}, [words])
 
 
-def _ask(call: Call, name: str, ask: Callable[[Scans], Awaitable[_Found]]) -> _Found:
+def _ask(
+    call: Call, name: str, ask: Callable[[Scans], Awaitable[_Found]], what: str = ""
+) -> _Found:
+    """Ask or, where `what` says what that does, act."""
+
     async def ask_scans(namespace: Namespace) -> _Found:
         from groupflow.operate.scans import Scans
 
@@ -80,7 +84,7 @@ def _ask(call: Call, name: str, ask: Callable[[Scans], Awaitable[_Found]]) -> _F
         except KeyError:
             raise _unknown(name) from None
 
-    return call.ask(ask_scans)
+    return call.act(what, ask_scans, scan=name) if what else call.ask(ask_scans)
 
 
 def _unknown(name: str) -> typer.Exit:

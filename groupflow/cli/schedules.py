@@ -40,7 +40,7 @@ def run(call: Call, name: NameArgument) -> Answer:
 
       groupflow schedules run nightly
     """
-    task = _ask(call, lambda schedules: schedules.run(name))
+    task = _act(call, "ran_schedule", name, lambda schedules: schedules.run(name))
     return Answer({"name": name, "task": task}, [f"{name}: task {task}"])
 
 
@@ -53,7 +53,7 @@ def pause(call: Call, name: NameArgument) -> Answer:
       groupflow schedules pause nightly
     """
     by = user_name()
-    changed = _ask(call, lambda schedules: schedules.pause(name, by))
+    changed = _act(call, "paused_schedule", name, lambda schedules: schedules.pause(name, by))
     words = "paused" if changed else "was paused already"
     return Answer({"name": name, "paused": True, "changed": changed}, [f"{name} {words}"])
 
@@ -66,7 +66,7 @@ def resume(call: Call, name: NameArgument) -> Answer:
 
       groupflow schedules resume nightly
     """
-    changed = _ask(call, lambda schedules: schedules.resume(name))
+    changed = _act(call, "resumed_schedule", name, lambda schedules: schedules.resume(name))
     words = "goes on" if changed else "was not paused"
     return Answer({"name": name, "paused": False, "changed": changed}, [f"{name} {words}"])
 
@@ -81,14 +81,14 @@ def drop(call: Call, name: NameArgument) -> Answer:
 
       groupflow schedules drop nightly
     """
-    _ask(call, lambda schedules: schedules.drop(name))
+    _act(call, "dropped_schedule", name, lambda schedules: schedules.drop(name))
     return Answer({"name": name, "dropped": True}, [f"{name} forgotten"])
 
 
-def _ask(call: Call, ask: Callable[[Schedules], Awaitable[_Found]]) -> _Found:
+def _act(call: Call, what: str, name: str, act: Callable[[Schedules], Awaitable[_Found]]) -> _Found:
     from groupflow.operate.schedules import Schedules
 
-    return call.ask(lambda namespace: ask(Schedules(namespace)))
+    return call.act(what, lambda namespace: act(Schedules(namespace)), schedule=name)
 
 
 def _line(schedule: Schedule) -> str:

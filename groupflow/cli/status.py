@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -41,6 +41,27 @@ def status(call: Call) -> Answer:
     totals, rates, held = call.ask(_look)
     shown = {**totals.as_json(), "rates": asdict(rates) if rates else None}
     return Answer(shown, lambda: _print(totals, rates, held))
+
+
+@verb(verbs, "actions")
+def actions(
+    call: Call,
+    *,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many at most.")] = 50,
+) -> Answer:
+    """List what operators did, by these verbs or on the page: the last thousand, latest first.
+
+    For example:
+
+      groupflow actions
+
+      groupflow actions --limit 1000 --json | jq '.[] | select(.by == "ada")'
+    """
+    from groupflow.operate.actions import latest
+
+    found = call.ask(lambda namespace: latest(namespace, limit))
+    lines = [f"{moment(each.at)}  {each.words}" for each in found]
+    return Answer([*map(asdict, found)], lines or ["operators have done nothing yet"])
 
 
 async def _look(namespace: Namespace) -> tuple[Totals, Rates | None, list[GroupRow]]:

@@ -28,7 +28,7 @@ from groupflow.cli.options import (
     print_entry,
     say,
 )
-from groupflow.cli.verb import Answer, Call, verb
+from groupflow.cli.verb import Answer, Call, note, verb
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def drop(call: Call, options: TaskOptions) -> Answer:
     """
     from groupflow.operate.tasks import Tasks
 
-    return _act_on(call, options, Tasks.drop, "drop", "dropped", deletes=True)
+    return _act_on(call, options, Tasks.drop, ("dropped_waiting", "drop", "dropped"), deletes=True)
 
 
 @verb(task, "run-now")
@@ -240,20 +240,23 @@ def run_now(call: Call, options: TaskOptions) -> Answer:
     """
     from groupflow.operate.tasks import Tasks
 
-    return _act_on(call, options, Tasks.run_now, "run-now", "due", deletes=False)
+    return _act_on(call, options, Tasks.run_now, ("ran_now", "run-now", "due"), deletes=False)
 
 
 verb(task, "cancel")(cancel)
 
 
 def _act_on(
-    call: Call, options: TaskOptions, act: _Act, name: str, past: str, *, deletes: bool
+    call: Call, options: TaskOptions, act: _Act, words: tuple[str, str, str], *, deletes: bool
 ) -> Answer:
     """Act, where need be once the user has said yes; say what kept tasks as they were.
+
+    The words are the action's, the verb's, and of the tasks to which it was done.
 
     Raises:
         typer.BadParameter: it can't be said what is meant; or there is no terminal to ask at.
     """
+    what, name, past = words
     ids, choice, delayed = options.ids or [], options.choice, options.delayed
     if bool(ids) == (delayed is not None):
         raise typer.BadParameter("Name ids, or a group by --delayed: one of the two.")
@@ -275,7 +278,10 @@ def _act_on(
             left = await act(tasks, id_, choice)
             return None if left is None else REASONS[left]
 
-        return {id_: kept async for id_, kept in namespace.act_on_each(ids, act_on)}
+        found = {id_: kept async for id_, kept in namespace.act_on_each(ids, act_on)}
+        if done := [id_ for id_, kept in found.items() if kept is None]:
+            await note(namespace, what, tasks=done, group=delayed)
+        return found
 
     left = call.ask(act_on_all)
     done = [id_ for id_, kept in left.items() if kept is None]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import typer
 
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import ConfigOption, JsonOption, print_json, say
-from groupflow.core.errors import AmbiguousId, reaching
+from groupflow.cli.options import ConfigOption, JsonOption, print_json, say, user_name
+from groupflow.core.errors import AmbiguousId, GroupflowError, reaching
 
 if TYPE_CHECKING:
     from groupflow.operate.namespace import Namespace
@@ -84,6 +84,17 @@ class Call:
 
         return self.reach(ask_once)
 
+    def act(self, what: str, act: Callable[[Namespace], Awaitable[_Found]], **facts: Any) -> _Found:
+        """The same for what changes something; it is noted, unless the answer is ``False``."""
+
+        async def act_and_note(namespace: Namespace) -> _Found:
+            found = await act(namespace)
+            if found is not False:
+                await note(namespace, what, **facts)
+            return found
+
+        return self.ask(act_and_note)
+
     def reach(self, work: Callable[[], Coroutine[Any, Any, _Found]]) -> _Found:
         """Do something with the configured Redis.
 
@@ -94,6 +105,16 @@ class Call:
 
         with reaching("Redis", address_of(self.settings.redis_url())):
             return asyncio.run(work())
+
+
+async def note(namespace: Namespace, what: str, **facts: Any) -> None:
+    """Note what the user did, for `groupflow actions`; stderr says where that fails."""
+    from groupflow.operate.actions import note as note_action
+
+    try:
+        await note_action(namespace, what, user_name(), **facts)
+    except GroupflowError as error:
+        say(f"done, but not noted among the actions: {error}", err=True)
 
 
 def verb(family: typer.Typer, name: str, *, has_json: bool = True) -> Callable[[_Verb], _Verb]:

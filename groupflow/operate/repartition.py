@@ -25,7 +25,7 @@ _SHARING = ("g", "p")  # tenants have shares of workers, for groups and for plai
 _GROUPS = 300  # groups a look
 _STATES: tuple[ListedGroups, ...] = ("ready", "delayed", "parked", "paused")
 _LISTS = ("plain", "ordered", "quarantined_plain", "delayed")
-_STAYS = ("partitions", "scans")  # keys that stay of a partition that is none any more
+_STAYS = ("partitions", "scans", "actions")  # keys that stay of a partition that is none any more
 
 
 class TasksLeft(GroupflowError):

@@ -69,6 +69,8 @@ class OperatorVerb(AnyVerb):
     REDRIVE = "redrive", (*_BURIAL, *_DERIVED, "store/delaying", LAYOUT)
     DROP = "drop", _BURIAL
     SWEEP = "sweep", _BURIAL
+    NOTE_ACTION = "note_action"
+    ACTIONS = "actions"
     SCHEDULES = "schedules", (*ROWS, *_NAMING)
     SCHEDULE_RUN = "schedule_run", MAKING
     SCHEDULE_HOLD = "schedule_hold", ROWS

@@ -89,6 +89,7 @@ spelled only here.
 | ``schedule:<name>`` | hash | what its ticks are made of, and became; see ``rows.lua`` |
 | ``partitions`` | hash | how many a namespace has, its format: under the bare tag, and in each |
 | ``scans`` | hash | the names of scans → since when; under the tag without a number |
+| ``actions`` | zset | what operators did → when: `note_action.lua`; same tag |
 | ``scan:<name>`` | hash | what daemons have agreed on about a scan: see `scan_open.lua`; same tag |
 
 An *entry* is what stands in a list: 16 digits of sequence number (its arrival in µs, strictly
@@ -119,7 +120,7 @@ _WHOLE = (
     "pools", "by_hand", "by_hand_ends", "by_hand_news", "debouncing", "losing",
     "cancels", "expiring", "caps", "cap_lines", "cap_groups", "cap_tasks", "cap_turns",
     "cap_standing", "cap_charged", "cap_charges", "cap_reviews", "unknown", "aside", "drains",
-    "outbox", "outbox_full",
+    "outbox", "outbox_full", "actions",
 )  # fmt: skip
 _PREFIXES = (
     "lane", "lock", "task_state", "daemon", "worker", "lost", "schedule", "scan", "waits", "shares",

@@ -9,6 +9,7 @@ from typing import Any
 from groupflow.operate.namespace import Namespace
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival
+from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of, partition_of
 from tests.history.invariants import Violation
 from tests.store.bench import Bench, Daemon, arrival
@@ -83,5 +84,6 @@ class Spread:
 
     async def close(self) -> None:
         """Close all, and remove what they hold."""
+        self.benches[0].raw.delete(Keys(self.name)("actions"))
         for bench in self.benches:
             await bench.close()

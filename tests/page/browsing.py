@@ -87,7 +87,7 @@ def enter_token(page: Page, name: str) -> None:
 
 LISTS = (
     *("overview", "groups", "tasks", "dead", "types", "schedules", "scans", "pools", "limits"),
-    *("partitions", "configuration"),
+    *("partitions", "actions", "configuration"),
 )
 EVERYWHERE: dict[str, tuple[str, dict[str, str]]] = {
     **{view: (view, {}) for view in LISTS},

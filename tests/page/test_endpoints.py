@@ -45,7 +45,7 @@ SHOWN = [
     "task?id=gave-0", "result?id=gave-0", "group?key=report:42", "group?key=report:42&lately=0",
     *(f"types?hours={hours}" for hours in (1, 6, 24)), "dead/reasons", "dead/reasons?type=fail",
     "dead", "dead?reason=on+purpose&limit=3", "letter?id=dead-0", f"letter?id={NO_TYPE}",
-    "configuration",
+    "configuration", "actions", "actions?limit=1",
 ]  # fmt: skip
 LOOKS: list[tuple[str, int, str]] = [
     ("groups?state=sleeping", 400, "state"),
@@ -60,6 +60,7 @@ LOOKS: list[tuple[str, int, str]] = [
     ("tenants?cursor=7.3", 400, "begin with 0"),
     (f"tenants?cursor=0.{10**19}", 400, "cursor"),
     ("group", 400, "key"),
+    ("actions?limit=1001", 400, "limit"),
     ("group?key=x&colour=red", 400, "colour"),
     ("group?key=x&lately=11", 400, "lately"),
     ("task?id=nobody", 404, "no such thing"),
@@ -300,6 +301,11 @@ def test_a_group_and_a_task_are_cancelled(world: World) -> None:
     told = world.get("task", id="mistake-2")
     assert (told["state"], told["cancelled_by"]) == ("cancelled", "operator")
     assert world.act("task/cancel", {**group, "by": "me"}).json()["waiting"] == 2
+    noted = world.get("actions", limit=2)
+    assert [(each["by"], each["token"], each["count"]) for each in noted] == [
+        ("me", "operator", 2), ("operator", "operator", 1)
+    ]  # fmt: skip
+    assert [each["facts"] for each in noted] == [group, {}]  # a reason is for those who may act
     event = world.daemon.events("operator.cancelled")[-1]
     assert (event["by"], event["group"], event["ended"]) == ("me", "mistake:42", 2)
 

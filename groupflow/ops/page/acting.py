@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
-from groupflow.core.errors import AmbiguousId, Unroutable
+from groupflow.core.errors import AmbiguousId, GroupflowError, Unroutable
 from groupflow.core.limits import HandLimit, Limited
 from groupflow.operate import bulk
+from groupflow.operate.actions import note
 from groupflow.operate.cancelling import Several, cancel_step, count_step
 from groupflow.operate.dead import DeadLetter, DeadLetters
 from groupflow.operate.groups import ALL, Groups
@@ -91,8 +92,8 @@ class Acting:
             who = _who(order, caller), order.reason
             step = await cancel_step(namespace, meant, *who, order.cursor)
             which = order.model_dump(include={"group", "type"}, exclude_none=True)
-            facts = {"ended": step.waiting, "tasks": step.running[:MOST_IDS]}
-            _log("cancelled", order, caller, reason=order.reason or None, **which, **facts)
+            which["reason"], running = order.reason or None, step.running[:MOST_IDS]
+            await self._note("cancelled", order, caller, tasks=running, ended=step.waiting, **which)
         return Cancelled(
             waiting=step.waiting, running=step.running, next=step.next, away=namespace.away
         )
@@ -112,7 +113,7 @@ class Acting:
             if kept is not None:
                 found.stayed.append(Untouched(id_, str(kept)))
         done = [each.id for each in found.tasks if each.verdict in {"cancelled", "requested"}]
-        _log("cancelled", order, caller, reason=order.reason or None, tasks=done)
+        await self._note("cancelled", order, caller, tasks=done, reason=order.reason or None)
         return found
 
     @_act("/task/drop", "Remove waiting or delayed tasks for good")
@@ -149,7 +150,9 @@ class Acting:
         found = await bulk.step(namespace, wanted, order.cursor, MOST_IDS)
         result, away = Result([], []), namespace.away
         if not order.dry_run:
-            result = await self._to_each(what, order, caller, found.letters, act_on)
+            result = await self._to_each(
+                what, order, caller, found.letters, act_on, **asdict(wanted)
+            )
         return replace(result, matching=len(found.letters), next=found.next, away=away)
 
     async def _to_waiting(
@@ -171,7 +174,7 @@ class Acting:
             left = await act(id_, choice)
             return None if left is None else REASONS[left]
 
-        return await self._to_each(what, order, caller, ids, act_on)
+        return await self._to_each(what, order, caller, ids, act_on, group=order.delayed)
 
     async def _to_each(
         self,
@@ -180,6 +183,7 @@ class Acting:
         caller: Caller,
         meant: Iterable[_Meant],
         act: Callable[[_Meant], Awaitable[str | None]],
+        **which: Any,
     ) -> Result:
         """Act on each task, by its id or its letter, and log which it was done to.
 
@@ -197,23 +201,23 @@ class Acting:
             else:
                 words = "It can't be routed: " if isinstance(kept, Unroutable) else ""
                 result.stayed.append(Untouched(id_, f"{words}{kept}"))
-        which = order.model_dump(include={"tenant", "partition"}, exclude_none=True)
+        which |= order.model_dump(include={"tenant", "partition"}, exclude_none=True)
         if isinstance(order, Redrive) and order.body is not None:
             which["corrected"] = True
-        _log(what, order, caller, tasks=result.done, **which)
+        await self._note(what, order, caller, tasks=result.done, **which)
         return result
 
     @_act("/pause", "Hold a group or everything")
     async def _pause(self, order: Target, caller: Caller) -> Change:
         target = _target(order)
         changed = await self._groups.pause(target, _who(order, caller))
-        return _told("paused", order, caller, changed, group=target or "everything")
+        return await self._told("paused", order, caller, changed, group=target or "everything")
 
     @_act("/resume", "Let a group or everything go on")
     async def _resume(self, order: Target, caller: Caller) -> Change:
         target = _target(order)
         changed = await self._groups.resume(target)
-        return _told("resumed", order, caller, changed, group=target or "everything")
+        return await self._told("resumed", order, caller, changed, group=target or "everything")
 
     @_act("/limit", "Give a group, a tenant or a type other limits, for a while")
     async def _limit(self, order: LimitOrder, caller: Caller) -> Change:
@@ -223,31 +227,66 @@ class Acting:
             await self._limits.begin(limit, _who(order, caller), order.seconds)
         except ValueError as error:
             raise InputRefused(str(error)) from None
-        facts = {kind: name, "limits": limit.words, "seconds": order.seconds}
-        _log("limited", order, caller, **facts)
+        facts: dict[str, Any] = {kind: name, "limits": limit.words, "seconds": order.seconds}
+        await self._note("limited", order, caller, **facts)
         return Change(changed=True)
 
     @_act("/limit/end", "Let a group, a tenant or a type go on as configured")
     async def _end_limit(self, order: LimitedTarget, caller: Caller) -> Change:
         kind, name = _limited(order)
         changed = await self._limits.end(kind, name, _who(order, caller))
-        return _told("unlimited", order, caller, changed, **{kind: name})
+        return await self._told("unlimited", order, caller, changed, **{kind: name})
 
     @_act_by_name("/schedules/run", "Make a tick of a schedule now")
     async def _run_schedule(self, order: ScheduleTarget, caller: Caller) -> Made:
         task = await self._schedules.run(order.name)
-        _log("ran_schedule", order, caller, schedule=order.name, task=task)
+        await self._note("ran_schedule", order, caller, schedule=order.name, task=task)
         return Made(task)
 
     @_act_by_name("/schedules/pause", "Let a schedule's ticks pass by")
     async def _pause_schedule(self, order: ScheduleTarget, caller: Caller) -> Change:
         changed = await self._schedules.pause(order.name, _who(order, caller))
-        return _told("paused_schedule", order, caller, changed, schedule=order.name)
+        return await self._told("paused_schedule", order, caller, changed, schedule=order.name)
 
     @_act_by_name("/schedules/resume", "Let a paused schedule go on")
     async def _resume_schedule(self, order: ScheduleTarget, caller: Caller) -> Change:
         changed = await self._schedules.resume(order.name)
-        return _told("resumed_schedule", order, caller, changed, schedule=order.name)
+        return await self._told("resumed_schedule", order, caller, changed, schedule=order.name)
+
+    async def _told(
+        self, what: str, order: Order, caller: Caller, changed: bool, **facts: Any
+    ) -> Change:
+        await self._note(what, order, caller, **facts, changed=changed)
+        return Change(changed)
+
+    async def _note(
+        self,
+        what: str,
+        order: Order,
+        caller: Caller,
+        *,
+        tasks: list[str] | None = None,
+        ended: int = 0,
+        **facts: Any,
+    ) -> None:
+        """Log an action; where it changed anything, note it among the actions too.
+
+        It was done to `tasks`, and to more that `ended`.
+        """
+        token = caller.holder.name if caller.holder else None
+        who = {"by": order.by or None, "token": token, "peer": caller.peer}
+        done = {} if tasks is None else {"tasks": tasks, **({"ended": ended} if ended else {})}
+        log.warning(f"operator.{what}", **who, **done, **facts)
+        count = ended + len(tasks or ())
+        if not facts.pop("changed", tasks is None or count):
+            return
+        by, some = _who(order, caller), tasks or ()
+        try:
+            await note(
+                self._context.namespace, what, by, token=token, tasks=some, count=count, **facts
+            )
+        except GroupflowError as error:
+            log.warning("operator.not_noted", what=what, error=str(error))
 
 
 def _target(order: Target) -> str:
@@ -266,18 +305,3 @@ def _limited(order: LimitedTarget) -> tuple[Limited, str]:
 
 def _who(order: Order, caller: Caller) -> str:
     return order.by or (caller.holder and caller.holder.name) or f"somebody at {caller.peer}"
-
-
-def _told(what: str, order: Order, caller: Caller, changed: bool, **facts: object) -> Change:
-    _log(what, order, caller, **facts, changed=changed)
-    return Change(changed)
-
-
-def _log(what: str, order: Order, caller: Caller, **facts: object) -> None:
-    log.warning(
-        f"operator.{what}",
-        by=order.by or None,
-        token=caller.holder and caller.holder.name,
-        peer=caller.peer,
-        **facts,
-    )

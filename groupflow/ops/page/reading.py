@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from groupflow.operate.actions import Action, latest
 from groupflow.operate.bulk import Reasons, read_kinds
 from groupflow.operate.busy import Tops, read_tops
 from groupflow.operate.corrections import Correction
@@ -166,6 +167,15 @@ class Reading:
     @_look("/limits", "Limits by hand")
     async def _limits(self) -> ByHand:
         return await LimitsByHand(self._namespace).every()
+
+    @_look("/actions", "What operators did, the latest first")
+    async def _actions(self, query: shapes.ActionsQuery, caller: Caller) -> list[Action]:
+        found = await latest(self._namespace, query.limit)
+        if caller.sees_contents:
+            return found
+        return [
+            replace(e, facts={n: f for n, f in e.facts.items() if n != "reason"}) for e in found
+        ]
 
     @_look("/tenants", "Tenants that are counted apart, those at their limits first")
     async def _tenants(self, query: shapes.TenantsQuery) -> TenantPage:

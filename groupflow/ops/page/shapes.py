@@ -121,6 +121,10 @@ class TasksQuery(Input):
     limit: PageLimit = 100
 
 
+class ActionsQuery(Input):
+    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+
+
 class TypesQuery(Input):
     hours: Literal["1", "6", "24"] = "1"
 
@@ -278,9 +282,7 @@ class Content:
     headers: dict[str, Any]
     body: str | None  # where that is UTF-8, cut where it is long
     body_base64: str | None  # where it isn't
-    body_bytes: int
-    """How long the body is in all; of a dead letter that is withheld, what Redis holds of it, with
-    its headers."""
+    body_bytes: int  # of the whole body; of a letter that is withheld, of what Redis holds of it
     is_cut: bool  # whether a part of it is shown
     is_withheld: bool
     """Whether all of this, and the words of reason and errors, are left out, since there is a token
@@ -303,9 +305,8 @@ class Letter(Content):
     """One entry for each failed attempt that is remembered, oldest first; its words are withheld
     as the body is."""
     routed_first: bool  # whether a redrive routes it, since it never had a route
-    corrections: list[
-        Correction
-    ]  # bodies that it had before, oldest first; withheld as the body is
+    corrections: list[Correction]
+    """Bodies that it had before, oldest first; withheld as the body is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 
-const PLACES = { o: "overview", g: "groups", t: "tasks", d: "dead", y: "types", n: "tenant", s: "schedules", a: "scans", w: "pools", l: "limits", p: "partitions", c: "configuration" };
+const PLACES = { o: "overview", g: "groups", t: "tasks", d: "dead", y: "types", n: "tenant", s: "schedules", a: "scans", w: "pools", l: "limits", p: "partitions", h: "actions", c: "configuration" };
 const NAMES = { dead: "dead letters", tenant: "tenants" };
 const LETTER_WITHIN = 1500; // ms between `g` and its letter
 

@@ -11,6 +11,7 @@ import { group } from "./views/group.js";
 import { groups } from "./views/groups.js";
 import { limits } from "./views/limits.js";
 import { letter } from "./views/letter.js";
+import { operators } from "./views/operators.js";
 import { overview } from "./views/overview.js";
 import { partitions } from "./views/partitions.js";
 import { pools } from "./views/pools.js";
@@ -21,9 +22,9 @@ import { tasks } from "./views/tasks.js";
 import { tenant } from "./views/tenant.js";
 import { types } from "./views/types.js";
 
-const VIEWS = { overview, groups, group, tasks, task, tenant, types, scans, pools, dead, letter, schedules, limits, partitions, configuration };
+const VIEWS = { overview, groups, group, tasks, task, tenant, types, scans, pools, dead, letter, schedules, limits, partitions, actions: operators, configuration };
 const PARENT = { group: "groups", task: "tasks", letter: "dead" };
-const TITLES = { overview: "Overview", groups: "Groups", group: "Group", tasks: "Tasks", task: "Task", tenant: "Tenants", types: "Types", limits: "Limits", partitions: "Partitions", scans: "Scans", pools: "Pools", dead: "Dead letters", letter: "Dead letter", schedules: "Schedules", configuration: "Configuration" };
+const TITLES = { overview: "Overview", groups: "Groups", group: "Group", tasks: "Tasks", task: "Task", tenant: "Tenants", types: "Types", limits: "Limits", partitions: "Partitions", actions: "Actions", scans: "Scans", pools: "Pools", dead: "Dead letters", letter: "Dead letter", schedules: "Schedules", configuration: "Configuration" };
 const ASK_AGAIN = 1000; // ms
 
 const main = document.getElementById("main");

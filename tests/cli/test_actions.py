@@ -1,0 +1,81 @@
+"""What operators did, as `groupflow actions` tells it: by the verbs, bounded, and once."""
+
+from __future__ import annotations
+
+import getpass
+from typing import Any
+
+import pytest
+
+from groupflow.operate import actions
+from groupflow.operate.actions import latest, note
+from groupflow.operate.scripts import OperatorVerb
+from tests.cli.verbs import Verbs, agreed
+from tests.operate.spread import Spread
+from tests.store.bench import arrival
+
+DONE: list[tuple[str, str, dict[str, Any], list[str], int]] = [  # and to how many tasks
+    ("pause a --for 5m", "paused", {"group": "a", "seconds": 300.0}, [], 0),
+    ("resume a", "resumed", {"group": "a"}, [], 0),
+    ("resume a", "", {}, [], 0),
+    ("pause --all", "paused", {"group": "everything"}, [], 0),
+    ("resume --all", "resumed", {"group": "everything"}, [], 0),
+    ("limit tenant 42 --rate 5/s", "limited",
+     {"tenant": "42", "limits": "5/s", "seconds": 3600.0}, [], 0),
+    ("limit tenant 42 --off", "unlimited", {"tenant": "42"}, [], 0),
+    ("task cancel a0 a1 --reason wrong", "cancelled", {"reason": "wrong"}, ["a0", "a1"], 2),
+    ("task cancel nobody", "", {}, [], 0),
+    ("task cancel --group b --yes", "cancelled", {"group": "b"}, [], 3),
+    ("task drop a2", "dropped_waiting", {}, ["a2"], 1),
+    ("task run-now --delayed late --yes", "ran_now", {"group": "late"}, ["late0"], 1),
+    ("dead redrive d0", "redriven", {}, ["d0"], 1),
+    ("dead drop --type t --since 1h --yes", "dropped", {"type": "t", "since": 3600.0}, ["d1"], 1),
+    ("scans drop nothing", "", {}, [], 0),
+    ("schedules run nothing", "", {}, [], 0),
+]  # fmt: skip
+
+
+async def test_each_verb_that_acts_is_told(spread: Spread, groupflow: Verbs) -> None:
+    home = spread.benches[spread.place_of("late")]
+    await spread.enqueue(*(arrival(f"{group}{n}", group) for group in "ab" for n in range(3)))
+    await spread.enqueue(*(arrival(f"d{n}", dead="no row") for n in range(2)))
+    await home.enqueue(arrival("late0", "late", delay=3600.0))
+    async with agreed(spread):
+        assert (await groupflow("actions")).out == "operators have done nothing yet\n"
+        for words, *_ in DONE:
+            await groupflow(*words.split())
+        told = (await groupflow("actions", "--json")).json
+        lines = (await groupflow("actions", "--limit", "3")).out.splitlines()
+    names = ("what", "facts", "tasks", "count")
+    assert [tuple(each[name] for name in names) for each in reversed(told)] == [
+        (what, facts, tasks, count) for _, what, facts, tasks, count in DONE if what
+    ]
+    user = getpass.getuser()
+    assert {(each["by"], each["token"]) for each in told} == {(user, None)}
+    assert lines[2].endswith(f"{user}  ran_now  group late  1 task: late0")
+
+
+async def test_what_is_kept_is_bounded(spread: Spread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many, each of so many bytes; steps to many tasks are one, and one step counts once."""
+    namespace = spread.namespace
+    monkeypatch.setattr(actions, "MOST", 5)
+    for n in range(9):
+        await note(namespace, "paused", "ada", group=f"g{n}" + "x" * 9999)
+    assert [each.facts["group"][:2] for each in await latest(namespace)] == [
+        f"g{n}" for n in range(8, 3, -1)
+    ]
+    assert len((await latest(namespace))[0].facts["group"]) < 400
+    for n in range(3):
+        await note(namespace, "dropped", "ada", tasks=[f"t{n}-{m}" for m in range(500)], type="t")
+    await note(namespace, "dropped", "bob", tasks=["t"], type="t", token="ops")
+    await note(namespace, "dropped", "ada", tasks=["t"], type="t")
+    last = await latest(namespace, 3)
+    assert [(each.by, each.token, each.count) for each in last] == [
+        ("ada", None, 1), ("bob", "ops", 1), ("ada", None, 1500)
+    ]  # fmt: skip
+    assert last[2].words == f"ada  dropped  type t  1,500 tasks: {', '.join(last[2].tasks)}, …"
+    assert last[2].tasks == [f"t0-{n}" for n in range(10)]
+    async with namespace.common() as common:
+        again = ("an id", b'["dropped","ada",null,{"type":"t"}]', 4, b'["x"]', 5, 60_000_000)
+        assert [await common.run(OperatorVerb.NOTE_ACTION, *again) for _ in range(2)] == [1, 0]
+        assert (await latest(namespace))[0].count == 5
