@@ -5,7 +5,7 @@ A group can be held; and it, a tenant, or a type can have other limits than conf
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -43,19 +43,22 @@ def why(
       groupflow why contact:42
     """
     from groupflow.operate.ended import KEPT, ended_lately
+    from groupflow.operate.known import doubt
     from groupflow.operate.scans import explain
 
     bounds = call.settings.max_queued()
 
-    async def look(namespace: Namespace) -> tuple[Why, list[Ended]]:
+    async def look(namespace: Namespace) -> tuple[Why, list[Ended], str]:
         found = await explain(namespace, group, max_queued=bounds)
-        return found, await ended_lately(namespace, group)
+        unknown = await doubt(namespace, call.settings, "group", group)
+        return found, await ended_lately(namespace, group), unknown
 
-    found, lately = call.ask(look)
+    found, lately, unknown = call.ask(look)
     told = [f"{found.group} is {found.state}, {found.queued} waiting: {found.reason}"]
     if lately:
         told.append(f"ended lately, among the last {KEPT:,} of all groups that ended there:")
-    return Answer({**asdict(found), "lately": lately}, [*told, *map(_end, lately)])
+    value = {**asdict(found), "lately": lately, "known": not unknown}
+    return Answer(value, [*told, *map(_end, lately)], [unknown] if unknown else [])
 
 
 def _end(ended: Ended) -> str:
@@ -100,7 +103,8 @@ def pause(
     words = "paused" if changed else "was paused already"
     if changed and for_ is not None:
         words = f"paused, and goes on by itself in {for_}"
-    return _answer(target, words, paused=True, changed=changed)
+    answer = _answer(target, words, paused=True, changed=changed)
+    return answer if everything else _with_doubt(call, answer, "group", target)
 
 
 @verb(verbs, "resume")
@@ -133,6 +137,15 @@ def _target(group: str | None, *, everything: bool) -> str:
 
 def _answer(target: str, words: str, **facts: bool) -> Answer:
     return Answer({"group": target or None, **facts}, [f"{target or 'everything'} {words}"])
+
+
+def _with_doubt(call: Call, answer: Answer, kind: Limited, name: str) -> Answer:
+    """The same, and on stderr that nothing is known of that name, where that is so."""
+    from groupflow.operate.known import doubt
+
+    words = call.ask(lambda namespace: doubt(namespace, call.settings, kind, name))
+    value = {**answer.value, "known": not words}
+    return replace(answer, value=value, errors=[words] if words else [])
 
 
 def _rate(text: str | None) -> str | None:
@@ -267,7 +280,7 @@ def _change(call: Call, kind: Limited, name: str, limits: LimitOptions) -> Answe
         **{kind: name, "limits": limit.words, "seconds": length},
     )
     words = f"{what}: {limit.words}, for {limits.for_}; then it goes on as configured"
-    return Answer({**told, "changed": True}, [words])
+    return _with_doubt(call, Answer({**told, "changed": True}, [words]), kind, name)
 
 
 def line_of(limit: SetByHand) -> str:

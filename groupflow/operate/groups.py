@@ -72,6 +72,7 @@ class Why:
     crashes: int = 0  # claims of its head that ended with the death of their daemon
     lost_leases: int = 0  # and those that ended with a lost lease, without a known death
     progress: Progress | None = None  # how far the head has got, if it runs and its handler says so
+    aside: int = 0  # how many of its tasks are delayed and hold up no other
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,7 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
         concurrency=facts.get("concurrency", 1),
         crashes=task_state.deaths,
         lost_leases=task_state.lost_leases,
+        aside=facts["aside"],
     )
     hold = facts.get("paused") or (facts["queued"] and facts.get("everything_paused"))
     if "daemon" in facts:
@@ -214,7 +216,8 @@ def _in_line(answer: Callable[..., Why], facts: Mapping[str, Any], task_state: T
     if "tenant" in facts:
         return _turn(answer, named(facts["tenant"]), seconds(facts["now"]))
     if "ready" not in facts:
-        return answer(state="idle", reason="nothing waits in it")
+        aside = f", apart from {facts['aside']:,} that are delayed" if facts["aside"] else ""
+        return answer(state="idle", reason=f"nothing waits in it{aside}")
     if "recovering" in facts:
         since, until = (seconds(int(each)) for each in facts["recovering"])
         return answer(state="ready", reason=HELD_BACK, since=since, until=until)

@@ -65,7 +65,9 @@ async def test_it_holds_is_listed_and_ends(spread: Spread, groupflow: Verbs) -> 
     await spread.enqueue(*(arrival(f"a{n}", "a") for n in range(2)))
     async with agreed(spread):
         told = await groupflow("limit", "tenant", "42", "--rate", "5/s", "--for", "10m", "--json")
-        assert told.json == {"kind": "tenant", "name": "42", "limited": True, "changed": True}
+        assert told.json == {
+            "kind": "tenant", "name": "42", "limited": True, "changed": True, "known": True
+        }  # fmt: skip
         told = await groupflow("limit", "group", "a", "--concurrency", "2")
         assert (told.exit, "2 at once, for 1h" in told.out) == (0, True)
         listed = (await groupflow("limit", "list", "--json")).json
@@ -87,3 +89,63 @@ async def test_without_a_partition(spread: Spread) -> None:
     here = next(name for name in "abcdefgh" if spread.namespace.place_of(name) != 1)
     await lost.begin(HandLimit("group", here, 2), "ada", 60.0)
     assert {each.name for each in (await lost.every()).limits} == {"42", here}
+
+
+NAMES: list[tuple[str, bool]] = [  # a verb, and whether anything is known of what it names
+    ("why a", True),
+    ("why b", True),
+    ("why late", True),
+    ("why gone", True),
+    ("why skipped", True),
+    ("why typo", False),
+    ("pause a", True),
+    ("pause typo", False),
+    ("pause typo --for 5m", False),
+    ("why typo", False),
+    ("limit group a --rate 1/s", True),
+    ("limit group typo --rate 1/s", False),
+    ("limit type t --rate 1/s", True),
+    ("limit type announced.* --rate 1/s", True),
+    ("limit type announced.here --rate 1/s", True),
+    ("limit type announced.h --rate 1/s", False),
+    ("limit type ruled --rate 1/s", True),
+    ("limit type handled --rate 1/s", True),
+    ("limit type typo.* --rate 1/s", False),
+    ("limit tenant 42 --rate 1/s", True),
+    ("limit tenant 8 --rate 1/s", True),
+    ("limit tenant 9 --rate 1/s", True),
+    ("limit tenant typo --rate 1/s", False),
+]
+CONFIGURED = """
+[types.ruled]
+concurrency = 1
+[handlers.handled]
+exec = ["true"]
+[tenants.8]
+concurrency = 1
+[[groups]]
+key = "{k}"
+tenants = [9]
+"""
+
+
+async def test_a_name_that_never_was_is_doubted(spread: Spread, groupflow: Verbs) -> None:
+    """The verbs do what they are asked: one may pause what is still to come."""
+    with groupflow.file.open("a") as file:
+        file.write(CONFIGURED)
+    await spread.enqueue(arrival("a0", "a"), arrival("b0", "b"), arrival("gone0", "gone"))
+    await spread.enqueue(arrival("d0", "skipped", dead="no row"))
+    home = spread.benches[spread.place_of("late")]
+    await home.enqueue(arrival("late0", "late", delay=3600.0))
+    daemon = await spread.benches[spread.place_of("b")].daemon()
+    await daemon.claim_one("grouped")
+    daemon.sessions.types = lambda: ["announced.here"]
+    await daemon.sessions.tell({}, {})
+    async with agreed(spread):
+        await groupflow("task", "cancel", "gone0")
+        for words, is_known in NAMES:
+            said = await groupflow(*words.split(), "--json")
+            assert (said.exit, said.json["known"]) == (0, is_known), words
+            kind = words.split()[1] if words.startswith("limit") else "group"
+            assert (f"nothing is known of {kind} " in said.err) is not is_known, words
+        assert (await groupflow("pause", "typo")).out == "typo was paused already\n"

@@ -2,19 +2,23 @@
 -- types: which types no daemon knows: of those asked for, and of those that tasks wait for.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     the types asked for
+-- ARGV     the types asked for, or how some begin (`import.*`): of these it looks at the types of some daemons
 -- returns  { now, knowing: how many daemons know any, missing: those asked for that none of them knows,
 --          waiting: rows of { type, since (µs), tasks: how many wait for a daemon that knows it }, the longest
 --          unknown first }
-local SHOWN, LOOKED_AT = 20, 1000
+local SHOWN, LOOKED_AT, DAEMONS = 20, 1000, 50
 local knowing, missing, waiting = {}, {}, {}
 for _, daemon in ipairs(call('ZRANGE', K.daemons, 0, 999)) do
   if call('EXISTS', K.types .. daemon) == 1 then knowing[#knowing + 1] = daemon end
 end
 
 local function is_known(task_type)
-  for _, daemon in ipairs(knowing) do
+  local beginning = sub(task_type, -1) == '*' and sub(task_type, 1, -2)
+  for n, daemon in ipairs(knowing) do
     if call('HEXISTS', K.types .. daemon, task_type) == 1 then return true end
+    for _, each in ipairs(beginning and n <= DAEMONS and call('HKEYS', K.types .. daemon) or {}) do
+      if sub(each, 1, #beginning) == beginning then return true end
+    end
   end
   return false
 end

@@ -17,7 +17,7 @@
 --          waiting: groups; free (µs), none at its concurrency; limited_by, 'rate' or 'closed'; by_hand: until
 --          when (µs) its limits are by hand }; if it waits for the limit of its head's type, the same of that: type;
 --          by_hand: the same of the group; cancel: of a task that runs and is to be cancelled, who wants that (JSON);
---          rule: its head's, where ARGV 2 asks }
+--          rule: its head's, where ARGV 2 asks; aside: how many of its delayed tasks hold up no other }
 local group = ARGV[1]
 local now = clock()
 local running = claims_on(group)
@@ -71,5 +71,6 @@ return named({
   pause_ends = call('ZSCORE', K.resumes, group) or nil, everything_ends = call('ZSCORE', K.resumes, '') or nil,
   running = #running, concurrency = limit.concurrency, rate = limit.rate, limited_by = limited_by,
   by_hand = limit.till, tenant = tenant, type = of_type,
+  aside = tonumber(call('HGET', K.aside, group) or 0),
   rule = ARGV[2] == '1' and next_head and limits().facts_of(next_head) or nil,
 })

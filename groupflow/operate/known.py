@@ -1,0 +1,86 @@
+"""Whether anything is known of a group, a tenant or a type that an operator names.
+
+A name that never was is mostly a mistake in it. Nothing keeps a list of all names, so each is
+sought where it would be, by bounded looks.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from groupflow.core.errors import StoreUnavailable
+from groupflow.core.limits import Limited
+from groupflow.operate.dead import DeadLetters, Filter
+from groupflow.operate.ended import KEPT, ended_lately
+from groupflow.operate.groups import Groups
+from groupflow.operate.listing import ListedState, TaskFilter, search_tasks
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.scripts import OperatorVerb, named
+from groupflow.operate.statistics import read_types
+from groupflow.operate.tenants import list_tenants
+from groupflow.settings.model import Settings
+
+_LIVING: tuple[ListedState, ...] = ("queued", "running", "delayed")
+_DAY = 24.0  # hours
+
+
+async def doubt(namespace: Namespace, settings: Settings, kind: Limited, name: str) -> str:
+    """That nothing is known of a name, in words; empty where something is, or a partition is away.
+
+    Pauses and limits by hand don't count: they may have the same mistake in them.
+    """
+    if kind == "type":
+        is_known, where = _configured_type(settings, name), "no daemon has a handler of it, none "
+        where += "came in the last day, and the configuration doesn't name it"
+    elif kind == "tenant":
+        rules = {tenant for rule in settings.groups for tenant in rule.tenants}
+        is_known, where = name in rules | settings.tenants.named.keys(), "no task of it was found, "
+        where += "and the configuration doesn't name it"
+    else:
+        is_known, where = False, "no task of it waits, runs or is dead, and it has none of the "
+        where += f"last {KEPT:,} that ended; `groupflow route` tells the group of a message"
+    with suppress(StoreUnavailable):
+        if not is_known and not await _is_known(namespace, kind, name) and not namespace.away:
+            return f"nothing is known of {kind} {name}: {where}"
+    return ""
+
+
+def _configured_type(settings: Settings, name: str) -> bool:
+    return name in settings.types or any(_is_of(name, each) for each in settings.handlers)
+
+
+def _is_of(pattern: str, type_: str) -> bool:
+    return type_.startswith(pattern[:-1]) if pattern.endswith("*") else type_ == pattern
+
+
+async def _is_known(namespace: Namespace, kind: Limited, name: str) -> bool:
+    if kind == "group":
+        why = await Groups(namespace).why(name)
+        lives = why.queued or why.running or why.aside or why.behind
+        return bool(lives or await ended_lately(namespace, name, 1)) or await _died(
+            namespace, group=name
+        )
+    if kind == "tenant":
+        if (await list_tenants(namespace, name=name, limit=1)).tenants:
+            return True
+        return await _lives(namespace, tenant=name) or await _died(namespace, tenant=name)
+    found = await namespace.ask(0, lambda client: read_types(client, _DAY))
+    if any(_is_of(name, each.type) for each in found.types):
+        return True
+    answers = await namespace.ask_all(lambda client: client.run(OperatorVerb.TYPES, name))
+    told = [named(each) for each in answers.all]
+    if any(each["knowing"] and not each["missing"] for each in told):
+        return True
+    return await _lives(namespace, type=name) or await _died(namespace, type=name)
+
+
+async def _lives(namespace: Namespace, **wanted: Any) -> bool:
+    for state in _LIVING:
+        if (await search_tasks(namespace, state, TaskFilter(**wanted), limit=1)).tasks:
+            return True
+    return False
+
+
+async def _died(namespace: Namespace, **wanted: Any) -> bool:
+    return bool((await DeadLetters(namespace).page(Filter(**wanted), limit=1)).letters)
