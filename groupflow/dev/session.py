@@ -185,7 +185,7 @@ def line_of(line: str) -> str | None:
         return plain_text(line)
     name = event["event"]
     if name == "task.settled":
-        return _settled(event)
+        return None if event.get("outcome") == "turn" else _settled(event)
     if name == "task.buried":
         return _with_traceback(f"{_start(event, '✗')}  dead: {_plain(event, 'reason')}", event)
     if name in _SERVERS:

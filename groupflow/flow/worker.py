@@ -25,6 +25,7 @@ from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.handling import AttemptTimeout, Failed, Runner, Runners, failed, traceback_of
 from groupflow.flow.settling import Ran, deferred, settlement_of
 from groupflow.flow.slots import ClaimSource, Slot
+from groupflow.store import settlements
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Bury, Complete, Defer, Release, Retry, Settlement
 
@@ -342,6 +343,8 @@ def _report(settlement: Settlement, seconds: float, tell: Callable[..., Any]) ->
     names = _names(settlement.claim)
     outcome = type(settlement).__name__.lower()
     match settlement:
+        case settlements.Advance(otherwise=None):  # a scan's shard has had its turn, as ever
+            log.debug("task.settled", **names, outcome="turn", seconds=seconds)
         case Complete() | Defer():  # the store says what becomes of one that is deferred
             log.debug("task.settled", **names, outcome=outcome, seconds=seconds)
         case Retry(after=after, errors=[*_, error]):

@@ -104,6 +104,8 @@ class ShardTurn:
             return self._in_trouble(str(error))
         except BaseException as error:  # noqa: BLE001  the application's
             return self._trouble_of(error)
+        if self.state.troubles:
+            log.info("scan.goes_on", **self._names(), tried=self.state.troubles)
         self.state.trouble, self.state.troubles = "", 0
         self._measures.pages += 1
         if not keyed:
@@ -301,10 +303,11 @@ class ShardTurn:
 
     def _in_trouble(self, words: str) -> Outcome:
         """The page can't be fetched: no row is to blame, so none has failed."""
-        self.state.trouble = message_of(words)
+        before, self.state.trouble = self.state.trouble, message_of(words)
         self.state.troubles += 1
         pause = min(LONGEST_TROUBLE, 2.0 ** min(self.state.troubles - 1, 10))
-        log.warning("scan.in_trouble", **self._names(), error=self.state.trouble, again=pause)
+        tell = log.debug if self.state.trouble == before else log.warning
+        tell("scan.in_trouble", **self._names(), error=self.state.trouble, again=pause)
         return Turn(REST, self.state.as_json(), pause)
 
     def _names(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ LINES: list[tuple[dict[str, Any], str | None]] = [
      "12:03:04 ✗ greet  contact:42  t1  dead: KeyError: 'a'\\x1b[2J"),
     ({"event": "hello", "level": "info", "name": "Ada"}, "12:03:04   hello  name=Ada"),
     ({"event": "task.claimed", "level": "debug"}, None),
+    ({"event": "task.settled", "level": "debug", "outcome": "turn", "seconds": 1.0}, None),
     ({"event": "loop.blocked", "level": "warning"}, "12:03:04   loop.blocked"),
 ]  # fmt: skip
 

@@ -8,18 +8,27 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from groupflow import Scan, Shard
 from groupflow.core.outcome import Turn
-from tests.scans.machine import Machine, Table, begin, scan_of
+from groupflow.flow.settling import Ran, settlement_of
+from groupflow.flow.worker import _report
+from tests.scans.machine import POLICIES, Machine, Table, begin, scan_of
 from tests.store.bench import Bench
 
 
 async def test_an_empty_table_costs_one_fetch_a_round(bench: Bench) -> None:
     table, machine = await begin(bench, shards=3, idle=7.0)
-    outcome = await machine.turn()
+    claim = await machine.claim()
+    outcome = await machine.outcome(claim)
     assert isinstance(outcome, Turn)
     assert outcome.after == 7.0
+    with capture_logs() as logs:  # each shard has one every few seconds, which changes nothing
+        settlement = settlement_of(claim, outcome, POLICIES.of(claim.rule, None), Ran(0, 0, "d1"))
+        _report(settlement, 0.0, print)
+    assert [(each["outcome"], each["log_level"]) for each in logs] == [("turn", "debug")]
+    assert await machine.settle(claim, outcome)
     assert (bench.count("queued_grouped"), bench.count("running_grouped")) == (3, 0)
     assert await machine.work_off() == 2
     assert await machine.work_off() == 0
@@ -47,11 +56,13 @@ async def test_a_database_that_is_away_fails_no_row(bench: Bench) -> None:
     table, machine = await begin(bench, {1, 2})
     table.away = OSError("connection refused")
     pauses = []
-    for _ in range(7):
-        outcome = await machine.turn()
-        assert isinstance(outcome, Turn)
-        pauses.append(outcome.after)
-        await machine.wake_up()
+    with capture_logs() as logs:
+        for _ in range(7):
+            outcome = await machine.turn()
+            assert isinstance(outcome, Turn)
+            pauses.append(outcome.after)
+            await machine.wake_up()
+    assert [each["log_level"] for each in logs] == ["warning", *["debug"] * 6]
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
     assert "connection refused" in (await machine.state())["trouble"]
     table.away = SystemExit(3)  # which ends no daemon
@@ -59,7 +70,9 @@ async def test_a_database_that_is_away_fails_no_row(bench: Bench) -> None:
     assert (await machine.state())["trouble"].startswith("SystemExit")
     await machine.wake_up()
     table.away = None
-    await machine.work_off()
+    with capture_logs() as logs:
+        await machine.work_off()
+    assert [(each["event"], each["tried"]) for each in logs] == [("scan.goes_on", 8)]
     assert table.done == [1, 2]
     assert (await machine.state())["trouble"] == ""
 
