@@ -35,7 +35,7 @@ import structlog
 
 from groupflow.core.backoff import Backoff, Outage
 from groupflow.core.errors import GroupflowError, Unroutable
-from groupflow.core.json_text import read_exactly, write_exactly
+from groupflow.core.json_text import detail_of, read_exactly, write_exactly
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.core.task import PULLED, Task, take_progress
 
@@ -61,7 +61,7 @@ class Refused(GroupflowError):
     """The server won't have this worker: a token, a pool or a name is wrong."""
 
     def __init__(self, what: str, status: int) -> None:
-        super().__init__(f"{status} from {what}")
+        super().__init__(f"{what} ({status})")
         self.status = status  # of HTTP
 
 
@@ -92,15 +92,14 @@ class Worker:
             drain: seconds that a stop waits for tasks that run.
         """
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:6]}"
+        self._told = {"url": url, "pool": pool, "concurrency": concurrency}
+        self._is_connected = False  # the first call for tasks doesn't wait for some
         self._handle = handle
         self._concurrency = concurrency
         self._drain = drain
+        base = f"{url.rstrip('/')}/api/pools/{quote(pool)}/workers/{quote(self.name)}"
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.AsyncClient(
-            base_url=f"{url.rstrip('/')}/api/pools/{quote(pool)}/workers/{quote(self.name)}",
-            headers=headers,
-            timeout=_TIMEOUT,
-        )
+        self._http = httpx.AsyncClient(base_url=base, headers=headers, timeout=_TIMEOUT)
         self._running: dict[_Mark, asyncio.Task[None]] = {}
         self._tasks: dict[_Mark, Task] = {}  # those of them whose handler has begun
         self._said: dict[_Mark, bytes] = {}  # settlements without an answer yet
@@ -161,8 +160,8 @@ class Worker:
                 self._free.clear()
                 await self._free.wait()
                 continue
-            limit = min(500, self._concurrency + len(self._said))
-            wanted = orjson.dumps({"limit": limit, "wait": WAIT, "holding": min(holding, 500)})
+            limit, wait = min(500, self._concurrency + len(self._said)), WAIT * self._is_connected
+            wanted = orjson.dumps({"limit": limit, "wait": wait, "holding": min(holding, 500)})
             try:
                 answer = await self._call("POST", "/claims", wanted, WAIT + _TIMEOUT)
             except httpx.HTTPError:
@@ -170,6 +169,9 @@ class Worker:
                 continue
             backoff.reset()
             self._note(answer["lease"])
+            if not self._is_connected:
+                self._is_connected = True
+                log.info("remote.connected", worker=self.name, **self._told)
             self._begin(answer)
 
     def _begin(self, answer: Mapping[str, Any]) -> None:
@@ -263,9 +265,8 @@ class Worker:
         except Refused as refusal:
             if refusal.status not in _OF_WHAT_WAS_SAID:
                 raise
-            self._said[mark] = _settlement(
-                mark, Retry(reason=f"its outcome was refused: {refusal}")
-            )
+            refused = Retry(reason=f"its outcome was refused: {refusal}")
+            self._said[mark] = _settlement(mark, refused)
             await self._tell([mark])
 
     async def _tell(self, marks: list[_Mark]) -> None:
@@ -323,9 +324,8 @@ class Worker:
     ) -> Any:
         headers = {"content-type": "application/json"} if body else {}
         try:
-            answer = await self._http.request(
-                method, path, content=body, headers=headers, timeout=timeout
-            )
+            how: Any = {"content": body, "headers": headers, "timeout": timeout}
+            answer = await self._http.request(method, path, **how)
             if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 answer.raise_for_status()
         except httpx.HTTPError as error:
@@ -335,9 +335,13 @@ class Worker:
         if (seconds := self._outage.answered()) is not None:
             log.info("remote.answered_again", away_for=seconds)
         if answer.status_code in _REFUSED:
-            raise Refused(f"{answer.request.url}: {answer.text[:500]}", answer.status_code)
+            where = f"groupflow at {answer.request.url} refuses this worker: "
+            raise Refused(where + detail_of(answer.text), answer.status_code)
         answer.raise_for_status()
-        return _read(answer.content)
+        try:
+            return _read(answer.content)
+        except ValueError:
+            raise Refused(f"{answer.request.url} is no groupflow: no JSON", 200) from None
 
 
 def _renewal(said: Mapping[_Mark, bytes]) -> bytes | None:

@@ -8,13 +8,14 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
 
 from groupflow.cli.verb import Answer, Call, verb
 from groupflow.core.errors import ConfigError, GroupflowError, Problem, ServerUnreachable
+from groupflow.core.json_text import detail_of
 
 if TYPE_CHECKING:
     from groupflow.operate.pools import PoolStatus
@@ -55,6 +56,8 @@ class AddressOptions:
         """
         token = _token(self.token_file)
         if self.url:
+            if not self.url.startswith(("http://", "https://")):
+                raise typer.BadParameter(f"--url {self.url!r}: write http://HOST:PORT.")
             return self.url, token
         http = call.settings.http
         if not http.listen:
@@ -120,16 +123,9 @@ def sync(
     except httpx.HTTPError as error:
         raise ServerUnreachable("groupflow", url, str(error) or type(error).__name__) from error
     if not answer.is_success:
-        raise GroupflowError(_refusal(answer))
+        raise GroupflowError(detail_of(answer.text))
     counts: dict[str, int] = answer.json()
     return Answer(counts, [", ".join(f"{number} {word}" for word, number in counts.items())])
-
-
-def _refusal(answer: Any) -> str:
-    try:
-        return str(answer.json()["detail"])
-    except (ValueError, KeyError, TypeError):
-        return f"{answer.status_code}: {answer.text[:200]}"
 
 
 def _token(token_file: Path | None) -> str:
@@ -163,6 +159,8 @@ def work(
 ) -> None:
     """Pull tasks from a pool, and run a command for each; drains on SIGTERM.
 
+    It logs in words; with GROUPFLOW_LOG__FORMAT=json as JSON.
+
     For example:
 
       groupflow work --url http://groupflow:9464 --pool couriers --exec ./deliver --concurrency 4
@@ -180,7 +178,7 @@ def work(
     if wrong:
         raise typer.BadParameter(wrong, param_hint="--exec")
     url, token = address.found(call)
-    configure_logging()
+    configure_logging(format=os.environ.get("GROUPFLOW_LOG__FORMAT", "console"))
     runner = ExecRunner(HandlerRule(exec=words), words)
 
     async def handle(task: Task) -> Outcome:

@@ -115,3 +115,11 @@ def has_over(body: bytes, most: int) -> bool:
 
 def _count(text: bytes, start: int = 0, end: int | None = None) -> int:
     return sum(text.count(sign, start, end) for sign in _BEFORE_A_VALUE)
+
+
+def detail_of(answer: str) -> str:
+    """What a refusal says: the detail of its problem (RFC 9457), or its beginning."""
+    try:
+        return str(orjson.loads(answer)["detail"])
+    except (ValueError, KeyError, TypeError):
+        return answer[:500]
