@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import secrets
 import sqlite3
 import time
@@ -25,7 +26,7 @@ from groupflow.broker.connection import close_quietly, connect
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.errors import GroupflowError, reaching
 from groupflow.demo.handlers import DAEMON_VARIABLE, DATABASE_VARIABLE
-from groupflow.demo.rows import ImportTask, load_tasks, open_database
+from groupflow.demo.rows import ImportTask, later_tasks, load_tasks, open_database
 from groupflow.demo.screen import Screen, intro, print_summary, read_state, step
 from groupflow.demo.verdict import judge
 from groupflow.ops.signals import cancelled_by_signals
@@ -44,6 +45,7 @@ _OPTIONS = ("--config", str(CONFIG), "--app", "groupflow.demo.handlers:app")
 _WORKERS = 2 * (8 + 16)  # of both daemons, of both kinds: what demo.toml says
 _TIMEOUT = 5.0  # seconds for a connection to a server and for each answer
 _LOOK_EVERY = 0.1  # seconds
+_A_SECOND = 4.0  # rows, on average, once the import is over
 _LAST_LINES = 15  # of its log, shown when a daemon has died
 
 
@@ -69,6 +71,7 @@ def run_demo(config: Path | None, *, keep: bool = False) -> int:
 
 async def _demo(console: Console, config: Path | None, *, keep: bool) -> int:
     demo, tasks, ports = cancelled_by_signals(), load_tasks(), free_ports(2)
+    token = secrets.token_urlsafe(16)
     console.print(intro(tasks))
     async with AsyncExitStack() as parts:
         folder = Path(parts.enter_context(TemporaryDirectory(prefix="groupflow-demo-")))
@@ -78,6 +81,7 @@ async def _demo(console: Console, config: Path | None, *, keep: bool) -> int:
             variables = {
                 DATABASE_VARIABLE: str(work.database),
                 f"{PREFIX}HTTP__LISTEN": f"127.0.0.1:{port}",
+                f"{PREFIX}HTTP__TOKEN": token,
             }
             daemon = DemoDaemon(f"demo-{number}", folder, servers.environment() | variables)
             parts.push_async_callback(daemon.stop)
@@ -88,9 +92,12 @@ async def _demo(console: Console, config: Path | None, *, keep: bool) -> int:
         print_summary(console, verdict, work.killed, stopped)
         if keep:
             pages = " and ".join(f"http://127.0.0.1:{port}/" for port in ports)
-            console.print(f"\nIts page is at {pages}\nCtrl-C ends it.")
+            console.print(
+                f"\nIts page is at {pages}\nWith the token {token} it may act.\n"
+                "A few more rows come every second. Ctrl-C ends it."
+            )
             try:
-                await asyncio.Event().wait()
+                await work.trickle(servers)
             except asyncio.CancelledError:
                 demo.uncancel()  # the Ctrl-C that we waited for
     return 0 if verdict.equal and not stopped else 1
@@ -206,6 +213,14 @@ class Import:
         )
         async with publishing(servers.rabbitmq, servers.name) as publisher:
             await publisher.publish_all(messages, on_confirm=count)
+
+    async def trickle(self, servers: Servers) -> None:
+        """Publish rows for ever, a few a second, so that there is something to see."""
+        async with publishing(servers.rabbitmq, servers.name) as publisher:
+            for number, task in enumerate(later_tasks(self._tasks), start=len(self._tasks)):
+                id_ = f"{servers.name}-{number}"
+                await publisher.publish_all([Outgoing(task.body, task.type, id_)])
+                await asyncio.sleep(random.expovariate(_A_SECOND))
 
     async def watch(
         self, screen: Screen, publishing: asyncio.Task[None], standstill: float = 30.0

@@ -25,15 +25,16 @@ from groupflow.servers.process import DaemonProcess, ServerProcess
 from groupflow.servers.server import free_ports
 from groupflow.settings.load import PREFIX
 
+URL, TOKEN = f"{PREFIX}URL", f"{PREFIX}TOKEN"  # of the page, for verbs that call it
 _PORT = 9464  # of the page, unless another process has it
 _READY = '"intake.started"'
 _LOOK_EVERY = 0.05  # seconds between two looks at its log
 
 # Of its log:
 _MARKS = {"complete": "✓", "advance": "→", "retry": "↻", "release": "·"}
-_LEFT_OUT = frozenset(
-    ("event", "level", "timestamp", "logger", "task", "type", "group", "fence", "slot", "exception")
-)
+_LEFT_OUT = frozenset(("event", "level", "timestamp", "logger", "exception"))
+_OF_TASK = frozenset(("task", "type", "group", "fence", "slot", "attempt"))
+_MOST_CLAIMS = 10_000  # that are remembered
 _SERVERS = frozenset(("doctor.finding",))  # about private servers, which don't last
 _LOUD = frozenset(("warning", "error", "critical"))
 
@@ -116,21 +117,24 @@ class _Session:
             yield sorted({path.removeprefix(f"{here}/") for _, path in changes})
 
     async def _tell(self, *, shows_page: bool) -> None:
-        exports = "\n".join(f"  export {name}={url}" for name, url in self._urls.items())
+        told = {**self._urls, URL: f"http://{self._page}", TOKEN: self._token}
+        exports = "\n".join(f"  export {name}={value}" for name, value in told.items())
         self._console.print(
-            f"\nThe page: http://{self._page}/ (token: {self._token})\n"
-            f"In another shell, so that `groupflow publish` and all other verbs meet it:\n{exports}"
+            f"\nThe page: http://{self._page}/ (token: {self._token})\nIn another shell, so that "
+            f"`groupflow publish`, all other verbs and curl meet it:\n{exports}"
             "\nThe daemon restarts when you save a .py or .toml file. Ctrl-C ends it.\n",
         )
+        lines = Lines()
         async for line in self._child.lines():
             if line is None:
+                lines = Lines()
                 self._console.print("It ended. Save a file to restart it.")
             elif _READY in line:
                 self._console.print("Ready.")
                 if shows_page:
                     await asyncio.to_thread(webbrowser.open, f"http://{self._page}/")
                     shows_page = False  # once is enough
-            elif (shown := line_of(line)) is not None:
+            elif (shown := lines.shown(line)) is not None:
                 self._console.print(shown)
 
 
@@ -171,31 +175,49 @@ def has_display() -> bool:
     return bool(shown and sys.stdout.isatty())
 
 
-def line_of(line: str) -> str | None:
-    """A line of the log as it is shown; ``None`` for lines that only operators want.
+class Lines:
+    """The log as it is shown."""
 
-    A line that isn't an event is a handler's `print`, or an interpreter's last words: shown as it
-    is.
-    """
-    try:
-        event = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        event = None
-    if not isinstance(event, dict) or "event" not in event:
-        return plain_text(line)
-    name = event["event"]
-    if name == "task.settled":
-        return None if event.get("outcome") == "turn" else _settled(event)
-    if name == "task.buried":
-        return _with_traceback(f"{_start(event, '✗')}  dead: {_plain(event, 'reason')}", event)
-    if name in _SERVERS:
-        return None
-    is_handlers = "task" in event or "logger" in event
-    if event.get("level") in _LOUD or (event.get("level") == "info" and is_handlers):
-        facts = {key: fact for key, fact in event.items() if key not in _LEFT_OUT}
+    def __init__(self) -> None:
+        self._claims: dict[str, dict[str, Any]] = {}  # by task, what its own lines say of it
+
+    def shown(self, line: str) -> str | None:
+        """A line as it is shown; ``None`` for lines that only operators want.
+
+        A line that isn't an event is a handler's `print`, or an interpreter's last words: shown as
+        it is.
+        """
+        try:
+            event = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            event = None
+        if not isinstance(event, dict) or "event" not in event:
+            return plain_text(line)
+        name, claim = event["event"], self._claim_of(event)
+        if name == "task.settled":
+            return None if event.get("outcome") == "turn" else _settled(event)
+        if name == "task.buried":
+            return _with_traceback(f"{_start(event, '✗')}  dead: {_plain(event, 'reason')}", event)
+        if name in _SERVERS:
+            return None
+        is_handlers = "task" in event or "logger" in event
+        if event.get("level") not in _LOUD and not (event.get("level") == "info" and is_handlers):
+            return None
+        # A handler may log a field of such a name, and of another value.
+        own = {key for key in _OF_TASK if claim is not None and event.get(key) == claim.get(key)}
+        facts = {key: fact for key, fact in event.items() if key not in _LEFT_OUT | own}
         said = "  ".join(f"{key}={fact}" for key, fact in facts.items() if fact is not None)
         return _with_traceback(f"{_clock(event)}   {plain_text(f'{name}  {said}'.rstrip())}", event)
-    return None
+
+    def _claim_of(self, event: dict[str, Any]) -> dict[str, Any] | None:
+        """What was told of the claim that an event is of, if it is of one."""
+        id_ = str(event.get("task"))
+        if event["event"] == "task.claimed":
+            self._claims[id_] = event
+            if len(self._claims) > _MOST_CLAIMS:
+                self._claims.pop(next(iter(self._claims)))
+        is_over = event["event"] in ("task.settled", "task.buried")
+        return self._claims.pop(id_, None) if is_over else self._claims.get(id_)
 
 
 def _settled(event: dict[str, Any]) -> str:

@@ -7,13 +7,22 @@ from typing import Any
 import orjson
 import pytest
 
-from groupflow.dev.session import line_of
+from groupflow.dev.session import Lines
 
 AT = {"timestamp": "2026-11-22T12:03:04.5Z", "task": "t1", "type": "greet", "group": "contact:42"}
 
 
-def shown(**event: Any) -> str | None:
-    return line_of(orjson.dumps({**AT, **event}).decode())
+def shown(*, lines: Lines | None = None, **event: Any) -> str | None:
+    lines = lines or claimed()
+    return lines.shown(orjson.dumps({**AT, **event}).decode())
+
+
+def claimed() -> Lines:
+    """A task of this type and group runs."""
+    lines = Lines()
+    claim = {"event": "task.claimed", "level": "debug", "fence": 7, "slot": "plain 1", "attempt": 1}
+    assert shown(lines=lines, **claim) is None
+    return lines
 
 
 LINES: list[tuple[dict[str, Any], str | None]] = [
@@ -22,7 +31,10 @@ LINES: list[tuple[dict[str, Any], str | None]] = [
     ({"event": "task.buried", "level": "error", "reason": "KeyError: 'a'\x1b[2J"},
      "12:03:04 ✗ greet  contact:42  t1  dead: KeyError: 'a'\\x1b[2J"),
     ({"event": "hello", "level": "info", "name": "Ada"}, "12:03:04   hello  name=Ada"),
-    ({"event": "task.claimed", "level": "debug"}, None),
+    ({"event": "hello", "level": "info", "attempt": 1, "fence": 7, "slot": "3", "group": "b",
+      "type": None, "rows": [1]}, "12:03:04   hello  group=b  slot=3  rows=[1]"),
+    ({"event": "hello", "level": "info", "task": "its own"},
+     "12:03:04   hello  task=its own  type=greet  group=contact:42"),
     ({"event": "task.settled", "level": "debug", "outcome": "turn", "seconds": 1.0}, None),
     ({"event": "loop.blocked", "level": "warning"}, "12:03:04   loop.blocked"),
 ]  # fmt: skip
@@ -53,9 +65,9 @@ def test_a_failed_attempt_says_where() -> None:
 
 @pytest.mark.parametrize("line", ["printed", "[1, 2]", '{"no": "event"}'])
 def test_what_is_no_event_is_shown_as_it_is(line: str) -> None:
-    assert line_of(line) == line
+    assert Lines().shown(line) == line
 
 
 def test_what_only_operators_want_is_left_out() -> None:
-    assert line_of('{"event": "lease.renewed", "level": "info"}') is None
-    assert line_of('{"event": "doctor.finding", "level": "warning"}') is None
+    assert Lines().shown('{"event": "lease.renewed", "level": "info"}') is None
+    assert Lines().shown('{"event": "doctor.finding", "level": "warning"}') is None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import httpx
+
 from tests.demo.test_demo import interrupted, said_until, started
 from tests.endtoend.process import environment, groupflow
 from tests.programs import ran
@@ -28,7 +30,13 @@ def test_a_session(tmp_path: Path) -> None:
     with started("dev", "--app", "handlers:app", folder=tmp_path, **VARIABLES) as dev:
         said = said_until(dev, "It ended")
         urls = dict(re.findall(r"export (\w+)=(\S+)", said))
-        assert set(urls) == {"GROUPFLOW_RABBITMQ__URL", "GROUPFLOW_REDIS__URL"}
+        names = {
+            "GROUPFLOW_RABBITMQ__URL",
+            "GROUPFLOW_REDIS__URL",
+            "GROUPFLOW_URL",
+            "GROUPFLOW_TOKEN",
+        }
+        assert set(urls) == names
         assert re.search(r"The page: http://127\.0\.0\.1:\d+/", said)
         assert "No module named 'nowhere'" in said
         handlers.write_text(HANDLERS)
@@ -40,6 +48,14 @@ def test_a_session(tmp_path: Path) -> None:
             stdin='{"name": "Ada"}\n{"nam": "Bob"}\n',
         )
         assert done.returncode == 0, done.stderr
+        token = {"authorization": f"Bearer {urls['GROUPFLOW_TOKEN']}"}
+        paused = httpx.post(
+            f"{urls['GROUPFLOW_URL']}/api/pause",
+            json={"group": "a"},
+            headers=token,
+            trust_env=False,
+        )
+        assert paused.json() == {"changed": True}
         said = said_until(dev, "✓ greet", "(attempt 1, again", "           KeyError: 'name'")
         assert "hello Ada" in said
         assert re.search(r"✓ greet  \S+  \d", said)
@@ -47,7 +63,6 @@ def test_a_session(tmp_path: Path) -> None:
         rest = interrupted(dev)
     assert dev.returncode == 0, rest
     open_ports = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
-    for url in urls.values():
-        (port,) = re.findall(r":(\d+)/", url)
+    for port in [port for url in urls.values() for port in re.findall(r":(\d+)", url)]:
         ends = f":{int(port):04X}"
         assert not any(at.endswith(ends) and how == "0A" for _, at, _, how, *_ in open_ports)
