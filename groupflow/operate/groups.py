@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -338,8 +338,8 @@ def _with_bounds(why: Why, facts: Mapping[str, Any], most: int) -> Why:
 
 def _moment(time: int) -> str:
     """A time (µs) that is hours or days away: the hour, and the day if it isn't today."""
-    then, now = datetime.fromtimestamp(seconds(time)).astimezone(), datetime.now().astimezone()
-    return then.strftime("%H:%M:%S" if then.date() == now.date() else "%Y-%m-%d %H:%M:%S")
+    then, now = datetime.fromtimestamp(seconds(time), UTC), datetime.now(UTC)
+    return then.strftime(f"{'' if then.date() == now.date() else '%Y-%m-%d '}%H:%M:%S UTC")
 
 
 def _limit_reason(facts: Mapping[str, Any]) -> str:

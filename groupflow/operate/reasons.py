@@ -56,8 +56,8 @@ def _ends(task_state: TaskState) -> str:
 
 
 def hour_of(time: float) -> str:
-    """The time of day of Unix seconds."""
-    return datetime.fromtimestamp(time).astimezone().strftime("%H:%M:%S")
+    """The time of day of Unix seconds, in UTC."""
+    return datetime.fromtimestamp(time, UTC).strftime("%H:%M:%S UTC")
 
 
 def quarantine_reason(task_state: TaskState, busy: list[str]) -> str:

@@ -50,18 +50,18 @@ def test_looking_for_work(page: Page, world: World) -> None:
     expect(rows).to_have_count(51)
     follow(page, "Next page")
     expect(table).to_contain_text("ready-060")
-    fill(page, {"Name has in it": "ready-01", "Tenant": "8"}, "Filter")
+    fill(page, {"Name contains": "ready-01", "Tenant": "8"}, "Filter")
     expect(rows).to_have_count(6)
     for first in ("ready-011:8", "ready-019:8"):
         page.get_by_role("button", name="Group", exact=True).click()
         expect(rows.nth(1)).to_contain_text(first)
     follow(page, re.compile("^Running"))
-    shows(page, "None of those looked at")
+    shows(page, "No group found")
     follow(page, "Clear")
     fill(page, {"Open a group by its exact key": "contact/1:42"}, "Open")
     expect(page.get_by_role("heading", level=1)).to_have_text("contact/1:42")
     shows(page, "attempt 1 of task run-0 runs on d1", "1 to 50 of 69")
-    follow(page, "Further back")
+    follow(page, "Next page")
     shows(page, "51 to 69 of 69")
     expect(table).to_contain_text("run-69")
     _look_for_a_task(page)
@@ -75,12 +75,12 @@ def _look_for_a_task(page: Page) -> None:
     page.get_by_label("State").get_by_role("link", name="Running").click()
     expect(rows).to_have_count(3)
     page.get_by_label("State").get_by_role("link", name="Queued").click()
-    fill(page, {"Id has in it": "ready-", "Tenant": "8", "Older than": "0 s"}, "Search")
+    fill(page, {"Id contains": "ready-", "Tenant": "8", "Older than": "0 s"}, "Search")
     expect(rows).to_have_count(61)
     fill(page, {"Older than": "9 days"}, "Search")
-    shows(page, "None of those looked at matches")
+    shows(page, "No task found")
     fill(page, {"Older than": "long"}, "Search")
-    shows(page, "That is no age")
+    shows(page, "This is not an age")
     fill(page, {"Open a task by its id": "run-0"}, "Open")
     expect(page.locator("main")).to_contain_text("d1, grouped-")
     expect(page.get_by_role("list", name="Attempts in time")).to_contain_text("runs")
@@ -88,15 +88,15 @@ def _look_for_a_task(page: Page) -> None:
     enter_token(page, "Ada")
     body = page.get_by_label("Body", exact=True)
     expect(body).to_contain_text(re.compile('^{\\n  "tenant_id": 42'))
-    press(page, "As it came")
+    press(page, "Original")
     expect(body).to_contain_text('{"tenant_id":42')
     at(page, "task", id="nobody")
     shows(page, "There is no such task")
     at(page, "group", key="report:42")
-    lately = page.get_by_role("table", name="Tasks that ended lately")
+    lately = page.get_by_role("table", name="Recently ended tasks")
     expect(lately).to_contain_text(re.compile("gave-0done.* ago.* m?sd1"))
     follow(page, "gave-0")
-    facts = f'gave-0done.*Ond1Came.*:.*Began.*Took.* m?sEnded.* ago.*Result.*"number": {2**60 + 1}'
+    facts = f'gave-0done.*Workerd1Enqueued.*:.*Started.*Took.* m?sEnded.* ago.*Result.*"number": {2**60 + 1}'
     expect(page.locator("main")).to_have_text(re.compile(facts, re.DOTALL))
 
 
@@ -136,12 +136,12 @@ def test_putting_dead_letters_back(page: Page, profile: BrowserContext, world: W
     """Once signed in: one, some of a list that stands still meanwhile, and all of one reason."""
     _sign_in(page, profile, world)
     follow(page, "Dead letters")
-    fill(page, {"Type": "fail", "Reason has in it": "on purpose"}, "Filter")
+    fill(page, {"Type": "fail", "Reason contains": "on purpose"}, "Filter")
     shows(page, "None matches")  # its words want the token
-    fill(page, {"Reason has in it": "ValueError"}, "Filter")
+    fill(page, {"Reason contains": "ValueError"}, "Filter")
     expect(page.get_by_role("link", name="dead-0")).to_be_visible()
     follow(page, "dead-0")
-    shows(page, "attempt 1: ValueError", "Body and headers want the token")
+    shows(page, "attempt 1: ValueError", "Body and headers need the token")
     shows(page, "(shown with the token)")
     expect(page.locator("pre")).to_have_count(0)
     press(page, "Enter the token")
@@ -182,7 +182,7 @@ def _choose_while_others_die(page: Page, world: World) -> None:
             pass
     assert "dead-new" in answered.value.text()
     assert boxes.evaluate_all("all => all.map((each) => each.dataset.key)") == before
-    shows(page, "2 chosen; the list stands still")
+    shows(page, "2 chosen; the list is frozen")
     press(page, re.compile("^Drop$"), sure="Drop")
     shows(page, "2 dropped")
     assert not {"dead-4", "dead-5"} & set(world.rig.dead())
@@ -219,7 +219,7 @@ def test_correcting_a_body(page: Page, world: World) -> None:
     expect(page.get_by_label("Body before")).to_contain_text('"rows": "7x"')
     # And all that match a filter are dropped.
     follow(page, "Dead letters")
-    fields = {"Tenant": "78", "Reason has in it": "ON PURPOSE"}
+    fields = {"Tenant": "78", "Reason contains": "ON PURPOSE"}
     fill(page, {**fields, "Died within (30s, 10m, 2h, 1d)": "1h"}, "Filter")
     press(page, "Drop all 1 that match")
     page.get_by_role("dialog").get_by_role("button", name="Drop").click()
@@ -239,7 +239,7 @@ def test_holding_back_and_letting_go(page: Page, world: World) -> None:
     for state, verb in (("ready", "Pause"), ("paused", "Resume")):
         at(page, "groups", state=state, text="ready-021")
         press(page, f"{verb} ready-021:8")
-        shows(page, "None of those looked at")
+        shows(page, "No group found")
     world.store(lambda groups: groups.pause("", "somebody"))
     at(page, "overview")
     press(page, "Resume everything")

@@ -23,19 +23,19 @@ def test_limiting_a_tenant_and_a_group(page: Page, world: World) -> None:
     """What can't be is said where it was given; what holds is shown everywhere, and ends there."""
     allow(page, "Ada")
     follow(page, "Tenants")
-    shows(page, "No tenant is counted apart")
+    shows(page, "No tenant is limited now")
     page.get_by_label("Tenant", exact=True).fill("8")
     page.get_by_role("button", name="Limit", exact=True).click()
     title = "Limit tenant 8"
     for field, wrong, said in (
-        ("At_once", "many", "whole number"),
-        ("At_once", "", "Give a concurrency, a rate"),
-        ("Starts", "fast", "Write a rate"),
+        ("Concurrency", "many", "whole number"),
+        ("Concurrency", "", "Give a concurrency, a rate"),
+        ("Rate", "fast", "Write a rate"),
         ("For", "long", "write 30s"),
     ):
         _fill(page, title, **{field: wrong})
         expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text(said)
-    _fill(page, title, At_once="2", Starts="7/h burst 3", For="10m")
+    _fill(page, title, Concurrency="2", Rate="7/h burst 3", For="10m")
     shows(page, "tenant 8 is limited")
     table = page.get_by_role("table", name="Limits by hand")
     for text in ("2 at once, 7/h burst 3", "in 10 min", "Ada"):
@@ -47,9 +47,9 @@ def test_limiting_a_tenant_and_a_group(page: Page, world: World) -> None:
     shows(page, "1 limit is set by hand: tenant 8, 2 at once")
     at(page, "limits")
     press(page, "Change the limits of tenant 8")
-    at_once = page.get_by_role("dialog").get_by_label(re.compile("^At once"))
+    at_once = page.get_by_role("dialog").get_by_label(re.compile("^Concurrency"))
     expect(at_once).to_have_value("2")
-    _fill(page, title, At_once="", Starts="none")
+    _fill(page, title, Concurrency="", Rate="none")
     expect(table).to_contain_text("any rate")
     at(page, "tenant", name="8")
     expect(page.get_by_role("heading", level=1)).to_have_text("Tenant 8")
@@ -58,19 +58,19 @@ def test_limiting_a_tenant_and_a_group(page: Page, world: World) -> None:
     world.wait(lambda: [e["by"] for e in world.daemon.events("limit.ended")] == ["Ada"])
     at(page, "group", key="ready-020:7")
     page.get_by_role("button", name="Limit", exact=True).click()
-    _fill(page, "Limit ready-020:7", At_once="4")
+    _fill(page, "Limit ready-020:7", Concurrency="4")
     shows(page, "its limits are by hand until")
     press(page, "End limits")
     expect(page.get_by_text("its limits are by hand until")).to_have_count(0)
     assert world.raw.exists(world.rig.keys("by_hand")) == 0
     _see_who_is_counted_apart(page, world)
     at(page, "limits")  # what is configured
-    expect(page.get_by_role("table", name="Limits of groups")).to_contain_text("as they come")
+    expect(page.get_by_role("table", name="Limits of groups")).to_contain_text("no limit")
     row = page.get_by_role("table", name="Limits of tenants").get_by_role("row").nth(1)
-    expect(row).to_contain_text(re.compile("each.*any"))
+    expect(row).to_contain_text(re.compile("each.*no limit"))
     page.get_by_label("Type, or import.*").fill("no.such.*")
     page.get_by_role("button", name="Limit", exact=True).click()
-    _fill(page, "Limit type no.such.*", At_once="1")
+    _fill(page, "Limit type no.such.*", Concurrency="1")
     shows(page, "type no.such.* is limited")
     expect(page.get_by_role("table", name="Limits by hand")).to_contain_text("1 at once")
     press(page, "End the limits of type no.such.*")

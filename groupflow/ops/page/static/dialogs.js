@@ -99,8 +99,8 @@ export function askLimit(title, now, mostAtOnce, save) {
       },
       h("h2", { id: "ask" }, title),
       h("p", { class: "muted" }, "It holds in place of the configuration, and ends by itself. What is left empty stays as configured."),
-      h("label", {}, `At once (${mostAtOnce})`, atOnce),
-      h("label", {}, "Starts (5/s, 600/min, 10/s burst 50; none: any number)", starts),
+      h("label", {}, `Concurrency (${mostAtOnce})`, atOnce),
+      h("label", {}, "Rate of starts (5/s, 600/min, 10/s burst 50; none: no limit)", starts),
       h("label", {}, "For (30s, 10m, 2h, 1d)", span),
       trouble,
       h("div", { class: "ends" },
@@ -113,7 +113,7 @@ export function askLimit(title, now, mostAtOnce, save) {
 }
 
 function limitOf(atOnce, starts, span) {
-  if (atOnce && !/^[0-9]+$/.test(atOnce)) throw new Error("At once: give a whole number, or nothing.");
+  if (atOnce && !/^[0-9]+$/.test(atOnce)) throw new Error("Concurrency: give a whole number, or nothing.");
   const length = seconds(span);
   if (length === null) throw new Error("For: write 30s, 10m, 2h or 1d.");
   const limit = { seconds: length };

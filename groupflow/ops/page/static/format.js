@@ -3,8 +3,6 @@
 
 const whole = new Intl.NumberFormat("en-US");
 const hundredths = new Intl.NumberFormat("en-US", { maximumFractionDigits: 2 });
-const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 
 let told = Date.now() / 1000;
 let heard = performance.now();
@@ -46,8 +44,11 @@ export function seconds(text) {
 
 export const ago = (seconds) => `${duration(now() - seconds)} ago`;
 export const ahead = (seconds) => (seconds > now() ? `in ${duration(seconds - now())}` : "due now");
-export const moment = (seconds) => day.format(new Date(seconds * 1000));
-export const time = (seconds) => clock.format(new Date(seconds * 1000));
+
+// As the command line and the log have it, in UTC; `time` leaves today's date out.
+const iso = (seconds) => new Date(seconds * 1000).toISOString();
+export const moment = (seconds) => `${iso(seconds).slice(0, 10)} ${iso(seconds).slice(11, 19)} UTC`;
+export const time = (seconds) => (iso(seconds).slice(0, 10) === iso(now()).slice(0, 10) ? moment(seconds).slice(11) : moment(seconds));
 
 export function bytes(number) {
   if (number < 1024) return `${number} bytes`;

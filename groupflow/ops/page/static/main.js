@@ -50,8 +50,11 @@ function route() {
   const params = Object.fromEntries(new URLSearchParams(query ?? ""));
   for (const each of document.querySelectorAll("#nav a")) {
     const isHere = each.getAttribute("href") === `#/${PARENT[view] ?? view}`;
-    if (isHere) each.setAttribute("aria-current", "page");
-    else each.removeAttribute("aria-current");
+    if (!isHere) each.removeAttribute("aria-current");
+    else if (!each.hasAttribute("aria-current")) {
+      each.setAttribute("aria-current", "page");
+      each.parentElement.scrollTo({ left: each.offsetLeft - (each.parentElement.clientWidth - each.offsetWidth) / 2 });
+    }
   }
   document.title = `${params.key ?? params.id ?? params.name ?? params.worker ?? TITLES[view]} · groupflow`;
   const isSame = shown?.name === view;
@@ -178,5 +181,8 @@ followKeys(go);
 showTheme();
 route();
 await learnAccess();
-get("configuration").then((found) => { context.lease = found.settings.workers.lease; }, () => {});
+get("configuration").then(({ settings }) => {
+  context.lease = settings.workers.lease;
+  document.getElementById("partitions").hidden = settings.redis.partitions < 2;
+}, () => {});
 follow(heard, setLive);

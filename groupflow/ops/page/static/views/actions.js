@@ -22,7 +22,7 @@ export async function resume(context, group) {
 export async function limit(context, target, now) {
   if (!(await context.act())) return false;
   const what = target.group ?? (target.type ? `type ${target.type}` : `tenant ${target.tenant}`);
-  const saved = await askLimit(`Limit ${what}`, now, target.group ? "1 or more" : "0: any number", (order) => act("limit", { ...target, ...order }));
+  const saved = await askLimit(`Limit ${what}`, now, target.group ? "1 or more" : "0: no limit", (order) => act("limit", { ...target, ...order }));
   if (saved) toast(`${what} is limited: what runs goes on to its end.`);
   return saved;
 }

@@ -7,18 +7,18 @@ const DEEP = 64; // levels that are indented
 
 export function bodyOf(found, context, again, name = "Body") {
   if (found.is_withheld) {
-    return [found.body_bytes ? bytes(found.body_bytes) : "", empty(name === "Body" ? "Body and headers want the token" : `The ${name.toLowerCase()} wants the token`,
+    return [found.body_bytes ? bytes(found.body_bytes) : "", empty(name === "Body" ? "Body and headers need the token" : `The ${name.toLowerCase()} needs the token`,
       h("button", { type: "button", onclick: async () => { if (await context.act()) await again(); } }, "Enter the token"))];
   }
   const size = `${bytes(found.body_bytes)}${found.is_cut ? ", its beginning" : ""}${found.body === null ? ", not UTF-8: as base64" : ""}`;
   const raw = found.body === null ? found.body_base64 : found.body || "(empty)";
   const neat = found.body === null || found.is_cut ? raw : indented(raw);
   const text = h("pre", { class: "document", tabindex: "0", "aria-label": name, "data-key": "body" }, neat);
-  const button = neat !== raw && h("button", { type: "button", class: "small", "data-key": "as it came", onclick: () => {
+  const button = neat !== raw && h("button", { type: "button", class: "small", "data-key": "original", onclick: () => {
     const isNeat = text.textContent === neat;
     replace(text, isNeat ? raw : neat);
-    button.textContent = isNeat ? "Indent it" : "As it came";
-  } }, "As it came");
+    button.textContent = isNeat ? "Indented" : "Original";
+  } }, "Original");
   return [size, [button && h("div", { class: "form row" }, button), text]];
 }
 

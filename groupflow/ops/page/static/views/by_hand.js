@@ -23,9 +23,9 @@ export function words(row) {
 export function byHand(context, rows, refresh) {
   const key = (row) => `${row.kind} ${row.name}`;
   return table("Limits by hand", [
-    { label: "Of", kind: "tight", cell: (row) => row.kind },
+    { label: "Kind", kind: "tight", cell: (row) => row.kind },
     { label: "Name", kind: "name", cell: (row) => SHOWN[row.kind](row) },
-    { label: "Says", kind: "name", cell: words },
+    { label: "Limit", kind: "name", cell: words },
     { label: "Ends", kind: "number", cell: (row) => h("span", { title: moment(row.until) }, ahead(row.until)) },
     { label: "By", kind: "name", cell: (row) => row.by },
     { label: "", kind: "actions", cell: (row) => [

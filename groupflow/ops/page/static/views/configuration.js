@@ -58,7 +58,7 @@ export function configuration() {
     replace(handlers, ways.length ? table("Handlers", [
       { label: "Type", kind: "name", cell: (row) => row.name },
       { label: "Handler", kind: "name", cell: (row) => h("code", {}, row.way) },
-    ], ways) : empty("No handler here", "This daemon only takes messages in."));
+    ], ways) : empty("No handler here", "This daemon only runs intake."));
     replace(sections, Object.entries(rest).map(([name, values]) => card(`[${name}]`, "", h(
       "dl", { class: "settings" }, Object.entries(values).map(([setting, value]) => [h("dt", {}, setting), h("dd", {}, shown(value))])))));
   }
@@ -76,7 +76,7 @@ function showWay(answer, way) {
       ["Queue", way.queue], ["Type", way.type], ["App", way.app], ["Tenant", way.tenant],
       ["Handler", way.handler ?? "none in this configuration"],
       ["Priority", way.priority ? `${way.priority} s` : null], ["Delay", way.delay ? `${way.delay} s` : null],
-      ["May wait in its group", way.max_queued],
+      ["Max queued in its group", way.max_queued],
     ]));
 }
 

@@ -5,7 +5,7 @@ import { empty, h, link, replace, short, table } from "../dom.js";
 import { ago, count, moment, seconds } from "../format.js";
 import { drop, dropAll, redrive, redriveAll } from "./actions.js";
 
-const FILTERS = { reason: "Reason has in it", type: "Type", group: "Group", tenant: "Tenant", since: "Died within (30s, 10m, 2h, 1d)" };
+const FILTERS = { reason: "Reason contains", type: "Type", group: "Group", tenant: "Tenant", since: "Died within (30s, 10m, 2h, 1d)" };
 const SPAN = "\\s*[0-9]+([.][0-9]+)?\\s*[smhd]\\s*";
 
 export function dead(params, context) {
@@ -40,7 +40,7 @@ export function dead(params, context) {
     for (const key of chosen.keys()) if (!rows.some((row) => keyOf(row) === key)) chosen.delete(key);
     allButton.hidden = dropAllButton.hidden = !rows.length;
     redriveButton.disabled = dropButton.disabled = !chosen.size;
-    count_.textContent = chosen.size ? `${count(chosen.size)} chosen; the list stands still meanwhile` : rows.length ? "Choose some" : "";
+    count_.textContent = chosen.size ? `${count(chosen.size)} chosen; the list is frozen meanwhile` : rows.length ? "Choose some" : "";
     count_.className = "muted";
     const all = list.querySelector("input[data-key='all']");
     if (all) {
@@ -69,7 +69,7 @@ export function dead(params, context) {
     dropAllButton.textContent = found.is_whole ? `Drop all ${count(matching)} that match` : "Drop all that match";
     reasons.hidden = !found.reasons.length;
     replace(reasons,
-      h("header", {}, h("h2", {}, "What they died of"), h("span", { class: "muted" }, found.is_whole ? "all that match" : `of the latest ${count(found.looked_at)}`)),
+      h("header", {}, h("h2", {}, "Reasons"), h("span", { class: "muted" }, found.is_whole ? "all that match" : `of the latest ${count(found.looked_at)}`)),
       table("Reasons", [
         { label: "Dead letters", kind: "number", cell: (row) => count(row.count) },
         { label: "Reason", kind: "name", cell: (row) => link("dead", { ...at, reason: row.kind || row.reason }, cut(row.reason || row.kind), { "data-key": `reason ${row.kind} ${row.reason}` }) },
@@ -95,17 +95,17 @@ export function dead(params, context) {
       { label: "Died", kind: "number", cell: (row) => h("span", { title: moment(row.died_at) }, ago(row.died_at)) },
     ];
     if (!rows.length) {
-      replace(list, Object.values(at).some(Boolean) ? empty("None matches", page.next === null ? "" : "There are more: look on.") : empty("No dead letters", "Every task was done, or still waits its turn."));
+      replace(list, Object.values(at).some(Boolean) ? empty("None matches", page.next === null ? "" : "There are more to search.") : empty("No dead letters", "No task has failed for good."));
     } else {
       const shown = table("Dead letters", columns, rows);
       shown.querySelector("th").append(h("input", { type: "checkbox", "data-key": "all", "aria-label": "Choose all shown", onchange: (event) => { chosen.clear(); if (event.target.checked) rows.forEach((row) => chosen.set(keyOf(row), row)); show(page); } }));
       replace(list, shown);
     }
     replace(foot,
-      h("span", {}, `${count(rows.length)} shown, the latest first; looked at ${count(page.looked_at)}${isFirst || Number.isNaN(Number(passed)) ? "" : ` behind ${count(Number(passed))}`}`),
+      h("span", {}, `${count(rows.length)} shown, the latest first; searched ${count(page.looked_at)}${isFirst || Number.isNaN(Number(passed)) ? "" : ` behind ${count(Number(passed))}`}`),
       h("span", { class: "push" }),
-      !isFirst && link("dead", at, "To the latest", { class: "button" }),
-      page.next !== null && (rows.length > 0 || !isFirst) && link("dead", { ...at, passed: page.next }, "Look on", { class: "button" }));
+      !isFirst && link("dead", at, "First page", { class: "button" }),
+      page.next !== null && (rows.length > 0 || !isFirst) && link("dead", { ...at, passed: page.next }, "Next page", { class: "button" }));
     showChosen();
   }
 

@@ -25,10 +25,10 @@ export function group(params, context) {
     h("div", { class: "title" }, h("h1", {}, key), state, actions),
     lead,
     h("div", { class: "columns top" },
-      h("section", { class: "card" }, h("header", {}, h("h2", {}, "In line"), h("span", { class: "muted" }, "the next to run first")), line, foot),
+      h("section", { class: "card" }, h("header", {}, h("h2", {}, "Waiting tasks"), h("span", { class: "muted" }, "the next to run first")), line, foot),
       h("div", { class: "columns single" },
-        card("Last failures", "of its tasks and dead letters", failures),
-        card("Ended lately", "among the last 10,000 of all groups here", lately))),
+        card("Recent failures", "of its tasks and dead letters", failures),
+        card("Recently ended", "among the last 10,000 tasks of all groups in its partition", lately))),
   ];
 
   const showActions = whenChanged((isPaused, byHand) => replace(actions,
@@ -51,41 +51,41 @@ export function group(params, context) {
         ["Waiting", why.max_queued ? `${count(why.queued)} of at most ${count(why.max_queued)}${why.is_full ? ": its group is full" : ""}` : count(why.queued)],
         [why.state === "running" ? "Runs" : "Next", why.head && link("task", { id: why.head }, short(why.head), { title: why.head, "data-key": "head" })],
         ["Progress", progressOf(why.progress)],
-        ["On", holder && `${holder.daemon}, ${holder.worker}`],
+        ["Worker", holder && `${holder.daemon}, ${holder.worker}`],
         ["Since", why.since && h("span", { title: moment(why.since) }, ago(why.since))],
         ["Lease left", left],
         ["Fence", holder && String(holder.fence)],
-        ["By hand until", why.by_hand_until && h("span", { title: moment(why.by_hand_until) }, ahead(why.by_hand_until))],
+        ["Limits by hand until", why.by_hand_until && h("span", { title: moment(why.by_hand_until) }, ahead(why.by_hand_until))],
         ["Until", why.until && h("span", { title: moment(why.until) }, ahead(why.until))],
       ]));
   }
 
   function showLine(lane) {
     const rows = lane.tasks.map((task, index) => ({ ...task, place: passed + index + 1 }));
-    replace(line, rows.length ? table("Tasks in line", [
+    replace(line, rows.length ? table("Waiting tasks", [
       { label: "Place", kind: "number", cell: (row) => count(row.place) },
       { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": row.id, title: row.id }) },
       { label: "Type", kind: "name", cell: (row) => row.type },
-      { label: "Came", kind: "number", cell: (row) => h("span", { title: moment(row.enqueued_at) }, ago(row.enqueued_at)) },
+      { label: "Enqueued", kind: "number", cell: (row) => h("span", { title: moment(row.enqueued_at) }, ago(row.enqueued_at)) },
       { label: "Attempt", kind: "number", cell: (row) => [row.attempt > 1 || row.due ? `${row.attempt}` : "1", row.crashes > 0 && `, ${row.crashes} crashes`, row.lost_leases > 0 && `, ${row.lost_leases} lost leases`] },
       { label: "Due", kind: "number", cell: (row) => (row.due && row.due > now() ? ahead(row.due) : "") },
-    ], rows) : empty("Nothing waits in it", ""));
+    ], rows) : empty("No task waits", ""));
     const end = passed + rows.length;
     replace(foot,
       h("span", {}, lane.total ? `${count(passed + 1)} to ${count(end)} of ${count(lane.total)}` : "0 waiting"),
       h("span", { class: "push" }),
-      passed > 0 && link("group", { key }, "To the head", { class: "button" }),
-      end < lane.total && link("group", { key, passed: end }, "Further back", { class: "button" }));
+      passed > 0 && link("group", { key }, "First page", { class: "button" }),
+      end < lane.total && link("group", { key, passed: end }, "Next page", { class: "button" }));
   }
 
   function showLately(tasks) {
-    replace(lately, tasks.length ? table("Tasks that ended lately", [
+    replace(lately, tasks.length ? table("Recently ended tasks", [
       { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id }, short(row.id), { "data-key": `ended ${row.id}`, title: row.id }) },
       { label: "State", kind: "tight", cell: (row) => badge(row.state) },
       { label: "Type", kind: "name", cell: (row) => row.type },
       { label: "Ended", kind: "number", cell: (row) => h("span", { title: moment(row.since) }, ago(row.since)) },
       { label: "Took", kind: "number", cell: (row) => row.seconds !== null && duration(row.seconds) },
-      { label: "On", kind: "name", cell: (row) => row.daemon },
+      { label: "Daemon", kind: "name", cell: (row) => row.daemon },
     ], tasks) : empty("None", ""));
   }
 
@@ -100,7 +100,7 @@ export function group(params, context) {
       ? h("ul", { class: "failures" }, found.slice(0, 12).map((each) => h("li", {},
         h("div", {}, link(each.view, { id: each.id, tenant: each.tenant }, each.id, { "data-key": `failure ${each.id}` }), ` · ${each.title}`, each.at && h("span", { class: "muted" }, ` · ${ago(each.at)}`)),
         h("div", { class: "muted" }, each.text.split("\n", 1)[0]))))
-      : empty("None that is remembered", letters.next === null ? "" : `${count(letters.looked_at)} dead letters were looked at.`));
+      : empty("None", letters.next === null ? "" : `${count(letters.looked_at)} dead letters were searched.`));
   }
 
   async function refresh() {

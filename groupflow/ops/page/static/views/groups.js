@@ -9,7 +9,7 @@ const STATES = { all: "All", ready: "Ready", running: "Running", delayed: "Delay
 const LISTED = ["running", "parked", "paused", "delayed", "ready"]; // what All shows some of, in that order
 const SOME = 20; // of each
 const IN = { ready: "ready", running: "running_grouped", delayed: "delayed", parked: "parked", paused: "paused" };
-const ORDER = { all: "some of each state", ready: "next in turn first", running: "by daemon", delayed: "next due first", parked: "in no order", paused: "in no order" };
+const ORDER = { all: "some of each state", ready: "the next to run first", running: "by daemon", delayed: "next due first", parked: "in no order", paused: "in no order" };
 const KEYS = { group: (row) => row.group, waiting: (row) => row.waiting, came: (row) => row.enqueued_at ?? Infinity, tenant: (row) => row.tenant ?? "", type: (row) => row.type ?? "" };
 
 export function groups(params, context) {
@@ -38,7 +38,7 @@ export function groups(params, context) {
         h("label", { class: "grow" }, "Open a group by its exact key", exact), h("button", { class: "primary" }, "Open"))),
     h("section", { class: "card" },
       h("form", { class: "form", onsubmit: (event) => { event.preventDefault(); context.go("groups", here({ text: text.value, tenant: tenant.value, cursor: "" })); } },
-        h("label", { class: "grow" }, "Name has in it", text), h("label", { class: "grow" }, "Tenant", tenant),
+        h("label", { class: "grow" }, "Name contains", text), h("label", { class: "grow" }, "Tenant", tenant),
         h("button", {}, "Filter"),
         (at.text || at.tenant) && link("groups", { state }, "Clear", { class: "button" })),
       segments, list, foot),
@@ -57,14 +57,14 @@ export function groups(params, context) {
 
   function columns() {
     const when = { all: "Since, or due", running: "Runs since", delayed: "Due", parked: "Parked", paused: "Paused" }[state];
-    const by = { all: "On, by or behind", running: "On", parked: "Behind", paused: "By" }[state];
+    const by = { all: "Held by", running: "Worker", parked: "Dead letter", paused: "Paused by" }[state];
     return [
       { name: "group", label: "Group", kind: "name", sort: true, cell: (row) => link("group", { key: row.group }, row.group, { "data-key": row.group }) },
       { label: "State", kind: "tight", cell: (row) => badge(row.state) },
       { name: "waiting", label: "Waiting", kind: "number", sort: true, cell: (row) => count(row.waiting) },
       { name: "type", label: state === "running" ? "Task" : "Head", kind: "name", sort: true, cell: (row) => row.head && h("span", {}, link("task", { id: row.head }, row.type || short(row.head), { title: row.head })) },
       { name: "tenant", label: "Tenant", kind: "name", sort: true, cell: (row) => row.tenant && link("tenant", { name: row.tenant }, row.tenant) },
-      { name: "came", label: "Came", kind: "number", sort: true, cell: (row) => row.enqueued_at && ago(row.enqueued_at) },
+      { name: "came", label: "Enqueued", kind: "number", sort: true, cell: (row) => row.enqueued_at && ago(row.enqueued_at) },
       when && { label: when, kind: "number", cell: time },
       by && { label: by, kind: "name", cell: (row) => (row.state === "parked" ? link("letter", { id: row.by }, short(row.by), { title: row.by }) : row.by) },
       context.access.may_act && { label: "", kind: "actions", cell: (row) => (row.state === "paused"
@@ -90,18 +90,18 @@ export function groups(params, context) {
     const page = state === "all" ? await someOfEach() : await get("groups", at);
     const filtered = at.text || at.tenant;
     const none = filtered
-      ? empty("None of those looked at", page.next ? "There are more: look on." : "No group in this state matches.")
-      : empty(state === "all" ? "No group has a task" : `No group is ${state}`, state === "ready" ? "Every group with tasks has a worker, or is held." : "");
+      ? empty("No group found", page.next ? "There are more to search." : "No group in this state matches.")
+      : empty(state === "all" ? "No group has a task" : `No group is ${state}`, state === "ready" ? "Every group with tasks runs, or is delayed, parked or paused." : "");
     replace(list, page.groups.length ? table(`${STATES[state]} groups`, columns(), sorted(page.groups), { sorting, onsort }) : none);
     const order = sorting.by ? "sorted within this page" : ORDER[state];
     const from = Number(at.cursor);
     replace(foot,
       h("span", {}, filtered
-        ? `${count(page.groups.length)} found; looked at ${count(page.looked_at)}${state in { ready: 1, delayed: 1, running: 1 } && !Number.isNaN(from) ? ` from place ${count(from + 1)} on,` : ""} of ${count(page.total)} ${state === "all" ? "" : `${state} `}groups`
+        ? `${count(page.groups.length)} found; searched ${count(page.looked_at)}${state in { ready: 1, delayed: 1, running: 1 } && !Number.isNaN(from) ? ` from place ${count(from + 1)} on,` : ""} of ${count(page.total)} ${state === "all" ? "" : `${state} `}groups`
         : `${count(page.groups.length)} of ${count(page.total)} ${state === "all" ? "" : `${state} `}groups, ${order}`),
       h("span", { class: "push" }),
-      at.cursor !== "0" && h("a", { class: "button", href: address("groups", here({ cursor: "" })) }, "To the first"),
-      page.next && h("a", { class: "button", href: address("groups", here({ cursor: page.next })), "data-key": "next" }, filtered ? "Look on" : "Next page"));
+      at.cursor !== "0" && h("a", { class: "button", href: address("groups", here({ cursor: "" })) }, "First page"),
+      page.next && h("a", { class: "button", href: address("groups", here({ cursor: page.next })), "data-key": "next" }, filtered ? "Search further" : "Next page"));
   }
 
   return { element, every: 2000, refresh, onOverview: showSegments };

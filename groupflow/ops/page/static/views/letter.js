@@ -42,7 +42,7 @@ export function letter(params, context) {
       throw error;
     });
     if (!found) {
-      replace(about, empty("It is no dead letter, or not any more", link("task", { id, tenant }, "Look for the task")));
+      replace(about, empty("There is no such dead letter", link("task", { id, tenant }, "Look for the task")));
       replace(attempts, empty("–", ""));
       replace(body, empty("–", ""));
       replace(actions);

@@ -15,9 +15,9 @@ export function limits(_params, context) {
   const element = [
     h("div", { class: "title" }, h("h1", {}, "Limits")),
     h("section", { class: "card" }, held),
-    card("By hand", "in place of the configuration, for a while; set where a group or a tenant is shown, of types here", set),
-    h("section", { class: "card" }, h("header", {}, h("h2", {}, "Of groups"), h("span", { class: "muted" }, "by the rule that a group comes by")), rules),
-    card("Of tenants", "of each application's, unless a line of its own says something else", tenants),
+    card("By hand", "in place of the configuration, for a while; set on a group's or a tenant's page, of types here", set),
+    h("section", { class: "card" }, h("header", {}, h("h2", {}, "Of groups"), h("span", { class: "muted" }, "by rule")), rules),
+    card("Of tenants", "of each application; a tenant's own line overrides it", tenants),
     h("section", { class: "card" }, h("header", {}, h("h2", {}, "Of types"), h("span", { class: "muted" }, "all tasks of a type together; the first pattern that matches holds")), types,
       h("form", { class: "form", onsubmit: (event) => { event.preventDefault(); limit(context, { type: asked.value }).then(refresh); } },
         h("label", { class: "grow" }, "Type, or import.* for several", asked), h("button", {}, "Limit"))),
@@ -25,29 +25,29 @@ export function limits(_params, context) {
   async function refresh() {
     const [found, delayed, limited] = await Promise.all([get("configuration"), get("groups", { state: "delayed", limit: 1 }), get("limits")]);
     replace(set, limited.limits.length ? byHand(context, limited.limits, refresh) : empty("None", "All is as configured."));
-    replace(held, "Groups that wait for their time, a rate or a retry: ", link("groups", { state: "delayed" }, count(delayed.total), { "data-key": "delayed" }));
+    replace(held, "Delayed groups (a delay, a limit or a retry): ", link("groups", { state: "delayed" }, count(delayed.total), { "data-key": "delayed" }));
     const all = found.settings.groups;
     replace(rules, all.length ? table("Limits of groups", [
       { label: "Rule", kind: "name", cell: (row) => row.name },
       { label: "App", kind: "name", cell: (row) => row.app },
       { label: "Key", kind: "name", cell: (row) => h("code", {}, row.key) },
-      { label: "At once", kind: "number", cell: (row) => count(row.concurrency ?? 1) },
-      { label: "Starts", kind: "name", cell: (row) => row.rate || "as they come" },
-      { label: "Claimed together", kind: "name", cell: together },
-      { label: "May wait", kind: "name", cell: (row) => (row.max_queued ? count(row.max_queued) : "any number") },
-      { label: "Quiet", kind: "name", cell: (row) => (row.debounce ? duration(row.debounce) : "none") },
-    ], all) : empty("No rule", "Every task is plain, and the workers are the only limit."));
+      { label: "Concurrency", kind: "number", cell: (row) => count(row.concurrency ?? 1) },
+      { label: "Rate of starts", kind: "name", cell: (row) => row.rate || "no limit" },
+      { label: "Tasks a claim", kind: "name", cell: together },
+      { label: "Max queued", kind: "name", cell: (row) => (row.max_queued ? count(row.max_queued) : "no limit") },
+      { label: "Debounce", kind: "name", cell: (row) => (row.debounce ? duration(row.debounce) : "none") },
+    ], all) : empty("No rule", "Every task is plain: only the number of workers limits it."));
     const capped = Object.entries(found.settings.types).map(([pattern, own]) => ({ pattern, ...own }));
     replace(types, capped.length ? table("Limits of types", [
       { label: "Type", kind: "name", cell: (row) => row.pattern },
-      { label: "At once", kind: "number", cell: (row) => (row.concurrency ? count(row.concurrency) : "any") },
-      { label: "Starts", kind: "name", cell: (row) => row.rate || "as they come" },
-    ], capped) : empty("No type", "has a limit of its own."));
+      { label: "Concurrency", kind: "number", cell: (row) => (row.concurrency ? count(row.concurrency) : "no limit") },
+      { label: "Rate of starts", kind: "name", cell: (row) => row.rate || "no limit" },
+    ], capped) : empty("No type has a limit", ""));
     const { named, ...every } = found.settings.tenants;
     replace(tenants, table("Limits of tenants", [
       { label: "Tenant", kind: "name", cell: (row) => (row.name === null ? "each" : link("tenant", { name: row.name }, row.name)) },
-      { label: "At once", kind: "number", cell: (row) => (row.concurrency ? count(row.concurrency) : "any") },
-      { label: "Starts", kind: "name", cell: (row) => row.rate || "as they come" },
+      { label: "Concurrency", kind: "number", cell: (row) => (row.concurrency ? count(row.concurrency) : "no limit") },
+      { label: "Rate of starts", kind: "name", cell: (row) => row.rate || "no limit" },
       { label: "Weight", kind: "number", cell: (row) => count(row.weight) },
     ], [{ name: null, ...every }, ...Object.entries(named).map(([name, own]) => ({ name, ...every, ...said(own) }))]));
   }

@@ -42,16 +42,16 @@ export function overview(_params, context) {
       card("Daemons", "", daemons)),
     h("div", { class: "columns" },
       h("section", { class: "card" }, h("header", {}, h("h2", {}, "Waiting longest"), looked), slowest),
-      card("Longest queues", "from a survey that walks through all groups", longest)),
+      card("Longest queues", "of all groups, looked through in steps", longest)),
   ];
 
   const showNotices = whenChanged((pause, alive, waits, standing, heldBack, limited, said, untold) => {
     const found = [];
-    if (pause) found.push(h("div", { class: "notice" }, h("span", {}, `${pause.by} paused everything ${time(pause.since)}: nothing is started.`), h("button", { type: "button", class: "push", onclick: () => resumeAll(context) }, "Resume everything")));
+    if (pause) found.push(h("div", { class: "notice" }, h("span", {}, `${pause.by} paused everything at ${time(pause.since)}: no task is started.`), h("button", { type: "button", class: "push", onclick: () => resumeAll(context) }, "Resume everything")));
     if (!alive) found.push(h("div", { class: "notice bad" }, waits ? `No daemon is running, and ${count(waits)} tasks wait.` : "No daemon is running."));
-    for (const one of standing) found.push(h("div", { class: "notice bad" }, `The intake of ${one.daemon} stands ${time(one.since)}: ${one.paused}.`));
+    for (const one of standing) found.push(h("div", { class: "notice bad" }, `Intake of ${one.daemon} is paused since ${time(one.since)}: ${one.paused}.`));
     if (limited) found.push(h("div", { class: "notice" }, h("span", {}, `${count(limited)} ${limited === 1 ? "limit is" : "limits are"} set by hand: ${said.join("; ")}.`), link("limits", {}, "Limits", { class: "push", "data-key": "limits" })));
-    for (const one of heldBack) found.push(h("div", { class: "notice" }, h("span", {}, `Partition ${one.partition} gives nothing out since ${time(one.since)}: its Redis may have lost claims. It goes on once every daemon has renewed, or at ${time(one.until)}.`)));
+    for (const one of heldBack) found.push(h("div", { class: "notice" }, h("span", {}, `Nothing is claimed from partition ${one.partition} since ${time(one.since)}: its Redis may have lost claims. Claims go on once every daemon has renewed its lease, or at ${time(one.until)}.`)));
     if (untold) found.push(h("div", { class: "notice bad" }, untold));
     notices.hidden = !found.length;
     replace(notices, found);
@@ -63,10 +63,10 @@ export function overview(_params, context) {
       h("div", { class: "name" }, name), h("div", { class: "value" }, count(value)), h("div", { class: "more" }, more));
     const running = o.running_grouped + o.running_plain;
     replace(tiles,
-      tile("Queued", "queued", o.queued_grouped + o.queued_plain - o.asleep, `${count(o.queued_grouped - o.asleep)} grouped, ${count(o.queued_plain)} plain${o.asleep ? `; ${count(o.asleep)} shards asleep` : ""}`, address("tasks", { state: "queued" })),
+      tile("Queued", "queued", o.queued_grouped + o.queued_plain - o.asleep, `${count(o.queued_grouped - o.asleep)} grouped, ${count(o.queued_plain)} plain${o.asleep ? `; ${count(o.asleep)} idle shards` : ""}`, address("tasks", { state: "queued" })),
       tile("Running", "running", running, `${count(o.running_grouped)} grouped, ${count(o.running_plain)} plain`, address("tasks", { state: "running" })),
-      tile("Ready groups", "ready", o.ready, o.ready ? "wait for a worker" : "none waits for a worker", address("groups", { state: "ready" })),
-      tile("Delayed groups", "delayed", o.delayed, o.delayed_tasks > o.asleep ? `and ${count(o.delayed_tasks - o.asleep)} tasks aside` : "", address("groups", { state: "delayed" })),
+      tile("Ready groups", "ready", o.ready, o.ready ? "wait for a worker" : "all have a worker", address("groups", { state: "ready" })),
+      tile("Delayed groups", "delayed", o.delayed, o.delayed_tasks > o.asleep ? `and ${count(o.delayed_tasks - o.asleep)} delayed tasks` : "", address("groups", { state: "delayed" })),
       tile("Parked groups", "parked", o.parked, o.parked ? "behind a dead letter" : "", address("groups", { state: "parked" })),
       tile("Paused groups", "paused", o.paused, "", address("groups", { state: "paused" })),
       tile("Dead letters", "dead", o.dead, `${count(o.done_total)} tasks done so far${["cancelled", "expired", "superseded", "dropped"].map((how) => (o[`${how}_total`] ? `, ${count(o[`${how}_total`])} ${how}` : "")).join("")}`, address("dead")));
@@ -87,7 +87,7 @@ export function overview(_params, context) {
       { label: "Group", kind: "name", cell: (row) => link("group", { key: row.group }, row.group, { "data-key": `${caption} ${row.group}` }) },
       { label: "State", kind: "tight", cell: (row) => badge(row.state) },
       { label: "Waiting", kind: "number", cell: (row) => count(row.waiting) },
-      { label: "Oldest came", kind: "number", cell: (row) => ago(row.oldest) },
+      { label: "Oldest task", kind: "number", cell: (row) => ago(row.oldest) },
     ], rows)
     : empty(title, none));
 
@@ -106,9 +106,9 @@ export function overview(_params, context) {
       const [samples, tops] = await Promise.all([get("samples"), get("tops")]);
       for (const each of [rates, latency, waiting]) each.update(samples.filter((sample) => sample.at <= now() + 5));
       const total = context.latest?.groups ?? tops.looked_at;
-      looked.textContent = tops.looked_at < total ? `of ${count(tops.looked_at)} looked at: running, held, next in turn` : "";
-      replace(slowest, groupTable("Waiting longest", tops.slowest, "What comes is taken at once."));
-      replace(longest, groupTable("Longest queues", tops.longest, "The survey looks again every 10 s.", tops.slowest.length ? "Not surveyed yet" : undefined));
+      looked.textContent = tops.looked_at < total ? `of ${count(tops.looked_at)} groups: running, paused, parked, delayed, next to run` : "";
+      replace(slowest, groupTable("Waiting longest", tops.slowest, "Every task starts at once."));
+      replace(longest, groupTable("Longest queues", tops.longest, "Groups are looked through every 10 s.", tops.slowest.length ? "Not looked through yet" : undefined));
     },
   };
 }

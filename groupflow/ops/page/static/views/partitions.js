@@ -8,7 +8,7 @@ export function partitions() {
   const list = h("div", {});
   const element = [
     h("div", { class: "title" }, h("h1", {}, "Partitions")),
-    h("section", { class: "card" }, h("header", {}, h("h2", {}, "What lies where"), h("span", { class: "muted" }, "a group lies in one partition for good")), list),
+    h("section", { class: "card" }, h("header", {}, h("h2", {}, "All partitions"), h("span", { class: "muted" }, "a group stays in one")), list),
   ];
   async function refresh() {
     const found = await get("partitions");
@@ -23,7 +23,7 @@ export function partitions() {
       { label: "Parked groups", kind: "number", cell: number("parked") },
       { label: "Dead letters", kind: "number", cell: number("dead") },
       { label: "Done", kind: "number", cell: number("done_total") },
-      { label: "Trouble", kind: "name", cell: (row) => row.away },
+      { label: "Error", kind: "name", cell: (row) => row.away },
     ], found));
   }
   return { element, every: 2000, refresh };

@@ -20,17 +20,17 @@ function list() {
 
 function pool(row) {
   const claimable = row.plain + row.groups;
-  const waits = claimable ? `${count(claimable)} could be claimed, the next one for ${duration(row.waited)}` : "nothing could be claimed";
+  const waits = claimable ? `${count(claimable)} claimable, the oldest for ${duration(row.waited)}` : "nothing claimable";
   const more = row.known > row.workers.length ? `, ${count(row.workers.length)} of them below` : "";
   const limited = row.waiting ? `, ${count(row.waiting)} wait for the limits of their types` : "";
   const told = `${waits}${limited}; ${count(row.held)} held, workers: ${count(row.known)}${more}`;
   return card(row.name, told, row.workers.length ? table(`Workers of ${row.name}`, [
     { label: "Worker", kind: "name", cell: (one) => link("pools", { pool: row.name, worker: one.name }, one.name, { "data-key": `${row.name} ${one.name}` }) },
     { label: "Holds", kind: "number", cell: (one) => count(one.held) },
-    { label: "The oldest since", kind: "number", cell: (one) => (one.since === null ? "–" : ago(one.since)) },
-    { label: "Heard of", kind: "number", cell: (one) => `${duration(one.heard)} ago` },
+    { label: "Oldest claim", kind: "number", cell: (one) => (one.since === null ? "–" : ago(one.since)) },
+    { label: "Last seen", kind: "number", cell: (one) => `${duration(one.heard)} ago` },
     { label: "Lease", kind: "number", cell: (one) => `${duration(one.lease_left)} left` },
-    { label: "State", kind: "tight", cell: (one) => badge(one.is_silent ? "silent" : "heard") },
+    { label: "State", kind: "tight", cell: (one) => badge(one.is_silent ? "silent" : "alive") },
   ], row.workers) : empty("No worker pulls from it", "POST /api/pools/NAME/workers/WORKER/claims, or groupflow work, does."));
 }
 
@@ -40,11 +40,11 @@ function worker(of, name) {
   const element = [
     h("p", { class: "small" }, link("pools", {}, "← Pools")),
     h("div", { class: "title" }, h("h1", {}, name)),
-    h("section", { class: "card" }, h("header", {}, h("h2", {}, `What it holds of ${of}`), lease), tasks),
+    h("section", { class: "card" }, h("header", {}, h("h2", {}, `Tasks of pool ${of} that it holds`), lease), tasks),
   ];
   async function refresh() {
     const held = await get(`pools/${encodeURIComponent(of)}/workers/${encodeURIComponent(name)}`);
-    lease.textContent = held.lease_until === null ? "it was not heard of for its lease, or ever" : `its lease runs out ${ahead(held.lease_until)}`;
+    lease.textContent = held.lease_until === null ? "it has no lease" : `its lease ends ${ahead(held.lease_until)}`;
     replace(tasks, held.tasks.length ? table("Tasks", [
       { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": row.id, title: row.id }) },
       { label: "Type", kind: "name", cell: (row) => row.type },
@@ -53,7 +53,7 @@ function worker(of, name) {
       { label: "Crashes", kind: "number", cell: (row) => count(row.crashes) },
       { label: "Progress", kind: "name", cell: (row) => progressOf(row.progress) },
       { label: "Since", kind: "number", cell: (row) => h("span", { title: moment(row.since) }, ago(row.since)) },
-    ], held.tasks) : empty("Nothing", ""));
+    ], held.tasks) : empty("It holds no task", ""));
   }
   return { element, every: 2000, refresh };
 }

@@ -12,7 +12,7 @@ export function schedules(params, context) {
   const history = h("div", {});
   const element = [
     h("div", { class: "title" }, h("h1", {}, "Schedules")),
-    h("section", { class: "card" }, h("header", {}, h("h2", {}, "What comes by itself"), h("span", { class: "muted" }, "by Redis's clock")), list),
+    h("section", { class: "card" }, h("header", {}, h("h2", {}, "All schedules"), h("span", { class: "muted" }, "by Redis's clock")), list),
     history,
   ];
   async function refresh() {
@@ -20,9 +20,9 @@ export function schedules(params, context) {
     replace(list, found.length ? table("Schedules", [
       { label: "Schedule", kind: "name", cell: (row) => link("schedules", { name: row.name }, row.name, { "data-key": row.name }) },
       { label: "When", kind: "name", cell: when },
-      { label: "Next", kind: "number", cell: next },
-      { label: "Last", kind: "number", cell: (row) => (row.last_at === null ? "" : h("span", { title: moment(row.last_at) }, ago(row.last_at))) },
-      { label: "Came to", kind: "tight", cell: (row) => row.runs.slice(0, RUNS).map((run) => badge(run.outcome)) },
+      { label: "Next run", kind: "number", cell: next },
+      { label: "Last run", kind: "number", cell: (row) => (row.last_at === null ? "" : h("span", { title: moment(row.last_at) }, ago(row.last_at))) },
+      { label: "Last outcomes", kind: "tight", cell: (row) => row.runs.slice(0, RUNS).map((run) => badge(run.outcome)) },
       { label: "Missed", kind: "number", cell: (row) => count(row.missed_total) },
       { label: "", kind: "actions", cell: (row) => [
         h("button", { type: "button", "data-key": `run ${row.name}`, onclick: () => runSchedule(context, row.name).then(refresh) }, "Run now"),
@@ -37,8 +37,8 @@ export function schedules(params, context) {
       chosen.runs.length ? table("Runs", [
         { label: "Task", kind: "name", cell: (run) => link("task", { id: run.task }, run.task, { "data-key": run.task }) },
         { label: "Due", kind: "number", cell: (run) => moment(run.at) },
-        { label: "By", kind: "tight", cell: (run) => (run.kind === "now" ? "hand" : "time") },
-        { label: "Came to", kind: "tight", cell: (run) => badge(run.outcome) },
+        { label: "Started by", kind: "tight", cell: (run) => (run.kind === "now" ? "operator" : "schedule") },
+        { label: "Outcome", kind: "tight", cell: (run) => badge(run.outcome) },
         { label: "Took", kind: "number", cell: (run) => (run.ended_at === null ? "" : duration(run.ended_at - run.at)) },
       ], chosen.runs) : empty("It has not run yet", "")));
   }

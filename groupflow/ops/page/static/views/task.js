@@ -27,7 +27,7 @@ export function task(params, context) {
     h("div", { class: "title" }, h("h1", {}, id), state, actions),
     about,
     h("div", { class: "columns top" },
-      card("Attempts", "those that have failed, and the one that runs", attempts),
+      card("Attempts", "failed ones, and the one that runs", attempts),
       h("section", { class: "card" }, h("header", {}, heading, size), body)),
   ];
   const button = (tone, verb, text) => h("button", { type: "button", class: tone, "data-key": text, onclick: () => verb(context, shown).then(refresh) }, text);
@@ -57,8 +57,8 @@ export function task(params, context) {
   // Why neither a body nor a result is there.
   function none({ state, tenant: owner, result_error: error }) {
     if (state === "dead") return empty("It is a dead letter", link("letter", { id, tenant: owner }, "See its body there", { "data-key": "letter" }));
-    if (state === "done") return empty("None", error ?? "Its handler gave none, or those of later tasks took its room.");
-    return empty("Gone", "Of a task that is over only its line in the history stays.");
+    if (state === "done") return empty("No result", error ?? "Its handler returned none, or it was dropped to keep those of later tasks.");
+    return empty("No body", "Of a task that has ended only its line in the history is kept.");
   }
 
   async function refresh() {
@@ -66,7 +66,7 @@ export function task(params, context) {
     if (!found) {
       replace(state);
       showActions("");
-      replace(about, empty("There is no such task", "It never came, or ended longer ago than history.retention keeps."));
+      replace(about, empty("There is no such task", "It was never enqueued, or ended longer ago than history.retention."));
       showAttempts([], false, []);
       replace(body, empty("–", ""));
       return;
@@ -78,7 +78,7 @@ export function task(params, context) {
     showActions(found.state);
     about.dataset.state = found.state;
     replace(about, told(found) && h("p", { class: "lead" }, told(found)), h("div", { class: "body" }), facts([
-      [runs ? "Makes way for" : "Superseded by", found.superseded_by && link("task", { id: found.superseded_by }, found.superseded_by, { "data-key": "newer" })],
+      [runs ? "Will be superseded by" : "Superseded by", found.superseded_by && link("task", { id: found.superseded_by }, found.superseded_by, { "data-key": "newer" })],
       ["Cancelled by", found.state === "cancelled" && found.cancelled_by],
       ["Type", found.type],
       ["Group", found.group ? link("group", { key: found.group }, found.group, { "data-key": "group" }) : "none, it is plain"],
@@ -87,12 +87,12 @@ export function task(params, context) {
       ["Crashes", found.crashes ? String(found.crashes) : null],
       ["Lost leases", found.lost_leases ? String(found.lost_leases) : null],
       ["Stage", found.stage],
-      ["On", found.daemon && (found.worker ? `${found.daemon}, ${found.worker}` : found.daemon)],
+      ["Worker", found.daemon && (found.worker ? `${found.daemon}, ${found.worker}` : found.daemon)],
       ["Progress", progressOf(found.progress)],
-      ["Runs for", runs ? duration(now() - found.since) : null],
+      ["Running for", runs ? duration(now() - found.since) : null],
       ["Fence", found.fence && String(found.fence)],
-      ["Came", found.enqueued_at && h("span", { title: ago(found.enqueued_at) }, moment(found.enqueued_at))],
-      ["Began", found.began_at && h("span", { title: ago(found.began_at) }, moment(found.began_at))],
+      ["Enqueued", found.enqueued_at && h("span", { title: ago(found.enqueued_at) }, moment(found.enqueued_at))],
+      ["Started", found.began_at && h("span", { title: ago(found.began_at) }, moment(found.began_at))],
       ["Took", found.seconds === null ? null : duration(found.seconds)],
       [isOver ? "Ended" : "Since", found.since && h("span", { title: moment(found.since) }, ago(found.since))],
       [found.state === "expired" ? "Had to start by" : "Has to start by", found.start_by && h("span", { title: moment(found.start_by) }, moment(found.start_by))],

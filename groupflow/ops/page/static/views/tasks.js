@@ -5,10 +5,10 @@ import { badge, empty, h, link, replace, short, table } from "../dom.js";
 import { ago, ahead, count, duration, moment, now, seconds } from "../format.js";
 
 const STATES = { queued: "Queued", running: "Running", delayed: "Delayed", done: "Done", superseded: "Superseded", cancelled: "Cancelled", expired: "Expired", dropped: "Dropped" };
-const NONE = { queued: "Nothing waits", running: "Nothing runs", delayed: "No task waits for its time", done: "The history is empty", superseded: "The history knows of none that a newer one replaced", cancelled: "The history knows of none that was cancelled", expired: "The history knows of none that had to start in time, and did not", dropped: "The history knows of none that was dropped" };
+const NONE = { queued: "No task waits", running: "No task runs", delayed: "No task is delayed", done: "No done task in the history", superseded: "No superseded task in the history", cancelled: "No cancelled task in the history", expired: "No expired task in the history", dropped: "No dropped task in the history" };
 const WHEN = { running: "Runs for", delayed: "Due", done: "Ended", superseded: "Ended", cancelled: "Ended", expired: "Ended", dropped: "Ended" };
 const OVER = new Set(["done", "superseded", "cancelled", "expired", "dropped"]);
-const FILTERS = { id: "Id has in it", type: "Type, or import.*", tenant: "Tenant", group: "Group has in it", older: "Older than" };
+const FILTERS = { id: "Id contains", type: "Type, or import.*", tenant: "Tenant", group: "Group contains", older: "Older than" };
 
 export function tasks(params, context) {
   const state = Object.hasOwn(STATES, params.state) ? params.state : "queued";
@@ -38,7 +38,7 @@ export function tasks(params, context) {
   async function refresh() {
     const older = at.older ? seconds(at.older) : "";
     if (older === null) {
-      replace(list, empty("That is no age", "Write 90 s, 10 min, 3 h or 2 days."));
+      replace(list, empty("This is not an age", "Write 90 s, 10 min, 3 h or 2 days."));
       return;
     }
     const found = await get("tasks", { ...at, older, state, cursor, limit: 100 });
@@ -51,12 +51,12 @@ export function tasks(params, context) {
       { label: "Attempt", kind: "number", cell: (row) => count(row.attempt) },
       !OVER.has(state) && { label: "Age", kind: "number", cell: (row) => (row.enqueued_at ? h("span", { title: moment(row.enqueued_at) }, duration(now() - row.enqueued_at)) : "–") },
       WHEN[state] && { label: WHEN[state], kind: "number", cell: (row) => when(state, row) },
-    ].filter(Boolean), found.tasks) : isFiltered ? empty("None of those looked at matches", found.next ? "There are more: look on." : "") : empty(NONE[state], ""));
+    ].filter(Boolean), found.tasks) : isFiltered ? empty("No task found", found.next ? "There are more to search." : "") : empty(NONE[state], ""));
     replace(foot,
-      h("span", {}, `${count(found.tasks.length)} shown, looked at ${count(found.looked_at)}${OVER.has(state) ? "" : ", the next to run first"}`),
+      h("span", {}, `${count(found.tasks.length)} shown, searched ${count(found.looked_at)}${OVER.has(state) ? "" : ", the next to run first"}`),
       h("span", { class: "push" }),
-      cursor !== "0" && link("tasks", { ...at, state }, "To the first", { class: "button", "data-key": "first" }),
-      found.next && link("tasks", { ...at, state, cursor: found.next }, isFiltered ? "Look on" : "Next page", { class: "button", "data-key": "next" }));
+      cursor !== "0" && link("tasks", { ...at, state }, "First page", { class: "button", "data-key": "first" }),
+      found.next && link("tasks", { ...at, state, cursor: found.next }, isFiltered ? "Search further" : "Next page", { class: "button", "data-key": "next" }));
   }
   return { element, every: 2000, refresh };
 }

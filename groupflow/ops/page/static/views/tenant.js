@@ -26,10 +26,10 @@ export function tenant(params, context) {
     h("section", { class: "card" },
       h("form", { class: "form", onsubmit: (event) => { event.preventDefault(); context.go("tenant", { name: asked.value }); } },
         h("label", { class: "grow" }, "Tenant", asked), h("button", { class: "primary" }, "Show"))),
-    card("What it may", "of each application", may),
+    card("Limits", "of each application", may),
     h("section", { class: "card" }, h("header", {}, h("h2", {}, "Groups"), looked), groups),
     h("div", { class: "columns top" },
-      card("Tasks", h("span", {}, "those that run, then some that wait · ", link("tasks", { tenant: name }, "all of them")), tasks),
+      card("Tasks", h("span", {}, "running, then some that wait · ", link("tasks", { tenant: name }, "all of them")), tasks),
       card("Dead letters", link("dead", { tenant: name }, "all of them"), letters)),
   ];
   let set;
@@ -45,29 +45,29 @@ export function tenant(params, context) {
     ]);
     set = limits.limits.find((row) => row.kind === "tenant" && row.name === name);
     replace(may, set && byHand(context, [set], refresh), own.tenants.length ? table("Tenants", columns, own.tenants)
-      : empty("It isn't counted apart", own.next ? `Nothing of that name among the ${count(own.looked_at)} that were looked at.` : "It has no limit, or nothing of it waits and runs."));
+      : empty("No limit applies now", own.next ? `No tenant of that name among the ${count(own.looked_at)} searched.` : "It has no limit, or no task that waits or runs."));
     const rows = pages.flatMap((page) => page.groups);
     const seen = pages.reduce((sum, page) => sum + page.looked_at, 0);
-    looked.textContent = `by the tenant of each one's head; looked at ${count(seen)} groups${pages.some((page) => page.next) ? ", of more" : ""}`;
+    looked.textContent = `by the tenant of its next task; searched ${count(seen)} groups${pages.some((page) => page.next) ? ", of more" : ""}`;
     replace(groups, rows.length ? table("Groups", [
       { label: "Group", kind: "name", cell: (row) => link("group", { key: row.group }, row.group, { "data-key": row.group }) },
       { label: "State", kind: "tight", cell: (row) => badge(row.state) },
       { label: "Waiting", kind: "number", cell: (row) => count(row.waiting) },
       { label: "Type", kind: "name", cell: (row) => row.type },
-      { label: "Came", kind: "number", cell: (row) => row.enqueued_at && ago(row.enqueued_at) },
-    ], rows) : empty("No group of it", ""));
+      { label: "Enqueued", kind: "number", cell: (row) => row.enqueued_at && ago(row.enqueued_at) },
+    ], rows) : empty("No group found", ""));
     const found = [...running.tasks.map((row) => ({ ...row, state: "running" })), ...queued.tasks.map((row) => ({ ...row, state: "queued" }))];
     replace(tasks, found.length ? table("Tasks", [
       { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": row.id, title: row.id }) },
       { label: "State", kind: "tight", cell: (row) => badge(row.state) },
       { label: "Type", kind: "name", cell: (row) => row.type },
       { label: "Age", kind: "number", cell: (row) => row.enqueued_at && duration(now() - row.enqueued_at) },
-    ], found) : empty("No task of those looked at", ""));
+    ], found) : empty("No task found", ""));
     replace(letters, dead.letters.length ? table("Dead letters", [
       { label: "Dead letter", kind: "name", cell: (row) => link("letter", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": `letter ${row.id}`, title: row.id }) },
       { label: "Reason", kind: "name", cell: (row) => row.reason.split("\n", 1)[0].slice(0, 140) },
       { label: "Died", kind: "number", cell: (row) => ago(row.died_at) },
-    ], dead.letters) : empty("None of those looked at", ""));
+    ], dead.letters) : empty("No dead letter found", ""));
   }
   return { element, every: 3000, refresh };
 }

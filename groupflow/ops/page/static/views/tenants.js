@@ -1,4 +1,4 @@
-// Tenants that are counted apart: what waits and runs of each, what it may; and the limits by hand.
+// Tenants with limits: what waits and runs of each, and what may start; and the limits by hand.
 
 import { get } from "../api.js";
 import { badge, empty, h, link, replace, table } from "../dom.js";
@@ -20,13 +20,13 @@ export function tenants(params, context) {
         h("button", { class: "primary" }, "Show"),
         h("button", { type: "button", "data-key": "limit", onclick: () => (asked.reportValidity() ? limit(context, { tenant: name() }).then(refresh) : undefined) }, "Limit"))),
     limits,
-    h("section", { class: "card" }, h("header", {}, h("h2", {}, "Counted apart"), h("span", { class: "muted" }, "those with a limit, or all where they take turns; at their limits first")), list, foot),
+    h("section", { class: "card" }, h("header", {}, h("h2", {}, "Tenants with limits"), h("span", { class: "muted" }, "or all, where workers.order is tenants; those at their limits first")), list, foot),
   ];
   async function refresh() {
     const [page, set] = await Promise.all([get("tenants", { cursor: params.cursor ?? "0" }), get("limits")]);
     replace(limits, set.limits.length > 0 && h("section", { class: "card" }, h("header", {}, h("h2", {}, "By hand"), h("span", { class: "muted" }, "in place of the configuration, for a while")), byHand(context, set.limits, refresh)));
     replace(list, page.tenants.length ? table("Tenants", columns, page.tenants)
-      : empty("No tenant is counted apart", "None has a limit of which something waits or runs."));
+      : empty("No tenant is limited now", "A tenant is listed while it has a limit, and tasks that wait or run."));
     foot.hidden = !(params.cursor || page.next);
     replace(foot,
       h("span", { class: "push" }),
@@ -40,15 +40,15 @@ export const columns = [
   { label: "Tenant", kind: "name", cell: (row) => link("tenant", { name: row.name }, row.name || "(none)", { "data-key": `${row.scope} ${row.name}`, title: row.scope ? `of application and tenant ${row.scope}` : "" }) },
   { label: "Ready groups", kind: "number", cell: (row) => count(row.groups) },
   { label: "Plain", kind: "number", cell: (row) => count(row.plain) },
-  { label: "Oldest came", kind: "number", cell: (row) => row.oldest && h("span", { title: moment(row.oldest) }, ago(row.oldest)) },
-  { label: "Running", kind: "number", cell: (row) => `${count(row.running)} of ${row.concurrency ? count(row.concurrency) : "any"}` },
-  { label: "Starts", kind: "name", cell: (row) => row.rate || "as they come" },
-  { label: "May start", kind: "name", cell: mayStart },
+  { label: "Oldest task", kind: "number", cell: (row) => row.oldest && h("span", { title: moment(row.oldest) }, ago(row.oldest)) },
+  { label: "Running", kind: "number", cell: (row) => `${count(row.running)}${row.concurrency ? ` of ${count(row.concurrency)}` : ""}` },
+  { label: "Rate of starts", kind: "name", cell: (row) => row.rate || "no limit" },
+  { label: "Next start", kind: "name", cell: mayStart },
   { label: "By hand", kind: "number", cell: (row) => row.by_hand_until && h("span", { title: moment(row.by_hand_until) }, `until ${time(row.by_hand_until)}`) },
 ];
 
 function mayStart(row) {
-  const why = { concurrency: "at its most", rate: "over its rate", closed: "closed by a handler" }[row.limited_by];
+  const why = { concurrency: "at its concurrency", rate: "over its rate", closed: "held back by a handler" }[row.limited_by];
   if (!why) return "now";
   return [badge("delayed"), ` ${why}`, row.until && h("span", { title: moment(row.until) }, `, until ${time(row.until)}`)];
 }
