@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -16,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 import structlog
 
+from groupflow import __version__
 from groupflow.building import (
     Builder,
     Handlers,
@@ -85,6 +87,7 @@ class Daemon:
         self.name = name
         self._settings = settings
         self._app = app
+        self._started_at = time.time()
         self._stopping = asyncio.Event()
         self._started = asyncio.Event()
         self._supervisor = Supervisor.from_environment()
@@ -269,6 +272,7 @@ class Daemon:
     async def _stop(self, intake: asyncio.Task[None] | None) -> None:
         """Take nothing more in, claim nothing more, let handlers end, hand back the rest."""
         self._supervisor.stopping()
+        self._reloader.retell()
         drain = self._settings.workers.drain
         log.info("daemon.stopping", daemon=self.name, drain=drain)
         await asyncio.gather(self._end_intake(intake), self._workforce.end(drain))
@@ -318,12 +322,19 @@ class Daemon:
 
     def _info(self) -> dict[str, Any]:
         """What `status` tells of it."""
-        reloaded = self._reloader.last
+        reloaded, sizes = self._reloader.last, self._workforce.sizes
+        parts = {"intake": self._intake, "workers": any(sizes.values()), "page": self._page.listens}
+        scans = [f"scan {scan.name}" for scan in self._app.scans] if self._shards else []
         return {
+            "version": __version__,
+            "started_at": self._started_at,
+            **({"draining": True} if self.is_stopping else {}),
+            "parts": [*(name for name, part in parts.items() if part), *scans],
+            "pools": sizes,
             "pid": os.getpid(),
             "process": this_process(),
             "host": socket.gethostname(),
-            "workers": sum(self._workforce.sizes.values()),
+            "workers": sum(sizes.values()),
             "lease": self._settings.workers.lease,
             **(self._intake.told() if self._intake else {}),
             **({"reload": reloaded.as_json()} if reloaded else {}),

@@ -143,7 +143,7 @@ def _print(found: Totals, rates: Rates | None, held: list[GroupRow]) -> None:
         return
     daemons = []
     for each in found.daemons:
-        age = f"{each.heartbeat_age:.1f} s ago"
+        age = f"{each.heartbeat_age:.1f} s ago{', draining' if each.draining else ''}"
         daemons.append((each.name, each.host, str(each.pid), str(each.workers), age))
     say_in_columns(("daemon", "host", "pid", "workers", "heartbeat"), *daemons)
 

@@ -36,6 +36,7 @@ class OperatorVerb(AnyVerb):
     POOLS = "pools", (*_INDEXES, *_NAMING)
     POOL_WORKERS = "pool_workers", (*SESSIONS, *_NAMING)
     BUSY = "busy", (*_WALKING, *_NAMING)
+    DAEMON = "daemon", (*_WALKING, *_NAMING)
     FIND = "find", (*_WALKING, *_NAMING)
     LIST = "list", (*_WALKING, *_NAMING)
     GROUPS = "groups", (*_WALKING, *_NAMING)

@@ -1,4 +1,4 @@
-"""Statistics: samples of the totals over an hour, and what handlers did in a day, by type.
+"""Statistics: samples of the totals over an hour and a day, what handlers did in a day, by type.
 
 Each lies in one hash, so that any page shows the whole cluster. The totals are the store's own.
 Daemons count latencies (from the enqueue to the accepted settle) and what handlers did for
@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from statistics import fmean
 from time import monotonic
@@ -29,6 +30,7 @@ from groupflow.store.settlements import Complete, Settlement
 INTERVAL = 10.0  # seconds between two samples
 MINUTE = 60.0  # seconds of which rates are the mean
 KEPT = 361  # samples: an hour of them, and the one that the first rate is counted from
+THINNED = 24  # intervals of which one sample is kept for a day, in a second ring of so many
 WALKED = 1000  # groups that a look for the longest lanes walks on
 LONGEST = 20  # groups that it notes
 TYPES_EVERY = 10.0  # seconds between two times that a daemon adds its counts of types
@@ -98,7 +100,8 @@ async def take_sample(client: StoreClient, latencies: Latencies) -> bool:
     """
     counts = orjson.dumps(latencies.take())
     before = time.time()
-    now, is_new = await client.run(OperatorVerb.SAMPLE, microseconds(INTERVAL), KEPT, counts)
+    interval = microseconds(INTERVAL)
+    now, is_new = await client.run(OperatorVerb.SAMPLE, interval, KEPT, counts, THINNED)
     latencies.set_clock(seconds(now) - (before + time.time()) / 2)
     return bool(is_new)
 
@@ -126,26 +129,35 @@ SampleRow: TypeAlias = tuple[int, *tuple[Any, ...]]
 """A sample as it is kept: when (µs), the totals, and the counts of latencies."""
 
 
-async def read_samples(namespace: Namespace) -> list[Sample]:
+async def read_samples(namespace: Namespace, *, of_day: bool = False) -> list[Sample]:
     """The last hour, oldest first, each sample with its rates since the one before.
+
+    Of a day it has fewer: one of `THINNED` intervals, and the newest of all.
 
     Raises:
         StoreUnavailable: no partition answers.
     """
-    rows = together((await namespace.ask_all(_rows_in)).all)
+    parts = (await namespace.ask_all(partial(_rows_in, of_day=of_day))).all
+    rows = together([rows for rows, _ in parts], INTERVAL * (THINNED if of_day else 1))
+    newest = together([newest for _, newest in parts])
+    rows += [row for row in newest if of_day and rows and row[0] > rows[-1][0]]
     return [_sample(row, rows[n - 1] if n else None) for n, row in enumerate(rows)]
 
 
-async def _rows_in(client: StoreClient) -> list[SampleRow]:
-    """The samples of the last hour in a partition, oldest first."""
+async def _rows_in(client: StoreClient, *, of_day: bool) -> tuple[list[SampleRow], list[SampleRow]]:
+    """A partition's samples of the last hour, or day, oldest first; and its newest one."""
     now, packed = await client.run(OperatorVerb.STATISTICS, "samples")
-    oldest = now - microseconds(KEPT * INTERVAL)
-    # A row is a list; the longest lanes lie there as well.
-    rows = [row for row in map(orjson.loads, packed) if isinstance(row, list)]
-    return sorted((int(row[0]), *row[1:]) for row in rows if int(row[0]) > oldest)
+    rings: dict[bool, list[SampleRow]] = {False: [], True: []}
+    for found in map(orjson.loads, packed):
+        is_day = isinstance(found, dict)  # the longest lanes lie there as well
+        row = found.get("day") if is_day else found
+        oldest = now - microseconds(KEPT * INTERVAL * (THINNED if is_day else 1))
+        if row and int(row[0]) > oldest:
+            rings[is_day].append((int(row[0]), *row[1:]))
+    return sorted(rings[of_day]), sorted(rings[False])[-1:]
 
 
-def together(parts: Sequence[Sequence[SampleRow]]) -> list[SampleRow]:
+def together(parts: Sequence[Sequence[SampleRow]], interval: float = INTERVAL) -> list[SampleRow]:
     """One row for each interval, with the sums of all partitions.
 
     If a partition has no row, no daemon could write there: its totals then were about the same as
@@ -153,7 +165,7 @@ def together(parts: Sequence[Sequence[SampleRow]]) -> list[SampleRow]:
     """
     if len(parts) == 1:
         return [*parts[0]]
-    length = microseconds(INTERVAL)
+    length = microseconds(interval)
     kept = [{row[0] // length: row for row in rows} for rows in parts if rows]
     latest = [rows[0] for rows in parts if rows]
     found: list[SampleRow] = []

@@ -35,6 +35,8 @@ class DaemonStatus:
     host: str
     workers: int
     heartbeat_age: float
+    version: str = ""
+    draining: bool = False  # whether it stops: it claims nothing, and lets its handlers end
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +243,8 @@ async def totals_in(client: StoreClient) -> Totals:
 
 def _status_of(daemon: KnownDaemon) -> DaemonStatus:
     age = round(max(0.0, daemon.info.get("lease", 0.0) - daemon.lease_left), 3)
-    return DaemonStatus(daemon.name, daemon.pid, daemon.host, daemon.workers, age)
+    told = daemon.info.get("version", ""), daemon.info.get("draining", False)
+    return DaemonStatus(daemon.name, daemon.pid, daemon.host, daemon.workers, age, *told)
 
 
 @dataclass(frozen=True, slots=True)

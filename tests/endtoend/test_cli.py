@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+from groupflow import __version__
 from groupflow.cli.exits import Exit
 from tests.endtoend.conftest import MakeRig
 from tests.endtoend.rig import Job, Rig
@@ -46,7 +47,8 @@ def test_publish_and_status(rig: Rig) -> None:
     rates = status["rates"]  # of a minute; there may be no two samples yet
     assert rates is None or rates.keys() == {"taken_in", "done", "buried"}
     assert isinstance(shown.pop("heartbeat_age"), float)
-    assert shown == {"name": "d1", "pid": daemon.pid, "host": shown["host"], "workers": 12}
+    known = {"name": "d1", "pid": daemon.pid, "host": shown["host"], "workers": 12}
+    assert shown == {**known, "version": __version__, "draining": False}
     assert status == STATUS | {
         "daemons": [shown],
         "rates": rates,

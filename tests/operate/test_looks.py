@@ -14,6 +14,7 @@ from groupflow.core.task import Place
 from groupflow.operate.archiving import archive, oldest_bodies
 from groupflow.operate.bulk import count, each_step, step
 from groupflow.operate.busy import read_busy, read_tops
+from groupflow.operate.daemons import find_daemon
 from groupflow.operate.dead import DeadLetters, Filter
 from groupflow.operate.groups import Groups
 from groupflow.operate.listing import ListedGroups, ListedState, list_groups, list_tasks
@@ -24,6 +25,7 @@ from groupflow.servers import RedisServer
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
+from groupflow.store.outbox import look
 from groupflow.store.scripts import Scripts, read_lua, render
 from groupflow.store.sessions import Session
 from groupflow.store.settlements import Advance, Retry
@@ -35,7 +37,7 @@ SMALL_REPLY = 16384  # bytes that one command of a look may have Redis copy
 LOOKS = (
     *(OperatorVerb.DEAD, OperatorVerb.LETTER, OperatorVerb.FIND, OperatorVerb.LIST),
     *(OperatorVerb.GROUPS, OperatorVerb.LANE, OperatorVerb.BUSY, OperatorVerb.WHY),
-    OperatorVerb.STATUS,
+    *(OperatorVerb.STATUS, OperatorVerb.DAEMON),
 )
 # Refuses a call that copies a large text from any key.
 _WATCHED = f"""
@@ -116,10 +118,47 @@ async def test_no_look_reads_headers_or_bodies(shop: Bench, make: Any) -> None:
     await read_totals(namespace)
     await read_tops(namespace)
     await read_busy(namespace)
+    told = await find_daemon(namespace, "d1")
+    assert told is not None
+    assert {(each.id, each.type, each.tenant) for each in told.tasks} == {("r0", "import", "acme")}
     await _look_at_the_dead(shop, make)
     await daemon.settle(Retry(claims["r0"], 60.0, []))
     shop.events.clear()  # retries are the model's business
     assert shop.audit() == []
+
+
+async def test_a_daemon_in_all_partitions(spread: Spread) -> None:
+    """What it tells and holds as of one daemon; what it alone does where it does that."""
+    daemons = await spread.daemons()
+    await spread.daemons("d2")
+    info = {
+        "version": "9",
+        "pools": {"plain": 1, "grouped": 2},
+        "draining": True,
+        "parts": ["page"],
+    }
+    for daemon in daemons:
+        await daemon.sessions.tell({"host": "h", "pid": 7, **info}, {})
+    groups = [spread.group_in(n) for n in range(3)]
+    await spread.enqueue(*(arrival(f"{group}-0", group) for group in groups))
+    claims = [await daemons[n].claim_one(worker="grouped-0") for n in range(3)]
+    await look(daemons[1].bench.client, daemons[1].session, 0)
+    found = await find_daemon(spread.without(3), "d1")
+    assert found is not None
+    assert (found.version, found.workers, found.parts) == ("9", info["pools"], ["page"])
+    assert (found.draining, found.busy) == (True, {"plain": 0, "grouped": 2})
+    places = [(each.partition, each.claims, each.roles) for each in found.partitions]
+    assert places == [(0, 1, []), (1, 1, ["relay"]), (2, 1, [])]
+    assert [(each.id, each.worker) for each in found.tasks] == [
+        (f"{g}-0", "grouped-0") for g in groups
+    ]
+    assert [each.partition for each in found.away] == [3]
+    other = await find_daemon(spread.namespace, "d2")
+    assert other is not None
+    assert [(each.claims, each.roles) for each in other.partitions] == [(0, [])] * 4
+    assert await find_daemon(spread.namespace, "d3") is None
+    for daemon, claim in zip(daemons, claims, strict=False):
+        await daemon.complete(claim)
 
 
 async def _look_at_the_dead(shop: Bench, make: Any) -> None:

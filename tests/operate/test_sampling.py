@@ -18,10 +18,13 @@ from tests.store.bench import Bench, arrival
 TINY = 1  # µs: so each call begins an interval
 
 
-async def _sample(bench: Bench, interval: int = 3_600_000_000, kept: int = statistics.KEPT) -> int:
+async def _sample(
+    bench: Bench, interval: int = 3_600_000_000, kept: int = statistics.KEPT, thinned: int = 1
+) -> int:
     """One sample with an interval of a test's own, in which the clock plays no part."""
     counts = orjson.dumps([0, 2])
-    return int((await bench.client.run(OperatorVerb.SAMPLE, interval, kept, counts))[1])
+    reply = await bench.client.run(OperatorVerb.SAMPLE, interval, kept, counts, thinned)
+    return int(reply[1])
 
 
 def sample_at(at: float, rate: float | None) -> statistics.Sample:
@@ -67,14 +70,30 @@ async def test_the_ring_stays_small_and_what_is_too_old_is_not_shown(bench: Benc
     key = bench.keys("samples")
     for _ in range(20):
         await _sample(bench, TINY, kept=3)
-    assert {*bench.raw.hkeys(key)} <= {b"0", b"1", b"2"}
+    assert {*bench.raw.hkeys(key)} <= {b"0", b"1", b"2", b"d0", b"d1", b"d2"}
     bench.raw.delete(key)
     await _sample(bench)
-    ((field, packed),) = bench.raw.hgetall(key).items()
-    row = orjson.loads(packed)
-    row[0] = f"{int(row[0]) - round((statistics.KEPT + 1) * statistics.INTERVAL * 1e6):016d}"
-    bench.raw.hset(key, field, orjson.dumps(row))
-    assert await statistics.read_samples(bench.namespace) == []
+    rows = {name: orjson.loads(packed) for name, packed in bench.raw.hgetall(key).items()}
+    hour, day = statistics.KEPT * statistics.INTERVAL, statistics.THINNED
+    for age, found in ((hour, (0, 1)), (day * hour, (0, 0))):
+        for name, row in rows.items():
+            aged = row["day"] if isinstance(row, dict) else row
+            aged[0] = f"{int(aged[0]) - round((age + 60) * 1e6):016d}"
+            bench.raw.hset(key, name, orjson.dumps(row))
+        shown = [await statistics.read_samples(bench.namespace, of_day=of) for of in (False, True)]
+        assert tuple(map(len, shown)) == found
+
+
+async def test_a_day_has_fewer_samples_and_loses_no_measure(bench: Bench) -> None:
+    """One of many intervals has the latencies of all of them; the newest of all comes last."""
+    for n in range(4):
+        await bench.enqueue(arrival(f"p{n}"))
+        await _sample(bench, TINY, thinned=3_600_000_000)
+    hour = await statistics.read_samples(bench.namespace)
+    first, newest = await statistics.read_samples(bench.namespace, of_day=True)
+    assert [sample.measured for sample in (*hour, first)] == [2, 2, 2, 2, 8]
+    assert (first.queued, newest.queued, newest.at) == (1, 4, hour[-1].at)
+    assert newest.taken_in == pytest.approx(3 / (newest.at - first.at), rel=0.01)
 
 
 async def test_latency_of_what_was_accepted(bench: Bench) -> None:

@@ -94,6 +94,7 @@ EVERYWHERE: dict[str, tuple[str, dict[str, str]]] = {
     "tenants": ("tenant", {}),
     "tenant": ("tenant", {"name": "7"}),
     "group": ("group", {"key": "contact/1:42"}),
+    "daemon": ("daemon", {"name": "d1"}),
     "letter": ("letter", {"id": "dead-0"}),
     "task": ("task", {"id": "run-0"}),
 }

@@ -35,7 +35,8 @@ def _headers(**headers: Any) -> dict[str, Any]:
 
 
 SHOWN = [
-    "access", "overview", "samples", "tops", "limits", "scans", "partitions", "schedules",
+    "access", "overview", "samples", "samples?hours=24", "tops", "limits", "scans",
+    "daemon?name=d1", "partitions", "schedules",
     *(f"groups?state={s}" for s in ("ready", "running", "delayed", "parked", "paused")),
     "groups?text=ready-01&tenant=7&limit=3", "tenants?limit=5", "tenants?name=7",
     "group?key=contact/1:42", f"group?key={quote(HOSTILE)}", "group?key=nobody's",
@@ -63,6 +64,8 @@ LOOKS: list[tuple[str, int, str]] = [
     ("actions?limit=1001", 400, "limit"),
     ("group?key=x&colour=red", 400, "colour"),
     ("group?key=x&lately=11", 400, "lately"),
+    ("daemon?name=nobody", 404, "no such thing"),
+    ("samples?hours=2", 400, "hours"),
     ("task?id=nobody", 404, "no such thing"),
     ("task?id=%ff%00", 404, ""),
     ("letter?id=run-0", 404, "no such thing"),

@@ -19,6 +19,7 @@ from groupflow.operate.actions import Action, latest
 from groupflow.operate.bulk import Reasons, read_kinds
 from groupflow.operate.busy import Tops, read_tops
 from groupflow.operate.corrections import Correction
+from groupflow.operate.daemons import DaemonStory, find_daemon
 from groupflow.operate.dead import DeadLetters, DeadPage, DeadStory, beginning_of
 from groupflow.operate.ended import ended_lately
 from groupflow.operate.groups import Groups
@@ -82,7 +83,10 @@ class Reading:
         self._namespace = namespace = context.namespace
         self.overview = Snapshot[Totals](lambda: read_totals(namespace), _TOTALS_AGE)
         self._tops = Snapshot[Tops](lambda: read_tops(namespace), 2.0)
-        self._samples = Snapshot[list[Sample]](lambda: read_samples(namespace), 2.0)
+        self._samples = {
+            "1": Snapshot[list[Sample]](lambda: read_samples(namespace), 2.0),
+            "24": Snapshot[list[Sample]](lambda: read_samples(namespace, of_day=True), 10.0),
+        }
         self._all_schedules = Snapshot(lambda: read_schedules(namespace), _TOTALS_AGE)
         self._letters = DeadLetters(namespace)
         self._groups = Groups(namespace)
@@ -91,9 +95,9 @@ class Reading:
     async def _overview(self) -> Totals:
         return await self.overview.get()
 
-    @Endpoint("GET", "/samples", "The last hour, oldest first")
-    async def _hour(self) -> list[Sample]:
-        return await self._samples.get()
+    @Endpoint("GET", "/samples", "The last hour or day, oldest first; of a day fewer")
+    async def _sampled(self, query: shapes.SamplesQuery) -> list[Sample]:
+        return await self._samples[query.hours].get()
 
     @Endpoint("GET", "/tops", "The groups that stand out")
     async def _stand_out(self) -> Tops:
@@ -191,6 +195,15 @@ class Reading:
         if caller.sees_contents:
             return found
         return [replace(scan, trouble=_REDACTED if scan.trouble else "") for scan in found]
+
+    @_look("/daemon", "One daemon: what it is, does and runs", may_miss=True)
+    async def _daemon(self, query: shapes.DaemonQuery, caller: Caller) -> DaemonStory:
+        found = await find_daemon(self._namespace, query.name)
+        if found is None:
+            raise NotThere
+        if caller.sees_contents:
+            return found
+        return replace(found, tasks=[task.without_words() for task in found.tasks])
 
     @_look("/partitions", "What lies where")
     async def _partitions(self) -> list[shapes.PartitionRow]:

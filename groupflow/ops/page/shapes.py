@@ -125,6 +125,14 @@ class ActionsQuery(Input):
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
 
 
+class DaemonQuery(Input):
+    name: Annotated[str, Field(min_length=1, max_length=1024)]
+
+
+class SamplesQuery(Input):
+    hours: Literal["1", "24"] = "1"
+
+
 class TypesQuery(Input):
     hours: Literal["1", "6", "24"] = "1"
 

@@ -1,18 +1,20 @@
-// Line charts of the last hour: drawn to the pixel, read by eye, by pointer, by arrow keys, by ear.
+// Line charts of the last minutes or hours: drawn to the pixel, read by eye, by pointer, by arrow keys, by ear.
 
 import { h, replace, s } from "./dom.js";
-import { now, time } from "./format.js";
+import { duration, now, time } from "./format.js";
 
-const SPAN = 3600;
 const LEFT = 46;
 const RIGHT = 6;
 const TOP = 8;
 const BOTTOM = 20;
 const NARROW = 380; // pixels, below which labels would meet
-const GAP = 45; // seconds without a sample that break a line
+const STEP = 10; // seconds between two samples
+const GAP = 4.5; // steps without a sample that break a line
+const HOUR = { seconds: 3600, part: 900 };
 
-// Series: { name, tone, pick(sample), area }. Options: { label, show(value), log }.
-export function chart(label, series, { show, log = false }) {
+// Series: { name, tone, pick(sample), area }. Options: show(value), log; range { seconds, part: seconds between two
+// labels, step: seconds between two samples }.
+export function chart(label, series, { show, log = false, range = HOUR }) {
   const legend = h("div", { class: "legend" });
   const plot = h("div", { class: "plot", tabindex: "0", role: "img", "data-key": `chart ${label}` });
   const element = h("div", {}, legend, h("div", { class: "chart" }, plot));
@@ -36,7 +38,7 @@ export function chart(label, series, { show, log = false }) {
     if (!width) return;
     const scale = scaleOf(samples, series, { log, height });
     const end = now();
-    const x = (at) => LEFT + (1 - (end - at) / SPAN) * (width - LEFT - RIGHT);
+    const x = (at) => LEFT + (1 - (end - at) / range.seconds) * (width - LEFT - RIGHT);
     const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
     for (const tick of scale.ticks) {
       svg.append(
@@ -44,13 +46,14 @@ export function chart(label, series, { show, log = false }) {
         s("text", { x: LEFT - 8, y: scale.y(tick) + 4, "text-anchor": "end" }, show(tick)),
       );
     }
-    const marks = width < NARROW ? [60, 30, 0] : [60, 45, 30, 15, 0];
-    for (const minutes of marks) {
-      const anchor = minutes === 60 ? "start" : minutes === 0 ? "end" : "middle";
-      const text = minutes ? `−${minutes} min` : "now";
-      svg.append(s("text", { x: x(end - minutes * 60), y: height - 4, "text-anchor": anchor }, text));
+    const apart = width < NARROW && range.seconds > 3 * range.part ? 2 * range.part : range.part;
+    for (let before = range.seconds; before >= 0; before -= apart) {
+      const anchor = before === range.seconds ? "start" : before === 0 ? "end" : "middle";
+      const text = before ? `−${duration(before)}` : "now";
+      svg.append(s("text", { x: x(end - before), y: height - 4, "text-anchor": anchor }, text));
     }
-    for (const each of series) drawSeries(svg, each, samples, x, scale);
+    const gap = GAP * (range.step ?? STEP);
+    for (const each of series) drawSeries(svg, each, samples, { x, gap, ...scale });
     if (chosen !== null && samples[chosen]) {
       const at = x(samples[chosen].at);
       svg.append(s("line", { class: "cross", x1: at, x2: at, y1: TOP, y2: height - BOTTOM }));
@@ -73,7 +76,7 @@ export function chart(label, series, { show, log = false }) {
     if (!samples.length) return;
     const box = plot.getBoundingClientRect();
     const share = (event.clientX - box.left - LEFT) / (box.width - LEFT - RIGHT);
-    const at = now() - (1 - share) * SPAN;
+    const at = now() - (1 - share) * range.seconds;
     let best = 0;
     samples.forEach((sample, index) => {
       if (Math.abs(sample.at - at) < Math.abs(samples[best].at - at)) best = index;
@@ -94,27 +97,27 @@ export function chart(label, series, { show, log = false }) {
     element,
     update(found) {
       if (chosen !== null) return; // the user is reading it
-      samples = found.filter((sample) => sample.at > now() - SPAN);
+      samples = found.filter((sample) => sample.at > now() - range.seconds);
       draw();
     },
   };
 }
 
-function drawSeries(svg, each, samples, x, scale) {
+function drawSeries(svg, each, samples, { x, y, y0, gap }) {
   let line = "";
   let before = null;
   let start = null;
   const close = () => {
     if (each.area && start !== null) {
-      const path = `${line.slice(line.lastIndexOf("M"))} L${before.x} ${scale.y0} L${start} ${scale.y0} Z`;
+      const path = `${line.slice(line.lastIndexOf("M"))} L${before.x} ${y0} L${start} ${y0} Z`;
       svg.append(s("path", { class: `area s-${each.tone}`, d: path }));
     }
   };
   for (const sample of samples) {
     const value = each.pick(sample);
     if (value === null) continue;
-    const point = { at: sample.at, x: x(sample.at).toFixed(1), y: scale.y(value).toFixed(1) };
-    const joins = before !== null && point.at - before.at < GAP;
+    const point = { at: sample.at, x: x(sample.at).toFixed(1), y: y(value).toFixed(1) };
+    const joins = before !== null && point.at - before.at < gap;
     if (!joins) {
       close();
       start = point.x;

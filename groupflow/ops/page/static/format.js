@@ -30,7 +30,7 @@ export function duration(seconds) {
   if (left < 9.95) return `${left.toFixed(1)} s`;
   if (left < 90) return `${Math.round(left)} s`;
   if (left < 5400) return `${Math.round(left / 60)} min`;
-  if (left < 129600) return `${(left / 3600).toFixed(left < 36000 ? 1 : 0)} h`;
+  if (left < 129600) return `${(left / 3600).toFixed(left < 36000 && left % 3600 ? 1 : 0)} h`;
   return `${Math.round(left / 86400)} days`;
 }
 

@@ -6,6 +6,7 @@ import { askToken } from "./dialogs.js";
 import { setNow } from "./format.js";
 import { follow as followKeys } from "./keyboard.js";
 import { configuration } from "./views/configuration.js";
+import { daemon } from "./views/daemon.js";
 import { dead } from "./views/dead.js";
 import { group } from "./views/group.js";
 import { groups } from "./views/groups.js";
@@ -22,9 +23,9 @@ import { tasks } from "./views/tasks.js";
 import { tenant } from "./views/tenant.js";
 import { types } from "./views/types.js";
 
-const VIEWS = { overview, groups, group, tasks, task, tenant, types, scans, pools, dead, letter, schedules, limits, partitions, actions: operators, configuration };
-const PARENT = { group: "groups", task: "tasks", letter: "dead" };
-const TITLES = { overview: "Overview", groups: "Groups", group: "Group", tasks: "Tasks", task: "Task", tenant: "Tenants", types: "Types", limits: "Limits", partitions: "Partitions", actions: "Actions", scans: "Scans", pools: "Pools", dead: "Dead letters", letter: "Dead letter", schedules: "Schedules", configuration: "Configuration" };
+const VIEWS = { overview, groups, group, tasks, task, tenant, types, scans, pools, dead, letter, schedules, limits, partitions, actions: operators, configuration, daemon };
+const PARENT = { group: "groups", task: "tasks", letter: "dead", daemon: "overview" };
+const TITLES = { overview: "Overview", groups: "Groups", group: "Group", tasks: "Tasks", task: "Task", tenant: "Tenants", types: "Types", limits: "Limits", partitions: "Partitions", actions: "Actions", scans: "Scans", pools: "Pools", dead: "Dead letters", letter: "Dead letter", schedules: "Schedules", configuration: "Configuration", daemon: "Daemon" };
 const ASK_AGAIN = 1000; // ms
 
 const main = document.getElementById("main");
@@ -61,6 +62,7 @@ function route() {
   shown = { name: view, changed: Date.now(), ...VIEWS[view](params, context) };
   main.replaceChildren(...(Array.isArray(shown.element) ? shown.element : [shown.element]));
   showAway();
+  if (context.latest) shown.onOverview?.(context.latest);
   if (!isSame) window.scrollTo(0, 0);
   refresh();
 }

@@ -9,7 +9,11 @@ import { words } from "./by_hand.js";
 const LATE = 0.6; // of the lease: a heartbeat's age from which it is pointed out
 const LATE_TOLD = 5; // seconds for which events may wait without a word
 
-export function overview(_params, context) {
+const RANGES = { "15min": { label: "15 min", seconds: 900, part: 300 }, "1h": { label: "1 h", seconds: 3600, part: 900 }, "24h": { label: "24 h", seconds: 86400, part: 21600, hours: 24, step: 240 } };
+
+export function overview(params, context) {
+  const chosen = Object.hasOwn(RANGES, params.range) ? params.range : "1h";
+  const range = RANGES[chosen];
   const notices = h("div", { hidden: true });
   const tiles = h("div", { class: "tiles" });
   const daemons = h("div", {});
@@ -20,25 +24,26 @@ export function overview(_params, context) {
     { name: "In", tone: "blue", pick: (sample) => sample.taken_in },
     { name: "Done", tone: "green", pick: (sample) => sample.done },
     { name: "Dead", tone: "red", pick: (sample) => sample.buried },
-  ], { show: rate });
+  ], { show: rate, range });
   const latency = chart("Latency", [
     { name: "Half within", tone: "green", pick: (sample) => sample.latency_p50 },
     { name: "99 % within", tone: "amber", pick: (sample) => sample.latency_p99 },
-  ], { show: duration, log: true });
+  ], { show: duration, log: true, range });
   const waiting = chart("Tasks", [
     { name: "Waiting", tone: "blue", pick: (sample) => sample.queued, area: true },
     { name: "Running", tone: "green", pick: (sample) => sample.running },
-  ], { show: (value) => (value >= 10000 ? `${count(value / 1000)} k` : count(value)) });
+  ], { show: (value) => (value >= 10000 ? `${count(value / 1000)} k` : count(value)), range });
 
   const element = [
     h("h1", { class: "visually-hidden" }, "Overview"),
     notices,
     tiles,
+    h("nav", { class: "segments bare", "aria-label": "Range" }, Object.entries(RANGES).map(([name, { label }]) => link("overview", { range: name }, label, { "aria-current": name === chosen ? "true" : undefined, "data-key": `range ${name}` }))),
     h("div", { class: "columns" },
-      card("Rates", "tasks a second, the last hour", rates.element),
-      card("Latency", "from arrival to done, the last hour", latency.element)),
+      card("Rates", "tasks a second", rates.element),
+      card("Latency", "from enqueue to done", latency.element)),
     h("div", { class: "columns" },
-      card("Backlog", "the last hour", waiting.element),
+      card("Backlog", "tasks", waiting.element),
       card("Daemons", "", daemons)),
     h("div", { class: "columns" },
       h("section", { class: "card" }, h("header", {}, h("h2", {}, "Waiting longest"), looked), slowest),
@@ -74,9 +79,9 @@ export function overview(_params, context) {
 
   const showDaemons = (o) => replace(daemons, o.daemons.length
     ? table("Daemons", [
-      { label: "Daemon", kind: "name", cell: (row) => row.name },
+      { label: "Daemon", kind: "name", cell: (row) => [link("daemon", { name: row.name }, row.name, { "data-key": `daemon ${row.name}` }), row.draining && badge("draining")] },
+      { label: "Version", kind: "tight", cell: (row) => row.version },
       { label: "Host", kind: "name", cell: (row) => row.host },
-      { label: "Pid", kind: "number", cell: (row) => row.pid },
       { label: "Workers", kind: "number", cell: (row) => count(row.workers) },
       { label: "Heartbeat", kind: "number", cell: (row) => h("span", {}, `${duration(row.heartbeat_age)} ago`, row.heartbeat_age > LATE * context.lease && h("span", { class: "badge", "data-state": "delayed" }, "late")) },
     ], o.daemons)
@@ -103,7 +108,7 @@ export function overview(_params, context) {
     },
     async refresh() {
       if (!context.latest) this.onOverview(await get("overview"));
-      const [samples, tops] = await Promise.all([get("samples"), get("tops")]);
+      const [samples, tops] = await Promise.all([get("samples", { hours: range.hours ?? 1 }), get("tops")]);
       for (const each of [rates, latency, waiting]) each.update(samples.filter((sample) => sample.at <= now() + 5));
       const total = context.latest?.groups ?? tops.looked_at;
       looked.textContent = tops.looked_at < total ? `of ${count(tops.looked_at)} groups: running, paused, parked, delayed, next to run` : "";
