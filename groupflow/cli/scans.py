@@ -40,7 +40,7 @@ def show(call: Call, name: NameArgument) -> Answer:
 
       groupflow scans show orders
     """
-    found = _ask(call, name, lambda scans: scans.shards(name))
+    _, found = _ask(call, name, lambda scans: scans.look(name))
     lines = [f"{each.group}: {each.words()}" for each in found]
     return Answer([each.as_json() for each in found], lines)
 

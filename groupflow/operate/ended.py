@@ -1,15 +1,19 @@
-"""What the history says of tasks that are over, and which of a group ended lately."""
+"""What the history says of tasks that are over: which of a group ended lately, what drained."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import orjson
 
+from groupflow.operate.listing import GroupPage, GroupRow
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.requests import CancelRequest
 from groupflow.operate.scripts import OperatorVerb
+from groupflow.store.client import StoreClient
 from groupflow.store.clock import seconds
 from groupflow.store.keys import SEQUENCE_DIGITS
 
@@ -17,6 +21,7 @@ EndName: TypeAlias = Literal["done", "cancelled", "expired", "superseded", "drop
 
 LATELY = 10  # tasks of a group
 KEPT = 10_000  # tasks of groups that ended in a partition, of which its lists have the ids
+HOUR = 3600.0  # seconds of a group's ends that are told minute by minute
 _LOOK = 250  # of those a script: bounds how long one may block Redis
 
 
@@ -54,6 +59,50 @@ def read_line(line: str) -> dict[str, Any]:
     return facts
 
 
+@dataclass(frozen=True, slots=True)
+class Minute:
+    """What ended of a group within a minute."""
+
+    at: float  # its beginning, Unix seconds
+    done: int = 0  # tasks
+    others: int = 0  # tasks that ended otherwise
+    seconds: float = 0.0  # that the last attempts took of those that are done
+
+
+@dataclass(frozen=True, slots=True)
+class Lately:
+    """Tasks of a group that ended lately."""
+
+    tasks: list[Ended]  # the last ones, the newest first
+    since: float  # from when on the minutes are known, an hour ago at most (Unix seconds)
+    minutes: list[Minute]  # those in which some ended, the oldest first
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What a step of a walk through ended tasks has seen."""
+
+    now: float
+    looked: int  # in all steps so far
+    oldest: float | None  # when the oldest of them ended; None if that is unknown
+    found: list[tuple[str, dict[str, Any]]]  # ids of those that may be sought, and their lines
+
+
+_Run: TypeAlias = Callable[..., Awaitable[Any]]
+
+
+async def _walk(run: _Run, sought: str, kind: str = "") -> AsyncIterator[_Step]:
+    """The steps through the last `KEPT` tasks of groups that ended in a partition."""
+    looked, more, oldest, as_json = 0, 1, None, orjson.dumps(sought)
+    while more and looked < KEPT:
+        asked = (sought, as_json, looked, _LOOK, kind)
+        now, more, end, *rows = await run(OperatorVerb.LATELY, *asked)
+        looked, oldest = looked + more, seconds(int(end)) if end else oldest
+        pairs = zip(rows[::2], rows[1::2], strict=True)
+        found = [(id_.decode(), read_line(line.decode())) for id_, line in pairs]
+        yield _Step(seconds(now), looked, oldest, found)
+
+
 async def ended_lately(namespace: Namespace, group: str, most: int = LATELY) -> list[Ended]:
     """The last tasks of a group that ended, the newest first, so many at most.
 
@@ -63,14 +112,81 @@ async def ended_lately(namespace: Namespace, group: str, most: int = LATELY) -> 
         StoreUnavailable: its partition is away.
     """
     found: dict[str, Ended] = {}
-    passed, looked, as_json = 0, 1, orjson.dumps(group)
-    while looked and passed < KEPT and len(found) < most:
-        asked = (group, as_json, passed, _LOOK)
-        looked, *rows = await namespace.run_at(group, OperatorVerb.LATELY, *asked)
-        passed += looked
-        for id_, line in zip(rows[::2], rows[1::2], strict=True):
-            facts = read_line(line.decode())
-            if facts["group"] == group:
-                shown = {name: facts[name] for name in Ended.__slots__ if name in facts}
-                found.setdefault(id_.decode(), Ended(id_.decode(), **shown))
+    async for step in _walk(partial(namespace.run_at, group), group):
+        _note(found, step, group)
+        if len(found) >= most:
+            break
     return [*found.values()][:most]
+
+
+async def lately_of(namespace: Namespace, group: str, most: int = LATELY) -> Lately:
+    """The same, and what ended of it within the last hour, minute by minute.
+
+    Raises:
+        StoreUnavailable: its partition is away.
+    """
+    found: dict[str, Ended] = {}
+    async for step in _walk(partial(namespace.run_at, group), group):
+        _note(found, step, group)
+        begin = step.now - HOUR
+        is_known = step.oldest is not None and step.oldest <= begin
+        if is_known and len(found) >= most:
+            break
+    if step.looked >= KEPT and step.oldest is not None:
+        begin = max(begin, step.oldest)
+    minutes: dict[int, Minute] = {}
+    for ended in reversed(found.values()):
+        if ended.since >= begin:
+            place = int(ended.since // 60)
+            known = minutes.get(place, Minute(60.0 * place))
+            if ended.state == "done":
+                took = known.seconds + (ended.seconds or 0.0)
+                minutes[place] = replace(known, done=known.done + 1, seconds=round(took, 6))
+            else:
+                minutes[place] = replace(known, others=known.others + 1)
+    return Lately([*found.values()][:most], begin, [*minutes.values()])
+
+
+def _note(found: dict[str, Ended], step: _Step, group: str) -> None:
+    for id_, facts in step.found:
+        if facts["group"] == group:
+            shown = {name: facts[name] for name in Ended.__slots__ if name in facts}
+            found.setdefault(id_, Ended(id_, **shown))
+
+
+async def drained_lately(namespace: Namespace, *, text: str = "", limit: int = 50) -> GroupPage:
+    """Groups in which nothing is left, the last one that drained first, so many at most.
+
+    They are sought among those of the last `KEPT` tasks of groups that ended in each partition.
+
+    Args:
+        namespace: all partitions.
+        text: that the group's name must contain; empty for any.
+        limit: groups at most.
+
+    Raises:
+        StoreUnavailable: no partition answers.
+    """
+
+    async def look(client: StoreClient) -> tuple[_Step, list[GroupRow]]:
+        found: dict[str, GroupRow] = {}
+        async for step in _walk(client.run, text, "drained"):
+            for _, facts in step.found:
+                name, known = facts["group"], {name: facts[name] for name in ("type", "since")}
+                if text in name:
+                    found.setdefault(name, GroupRow(name, "drained", 0, **known))
+            if len(found) >= limit:
+                break
+        return step, [*found.values()]
+
+    answers = await namespace.ask_all(look)
+    rows = [row for _, found in answers.all for row in found]
+    rows.sort(key=lambda row: (-(row.since or 0.0), row.group))
+    return GroupPage(
+        at=max(step.now for step, _ in answers.all),
+        total=len(rows),
+        looked_at=sum(step.looked for step, _ in answers.all),
+        next=None,
+        groups=rows[:limit],
+        away=answers.away,
+    )

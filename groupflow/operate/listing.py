@@ -34,13 +34,13 @@ class GroupRow:
     """A group in a list."""
 
     group: str
-    state: ListedGroups  # the state that the list is of
+    state: ListedGroups | Literal["drained"]  # the state that the list is of
     waiting: int  # tasks in its lane
     head: str | None = None  # the id of the task that runs, or is next; None if there is none
     type: str | None = None
     tenant: str | None = None
     enqueued_at: float | None = None  # when that task came, Unix seconds
-    since: float | None = None  # Unix seconds since when it runs, is parked or is paused
+    since: float | None = None  # Unix seconds since when it runs, is parked, paused or drained
     until: float | None = None  # Unix seconds until when it is delayed
     by: str | None = None  # the worker that runs it, the operator or the dead letter that holds it
 

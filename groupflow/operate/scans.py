@@ -184,14 +184,6 @@ class Scans:
             found = [await records.look(name) for name in await records.names()]
         return [story_of(each, await self._shards(each)) for each in found if each is not None]
 
-    async def shards(self, name: str) -> list[ShardStory]:
-        """The shards of a scan.
-
-        Raises:
-            KeyError: there is no such scan.
-        """
-        return await self._shards(await self._record(name))
-
     async def shard(self, group: str) -> ShardStory | None:
         """The shard that a group is, or ``None`` if it is none."""
         front, _, index = group.rpartition(":")
@@ -221,6 +213,43 @@ class Scans:
             return await hasten(client, [record.id_of(index) for index in indexes])
 
         missing((await self._ask_shards(record, wake)).away)
+
+    async def look(self, name: str) -> tuple[ScanStory, list[ShardStory]]:
+        """A scan and its shards.
+
+        Raises:
+            KeyError: there is no such scan.
+        """
+        record = await self._record(name)
+        shards = await self._shards(record)
+        return story_of(record, shards), shards
+
+    async def pause(self, name: str, by: str) -> bool:
+        """Hold all shards of a scan; those that run go on to the end of their page.
+
+        Returns:
+            Whether any was not paused.
+
+        Raises:
+            KeyError: there is no such scan.
+            StoreUnavailable: a partition is away; the rest is paused.
+        """
+        return await self._change(name, OperatorVerb.PAUSE, by, "")
+
+    async def resume(self, name: str) -> bool:
+        """Let all shards of a scan go on; raises as `pause`. Returns whether any was paused."""
+        return await self._change(name, OperatorVerb.RESUME)
+
+    async def _change(self, name: str, verb: OperatorVerb, *arguments: str) -> bool:
+        record = await self._record(name)
+
+        async def change(client: StoreClient, indexes: Sequence[int]) -> bool:
+            calls = [(verb, (group_of(record.name, index), *arguments)) for index in indexes]
+            return any(await client.run_all(calls))
+
+        answers = await self._ask_shards(record, change)
+        missing(answers.away)
+        return any(answers.all)
 
     async def drop(self, name: str) -> bool:
         """Forget a scan that no daemon has any more. Returns whether there was one."""

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupflow.operate import ended, listing
-from groupflow.operate.ended import ended_lately
+from groupflow.operate.ended import drained_lately, ended_lately, lately_of
 from groupflow.operate.groups import Groups
 from groupflow.operate.listing import (
     ListedGroups,
@@ -369,3 +369,57 @@ async def test_what_ended_lately_is_found_among_all(bench: Bench, monkeypatch: A
     few = await ended_lately(bench.namespace, STRANGE, 20)
     assert len(few) <= 8, "no more are looked at"
     assert await ended_lately(bench.namespace, "o-") == []
+
+
+async def test_the_last_hour_of_a_group(bench: Bench, monkeypatch: Any) -> None:
+    """Minute by minute, by how tasks ended, from when on that is known; no older ones."""
+    await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(5)), arrival("b0", "b"))
+    daemon = await bench.daemon()
+    await Tasks(bench.namespace).cancel("a4", "ops")
+    await daemon.work_off()
+    raw: Any = bench.raw
+    key, this = bench.keys("history_new"), bench.server_time() // 60_000_000
+    for id_, ago in {"a0": 70, "a1": 2, "a2": 2, "a3": 0, "a4": 0}.items():
+        facts = orjson.loads(raw.hget(key, id_)[16:])
+        if id_ != "a4":
+            facts[5][1] = 2.5
+        line = f"{(this - ago) * 60_000_000:016d}".encode() + orjson.dumps(facts)
+        raw.hset(key, id_, line)
+    bench.raw.delete(bench.keys("lately_new"))
+    bench.raw.rpush(bench.keys("lately_new"), "a0", "a1", "a2", "b0", "a3", "a4")
+    found = await lately_of(bench.namespace, "a", 2)
+    assert [each.id for each in found.tasks] == ["a4", "a3"]
+    assert [(each.done, each.others) for each in found.minutes] == [(2, 0), (1, 1)]
+    two, last = found.minutes
+    assert last.at - two.at == 120
+    assert (two.seconds, last.seconds) == (5.0, 2.5)
+    assert found.since == pytest.approx(bench.server_time() / 1e6 - ended.HOUR, abs=5)
+    monkeypatch.setattr(ended, "KEPT", 4)
+    monkeypatch.setattr(ended, "_LOOK", 1)
+    found = await lately_of(bench.namespace, "a", 2)
+    assert [(each.done, each.others) for each in found.minutes] == [(1, 0), (1, 1)]
+    assert found.since == two.at, "before that, others may have ended"
+
+
+async def test_a_drained_group_is_found(spread: Spread) -> None:
+    """By a part of any name, the last one first; not while anything of it is there."""
+    names = [f"{name}/{n}" for n in range(9) for name in ('o"ne', "two")]
+    waits, parks, holds = names[:3]
+    await spread.enqueue(*(arrival(f"{name}-1", name) for name in names))
+    for daemon in await spread.daemons():
+        await daemon.work_off()
+    assert {row.group for row in (await drained_lately(spread.namespace)).groups} == {*names}
+    await spread.enqueue(arrival("w", waits), arrival("p", parks, delay=60.0), arrival("h", holds))
+    await Groups(spread.namespace).pause(names[3], "me")
+    daemon = await spread.benches[spread.place_of(holds)].daemon("d2")
+    claims = await daemon.claim("grouped", "w1", "w2")
+    page = await drained_lately(spread.namespace, text="/")
+    assert {row.group for row in page.groups} == {*names[4:]}
+    since = [row.since or 0.0 for row in page.groups]
+    assert since == sorted(since, reverse=True)
+    assert (page.next, page.groups[0].state, page.groups[0].type) == (None, "drained", "t")
+    ones = (await drained_lately(spread.namespace, text='o"n')).groups
+    assert {row.group for row in ones} == {name for name in names[4:] if name.startswith("o")}
+    assert len((await drained_lately(spread.namespace, limit=2)).groups) == 2
+    assert (await drained_lately(spread.namespace, text="t")).groups[0].group.startswith("two")
+    await daemon.complete(*claims)

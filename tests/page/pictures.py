@@ -17,7 +17,7 @@ import orjson
 from playwright.sync_api import Page, expect, sync_playwright
 
 from groupflow.core.measures import HANDLING
-from groupflow.operate.statistics import BOUNDS, INTERVAL, KEPT
+from groupflow.operate.statistics import BOUNDS, INTERVAL, KEPT, THINNED
 from groupflow.operate.statistics import TYPES_INTERVAL as FIVE_MINUTES
 from groupflow.operate.statistics import TYPES_KEPT as A_DAY
 from groupflow.servers import RabbitmqServer, RedisServer
@@ -84,17 +84,10 @@ class Shown(World):
         self.rig.publish(Job(f"late-{n}", f"contact {n}", tenant=8) for n in range(30))
 
     def make_up(self) -> None:
-        """An hour of samples, and a day of figures by type."""
-        now, taken = time.time(), 0
-        for n in range(KEPT - 2, 0, -1):
-            number = int(now / INTERVAL) - n
-            taken += round(4000 + 2500 * math.sin(n / 30) + 400 * math.sin(n * 1.7))
-            waits = round(900 + 700 * math.sin(n / 25))
-            latencies = [0] * (len(BOUNDS) + 1)
-            latencies[10], latencies[13 + round(2 * math.sin(n / 20))] = 4000, 300
-            totals = [taken, taken - waits, taken // 5000, 0, 100, waits, 8, 16, waits // 8, 3, 13]
-            row = [f"{round(number * INTERVAL * 1e6):016d}", *totals, latencies]
-            self.raw.hset(self.rig.keys("samples"), str(number % KEPT), orjson.dumps(row))
+        """An hour and a day of samples, and a day of figures by type."""
+        now = time.time()
+        self._sample(now, 1)
+        self._sample(now, THINNED)
         for n in range(A_DAY - 1, 0, -1):
             number = int(now / FIVE_MINUTES) - n
             types = {}
@@ -106,6 +99,21 @@ class Shown(World):
             busy = 500 + 300 * math.sin(n / 20)
             told = {"number": number, "busy": busy, "capacity": 1200, "types": types}
             self.raw.hset(self.rig.keys("tallies"), str(number % A_DAY), orjson.dumps(told))
+
+    def _sample(self, now: float, step: int) -> None:
+        """One sample of so many intervals, for as long as they are kept."""
+        taken, interval = 0, INTERVAL * step
+        for n in range(KEPT - 2, 0, -1):
+            number = int(now / interval) - n
+            taken += step * round(4000 + 2500 * math.sin(n / 30) + 400 * math.sin(n * 1.7))
+            waits = round(900 + 700 * math.sin(n / 25))
+            latencies = [0] * (len(BOUNDS) + 1)
+            latencies[10], latencies[13 + round(2 * math.sin(n / 20))] = 4000, 300
+            totals = [taken, taken - waits, taken // 5000, 0, 100, waits, 8, 16, waits // 8, 3, 13]
+            row = [f"{round(number * interval * 1e6):016d}", *totals, latencies]
+            field = f"{'d' if step > 1 else ''}{number % KEPT}"
+            shown = {"day": row} if step > 1 else row
+            self.raw.hset(self.rig.keys("samples"), field, orjson.dumps(shown))
 
 
 def draw(page: Page, name: str) -> None:

@@ -38,6 +38,12 @@ def test_looking_for_work(page: Page, world: World) -> None:
     expect(page.get_by_role("table", name="Daemons")).to_contain_text("d1")
     expect(page.get_by_role("table", name="Waiting longest")).to_contain_text("contact/1:42")
     expect(page.get_by_role("img", name=re.compile("^Latency"))).to_be_visible()
+    follow(page, "24 h")
+    expect(page.get_by_role("img", name=re.compile("^Latency"))).to_contain_text("18 h")
+    follow(page, "d1")
+    shows(page, "2 of 2", "intake, workers, page")
+    expect(page.get_by_role("table", name="Claimed tasks")).to_contain_text("run-0")
+    follow(page, "← Overview")
     tile = page.get_by_role("link", name="Paused groups")
     expect(tile).to_contain_text("1")
     world.store(lambda groups: groups.pause("ready-010:7", "the tests"))
@@ -95,6 +101,11 @@ def _look_for_a_task(page: Page) -> None:
     at(page, "group", key="report:42")
     lately = page.get_by_role("table", name="Recently ended tasks")
     expect(lately).to_contain_text(re.compile("gave-0done.* ago.* m?sd1"))
+    strip = page.get_by_role("img", name="The last hour: 1 done, 0 ended otherwise, 0 dead")
+    expect(strip.locator("i")).to_have_count(1)
+    at(page, "groups", text="report:4")
+    expect(page.get_by_role("table", name="All groups")).to_contain_text("drained")
+    follow(page, "report:42")
     follow(page, "gave-0")
     facts = "gave-0done.*Workerd1Enqueued.*:.*Started.*Took.* m?sEnded.* ago.*Result.*"
     facts += f'"number": {2**60 + 1}'
@@ -373,6 +384,7 @@ def test_without_a_pointer(page: Page, world: World) -> None:
     plot.focus()
     keyboard.press("ArrowLeft")
     expect(plot).to_have_attribute("aria-label", re.compile("^Tasks, .*[0-9]"))
+    expect(page.get_by_role("link", name="Partitions")).to_have_count(0)  # there is one
     for key, name in {"d": "Dead letters", "t": "Tasks", "p": "Partitions"}.items():
         keyboard.press("g")
         keyboard.press(key)

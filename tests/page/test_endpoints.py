@@ -37,7 +37,7 @@ def _headers(**headers: Any) -> dict[str, Any]:
 SHOWN = [
     "access", "overview", "samples", "samples?hours=24", "tops", "limits", "scans",
     "daemon?name=d1", "partitions", "schedules",
-    *(f"groups?state={s}" for s in ("ready", "running", "delayed", "parked", "paused")),
+    *(f"groups?state={s}" for s in ("ready", "running", "delayed", "paused", "drained")),
     "groups?text=ready-01&tenant=7&limit=3", "tenants?limit=5", "tenants?name=7",
     "group?key=contact/1:42", f"group?key={quote(HOSTILE)}", "group?key=nobody's",
     *(f"tasks?state={s}" for s in ("queued", "running", "delayed", "done")),
@@ -50,6 +50,7 @@ SHOWN = [
 ]  # fmt: skip
 LOOKS: list[tuple[str, int, str]] = [
     ("groups?state=sleeping", 400, "state"),
+    ("groups?state=drained&tenant=7", 400, "tenant"),
     ("groups?limit=100000", 400, "limit"),
     *((f"groups?cursor={no}", 400, "cursor") for no in ("1;+DROP", "1-2", "x", "-1", "1--")),
     *((f"dead?passed={no}", 400, "") for no in ("1-2", "x", "-1", "9" * 23)),
@@ -65,6 +66,7 @@ LOOKS: list[tuple[str, int, str]] = [
     ("group?key=x&colour=red", 400, "colour"),
     ("group?key=x&lately=11", 400, "lately"),
     ("daemon?name=nobody", 404, "no such thing"),
+    ("scan?name=nobody", 404, "no such thing"),
     ("samples?hours=2", 400, "hours"),
     ("task?id=nobody", 404, "no such thing"),
     ("task?id=%ff%00", 404, ""),
@@ -117,6 +119,7 @@ ACTS: list[tuple[str, Any, int, str]] = [
     ("limit", {"tenant": "a", "rate": "1/s", "seconds": 1e9}, 400, "seconds"),
     ("limit/end", {"tenant": "never limited"}, 200, "false"),
     *((f"schedules/{verb}", {"name": "nobody"}, 404, "") for verb in ("run", "pause", "resume")),
+    *((f"scans/{verb}", {"name": "nobody"}, 404, "") for verb in ("wake", "pause", "resume")),
     ("limit/end", {}, 400, "tenant"),
 ]
 RIGHTS: list[Row] = [
@@ -132,6 +135,7 @@ RIGHTS: list[Row] = [
     ("publish", "GET result?id=gave-0", None, 200, '"body":null'),
     ("look", "GET result?id=plain-0", None, 404, "no such thing"),
     ("", "GET group?key=report:42", None, 200, '"lately":[{"id":"gave-0","state":"done"'),
+    ("", "GET group?key=report:42", None, 200, '"done":1,"others":0,"seconds"'),
     ("", "GET group?key=report:42&lately=0", None, 200, '"lately":[]'),
     ("all", "GET access", None, 200, '"may_act":true'),
     ("look", "GET access", None, 200, '"may_act":false'),

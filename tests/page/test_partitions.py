@@ -20,6 +20,7 @@ from tests.operate.namesakes import ID, OWNERS, die, states
 from tests.operate.spread import Spread
 from tests.page.browsing import OPTIONS, PROGRAM
 from tests.page.context import TOKEN, client_of, configured, context_of
+from tests.scans.machine import Machine, Table, scan_of
 from tests.store.bench import arrival
 
 BOTH, FIRST, SECOND = [True, True], [True, False], [False, True]
@@ -94,7 +95,8 @@ async def test_tasks_of_one_id_are_refused_until_one_is_chosen(spread: Spread) -
 async def browsed(namespace: Namespace) -> AsyncIterator[Page]:
     """A page over these partitions, in a browser that has the token."""
     (port,) = free_ports(1)
-    context = context_of(namespace, configured(f"127.0.0.1:{port}"))
+    settings = {**configured(f"127.0.0.1:{port}"), "redis": {"partitions": len(namespace)}}
+    context = context_of(namespace, settings)
     async with serve_page(context), async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=PROGRAM, args=[*OPTIONS])
         try:
@@ -134,3 +136,34 @@ async def test_an_operator_browses_partitions(spread: Spread) -> None:
         await page.get_by_label(f"Choose {ID}").check()
         await act(page, "Drop", "1 dropped")
         assert states(spread, "tasks") == SECOND
+
+
+async def test_an_operator_browses_a_scan(spread: Spread) -> None:
+    """Its shards, wherever they lie; it is paused, resumed and woken whole, and one shard alone."""
+    table = Table({1, 2, 3})
+    async with spread.namespace.common() as common, browsed(spread.namespace) as page:
+        machine = Machine(await spread.daemons(), common, scan_of(table, shards=6, idle=3600.0))
+        await machine.shards.keep()
+        await machine.work_off()
+        await page.goto("/#/scans")
+        await page.get_by_role("link", name="orders").click()
+        shards = page.get_by_role("table", name="Shards")
+        for words, number in (("idle", 6), ("paused", 0)):
+            await expect(shards.get_by_text(words, exact=True)).to_have_count(number)
+        await page.get_by_role("button", name="Pause", exact=True).first.click()
+        await expect(shards.get_by_text("paused", exact=True)).to_have_count(6)
+        await page.get_by_role("button", name="Resume scan:orders:5").click()
+        await expect(shards.get_by_text("paused", exact=True)).to_have_count(5)
+        await page.get_by_role("button", name="Resume", exact=True).first.click()
+        await expect(shards.get_by_text("paused", exact=True)).to_have_count(0)
+        table.open = {4}
+        await page.get_by_role("button", name="Wake").click()
+        await expect(shards.get_by_text("waiting", exact=True)).to_have_count(6)
+        await machine.work_off()
+        assert sorted(table.done) == [1, 2, 3, 4]
+        await page.goto("/#/scans?name=nobody")
+        await expect(page.get_by_text("There is no such scan")).to_be_visible()
+        await page.goto("/#/partitions")
+        await expect(page.get_by_role("link", name="Partitions")).to_be_visible()
+    for bench in spread.benches:
+        bench.events.clear()  # the turns of shards are the business of their own tests

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -18,11 +19,12 @@ from groupflow.operate.dead import DeadLetter, DeadLetters
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.redrive import NewBody, Redriver
+from groupflow.operate.scans import Scans
 from groupflow.operate.schedules import Schedules
 from groupflow.operate.tasks import REASONS, Choice, Left, Tasks
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
-from groupflow.ops.page.problems import InputRefused
+from groupflow.ops.page.problems import InputRefused, NotThere
 from groupflow.ops.page.shapes import (
     MOST_IDS,
     Cancel,
@@ -36,6 +38,7 @@ from groupflow.ops.page.shapes import (
     Order,
     Redrive,
     Result,
+    ScanTarget,
     ScheduleTarget,
     Target,
     Untouched,
@@ -60,6 +63,7 @@ class Acting:
         self._groups = Groups(context.namespace)
         self._limits = LimitsByHand(context.namespace)
         self._waiting = Tasks(context.namespace)
+        self._scans = Scans(context.namespace)
         self._schedules = Schedules(context.namespace)
 
     @_act("/dead/redrive", "Make dead letters tasks again, each at its original place")
@@ -287,6 +291,32 @@ class Acting:
             )
         except GroupflowError as error:
             log.warning("operator.not_noted", what=what, error=str(error))
+
+    @_act_by_name("/scans/wake", "End the sleep of a scan's shards")
+    async def _wake_scan(self, order: ScanTarget, caller: Caller) -> Change:
+        with _known_scan():
+            await self._scans.wake(order.name)
+        return await self._told("woke_scan", order, caller, changed=True, scan=order.name)
+
+    @_act_by_name("/scans/pause", "Hold all shards of a scan")
+    async def _pause_scan(self, order: ScanTarget, caller: Caller) -> Change:
+        with _known_scan():
+            changed = await self._scans.pause(order.name, _who(order, caller))
+        return await self._told("paused_scan", order, caller, changed, scan=order.name)
+
+    @_act_by_name("/scans/resume", "Let all shards of a scan go on")
+    async def _resume_scan(self, order: ScanTarget, caller: Caller) -> Change:
+        with _known_scan():
+            changed = await self._scans.resume(order.name)
+        return await self._told("resumed_scan", order, caller, changed, scan=order.name)
+
+
+@contextmanager
+def _known_scan() -> Iterator[None]:
+    try:
+        yield
+    except KeyError:
+        raise NotThere from None
 
 
 def _target(order: Target) -> str:

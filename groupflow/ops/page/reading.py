@@ -21,7 +21,7 @@ from groupflow.operate.busy import Tops, read_tops
 from groupflow.operate.corrections import Correction
 from groupflow.operate.daemons import DaemonStory, find_daemon
 from groupflow.operate.dead import DeadLetters, DeadPage, DeadStory, beginning_of
-from groupflow.operate.ended import ended_lately
+from groupflow.operate.ended import drained_lately, lately_of
 from groupflow.operate.groups import Groups
 from groupflow.operate.limits import ByHand, LimitsByHand
 from groupflow.operate.listing import (
@@ -42,12 +42,13 @@ from groupflow.operate.totals import Totals, read_totals, totals_in
 from groupflow.ops.page import shapes
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
-from groupflow.ops.page.problems import NotThere
+from groupflow.ops.page.problems import InputRefused, NotThere
 from groupflow.ops.snapshots import Snapshot
 from groupflow.settings.changes import public_values
 from groupflow.settings.planning import DryRun, Way
 
 _Told = TypeVar("_Told", Found, DeadStory)
+_Scanned = TypeVar("_Scanned", ScanStory, shapes.ShardRow)
 _look = partial(Endpoint, "GET", reads=True)
 _REDACTED = "(shown with the token)"
 _OF_PARTITION = ("ready", "delayed", "parked", "dead", "done_total")
@@ -105,7 +106,11 @@ class Reading:
 
     @_look("/groups", "Groups of a state")
     async def _list(self, query: shapes.GroupsQuery) -> GroupPage:
-        return await list_groups(self._namespace, **dict(query))
+        if query.state != "drained":
+            return await list_groups(self._namespace, **dict(query))
+        if query.tenant:
+            raise InputRefused("Drained groups are not known by tenant: leave it out.")
+        return await drained_lately(self._namespace, text=query.text, limit=query.limit)
 
     @_look("/group", "One group's story")
     async def _group(self, query: shapes.GroupQuery, caller: Caller) -> shapes.GroupStory:
@@ -116,8 +121,10 @@ class Reading:
         namespace = self._namespace
         bounds, shows = self._context.facts.settings.max_queued(), caller.sees_contents
         why = await explain(namespace, query.key, max_queued=bounds, with_words=shows)
-        lately = await ended_lately(namespace, query.key, query.lately)
-        return shapes.GroupStory(why, lane, lately)
+        if not query.lately:
+            return shapes.GroupStory(why, lane, [], [], None)
+        lately = await lately_of(namespace, query.key, query.lately)
+        return shapes.GroupStory(why, lane, lately.tasks, lately.minutes, lately.since)
 
     @_look("/tasks", "Tasks of a state that match")
     async def _tasks(self, query: shapes.TasksQuery) -> TaskList:
@@ -192,9 +199,18 @@ class Reading:
     @_look("/scans", "All scans of tables")
     async def _scans(self, caller: Caller) -> list[ScanStory]:
         found = await Scans(self._namespace).every()
+        return found if caller.sees_contents else [_without_trouble(scan) for scan in found]
+
+    @_look("/scan", "One scan and its shards", may_miss=True)
+    async def _scan(self, query: shapes.ScanQuery, caller: Caller) -> shapes.ScanPage:
+        try:
+            scan, shards = await Scans(self._namespace).look(query.name)
+        except KeyError:
+            raise NotThere from None
+        rows = [shapes.ShardRow(**each.as_json()) for each in shards]
         if caller.sees_contents:
-            return found
-        return [replace(scan, trouble=_REDACTED if scan.trouble else "") for scan in found]
+            return shapes.ScanPage(scan, rows)
+        return shapes.ScanPage(_without_trouble(scan), [_without_trouble(row) for row in rows])
 
     @_look("/daemon", "One daemon: what it is, does and runs", may_miss=True)
     async def _daemon(self, query: shapes.DaemonQuery, caller: Caller) -> DaemonStory:
@@ -262,6 +278,10 @@ def _without_words(errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Failed attempts by their number, kind, time and daemon, without their words."""
     shown = ({name: fact for name, fact in e.items() if name != "traceback"} for e in errors)
     return [{**error, "message": _REDACTED} for error in shown]
+
+
+def _without_trouble(found: _Scanned) -> _Scanned:
+    return replace(found, trouble=_REDACTED if found.trouble else "")
 
 
 def _without_bodies(corrections: Sequence[Correction]) -> list[Correction]:

@@ -12,10 +12,11 @@ from groupflow.core.limits import LEAST_BY_HAND, LONGEST_BY_HAND, MOST_AT_ONCE
 from groupflow.core.routing import MAX_SECONDS
 from groupflow.operate.corrections import Correction
 from groupflow.operate.dead import Filter
-from groupflow.operate.ended import LATELY, Ended
+from groupflow.operate.ended import LATELY, Ended, Minute
 from groupflow.operate.groups import Lane, Why
 from groupflow.operate.listing import ListedGroups, ListedState
 from groupflow.operate.namespace import Away
+from groupflow.operate.scans import ScanStory
 from groupflow.operate.schedules import Schedule
 from groupflow.operate.tasks import Choice, Verdict
 
@@ -72,7 +73,7 @@ class Nothing(Input):
 
 
 class GroupsQuery(Input):
-    state: ListedGroups = "ready"
+    state: ListedGroups | Literal["drained"] = "ready"
     text: Text = Field("", description="What the group's name must have in it.")
     tenant: Text = Field("", description="The tenant of its head; empty for anybody.")
     cursor: CursorOfAll = "0"
@@ -84,7 +85,7 @@ class GroupQuery(Input):
     passed: Annotated[int, Field(ge=0, le=_FARTHEST)] = 0
     limit: PageLimit = 50
     lately: Annotated[int, Field(ge=0, le=LATELY)] = Field(
-        LATELY, description="How many of its tasks that ended lately to seek."
+        LATELY, description="How many of its tasks that ended lately to seek; 0: nor the hour."
     )
 
 
@@ -264,6 +265,16 @@ class ScheduleTarget(Order):
     name: Annotated[str, Field(min_length=1, max_length=64)]
 
 
+class ScanTarget(Order):
+    """Which scan to wake, pause or resume, and who says so."""
+
+    name: Key
+
+
+class ScanQuery(Input):
+    name: Key
+
+
 class RouteQuery(Input):
     """A message that is not sent: where would it go?"""
 
@@ -281,6 +292,8 @@ class GroupStory:
     why: Why
     lane: Lane
     lately: list[Ended]  # its last tasks that ended, the newest first
+    hour: list[Minute]  # what ended of it within the last hour; only where `lately` is asked for
+    hour_since: float | None  # from when on that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +328,31 @@ class Letter(Content):
     routed_first: bool  # whether a redrive routes it, since it never had a route
     corrections: list[Correction]
     """Bodies that it had before, oldest first; withheld as the body is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRow:
+    """A shard of a scan; times in Unix seconds."""
+
+    index: int
+    group: str  # the group that it is
+    place: str  # running, asleep, waiting (for a worker), dead, or gone
+    held: str | None  # paused or parked, if its group is
+    daemon: str | None  # the one that runs it
+    until: float | None  # when its sleep ends
+    last_pass: float | None  # when it last had nothing more to do
+    trouble: str  # why it can't fetch; withheld as bodies are
+    rows_done: int
+    rows_deferred: int
+    rows_dead: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPage:
+    """A scan and its shards."""
+
+    scan: ScanStory
+    shards: list[ShardRow]
 
 
 @dataclass(frozen=True, slots=True)

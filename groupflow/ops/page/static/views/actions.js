@@ -121,6 +121,14 @@ export async function runNow(context, task) {
   return one(context, "task/run-now", task, "Run", "It is due from now on, and runs at its turn.", "due", false);
 }
 
+const SCANNED = { wake: "is awake: its shards look for rows now.", pause: "is paused: each running shard ends its page.", resume: "goes on." };
+
+// All shards of a scan; the verb is one of these.
+export async function changeScan(context, verb, name) {
+  if (!(await context.act())) return false;
+  return attempt(() => act(`scans/${verb}`, { name }), () => `${name} ${SCANNED[verb]}`);
+}
+
 export async function runSchedule(context, name) {
   if (!(await context.act())) return false;
   if (!(await confirmed(`Run ${name} now?`, "One more task is made. What is due stays due.", "Run", false))) return false;

@@ -2,10 +2,11 @@
 
 import { get } from "../api.js";
 import { badge, card, empty, facts, h, link, progressOf, replace, short, table, whenChanged } from "../dom.js";
-import { ago, ahead, count, duration, moment, now } from "../format.js";
+import { ago, ahead, count, duration, moment, now, time } from "../format.js";
 import { cancelGroup, endLimit, limit, pause, redrive, resume } from "./actions.js";
 
 const PAGE = 50;
+const MINUTES = 60;
 const SEEKS = 5; // seconds between two looks for what ended lately, which may have to read much
 
 export function group(params, context) {
@@ -18,12 +19,14 @@ export function group(params, context) {
   const foot = h("footer", {});
   const failures = h("div", {});
   const lately = h("div", {});
-  let ended = [];
+  const hour = h("div", {});
+  let ended = { lately: [], hour: [], hour_since: null };
   let sought = -Infinity;
   const element = [
     h("p", { class: "small" }, link("groups", {}, "← Groups")),
     h("div", { class: "title" }, h("h1", {}, key), state, actions),
     lead,
+    card("Last hour", "tasks that ended, minute by minute", hour),
     h("div", { class: "columns top" },
       h("section", { class: "card" }, h("header", {}, h("h2", {}, "Waiting tasks"), h("span", { class: "muted" }, "the next to run first")), line, foot),
       h("div", { class: "columns single" },
@@ -117,11 +120,34 @@ export function group(params, context) {
     showLead(why, letters);
     showLine(lane);
     showFailures(running, lane, letters);
-    if (seeks) ended = story.lately;
-    showLately(ended);
+    if (seeks) ended = story;
+    showLately(ended.lately);
+    replace(hour, strip(ended, letters.letters));
   }
 
   return { element, every: 1000, refresh };
+}
+
+// The last hour as a bar a minute; dead letters as far as they are known.
+function strip({ hour, hour_since: since }, letters) {
+  const last = Math.floor(now() / 60);
+  const cells = Array.from({ length: MINUTES }, (_, place) => ({ at: 60 * (last - MINUTES + 1 + place), done: 0, others: 0, seconds: 0, dead: 0 }));
+  const cellOf = (at) => cells[Math.floor(at / 60) - last + MINUTES - 1];
+  for (const minute of hour) if (cellOf(minute.at)) Object.assign(cellOf(minute.at), minute);
+  for (const letter of letters) if (cellOf(letter.died_at)) cellOf(letter.died_at).dead += 1;
+  const sum = (name) => cells.reduce((all, cell) => all + cell[name], 0);
+  const said = `${count(sum("done"))} done, ${count(sum("others"))} ended otherwise, ${count(sum("dead"))} dead`;
+  const most = Math.max(1, ...cells.map((cell) => cell.done + cell.others + cell.dead));
+  const bar = (number, state) => {
+    const shown = number > 0 && h("i", { "data-state": state });
+    if (shown) shown.style.height = `${(100 * number) / most}%`;
+    return shown;
+  };
+  const title = (cell) => `${time(cell.at)}: ${count(cell.done)} done${cell.done ? `, on average in ${duration(cell.seconds / cell.done)}` : ""}, ${count(cell.others)} ended otherwise, ${count(cell.dead)} dead`;
+  return [
+    h("div", { class: "strip", role: "img", "aria-label": `The last hour: ${said}` }, cells.map((cell) => h("span", { class: since !== null && cell.at + 60 <= since && "unknown", title: title(cell) }, bar(cell.done, "done"), bar(cell.others, "cancelled"), bar(cell.dead, "dead")))),
+    h("div", { class: "strip-foot" }, h("span", {}, "−60 min"), h("span", {}, said, since > now() - 3540 && `, known since ${time(since)}`), h("span", {}, "now")),
+  ];
 }
 
 function meter(share) {

@@ -2,14 +2,16 @@
 
 import { get } from "../api.js";
 import { badge, empty, h, link, replace, short, table, address } from "../dom.js";
-import { ago, ahead, count } from "../format.js";
+import { ago, ahead, count, now } from "../format.js";
 import { pause, resume } from "./actions.js";
 
-const STATES = { all: "All", ready: "Ready", running: "Running", delayed: "Delayed", parked: "Parked", paused: "Paused" };
+const STATES = { all: "All", ready: "Ready", running: "Running", delayed: "Delayed", parked: "Parked", paused: "Paused", drained: "Drained" };
 const LISTED = ["running", "parked", "paused", "delayed", "ready"]; // what All shows some of, in that order
 const SOME = 20; // of each
+const SHOWN = 50; // drained ones
+const SEEKS = 10; // seconds between two looks for drained groups, which may have to read much
 const IN = { ready: "ready", running: "running_grouped", delayed: "delayed", parked: "parked", paused: "paused" };
-const ORDER = { all: "some of each state", ready: "the next to run first", running: "by daemon", delayed: "next due first", parked: "in no order", paused: "in no order" };
+const ORDER = { all: "some of each state", ready: "the next to run first", running: "by daemon", delayed: "next due first", parked: "in no order", paused: "in no order", drained: "the last one first, among the last 10,000 ended tasks of each partition" };
 const KEYS = { group: (row) => row.group, waiting: (row) => row.waiting, came: (row) => row.enqueued_at ?? Infinity, tenant: (row) => row.tenant ?? "", type: (row) => row.type ?? "" };
 
 export function groups(params, context) {
@@ -56,13 +58,13 @@ export function groups(params, context) {
   }
 
   function columns() {
-    const when = { all: "Since, or due", running: "Runs since", delayed: "Due", parked: "Parked", paused: "Paused" }[state];
+    const when = { all: "Since, or due", running: "Runs since", delayed: "Due", parked: "Parked", paused: "Paused", drained: "Drained" }[state];
     const by = { all: "Held by", running: "Worker", parked: "Dead letter", paused: "Paused by" }[state];
     return [
       { name: "group", label: "Group", kind: "name", sort: true, cell: (row) => link("group", { key: row.group }, row.group, { "data-key": row.group }) },
       { label: "State", kind: "tight", cell: (row) => badge(row.state) },
       { name: "waiting", label: "Waiting", kind: "number", sort: true, cell: (row) => count(row.waiting) },
-      { name: "type", label: state === "running" ? "Task" : "Head", kind: "name", sort: true, cell: (row) => row.head && h("span", {}, link("task", { id: row.head }, row.type || short(row.head), { title: row.head })) },
+      { name: "type", label: state === "running" ? "Task" : "Head", kind: "name", sort: true, cell: (row) => (row.head ? h("span", {}, link("task", { id: row.head }, row.type || short(row.head), { title: row.head })) : row.type) },
       { name: "tenant", label: "Tenant", kind: "name", sort: true, cell: (row) => row.tenant && link("tenant", { name: row.tenant }, row.tenant) },
       { name: "came", label: "Enqueued", kind: "number", sort: true, cell: (row) => row.enqueued_at && ago(row.enqueued_at) },
       when && { label: when, kind: "number", cell: time },
@@ -80,28 +82,45 @@ export function groups(params, context) {
     return [...rows].sort((a, b) => (key(a) < key(b) ? -sign : key(a) > key(b) ? sign : 0));
   }
 
+  let seeks = -Infinity;
+  let drained = null;
+
+  async function seekDrained(limit) {
+    if (now() - seeks >= SEEKS) {
+      seeks = now();
+      drained = await get("groups", { state: "drained", text: at.text, tenant: at.tenant, limit });
+    }
+    return drained;
+  }
+
   async function someOfEach() {
     const pages = await Promise.all(LISTED.map((each) => get("groups", { ...at, state: each, cursor: "0", limit: SOME })));
+    const over = at.text && !at.tenant ? (await seekDrained(SOME)).groups : [];
     const sum = (pick) => pages.reduce((all, page) => all + pick(page), 0);
-    return { groups: pages.flatMap((page) => page.groups.slice(0, SOME)), total: sum((page) => page.total), looked_at: sum((page) => page.looked_at), next: null };
+    return { groups: [...pages.flatMap((page) => page.groups.slice(0, SOME)), ...over], total: sum((page) => page.total), looked_at: sum((page) => page.looked_at), next: null };
   }
 
   async function refresh() {
-    const page = state === "all" ? await someOfEach() : await get("groups", at);
+    const page = state === "all" ? await someOfEach() : state === "drained" ? await seekDrained(SHOWN) : await get("groups", at);
     const filtered = at.text || at.tenant;
     const none = filtered
       ? empty("No group found", page.next ? "There are more to search." : "No group in this state matches.")
       : empty(state === "all" ? "No group has a task" : `No group is ${state}`, state === "ready" ? "Every group with tasks runs, or is delayed, parked or paused." : "");
     replace(list, page.groups.length ? table(`${STATES[state]} groups`, columns(), sorted(page.groups), { sorting, onsort }) : none);
-    const order = sorting.by ? "sorted within this page" : ORDER[state];
-    const from = Number(at.cursor);
     replace(foot,
-      h("span", {}, filtered
-        ? `${count(page.groups.length)} found; searched ${count(page.looked_at)}${state in { ready: 1, delayed: 1, running: 1 } && !Number.isNaN(from) ? ` from place ${count(from + 1)} on,` : ""} of ${count(page.total)} ${state === "all" ? "" : `${state} `}groups`
-        : `${count(page.groups.length)} of ${count(page.total)} ${state === "all" ? "" : `${state} `}groups, ${order}`),
+      h("span", {}, words(page, filtered)),
       h("span", { class: "push" }),
       at.cursor !== "0" && h("a", { class: "button", href: address("groups", here({ cursor: "" })) }, "First page"),
       page.next && h("a", { class: "button", href: address("groups", here({ cursor: page.next })), "data-key": "next" }, filtered ? "Search further" : "Next page"));
+  }
+
+  function words(page, filtered) {
+    const shown = count(page.groups.length);
+    const kind = state === "all" ? "groups" : `${state} groups`;
+    if (!filtered) return `${shown}${state === "drained" ? "" : ` of ${count(page.total)}`} ${kind}, ${sorting.by ? "sorted within this page" : ORDER[state]}`;
+    if (state === "drained") return `${shown} found among the last ${count(page.looked_at)} ended tasks`;
+    const from = state in { ready: 1, delayed: 1, running: 1 } && !Number.isNaN(Number(at.cursor)) ? ` from place ${count(Number(at.cursor) + 1)} on,` : "";
+    return `${shown} found; searched ${count(page.looked_at)}${from} of ${count(page.total)} ${kind}${state === "all" ? ", and the last tasks that ended" : ""}`;
   }
 
   return { element, every: 2000, refresh, onOverview: showSegments };
