@@ -80,7 +80,7 @@ spelled only here.
 | ``results:new``, ``results:old`` | hash | id → what a task's handler gave as its result (JSON) |
 | ``lately:new``, ``lately:old`` | list | ids of tasks of groups that ended, the newest right |
 | ``carried`` | hash | tenant → bytes that its tasks carry, of stages and failed attempts |
-| ``samples`` | hash | place in the ring → totals of an interval (JSON); the longest lanes |
+| ``samples`` | hash | place in a ring, of an hour or a day → totals (JSON); the longest lanes |
 | ``tallies`` | hash | place in the ring → what handlers did in five minutes (JSON) |
 | ``moved`` | hash | what has come from a partition where it may still lie; see ``moving.lua`` |
 | ``epoch`` | hash | which server leads, and what it knew when it began to; see `epochs.lua` |

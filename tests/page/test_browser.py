@@ -303,6 +303,13 @@ def _cancel(page: Page, world: World) -> None:
 def test_trying_a_route(page: Page) -> None:
     follow(page, "Configuration")
     expect(page.get_by_role("table", name="Rules")).to_contain_text("{entity}:{tenant_id}")
+    for name, text in {
+        "Handlers": "exec true",
+        "schedules": "0 0 1 1 *",
+        "http.tokens": "look",
+    }.items():
+        expect(page.get_by_role("table", name=name, exact=True)).to_contain_text(text)
+    expect(page.get_by_text(re.compile(r'^[\[{].*"'))).to_have_count(0)  # no JSON
     body = '{"app_name": "crm", "entity": "<b>", "tenant_id": 42, "type": "work"}'
     fill(page, {"Body": body}, "Route it")
     expect(page.get_by_role("link", name="<b>:42")).to_be_visible()

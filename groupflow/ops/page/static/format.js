@@ -26,6 +26,7 @@ export function rate(number) {
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   const left = Math.max(0, seconds);
+  if (left > 0 && left < 0.0005) return "<1 ms";
   if (left < 0.0995) return `${Math.round(left * 1000)} ms`;
   if (left < 9.95) return `${left.toFixed(1)} s`;
   if (left < 90) return `${Math.round(left)} s`;

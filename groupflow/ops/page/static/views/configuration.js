@@ -1,12 +1,13 @@
 // What this daemon runs by, and where a message would go.
 
 import { get, post } from "../api.js";
-import { badge, card, empty, facts, h, link, replace, table } from "../dom.js";
+import { card, empty, facts, h, link, replace, table } from "../dom.js";
 
 export function configuration() {
   const rules = h("div", {});
   const handlers = h("div", {});
   const sections = h("div", { class: "columns" });
+  const tables = h("div", { class: "columns single" });
   const answer = h("div", { "aria-live": "polite" });
   const type = h("input", { name: "type", autocomplete: "off" });
   const headers = h("input", { name: "headers", autocomplete: "off", placeholder: "x-entity=contact, x-delay=500" });
@@ -35,32 +36,22 @@ export function configuration() {
           h("button", { class: "primary" }, "Route it")),
         answer),
       card("Handlers", "", handlers)),
+    tables,
     sections,
   ];
 
   async function refresh() {
     const found = await get("configuration");
     const { groups, handlers: outside, ...rest } = found.settings;
-    replace(rules, groups.length ? table("Rules", [
-      { label: "Rule", kind: "name", cell: (row) => row.name },
-      { label: "App", kind: "name", cell: (row) => row.app },
-      { label: "Tenants", kind: "name", cell: (row) => row.tenants.join(", ") },
-      { label: "Key", kind: "name", cell: (row) => h("code", {}, row.key) },
-      { label: "On retry", kind: "tight", cell: (row) => row.on_retry },
-      { label: "On dead", kind: "tight", cell: (row) => row.on_dead },
-      { label: "Attempts", kind: "number", cell: (row) => row.max_attempts ?? rest.retry.max_attempts },
-      { label: "Priority", kind: "number", cell: (row) => (row.priority ? `${row.priority} s` : "") },
-    ], groups) : empty("No rule", "Every task is plain: all run in parallel."));
+    replace(rules, groups.length ? tableOf("Rules", groups) : empty("No rule", "Every task is plain: all run in parallel."));
     const ways = [
-      ...found.handlers.map((name) => ({ name, way: "Python" })),
-      ...Object.entries(outside).map(([name, rule]) => ({ name, way: rule.exec ? `exec ${rule.exec.join(" ")}` : `http ${rule.http}` })),
+      ...found.handlers.map((name) => ({ type: name, handler: "Python" })),
+      ...Object.entries(outside).map(([name, { exec, http, ...rule }]) => ({ type: name, handler: exec ? `exec ${exec.join(" ")}` : `http ${http}`, ...rule })),
     ];
-    replace(handlers, ways.length ? table("Handlers", [
-      { label: "Type", kind: "name", cell: (row) => row.name },
-      { label: "Handler", kind: "name", cell: (row) => h("code", {}, row.way) },
-    ], ways) : empty("No handler here", "This daemon only runs intake."));
-    replace(sections, Object.entries(rest).map(([name, values]) => card(`[${name}]`, "", h(
-      "dl", { class: "settings" }, Object.entries(values).map(([setting, value]) => [h("dt", {}, setting), h("dd", {}, shown(value))])))));
+    replace(handlers, ways.length ? tableOf("Handlers", ways) : empty("No handler here", "This daemon only runs intake."));
+    const all = Object.entries(rest);
+    replace(sections, all.filter(([, values]) => !isTable(values)).map(([name, values]) => sectionOf(name, values)));
+    replace(tables, all.filter(([, values]) => isTable(values)).map(([name, values]) => (rowsOf(values).length > 0 && card(Array.isArray(values) ? `[[${name}]]` : `[${name}]`, "", tableOf(name, rowsOf(values))))));
   }
 
   return { element, refresh };
@@ -89,7 +80,30 @@ function pairs(text) {
   return found;
 }
 
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+const isTable = (value) => (Array.isArray(value) ? value : isObject(value) ? Object.values(value) : [null]).every(isObject);
+const rowsOf = (value) => (Array.isArray(value) ? value : Object.entries(value).map(([name, row]) => ({ name, ...row })));
+const isEmpty = (value) => value === null || value === "" || value === false || value === 0 || (typeof value === "object" && Object.keys(value).length === 0);
+
+// What a section says: its settings, and below them a table of each that has many.
+function sectionOf(name, values) {
+  const own = Object.entries(values).filter(([, value]) => !isObject(value));
+  const more = Object.entries(values).filter(([, value]) => isObject(value) && Object.keys(value).length);
+  return card(`[${name}]`, "",
+    h("dl", { class: "settings" }, own.map(([setting, value]) => [h("dt", {}, setting), h("dd", {}, shown(value))])),
+    more.map(([setting, value]) => tableOf(`${name}.${setting}`, rowsOf(value))));
+}
+
+// Settings that no row has stay out: all have their defaults.
+function tableOf(caption, rows) {
+  const names = [...new Set(rows.flatMap(Object.keys))].filter((name) => rows.some((row) => !isEmpty(row[name])));
+  return table(caption, names.map((name) => ({ label: name, kind: "setting", cell: (row) => shown(row[name]) })), rows);
+}
+
 function shown(value) {
-  if (value === null || value === "") return "–";
-  return typeof value === "string" ? value : JSON.stringify(value);
+  if (value === null || value === undefined || value === "") return "–";
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (Array.isArray(value)) return value.map(shown).join(", ") || "–";
+  if (isObject(value)) return Object.entries(value).map(([name, each]) => `${name} = ${shown(each)}`).join(", ") || "–";
+  return String(value);
 }
