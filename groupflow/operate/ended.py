@@ -23,6 +23,7 @@ LATELY = 10  # tasks of a group
 KEPT = 10_000  # tasks of groups that ended in a partition, of which its lists have the ids
 HOUR = 3600.0  # seconds of a group's ends that are told minute by minute
 _LOOK = 250  # of those a script: bounds how long one may block Redis
+_LOOK_DRAINED = 100  # the same, where their groups are looked at too
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ async def _walk(run: _Run, sought: str, kind: str = "") -> AsyncIterator[_Step]:
     """The steps through the last `KEPT` tasks of groups that ended in a partition."""
     looked, more, oldest, as_json = 0, 1, None, orjson.dumps(sought)
     while more and looked < KEPT:
-        asked = (sought, as_json, looked, _LOOK, kind)
+        asked = (sought, as_json, looked, _LOOK_DRAINED if kind else _LOOK, kind)
         now, more, end, *rows = await run(OperatorVerb.LATELY, *asked)
         looked, oldest = looked + more, seconds(int(end)) if end else oldest
         pairs = zip(rows[::2], rows[1::2], strict=True)

@@ -2,10 +2,11 @@
 -- daemon: what a daemon tells of itself, its lease here, what it alone does here, and what it runs.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 daemon · 2 how many claims are told
+-- ARGV     1 daemon · 2 how many claims are told at most
 -- returns  { now }; where it has a session also lease_left (µs), info (JSON), roles: those of `roles.lua` that it has,
 --          plain and grouped: how many claims it holds of each pool, the prefetched ones too; claims: rows of { id, group,
---          type, tenant, worker, since (µs), progress (see `progress_of`) }, the oldest claim first
+--          type, tenant, worker, since (µs), progress (see `progress_of`) }, the oldest first
+local PLAIN_SLOT = byte('p') -- as the names of slots of plain tasks begin
 local now, daemon = clock(), ARGV[1]
 local ends, known = call('ZSCORE', K.daemons, daemon), call('HMGET', K.daemon .. daemon, 'session', 'info')
 if not ends then return named({ now = now }) end
@@ -17,16 +18,18 @@ for _, role in ipairs({ 'archiver', 'relay' }) do
 end
 local checkpoints = call('HGETALL', K.worker .. daemon)
 for i = 1, #checkpoints, 2 do
-  local claim = claim_of(checkpoints[i + 1])
-  local pool = claim and string.match(checkpoints[i], '^%a+')
-  if claim then
-    held[pool] = (held[pool] or 0) + 1
-    claim.daemon, claim.slot = daemon, checkpoints[i]
-    found[#found + 1] = claim
+  if byte(checkpoints[i + 1]) == LIVE then
+    local pool, claim = byte(checkpoints[i]) == PLAIN_SLOT and 'plain' or 'grouped', nil
+    held[pool] = held[pool] + 1
+    if #found < tonumber(ARGV[2]) then claim = claim_of(checkpoints[i + 1]) end
+    if claim then
+      claim.daemon, claim.slot = daemon, checkpoints[i]
+      found[#found + 1] = claim
+    end
   end
 end
 table.sort(found, function(a, b) return a.since .. a.fence < b.since .. b.fence end)
-for i = 1, math.min(#found, tonumber(ARGV[2])) do
+for i = 1, #found do
   local claim, id = found[i], id_of(found[i].entry)
   local task_type, tenant = facts_of(id)
   rows[i] = named({ id = id, group = some(claim.group), type = task_type, tenant = some(tenant), worker = claim.slot,
