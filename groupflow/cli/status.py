@@ -22,6 +22,7 @@ verbs = typer.Typer()
 
 HELD_SHOWN = 3  # groups of each kind that are named
 LIMITS_SHOWN = 5  # limits by hand
+POOLS_SHOWN = 5  # pools that something waits for
 LATE = 5.0  # seconds: events that wait for so long are pointed out
 
 
@@ -107,6 +108,13 @@ def limit_lines(found: Totals) -> list[str]:
     return [*lines, f"by hand: {left:,} more limits: groupflow limit"] if left > 0 else lines
 
 
+def pool_lines(found: Totals) -> list[str]:
+    """What of the queued tasks waits for no daemon, but for workers that pull; of some pools."""
+    lines = [each.words() for each in found.pools[:POOLS_SHOWN]]
+    left = len(found.pools) - len(lines)
+    return [*lines, f"waiting for {left:,} more pools: groupflow pools"] if left > 0 else lines
+
+
 def groups_line(found: Totals) -> str:
     """How many groups are in which state."""
     return (
@@ -129,6 +137,8 @@ def _print(found: Totals, rates: Rates | None, held: list[GroupRow]) -> None:
             for pool, queued, running, waited in pools
         ),
     )
+    for line in pool_lines(found):
+        say(line)
     if found.asleep:
         say(f"of the queued ones, {found.asleep:,} are shards of scans that sleep")
     say(groups_line(found))

@@ -183,6 +183,7 @@ def _lines(found: Found) -> Iterator[str]:
         "crashes": found.crashes or None,
         "lost leases": found.lost_leases or None,
         "stage": found.stage,
+        "pool": found.pool,
         "runs on": f"{found.daemon}, {found.worker}" if found.worker else None,
         "progress": found.progress.words() if found.progress else None,
         "came": moment(found.enqueued_at),

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from groupflow.cli.status import groups_line, limit_lines, outbox_line, paused_line
+from groupflow.cli.status import groups_line, limit_lines, outbox_line, paused_line, pool_lines
 from groupflow.core.masking import plain_text
 from groupflow.core.progress import Progress
 from groupflow.operate.busy import Busy
@@ -76,7 +76,7 @@ class View:
 def draw(view: View, width: int, height: int) -> RenderableType:
     """The screen, in `height` lines of `width` columns at most."""
     totals = view.now.totals
-    limits = "; ".join(limit_lines(totals))
+    limits, pools = ("; ".join(lines(totals)) for lines in (limit_lines, pool_lines))
     stands = ", ".join(str(each.partition) for each in totals.held_back)
     notes = (
         paused_line(totals),
@@ -87,8 +87,13 @@ def draw(view: View, width: int, height: int) -> RenderableType:
         if stands
         else "",
         outbox_line(totals),
+        pools,
     )
-    shown = [_line(text, "bold" if text is limits else "bold red", width) for text in notes if text]
+    shown = [
+        _line(text, "bold" if text in {limits, pools} else "bold red", width)
+        for text in notes
+        if text
+    ]
     rows = max(3, height - _FIXED - len(shown))
     for_daemons = min(max(1, len(totals.daemons)), max(1, rows // 4))
     for_dead = min(max(1, len(view.now.dead)), max(1, rows // 4))

@@ -15,6 +15,7 @@ from groupflow.operate.namespace import Namespace
 from groupflow.operate.reasons import (
     delay_reason,
     hour_of,
+    pool_reason,
     quarantine_reason,
     quiet_reason,
     type_reason,
@@ -222,8 +223,8 @@ def _in_line(answer: Callable[..., Why], facts: Mapping[str, Any], task_state: T
         since, until = (seconds(int(each)) for each in facts["recovering"])
         return answer(state="ready", reason=HELD_BACK, since=since, until=until)
     reason = "its head may be claimed: all workers are busy, or none is running"
-    if pool := facts.get("pool"):
-        reason = f"its head may be claimed: it waits for a worker that asks pool {pool}"
+    if said := pool_reason(task_state, facts.get("pullers", 0)):
+        reason = f"its head may be claimed: {said}"
     elif "outbox_full" in facts:
         reason = OUTBOX_FULL
     elif task_state.crashes:

@@ -39,6 +39,14 @@ def type_reason(limit: Mapping[str, Any], now: float) -> str:
     return f"type {limit['name']} is over its {limit['rate']} until {hour_of(until)}"
 
 
+def pool_reason(task_state: TaskState, pullers: int) -> str:
+    """Whose workers a queued task waits for, of whom so many pull; empty if daemons run it."""
+    if task_state.pool is None:
+        return ""
+    by = f"{pullers} pull from it" if pullers else "no worker pulls from it"
+    return f"it waits for a worker that asks pool {task_state.pool}: {by}"
+
+
 def lost_reason(task_state: TaskState) -> str:
     """Why a delayed task waits after lost leases; empty if it waits for something else."""
     if task_state.errors or not task_state.lost_leases or task_state.crashes < _ENDS_BEFORE_WAIT:

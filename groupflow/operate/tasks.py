@@ -16,7 +16,13 @@ from groupflow.core.routing import scope_of
 from groupflow.operate.corrections import Correction, read_corrections
 from groupflow.operate.ended import EndName, read_line
 from groupflow.operate.namespace import Namespace
-from groupflow.operate.reasons import lost_reason, quiet_reason, type_reason, unknown_reason
+from groupflow.operate.reasons import (
+    lost_reason,
+    pool_reason,
+    quiet_reason,
+    type_reason,
+    unknown_reason,
+)
 from groupflow.operate.requests import CancelRequest
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import Argument, StoreClient
@@ -63,6 +69,7 @@ class Found:
     crashes: int = 0  # how many claims of it ended with the death of their daemon
     lost_leases: int = 0  # and how many with a lost lease, without a known death
     stage: str | None = None  # the stage that it has reached
+    pool: str | None = None  # whose workers pull it; None where daemons run it, or it is over
     daemon: str | None = None  # the one that runs it; of a task that is done, that ran it last
     worker: str | None = None  # within the daemon; this and `fence` only if it runs
     fence: int | None = None
@@ -114,6 +121,7 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
         crashes=task_state.deaths,
         lost_leases=task_state.lost_leases,
         stage=task_state.stage,
+        pool=task_state.pool,
         errors=task_state.errors,
         corrections=read_corrections(facts.get("corrections", "")),
     )
@@ -129,6 +137,7 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
         return found(state="delayed", until=seconds(task_state.due), reason=reason or None)
     limit = named(facts.get("of_type", []))
     reason = type_reason(limit, seconds(facts["now"])) if limit else ""
+    reason = reason or pool_reason(task_state, facts.get("pullers", 0))
     return found(state="queued", reason=reason or None)
 
 

@@ -67,6 +67,22 @@ class HeldBack:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolWait:
+    """What waits for the workers that pull from a pool: no daemon runs it."""
+
+    name: str
+    plain: int  # plain tasks that could be claimed, of those that are queued
+    groups: int  # the same of heads of groups
+    workers: int  # how many pull from it: their leases run
+
+    def words(self) -> str:
+        """The same for people."""
+        what = f"plain tasks {self.plain:,}, groups {self.groups:,}"
+        by = f"{self.workers:,} pull from it" if self.workers else "no worker pulls from it"
+        return f"waiting for pool {self.name}: {what}; {by}"
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """What waits, runs and is over."""
 
@@ -116,6 +132,7 @@ class Totals:
     daemons: list[DaemonStatus]  # those with a lease
     intake: list[IntakeStatus]  # those of them whose intake stands
     held_back: list[HeldBack] = field(default_factory=list)  # partitions that give nothing out
+    pools: list[PoolWait] = field(default_factory=list)  # those that something waits for
     # some of the limits by hand, the first to end first
     by_hand: list[SetByHand] = field(default_factory=list)
     away: list[Away] = field(default_factory=list)  # partitions that are missing from all of this
@@ -133,6 +150,7 @@ class Totals:
             "grouped": {**grouped, **{name: getattr(self, name) for name in states}},
             "tenants": {"standing": self.standing_tenants, "groups": self.standing},
             "types": {"standing": self.standing_types, "groups": self.capped},
+            "pools": [asdict(each) for each in self.pools],
             "limited": {
                 "tenants": self.limited_tenants,
                 "groups": self.limited_groups,
@@ -198,10 +216,21 @@ def sum_of(parts: Mapping[int, Totals], away: Sequence[Away]) -> Totals:
         daemons=_by_name(chain.from_iterable(part.daemons for part in every)),
         # A daemon reports the same to all partitions.
         intake=[*{each.daemon: each for part in every for each in part.intake}.values()],
+        pools=_by_pool(chain.from_iterable(part.pools for part in every)),
         by_hand=together(part.by_hand for part in every),
         held_back=[each for part in every for each in part.held_back],
         away=[*away],
     )
+
+
+def _by_pool(parts: Iterable[PoolWait]) -> list[PoolWait]:
+    """Each pool once; its workers pull from all partitions."""
+    found: dict[str, PoolWait] = {}
+    for each in parts:
+        so_far = found.get(each.name, PoolWait(each.name, 0, 0, 0))
+        plain, groups = so_far.plain + each.plain, so_far.groups + each.groups
+        found[each.name] = PoolWait(each.name, plain, groups, max(so_far.workers, each.workers))
+    return sorted(found.values(), key=attrgetter("name"))
 
 
 def _by_name(told: Iterable[DaemonStatus]) -> list[DaemonStatus]:
@@ -219,6 +248,7 @@ async def totals_in(client: StoreClient) -> Totals:
     count = Counter({name: int(number) for name, number in named(facts.pop("count")).items()})
     known = [known_daemon(row) for row in facts.pop("daemons")]
     by_hand = [set_by_hand(*row) for row in facts.pop("by_hand")]
+    pools = _by_pool(PoolWait(**named(row)) for row in facts.pop("pools"))
     note, ends = facts.pop("everything_paused", None), facts.pop("everything_ends", None)
     hold = Hold(*paused_by(note), ends and seconds(ends)) if note else None
     recovering = [seconds(int(each)) for each in facts.pop("recovering", ())]
@@ -231,6 +261,7 @@ async def totals_in(client: StoreClient) -> Totals:
         groups=locked + sum(facts[name] for name in ("ready", "delayed", "parked", "paused")),
         everything_paused=hold,
         held_back=[HeldBack(client.keys.partition or 0, *recovering)] if recovering else [],
+        pools=pools,
         by_hand=by_hand,
         daemons=[_status_of(each) for each in known],
         intake=[

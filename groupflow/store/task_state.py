@@ -26,6 +26,7 @@ class TaskState:
     enqueued: int | None = None  # when it came, where its place in line isn't that any more
     latest: int | None = None  # until when it waits for quiet, where that is what it waits for
     unknown: str | None = None  # its type, where it waits since no living daemon knows that
+    pool: str | None = None  # whose workers pull it; None where daemons run it
     reason: str = ""
     was_claimed: bool = False  # whether it ever was
     drained: bool = False  # whether it tells that its group is drained
@@ -42,7 +43,7 @@ class TaskState:
         facts = dict(zip(flat[::2], flat[1::2], strict=True))
         stage, context = facts.get(b"stage"), facts.get(b"context")
         due, enqueued = facts.get(b"due"), facts.get(b"enqueued")
-        latest, unknown = facts.get(b"latest"), facts.get(b"unknown")
+        latest, unknown, pool = (facts.get(name) for name in (b"latest", b"unknown", b"pool"))
         return cls(
             attempt=int(facts.get(b"attempt", 1)),
             crashes=int(facts.get(b"crashes", 0)),
@@ -54,6 +55,7 @@ class TaskState:
             enqueued=None if enqueued is None else int(enqueued),
             latest=None if due is None or latest is None or latest < due else int(latest),
             unknown=None if unknown is None else unknown.decode(),
+            pool=None if pool is None else pool.decode(),
             reason=facts.get(b"reason", b"").decode(),
             was_claimed=not facts.keys().isdisjoint(_CLAIMED_BEFORE),
             drained=b"drained" in facts,

@@ -27,8 +27,9 @@ from groupflow.operate.totals import DaemonStatus
 from groupflow.store.client import StoreClient
 from groupflow.store.progress import Said, write_progress
 from groupflow.store.scripts import Telling
-from tests.cli.verbs import Verbs
+from tests.cli.verbs import Verbs, agreed
 from tests.deadlines import deadline
+from tests.operate.spread import Spread
 from tests.store.bench import Bench, arrival, bury, totals
 
 
@@ -196,3 +197,25 @@ def test_keys() -> None:
     assert view.after("s").after("s").order == "waiting"
     assert view.after(" ").is_held
     assert view.after("x") == view
+
+
+async def test_what_waits_for_pullers_is_told(spread: Spread, groupflow: Verbs) -> None:
+    """All partitions together, the pools by name; `top` says the same."""
+    arrivals = [arrival(f"p{n}") for n in range(9)] + [arrival(f"a{n}", f"a{n}") for n in range(7)]
+    for place, each in enumerate(arrivals):
+        each.envelope.named_pool = "vans" if place else "bikes"
+    await spread.enqueue(*arrivals)
+    lines = [
+        f"waiting for pool {pool}; no worker pulls from it"
+        for pool in ("bikes: plain tasks 1, groups 0", "vans: plain tasks 8, groups 7")
+    ]
+    async with agreed(spread):
+        told = (await groupflow("status", "--json")).json
+        assert told["pools"] == [
+            {"name": "bikes", "plain": 1, "groups": 0, "workers": 0},
+            {"name": "vans", "plain": 8, "groups": 7, "workers": 0},
+        ]
+        assert "\n".join(lines) in (await groupflow("status")).out
+        assert lines[0] in (await groupflow("top", "--once")).out
+        shown = (await groupflow("task", "p1")).out
+        assert "pool     vans\nreason   it waits for a worker that asks pool vans: no" in shown

@@ -29,7 +29,7 @@ RULES = "".join(
 FOUND_KEYS = {
     *("id", "state", "type", "group", "tenant", "attempt", "crashes", "stage", "daemon", "worker"),
     *("lost_leases", "fence", "since", "until", "reason", "errors", "superseded_by", "scope"),
-    *("corrections", "cancelled_by", "asked_at", "start_by", "progress"),
+    *("corrections", "cancelled_by", "asked_at", "start_by", "progress", "pool"),
     *("enqueued_at", "began_at", "seconds", "result", "result_error"),
 }
 WHY_KEYS = {

@@ -19,10 +19,11 @@ from tests.store.story import Story, named, play, stories
 STORIES = named(
     """
     daemons and pools claim apart::
-        take p1 a1 p2= b1= p3=others | drain p1 a1 | anna: all b1 p2 | anna: holds b1 p2
+        take p1 a1 p2= b1= p3=others | drain p1 a1
+        task p2 queued: asks pool couriers: no worker pulls | task b1 queued pool=couriers | anna: all b1 p2 | anna: holds b1 p2
         carl: none | done b1 p2
     a head decides who may claim::
-        take a0 a1= a2 | anna: none | claim a0 | done a0 | none | why a ready: pool couriers
+        take a0 a1= a2 | anna: none | claim a0 | done a0 | none | why a ready: pool couriers: 1 pull
         anna: all a1 | done a1 | drain a2
     limits hold for pullers::
         limits 2 60/min burst 3 | take a0= a1= a2= a3= a4= | open d1 | anna: claim a0 | carl: all a1
@@ -50,6 +51,10 @@ async def test_what_waits_for_its_type_is_counted_apart(shop: Bench) -> None:
     told = await play(shop, "types v=1 | open d1 | take a0:v= b0:v= p0:v= p1:v= p2:v=others")
     seen = await pool(shop)
     assert (seen.claimable, seen.waiting, seen.held) == (2, 2, 0)  # the best of each line has room
+    assert [each.words() for each in (await shop.status()).pools] == [
+        "waiting for pool couriers: plain tasks 1, groups 1; no worker pulls from it",
+        "waiting for pool others: plain tasks 1, groups 0; no worker pulls from it",
+    ]
     await told.go_on("anna: claim a0")
     seen = await pool(shop)
     assert (seen.claimable, seen.waiting, seen.held) == (0, 3, 1)

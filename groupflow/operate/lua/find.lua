@@ -7,7 +7,8 @@
 --          of one that is there: type, group, tenant, scope, task_state, and died (µs), or daemon, worker, fence, since
 --          (µs) and progress (see `progress_of`) of its claim; cancel: who wants it cancelled, and why (JSON), if that
 --          is asked for; of_type: of a plain task that waits, what `why` says of the limit of its type; start_by (µs),
---          if it has to start in time; corrections (see `redrive.lua`) if it has some; of a shard also held: 'paused' or
+--          if it has to start in time; pullers: of one of a pool, how many workers' leases run there;
+--          corrections (see `redrive.lua`) if it has some; of a shard also held: 'paused' or
 --          'parked' if its group is; context (JSON); aside (µs): until when it stands aside
 local id, facts = ARGV[1], { now = clock() }
 local task_state = K.task_state .. id
@@ -44,5 +45,6 @@ if group == '' and not facts.died and not claim.daemon and is_limiting() and is_
   facts.of_type = cap and named(caps().told_of(cap, facts.now)) or nil
 end
 facts.start_by = start_by(id)
+facts.pullers = pullers_of(call('HGET', task_state, 'pool') or nil, facts.now)
 facts.corrections = call('HGET', task_state, 'corrections') or nil
 return named(facts)

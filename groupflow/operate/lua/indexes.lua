@@ -10,6 +10,11 @@ for _, pool in ipairs(pools()) do
   PLAIN[#PLAIN + 1], PLAIN[#PLAIN + 2] = index_of('quarantined_plain', pool), index_of('ordered', pool)
 end
 
+-- How many workers pull from a pool: their leases run. nil where there is no pool.
+local function pullers_of(pool, now)
+  return pool and call('ZCOUNT', K.pool_pullers .. pool, digits(now), '+inf')
+end
+
 local function count_in(indexes)
   local total = 0
   for _, index in ipairs(indexes) do total = total + call('ZCARD', index) end

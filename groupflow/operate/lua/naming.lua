@@ -12,7 +12,7 @@ end
 local function some(text) return text ~= '' and text or nil end
 
 -- What lists show of a task state, by name.
-local NOTED = { 'attempt', 'crashes', 'lost_leases', 'stage', 'due', 'errors', 'reason', 'latest', 'unknown' }
+local NOTED = { 'attempt', 'crashes', 'lost_leases', 'stage', 'due', 'errors', 'reason', 'latest', 'unknown', 'pool' }
 local function task_state_of(id)
   local task_state, values = {}, call('HMGET', K.task_state .. id, unpack(NOTED))
   for i, name in ipairs(NOTED) do task_state[name] = values[i] or nil end

@@ -26,7 +26,7 @@ for _, name in ipairs(names) do
   local groups = { index_of('ready', name), index_of('quarantined_groups', name) }
   local pool = {
     name = name, plain = count_in(plain), groups = count_in(groups),
-    known = call('ZCOUNT', leases, digits(now), '+inf'), waiting = waiting[name] or 0,
+    known = pullers_of(name, now), waiting = waiting[name] or 0,
     waited = math.max(longest_wait(plain, now), longest_wait(groups, now, true)),
   }
   pool.held = tonumber(call('ZSCORE', K.pool_holders .. name, '') or 0)

@@ -17,6 +17,8 @@
 --          everything_paused (JSON), everything_ends (µs), if any;
 --          outbox: entries that RabbitMQ is still to be told; outbox_age: µs for which the oldest has waited;
 --          outbox_full: 1 if nothing is claimed, since the outbox has as many bytes as it may, else 0;
+--          pools: rows of { name, plain, groups: plain tasks and heads of groups that wait for workers that pull from it,
+--          workers: how many pull }, of those where something waits so;
 --          daemons: rows of { name, lease_left (µs), info (JSON) } }
 local SHOWN_BY_HAND = 20
 local now, daemons = clock(), {}
@@ -81,6 +83,14 @@ for _, whose in ipairs(call('ZRANGE', K.by_hand_ends, '(' .. digits(now), '+inf'
   local text = #by_hand < SHOWN_BY_HAND and call('HGET', K.by_hand, whose)
   if text then by_hand[#by_hand + 1] = { whose, text } end
 end
+local of_pools = {}
+for _, name in ipairs(pools()) do
+  local plain = count_in({ index_of('ordered', name), index_of('quarantined_plain', name) })
+  local groups = count_in({ index_of('ready', name), index_of('quarantined_groups', name) })
+  if plain + groups > 0 then
+    of_pools[#of_pools + 1] = named({ name = name, plain = plain, groups = groups, workers = pullers_of(name, now) })
+  end
+end
 local untold = call('LINDEX', K.outbox, 0)
 return named({
   at = now, count = call('HGETALL', K.count), daemons = daemons, dead = call('ZCARD', K.dead),
@@ -96,6 +106,6 @@ return named({
   by_hand = by_hand, capped = capped, standing_types = call('ZCARD', K.cap_standing),
   sharing = sharing, running_groups = running_groups,
   standing = standing, standing_tenants = call('ZCARD', K.standing),
-  outbox = call('LLEN', K.outbox), outbox_full = call('EXISTS', K.outbox_full),
+  pools = of_pools, outbox = call('LLEN', K.outbox), outbox_full = call('EXISTS', K.outbox_full),
   outbox_age = untold and math.max(0, now - tonumber(sub(untold, 1, 16))) or 0,
 })

@@ -6,7 +6,7 @@
 -- returns  { now, queued: waiting in its lane, head: id of the task that runs, or is next, its task state; of a group
 --          that runs: daemon, worker, fence, lease_left (µs), since (µs) where the checkpoint says so, and progress
 --          (see `progress_of`);
---          ready, pool: whose workers may claim it, if daemons may not; until (µs), parked, paused,
+--          ready, pullers: how many workers pull from the pool whose may claim it, if daemons may not; until (µs), parked, paused,
 --          everything_paused (JSON), each if it is, and pause_ends, everything_ends (µs) if those pauses end
 --          by themselves; recovering: { since,
 --          until } (µs) if nothing is claimed, since this server may have lost writes; outbox_full: 1 if nothing is claimed,
@@ -62,7 +62,7 @@ return named({
   daemon = claim.daemon, worker = claim.slot, fence = claim.fence, since = claim.since,
   progress = progress_of(claim), cancel = claim.entry and call('HGET', K.cancels, head) or nil,
   lease_left = claim.daemon and (lease and tonumber(lease) - now or 0),
-  ready = ready or nil, pool = pool, ['until'] = call('ZSCORE', K.held, group) or nil,
+  ready = ready or nil, pullers = pullers_of(pool, now), ['until'] = call('ZSCORE', K.held, group) or nil,
   parked = call('HGET', K.parked, group) or nil, paused = call('HGET', K.paused, group) or nil,
   everything_paused = call('GET', K.paused_all) or nil, busy = busy,
   recovering = call('EXISTS', K.recovering) == 1

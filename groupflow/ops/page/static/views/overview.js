@@ -7,6 +7,7 @@ import { ago, count, duration, now, rate, time } from "../format.js";
 import { words } from "./by_hand.js";
 
 const LATE = 0.6; // of the lease: a heartbeat's age from which it is pointed out
+const SOME = 3; // pools, by name
 const LATE_TOLD = 5; // seconds for which events may wait without a word
 
 const RANGES = { "15min": { label: "15 min", seconds: 900, part: 300 }, "1h": { label: "1 h", seconds: 3600, part: 900 }, "24h": { label: "24 h", seconds: 86400, part: 21600, hours: 24, step: 240 } };
@@ -50,12 +51,13 @@ export function overview(params, context) {
       card("Longest queues", "of all groups, looked through in steps", longest)),
   ];
 
-  const showNotices = whenChanged((pause, alive, waits, standing, heldBack, limited, said, untold) => {
+  const showNotices = whenChanged((pause, alive, waits, standing, heldBack, limited, said, untold, unpulled) => {
     const found = [];
     if (pause) found.push(h("div", { class: "notice" }, h("span", {}, `${pause.by} paused everything at ${time(pause.since)}: no task is started.`), h("button", { type: "button", class: "push", onclick: () => resumeAll(context) }, "Resume everything")));
     if (!alive) found.push(h("div", { class: "notice bad" }, waits ? `No daemon is running, and ${count(waits)} tasks wait.` : "No daemon is running."));
     for (const one of standing) found.push(h("div", { class: "notice bad" }, `Intake of ${one.daemon} is paused since ${time(one.since)}: ${one.paused}.`));
     if (limited) found.push(h("div", { class: "notice" }, h("span", {}, `${count(limited)} ${limited === 1 ? "limit is" : "limits are"} set by hand: ${said.join("; ")}.`), link("limits", {}, "Limits", { class: "push", "data-key": "limits" })));
+    for (const one of unpulled) found.push(h("div", { class: "notice bad" }, h("span", {}, `${waitingFor(one)} for pool ${one.name}, and no worker pulls from it.`), link("pools", {}, "Pools", { class: "push", "data-key": `pool ${one.name}` })));
     for (const one of heldBack) found.push(h("div", { class: "notice" }, h("span", {}, `Nothing is claimed from partition ${one.partition} since ${time(one.since)}: its Redis may have lost claims. Claims go on once every daemon has renewed its lease, or at ${time(one.until)}.`)));
     if (untold) found.push(h("div", { class: "notice bad" }, untold));
     notices.hidden = !found.length;
@@ -68,7 +70,7 @@ export function overview(params, context) {
       h("div", { class: "name" }, name), h("div", { class: "value" }, count(value)), h("div", { class: "more" }, more));
     const running = o.running_grouped + o.running_plain;
     replace(tiles,
-      tile("Queued", "queued", o.queued_grouped + o.queued_plain - o.asleep, `${count(o.queued_grouped - o.asleep)} grouped, ${count(o.queued_plain)} plain${o.asleep ? `; ${count(o.asleep)} idle shards` : ""}`, address("tasks", { state: "queued" })),
+      tile("Queued", "queued", o.queued_grouped + o.queued_plain - o.asleep, `${count(o.queued_grouped - o.asleep)} grouped, ${count(o.queued_plain)} plain${o.asleep ? `; ${count(o.asleep)} idle shards` : ""}${forPools(o.pools)}`, address("tasks", { state: "queued" })),
       tile("Running", "running", running, `${count(o.running_grouped)} grouped, ${count(o.running_plain)} plain`, address("tasks", { state: "running" })),
       tile("Ready groups", "ready", o.ready, o.ready ? "wait for a worker" : "all have a worker", address("groups", { state: "ready" })),
       tile("Delayed groups", "delayed", o.delayed, o.delayed_tasks > o.asleep ? `and ${count(o.delayed_tasks - o.asleep)} delayed tasks` : "", address("groups", { state: "delayed" })),
@@ -102,7 +104,7 @@ export function overview(params, context) {
     onOverview(o) {
       const full = o.outbox_full ? `; events.max_memory is reached in ${count(o.outbox_full)} partition(s): nothing is claimed` : "";
       const untold = full || o.outbox_age >= LATE_TOLD ? `${count(o.outbox)} events wait to be told, the oldest for ${duration(o.outbox_age)}${full}.` : "";
-      showNotices(o.everything_paused, o.daemons.length > 0, o.queued_grouped + o.queued_plain - o.asleep, o.intake, o.held_back, o.limited_groups + o.limited_tenants + o.limited_types, o.by_hand.slice(0, 3).map((row) => `${row.kind} ${row.name}, ${words(row)}, until ${time(row.until)}`), untold);
+      showNotices(o.everything_paused, o.daemons.length > 0, o.queued_grouped + o.queued_plain - o.asleep, o.intake, o.held_back, o.limited_groups + o.limited_tenants + o.limited_types, o.by_hand.slice(0, 3).map((row) => `${row.kind} ${row.name}, ${words(row)}, until ${time(row.until)}`), untold, o.pools.filter((one) => !one.workers).slice(0, SOME));
       showTiles({ ...o, at: 0, daemons: 0, outbox_age: 0 });
       showDaemons(o);
     },
@@ -116,6 +118,16 @@ export function overview(params, context) {
       replace(longest, groupTable("Longest queues", tops.longest, "Groups are looked through every 10 s.", tops.slowest.length ? "Not looked through yet" : undefined));
     },
   };
+}
+
+function waitingFor({ plain, groups }) {
+  return [plain && `${count(plain)} plain`, groups && `${count(groups)} ${groups === 1 ? "group" : "groups"}`].filter(Boolean).join(" and ") + (plain + groups === 1 ? " waits" : " wait");
+}
+
+// What no daemon runs: it waits for workers that pull.
+function forPools(pools) {
+  const said = pools.slice(0, SOME).map((one) => `${waitingFor(one)} for pool ${one.name}`);
+  return said.length ? `; ${said.join(", ")}${pools.length > SOME ? ` and ${count(pools.length - SOME)} more pools` : ""}` : "";
 }
 
 async function resumeAll(context) {

@@ -83,6 +83,7 @@ export function task(params, context) {
       ["Type", found.type],
       ["Group", found.group ? link("group", { key: found.group }, found.group, { "data-key": "group" }) : "none, it is plain"],
       ["Tenant", found.tenant && link("tenant", { name: found.tenant }, found.tenant, { "data-key": "tenant" })],
+      ["Pool", found.pool && link("pools", {}, found.pool, { "data-key": "pool" })],
       ["Attempt", String(found.attempt)],
       ["Crashes", found.crashes ? String(found.crashes) : null],
       ["Lost leases", found.lost_leases ? String(found.lost_leases) : null],
