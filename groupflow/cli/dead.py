@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -63,6 +64,14 @@ class Filters:
         str | None,
         typer.Option("--type", metavar="T", help="Those of a type; of several: import.*"),
     ] = None
+    cause: Annotated[
+        str | None,
+        typer.Option(
+            "--cause",
+            metavar="CAUSE",
+            help="Those of a cause, as `groupflow dead causes` names it.",
+        ),
+    ] = None
     group: Annotated[str | None, typer.Option("--group", metavar="G", help="Those of a group.")] = (
         None
     )
@@ -81,9 +90,14 @@ class Filters:
     def filter(self, tenant: str | None) -> Filter:
         """The same as the store takes it."""
         from groupflow.operate.dead import Filter
+        from groupflow.operate.reasons import CAUSE
 
+        if self.cause is not None and not re.fullmatch(CAUSE, self.cause):
+            raise typer.BadParameter(
+                f"--cause {self.cause!r} names no cause: see groupflow dead causes."
+            )
         since = None if self.since is None else seconds_for(self.since, "--since")
-        return Filter(self.reason, None, self.task_type, self.group, tenant, since)
+        return Filter(self.reason, None, self.task_type, self.group, tenant, since, self.cause)
 
 
 @dataclass(frozen=True)
@@ -118,7 +132,7 @@ class LetterOptions(Filters, ChoiceOptions):
             raise typer.BadParameter("--partition chooses among letters of an id: name ids.")
         if not self.ids and not self.everything and not wanted.is_set:
             raise typer.BadParameter(
-                "Name ids, a filter (--reason, --type, --group, --tenant, --since), --all."
+                "Name ids, a filter (--reason, --cause, --type, --group, --tenant, --since), --all."
             )
         if self.ids and (self.everything or wanted.is_set):
             raise typer.BadParameter("Name ids, or a filter or --all: not both.")
@@ -152,6 +166,37 @@ def list_(
         for letter in found
     ]
     return Answer([letter.as_json() for letter in found], lines or ["no dead letters"])
+
+
+@verb(dead, "causes")
+def causes(
+    call: Call,
+    which: Filters,
+    *,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 50,
+) -> Answer:
+    """Count dead letters by cause: their type and reason, in which `…` stands for what differs.
+
+    The most frequent first, with its newest letter. What a cause is named by is for `--cause` of
+    `dead list`, `redrive` and `drop`.
+
+    For example:
+
+      groupflow dead causes --since 1d
+    """
+    from groupflow.operate.bulk import read_causes
+
+    wanted = which.filter(which.tenant)
+    found = call.ask(lambda space: read_causes(space, wanted, looks=None, shown=limit))
+
+    lines = [
+        f"{each.count:,}  {each.cause}  newest {moment(each.last_at)}: {each.example}  "
+        f"{each.type or '(no type)'}  {each.reason}"
+        for each in found.reasons
+    ]
+    if (left := found.causes - len(lines)) > 0:
+        lines.append(f"and {left:,} more causes; {found.matching:,} dead letters in all")
+    return Answer(found.reasons, lines or ["no dead letters"])
 
 
 @verb(dead, "show")
@@ -223,6 +268,8 @@ def redrive(
       groupflow dead redrive 01c8b175db8147af99efc6899b9455af
 
       groupflow dead redrive --reason "exit code 1" --tenant 42 --since 2h --dry-run
+
+      groupflow dead redrive --cause 8707f2456c
 
       groupflow dead redrive 01c8b175db8147af99efc6899b9455af --body corrected.json
     """

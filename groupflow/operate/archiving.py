@@ -13,14 +13,12 @@ from dataclasses import dataclass, replace
 import orjson
 
 from groupflow.core.task import Place
+from groupflow.operate.reasons import REASON_SHOWN
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import Argument, Call, StoreClient
 from groupflow.store.clock import microseconds
 from groupflow.store.envelope import Envelope
 from groupflow.store.sessions import Session
-
-REASON_SHOWN = 200
-"""Bytes of a reason that stay in Redis for lists, if the letter is archived."""
 
 _PIECE, _PIECES = 60, 4  # of that: Redis keeps a hash small if its values have 64 bytes at most
 

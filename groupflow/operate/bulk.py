@@ -8,10 +8,8 @@ and the steps end.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from itertools import takewhile
 
 from groupflow.operate.dead import LOOKS, DeadLetter, DeadLetters, Filter, read_letters
 from groupflow.operate.namespace import Namespace
@@ -20,10 +18,8 @@ from groupflow.store.client import StoreClient
 
 BEGIN = "0"
 MOST = 500  # letters a step
-_PAGES = 4  # that a count of kinds reads
-_A_PAGE = 500
-_ALIKE = 60  # characters of a reason that tell letters without a kind apart
-_SHOWN = 200  # characters of a reason
+LATEST = 4  # steps that a look at causes takes, if it doesn't look at all letters
+CAUSES = 100  # causes that it tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +77,14 @@ async def count(namespace: Namespace, wanted: Filter) -> int:
     return sum([len(letters) async for letters in each_step(namespace, wanted)])
 
 
-@dataclass(frozen=True, slots=True)
-class DeadKind:
-    """Dead letters that died of the same."""
+@dataclass(slots=True)
+class Cause:
+    """Dead letters of one type that died of the same."""
 
+    cause: str  # digits that a filter takes
+    type: str  # of the tasks, empty if they had none
     kind: str  # an error's name, without its words; empty if unknown
-    reason: str  # the beginning that all of their reasons share
+    reason: str  # the reason that they share: `…` stands for what differs
     count: int
     last_at: float  # Unix seconds: the latest death
     example: str  # the id of that letter
@@ -99,35 +97,39 @@ class Reasons:
 
     looked_at: int
     is_whole: bool  # whether these were all; of very many the latest are looked at
-    reasons: list[DeadKind]  # the most frequent first
+    matching: int  # of those that were looked at, how many match
+    causes: int  # how many causes these have
+    reasons: list[Cause]  # of those the most frequent, the most frequent first
 
 
-async def read_kinds(letters: DeadLetters, wanted: Filter) -> Reasons:
-    """What the matching dead letters died of, by a bounded look at the latest of them.
+async def read_causes(
+    namespace: Namespace, wanted: Filter, *, looks: int | None = LATEST, shown: int = CAUSES
+) -> Reasons:
+    """What the matching dead letters died of.
+
+    Args:
+        namespace: whose letters.
+        wanted: which; also whether causes are told apart by their words.
+        looks: steps that may look at letters; ``None`` for all that it takes.
+        shown: causes at most.
 
     Raises:
         StoreUnavailable: no partition answers.
     """
-    looked = 0
-    passed: int | str = 0
-    found: dict[str, list[DeadLetter]] = defaultdict(list)
-    for _ in range(_PAGES):
-        page = await letters.page(wanted, passed=passed, limit=_A_PAGE)
-        looked += page.looked_at
+    looked = matching = 0
+    passed: int | str | None = 0
+    letters, found = DeadLetters(namespace), dict[str, Cause]()
+    while passed is not None and looks != 0:
+        page = await letters.page(wanted, passed=passed, limit=MOST)
+        looked, matching = looked + page.looked_at, matching + len(page.letters)
         for letter in page.letters:
-            found[letter.kind or letter.reason[:_ALIKE]].append(letter)
-        if page.next is None:
-            break
-        passed = page.next
-    kinds = [_kind_of(some) for some in found.values()]
-    kinds.sort(key=lambda each: (-each.count, -each.last_at))
-    return Reasons(looked, page.next is None, kinds)
-
-
-def _kind_of(letters: Sequence[DeadLetter]) -> DeadKind:
-    """What letters died of alike, the latest death first."""
-    last = letters[0]
-    lines = [each.reason.partition("\n")[0][:_SHOWN] for each in letters]
-    shared = takewhile(lambda some: len({*some}) == 1, zip(*lines, strict=False))
-    reason = "".join(character for character, *_ in shared)
-    return DeadKind(last.kind, reason, len(letters), last.died_at, last.id, last.tenant)
+            reason, cause = letter.cause(with_words=wanted.with_words)
+            known = found.get(cause)
+            if known is None:
+                facts = (cause, letter.type, letter.kind, reason or letter.kind, 1, letter.died_at)
+                found[cause] = Cause(*facts, letter.id, letter.tenant)
+            else:
+                known.count += 1
+        passed, looks = page.next, None if looks is None else looks - 1
+    causes = sorted(found.values(), key=lambda each: (-each.count, -each.last_at))
+    return Reasons(looked, passed is None, matching, len(causes), causes[:shown])

@@ -22,6 +22,7 @@ from groupflow.operate.archiving import Beside
 from groupflow.operate.corrections import Correction, read_corrections
 from groupflow.operate.namespace import Away, Namespace, missing
 from groupflow.operate.pages import Cursor, Slice, merge
+from groupflow.operate.reasons import cause_of
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.operate.tasks import ANY, Choice, choose
 from groupflow.store.client import Argument, StoreClient
@@ -49,6 +50,10 @@ class DeadLetter:
     died_at: float  # Unix seconds by Redis's clock
     died_at_the_door: bool  # whether it was never routed; a redrive then routes it first
     partition: int  # where it lies
+
+    def cause(self, *, with_words: bool = True) -> tuple[str, str]:
+        """What it died of, as `cause_of` has it; without the reason's words, by its kind alone."""
+        return cause_of(self.type, self.kind, self.reason if with_words else "")
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of an entry of ``groupflow dead list --json``."""
@@ -88,15 +93,22 @@ class Filter:
     group: str | None = None
     tenant: str | None = None  # empty: of none
     since: float | None = None  # seconds since its death, at most
+    cause: str | None = None  # the digits of its cause; `read_letters` tries this one
+    with_words: bool = True  # whether causes are told apart by their words too
 
     @property
     def is_set(self) -> bool:
         """Whether it filters at all."""
-        return self != Filter()
+        return self != Filter(with_words=self.with_words)
+
+    def passes(self, letter: DeadLetter) -> bool:
+        """Whether a letter has the cause, if one is wanted."""
+        return self.cause in (None, letter.cause(with_words=self.with_words)[1])
 
     def pack(self) -> bytes:
-        """What `dead.lua` takes: the attributes that are set."""
+        """What `dead.lua` takes: the attributes that are set, apart from the cause."""
         facts = {name: fact for name, fact in asdict(self).items() if fact is not None}
+        facts = {name: fact for name, fact in facts.items() if name not in {"cause", "with_words"}}
         if self.since is not None:
             facts["since"] = microseconds(self.since)
         return orjson.dumps(facts)
@@ -331,7 +343,7 @@ async def _look(client: StoreClient, wanted: Filter, passed: int, limit: int) ->
         for number, letter in read.letters:
             found.add(letter, -letter.died_at, found.looked + number)
         found.looked += read.looked
-        if len(found.rows) < limit and read.looked < PAGE:
+        if not read.left:
             return found
         if len(found.rows) >= limit:
             break
@@ -358,7 +370,13 @@ async def read_letters(
 ) -> Read:
     """Look for `most` letters behind those passed over, or among the oldest `left` ones."""
     begin = "" if left is None else left
-    found = named(await client.run(OperatorVerb.DEAD, passed, PAGE, most, wanted.pack(), begin))
-    letters = [_facts(row, client.keys.partition or 0) for row in found["letters"]]
-    rows = [(each.pop("place"), DeadLetter(**each)) for each in letters]
-    return Read(found["looked_at"], rows, found["left"])
+    rows = most if wanted.cause is None else PAGE
+    found = named(await client.run(OperatorVerb.DEAD, passed, PAGE, rows, wanted.pack(), begin))
+    facts = [_facts(row, client.keys.partition or 0) for row in found["letters"]]
+    every = [(each.pop("place"), DeadLetter(**each)) for each in facts]
+    letters = [(place, letter) for place, letter in every if wanted.passes(letter)]
+    looked, older = found["looked_at"], found["left"]
+    if len(letters) > most:  # the next look goes on behind the last of these
+        letters = letters[:most]
+        looked, older = letters[-1][0], older + looked - letters[-1][0]
+    return Read(looked, letters, older)

@@ -1,16 +1,48 @@
-"""Why a task waits, in words, as its task state has it."""
+"""Why a task waits or died, in words, as its task state has it; which deaths have one cause."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import Any
 
 from groupflow.store.clock import seconds
 from groupflow.store.task_state import TaskState
 
 _NAMED = 3  # daemons in a reason
+REASON_SHOWN = 200
+"""Bytes of a reason that stay in Redis for lists, if its dead letter is archived."""
+
+_CAUSE_SHOWN = 80  # characters of a cause, of which the end of a longer reason is no part
+_CAUSE_DIGITS = 10
+CAUSE = f"[0-9a-f]{{{_CAUSE_DIGITS}}}"
+"""A pattern of what stands for a cause."""
+# What differs between deaths of one cause: a word with a digit in it (a number, an id, a time, a
+# UUID), a long word of hexadecimal digits, a quoted text; several in a row count as one.
+_WORD = r"[\w.:@+-]"
+_VARIES = (
+    r'"[^"]*(?:"|$)|`[^`]*(?:`|$)|(?<!\w)\'[^\']*(?:\'(?!\w)|$)'
+    rf"|(?<!{_WORD}){_WORD}*\d(?:{_WORD}*\w)?|\b[0-9a-fA-F]{{8,}}\b"
+)
+_VARYING = re.compile(rf"(?:{_VARIES})(?:[\s,]+(?:{_VARIES}))*")
 _ENDS_BEFORE_WAIT = 2  # a first lost lease makes no task wait: see `hand_over.lua`
+
+
+def cause_of(task_type: str, kind: str, reason: str) -> tuple[str, str]:
+    """The cause that a death has in common with others of its type, and what it is named by.
+
+    That is the first line of the reason, without what varies. It is the same of an archived letter,
+    which has only the beginning of its reason.
+
+    Returns:
+        It, and ten hexadecimal digits that stand for type, kind and it.
+    """
+    line = reason.partition("\n")[0].encode()[:REASON_SHOWN].decode(errors="ignore").rstrip()
+    cause = _VARYING.sub("…", line)[:_CAUSE_SHOWN]
+    digest = blake2b("\0".join((task_type, kind, cause)).encode(), digest_size=_CAUSE_DIGITS // 2)
+    return cause, digest.hexdigest()
 
 
 def quiet_reason(task_state: TaskState) -> str:

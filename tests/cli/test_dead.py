@@ -10,6 +10,7 @@ import pytest
 
 from groupflow.cli.exits import Exit
 from groupflow.core.routing import scope_of
+from groupflow.operate.reasons import cause_of
 from groupflow.store.enqueue import Arrival
 from tests.cli.verbs import Verbs, agreed
 from tests.operate.spread import Spread
@@ -27,6 +28,7 @@ FILTERS = {
     "--since 1h --reason row": EVERY[1:3],
     "--reason row --since 1h --type t --tenant 7": EVERY[1:2],
     "--reason nothing": (),
+    f"--cause {cause_of('t', 'rejected', 'no such row')[1]}": ("gone-7", "gone-old"),
 }
 
 
@@ -57,6 +59,19 @@ async def test_filters_are_combined(spread: Spread, groupflow: Verbs) -> None:
             for verb in ("redrive", "drop"):
                 counted = await groupflow("dead", verb, *words, "--dry-run", "--json")
                 assert (counted.exit, counted.json) == (0, {"matching": len(ids)}), options
+        told = await groupflow("dead", "causes", "--reason", "row", "--json")
+        facts = [
+            [each[name] for name in ("count", "type", "reason", "example")] for each in told.json
+        ]
+        assert facts == [
+            [2, "t", "no such row", "gone-7"],
+            [1, "im.row", "no such row", "gone-mine"],
+        ]
+        shown = await groupflow("dead", "causes", "--limit", "1")
+        assert f"2  {told.json[0]['cause']}  newest " in shown.out
+        assert shown.out.endswith(
+            "gone-7  t  no such row\nand 2 more causes; 4 dead letters in all\n"
+        )
         said = await groupflow("dead", "drop", "--reason", "row", "--since", "1h", "--dry-run")
         assert said.out == "2 dead letters match; without --dry-run each is dropped\n"
         dropped = await groupflow(
@@ -104,6 +119,7 @@ def dead_of(tenant: str) -> Arrival:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        ("drop --cause row", "--cause 'row' names no cause: see groupflow dead causes."),
         ("drop --since 2", "--since '2' is no time; write 30s, 10m, 2h or 1d."),
         ("list --since 9999d", "--since '9999d' is not between 0 s and a year."),
         ("redrive x5 --since 2h", "not both"),

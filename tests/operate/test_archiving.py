@@ -20,7 +20,6 @@ from groupflow.broker.connection import connect, open_channel
 from groupflow.core.errors import LetterArchived, StoreFull
 from groupflow.core.task import Place
 from groupflow.operate.archiving import (
-    REASON_SHOWN,
     LetterBody,
     archive,
     beside_of,
@@ -28,6 +27,7 @@ from groupflow.operate.archiving import (
     stay,
 )
 from groupflow.operate.dead import DeadLetters, sweep_letters
+from groupflow.operate.reasons import REASON_SHOWN
 from groupflow.operate.redrive import Redriver, whole_letter
 from groupflow.servers import RedisServer
 from groupflow.settings.model import Settings

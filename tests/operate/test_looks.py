@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -12,13 +14,14 @@ from groupflow.core.errors import StoreUnavailable
 from groupflow.core.routing import scope_of
 from groupflow.core.task import Place
 from groupflow.operate.archiving import archive, oldest_bodies
-from groupflow.operate.bulk import count, each_step, step
+from groupflow.operate.bulk import count, each_step, read_causes, step
 from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.daemons import find_daemon
 from groupflow.operate.dead import DeadLetters, Filter
 from groupflow.operate.groups import Groups
 from groupflow.operate.listing import ListedGroups, ListedState, list_groups, list_tasks
 from groupflow.operate.pages import UnknownCursor
+from groupflow.operate.reasons import cause_of
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.totals import read_totals
 from groupflow.servers import RedisServer
@@ -29,7 +32,7 @@ from groupflow.store.outbox import look
 from groupflow.store.scripts import Scripts, read_lua, render
 from groupflow.store.sessions import Session
 from groupflow.store.settlements import Advance, Retry
-from tests.operate.spread import Spread
+from tests.operate.spread import Spread, all_pages
 from tests.store.bench import Bench, arrival, bury
 from tests.store.task_state import HOUR, found, letter
 
@@ -287,6 +290,66 @@ async def test_an_archived_letter_is_found_by_what_its_stub_says(bench: Bench) -
     await archive(bench.client, [body], [Place(1, "m1")])
     for wanted, number in ((ROWS, 1), (Filter(reason="such", since=60), 1), (Filter(type="u"), 0)):
         assert await count(bench.namespace, wanted) == number
+
+
+@pytest.mark.parametrize(
+    ("cause", "reasons"),
+    [
+        (
+            "no … here",
+            ("no 17 here", "no inv_8-a3, 'x y' here", f"no {uuid4()} here", "no 8\t9 here"),
+        ),
+        ("customer's … refused", ("customer's 10.0.0.1:80 refused", "customer's deadbeef refused")),
+        (
+            "line …: a …",
+            ("line 8: a 'b' \"it's\" `d`", 'line 2026-11-26T22:55:10Z: a 1.5, "b\nmore'),
+        ),
+        ("x" * 80, ("x" * 80, "x" * 5000 + " 7", "x" * 190 + "ü" * 9)),
+    ],
+)
+def test_deaths_of_one_cause(cause: str, reasons: tuple[str, ...]) -> None:
+    """What varies is masked; the tail of a long reason, which an archived letter lacks, is none."""
+    named = {cause_of("t", "K", each) for each in reasons}
+    assert {each for each, _ in named} == {cause}
+    others = (("t", "K", "other"), ("t", "L", cause), ("u", "K", cause))
+    assert len(named | {cause_of(*each) for each in others}) == 4
+
+
+async def page_of(look: Any, cursor: str) -> Any:
+    return await look(passed=cursor)
+
+
+async def test_letters_by_cause(spread: Spread) -> None:
+    """Counted, the newest named, found by it alone, archived or not; without words by kind."""
+    for n in range(30):
+        await spread.enqueue(arrival(f"a{n}", dead=f"invoice {n} of {'é' * 150}"))
+        await spread.enqueue(light(f"b{n}", dead=f"invoice {n}"), arrival(f"c{n}", dead="no row"))
+    for bench in spread.benches:
+        for body in await oldest_bodies(bench.client, Session("d1"), 0, most=9, most_bytes=10**6):
+            await archive(bench.client, [body], [Place(1, "m1")])
+    namespace, letters = spread.namespace, DeadLetters(spread.namespace)
+    told = await read_causes(namespace, Filter())
+    assert (told.is_whole, told.matching, told.looked_at, told.causes) == (True, 90, 90, 3)
+    assert [(each.type, each.count, each.example) for each in told.reasons] == [
+        ("t", 30, "c29"), ("import", 30, "b29"), ("t", 30, "a29")
+    ]  # fmt: skip
+    assert told.reasons[2].reason.startswith("invoice … of éé")
+    part = await read_causes(namespace, Filter(), looks=1, shown=1)
+    assert (part.causes, len(part.reasons)) == (3, 1)
+    for cause, name in zip(told.reasons, "cba", strict=True):
+        wanted = Filter(cause=cause.cause)
+        assert await count(namespace, wanted) == 30
+        look = partial(letters.page, wanted, limit=7)
+        pages = await all_pages(partial(page_of, look))
+        assert {each.id[0] for page in pages for each in page.letters} == {name}
+        assert [len(page.letters) for page in pages if page.letters] == [7, 7, 7, 7, 2]
+        assert (await read_causes(namespace, wanted)).reasons == [cause]
+    by_kind = await read_causes(namespace, Filter(with_words=False))
+    assert {(each.type, each.reason, each.count) for each in by_kind.reasons} == {
+        ("t", "rejected", 60), ("import", "rejected", 30)
+    }  # fmt: skip
+    words = Filter(cause=told.reasons[0].cause, with_words=False)
+    assert await count(namespace, words) == 0
 
 
 async def test_steps_go_over_all_partitions(spread: Spread) -> None:

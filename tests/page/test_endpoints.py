@@ -89,6 +89,8 @@ ACTS: list[tuple[str, Any, int, str]] = [
     ("dead/drop", {"everything": True, "cursor": "9.1"}, 400, "begin with 0"),
     ("dead/drop", {"everything": True, "cursor": "x"}, 400, "cursor"),
     ("dead/drop", {"type": "fail", "since": 0}, 400, "since"),
+    ("dead/drop", {"cause": "row"}, 400, "cause"),
+    ("dead/drop", {"cause": "0123456789"}, 200, '"matching":0,"next":null'),
     ("dead/drop", {"ids": ["a"], "type": "fail"}, 400, "not both"),
     ("dead/drop", {"ids": ["a"], "dry_run": True}, 400, "not both"),
     ("dead/drop", {"ids": ["a"], "body": "{}"}, 400, "unknown names: 'body'"),

@@ -98,9 +98,16 @@ def _queries(path: str, parameters: set[str]) -> list[dict[str, str]]:
     """What an endpoint is asked, so that it tells of all that there is."""
     if asked := _ASKED.get(path.removeprefix("/api/")):
         return [{asked[0]: value} if value else {} for value in asked[1]]
-    assert parameters <= {"reason", "type", "group", "tenant", "since", "passed", "limit"}, (
-        f"{path} asks something that this test does not know"
-    )
+    assert parameters <= {
+        "reason",
+        "cause",
+        "type",
+        "group",
+        "tenant",
+        "since",
+        "passed",
+        "limit",
+    }, f"{path} asks something that this test does not know"
     return [{}]
 
 
@@ -135,6 +142,9 @@ def test_nothing_shows_it_without_the_token(marked: Marked) -> None:
     assert marked.get("/api/dead", reason=MARKER).json()["letters"] == []
     found = marked.get("/api/dead", reason="Exit").json()["letters"]
     assert {each["id"] for each in found} == {"stderr", "parks"}
+    causes = {each["cause"] for each in marked.get("/api/dead/reasons", TOKEN).json()["reasons"]}
+    for cause in causes:  # made of words
+        assert marked.get("/api/dead", cause=cause).json()["letters"] == []
 
 
 def test_the_token_shows_it(marked: Marked) -> None:

@@ -20,7 +20,8 @@ STORIES = named(
     """
     daemons and pools claim apart::
         take p1 a1 p2= b1= p3=others | drain p1 a1
-        task p2 queued: asks pool couriers: no worker pulls | task b1 queued pool=couriers | anna: all b1 p2 | anna: holds b1 p2
+        task p2 queued: asks pool couriers: no worker pulls | task b1 queued pool=couriers
+        anna: all b1 p2 | anna: holds b1 p2
         carl: none | done b1 p2
     a head decides who may claim::
         take a0 a1= a2 | anna: none | claim a0 | done a0 | none | why a ready: pool couriers: 1 pull

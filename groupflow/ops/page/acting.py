@@ -148,7 +148,7 @@ class Acting:
         wanted = replace(wanted, tenant=order.tenant)  # with ids it says whose letter is meant
         if not order.everything and not wanted.is_set:
             raise InputRefused(
-                "Name ids, a filter (reason, type, group, tenant, since), or set everything."
+                "Name ids, a filter (reason, cause, type, group, tenant, since), or set everything."
             )
         namespace = self._context.namespace
         found = await bulk.step(namespace, wanted, order.cursor, MOST_IDS)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import orjson
 
 from groupflow.operate.actions import Action, latest
-from groupflow.operate.bulk import Reasons, read_kinds
+from groupflow.operate.bulk import Reasons, read_causes
 from groupflow.operate.busy import Tops, read_tops
 from groupflow.operate.corrections import Correction
 from groupflow.operate.daemons import DaemonStory, find_daemon
@@ -157,11 +157,12 @@ class Reading:
 
     @_look("/dead/reasons", "What they died of")
     async def _reasons(self, query: shapes.ReasonsQuery, caller: Caller) -> Reasons:
-        found = await read_kinds(self._letters, query.filter(sees_contents=caller.sees_contents))
+        wanted = query.filter(sees_contents=caller.sees_contents)
+        found = await read_causes(self._namespace, wanted)
         if caller.sees_contents:
             return found
-        kinds = [replace(each, reason=each.kind or _REDACTED) for each in found.reasons]
-        return replace(found, reasons=kinds)
+        causes = [replace(each, reason=each.kind or _REDACTED) for each in found.reasons]
+        return replace(found, reasons=causes)
 
     @_look("/task", "One task, by id", may_miss=True)
     async def _task(self, query: shapes.TaskQuery, caller: Caller) -> Found:

@@ -16,6 +16,7 @@ from groupflow.operate.ended import LATELY, Ended, Minute
 from groupflow.operate.groups import Lane, Why
 from groupflow.operate.listing import ListedGroups, ListedState
 from groupflow.operate.namespace import Away
+from groupflow.operate.reasons import CAUSE
 from groupflow.operate.scans import ScanStory
 from groupflow.operate.schedules import Schedule
 from groupflow.operate.tasks import Choice, Verdict
@@ -150,6 +151,9 @@ class OfDead(Input):
     since: Annotated[float, Field(gt=0, le=MAX_SECONDS)] | None = Field(
         None, description="Seconds since they died, at most."
     )
+    cause: Annotated[str, Field(pattern=f"^({CAUSE})?$")] = Field(
+        "", description="Their `cause`, as `dead/reasons` tells it to this caller."
+    )
 
     def filter(self, *, sees_contents: bool) -> Filter:
         """The same as the store takes it, apart from the tenant.
@@ -163,6 +167,8 @@ class OfDead(Input):
             type=self.type or None,
             group=self.group or None,
             since=self.since,
+            cause=self.cause or None,
+            with_words=sees_contents,
         )
 
 

@@ -53,6 +53,7 @@ async function all(context, path, filter, verb, text, danger) {
   const order = set.length ? Object.fromEntries(set) : { everything: true };
   let matching = 0;
   const isCounted = await attempt(async () => { ({ matching } = await steps(path, { ...order, dry_run: true })); });
+  if (isCounted && !matching) toast("None matches any more: look again.");
   if (!isCounted || !matching || !(await confirmed(`${verb} all ${count(matching)} that match?`, text, verb, danger))) return false;
   return attempt(() => steps(path, order), (answer) => told(answer, PAST[verb]));
 }

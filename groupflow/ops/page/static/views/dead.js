@@ -5,7 +5,7 @@ import { empty, h, link, replace, short, table } from "../dom.js";
 import { ago, count, moment, seconds } from "../format.js";
 import { drop, dropAll, redrive, redriveAll } from "./actions.js";
 
-const FILTERS = { reason: "Reason contains", type: "Type", group: "Group", tenant: "Tenant", since: "Died within (30s, 10m, 2h, 1d)" };
+const FILTERS = { reason: "Reason contains", cause: "Cause", type: "Type", group: "Group", tenant: "Tenant", since: "Died within (30s, 10m, 2h, 1d)" };
 const SPAN = "\\s*[0-9]+([.][0-9]+)?\\s*[smhd]\\s*";
 
 export function dead(params, context) {
@@ -56,25 +56,29 @@ export function dead(params, context) {
     }
   }
 
-  async function runAll(verb) {
-    if (await verb(context, asked)) {
+  async function runAll(verb, more = {}) {
+    if (await verb(context, { ...asked, ...more })) {
       chosen.clear();
       await refresh();
     }
   }
 
   function showReasons(found) {
-    const matching = found.reasons.reduce((sum, each) => sum + each.count, 0);
-    allButton.textContent = found.is_whole ? `Redrive all ${count(matching)} that match` : "Redrive all that match";
-    dropAllButton.textContent = found.is_whole ? `Drop all ${count(matching)} that match` : "Drop all that match";
+    const many = found.is_whole ? `${count(found.matching)} ` : "";
+    allButton.textContent = `Redrive all ${many}that match`;
+    dropAllButton.textContent = `Drop all ${many}that match`;
+    const left = found.causes - found.reasons.length;
+    const button = (row, verb, text, tone) => h("button", { type: "button", class: tone, "data-key": `${text} ${row.cause}`, "aria-label": `${text} all of ${row.type || "no type"}: ${row.reason}`, onclick: () => runAll(verb, { cause: row.cause }) }, text);
     reasons.hidden = !found.reasons.length;
     replace(reasons,
-      h("header", {}, h("h2", {}, "Reasons"), h("span", { class: "muted" }, found.is_whole ? "all that match" : `of the latest ${count(found.looked_at)}`)),
+      h("header", {}, h("h2", {}, "Causes"), h("span", { class: "muted" }, `${found.is_whole ? "all that match" : `of the latest ${count(found.looked_at)}; groupflow dead causes counts all`}${left ? `; ${count(left)} more causes` : ""}`)),
       table("Reasons", [
         { label: "Dead letters", kind: "number", cell: (row) => count(row.count) },
-        { label: "Reason", kind: "name", cell: (row) => link("dead", { ...at, reason: row.kind || row.reason }, cut(row.reason || row.kind), { "data-key": `reason ${row.kind} ${row.reason}` }) },
+        { label: "Type", kind: "name", cell: (row) => row.type || h("span", { class: "muted" }, "none") },
+        { label: "Reason", kind: "name", cell: (row) => link("dead", { ...at, cause: row.cause }, row.reason || "none", { "data-key": `cause ${row.cause}` }) },
         { label: "Latest", kind: "name", cell: (row) => link("letter", { id: row.example, tenant: row.tenant }, short(row.example), { "data-key": `example ${row.example}`, title: row.example }) },
         { label: "Died", kind: "number", cell: (row) => h("span", { title: moment(row.last_at) }, ago(row.last_at)) },
+        { label: "", kind: "actions", cell: (row) => [button(row, redriveAll, "Redrive"), button(row, dropAll, "Drop", "danger")] },
       ], found.reasons));
   }
 
