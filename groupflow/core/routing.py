@@ -175,6 +175,11 @@ class Router:
             facts = parse_body(body, self._max_values)
         return _readable_text(self._paths.app, facts, headers)
 
+    @property
+    def applications(self) -> list[str]:
+        """Those that the rules name."""
+        return [*self._by_app]
+
     def _match(self, app: str | None, tenant: str | None) -> Rule | None:
         """The first rule for this application and tenant."""
         rules = self._for_any_app if app is None else self._by_app.get(app, self._for_any_app)

@@ -42,7 +42,7 @@ class OperatorVerb(AnyVerb):
     GROUPS = "groups", (*_WALKING, *_NAMING)
     LANE = "lane", (*PRELUDE, *_NAMING)
     LATELY = "lately"
-    TENANTS = "tenants", (*PRELUDE, *_NAMING)
+    TENANTS = "tenants", (*_WALKING, *_NAMING)
     TENANT_FIGURES = "tenant_figures", (*PRELUDE, *_NAMING)
     CONFIGURATION = "configuration"
     TYPES = "types", (*PRELUDE, *_NAMING)

@@ -206,21 +206,26 @@ async def _described(namespace: Namespace, number: int, found: Found) -> str:
     if found.state in OVER:
         facts.append(f"of application and tenant {found.scope or 'unknown'} (a digest)")
     else:
-        facts.append(await _application(namespace, number, found))
+        app = await application_of(namespace, number, found.id, found.tenant, found.scope)
+        named_app = f"application {app}" if app else "no application"
+        facts.append("application unknown" if app is None else named_app)
         facts.append(f"tenant {found.tenant}" if found.tenant else "no tenant")
     return ", ".join(facts)
 
 
-async def _application(namespace: Namespace, number: int, found: Found) -> str:
-    """The application that its body or headers name, if its scope was made of that."""
+async def application_of(
+    namespace: Namespace, number: int, id_: str, tenant: str | None, scope: str | None
+) -> str | None:
+    """The application that a task's body or headers name, if its scope was made of that.
+
+    Empty where they name none, None where it isn't known.
+    """
     app = envelope = None
     with suppress(StoreUnavailable):
-        envelope = await namespace.ask(number, partial(_read_envelope, id_=found.id))
+        envelope = await namespace.ask(number, partial(_read_envelope, id_=id_))
     if envelope is not None and namespace.router is not None:
         app = namespace.router().application_of(envelope.body, envelope.headers)
-    if scope_of(app, found.tenant) != found.scope:
-        return "application unknown"
-    return f"application {app}" if app else "no application"
+    return app or "" if scope_of(app, tenant) == scope else None
 
 
 class Tasks:

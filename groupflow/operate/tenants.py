@@ -1,26 +1,34 @@
-"""Tenants: which are counted apart, and what of each waits and runs.
+"""Tenants: those that have a limit, or something that waits or runs, and what of each.
 
-Each lies in as many partitions as its groups do.
+No key has them all, so a survey walks through what waits and runs, and counts by tenant. Each lies
+in as many partitions as its groups do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from groupflow.core.routing import scope_of
 from groupflow.operate.namespace import Away, Namespace
-from groupflow.operate.pages import walk
+from groupflow.operate.pages import UnknownCursor
 from groupflow.operate.scripts import OperatorVerb, named
+from groupflow.operate.tasks import application_of
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import seconds
+from groupflow.store.keys import split_entry
 
-_LOOK = 200  # entries a script: bounds how long one may block Redis
-_LOOKS = 10  # scripts a page: bounds how long it may search for a name
+LOOK = 150  # entries a script: bounds how long one may block Redis
+OF_EACH = 2000  # entries of each list that a survey looks at, in a partition
 _SCOPE = 8  # digits of a tenant's scope in front of its name
+_NO_SCOPE = "-" * _SCOPE
+_APPLICATIONS = 20  # envelopes that a page reads to learn applications
+_KNOWN = 10_000  # tenants whose applications are remembered
 
 
 LimitedBy: TypeAlias = Literal["concurrency", "rate", "closed"]
+_Figures: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +37,14 @@ class TenantRow:
 
     name: str  # empty for tasks without a tenant, if tenants take turns
     scope: str  # digits that tell it from another application's tenant of that name
-    groups: int  # ready groups that wait for its turn
-    plain: int  # plain tasks that wait for its turn
-    running: int  # tasks that count for it
+    app: str | None  # its application, empty if its tasks name none; None if that isn't known
+    waiting: int  # tasks that wait, delayed ones too
+    groups: int  # groups in which something of that waits, by the tenant of the next task
+    plain: int  # those of the tasks that have no group
+    running: int  # tasks
     concurrency: int  # how many may run at once; 0 for any
     rate: str | None  # its starts, as written
-    oldest: float | None  # when its next task came, Unix seconds
+    oldest: float | None  # when the oldest task that is next somewhere came, Unix seconds
     # the limit that lets nothing of it start, if something waits
     limited_by: LimitedBy | None
     until: float | None  # until when, Unix seconds; None at its concurrency
@@ -43,100 +53,234 @@ class TenantRow:
 
 @dataclass(frozen=True, slots=True)
 class TenantPage:
-    """Some of the tenants that are counted apart, those at their limits first."""
+    """Some of the tenants, those at their limits first, then those of which most waits."""
 
     at: float  # Unix seconds by Redis's clock
-    looked_at: int  # entries that were looked at for this page
+    looked_at: int  # entries that the survey looked at
+    is_whole: bool  # whether these were all: else there may be more tenants, and more that waits
+    total: int  # tenants that were found
     next: str | None  # cursor of the next page, None at the end
     tenants: list[TenantRow]
     away: list[Away] = field(default_factory=list)  # partitions that are missing from all of this
 
 
-async def list_tenants(
-    namespace: Namespace, *, cursor: str = "0", limit: int = 50, name: str = ""
-) -> TenantPage:
-    """A page of them, one partition after another; each tenant with its sums over all partitions.
+@dataclass(slots=True)
+class Seen:
+    """What a survey saw of a tenant."""
 
-    Args:
-        namespace: the partitions.
-        cursor: ``0``, or `next` of the page before.
-        limit: tenants at most; the last step of HSCAN may bring more.
-        name: that they must have; empty for any.
+    groups: dict[tuple[int, bytes], int] = field(default_factory=dict)  # tasks, by partition, group
+    lines: dict[int, int] = field(default_factory=dict)  # plain tasks in its line, by partition
+    plain: int = 0  # others
+    aside: int = 0  # delayed tasks that let their group go on
+    running: int = 0
+    places: set[int] = field(default_factory=set)  # partitions where something waits
+    stands: bool = False  # whether nothing of it may start in some partition
+    oldest: float | None = None
+    example: tuple[int, str] | None = None  # the partition and the id of a task of it
 
-    Raises:
-        StoreUnavailable: no partition answers.
-        UnknownCursor: the cursor isn't valid here.
-    """
-    found: dict[bytes, int] = {}  # the partition where each was found
-    looked = 0
+    @property
+    def all_plain(self) -> int:
+        return self.plain + sum(self.lines.values())
 
-    async def look(place: str, client: StoreClient) -> tuple[str, bool]:
-        nonlocal looked
-        most = _LOOK if name else max(1, limit - len(found))
-        after, number, tenants = await client.run(OperatorVerb.TENANTS, place or "0", most, name)
-        looked += number
-        found.update((each, client.keys.partition or 0) for each in tenants if each not in found)
-        return after.decode(), len(found) >= limit
+    @property
+    def waiting(self) -> int:
+        return self.all_plain + self.aside + sum(self.groups.values())
 
-    following, _ = await walk(namespace, cursor, look, _LOOKS)
-    parts = await namespace.ask_all(lambda client: _read(client, [*found]))
-    rows = []
-    for number, partition in enumerate(found.values()):
-        known = {n: told[number] for n, (_, told) in parts.by_partition.items()}
-        held = [(n, row) for n, row in known.items() if row is not None]
-        if held and held[0][0] >= partition:  # else it was found in an earlier partition
-            rows.append(_sum([row for _, row in held], len(namespace)))
-    return TenantPage(
-        at=max(at for at, _ in parts.all),
-        looked_at=looked,
-        next=following,
-        tenants=rows,
-        away=parts.away,
-    )
+    def note(self, partition: int, what: bytes, waiting: int, running: int, entry: bytes) -> None:
+        """Note a row of `tenants.lua`."""
+        kind = what[:1]
+        if kind == b"g":
+            self.groups[partition, what[1:]] = waiting
+        elif kind in {b"l", b"s"}:
+            self.lines[partition] = waiting
+            self.stands |= kind == b"s"
+        elif kind == b"d":
+            self.aside += waiting
+        else:
+            self.plain += waiting
+        self.running += running
+        if waiting:
+            self.places.add(partition)
+        if entry:
+            arrived, id_ = split_entry(entry)
+            self.example = partition, id_
+            if waiting:
+                self.oldest = min(seconds(arrived), self.oldest or seconds(arrived))
 
 
-async def _read(
-    client: StoreClient, tenants: Sequence[bytes]
-) -> tuple[float, list[TenantRow | None]]:
-    """What waits and runs of each, and when that was; None if nothing does."""
+@dataclass(slots=True)
+class Survey:
+    """What a survey saw."""
+
+    looked_at: int = 0
+    is_whole: bool = True
+    seen: dict[bytes, Seen] = field(default_factory=dict)  # by scope and name
+    limited: set[str] = field(default_factory=set)  # names that have a limit of their own
+    away: list[Away] = field(default_factory=list)
+
+    def note(self, partition: int, rows: Iterable[Sequence[Any]]) -> None:
+        """Note what a step saw in a partition."""
+        for tenant, what, *facts in rows:
+            if what == b"n":
+                self.limited.add(tenant[_SCOPE:].decode())
+            else:
+                self.seen.setdefault(tenant, Seen()).note(partition, what, *facts)
+
+
+class Tenants:
+    """The tenants of a namespace."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+        self._apps: dict[bytes, str] = {}  # by scope and name, as far as they are known
+
+    async def survey(self) -> Survey:
+        """Look at what waits and runs, in bounded steps.
+
+        Raises:
+            StoreUnavailable: no partition answers.
+        """
+        found = Survey()
+
+        async def look(client: StoreClient) -> None:
+            place: tuple[Any, ...] = ("1", "0", "0")
+            while place:
+                step = named(await client.run(OperatorVerb.TENANTS, LOOK, OF_EACH, *place))
+                found.note(client.keys.partition or 0, step["rows"])
+                found.looked_at += step["looked_at"]
+                found.is_whole &= not step["is_cut"]
+                place = tuple(step[name] for name in ("part", "place", "passed") if name in step)
+
+        found.away = (await self._namespace.ask_all(look)).away
+        return found
+
+    async def page(
+        self, survey: Survey, *, cursor: str = "0", limit: int = 50, name: str = ""
+    ) -> TenantPage:
+        """A page of those that a survey saw, each with its sums over all partitions.
+
+        Args:
+            survey: of a moment ago.
+            cursor: ``0``, or `next` of the page before.
+            limit: tenants at most.
+            name: that they must have, in any application; empty for any.
+
+        Raises:
+            StoreUnavailable: no partition answers.
+            UnknownCursor: the cursor isn't valid here.
+        """
+        first, _, place = cursor.partition(".")
+        if first != "0":
+            raise UnknownCursor("of another list")
+        begin, apps = int(place or 0), self._known_apps()
+        every = _named(survey, name, apps) if name else _all(survey)
+        shown = every[begin : begin + limit]
+        parts = await self._namespace.ask_all(lambda client: _read(client, shown))
+        rows, asked = list[TenantRow](), 0
+        for number, tenant in enumerate(shown):
+            figures = {n: told[number] for n, (_, told) in parts.by_partition.items()}
+            row = _row(tenant, survey.seen.get(tenant), figures, len(self._namespace))
+            if row.waiting or row.running or tenant in survey.seen or not row.scope:
+                app, is_asked = await self._application(tenant, row, survey, apps, asked)
+                rows.append(replace(row, app=app))
+                asked += is_asked
+        away = {each.partition: each for each in (*survey.away, *parts.away)}
+        return TenantPage(
+            at=max(at for at, _ in parts.all),
+            looked_at=survey.looked_at,
+            is_whole=survey.is_whole,
+            total=len(rows) if name else len(every),
+            next=f"0.{begin + limit}" if len(every) > begin + limit else None,
+            tenants=rows,
+            away=[away[number] for number in sorted(away)],
+        )
+
+    def _known_apps(self) -> list[str]:
+        """The applications that the configuration names; empty: none."""
+        router = self._namespace.router
+        return ["", *(router().applications if router else ())]
+
+    async def _application(
+        self, tenant: bytes, row: TenantRow, survey: Survey, apps: Sequence[str], asked: int
+    ) -> tuple[str | None, bool]:
+        """A tenant's application, of a few by a look at one of its tasks; whether it took one."""
+        for app in apps:
+            if scope_of(app or None, row.name or None) == row.scope:
+                return app, False
+        seen = survey.seen.get(tenant)
+        if tenant in self._apps or asked >= _APPLICATIONS or not (seen and seen.example):
+            return self._apps.get(tenant), False
+        app_read = await application_of(self._namespace, *seen.example, row.name or None, row.scope)
+        if app_read is not None and len(self._apps) < _KNOWN:
+            self._apps[tenant] = app_read
+        return app_read, True
+
+
+def _all(survey: Survey) -> list[bytes]:
+    """All tenants, those at their limits first, then those of which most waits."""
+    seen = survey.seen
+    idle = survey.limited - {_name_of(tenant) for tenant in seen}
+    order = sorted(seen, key=lambda each: (not seen[each].stands, -seen[each].waiting, each))
+    return [*order, *(f"{_NO_SCOPE}{name}".encode() for name in sorted(idle))]
+
+
+def _named(survey: Survey, name: str, apps: Sequence[str]) -> list[bytes]:
+    """All that have a name, also those that the survey has not come to, of known applications."""
+    found = [tenant for tenant in survey.seen if _name_of(tenant) == name]
+    scopes = (scope_of(app or None, name) for app in apps)
+    found += [each for scope in scopes if (each := f"{scope}{name}".encode()) not in survey.seen]
+    return found if survey.seen.keys() & {*found} else [*found, *_limited(survey, name)]
+
+
+def _limited(survey: Survey, name: str) -> list[bytes]:
+    return [f"{_NO_SCOPE}{name}".encode()] if name in survey.limited else []
+
+
+def _name_of(tenant: bytes) -> str:
+    return tenant[_SCOPE:].decode()
+
+
+async def _read(client: StoreClient, tenants: Sequence[bytes]) -> tuple[float, list[_Figures]]:
+    """What waits for its turn and runs of each, its limits, and when that was."""
     at, rows = await client.run(OperatorVerb.TENANT_FIGURES, *tenants)
-    found = [_row(*each, at) if each[1] else None for each in zip(tenants, rows, strict=True)]
-    return seconds(at), found
+    return seconds(at), [{**named(row, "by_hand"), "at": at} for row in rows]
 
 
-def _row(tenant: bytes, row: Sequence[object], at: int) -> TenantRow:
-    facts = named(row, "oldest", "by_hand")
-    waits = facts["groups"] + facts["plain"] > 0
-    free: int | None = facts.get("free")
-    limited_by: LimitedBy | None = "concurrency" if free is None else facts.get("limited_by")
-    name = tenant.decode()
-    return TenantRow(
-        name=name[_SCOPE:],
-        scope=name[:_SCOPE].strip("-"),
-        groups=facts["groups"],
-        plain=facts["plain"],
-        running=facts["running"],
-        concurrency=facts["concurrency"],
-        rate=facts.get("rate"),
-        oldest=facts.get("oldest"),
-        limited_by=limited_by if waits else None,
-        until=seconds(free) if free is not None and free > at and waits else None,
-        by_hand_until=facts.get("by_hand"),
-    )
-
-
-def _sum(rows: Sequence[TenantRow], partitions: int) -> TenantRow:
+def _row(
+    tenant: bytes, seen: Seen | None, by_partition: Mapping[int, _Figures], partitions: int
+) -> TenantRow:
     """One row of a tenant's shares; it stands if it stands in all partitions where tasks wait."""
-    waiting = [row for row in rows if row.groups + row.plain]
-    stands = bool(waiting) and all(row.limited_by for row in waiting)
-    last = max(waiting, key=lambda row: row.until or 0.0) if stands else None
-    return replace(
-        rows[0],
-        groups=sum(row.groups for row in rows),
-        plain=sum(row.plain for row in rows),
-        running=sum(row.running for row in rows),
-        concurrency=rows[0].concurrency * partitions,
-        oldest=min((row.oldest for row in rows if row.oldest is not None), default=None),
-        limited_by=last.limited_by if last else None,
-        until=last.until if last else None,
+    seen, parts = seen or Seen(), [*by_partition.values()]
+    groups, plain = (sum(part[what] for part in parts) for what in ("groups", "plain"))
+    groups, plain = max(groups, len(seen.groups)), max(plain, seen.all_plain)
+    limits = [
+        _limited_by(part)
+        for partition, part in by_partition.items()
+        if partition in seen.places or part["groups"] + part["plain"]
+    ]
+    waiting = max(seen.waiting, groups + plain)
+    stands = bool(limits) and all(limit for limit, _ in limits)
+    limited_by, until = max(limits, key=lambda each: each[1] or 0.0) if stands else (None, None)
+    return TenantRow(
+        name=_name_of(tenant),
+        scope=tenant[:_SCOPE].decode().strip("-"),
+        app=None,
+        waiting=waiting,
+        groups=groups,
+        plain=plain,
+        running=max(seen.running, sum(part["running"] for part in parts)),
+        concurrency=parts[0]["concurrency"] * partitions,
+        rate=parts[0].get("rate"),
+        oldest=seen.oldest,
+        limited_by=limited_by,
+        until=until,
+        by_hand_until=parts[0].get("by_hand"),
     )
+
+
+def _limited_by(part: _Figures) -> tuple[LimitedBy | None, float | None]:
+    """Which limit lets nothing start in a partition, and until when."""
+    free: int | None = part.get("free")
+    if free is None:
+        return "concurrency", None
+    return part.get("limited_by"), seconds(free) if free > part["at"] else None

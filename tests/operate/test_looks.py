@@ -23,6 +23,7 @@ from groupflow.operate.listing import ListedGroups, ListedState, list_groups, li
 from groupflow.operate.pages import UnknownCursor
 from groupflow.operate.reasons import cause_of
 from groupflow.operate.scripts import OperatorVerb
+from groupflow.operate.tenants import Tenants
 from groupflow.operate.totals import read_totals
 from groupflow.servers import RedisServer
 from groupflow.store.enqueue import Arrival
@@ -40,7 +41,7 @@ SMALL_REPLY = 16384  # bytes that one command of a look may have Redis copy
 LOOKS = (
     *(OperatorVerb.DEAD, OperatorVerb.LETTER, OperatorVerb.FIND, OperatorVerb.LIST),
     *(OperatorVerb.GROUPS, OperatorVerb.LANE, OperatorVerb.BUSY, OperatorVerb.WHY),
-    *(OperatorVerb.STATUS, OperatorVerb.DAEMON),
+    *(OperatorVerb.STATUS, OperatorVerb.DAEMON, OperatorVerb.TENANTS),
 )
 # Refuses a call that copies a large text from any key.
 _WATCHED = f"""
@@ -124,6 +125,7 @@ async def test_no_look_reads_headers_or_bodies(shop: Bench, make: Any) -> None:
     told = await find_daemon(namespace, "d1")
     assert told is not None
     assert {(each.id, each.type, each.tenant) for each in told.tasks} == {("r0", "import", "acme")}
+    assert {each[8:] for each in (await Tenants(namespace).survey()).seen} == {b"acme"}
     await _look_at_the_dead(shop, make)
     await daemon.settle(Retry(claims["r0"], 60.0, []))
     shop.events.clear()  # retries are the model's business

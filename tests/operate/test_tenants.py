@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
+from uuid import uuid4
+
+import orjson
 
 from groupflow.core.limits import HandLimit, Limits, Rate, TenantLimit
+from groupflow.core.routing import scope_of
 from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.namespace import Namespace
-from groupflow.operate.tenants import TenantRow, list_tenants
+from groupflow.operate.tenants import TenantPage, TenantRow, Tenants
+from groupflow.settings.model import Settings
+from groupflow.settings.rules import GroupRule
 from groupflow.store.enqueue import Arrival
-from groupflow.store.settlements import Release
+from groupflow.store.settlements import Complete, Release
 from tests.operate.spread import Spread, all_pages
-from tests.store.bench import Daemon, arrival
+from tests.store.bench import Bench, Daemon, arrival
 
 
 def of(tenant: str, id_: str, group: str | None = None, scope: str = "0a0a0a0a") -> Arrival:
@@ -30,9 +36,15 @@ async def begin(spread: Spread, limits: Limits) -> list[Daemon]:
     return list(await spread.daemons())
 
 
+async def page_of(namespace: Namespace, **asked: Any) -> TenantPage:
+    """A page of a survey of its own."""
+    tenants = Tenants(namespace)
+    return await tenants.page(await tenants.survey(), **asked)
+
+
 async def every(namespace: Namespace, limit: int, name: str = "") -> list[list[TenantRow]]:
     """All pages."""
-    ask = partial(list_tenants, namespace, limit=limit, name=name)
+    ask = partial(page_of, namespace, limit=limit, name=name)
     return [page.tenants for page in await all_pages(lambda cursor: ask(cursor=cursor))]
 
 
@@ -49,13 +61,14 @@ async def test_one_row_for_all_partitions(spread: Spread) -> None:
     await spread.enqueue(*(of("free", f"f{n}", f"f{n}") for n in range(24)))
     for daemon in daemons:
         assert len(await daemon.claim("plain", "w1", "w2")) == 1
-    ((row,),) = [page for page in await every(spread.namespace, 50) if page]
+    ((row, free),) = await every(spread.namespace, 50)
+    assert (free.name, free.waiting, free.groups, free.concurrency) == ("free", 24, 24, 0)
     assert (row.name, row.groups, row.plain, row.running) == ("42", 24, 24 - count, count)
+    assert row.waiting == 48 - count
     assert (row.concurrency, row.limited_by, row.until) == (count, "concurrency", None)
-    assert row.oldest is not None
-    assert row.by_hand_until is None
+    assert (row.oldest is not None, row.by_hand_until) == (True, None)
     await LimitsByHand(spread.namespace).begin(HandLimit("tenant", "42", 0, "5/s"), "ada", 60.0)
-    ((row,),) = [page for page in await every(spread.namespace, 50) if page]
+    (row,) = (await page_of(spread.namespace, name="42")).tenants
     assert (row.concurrency, row.rate, row.limited_by) == (0, "5/s", None)
     assert row.by_hand_until is not None
 
@@ -65,9 +78,19 @@ async def test_a_tenant_over_its_rate_stands_until_a_time(spread: Spread) -> Non
     await spread.enqueue(*(of("42", f"p{n}") for n in range(24)))
     for daemon in daemons:
         assert len(await daemon.claim("plain", "w1", "w2")) == 1
-    page = await list_tenants(spread.namespace)
+    page = await page_of(spread.namespace)
     (row,) = page.tenants
     assert (row.limited_by, (row.until or 0.0) > page.at + 3000) == ("rate", True)
+
+
+async def test_what_came_before_the_limit_is_held_too(bench: Bench) -> None:
+    """No claim has met it, so it stands in no line of its tenant."""
+    bench.limits = Limits(every_tenant=TenantLimit(rate=Rate.parse("1/h")))
+    await bench.enqueue(*(of("42", f"p{n}") for n in range(3)))
+    daemon = await bench.daemon()
+    await daemon.complete(*await daemon.claim("plain", "w1"))
+    (row,) = (await page_of(bench.namespace)).tenants
+    assert (row.waiting, row.plain, row.limited_by) == (2, 2, "rate")
 
 
 async def test_every_page_is_small_and_all_are_found_once(spread: Spread) -> None:
@@ -97,16 +120,44 @@ async def test_a_name_is_found_in_every_application_that_answers(spread: Spread)
     lost = spread.without(0)
     there = set(names(await every(lost, 50)))
     assert 0 < len(there) < 60
-    assert [each.partition for each in (await list_tenants(lost)).away] == [0]
+    assert [each.partition for each in (await page_of(lost)).away] == [0]
 
 
-async def test_what_is_looked_at_has_a_bound(spread: Spread) -> None:
-    """A name that no tenant has is sought among so many, and then the rest is for the next page."""
-    bench = spread.benches[0]
-    bench.raw.zadd(bench.keys("standing"), {f"--------t{n}": n for n in range(10_000)})
-    found = await list_tenants(spread.namespace, name="unknown")
-    assert (found.tenants, found.looked_at, found.next is None) == ([], 2000, False)
-    bench.raw.delete(bench.keys("standing"))
+def knowing(bench: Bench) -> Namespace:
+    """A namespace whose configuration has a rule of the application crm."""
+    settings = Settings(groups=[GroupRule(app="crm", key="{k}")])
+    return Namespace([bench.client], settings.router)
+
+
+async def test_what_is_looked_at_has_a_bound(bench: Bench, monkeypatch: Any) -> None:
+    """A survey says that it left some; by name those are found that wait in a line of their own."""
+    monkeypatch.setattr("groupflow.operate.tenants.OF_EACH", 40)
+    bench.limits = Limits(every_tenant=TenantLimit(rate=Rate.parse("1/h")))
+    daemon, names = await bench.daemon(), {f"t{n}" for n in range(60)}
+    for each in [*names] * 2:
+        await bench.enqueue(of(each, f"{uuid4()}", scope=scope_of("crm", each)))
+    await daemon.settle(*(Complete(claim) for claim in await daemon.claim("plain", *names)))
+    found = await page_of(knowing(bench), limit=7)
+    assert (found.total, found.looked_at, found.is_whole, found.next) == (40, 41, False, "0.7")
+    assert {(row.app, row.limited_by, row.waiting) for row in found.tenants} == {("crm", "rate", 1)}
+    for name in names:
+        (row,) = (await page_of(knowing(bench), name=name)).tenants
+        assert (row.name, row.app, row.plain) == (name, "crm", 1)
+    assert (await page_of(knowing(bench), name="t60")).tenants == []
+
+
+async def test_the_application_is_told_where_it_is_known(bench: Bench) -> None:
+    """By a rule that names it, or else by a task; some tasks name none, some are a schedule's."""
+    for app in ("crm", "shop", None):
+        message = of("7", f"{app}", "g", scope_of(app, "7"))
+        message.envelope.body = orjson.dumps({"app_name": app} if app else {})
+        await bench.enqueue(message)
+    await bench.enqueue(of("7", "tick"))
+    daemon = await bench.daemon()
+    for app in ("crm", "shop", ""):  # the next task of a group says whose it is
+        apps = {row.app for row in (await page_of(knowing(bench))).tenants}
+        assert apps == {app, None}
+        await daemon.complete(await daemon.claim_one("grouped"))
 
 
 async def test_a_limit_by_hand_is_shared_out(spread: Spread) -> None:

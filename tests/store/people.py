@@ -12,6 +12,7 @@ from groupflow.operate.ended import ended_lately
 from groupflow.operate.groups import Groups
 from groupflow.operate.redrive import note_of
 from groupflow.operate.tasks import Tasks
+from groupflow.operate.tenants import Tenants
 from tests.deadlines import deadline
 from tests.store import task_state
 from tests.store.actors import Actors
@@ -61,6 +62,13 @@ class People(Actors):
         steps = [each async for each in every_step(self.shop.namespace, meant, "ops")]
         assert str(sum(each.waiting for each in steps)) == waiting
         assert sorted(id_ for each in steps for id_ in each.running) == sorted(running)
+
+    async def counted(self, *facts: str) -> None:
+        """What a survey counts of tenants; ``1=3+1``: of 1 three tasks wait, one runs."""
+        tenants = Tenants(self.shop.namespace)
+        page = await tenants.page(await tenants.survey())
+        told = [f"{row.name}={row.waiting}+{row.running}" for row in page.tenants]
+        assert (sorted(told), page.is_whole) == ([*facts], True)
 
     async def seen(self, id_: str, *words: str) -> None:
         """How far a task has got, as all who look are told; ``-``: nothing."""

@@ -73,6 +73,33 @@ async def test_limits_of_tenants(shop: Bench, story: str) -> None:
     await play(shop, story)
 
 
+COUNTED = named(
+    """
+    wherever its tasks wait or run::
+        take 1/a0 1/a1 2/b0 3/p0 3/p1 4/p2= 4/c0= | counted 1=2+0 2=1+0 3=2+0 4=2+0
+        claim a0 b0 p0 | anna: claim p2 | counted 1=1+1 2=0+1 3=1+1 4=1+1
+        retry a0 | retry p0 | done b0 | take 5/e0 5/e1 6/f0 6/q0@ | release p2 | pause f
+        claim e0 | park e0 | counted 1=2+0 3=2+0 4=2+0 5=1+0 6=2+0
+        take 7/g0 7/g1 | claim g0 | retry g0 aside | counted 1=2+0 3=2+0 4=2+0 5=1+0 6=2+0 7=2+0
+    by a limit alone, or with all that waits behind one task that runs::
+        tenants 0 8=1 9=2 | open d1 | counted 8=0+0 9=0+0 | take 8/a0 8/a1 8/a2 | claim a0
+        counted 8=2+1 9=0+0 | hand tenant 7 3 | counted 7=0+0 8=2+1 9=0+0 | bury a0
+        tenants 0 8=1 9=1 | reload | claim a1 | take 8/b0 8/p0 8/p1 | none
+        counted 7=0+0 8=4+1 9=0+0
+    in the line of a type::
+        types v=1 | open d1 | take 1/a0:v 1/b0:v 2/p0:v 2/p1:v 3/c0:v | claim a0
+        counted 1=1+1 2=2+0 3=1+0 | done a0 | counted 1=1+0 2=2+0 3=1+0
+    """
+)
+
+
+@ORDERS
+@stories(COUNTED)
+async def test_a_survey_of_tenants(shop: Bench, story: str) -> None:
+    """In order of names; those without a tenant are left out unless tenants take turns."""
+    await play(shop, story)
+
+
 @ORDERS
 async def test_whose_tasks_are_no_tenants_and_whose_are_anothers(shop: Bench) -> None:
     """None has no limit; the same name in another application is another tenant."""

@@ -5,7 +5,7 @@ import { badge, card, empty, h, link, replace, short, table } from "../dom.js";
 import { ago, count, duration, now } from "../format.js";
 import { limit } from "./actions.js";
 import { byHand } from "./by_hand.js";
-import { columns, tenants } from "./tenants.js";
+import { columns, left, tenants } from "./tenants.js";
 
 const GROUPS = ["running", "parked", "paused", "delayed", "ready"];
 const SOME = 20;
@@ -44,8 +44,8 @@ export function tenant(params, context) {
       ...GROUPS.map((state) => get("groups", { state, tenant: name, limit: SOME })),
     ]);
     set = limits.limits.find((row) => row.kind === "tenant" && row.name === name);
-    replace(may, set && byHand(context, [set], refresh), own.tenants.length ? table("Tenants", columns, own.tenants)
-      : empty("No limit applies now", own.next ? `No tenant of that name among the ${count(own.looked_at)} searched.` : "It has no limit, or no task that waits or runs."));
+    replace(may, set && byHand(context, [set], refresh), own.tenants.length ? table("Tenants", columns(own), own.tenants)
+      : empty("Nothing of it waits or runs", `It has no limit of its own${left(own)}.`));
     const rows = pages.flatMap((page) => page.groups);
     const seen = pages.reduce((sum, page) => sum + page.looked_at, 0);
     looked.textContent = `by the tenant of its next task; searched ${count(seen)} groups${pages.some((page) => page.next) ? ", of more" : ""}`;

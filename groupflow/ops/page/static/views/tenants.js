@@ -1,4 +1,4 @@
-// Tenants with limits: what waits and runs of each, and what may start; and the limits by hand.
+// Tenants with a limit, or something that waits or runs: how much of each, what it may; and the limits by hand.
 
 import { get } from "../api.js";
 import { badge, empty, h, link, replace, table } from "../dom.js";
@@ -10,6 +10,7 @@ export function tenants(params, context) {
   const list = h("div", {});
   const foot = h("footer", {});
   const limits = h("div", {});
+  const looked = h("span", { class: "muted" });
   const asked = h("input", { name: "tenant", autocomplete: "off", required: true, "data-key": "tenant", "data-search": true });
   const name = () => asked.value;
   const element = [
@@ -20,13 +21,14 @@ export function tenants(params, context) {
         h("button", { class: "primary" }, "Show"),
         h("button", { type: "button", "data-key": "limit", onclick: () => (asked.reportValidity() ? limit(context, { tenant: name() }).then(refresh) : undefined) }, "Limit"))),
     limits,
-    h("section", { class: "card" }, h("header", {}, h("h2", {}, "Tenants with limits"), h("span", { class: "muted" }, "or all, where workers.order is tenants; those at their limits first")), list, foot),
+    h("section", { class: "card" }, h("header", {}, h("h2", {}, "With something that waits or runs, or a limit"), looked), list, foot),
   ];
   async function refresh() {
     const [page, set] = await Promise.all([get("tenants", { cursor: params.cursor ?? "0" }), get("limits")]);
     replace(limits, set.limits.length > 0 && h("section", { class: "card" }, h("header", {}, h("h2", {}, "By hand"), h("span", { class: "muted" }, "in place of the configuration, for a while")), byHand(context, set.limits, refresh)));
-    replace(list, page.tenants.length ? table("Tenants", columns, page.tenants)
-      : empty("No tenant is limited now", "A tenant is listed while it has a limit, and tasks that wait or run."));
+    looked.textContent = `${count(page.total)}, at their limits first, then those of which most waits${left(page)}`;
+    replace(list, page.tenants.length ? table("Tenants", columns(page), page.tenants)
+      : empty("No tenants", "None has a limit of its own, or something that waits or runs."));
     foot.hidden = !(params.cursor || page.next);
     replace(foot,
       h("span", { class: "push" }),
@@ -36,9 +38,14 @@ export function tenants(params, context) {
   return { element, every: 3000, refresh };
 }
 
-export const columns = [
+// What a survey has not come to.
+export const left = (page) => (page.is_whole ? "" : `; of the first ${count(page.looked_at)} that wait or run: there is more`);
+
+export const columns = (page) => [
   { label: "Tenant", kind: "name", cell: (row) => link("tenant", { name: row.name }, row.name || "(none)", { "data-key": `${row.scope} ${row.name}`, title: row.scope ? `of application and tenant ${row.scope}` : "" }) },
-  { label: "Ready groups", kind: "number", cell: (row) => count(row.groups) },
+  { label: "Application", kind: "name", cell: (row) => row.app || (row.scope && h("span", { class: "muted", title: `of application and tenant ${row.scope}` }, row.app === "" ? "none" : "unknown")) },
+  { label: "Waiting", kind: "number", cell: (row) => `${count(row.waiting)}${page.is_whole ? "" : " or more"}` },
+  { label: "Of groups", kind: "number", cell: (row) => count(row.groups) },
   { label: "Plain", kind: "number", cell: (row) => count(row.plain) },
   { label: "Oldest task", kind: "number", cell: (row) => row.oldest && h("span", { title: moment(row.oldest) }, ago(row.oldest)) },
   { label: "Running", kind: "number", cell: (row) => `${count(row.running)}${row.concurrency ? ` of ${count(row.concurrency)}` : ""}` },
