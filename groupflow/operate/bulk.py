@@ -99,6 +99,7 @@ class Reasons:
     is_whole: bool  # whether these were all; of very many the latest are looked at
     matching: int  # of those that were looked at, how many match
     causes: int  # how many causes these have
+    with_words: bool  # whether causes are told apart by their words, or by their kinds alone
     reasons: list[Cause]  # of those the most frequent, the most frequent first
 
 
@@ -132,4 +133,5 @@ async def read_causes(
                 known.count += 1
         passed, looks = page.next, None if looks is None else looks - 1
     causes = sorted(found.values(), key=lambda each: (-each.count, -each.last_at))
-    return Reasons(looked, passed is None, matching, len(causes), causes[:shown])
+    numbers = (looked, passed is None, matching, len(causes), wanted.with_words)
+    return Reasons(*numbers, causes[:shown])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from groupflow.core.routing import scope_of
+from groupflow.operate.groups import GroupState
 from groupflow.operate.namespace import Away, Namespace
 from groupflow.operate.pages import UnknownCursor
 from groupflow.operate.scripts import OperatorVerb, named
@@ -20,6 +21,7 @@ from groupflow.store.clock import seconds
 from groupflow.store.keys import split_entry
 
 LOOK = 150  # entries a script: bounds how long one may block Redis
+SHOWN = 20  # groups of a tenant
 OF_EACH = 2000  # entries of each list that a survey looks at, in a partition
 _SCOPE = 8  # digits of a tenant's scope in front of its name
 _NO_SCOPE = "-" * _SCOPE
@@ -29,6 +31,20 @@ _KNOWN = 10_000  # tenants whose applications are remembered
 
 LimitedBy: TypeAlias = Literal["concurrency", "rate", "closed"]
 _Figures: TypeAlias = dict[str, Any]
+_STATES: dict[bytes, GroupState] = {
+    **{b"R": "running", b"H": "paused", b"P": "parked", b"E": "ready", b"D": "delayed"},
+    b"L": "idle",  # it depends on the limits whether it is ready or delayed
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TenantGroup:
+    """A group of a tenant, by its next task."""
+
+    group: str
+    state: GroupState
+    waiting: int  # tasks in its lane
+    oldest: float  # when the next of them came, or the one that runs, Unix seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +65,8 @@ class TenantRow:
     limited_by: LimitedBy | None
     until: float | None  # until when, Unix seconds; None at its concurrency
     by_hand_until: float | None  # until when its limits are by hand
+    # of one that was asked for by its name some groups: those that run first, then the longest
+    shown: list[TenantGroup] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +86,8 @@ class TenantPage:
 class Seen:
     """What a survey saw of a tenant."""
 
-    groups: dict[tuple[int, bytes], int] = field(default_factory=dict)  # tasks, by partition, group
+    # by its name, the state, the tasks that wait and the arrival of the next one
+    groups: dict[bytes, tuple[GroupState, int, float]] = field(default_factory=dict)
     lines: dict[int, int] = field(default_factory=dict)  # plain tasks in its line, by partition
     plain: int = 0  # others
     aside: int = 0  # delayed tasks that let their group go on
@@ -84,13 +103,16 @@ class Seen:
 
     @property
     def waiting(self) -> int:
-        return self.all_plain + self.aside + sum(self.groups.values())
+        return self.all_plain + self.aside + sum(waiting for _, waiting, _ in self.groups.values())
 
     def note(self, partition: int, what: bytes, waiting: int, running: int, entry: bytes) -> None:
         """Note a row of `tenants.lua`."""
-        kind = what[:1]
-        if kind == b"g":
-            self.groups[partition, what[1:]] = waiting
+        kind, arrived = what[:1], 0.0
+        if entry:
+            at, id_ = split_entry(entry)
+            self.example, arrived = (partition, id_), seconds(at)
+        if kind in _STATES:  # of a group that is in two states the first one counts
+            self.groups.setdefault(what[1:], (_STATES[kind], waiting, arrived))
         elif kind in {b"l", b"s"}:
             self.lines[partition] = waiting
             self.stands |= kind == b"s"
@@ -101,11 +123,17 @@ class Seen:
         self.running += running
         if waiting:
             self.places.add(partition)
-        if entry:
-            arrived, id_ = split_entry(entry)
-            self.example = partition, id_
-            if waiting:
-                self.oldest = min(seconds(arrived), self.oldest or seconds(arrived))
+            self.oldest = min(arrived, self.oldest or arrived)
+
+    def some(self, stands: bool) -> list[TenantGroup]:
+        """Some groups: those that run first, then the longest."""
+        in_line: GroupState = "delayed" if stands else "ready"
+        found = [
+            TenantGroup(name.decode(), in_line if state == "idle" else state, waiting, oldest)
+            for name, (state, waiting, oldest) in self.groups.items()
+        ]
+        found.sort(key=lambda each: (each.state != "running", -each.waiting, each.group))
+        return found[:SHOWN]
 
 
 @dataclass(slots=True)
@@ -181,6 +209,9 @@ class Tenants:
             figures = {n: told[number] for n, (_, told) in parts.by_partition.items()}
             row = _row(tenant, survey.seen.get(tenant), figures, len(self._namespace))
             if row.waiting or row.running or tenant in survey.seen or not row.scope:
+                if name and tenant in survey.seen:
+                    some = survey.seen[tenant].some(row.limited_by is not None)
+                    row = replace(row, shown=some)
                 app, is_asked = await self._application(tenant, row, survey, apps, asked)
                 rows.append(replace(row, app=app))
                 asked += is_asked
@@ -252,7 +283,8 @@ def _row(
     """One row of a tenant's shares; it stands if it stands in all partitions where tasks wait."""
     seen, parts = seen or Seen(), [*by_partition.values()]
     groups, plain = (sum(part[what] for part in parts) for what in ("groups", "plain"))
-    groups, plain = max(groups, len(seen.groups)), max(plain, seen.all_plain)
+    in_groups = sum(waiting > 0 for _, waiting, _ in seen.groups.values())
+    groups, plain = max(groups, in_groups), max(plain, seen.all_plain)
     limits = [
         _limited_by(part)
         for partition, part in by_partition.items()

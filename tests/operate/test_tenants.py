@@ -69,6 +69,7 @@ async def test_one_row_for_all_partitions(spread: Spread) -> None:
     assert (row.oldest is not None, row.by_hand_until) == (True, None)
     await LimitsByHand(spread.namespace).begin(HandLimit("tenant", "42", 0, "5/s"), "ada", 60.0)
     (row,) = (await page_of(spread.namespace, name="42")).tenants
+    assert [(each.state, each.waiting) for each in row.shown] == [("ready", 1)] * 20
     assert (row.concurrency, row.rate, row.limited_by) == (0, "5/s", None)
     assert row.by_hand_until is not None
 

@@ -7,7 +7,8 @@
 --          of it have been looked at; '1', '0', '0' is the beginning
 -- returns  { at (now), looked_at, is_cut: 1 if a list was left for the next one, else 0; part, place, passed: where the
 --          next step begins, nothing at the end; rows }, rows of { tenant, its scope and name; of what, waiting,
---          running: tasks; the entry of the next one, or '' }. Of what is `g` and a group, `l` the plain tasks in the
+--          running: tasks; the entry of the next one, or '' }. Of what is a group behind the letter of its state (R running,
+--          H paused, P parked, L in its tenant's or type's line, E ready, D delayed), `l` the plain tasks in the
 --          tenant's line, `s` the same of a tenant of which nothing may start, `p` other plain tasks, `d` delayed
 --          tasks that let their group go on, `r` a claim, `n` a name that has a limit, without a scope.
 local most, of_each = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -25,14 +26,18 @@ local function add_line(tenant, what)
   add(tenant, what, call('ZCARD', line) + call('ZCARD', quarantined), 0, call('ZRANGE', line, 0, 0)[1])
 end
 
-local function add_group(group)
-  local head = call('LINDEX', K.lane .. group, -1)
-  if head then add(T.tenant_of(head), 'g' .. group, call('LLEN', K.lane .. group), 0, head) end
+local function add_group(state, group, running)
+  local head = call('LINDEX', K.lane .. group, -1) or running
+  if head then add(T.tenant_of(head), state .. group, call('LLEN', K.lane .. group), 0, head) end
+end
+
+local function groups(state)
+  return function(group) add_group(state, group) end
 end
 
 local function add_claim(claim)
   add(T.tenant_of(claim.entry), 'r', 0, 1, claim.entry)
-  if claim.group ~= '' then add_group(claim.group) end
+  if claim.group ~= '' then add_group('R', claim.group, claim.entry) end
 end
 
 -- Of plain tasks there is one row for each tenant.
@@ -96,9 +101,10 @@ local PARTS = {
   in_hash(K.limits, add_limited), in_hash(K.by_hand, add_limited),
   in_index(K.standing, function(tenant) add_line(tenant, 's') end),
   in_hash(K.turns, function(whose) if sub(whose, 1, 1):lower() == 'p' then add_line(sub(whose, 2), 'l') end end),
-  in_order(running, add_claim), in_hash(K.parked, add_group), in_hash(K.paused, add_group),
-  in_hash(K.waiting_groups, add_group), in_hash(K.cap_groups, add_group),
-  in_order(function(from, number) return (members_of(READY, from, number)) end, add_group), in_index(K.held, add_group),
+  in_order(running, add_claim), in_hash(K.paused, groups('H')), in_hash(K.parked, groups('P')),
+  in_hash(K.waiting_groups, groups('L')), in_hash(K.cap_groups, groups('L')),
+  in_order(function(from, number) return (members_of(READY, from, number)) end, groups('E')),
+  in_index(K.held, groups('D')),
   in_order(plain, add_plain), in_order(function(from, number) return (members_of(PLAIN, from, number)) end, add_ordered),
   in_hash(K.cap_tasks, add_capped), in_index(K.delayed, add_delayed),
 }

@@ -142,18 +142,13 @@ class TypesQuery(Input):
 class OfDead(Input):
     """What dead letters have to have."""
 
-    reason: Text = Field(
-        "",
-        description="What the reason, or without the token its kind, must have in it, in any case.",
-    )
+    reason: Text = Field("", description="A part of the reason, or without the token of its kind.")
     type: Text = Field("", description="The type, or how it begins: `import.*`.")
     group: Text = ""
     since: Annotated[float, Field(gt=0, le=MAX_SECONDS)] | None = Field(
         None, description="Seconds since they died, at most."
     )
-    cause: Annotated[str, Field(pattern=f"^({CAUSE})?$")] = Field(
-        "", description="Their `cause`, as `dead/reasons` tells it to this caller."
-    )
+    cause: str = Field("", pattern=f"^({CAUSE})?$", description="As `dead/reasons` names it.")
 
     def filter(self, *, sees_contents: bool) -> Filter:
         """The same as the store takes it, apart from the tenant.

@@ -39,22 +39,22 @@ export async function redrive(context, letters) {
 }
 
 // All that match a filter; one without anything in it means all.
-export async function redriveAll(context, filter) {
-  return all(context, "dead/redrive", filter, "Redrive", "Each becomes a task again, at its original place in its group.", false);
+export async function redriveAll(context, filter, what = "that match") {
+  return all(context, "dead/redrive", filter, what, "Redrive", "Each becomes a task again, at its original place in its group.", false);
 }
 
-export async function dropAll(context, filter) {
-  return all(context, "dead/drop", filter, "Drop", "They are removed for good, bodies and all. Groups that were parked behind one go on.", true);
+export async function dropAll(context, filter, what = "that match") {
+  return all(context, "dead/drop", filter, what, "Drop", "They are removed for good, bodies and all. Groups that were parked behind one go on.", true);
 }
 
-async function all(context, path, filter, verb, text, danger) {
+async function all(context, path, filter, what, verb, text, danger) {
   if (!(await context.act())) return false;
   const set = Object.entries(filter).filter(([, value]) => value !== "" && value !== undefined);
   const order = set.length ? Object.fromEntries(set) : { everything: true };
   let matching = 0;
   const isCounted = await attempt(async () => { ({ matching } = await steps(path, { ...order, dry_run: true })); });
   if (isCounted && !matching) toast("None matches any more: look again.");
-  if (!isCounted || !matching || !(await confirmed(`${verb} all ${count(matching)} that match?`, text, verb, danger))) return false;
+  if (!isCounted || !matching || !(await confirmed(`${verb} all ${count(matching)} ${what}?`, text, verb, danger))) return false;
   return attempt(() => steps(path, order), (answer) => told(answer, PAST[verb]));
 }
 

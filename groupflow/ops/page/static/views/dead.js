@@ -29,7 +29,7 @@ export function dead(params, context) {
     reasons,
     h("section", { class: "card" },
       h("form", { class: "form", onsubmit: (event) => { event.preventDefault(); context.go("dead", Object.fromEntries(Object.entries(inputs).map(([name, input]) => [name, input.value]))); } },
-        Object.entries(FILTERS).map(([name, label]) => h("label", { class: "grow" }, label, inputs[name])),
+        Object.entries(FILTERS).filter(([name]) => name !== "cause" || at.cause).map(([name, label]) => h("label", { class: "grow" }, label, inputs[name])),
         h("button", {}, "Filter"),
         Object.values(at).some(Boolean) && link("dead", {}, "Clear", { class: "button" })),
       h("div", { class: "form row" }, redriveButton, dropButton, count_, h("span", { class: "push" }), allButton, dropAllButton),
@@ -56,8 +56,8 @@ export function dead(params, context) {
     }
   }
 
-  async function runAll(verb, more = {}) {
-    if (await verb(context, { ...asked, ...more })) {
+  async function runAll(verb, more = {}, what = undefined) {
+    if (await verb(context, { ...asked, ...more }, what)) {
       chosen.clear();
       await refresh();
     }
@@ -68,10 +68,13 @@ export function dead(params, context) {
     allButton.textContent = `Redrive all ${many}that match`;
     dropAllButton.textContent = `Drop all ${many}that match`;
     const left = found.causes - found.reasons.length;
-    const button = (row, verb, text, tone) => h("button", { type: "button", class: tone, "data-key": `${text} ${row.cause}`, "aria-label": `${text} all of ${row.type || "no type"}: ${row.reason}`, onclick: () => runAll(verb, { cause: row.cause }) }, text);
+    const button = (row, verb, text, tone) => {
+      const what = `of ${row.type || "no type"}: ${row.reason}`;
+      return h("button", { type: "button", class: tone, "data-key": `${text} ${row.cause}`, "aria-label": `${text} all ${what}`, onclick: () => runAll(verb, { cause: row.cause }, what) }, text);
+    };
     reasons.hidden = !found.reasons.length;
     replace(reasons,
-      h("header", {}, h("h2", {}, "Causes"), h("span", { class: "muted" }, `${found.is_whole ? "all that match" : `of the latest ${count(found.looked_at)}; groupflow dead causes counts all`}${left ? `; ${count(left)} more causes` : ""}`)),
+      h("header", {}, h("h2", {}, "Causes"), h("span", { class: "muted" }, `${found.is_whole ? "all that match" : `of the latest ${count(found.looked_at)}; groupflow dead causes counts all`}${left ? `; ${count(left)} more causes` : ""}${found.with_words ? "" : "; their words want the token"}`)),
       table("Reasons", [
         { label: "Dead letters", kind: "number", cell: (row) => count(row.count) },
         { label: "Type", kind: "name", cell: (row) => row.type || h("span", { class: "muted" }, "none") },

@@ -57,7 +57,7 @@ export function overview(params, context) {
     if (!alive) found.push(h("div", { class: "notice bad" }, waits ? `No daemon is running, and ${count(waits)} tasks wait.` : "No daemon is running."));
     for (const one of standing) found.push(h("div", { class: "notice bad" }, `Intake of ${one.daemon} is paused since ${time(one.since)}: ${one.paused}.`));
     if (limited) found.push(h("div", { class: "notice" }, h("span", {}, `${count(limited)} ${limited === 1 ? "limit is" : "limits are"} set by hand: ${said.join("; ")}.`), link("limits", {}, "Limits", { class: "push", "data-key": "limits" })));
-    for (const one of unpulled) found.push(h("div", { class: "notice bad" }, h("span", {}, `${waitingFor(one)} for pool ${one.name}, and no worker pulls from it.`), link("pools", {}, "Pools", { class: "push", "data-key": `pool ${one.name}` })));
+    for (const one of unpulled) found.push(h("div", { class: "notice bad" }, h("span", {}, `No worker pulls from pool ${one.name}, for which tasks wait: ${what(one)}.`), link("pools", {}, "Pools", { class: "push", "data-key": `pool ${one.name}` })));
     for (const one of heldBack) found.push(h("div", { class: "notice" }, h("span", {}, `Nothing is claimed from partition ${one.partition} since ${time(one.since)}: its Redis may have lost claims. Claims go on once every daemon has renewed its lease, or at ${time(one.until)}.`)));
     if (untold) found.push(h("div", { class: "notice bad" }, untold));
     notices.hidden = !found.length;
@@ -120,14 +120,14 @@ export function overview(params, context) {
   };
 }
 
-function waitingFor({ plain, groups }) {
-  return [plain && `${count(plain)} plain`, groups && `${count(groups)} ${groups === 1 ? "group" : "groups"}`].filter(Boolean).join(" and ") + (plain + groups === 1 ? " waits" : " wait");
-}
-
 // What no daemon runs: it waits for workers that pull.
 function forPools(pools) {
-  const said = pools.slice(0, SOME).map((one) => `${waitingFor(one)} for pool ${one.name}`);
-  return said.length ? `; ${said.join(", ")}${pools.length > SOME ? ` and ${count(pools.length - SOME)} more pools` : ""}` : "";
+  const said = pools.slice(0, SOME).map((one) => `${one.name} ${what(one)}`);
+  return said.length ? `; for pools: ${said.join("; ")}${pools.length > SOME ? `; and ${count(pools.length - SOME)} more pools` : ""}` : "";
+}
+
+function what({ plain, groups }) {
+  return [plain && `${count(plain)} plain`, groups && `groups ${count(groups)}`].filter(Boolean).join(", ");
 }
 
 async function resumeAll(context) {

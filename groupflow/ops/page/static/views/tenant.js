@@ -7,7 +7,6 @@ import { limit } from "./actions.js";
 import { byHand } from "./by_hand.js";
 import { columns, left, tenants } from "./tenants.js";
 
-const GROUPS = ["running", "parked", "paused", "delayed", "ready"];
 const SOME = 20;
 
 export function tenant(params, context) {
@@ -35,27 +34,26 @@ export function tenant(params, context) {
   let set;
 
   async function refresh() {
-    const [limits, own, dead, running, queued, ...pages] = await Promise.all([
+    const [limits, own, dead, running, queued] = await Promise.all([
       get("limits"),
       get("tenants", { name }),
       get("dead", { tenant: name, limit: SOME }),
       get("tasks", { state: "running", tenant: name, limit: SOME }),
       get("tasks", { state: "queued", tenant: name, limit: SOME }),
-      ...GROUPS.map((state) => get("groups", { state, tenant: name, limit: SOME })),
     ]);
     set = limits.limits.find((row) => row.kind === "tenant" && row.name === name);
     replace(may, set && byHand(context, [set], refresh), own.tenants.length ? table("Tenants", columns(own), own.tenants)
       : empty("Nothing of it waits or runs", `It has no limit of its own${left(own)}.`));
-    const rows = pages.flatMap((page) => page.groups);
-    const seen = pages.reduce((sum, page) => sum + page.looked_at, 0);
-    looked.textContent = `by the tenant of its next task; searched ${count(seen)} groups${pages.some((page) => page.next) ? ", of more" : ""}`;
+    const rows = own.tenants.flatMap((row) => row.shown.map((group) => ({ ...group, app: row.app })));
+    const many = own.tenants.reduce((sum, row) => sum + row.groups, 0);
+    looked.textContent = `by the tenant of each one's next task: something waits in ${count(many)}; those that run first, then the longest${left(own)}`;
     replace(groups, rows.length ? table("Groups", [
       { label: "Group", kind: "name", cell: (row) => link("group", { key: row.group }, row.group, { "data-key": row.group }) },
+      { label: "Application", kind: "name", cell: (row) => row.app },
       { label: "State", kind: "tight", cell: (row) => badge(row.state) },
       { label: "Waiting", kind: "number", cell: (row) => count(row.waiting) },
-      { label: "Type", kind: "name", cell: (row) => row.type },
-      { label: "Enqueued", kind: "number", cell: (row) => row.enqueued_at && ago(row.enqueued_at) },
-    ], rows) : empty("No group found", ""));
+      { label: "Oldest task", kind: "number", cell: (row) => ago(row.oldest) },
+    ], rows) : empty("No group of it", ""));
     const found = [...running.tasks.map((row) => ({ ...row, state: "running" })), ...queued.tasks.map((row) => ({ ...row, state: "queued" }))];
     replace(tasks, found.length ? table("Tasks", [
       { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": row.id, title: row.id }) },

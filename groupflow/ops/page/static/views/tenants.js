@@ -45,7 +45,7 @@ export const columns = (page) => [
   { label: "Tenant", kind: "name", cell: (row) => link("tenant", { name: row.name }, row.name || "(none)", { "data-key": `${row.scope} ${row.name}`, title: row.scope ? `of application and tenant ${row.scope}` : "" }) },
   { label: "Application", kind: "name", cell: (row) => row.app || (row.scope && h("span", { class: "muted", title: `of application and tenant ${row.scope}` }, row.app === "" ? "none" : "unknown")) },
   { label: "Waiting", kind: "number", cell: (row) => `${count(row.waiting)}${page.is_whole ? "" : " or more"}` },
-  { label: "Of groups", kind: "number", cell: (row) => count(row.groups) },
+  { label: "Groups", kind: "number", cell: (row) => count(row.groups) },
   { label: "Plain", kind: "number", cell: (row) => count(row.plain) },
   { label: "Oldest task", kind: "number", cell: (row) => row.oldest && h("span", { title: moment(row.oldest) }, ago(row.oldest)) },
   { label: "Running", kind: "number", cell: (row) => `${count(row.running)}${row.concurrency ? ` of ${count(row.concurrency)}` : ""}` },
