@@ -18,7 +18,6 @@ from groupflow.operate.listing import ListedState, TaskFilter, search_tasks
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.operate.statistics import read_types
-from groupflow.operate.tenants import list_tenants
 from groupflow.settings.model import Settings
 
 _LIVING: tuple[ListedState, ...] = ("queued", "running", "delayed")
@@ -62,8 +61,6 @@ async def _is_known(namespace: Namespace, kind: Limited, name: str) -> bool:
             namespace, group=name
         )
     if kind == "tenant":
-        if (await list_tenants(namespace, name=name, limit=1)).tenants:
-            return True
         return await _lives(namespace, tenant=name) or await _died(namespace, tenant=name)
     found = await namespace.ask(0, lambda client: read_types(client, _DAY))
     if any(_is_of(name, each.type) for each in found.types):
