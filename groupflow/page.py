@@ -15,9 +15,10 @@ from typing import Any
 
 import structlog
 
-from groupflow.core.errors import ConfigError, ServerUnreachable, StoreUnavailable
+from groupflow.core.errors import ConfigError, OtherLayout, ServerUnreachable, StoreUnavailable
 from groupflow.core.routing import Router
 from groupflow.operate.namespace import Namespace, check_number
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.ops.health import TEXT, DaemonHealth, Health, HealthAnswer
 from groupflow.ops.logs import configure_logging
 from groupflow.ops.metrics import StoreMetrics
@@ -27,12 +28,14 @@ from groupflow.ops.page.site import serve_page
 from groupflow.ops.snapshots import Snapshot
 from groupflow.pools.calls import Pools
 from groupflow.settings.model import Settings
+from groupflow.store.layout import FORMAT, compare
 from groupflow.store.partitions import open_partitions
 
 log = structlog.get_logger("groupflow.page")
 
 _THE_DAEMONS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 ALONE = "page"  # the name of a page that is no daemon's
+LOOK_EVERY = 2.0  # seconds between two looks whether the namespace is moved
 _ANSWER_WITHIN = 4.0  # seconds for the daemon's answer: below a probe's limit of 5
 # Seconds for which an answer is reused: of a flood of probes the daemon gets a few a second.
 _AGE = {"/livez": 0.25, "/startupz": 0.25, "/readyz": 0.25, "/metrics": 1.0}
@@ -78,6 +81,8 @@ async def _give_signs(channel: Channel, parent: int) -> None:
 async def serve_alone(settings: Settings, load: Callable[[], Settings]) -> None:
     """Serve the cluster's page, without a daemon, until SIGTERM or SIGINT; SIGHUP reloads.
 
+    Where the namespace is moved to another number of partitions, it serves those.
+
     Raises:
         ConfigError: the token's file can't be used; the namespace has another number of partitions.
     """
@@ -89,14 +94,62 @@ async def serve_alone(settings: Settings, load: Callable[[], Settings]) -> None:
     try:
         with suppress(StoreUnavailable, ServerUnreachable):  # it may come
             await check_number(settings, partitions)
-        namespace = Namespace(partitions)
-        health = DaemonHealth(lambda: True, list, namespace, StoreMetrics(namespace).render)
-        async with _context(Facts(ALONE, settings, {}), health) as context:
-            loop.add_signal_handler(signal.SIGHUP, _reload, context, load)
-            async with serve_page(context, (Pools,)):
-                await ending.wait()
     finally:
         await partitions.close()
+    while not ending.is_set():
+        settings = await _serve_until_moved(settings, load, ending)
+
+
+async def _serve_until_moved(
+    settings: Settings, load: Callable[[], Settings], ending: asyncio.Event
+) -> Settings:
+    """Serve a number of partitions; returns the settings, with another number once that holds."""
+    partitions = open_partitions(settings)
+    namespace = Namespace(partitions)
+    health = DaemonHealth(lambda: True, list, namespace, StoreMetrics(namespace).render)
+    try:
+        async with _context(Facts(ALONE, settings, {}), health) as context:
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGHUP, _reload, context, load)
+            async with serve_page(context, (Pools,)):
+                number = len(partitions)
+                while number == len(partitions) and not ending.is_set():
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(ending.wait(), LOOK_EVERY)
+                    number = await _look(settings, context.namespace, namespace)
+            redis = settings.redis.model_copy(update={"partitions": number})
+            return context.facts.settings.model_copy(update={"redis": redis})
+    finally:
+        await partitions.close()
+
+
+async def _look(settings: Settings, *namespaces: Namespace) -> int:
+    """How many partitions to serve; while the namespace is moved, nothing is asked there."""
+    first, closed = namespaces[0], ""
+    number = count = len(first)
+    try:
+        async with first.common() as client:
+            noted = await client.run(OperatorVerb.NUMBER)
+        if noted[0]:
+            compare(settings.redis.namespace, count, *noted)
+    except OtherLayout as error:
+        known, moving_to, format_ = noted
+        if moving_to or format_ != FORMAT:
+            closed = str(error)
+        else:
+            number = known
+            log.warning(
+                "page.follows",
+                partitions=known,
+                remedy=f"The namespace was moved: set redis.partitions = {known} for the next start.",
+            )
+    except (StoreUnavailable, ServerUnreachable):
+        return count
+    if closed and not first.closed:
+        log.warning("page.closed", reason=closed)
+    for each in namespaces:
+        each.closed = closed
+    return number
 
 
 def _reload(context: PageContext, load: Callable[[], Settings]) -> None:

@@ -85,6 +85,7 @@ class Namespace:
         """
         self.clients = clients
         self.router = router
+        self.closed = ""  # why nothing is to be asked just now
         self._away: dict[int, Away] = {}
 
     def __len__(self) -> int:
@@ -228,6 +229,8 @@ class Namespace:
         timeout: float | None,
     ) -> _Answer | Away:
         """A partition's answer, or that it is away; an only partition raises its error."""
+        if self.closed:
+            raise StoreUnavailable(self.closed)
         if number in self._away:
             timeout = min(timeout or RECALL, RECALL)
         try:

@@ -279,6 +279,25 @@ def test_a_page_alone(make_rig: MakeRig) -> None:
         page.wait_for("page.not_reloaded")
         assert status(url, "/livez") == 200
         rig.config.write_text(whole)
+        rig.stop_all()
+        moving = rig.keys("partitions")
+        rig.raw.hset(moving, "moving_to", 3)
+        page.wait_for("page.closed")
+        refused = ask(url, "/api/overview")
+        assert (refused.status_code, "on its way from 1 to 3" in refused.json()["detail"]) == (
+            503,
+            True,
+        )
+        assert status(url, "/readyz") == 503
+        rig.raw.hdel(moving, "moving_to")
+        until(lambda: status(url, "/api/overview") == 200)
+        moved = rig.call("repartition", "2", "--config", str(rig.config))
+        assert moved.returncode == 0, moved.stderr
+        assert page.wait_for("page.follows")["partitions"] == 2
+        url = page.wait_for("http.listening", 2)["url"].rstrip("/")
+        rows = ask(url, "/api/partitions").json()
+        assert [row["partition"] for row in rows] == [0, 1]
+        assert ask(url, "/api/actions").json()[0]["facts"] == {"before": 1, "now": 2}
         assert page.stop() == 0
 
 
