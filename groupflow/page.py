@@ -141,7 +141,7 @@ async def _look(settings: Settings, *namespaces: Namespace) -> int:
             log.warning(
                 "page.follows",
                 partitions=known,
-                remedy=f"The namespace was moved: set redis.partitions = {known} for the next start.",
+                remedy=f"It was moved: set redis.partitions = {known} for the next start.",
             )
     except (StoreUnavailable, ServerUnreachable):
         return count

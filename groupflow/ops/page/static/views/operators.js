@@ -12,7 +12,7 @@ const DID = {
 };
 // Where what it was done to is shown; all else is told in words.
 const SHOWN = {
-  group: (name) => (name === "everything" ? "everything" : ["group ", link("group", { key: name }, name, { "data-key": `group ${name}` })]),
+  group: (name) => (name === "everything" ? "everything" : name.endsWith("…") ? ["group ", name] : ["group ", link("group", { key: name }, name, { "data-key": `group ${name}` })]),
   tenant: (name) => (name ? ["tenant ", link("tenant", { name }, name, { "data-key": `tenant ${name}` })] : "tasks of no tenant"),
   type: (name) => ["type ", name],
   schedule: (name) => ["schedule ", link("schedules", { name }, name, { "data-key": `schedule ${name}` })],
@@ -31,7 +31,7 @@ const taskOf = (id) => link("task", { id }, short(id), { "data-key": `task ${id}
 function parts(row) {
   const named = Object.entries(row.facts).map(([name, fact]) => SHOWN[name]?.(fact) ?? `${name} ${fact}`);
   if (row.count) named.push([`${count(row.count)} ${row.count === 1 ? "task" : "tasks"}`, row.tasks.map((id, n) => [n ? ", " : ": ", taskOf(id)]), row.tasks.length && row.count > row.tasks.length ? ", …" : ""]);
-  return named.map((part, n) => [n ? ", " : "", part]);
+  return h("span", {}, named.map((part, n) => [n ? ", " : "", part]));
 }
 
 export function operators(params) {
@@ -46,7 +46,7 @@ export function operators(params) {
   const show = whenChanged((found) => {
     replace(list, found.length ? table("Actions", [
       { label: "When", kind: "tight", cell: (row) => h("span", { title: moment(row.at) }, isToday(row.at) ? time(row.at) : moment(row.at)) },
-      { label: "Who", kind: "name", cell: (row) => [row.by, row.token && row.token !== row.by && h("span", { class: "muted" }, ` by the token ${row.token}`)] },
+      { label: "Who", kind: "name", cell: (row) => h("span", {}, row.by, row.token && row.token !== row.by && h("span", { class: "muted" }, ` by the token ${row.token}`)) },
       { label: "Did", kind: "tight", cell: (row) => DID[row.what] ?? row.what },
       { label: "To what", kind: "name", cell: parts },
     ], found) : empty("Nothing yet", "What somebody pauses, limits, cancels, redrives or drops is told here."));
