@@ -45,7 +45,7 @@ FAMILY = 16  # derived ids that are looked at; see ids.lua
 _STAYS = frozenset((
     "count", "fence", "partitions", "pools", "segments", "history_new", "history_old", "dead",
     "bodies", "staying", "samples", "tallies", "renamed", "epoch", "schedules", "limits", "losing",
-    "caps", "unknown", "results_new", "results_old", "outbox",
+    "caps", "unknown", "results_new", "results_old", "outbox", "actions",
     "lately_new", "lately_old",
 ))  # fmt: skip
 

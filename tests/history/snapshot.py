@@ -39,7 +39,7 @@ _WHOLE_KINDS = (
     "waiting_groups", "turns", "standing", "charged", "charges", "debouncing", "losing",
     "cancels", "expiring", "caps", "cap_lines", "cap_groups", "cap_tasks", "cap_turns",
     "cap_standing", "cap_charged", "cap_charges", "cap_reviews", "unknown", "aside", "drains",
-    "outbox", "outbox_full",
+    "outbox", "outbox_full", "actions",
 )  # fmt: skip
 _READ = """
 local reads = {

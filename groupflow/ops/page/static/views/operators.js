@@ -31,7 +31,7 @@ const taskOf = (id) => link("task", { id }, short(id), { "data-key": `task ${id}
 function parts(row) {
   const named = Object.entries(row.facts).map(([name, fact]) => SHOWN[name]?.(fact) ?? `${name} ${fact}`);
   if (row.count) named.push([`${count(row.count)} ${row.count === 1 ? "task" : "tasks"}`, row.tasks.map((id, n) => [n ? ", " : ": ", taskOf(id)]), row.tasks.length && row.count > row.tasks.length ? ", …" : ""]);
-  return h("span", {}, named.map((part, n) => [n ? ", " : "", part]));
+  return h("span", { class: "prose" }, named.map((part, n) => [n ? ", " : "", part]));
 }
 
 export function operators(params) {
