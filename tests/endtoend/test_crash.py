@@ -74,6 +74,7 @@ def test_stop_lets_running_tasks_end(make_rig: MakeRig) -> None:
     for _ in range(3):  # as `timeout` and supervisors send it: twice and more, which is one wish
         daemon.send(signal.SIGTERM)
     daemon.wait_for("intake.stopped")
+    rig.until(lambda: rig.ask("status")["daemons"][0]["draining"], "what it tells")
     rig.gate().touch()
     assert daemon.wait() == Exit.FINE
     assert [event.how for event in rig.events("end", "a0")] == ["done"]

@@ -28,6 +28,7 @@ from tests.page.world import HOSTILE_ID, NO_TYPE, TOKEN, World
 
 EVERY_VIEW = (*EVERYWHERE.values(), ("task", {"id": "gave-0"}), ("group", {"key": "report:42"}))
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+PLACES = "all => all.map((each) => each.getBoundingClientRect().left)"
 REFUSED = "this is not the token"
 
 
@@ -360,8 +361,9 @@ def test_a_theme_of_ones_own(page: Page) -> None:
 
 
 def test_every_view_can_be_read(page: Page) -> None:
-    """By people in each theme and on a narrow screen, and by axe's rules."""
+    """By people in each theme and on a narrow screen, by axe's rules; the bar stays as it is."""
     allow(page)
+    places = page.locator("#nav a").evaluate_all(PLACES)
     for view, params in EVERY_VIEW:
         at(page, view, **params)
         expect(page.locator("main .card").last).not_to_be_empty()
@@ -369,7 +371,10 @@ def test_every_view_can_be_read(page: Page) -> None:
         for scheme in SCHEMES:
             page.emulate_media(color_scheme=scheme)
             assert page.evaluate(CONTRAST) == [], f"{view}: less than 4.5 to 1 (WCAG AA)"
+        assert page.locator("#nav a").evaluate_all(PLACES) == places, f"{view} moves the bar"
         page.set_viewport_size({"width": 400, "height": 800})
+        if view != "partitions":  # there is one, and no word of it in the bar
+            expect(page.locator("#nav [aria-current]")).to_be_in_viewport(ratio=1)
         assert page.evaluate("document.documentElement.scrollWidth") <= 400, view
         page.set_viewport_size({"width": 1280, "height": 900})
 

@@ -161,6 +161,13 @@ async def test_an_operator_browses_a_scan(spread: Spread) -> None:
         await expect(shards.get_by_text("waiting", exact=True)).to_have_count(6)
         await machine.work_off()
         assert sorted(table.done) == [1, 2, 3, 4]
+        table.away = ValueError("of a database")
+        await machine.round()
+        async with client_of(spread.namespace) as api:
+            for words in ("of a database", "(shown with the token)"):
+                for path in ("/scans", "/scan?name=orders"):
+                    assert words in (await api.get(path)).text
+                api.headers.pop("Authorization", None)
         await page.goto("/#/scans?name=nobody")
         await expect(page.get_by_text("There is no such scan")).to_be_visible()
         await page.goto("/#/partitions")

@@ -102,7 +102,8 @@ export function table(caption, columns, rows, options = {}) {
       column.cell(row),
     ))),
   );
-  return h("div", { class: "scroll" }, h(
+  const scrolls = options.scrolls && { tabindex: "0", role: "region", "aria-label": caption }; // by keys too
+  return h("div", { class: "scroll", ...scrolls }, h(
     "table", { class: "rows", role: "table" },
     h("caption", { class: "visually-hidden" }, caption),
     h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, head)),

@@ -29,6 +29,7 @@ const TITLES = { overview: "Overview", groups: "Groups", group: "Group", tasks: 
 const ASK_AGAIN = 1000; // ms
 
 const main = document.getElementById("main");
+const nav = document.getElementById("nav");
 const live = document.getElementById("live");
 const context = { access: { may_act: false, may_read: true, has_actions: false }, latest: null, lease: 8, go, act };
 
@@ -49,14 +50,12 @@ function route() {
   const [path, query] = location.hash.replace(/^#\//, "").split("?", 2);
   const view = Object.hasOwn(VIEWS, path) ? path : "overview";
   const params = Object.fromEntries(new URLSearchParams(query ?? ""));
-  for (const each of document.querySelectorAll("#nav a")) {
+  for (const each of nav.querySelectorAll("a")) {
     const isHere = each.getAttribute("href") === `#/${PARENT[view] ?? view}`;
-    if (!isHere) each.removeAttribute("aria-current");
-    else if (!each.hasAttribute("aria-current")) {
-      each.setAttribute("aria-current", "page");
-      each.parentElement.scrollTo({ left: each.offsetLeft - (each.parentElement.clientWidth - each.offsetWidth) / 2 });
-    }
+    if (isHere) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
   }
+  scrollToHere();
   document.title = `${params.key ?? params.id ?? params.name ?? params.worker ?? TITLES[view]} · groupflow`;
   const isSame = shown?.name === view;
   shown = { name: view, changed: Date.now(), ...VIEWS[view](params, context) };
@@ -65,6 +64,12 @@ function route() {
   if (context.latest) shown.onOverview?.(context.latest);
   if (!isSame) window.scrollTo(0, 0);
   refresh();
+}
+
+// Brings the view's own place in the bar into sight, where the bar is too narrow for all.
+function scrollToHere() {
+  const here = nav.querySelector("[aria-current]");
+  if (here) nav.scrollTo({ left: here.offsetLeft - (nav.clientWidth - here.offsetWidth) / 2 });
 }
 
 async function refresh() {
@@ -176,6 +181,7 @@ document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
+new ResizeObserver(scrollToHere).observe(nav);
 window.addEventListener("hashchange", route);
 document.addEventListener("visibilitychange", () => document.hidden || refresh());
 

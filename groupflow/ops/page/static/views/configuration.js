@@ -97,7 +97,7 @@ function sectionOf(name, values) {
 // Settings that no row has stay out: all have their defaults.
 function tableOf(caption, rows) {
   const names = [...new Set(rows.flatMap(Object.keys))].filter((name) => rows.some((row) => !isEmpty(row[name])));
-  return table(caption, names.map((name) => ({ label: name, kind: "setting", cell: (row) => shown(row[name]) })), rows);
+  return table(caption, names.map((name) => ({ label: name, kind: "setting", cell: (row) => shown(row[name]) })), rows, { scrolls: true });
 }
 
 function shown(value) {
