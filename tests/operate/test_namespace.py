@@ -211,6 +211,8 @@ def test_where_a_sample_is_missing_totals_stay() -> None:
     rows = together([first, second, []])
     assert [each[1] for each in rows] == [1102, 1202, 1302, 1304]
     assert [each[12] for each in rows] == [[1, 2], [2, 2], [1, 2], [1]]
+    of_day = [[row(n * 240_000_000 + late, 1, 1) for n in (1, 2)] for late in (5, 99_000_000)]
+    assert [each[12] for each in together(of_day, 240.0)] == [[2], [2]]
 
 
 async def test_a_task_that_is_chosen_may_lie_where_nobody_answers(spread: Spread) -> None:

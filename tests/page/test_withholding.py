@@ -87,9 +87,10 @@ _IDS = ("id", (*KINDS, "later", "behind", "post", "gave"))
 _ASKED = {
     **dict.fromkeys(("letter", "task", "body", "result"), _IDS),
     "group": ("key", ("parks:42", "later:42", "held:42")),
-    "groups": ("state", ("ready", "running", "delayed", "parked", "paused")),
+    "groups": ("state", ("ready", "running", "delayed", "parked", "paused", "drained")),
     "tasks": ("state", ("queued", "running", "delayed", "done")),
-    "types": ("hours", ("1", "24")),
+    **dict.fromkeys(("types", "samples"), ("hours", ("1", "24"))),
+    **dict.fromkeys(("daemon", "scan"), ("name", ("d1",))),
     "tenants": ("name", ("", "42")),
 }
 

@@ -108,7 +108,7 @@ function showAway() {
 
 function heard(kind, data) {
   if (kind === "trouble") {
-    setLive("trouble", "Redis does not answer");
+    setLive("trouble", "Redis is away");
     live.title = data.detail;
     return;
   }

@@ -7,6 +7,7 @@ import { cancelGroup, endLimit, limit, pause, redrive, resume } from "./actions.
 
 const PAGE = 50;
 const MINUTES = 60;
+const ENDS = { done: "done", others: "ended otherwise", dead: "dead" };
 const SEEKS = 5; // seconds between two looks for what ended lately, which may have to read much
 
 export function group(params, context) {
@@ -136,14 +137,15 @@ function strip({ hour, hour_since: since }, letters) {
   for (const minute of hour) if (cellOf(minute.at)) Object.assign(cellOf(minute.at), minute);
   for (const letter of letters) if (cellOf(letter.died_at)) cellOf(letter.died_at).dead += 1;
   const sum = (name) => cells.reduce((all, cell) => all + cell[name], 0);
-  const said = `${count(sum("done"))} done, ${count(sum("others"))} ended otherwise, ${count(sum("dead"))} dead`;
+  const words = (of) => Object.entries(ENDS).map(([name, word]) => of(name) > 0 && `${count(of(name))} ${word}`).filter(Boolean).join(", ") || "no task ended";
+  const said = words(sum);
   const most = Math.max(1, ...cells.map((cell) => cell.done + cell.others + cell.dead));
   const bar = (number, state) => {
     const shown = number > 0 && h("i", { "data-state": state });
     if (shown) shown.style.height = `${(100 * number) / most}%`;
     return shown;
   };
-  const title = (cell) => `${time(cell.at)}: ${count(cell.done)} done${cell.done ? `, on average in ${duration(cell.seconds / cell.done)}` : ""}, ${count(cell.others)} ended otherwise, ${count(cell.dead)} dead`;
+  const title = (cell) => `${time(cell.at)}: ${words((name) => cell[name])}${cell.done ? `; done on average in ${duration(cell.seconds / cell.done)}` : ""}`;
   return [
     h("div", { class: "strip", role: "img", "aria-label": `The last hour: ${said}` }, cells.map((cell) => h("span", { class: since !== null && cell.at + 60 <= since && "unknown", title: title(cell) }, bar(cell.done, "done"), bar(cell.others, "cancelled"), bar(cell.dead, "dead")))),
     h("div", { class: "strip-foot" }, h("span", {}, "−60 min"), h("span", {}, said, since > now() - 3540 && `, known since ${time(since)}`), h("span", {}, "now")),
