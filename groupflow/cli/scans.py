@@ -1,4 +1,4 @@
-"""`groupflow scans`: what each scan of a table has done and left; to wake or forget one."""
+"""`groupflow scans`: what each scan of a table has done and left; to wake, hold or forget one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from groupflow.cli.options import moment, say, say_in_columns
+from groupflow.cli.options import moment, say, say_in_columns, user_name
 from groupflow.cli.verb import Answer, Call, failed, listing, verb
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _Found = TypeVar("_Found")
 
 verbs = typer.Typer()
-scans_verbs = typer.Typer(help="Show the scans of tables; wake or forget one.")
+scans_verbs = typer.Typer(help="Show the scans of tables; wake, pause, resume or forget one.")
 verbs.add_typer(scans_verbs, name="scans")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The scan's name.")]
@@ -55,6 +55,30 @@ def wake(call: Call, name: NameArgument) -> Answer:
     """
     _ask(call, name, lambda scans: scans.wake(name), "woke_scan")
     return Answer({"name": name, "woken": True}, [f"{name} is awake"])
+
+
+@verb(scans_verbs, "pause")
+def pause(call: Call, name: NameArgument) -> Answer:
+    """Hold all shards of a scan; one that runs first ends its page.
+
+    For example:
+
+      groupflow scans pause orders
+    """
+    changed = _ask(call, name, lambda scans: scans.pause(name, user_name()))
+    return Answer({"name": name, "changed": changed}, [f"{name} is paused"])
+
+
+@verb(scans_verbs, "resume")
+def resume(call: Call, name: NameArgument) -> Answer:
+    """Let all shards of a scan go on, those too that were paused one by one.
+
+    For example:
+
+      groupflow scans resume orders
+    """
+    changed = _ask(call, name, lambda scans: scans.resume(name))
+    return Answer({"name": name, "changed": changed}, [f"{name} goes on"])
 
 
 @verb(scans_verbs, "drop")

@@ -100,6 +100,10 @@ async def test_the_verbs(bench: Bench, tmp_path: Path) -> None:
     shown = (await groupflow("scans", "show", "orders")).out
     assert (shown.count("scan:orders:"), "asleep for another" in shown) == (4, True)
     assert "orders" in (await groupflow("scans")).out
+    for verb, changed, held in (("pause", True, 4), ("pause", False, 4), ("resume", True, 0)):
+        assert (await groupflow("scans", verb, "orders", "--json")).json["changed"] is changed
+        shown = (await groupflow("scans", "show", "orders")).out
+        assert shown.count("its group is paused") == held
     table.open = {3}
     assert (await groupflow("scans", "wake", "orders")).exit == Exit.FINE
     await machine.work_off()
