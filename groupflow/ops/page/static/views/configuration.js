@@ -2,6 +2,9 @@
 
 import { get, post } from "../api.js";
 import { card, empty, facts, h, link, replace, table } from "../dom.js";
+import { count } from "../format.js";
+
+const MOST = 500; // rows of a table
 
 export function configuration() {
   const rules = h("div", {});
@@ -97,7 +100,8 @@ function sectionOf(name, values) {
 // Settings that no row has stay out: all have their defaults.
 function tableOf(caption, rows) {
   const names = [...new Set(rows.flatMap(Object.keys))].filter((name) => rows.some((row) => !isEmpty(row[name])));
-  return table(caption, names.map((name) => ({ label: name, kind: "setting", cell: (row) => shown(row[name]) })), rows, { scrolls: true });
+  const columns = names.map((name) => ({ label: name, kind: "setting", cell: (row) => shown(row[name]) }));
+  return [table(caption, columns, rows.slice(0, MOST), { scrolls: true }), rows.length > MOST && h("footer", {}, `${count(MOST)} of ${count(rows.length)}`)];
 }
 
 function shown(value) {

@@ -42,6 +42,8 @@ export function group(params, context) {
     isPaused ? h("button", { type: "button", "data-key": "hold", onclick: () => resume(context, key).then(refresh) }, "Resume")
     : h("button", { type: "button", "data-key": "hold", onclick: () => pause(context, key).then(refresh) }, "Pause")));
 
+  const showHour = whenChanged((...facts) => replace(hour, strip(...facts)));
+
   function showLead(why, letters) {
     const behind = letters.letters.find((letter) => letter.id === why.behind);
     const holder = why.holder;
@@ -123,19 +125,18 @@ export function group(params, context) {
     showFailures(running, lane, letters);
     if (seeks) ended = story;
     showLately(ended.lately);
-    replace(hour, strip(ended, letters.letters));
+    showHour(ended.hour, ended.hour_since && Math.floor(ended.hour_since / 60), letters.letters.map((letter) => letter.died_at), Math.floor(now() / 60));
   }
 
   return { element, every: 1000, refresh };
 }
 
-// The last hour as a bar a minute; dead letters as far as they are known.
-function strip({ hour, hour_since: since }, letters) {
-  const last = Math.floor(now() / 60);
+// The hour up to the minute `last` as a bar a minute; dead letters, by when they died, as far as they are known.
+function strip(hour, since, deaths, last) {
   const cells = Array.from({ length: MINUTES }, (_, place) => ({ at: 60 * (last - MINUTES + 1 + place), done: 0, others: 0, seconds: 0, dead: 0 }));
   const cellOf = (at) => cells[Math.floor(at / 60) - last + MINUTES - 1];
   for (const minute of hour) if (cellOf(minute.at)) Object.assign(cellOf(minute.at), minute);
-  for (const letter of letters) if (cellOf(letter.died_at)) cellOf(letter.died_at).dead += 1;
+  for (const at of deaths) if (cellOf(at)) cellOf(at).dead += 1;
   const sum = (name) => cells.reduce((all, cell) => all + cell[name], 0);
   const words = (of) => Object.entries(ENDS).map(([name, word]) => of(name) > 0 && `${count(of(name))} ${word}`).filter(Boolean).join(", ") || "no task ended";
   const said = words(sum);
@@ -147,8 +148,8 @@ function strip({ hour, hour_since: since }, letters) {
   };
   const title = (cell) => `${time(cell.at)}: ${words((name) => cell[name])}${cell.done ? `; done on average in ${duration(cell.seconds / cell.done)}` : ""}`;
   return [
-    h("div", { class: "strip", role: "img", "aria-label": `The last hour: ${said}` }, cells.map((cell) => h("span", { class: since !== null && cell.at + 60 <= since && "unknown", title: title(cell) }, bar(cell.done, "done"), bar(cell.others, "cancelled"), bar(cell.dead, "dead")))),
-    h("div", { class: "strip-foot" }, h("span", {}, "−60 min"), h("span", {}, said, since > now() - 3540 && `, known since ${time(since)}`), h("span", {}, "now")),
+    h("div", { class: "strip", role: "img", "aria-label": `The last hour: ${said}` }, cells.map((cell) => h("span", { class: since !== null && cell.at < 60 * since && "unknown", title: title(cell) }, bar(cell.done, "done"), bar(cell.others, "cancelled"), bar(cell.dead, "dead")))),
+    h("div", { class: "strip-foot" }, h("span", {}, "−60 min"), h("span", {}, said, since > last - MINUTES + 1 && `, known since ${time(60 * since)}`), h("span", {}, "now")),
   ];
 }
 
