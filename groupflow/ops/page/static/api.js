@@ -68,6 +68,12 @@ export function get(path, params = {}, signal) {
   return sent(`/api/${path}${text ? `?${text}` : ""}`, { headers: headers(), signal });
 }
 
+// The same of a thing that may not be there: null then.
+export const find = (path, params) => get(path, params).catch((error) => {
+  if (error.status === 404) return null;
+  throw error;
+});
+
 export function post(path, body) {
   const content = headers({ "Content-Type": "application/json" });
   return sent(`/api/${path}`, { method: "POST", headers: content, body: JSON.stringify(body) });

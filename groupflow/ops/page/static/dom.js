@@ -63,6 +63,13 @@ export function progressOf(told) {
   return h("div", { title: `said ${ago(at)}` }, words, total !== null && h("progress", { max: total, value: Math.min(done, total), "aria-label": words }));
 }
 
+// A bar of which a share, from 0 to 1, is full; the same has to stand beside it in words.
+export function meter(share) {
+  const bar = h("span", {});
+  bar.style.width = `${Math.min(100, Math.max(0, 100 * share))}%`;
+  return h("div", { class: "meter", "aria-hidden": "true" }, bar);
+}
+
 const LONG = 24; // characters of an id that a list shows whole
 
 // An id, shortened in the middle: of many, the end tells them apart, and of strangers' the beginning too.

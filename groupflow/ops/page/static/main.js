@@ -124,7 +124,7 @@ function heard(kind, data) {
 function setLive(state, text) {
   live.dataset.state = state;
   document.getElementById("live-text").textContent = state === "live" ? "Live" : (text ?? "No connection");
-  live.title = state === "live" ? `by daemon ${context.access.daemon ?? ""}` : "";
+  live.title = state === "live" ? `by daemon ${context.access.daemon ?? ""}` : text ?? "";
 }
 
 async function openAccess() {

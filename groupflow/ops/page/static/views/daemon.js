@@ -1,7 +1,7 @@
 // One daemon: what it is, what it does in each partition, which tasks it holds.
 
-import { get } from "../api.js";
-import { badge, card, empty, facts, h, link, progressOf, replace, short, table } from "../dom.js";
+import { find } from "../api.js";
+import { badge, card, empty, facts, h, link, meter, progressOf, replace, short, table } from "../dom.js";
 import { ago, count, duration, moment, now, time } from "../format.js";
 
 const ROLES = { archiver: "archives dead letters", relay: "relays events" };
@@ -20,10 +20,7 @@ export function daemon(params) {
   ];
 
   async function refresh() {
-    const found = await get("daemon", { name }).catch((error) => {
-      if (error.status === 404) return null;
-      throw error;
-    });
+    const found = await find("daemon", { name });
     if (!found) {
       replace(state);
       replace(about, empty("There is no such daemon", "It has stopped, or its lease has ended."));
@@ -57,10 +54,4 @@ export function daemon(params) {
     ], found.tasks) : empty("It holds no task", ""));
   }
   return { element, every: 2000, refresh };
-}
-
-function meter(share) {
-  const bar = h("span", {});
-  bar.style.width = `${Math.min(100, 100 * share)}%`;
-  return h("div", { class: "meter", "aria-hidden": "true" }, bar);
 }

@@ -1,7 +1,7 @@
 // One group's story: what runs, since when, by whom; what waits in which order; why it isn't moving.
 
 import { get } from "../api.js";
-import { badge, card, empty, facts, h, link, progressOf, replace, short, table, whenChanged } from "../dom.js";
+import { badge, card, empty, facts, h, link, meter, progressOf, replace, short, table, whenChanged } from "../dom.js";
 import { ago, ahead, count, duration, moment, now, time } from "../format.js";
 import { cancelGroup, endLimit, limit, pause, redrive, resume } from "./actions.js";
 
@@ -47,7 +47,7 @@ export function group(params, context) {
   function showLead(why, letters) {
     const behind = letters.letters.find((letter) => letter.id === why.behind);
     const holder = why.holder;
-    const left = holder && h("div", {}, duration(holder.lease_left), h("div", { class: "meter", "aria-hidden": "true" }, meter(holder.lease_left / context.lease)));
+    const left = holder && h("div", {}, duration(holder.lease_left), meter(holder.lease_left / context.lease));
     lead.dataset.state = why.state;
     replace(lead,
       h("p", { class: "lead" }, why.reason),
@@ -151,10 +151,4 @@ function strip(hour, since, deaths, last) {
     h("div", { class: "strip", role: "img", "aria-label": `The last hour: ${said}` }, cells.map((cell) => h("span", { class: since !== null && cell.at < 60 * since && "unknown", title: title(cell) }, bar(cell.done, "done"), bar(cell.others, "cancelled"), bar(cell.dead, "dead")))),
     h("div", { class: "strip-foot" }, h("span", {}, "−60 min"), h("span", {}, said, since > last - MINUTES + 1 && `, known since ${time(60 * since)}`), h("span", {}, "now")),
   ];
-}
-
-function meter(share) {
-  const bar = h("span", {});
-  bar.style.width = `${Math.min(100, Math.max(0, share * 100))}%`;
-  return bar;
 }

@@ -1,6 +1,6 @@
 // One dead letter: why it died, what its attempts said, its headers and its body, which can be corrected.
 
-import { get } from "../api.js";
+import { find } from "../api.js";
 import { badge, card, empty, facts, h, link, replace } from "../dom.js";
 import { ago, count, moment } from "../format.js";
 import { drop, redrive } from "./actions.js";
@@ -37,10 +37,7 @@ export function letter(params, context) {
   }
 
   async function refresh() {
-    const found = await get("letter", { id, tenant }).catch((error) => {
-      if (error.status === 404) return null;
-      throw error;
-    });
+    const found = await find("letter", { id, tenant });
     if (!found) {
       replace(about, empty("There is no such dead letter", link("task", { id, tenant }, "Look for the task")));
       replace(attempts, empty("–", ""));

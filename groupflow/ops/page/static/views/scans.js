@@ -1,6 +1,6 @@
 // Scans of tables: what each has done and left; of one its shards. Wake, pause, resume.
 
-import { get } from "../api.js";
+import { find, get } from "../api.js";
 import { badge, card, empty, facts, h, link, replace, table } from "../dom.js";
 import { ago, ahead, count, moment } from "../format.js";
 import { changeScan, pause, resume } from "./actions.js";
@@ -52,10 +52,7 @@ function scan(name, context) {
   const button = (verb, text) => h("button", { type: "button", "data-key": verb, onclick: () => changeScan(context, verb, name).then(refresh) }, text);
 
   async function refresh() {
-    const found = await get("scan", { name }).catch((error) => {
-      if (error.status === 404) return null;
-      throw error;
-    });
+    const found = await find("scan", { name });
     if (!found) {
       replace(about, empty("There is no such scan", "It was dropped, or no daemon ever had it."));
       replace(actions);

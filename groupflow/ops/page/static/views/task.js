@@ -1,6 +1,6 @@
 // One task: where it is, what it was published with, and what has happened to it.
 
-import { get } from "../api.js";
+import { find } from "../api.js";
 import { badge, card, empty, facts, h, link, progressOf, replace, whenChanged } from "../dom.js";
 import { ago, ahead, duration, moment, now } from "../format.js";
 import { cancelTask, dropTask, runNow } from "./actions.js";
@@ -43,7 +43,7 @@ export function task(params, context) {
     heading.textContent = found.state === "done" ? "Result" : "Body";
     if (path && asked === path) return; // once: it doesn't change
     asked = path;
-    const content = path && await missing(get(path, { id, tenant: found.tenant ?? tenant }));
+    const content = path && await find(path, { id, tenant: found.tenant ?? tenant });
     if (!content) {
       size.textContent = "";
       replace(body, none(found));
@@ -62,7 +62,7 @@ export function task(params, context) {
   }
 
   async function refresh() {
-    const found = await missing(get("task", { id, tenant }));
+    const found = await find("task", { id, tenant });
     if (!found) {
       replace(state);
       showActions("");
@@ -109,13 +109,4 @@ export function task(params, context) {
 function told({ state, reason, cancelled_by, asked_at }) {
   if (state !== "running" || !cancelled_by) return reason;
   return `Asked to stop${asked_at ? ` ${ago(asked_at)}` : ""}, by ${cancelled_by}${reason ? ` (${reason})` : ""}: its handler has not ended yet.`;
-}
-
-async function missing(asked) {
-  try {
-    return await asked;
-  } catch (error) {
-    if (error.status === 404) return null;
-    throw error;
-  }
 }
