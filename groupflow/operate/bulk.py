@@ -8,7 +8,7 @@ and the steps end.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from groupflow.operate.dead import LOOKS, DeadLetter, DeadLetters, Filter, read_letters
@@ -95,7 +95,7 @@ class Cause:
 class Reasons:
     """Dead letters by what they died of."""
 
-    looked_at: int
+    looked_at: int  # letters; by a look at all of them, those that match
     is_whole: bool  # whether these were all; of very many the latest are looked at
     matching: int  # of those that were looked at, how many match
     causes: int  # how many causes these have
@@ -117,21 +117,40 @@ async def read_causes(
     Raises:
         StoreUnavailable: no partition answers.
     """
-    looked = matching = 0
-    passed: int | str | None = 0
-    letters, found = DeadLetters(namespace), dict[str, Cause]()
-    while passed is not None and looks != 0:
-        page = await letters.page(wanted, passed=passed, limit=MOST)
-        looked, matching = looked + page.looked_at, matching + len(page.letters)
-        for letter in page.letters:
-            reason, cause = letter.cause(with_words=wanted.with_words)
-            known = found.get(cause)
-            if known is None:
-                facts = (cause, letter.type, letter.kind, reason or letter.kind, 1, letter.died_at)
-                found[cause] = Cause(*facts, letter.id, letter.tenant)
-            else:
-                known.count += 1
-        passed, looks = page.next, None if looks is None else looks - 1
+    looked, passed, found = 0, None, dict[str, Cause]()
+    if looks is None:  # one partition after another, so that no letter is read twice
+        async for some in each_step(namespace, wanted):
+            looked += len(some)
+            _count(found, some, with_words=wanted.with_words)
+    else:
+        looked, passed = await _latest(namespace, wanted, looks, found)
     causes = sorted(found.values(), key=lambda each: (-each.count, -each.last_at))
+    matching = sum(each.count for each in causes)
     numbers = (looked, passed is None, matching, len(causes), wanted.with_words)
     return Reasons(*numbers, causes[:shown])
+
+
+async def _latest(
+    namespace: Namespace, wanted: Filter, looks: int, found: dict[str, Cause]
+) -> tuple[int, int | str | None]:
+    """Count the latest of all partitions; how many were looked at, and what is left, if any."""
+    letters, looked = DeadLetters(namespace), 0
+    passed: int | str | None = 0
+    while passed is not None and looks:
+        page = await letters.page(wanted, passed=passed, limit=MOST)
+        looked, looks, passed = looked + page.looked_at, looks - 1, page.next
+        _count(found, page.letters, with_words=wanted.with_words)
+    return looked, passed
+
+
+def _count(found: dict[str, Cause], letters: Sequence[DeadLetter], *, with_words: bool) -> None:
+    for letter in letters:
+        reason, cause = letter.cause(with_words=with_words)
+        known = found.get(cause)
+        if known is None:
+            facts = (cause, letter.type, letter.kind, reason or letter.kind, 1, letter.died_at)
+            found[cause] = Cause(*facts, letter.id, letter.tenant)
+            continue
+        known.count += 1
+        if letter.died_at > known.last_at:  # in another partition
+            known.last_at, known.example, known.tenant = letter.died_at, letter.id, letter.tenant

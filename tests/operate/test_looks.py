@@ -336,6 +336,7 @@ async def test_letters_by_cause(spread: Spread) -> None:
         ("t", 30, "c29"), ("import", 30, "b29"), ("t", 30, "a29")
     ]  # fmt: skip
     assert told.reasons[2].reason.startswith("invoice … of éé")
+    assert (await read_causes(namespace, Filter(), looks=None)).reasons == told.reasons
     part = await read_causes(namespace, Filter(), looks=1, shown=1)
     assert (part.causes, len(part.reasons)) == (3, 1)
     for cause, name in zip(told.reasons, "cba", strict=True):
