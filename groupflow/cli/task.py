@@ -141,6 +141,7 @@ async def _one(page: TaskPage) -> AsyncIterator[TaskPage]:
 def _line(state: str, row: TaskRow, now: float) -> str:
     facts = [row.id, row.type or "(no type)", row.group or "-"]
     facts += [f"tenant {row.tenant}"] if row.tenant else []
+    facts += [f"pool {row.pool}"] if row.pool else []
     facts.append(f"attempt {row.attempt}")
     if row.enqueued_at is not None:
         facts.append(f"came {max(0.0, now - row.enqueued_at):,.1f} s ago")

@@ -162,6 +162,7 @@ class TaskRow:
     enqueued_at: float | None  # when it came, Unix seconds; None if it is over
     since: float | None = None  # Unix seconds since when it runs, or is over
     until: float | None = None  # Unix seconds until when it is delayed
+    pool: str | None = None  # whose workers pull it; None where daemons run it
 
 
 @dataclass(frozen=True, slots=True)

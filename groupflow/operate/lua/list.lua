@@ -7,7 +7,7 @@
 -- ARGV     1 'queued', 'running', 'delayed', or how tasks ended that are over · 2 how many at most · where the page
 --          begins: 3 part of the list, 4 place in it, 5 tasks to pass over there, in lanes; '1', '0', '0' is the
 --          beginning
--- returns  { at (now), tasks: rows of { id, group, type, tenant, attempt, enqueued_at, since: of what runs or is
+-- returns  { at (now), tasks: rows of { id, group, type, tenant, attempt, enqueued_at, pool, since: of what runs or is
 --          over, until: of what is delayed, turn: text by which rows of several partitions sort, the number of a
 --          part and a time (16 digits) }; part, place, deep: where the next page begins, nothing at the end }.
 --          Of finished tasks a page is what one step of HSCAN gives.
@@ -23,7 +23,8 @@ local function add(entry, group, turn, facts)
   local task_type, tenant = facts_of(id)
   row.id, row.group, row.turn, row.enqueued_at = id, some(group), part .. turn, sequence_of(entry)
   row.type, row.tenant = task_type, some(tenant)
-  row.attempt = has_state(entry) and call('HGET', K.task_state .. id, 'attempt') or 1
+  local kept = has_state(entry) and call('HMGET', K.task_state .. id, 'attempt', 'pool') or {}
+  row.attempt, row.pool = kept[1] or 1, kept[2] or nil
   rows[#rows + 1] = named(row)
 end
 

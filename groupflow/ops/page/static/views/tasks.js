@@ -44,7 +44,7 @@ export function tasks(params, context) {
     const found = await get("tasks", { ...at, older, state, cursor, limit: 100 });
     replace(list, found.tasks.length ? table(`${STATES[state]} tasks`, [
       { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": row.id, title: row.id }) },
-      { label: "State", kind: "tight", cell: () => badge(state) },
+      { label: "State", kind: "tight", cell: (row) => [badge(state), row.pool && h("span", { class: "small muted" }, ` pool ${row.pool}`)] },
       { label: "Type", kind: "name", cell: (row) => row.type },
       { label: "Group", kind: "name", cell: (row) => (row.group ? link("group", { key: row.group }, row.group) : h("span", { class: "muted" }, "plain")) },
       { label: "Tenant", kind: "name", cell: (row) => row.tenant && link("tenant", { name: row.tenant }, row.tenant) },
