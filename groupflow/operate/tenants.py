@@ -260,11 +260,8 @@ def _named(survey: Survey, name: str, apps: Sequence[str]) -> list[bytes]:
     found = [tenant for tenant in survey.seen if _name_of(tenant) == name]
     scopes = (scope_of(app or None, name) for app in apps)
     found += [each for scope in scopes if (each := f"{scope}{name}".encode()) not in survey.seen]
-    return found if survey.seen.keys() & {*found} else [*found, *_limited(survey, name)]
-
-
-def _limited(survey: Survey, name: str) -> list[bytes]:
-    return [f"{_NO_SCOPE}{name}".encode()] if name in survey.limited else []
+    is_idle = name in survey.limited and survey.seen.keys().isdisjoint(found)
+    return [*found, f"{_NO_SCOPE}{name}".encode()] if is_idle else found
 
 
 def _name_of(tenant: bytes) -> str:

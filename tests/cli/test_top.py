@@ -220,6 +220,8 @@ async def test_what_waits_for_pullers_is_told(spread: Spread, groupflow: Verbs) 
         assert {each["pool"] for each in (await groupflow("tasks", "queued", "--json")).json} == {
             "vans", "bikes"
         }  # fmt: skip
-        assert "  t  -  tenant 42  pool bikes  attempt 1" in (await groupflow("tasks", "queued")).out
+        assert (
+            "  t  -  tenant 42  pool bikes  attempt 1" in (await groupflow("tasks", "queued")).out
+        )
         shown = (await groupflow("task", "p1")).out
         assert "pool     vans\nreason   it waits for a worker that asks pool vans: no" in shown

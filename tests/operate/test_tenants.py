@@ -94,6 +94,18 @@ async def test_what_came_before_the_limit_is_held_too(bench: Bench) -> None:
     assert (row.waiting, row.plain, row.limited_by) == (2, 2, "rate")
 
 
+async def test_a_line_of_quarantined_tasks_alone(bench: Bench) -> None:
+    """It is known when the oldest came."""
+    bench.limits = Limits(every_tenant=TenantLimit(concurrency=1))
+    daemon, now = await bench.daemon("d2"), bench.server_time() / 1e6
+    await bench.enqueue(of("42", "p0"))
+    await daemon.claim_one("plain")
+    await daemon.sessions.leave()
+    await bench.daemon()
+    (row,) = (await page_of(bench.namespace)).tenants
+    assert (row.waiting, row.oldest is not None and row.oldest >= now) == (1, True)
+
+
 async def test_every_page_is_small_and_all_are_found_once(spread: Spread) -> None:
     """Those at their limits first in each partition; then those that may start, or only run."""
     daemons = await begin(spread, Limits(every_tenant=TenantLimit(concurrency=1)))

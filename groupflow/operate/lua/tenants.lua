@@ -23,7 +23,8 @@ end
 
 local function add_line(tenant, what)
   local line, quarantined = K.waits .. 'p' .. tenant, K.waits .. 'P' .. tenant
-  add(tenant, what, call('ZCARD', line) + call('ZCARD', quarantined), 0, call('ZRANGE', line, 0, 0)[1])
+  local first = call('ZRANGE', quarantined, 0, 0)[1] or call('ZRANGE', line, 0, 0)[1]
+  add(tenant, what, call('ZCARD', line) + call('ZCARD', quarantined), 0, first)
 end
 
 local function add_group(state, group, running)
