@@ -189,8 +189,9 @@ def causes(
     wanted = which.filter(which.tenant)
     found = call.ask(lambda space: read_causes(space, wanted, looks=None, shown=limit))
 
+    width = len(f"{found.matching:,}")
     lines = [
-        f"{each.count:,}  {each.cause}  newest {moment(each.last_at)}: {each.example}  "
+        f"{each.count:{width},}  {each.cause}  newest {moment(each.last_at)}: {each.example}  "
         f"{each.type or '(no type)'}  {each.reason}"
         for each in found.reasons
     ]

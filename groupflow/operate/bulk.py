@@ -18,7 +18,7 @@ from groupflow.store.client import StoreClient
 
 BEGIN = "0"
 MOST = 500  # letters a step
-LATEST = 4  # steps that a look at causes takes, if it doesn't look at all letters
+LATEST = 10  # steps that a look at causes takes, if it doesn't look at all letters
 CAUSES = 100  # causes that it tells
 
 
