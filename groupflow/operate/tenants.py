@@ -1,6 +1,6 @@
 """Tenants: those that have a limit, or something that waits or runs, and what of each.
 
-No key has them all, so a survey walks through what waits and runs, and counts by tenant. Each lies
+No key has them all, so they are counted by walking through what waits and runs. Each lies
 in as many partitions as its groups do.
 """
 
@@ -22,7 +22,7 @@ from groupflow.store.keys import split_entry
 
 LOOK = 150  # entries a script: bounds how long one may block Redis
 SHOWN = 20  # groups of a tenant
-OF_EACH = 2000  # entries of each list that a survey looks at, in a partition
+OF_EACH = 2000  # entries of each list that are looked at, in a partition
 _SCOPE = 8  # digits of a tenant's scope in front of its name
 _NO_SCOPE = "-" * _SCOPE
 _APPLICATIONS = 20  # envelopes that a page reads to learn applications
@@ -74,7 +74,7 @@ class TenantPage:
     """Some of the tenants, those at their limits first, then those of which most waits."""
 
     at: float  # Unix seconds by Redis's clock
-    looked_at: int  # entries that the survey looked at
+    looked_at: int  # entries that were looked at
     is_whole: bool  # whether these were all: else there may be more tenants, and more that waits
     total: int  # tenants that were found
     next: str | None  # cursor of the next page, None at the end
@@ -84,7 +84,7 @@ class TenantPage:
 
 @dataclass(slots=True)
 class Seen:
-    """What a survey saw of a tenant."""
+    """What was seen of a tenant."""
 
     # by its name, the state, the tasks that wait and the arrival of the next one
     groups: dict[bytes, tuple[GroupState, int, float]] = field(default_factory=dict)
@@ -137,8 +137,8 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Survey:
-    """What a survey saw."""
+class TenantCounts:
+    """What was seen of all tenants."""
 
     looked_at: int = 0
     is_whole: bool = True
@@ -162,13 +162,13 @@ class Tenants:
         self._namespace = namespace
         self._apps: dict[bytes, str] = {}  # by scope and name, as far as they are known
 
-    async def survey(self) -> Survey:
+    async def count(self) -> TenantCounts:
         """Look at what waits and runs, in bounded steps.
 
         Raises:
             StoreUnavailable: no partition answers.
         """
-        found = Survey()
+        found = TenantCounts()
 
         async def look(client: StoreClient) -> None:
             place: tuple[Any, ...] = ("1", "0", "0")
@@ -183,12 +183,12 @@ class Tenants:
         return found
 
     async def page(
-        self, survey: Survey, *, cursor: str = "0", limit: int = 50, name: str = ""
+        self, counts: TenantCounts, *, cursor: str = "0", limit: int = 50, name: str = ""
     ) -> TenantPage:
-        """A page of those that a survey saw, each with its sums over all partitions.
+        """A page of those that were counted, each with its sums over all partitions.
 
         Args:
-            survey: of a moment ago.
+            counts: of a moment ago.
             cursor: ``0``, or `next` of the page before.
             limit: tenants at most.
             name: that they must have, in any application; empty for any.
@@ -201,25 +201,25 @@ class Tenants:
         if first != "0":
             raise UnknownCursor("of another list")
         begin, apps = int(place or 0), self._known_apps()
-        every = _named(survey, name, apps) if name else _all(survey)
+        every = _named(counts, name, apps) if name else _all(counts)
         shown = every[begin : begin + limit]
         parts = await self._namespace.ask_all(lambda client: _read(client, shown))
         rows, asked = list[TenantRow](), 0
         for number, tenant in enumerate(shown):
             figures = {n: told[number] for n, (_, told) in parts.by_partition.items()}
-            row = _row(tenant, survey.seen.get(tenant), figures, len(self._namespace))
-            if row.waiting or row.running or tenant in survey.seen or not row.scope:
-                if name and tenant in survey.seen:
-                    some = survey.seen[tenant].some(row.limited_by is not None)
+            row = _row(tenant, counts.seen.get(tenant), figures, len(self._namespace))
+            if row.waiting or row.running or tenant in counts.seen or not row.scope:
+                if name and tenant in counts.seen:
+                    some = counts.seen[tenant].some(row.limited_by is not None)
                     row = replace(row, shown=some)
-                app, is_asked = await self._application(tenant, row, survey, apps, asked)
+                app, is_asked = await self._application(tenant, row, counts, apps, asked)
                 rows.append(replace(row, app=app))
                 asked += is_asked
-        away = {each.partition: each for each in (*survey.away, *parts.away)}
+        away = {each.partition: each for each in (*counts.away, *parts.away)}
         return TenantPage(
             at=max(at for at, _ in parts.all),
-            looked_at=survey.looked_at,
-            is_whole=survey.is_whole,
+            looked_at=counts.looked_at,
+            is_whole=counts.is_whole,
             total=len(rows) if name else len(every),
             next=f"0.{begin + limit}" if len(every) > begin + limit else None,
             tenants=rows,
@@ -232,13 +232,13 @@ class Tenants:
         return ["", *(router().applications if router else ())]
 
     async def _application(
-        self, tenant: bytes, row: TenantRow, survey: Survey, apps: Sequence[str], asked: int
+        self, tenant: bytes, row: TenantRow, counts: TenantCounts, apps: Sequence[str], asked: int
     ) -> tuple[str | None, bool]:
         """A tenant's application, of a few by a look at one of its tasks; whether it took one."""
         for app in apps:
             if scope_of(app or None, row.name or None) == row.scope:
                 return app, False
-        seen = survey.seen.get(tenant)
+        seen = counts.seen.get(tenant)
         if tenant in self._apps or asked >= _APPLICATIONS or not (seen and seen.example):
             return self._apps.get(tenant), False
         app_read = await application_of(self._namespace, *seen.example, row.name or None, row.scope)
@@ -247,20 +247,20 @@ class Tenants:
         return app_read, True
 
 
-def _all(survey: Survey) -> list[bytes]:
+def _all(counts: TenantCounts) -> list[bytes]:
     """All tenants, those at their limits first, then those of which most waits."""
-    seen = survey.seen
-    idle = survey.limited - {_name_of(tenant) for tenant in seen}
+    seen = counts.seen
+    idle = counts.limited - {_name_of(tenant) for tenant in seen}
     order = sorted(seen, key=lambda each: (not seen[each].stands, -seen[each].waiting, each))
     return [*order, *(f"{_NO_SCOPE}{name}".encode() for name in sorted(idle))]
 
 
-def _named(survey: Survey, name: str, apps: Sequence[str]) -> list[bytes]:
-    """All that have a name, also those that the survey has not come to, of known applications."""
-    found = [tenant for tenant in survey.seen if _name_of(tenant) == name]
+def _named(counts: TenantCounts, name: str, apps: Sequence[str]) -> list[bytes]:
+    """All that have a name, also those that were not come to, of known applications."""
+    found = [tenant for tenant in counts.seen if _name_of(tenant) == name]
     scopes = (scope_of(app or None, name) for app in apps)
-    found += [each for scope in scopes if (each := f"{scope}{name}".encode()) not in survey.seen]
-    is_idle = name in survey.limited and survey.seen.keys().isdisjoint(found)
+    found += [each for scope in scopes if (each := f"{scope}{name}".encode()) not in counts.seen]
+    is_idle = name in counts.limited and counts.seen.keys().isdisjoint(found)
     return [*found, f"{_NO_SCOPE}{name}".encode()] if is_idle else found
 
 

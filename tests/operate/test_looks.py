@@ -125,7 +125,7 @@ async def test_no_look_reads_headers_or_bodies(shop: Bench, make: Any) -> None:
     told = await find_daemon(namespace, "d1")
     assert told is not None
     assert {(each.id, each.type, each.tenant) for each in told.tasks} == {("r0", "import", "acme")}
-    assert {each[8:] for each in (await Tenants(namespace).survey()).seen} == {b"acme"}
+    assert {each[8:] for each in (await Tenants(namespace).count()).seen} == {b"acme"}
     await _look_at_the_dead(shop, make)
     await daemon.settle(Retry(claims["r0"], 60.0, []))
     shop.events.clear()  # retries are the model's business

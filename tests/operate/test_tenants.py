@@ -37,9 +37,9 @@ async def begin(spread: Spread, limits: Limits) -> list[Daemon]:
 
 
 async def page_of(namespace: Namespace, **asked: Any) -> TenantPage:
-    """A page of a survey of its own."""
+    """A page of counts of its own."""
     tenants = Tenants(namespace)
-    return await tenants.page(await tenants.survey(), **asked)
+    return await tenants.page(await tenants.count(), **asked)
 
 
 async def every(namespace: Namespace, limit: int, name: str = "") -> list[list[TenantRow]]:
@@ -143,7 +143,7 @@ def knowing(bench: Bench) -> Namespace:
 
 
 async def test_what_is_looked_at_has_a_bound(bench: Bench, monkeypatch: Any) -> None:
-    """A survey says that it left some; by name those are found that wait in a line of their own."""
+    """It says that it left some; by name those are found that wait in a line of their own."""
     monkeypatch.setattr("groupflow.operate.tenants.OF_EACH", 40)
     bench.limits = Limits(every_tenant=TenantLimit(rate=Rate.parse("1/h")))
     daemon, names = await bench.daemon(), {f"t{n}" for n in range(60)}

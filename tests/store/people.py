@@ -64,9 +64,9 @@ class People(Actors):
         assert sorted(id_ for each in steps for id_ in each.running) == sorted(running)
 
     async def counted(self, *facts: str) -> None:
-        """What a survey counts of tenants; ``1=3+1``: of 1 three tasks wait, one runs."""
+        """How many tasks of tenants there are; ``1=3+1``: of 1 three tasks wait, one runs."""
         tenants = Tenants(self.shop.namespace)
-        page = await tenants.page(await tenants.survey())
+        page = await tenants.page(await tenants.count())
         told = [f"{row.name}={row.waiting}+{row.running}" for row in page.tenants]
         assert (sorted(told), page.is_whole) == ([*facts], True)
 

@@ -95,7 +95,7 @@ COUNTED = named(
 
 @ORDERS
 @stories(COUNTED)
-async def test_a_survey_of_tenants(shop: Bench, story: str) -> None:
+async def test_tenants_are_counted(shop: Bench, story: str) -> None:
     """In order of names; those without a tenant are left out unless tenants take turns."""
     await play(shop, story)
 

@@ -17,8 +17,8 @@
 --          everything_paused (JSON), everything_ends (µs), if any;
 --          outbox: entries that RabbitMQ is still to be told; outbox_age: µs for which the oldest has waited;
 --          outbox_full: 1 if nothing is claimed, since the outbox has as many bytes as it may, else 0;
---          pools: rows of { name, plain, groups: plain tasks and heads of groups that wait for workers that pull from it,
---          workers: how many pull }, of those where something waits so;
+--          pools: rows of { name, plain, groups: plain tasks and heads of groups that wait for workers that pull
+--          from it, workers: how many these are }, of those where something waits so;
 --          daemons: rows of { name, lease_left (µs), info (JSON) } }
 local SHOWN_BY_HAND = 20
 local now, daemons = clock(), {}

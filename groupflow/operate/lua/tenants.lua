@@ -1,15 +1,16 @@
 #!lua flags=no-writes
--- tenants: a step of a survey of who has a limit, or something that waits or runs. It looks at so many entries of one
--- list after another, and of no list at more than may be. What moves between two steps may be missed, or seen twice.
+-- tenants: a step of a walk through all tenants: those with a limit, or something that waits or runs. It looks at so
+-- many entries of one list after another, and of no list at more than may be. What moves between two steps may be
+-- missed, or seen twice.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 how many to look at · 2 how many of each list · where it begins: 3 the list, 4 the place in it, 5 how many
 --          of it have been looked at; '1', '0', '0' is the beginning
 -- returns  { at (now), looked_at, is_cut: 1 if a list was left for the next one, else 0; part, place, passed: where the
 --          next step begins, nothing at the end; rows }, rows of { tenant, its scope and name; of what, waiting,
---          running: tasks; the entry of the next one, or '' }. Of what is a group behind the letter of its state (R running,
---          H paused, P parked, L in its tenant's or type's line, E ready, D delayed), `l` the plain tasks in the
---          tenant's line, `s` the same of a tenant of which nothing may start, `p` other plain tasks, `d` delayed
+--          running: tasks; the entry of the next one, or '' }. Of what is a group behind the letter of its state
+--          (R running, H paused, P parked, L in its tenant's or type's line, E ready, D delayed), `l` the plain tasks in
+--          the tenant's line, `s` the same of a tenant of which nothing may start, `p` other plain tasks, `d` delayed
 --          tasks that let their group go on, `r` a claim, `n` a name that has a limit, without a scope.
 local most, of_each = tonumber(ARGV[1]), tonumber(ARGV[2])
 local part, place, passed = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
@@ -90,6 +91,10 @@ local function in_index(key, visit)
   return in_order(function(from, number) return call('ZRANGE', key, from, from + number - 1) end, visit)
 end
 
+local function in_all(indexes, visit)
+  return in_order(function(from, number) return (members_of(indexes, from, number)) end, visit)
+end
+
 local function running(from, number)
   return { unpack(claims(from + number), from + 1, from + number) }
 end
@@ -104,9 +109,7 @@ local PARTS = {
   in_hash(K.turns, function(whose) if sub(whose, 1, 1):lower() == 'p' then add_line(sub(whose, 2), 'l') end end),
   in_order(running, add_claim), in_hash(K.paused, groups('H')), in_hash(K.parked, groups('P')),
   in_hash(K.waiting_groups, groups('L')), in_hash(K.cap_groups, groups('L')),
-  in_order(function(from, number) return (members_of(READY, from, number)) end, groups('E')),
-  in_index(K.held, groups('D')),
-  in_order(plain, add_plain), in_order(function(from, number) return (members_of(PLAIN, from, number)) end, add_ordered),
+  in_all(READY, groups('E')), in_index(K.held, groups('D')), in_order(plain, add_plain), in_all(PLAIN, add_ordered),
   in_hash(K.cap_tasks, add_capped), in_index(K.delayed, add_delayed),
 }
 local is_cut = 0

@@ -37,7 +37,7 @@ from groupflow.operate.scans import Scans, ScanStory, explain
 from groupflow.operate.schedules import read_schedules
 from groupflow.operate.statistics import Sample, TypeFigures, read_samples, read_types
 from groupflow.operate.tasks import Found, Tasks
-from groupflow.operate.tenants import Survey, TenantPage, Tenants
+from groupflow.operate.tenants import TenantCounts, TenantPage, Tenants
 from groupflow.operate.totals import Totals, read_totals, totals_in
 from groupflow.ops.page import shapes
 from groupflow.ops.page.endpoints import Caller, Endpoint
@@ -57,7 +57,7 @@ _TOLD = (
     *("errors", "corrections"),
 )  # of a dead letter
 _SHOWN_BODY = 256 * 1024  # bytes of a dead letter's body
-_SURVEY_AGE = 5.0  # seconds; a survey takes more of Redis's time than other looks
+_COUNTS_AGE = 5.0  # seconds; to count tenants takes more of Redis's time than other looks
 _TOTALS_AGE = 0.8  # seconds; under the second between two events, or one would repeat the other
 
 
@@ -91,7 +91,7 @@ class Reading:
         }
         self._all_schedules = Snapshot(lambda: read_schedules(namespace), _TOTALS_AGE)
         self._tenants_of = Tenants(namespace)
-        self._survey = Snapshot[Survey](self._tenants_of.survey, _SURVEY_AGE)
+        self._counts = Snapshot[TenantCounts](self._tenants_of.count, _COUNTS_AGE)
         self._letters = DeadLetters(namespace)
         self._groups = Groups(namespace)
 
@@ -194,7 +194,7 @@ class Reading:
 
     @_look("/tenants", "Tenants with a limit, or something that waits or runs")
     async def _tenants(self, query: shapes.TenantsQuery) -> TenantPage:
-        return await self._tenants_of.page(await self._survey.get(), **dict(query))
+        return await self._tenants_of.page(await self._counts.get(), **dict(query))
 
     @Endpoint("GET", "/schedules", "All schedules")
     async def _schedules(self) -> shapes.ScheduleList:

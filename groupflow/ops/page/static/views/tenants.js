@@ -38,7 +38,7 @@ export function tenants(params, context) {
   return { element, every: 3000, refresh };
 }
 
-// What a survey has not come to.
+// What was not looked at.
 export const left = (page) => (page.is_whole ? "" : `; of the first ${count(page.looked_at)} that wait or run: there is more`);
 
 export const columns = (page) => [
