@@ -25,7 +25,7 @@ from groupflow.flow.runners import AllRunners
 from groupflow.flow.worker import LocalWorker, Rules
 from groupflow.flow.workforce import Holding, WorkerPool
 from groupflow.operate.redrive import archive_of
-from groupflow.operate.statistics import Latencies, TypeCounter, count_types, sample
+from groupflow.operate.statistics import Busyness, Latencies, sample
 from groupflow.operate.totals import count_consumers
 from groupflow.scans.scan import Scan
 from groupflow.scans.shards import Shards, Stores
@@ -157,7 +157,9 @@ class Partition:
             pool: Exchanger(
                 dispatcher,
                 Claims(
-                    self.path, session, pool, self.latencies.observe, Carrying(self.path, redis)
+                    *(self.path, session, pool, self.latencies.observe),
+                    Carrying(self.path, redis),
+                    types=build.measures.types.named.keys(),
                 ),
                 lambda: self.lease.renewer.holds_lease,
                 workers.order,
@@ -259,6 +261,10 @@ class Builder:
         reaper = Reaper(partition.sessions, lease, lambda: renewer.steady_since, upkeep, shortest)
         sweeping = partial(sweep, client, history.dead_retention, upkeep)
         rotating = partial(rotate, client, keep=keep, size=history.segment)
+        # How busy workers are is of the whole daemon: one partition keeps it for all.
+        size = sum(sizes_of(self.settings)[pool] for pool in self.dispatchers)
+        busyness = None if partition.number else Busyness(self.measures.types, size)
+        sampling = partial(sample, client, partition.latencies, busyness)
         duties = [
             Duty("reap", reaper.run_once, again=lease / 4),
             Duty("promote", partial(promote, client, upkeep, Expirer(client, upkeep)), again=0.5),
@@ -266,16 +272,11 @@ class Builder:
             Duty("rotate", rotating, again=15.0),
             Duty("sweep", sweeping, again=60.0),
             # The other duties log errors loudly.
-            Duty("sample", partial(sample, client, partition.latencies), again=10.0, level="debug"),
+            Duty("sample", sampling, again=10.0, level="debug"),
         ]
         if partition.exchangers:
             asks = [exchanger.said for exchanger in partition.exchangers.values()]
             duties.append(ProgressWriter(client, partition.lease.session, asks))
-        if not partition.number:
-            # Handler statistics are of the whole daemon: one partition keeps them for all.
-            size = sum(sizes_of(self.settings)[pool] for pool in self.dispatchers)
-            counting = partial(count_types, client, TypeCounter(self.measures.types, size))
-            duties.append(Duty("count types", counting, again=10.0, level="debug"))
         if intake is not None:
             # Where memory is missing, dead letters mustn't block intake.
             stream = archive_of(self.settings, f"groupflow {self.daemon} archive")

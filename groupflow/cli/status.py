@@ -23,6 +23,7 @@ verbs = typer.Typer()
 HELD_SHOWN = 3  # groups of each kind that are named
 LIMITS_SHOWN = 5  # limits by hand
 POOLS_SHOWN = 5  # pools that something waits for
+AT_LEAST = 10  # seconds that rates have to be of
 LATE = 5.0  # seconds: events that wait for so long are pointed out
 
 
@@ -78,7 +79,7 @@ async def _look(namespace: Namespace) -> tuple[Totals, Rates | None, list[GroupR
         if count:
             page = await list_groups(namespace, state, limit=HELD_SHOWN)
             held += page.groups[:HELD_SHOWN]
-    return totals, rates_of(await read_samples(namespace), totals.at), held
+    return totals, rates_of(await read_samples(namespace), totals), held
 
 
 def paused_line(found: Totals) -> str:
@@ -181,12 +182,20 @@ def _totals_lines(found: Totals, rates: Rates | None) -> Iterator[str]:
     if found.drained_total:
         yield f"groups drained {found.drained_total:,} times, each told by a task"
     if rates:
-        yield (
-            f"a second, over the last minute: {rates.taken_in:,.1f} in, {rates.done:,.1f} done, "
-            f"{rates.buried:,.1f} failed"
-        )
+        yield rates_line(rates)
     if found.dead_staying:
         yield f"{found.dead_staying:,} of the dead stay in Redis: RabbitMQ refuses them"
+
+
+def rates_line(rates: Rates) -> str:
+    """Tasks a second; where these are few, how many there were in all."""
+    span = max(1, round(rates.seconds))
+    told = {"in": rates.taken_in, "done": rates.done, "failed": rates.buried}
+    if max(told.values()) >= 1 and span >= AT_LEAST:
+        words = ", ".join(f"{each:,.1f} {what}" for what, each in told.items())
+        return f"a second, over the last {span} s: {words}"
+    words = ", ".join(f"{round(each * rates.seconds):,} {what}" for what, each in told.items())
+    return f"in the last {span} s: {words}"
 
 
 def _standing_lines(found: Totals) -> Iterator[str]:

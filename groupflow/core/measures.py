@@ -32,6 +32,8 @@ EXCHANGE: Final = "exchange"
 
 WAITING: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 HANDLING: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+DURATIONS: Final = tuple(10 ** (step / 10 - 3) for step in range(81))
+"""Seconds, from a millisecond to a day: of what Redis keeps, for quantiles within an eighth."""
 SCRIPTS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 BATCHES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
@@ -76,6 +78,10 @@ class Types:
     def of(self, name: str) -> TypeMeasures:
         """The measures of a type."""
         return self.named.get(name, self.other)
+
+    def every(self) -> list[TypeMeasures]:
+        """All measures."""
+        return [*self.named.values(), self.other]
 
 
 @dataclass(slots=True)

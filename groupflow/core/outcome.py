@@ -80,9 +80,11 @@ class Turn(Advance):
 
     Attributes:
         crashed: it has not ended well, and crashes go on counting.
+        rows: that it has done, and that have failed and come again.
     """
 
     crashed: bool = False
+    rows: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +100,11 @@ class Halt(Dead):
 
     Attributes:
         context: the task then goes on with it.
+        rows: as of a `Turn`.
     """
 
     context: Any = None
+    rows: tuple[int, int] = (0, 0)
 
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)

@@ -70,6 +70,8 @@ def settlement_of(
         settlement = _settlement_of(claim, outcome, policy, chance)
     failed: Settlement | None = settlement
     if isinstance(settlement, settlements.Advance):
+        rows = outcome.rows if isinstance(outcome, Turn) else (0, 0)
+        settlement = replace(settlement, seconds=ran.seconds, rows=rows)
         failed = settlement.otherwise
     if isinstance(failed, (settlements.Retry, settlements.Bury)):
         facts = {"at": round(ran.at, 3), "seconds": round(ran.seconds, 6), "daemon": ran.daemon}
@@ -144,7 +146,8 @@ def _settlement_of(
         case Dead(reason):
             buried = _bury(claim, "Dead", reason, policy)
             if isinstance(outcome, Halt):
-                buried = replace(buried, context=orjson.dumps(outcome.context))
+                context = orjson.dumps(outcome.context)
+                buried = replace(buried, context=context, rows=outcome.rows)
             return buried
         case Advance():
             return _advance(claim, outcome, policy, chance)

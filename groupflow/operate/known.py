@@ -17,11 +17,11 @@ from groupflow.operate.groups import Groups
 from groupflow.operate.listing import ListedState, TaskFilter, search_tasks
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.scripts import OperatorVerb, named
-from groupflow.operate.statistics import read_types
+from groupflow.operate.types import read_types
 from groupflow.settings.model import Settings
 
 _LIVING: tuple[ListedState, ...] = ("queued", "running", "delayed")
-_DAY = 24.0  # hours
+_DAY = 24  # hours
 
 
 async def doubt(namespace: Namespace, settings: Settings, kind: Limited, name: str) -> str:
@@ -62,7 +62,7 @@ async def _is_known(namespace: Namespace, kind: Limited, name: str) -> bool:
         )
     if kind == "tenant":
         return await _lives(namespace, tenant=name) or await _died(namespace, tenant=name)
-    found = await namespace.ask(0, lambda client: read_types(client, _DAY))
+    found = await read_types(namespace, _DAY)
     if any(_is_of(name, each.type) for each in found.types):
         return True
     answers = await namespace.ask_all(lambda client: client.run(OperatorVerb.TYPES, name))

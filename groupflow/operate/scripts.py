@@ -48,7 +48,6 @@ class OperatorVerb(AnyVerb):
     TYPES = "types", (*PRELUDE, *_NAMING)
     SAMPLE = "sample", _INDEXES
     FIND_LONGEST = "find_longest", _WALKING
-    COUNT_TYPES = "count_types"
     STATISTICS = "statistics"
     PAUSE = "pause", (*PRELUDE, LAYOUT)
     RESUME = "resume"

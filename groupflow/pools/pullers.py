@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -159,6 +159,7 @@ class Pullers:
     async def _settle(self, puller: Puller, told: Sequence[TaskReport]) -> list[SettleVerdict]:
         polls = await self._poll(puller, opens=False)
         policies, tells = self._policies(), "done" in self._settings().events.told
+        types = self._settings().pools[puller.pool].types
         verdicts: list[SettleVerdict] = ["stale"] * len(told)
         for store, poll in zip(self._stores, polls, strict=True):
             live = [each.fence for each in told if each.fence in poll.held]
@@ -177,7 +178,7 @@ class Pullers:
                 elif each.fence in poll.settled:
                     verdicts[place] = "accepted"
             for portion in _portions(settlements):
-                for place in await self._write(store, poll, portion):
+                for place in await self._write(store, poll, portion, types):
                     verdicts[place] = "accepted"
         return verdicts
 
@@ -290,10 +291,12 @@ class Pullers:
         claim, held = self._claims.get(fence), poll.held[fence]
         return claim is not None and (claim.slot, claim.entry) == (held.slot, held.entry)
 
-    async def _write(self, store: Pulling, poll: Poll, settlements: list[_Placed]) -> list[int]:
+    async def _write(
+        self, store: Pulling, poll: Poll, settlements: list[_Placed], types: Container[str]
+    ) -> list[int]:
         """Settle in one script; returns the places of accepted settlements."""
         try:
-            answer = await store.exchange(poll, [each for _, each in settlements])
+            answer = await store.exchange(poll, [each for _, each in settlements], types)
         except SessionLost:
             return []
         accepted = [(place, each) for place, each in settlements if each not in answer.refused]

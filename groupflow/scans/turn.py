@@ -73,6 +73,7 @@ class ShardTurn:
         self._measures = measures
         self._began = monotonic()
         self._is_cautious = held.task.crashes > 0
+        self._done = self._deferred = 0  # rows of this turn
         self._halt = ""  # why the shard can't go on
         self._pause: float | None = None  # seconds for which it waits behind a row
 
@@ -170,7 +171,7 @@ class ShardTurn:
         try:
             for key, row in keyed:
                 if self._is_cautious and not self._may_try(key):
-                    return Turn(PAGE, self.state.as_json(), crashed=True)
+                    return self._turn(PAGE, crashed=True)
                 await self._attempt(key, row, shard)
                 if self._scan.keeps_place and not self._is_again:
                     self.state.after = self._place(row)
@@ -182,10 +183,14 @@ class ShardTurn:
             return self._in_trouble(str(error))
         if self._halt:
             log.error("scan.halted", **self._names(), reason=self._halt)
-            return Halt(self._halt, self.state.as_json())
+            return Halt(self._halt, self.state.as_json(), (self._done, self._deferred))
         if self._pause is not None:
-            return Turn(REST, self.state.as_json(), max(SHORTEST_SLEEP, self._pause))
-        return Turn(PAGE, self.state.as_json())
+            return self._turn(REST, max(SHORTEST_SLEEP, self._pause))
+        return self._turn(PAGE)
+
+    def _turn(self, stage: str, after: float = 0.0, *, crashed: bool = False) -> Turn:
+        rows = self._done, self._deferred
+        return Turn(stage, self.state.as_json(), after, crashed, rows)
 
     def _may_try(self, key: str) -> bool:
         """Whether a row may be tried now; if not, the state notes it as the next one.
@@ -218,6 +223,7 @@ class ShardTurn:
         else:
             self.state.done += 1
             self._measures.done += 1
+            self._done += 1
             self.state.deferred.pop(key, None)
 
     async def _fail(self, key: str, kind: str, message: str) -> None:
@@ -243,6 +249,7 @@ class ShardTurn:
             story.due, story.error = self.now + delay, story.error[:ERROR_CHARS]
             self.state.deferred[key] = story
             self._measures.deferred += 1
+            self._deferred += 1
             log.info("scan.row_deferred", **names, attempt=story.attempts, after=round(delay, 3))
             if self._scan.holds:
                 self._pause = delay
@@ -294,7 +301,7 @@ class ShardTurn:
         self.state.last_pass = now
         due = self.state.next_due()
         pause = self._scan.idle if due is None else min(self._scan.idle, due - now)
-        return Turn(REST, self.state.as_json(), max(SHORTEST_SLEEP, pause))
+        return self._turn(REST, max(SHORTEST_SLEEP, pause))
 
     def _trouble_of(self, error: BaseException) -> Outcome:
         """The outcome of an error of the application, or its database, before any row."""
@@ -308,7 +315,7 @@ class ShardTurn:
         pause = min(LONGEST_TROUBLE, 2.0 ** min(self.state.troubles - 1, 10))
         tell = log.debug if self.state.trouble == before else log.warning
         tell("scan.in_trouble", **self._names(), error=self.state.trouble, again=pause)
-        return Turn(REST, self.state.as_json(), pause)
+        return self._turn(REST, pause)
 
     def _names(self) -> dict[str, Any]:
         return {"scan": self._scan.name, "shard": self._held.index}

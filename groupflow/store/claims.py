@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -64,6 +64,8 @@ class Claims:
         pool: Pool,
         on_settled: Callable[[Sequence[Settlement]], None] = lambda _: None,
         carrying: Carrying | None = None,
+        *,
+        types: Container[str] = (),
     ) -> None:
         """Binds the claims of one pool.
 
@@ -73,11 +75,13 @@ class Claims:
             pool: of which workers.
             on_settled: told the settlements of an exchange that were accepted.
             carrying: how much tasks may carry from stage to stage; without a bound if none.
+            types: those that are counted by name; all others are one.
         """
         self._client = client
         self._on_settled = on_settled
         self._session = session
         self._carrying = carrying
+        self._types = types
         self.pool = pool
         self._beside_quarantined = False
         self._packed_runs = b""
@@ -115,7 +119,11 @@ class Claims:
             room = await self._carrying.room()
         runs = self._packed_runs
         ordered, calls = calls_of(
-            front, self.pool, settlements, slots, runs=runs, room=room, beyond=beyond
+            *(front, self.pool, settlements, slots),
+            runs=runs,
+            room=room,
+            beyond=beyond,
+            types=self._types,
         )
         if not calls:
             return ExchangeReply([], [], self._beside_quarantined)

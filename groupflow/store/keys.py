@@ -81,7 +81,8 @@ spelled only here.
 | ``lately:new``, ``lately:old`` | list | ids of tasks of groups that ended, the newest right |
 | ``carried`` | hash | tenant → bytes that its tasks carry, of stages and failed attempts |
 | ``samples`` | hash | place in a ring, of an hour or a day → totals (JSON); the longest lanes |
-| ``tallies`` | hash | place in the ring → what handlers did in five minutes (JSON) |
+| ``tally`` | hash | how an attempt ended, its duration and type → how many since the last sample |
+| ``tallies`` | hash | place in a ring → what handlers did in a minute, or in five (JSON) |
 | ``moved`` | hash | what has come from a partition where it may still lie; see ``moving.lua`` |
 | ``epoch`` | hash | which server leads, and what it knew when it began to; see `epochs.lua` |
 | ``recovering`` | string | until when nothing may be claimed: that server may have lost writes |
@@ -114,7 +115,7 @@ _FENCE_END = 17
 _WHOLE = (
     "plain", "ordered", "ready", "quarantined_plain", "quarantined_groups", "held", "delayed",
     "late", "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies",
-    "staying", "segments", "count", "carried", "samples", "tallies", "renamed", "moved",
+    "staying", "segments", "count", "carried", "samples", "tally", "tallies", "renamed", "moved",
     "partitions", "epoch", "recovering", "schedules", "limits", "sharing", "rates", "closed",
     "scans", "runs", "resumes", "waiting_groups", "turns", "standing", "charged", "charges",
     "pools", "by_hand", "by_hand_ends", "by_hand_news", "debouncing", "losing",

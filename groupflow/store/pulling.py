@@ -7,7 +7,7 @@ another process. No recovery waits for a puller after a fail-over (docs/adr/0071
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count, islice
@@ -201,14 +201,19 @@ class Pulling:
         """Settle claims; those whose fence is stale are returned. See `exchange`."""
         return (await self.exchange(poll, settlements)).refused
 
-    async def exchange(self, poll: Poll, settlements: Sequence[Settlement]) -> ExchangeReply:
+    async def exchange(
+        self, poll: Poll, settlements: Sequence[Settlement], types: Container[str] = ()
+    ) -> ExchangeReply:
         """Settle claims; the answer says which of them are stale, and which there was no room for.
+
+        Tasks of these types are counted by name.
 
         Raises:
             SessionLost: none of them is its own any more.
             StoreUnavailable: no answer; call again.
         """
-        claims = Claims(self._client, _session_of(poll), "plain", carrying=self._carrying)
+        session = _session_of(poll)
+        claims = Claims(self._client, session, "plain", carrying=self._carrying, types=types)
         return await claims.exchange(settlements, [])
 
     async def hand_back(self, poll: Poll, number: int) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import orjson
 
+from groupflow.core.measures import DURATIONS, OTHER
 from groupflow.core.outcome import Scope
 from groupflow.core.policy import Standing
 from groupflow.store.carrying import CarriedLimits
@@ -65,6 +67,7 @@ class Bury:
     park: bool = False  # whether its group waits behind it
     # what it begins with when it is redriven, a JSON text; None for what it had
     context: bytes | None = None
+    rows: tuple[int, int] = (0, 0)  # of a scan: that it has done, and that failed and come again
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,8 @@ class Advance:
     # what is written instead where there is no room for what the task would carry; None where it is
     # never refused
     otherwise: Retry | Bury | None = None
+    seconds: float = 0.0  # how long its attempt took
+    rows: tuple[int, int] = (0, 0)  # as of `Bury`
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,7 @@ def calls_of(
     runs: bytes = b"",
     room: CarriedLimits = CarriedLimits(),  # noqa: B008  it never changes
     beyond: int = 0,
+    types: Container[str] = (),
 ) -> tuple[list[Settlement], list[Call]]:
     """The script calls that write some settlements, then claim for some slots.
 
@@ -141,6 +147,7 @@ def calls_of(
         runs: by rule, how many tasks of a group may be run under one claim (JSON).
         room: what tasks may carry from stage to stage.
         beyond: for how many of the slots no worker waits.
+        types: those that are counted by name.
 
     Returns:
         The settlements in the order of the verdicts that the calls will answer, and the calls.
@@ -161,13 +168,13 @@ def calls_of(
                 rest.append(each)
     calls: list[Call] = []
     if rest and proceeds:
-        calls.append(_exchange(front, pool, runs, proceeds, [], [], [], 0))
+        calls.append(_exchange(front, pool, runs, proceeds, [], [], [], 0, types))
     for single in rest:
-        verb, arguments = _single(single, room)
+        verb, arguments = _single(single, room, types)
         calls.append((verb, [*front, *_proof(single.claim), *arguments]))
     told = [] if rest else proceeds
     if told or done or back or slots:
-        calls.append(_exchange(front, pool, runs, told, done, back, slots, beyond))
+        calls.append(_exchange(front, pool, runs, told, done, back, slots, beyond, types))
     return [*proceeds, *rest, *done, *back], calls
 
 
@@ -180,10 +187,12 @@ def _exchange(  # noqa: PLR0917  what the script takes, in its order
     back: Sequence[Release],
     slots: Sequence[str],
     beyond: int,
+    types: Container[str],
 ) -> Call:
     arguments = [*front, pool, len(done), len(back), runs, len(told), beyond]
-    is_told = any(each.told or each.result for each in (*done, *one_by_one(told)))  # type: ignore[union-attr]
-    arguments.append("told" if is_told else "")
+    every = [*(each for run in told for each in run.done), *done] if told else done
+    is_told = any(each.told or each.result for each in every)
+    arguments += ("told" if is_told else "", *_tally(every, types))
     daemon = str(front[0])
     for run in told:
         arguments += _run(run, daemon, is_told=is_told)
@@ -194,25 +203,57 @@ def _exchange(  # noqa: PLR0917  what the script takes, in its order
     return Verb.EXCHANGE, [*arguments, *slots]
 
 
+def _tally(done: Iterable[Complete], types: Container[str]) -> list[Argument]:
+    """The kind of each task that is done, then the kinds and how many there are of each."""
+    places, counts, order = dict[tuple[str, int], int](), list[int](), bytearray()
+    for each in done:
+        key = each.claim.task.type, bisect_left(DURATIONS, each.seconds)
+        place = places.get(key)
+        if place is None:
+            place = places[key] = len(counts)
+            counts.append(0)
+        counts[place] += 1
+        order.append(place >> 7)
+        order.append(place & 127)
+    found: list[Argument] = [bytes(order), len(counts)]
+    for (type_, bucket), number in zip(places, counts, strict=True):
+        found += (_kind("d", type_, types, f"{bucket:02}"), number)
+    return found
+
+
+def _kind(end: str, type_: str, types: Container[str], bucket: str) -> str:
+    """What an attempt is counted as: how it ended, the bucket of its duration, and its type."""
+    return f"{end}{bucket}{type_ if type_ in types else OTHER}"
+
+
+def _bucket_of(errors: Sequence[dict[str, Any]]) -> str:
+    """The bucket of the last failed attempt, where there was one."""
+    took = errors[-1].get("seconds") if errors else None
+    return "--" if took is None else f"{bisect_left(DURATIONS, took):02}"
+
+
 def _single(
-    settlement: Retry | Advance | Bury | Defer, room: CarriedLimits
+    settlement: Retry | Advance | Bury | Defer, room: CarriedLimits, types: Container[str]
 ) -> tuple[Verb, list[Argument]]:
     match settlement:
         case Defer(claim, within, otherwise):
-            _, arguments = _single(otherwise, room)
+            _, arguments = _single(otherwise, room, types)
             return Verb.DEFER, [claim.task.type, microseconds(within), *arguments]
         case Retry(claim, after, errors, standing, scope):
             attempt, delay = claim.task.attempt + 1, microseconds(after)
             facts = [attempt, delay, standing, orjson.dumps(errors), scope]
-            return Verb.RETRY, [*facts, *_tenant(claim)]
+            kind = _kind("f", claim.task.type, types, _bucket_of(errors))
+            return Verb.RETRY, [*facts, *_tenant(claim), kind]
         case Advance(claim, stage, context, standing, after, forgets_crashes, otherwise):
             told: list[Argument] = [stage, context, standing, microseconds(after)]
             told += ("forget-crashes" if forgets_crashes else "", *_tenant(claim))
+            bucket = f"{bisect_left(DURATIONS, settlement.seconds):02}"
+            told += (_kind("s", claim.task.type, types, bucket), *settlement.rows)
             if otherwise is None:
                 return Verb.ADVANCE, [*told, ""]
-            verb, arguments = _single(otherwise, room)
+            verb, arguments = _single(otherwise, room, types)
             return Verb.ADVANCE, [*told, verb, room.every, room.tenant, *arguments]
-        case Bury(claim, reason, errors, park, context):
+        case Bury(claim, reason, errors, park, context, rows):
             # Only so many errors are kept, and what a message died of at the door was no attempt.
             attempts = max(claim.task.attempt, sum(is_attempt(error) for error in errors))
             return Verb.BURY, [
@@ -220,6 +261,7 @@ def _single(
                 *(attempts, claim.task.type, claim.task.tenant or ""),
                 errors[-1]["error"] if errors else "",
                 claim.scope,
+                *(_kind("x", claim.task.type, types, _bucket_of(errors)), *rows),
                 *(() if context is None else (context,)),
             ]
 

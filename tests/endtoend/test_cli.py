@@ -45,7 +45,7 @@ def test_publish_and_status(rig: Rig) -> None:
     status = rig.ask("status")
     (shown,) = status["daemons"]
     rates = status["rates"]  # of a minute; there may be no two samples yet
-    assert rates is None or rates.keys() == {"taken_in", "done", "buried"}
+    assert rates is None or rates.keys() == {"taken_in", "done", "buried", "seconds"}
     assert isinstance(shown.pop("heartbeat_age"), float)
     known = {"name": "d1", "pid": daemon.pid, "host": shown["host"], "workers": 12}
     assert shown == {**known, "version": __version__, "draining": False}

@@ -44,8 +44,8 @@ FAMILY = 16  # derived ids that are looked at; see ids.lua
 # (What is losing stays until ten leases are over; `_losses` looks that it goes with `lost`.)
 _STAYS = frozenset((
     "count", "fence", "partitions", "pools", "segments", "history_new", "history_old", "dead",
-    "bodies", "staying", "samples", "tallies", "renamed", "epoch", "schedules", "limits", "losing",
-    "caps", "unknown", "results_new", "results_old", "outbox", "actions",
+    "bodies", "staying", "samples", "tally", "tallies", "renamed", "epoch", "schedules", "limits",
+    "losing", "caps", "unknown", "results_new", "results_old", "outbox", "actions",
     "lately_new", "lately_old",
 ))  # fmt: skip
 

@@ -32,7 +32,7 @@ _TYPES = {b"list": "lists", b"zset": "zsets", b"hash": "hashes", b"string": "str
 _WHOLE_KINDS = (
     "plain", "ordered", "ready", "quarantined_plain", "quarantined_groups", "held", "delayed",
     "late", "fence", "daemons", "parked", "paused", "paused_all", "tasks", "dead", "bodies",
-    "staying", "segments", "count", "carried", "samples", "tallies", "renamed", "moved",
+    "staying", "segments", "count", "carried", "samples", "tally", "tallies", "renamed", "moved",
     "partitions", "epoch", "recovering", "runs", "resumes", "schedules",
     "limits", "by_hand", "by_hand_ends", "by_hand_news", "sharing", "rates", "closed",
     "scans", "pools",

@@ -201,7 +201,7 @@ async def test_everything_is_paused_everywhere(spread: Spread) -> None:
 
 
 def row(at: int, taken: int, *latencies: int) -> SampleRow:
-    return (at, taken, *(0 for _ in range(10)), [*latencies])  # type: ignore[return-value]
+    return (at, taken, *(0 for _ in range(10)), [*latencies])
 
 
 def test_where_a_sample_is_missing_totals_stay() -> None:

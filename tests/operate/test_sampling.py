@@ -1,19 +1,23 @@
-"""Samples: one an interval from all daemons, a ring that stays small, latencies added up."""
+"""Samples: one an interval from all daemons, rings that stay small, what is counted added up."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
-from groupflow.core.measures import HANDLING, Types
-from groupflow.operate import statistics
+from groupflow.cli.status import rates_line
+from groupflow.core.measures import DURATIONS, Types
+from groupflow.operate import statistics, types
 from groupflow.operate.busy import read_tops
 from groupflow.operate.groups import Groups
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.store.settlements import Complete, Release
-from tests.store.bench import Bench, arrival
+from groupflow.store.client import Argument
+from groupflow.store.settlements import Advance, Bury, Complete, Release, Retry, Settlement
+from tests.store.bench import Bench, arrival, totals
 
 TINY = 1  # µs: so each call begins an interval
 
@@ -22,25 +26,45 @@ async def _sample(
     bench: Bench, interval: int = 3_600_000_000, kept: int = statistics.KEPT, thinned: int = 1
 ) -> int:
     """One sample with an interval of a test's own, in which the clock plays no part."""
-    counts = orjson.dumps([0, 2])
-    reply = await bench.client.run(OperatorVerb.SAMPLE, interval, kept, counts, thinned)
+    told = orjson.dumps({"times": [[0, 2]] * 3, "busy": 0, "capacity": 0})
+    reply = await bench.client.run(OperatorVerb.SAMPLE, interval, kept, told, thinned)
     return int(reply[1])
 
 
-def sample_at(at: float, rate: float | None) -> statistics.Sample:
+def sample_at(at: float, total: int) -> statistics.Sample:
     facts: Any = dict.fromkeys(statistics.Sample.__dataclass_fields__, 0)
-    rates = dict.fromkeys(("taken_in", "done", "buried", "crashed"), rate)
-    return statistics.Sample(**{**facts, **rates, "at": at})
+    totals_then = dict.fromkeys(("taken_total", "done_total", "buried_total"), total)
+    return statistics.Sample(**{**facts, **totals_then, "at": at})
 
 
-def test_rates_are_those_of_the_last_minute() -> None:
-    samples = [sample_at(0.0, None), sample_at(10.0, 900.0), sample_at(70.0, 2.0)]
-    rates_of, minute = statistics.rates_of, statistics.MINUTE
-    assert rates_of(samples, 10.0 + minute) == statistics.Rates(2.0, 2.0, 2.0)
-    later = [*samples, sample_at(75.0, 4.0)]
-    assert rates_of(later, 75.0) == statistics.Rates(3.0, 3.0, 3.0)
-    assert rates_of(samples, 70.0 + minute) is None, "no daemon has kept any since"
-    assert rates_of(samples[:1], 1.0) is None, "a first one has no rate"
+@pytest.mark.parametrize(
+    ("now", "samples", "rates", "said"),
+    [
+        (70.0, {0: 0, 10: 600, 20: 612}, (0.2, 60), "in the last 60 s: 12 in, 12 done, 12 failed"),
+        (24.0, {20: 611, 22: 612}, (0.25, 4), "in the last 4 s: 1 in, 1 done, 1 failed"),
+        (
+            70.0,
+            {10: 492, 20: 500},
+            (2, 60),
+            "a second, over the last 60 s: 2.0 in, 2.0 done, 2.0 failed",
+        ),
+        (70.0, {0: 0, 10: 612}, None, ""),
+        (70.0, {}, None, ""),
+    ],
+    ids=["few", "begun just now", "many", "no daemon has kept any since", "none"],
+)
+def test_rates_are_those_of_the_last_minute(
+    now: float, samples: dict[int, int], rates: tuple[float, float] | None, said: str
+) -> None:
+    facts: Any = dict.fromkeys(("taken_total", "done_total", "buried_total"), 612)
+    kept = [sample_at(at, total) for at, total in samples.items()]
+    found = statistics.rates_of(kept, totals(at=now, **facts))
+    if rates is None:
+        assert found is None
+    else:
+        rate, span = rates
+        assert found == statistics.Rates(rate, rate, rate, span)
+        assert rates_line(found).startswith(said)
 
 
 async def test_one_sample_an_interval(bench: Bench) -> None:
@@ -97,32 +121,37 @@ async def test_a_day_has_fewer_samples_and_loses_no_measure(bench: Bench) -> Non
 
 
 async def test_latency_of_what_was_accepted(bench: Bench) -> None:
-    """From the enqueue to the settle, of completed tasks alone."""
+    """From the enqueue to the settle, of completed tasks alone; how long it ran is told apart."""
     await bench.enqueue(arrival("p0"), arrival("p1"))
     daemon = await bench.daemon()
     first, second = await daemon.claim("plain", "w1", "w2")
     latencies = statistics.Latencies()
     latencies.set_clock(100.0)
-    latencies.observe([Complete(first), Release(second)])
-    counts = latencies.take()
-    assert sum(counts) == 1
-    assert 60 < (statistics.quantile(counts, 0.5) or 0) < 170
-    assert sum(latencies.take()) == 0
+    latencies.observe([Complete(first, 40.0), Release(second)])
+    whole, waited, ran = (types.quantile(each, 0.5) or 0.0 for each in latencies.take())
+    assert (85 < whole < 115, 50 < waited < 70, 30 < ran < 50) == (True, True, True)
+    assert [sum(counts) for counts in latencies.take()] == [0, 0, 0]
     await daemon.complete(first, second)
 
 
-def test_quantiles() -> None:
-    quantile, counts = statistics.quantile, [0] * (len(statistics.BOUNDS) + 1)
+def test_a_quantile_is_the_middle_of_its_bucket() -> None:
+    """All took 20 s: none is told to have taken 29."""
+    quantile, counts = types.quantile, [0] * (len(DURATIONS) + 1)
     assert quantile(counts, 0.5) is None
-    counts[15] = 98  # 0.63 to 1 s
-    counts[20] = 2  # 6.3 to 10 s
-    assert 0.63 < (quantile(counts, 0.5) or 0) < 1.0
-    assert 6.3 < (quantile(counts, 0.99) or 0) <= 10.0
-    durations = [0] * (len(HANDLING) + 1)
-    durations[HANDLING.index(0.1)] = 10
-    assert 0.05 < (quantile(durations, 0.5, HANDLING, None) or 0) <= 0.1
-    durations[-1] = 1000
-    assert quantile(durations, 0.95, HANDLING, None) == HANDLING[-1]
+    counts[bisect_left(DURATIONS, 20.0)], counts[bisect_left(DURATIONS, 900.0)] = 98, 2
+    assert quantile(counts, 0.5) == quantile(counts, 0.95) == pytest.approx(20, rel=0.125)
+    assert quantile(counts, 0.99) == pytest.approx(900, rel=0.125)
+    assert quantile([*counts[:-1], 1000], 0.5) == DURATIONS[-1]
+
+
+async def test_quantiles_are_of_the_tasks_of_some_minutes(bench: Bench) -> None:
+    """Where few are done, those of ten seconds jump."""
+    for slow in (9, *[0] * statistics.SMOOTHED):
+        times = [[1, *[0] * 79, slow], [1], [1]]
+        told = orjson.dumps({"times": times, "busy": 0, "capacity": 0})
+        await bench.client.run(OperatorVerb.SAMPLE, TINY, 10**6, told, 1)
+    found = [each.latency_p99 for each in await statistics.read_samples(bench.namespace)]
+    assert found[0] == found[-2] != found[-1]
 
 
 async def test_the_longest_are_found_in_steps(bench: Bench) -> None:
@@ -155,36 +184,65 @@ async def test_tops_of_every_state(bench: Bench) -> None:
     assert {top.group for top in (*tops.longest, *tops.slowest)} == {"hold", "pause"}
 
 
-async def test_daemons_add_up_and_are_asked_for_what_is_new(bench: Bench) -> None:
-    nothing = await statistics.read_types(bench.client, 6.0)
+async def test_types_are_counted_as_they_are_settled(bench: Bench) -> None:
+    """What a daemon has settled counts, though it is killed before it tells anything else."""
+    nothing = await types.read_types(bench.namespace, 1)
     assert (nothing.types, nothing.utilisation, nothing.hours) == ([], None, 0.0)
-    one, two = Types(["import"]), Types(["import", "mail"])
-    counters = statistics.TypeCounter(one, 2), statistics.TypeCounter(two, 2)
-    for types, name, seconds in ((one, "import", 0.02), (two, "import", 0.02), (two, "mail", 4.0)):
-        types.of(name).settled["complete"] += 1
-        types.of(name).handling.observe(seconds)
-    two.of("mail").settled["bury"] += 2
-    two.of("stranger").settled["retry"] += 3
-    for counter in (*counters, *counters):  # the second time nothing has come
-        assert await statistics.count_types(bench.client, counter) > 0
-    found = await statistics.read_types(bench.client, 1.0)
-    rows = {row.type: (row.done, row.failed, row.dead) for row in found.types}
-    assert rows == {"import": (2, 0, 0), "mail": (1, 0, 2), "other": (0, 3, 0)}
-    (mail,) = (row for row in found.types if row.type == "mail")
-    assert 2.5 < (mail.duration_p50 or 0) <= (mail.duration_p95 or 0) <= 5.0
-    assert 0.0 < (found.utilisation or 0) <= 1.0
+    await bench.enqueue(*(arrival(f"p{n}") for n in range(6)))
+    daemon = await bench.daemon()
+    claims = await daemon.claim("plain", *(f"w{n}" for n in range(6)))
+    stranger = replace(claims[0], task=replace(claims[0].task, type="stranger"))
+    error = {"attempt": 1, "error": "E", "message": "", "seconds": 4.0}
+    ends: list[Settlement] = [
+        Complete(stranger, 0.02),
+        Complete(claims[1], 20.0),
+        Retry(claims[2], 600.0, [error]),
+        Bury(claims[3], "E", [error]),
+        Advance(claims[4], "next", b"1", after=600.0, seconds=4.0, rows=(70, 5)),
+        Complete(claims[5], 20.0),
+    ]
+    for _ in range(2):  # its reply was lost, and it tells all of it again
+        await daemon.exchange("plain", ends, [])
+    wanted = {"t": (72, 6, 1, 1), "other": (1, 0, 0, 0)}
+    for _ in range(2):  # once before a sample moves it, once behind that
+        found = await types.read_types(bench.namespace, 6)
+        rows = {row.type: (row.done, row.failed, row.dead, row.stages) for row in found.types}
+        assert rows == wanted
+        (known, _) = found.types
+        assert (known.histogram[0][1], known.histogram[-1][1]) == (3, 2)
+        assert (known.duration_p50, known.duration_p95) == (4.5, 22.0)
+        assert (sum(known.done_steps), len(known.done_steps)) == (72, 72)
+        await statistics.take_sample(bench.client, statistics.Latencies())
+    assert not bench.raw.exists(bench.keys("tally"))
+    bench.events.clear()
+
+
+async def test_how_busy_workers_are(bench: Bench) -> None:
+    measured = Types(["import"])
+    busyness = statistics.Busyness(measured, 2)
+    measured.of("stranger").handling.observe(3600.0)
+    for _ in range(2):  # the second time nothing has come
+        await statistics.take_sample(bench.client, statistics.Latencies(), busyness)
+    assert (await types.read_types(bench.namespace, 24)).utilisation == 1.0
+    assert busyness.take()[0] == 0.0
 
 
 async def test_types_are_bounded_and_intervals_pass(bench: Bench) -> None:
-    verb = OperatorVerb.COUNT_TYPES
-    for n in range(120):
-        told = {"busy": 0, "capacity": 1, "types": {f"t{n:03}": [1, 0, 0]}}
-        await bench.client.run(verb, 300_000_000, statistics.TYPES_KEPT, orjson.dumps(told))
-    found = await statistics.read_types(bench.client, 24.0)
-    assert len(found.types) == 101
-    assert found.types[0].type == "other"
-    assert sum(row.done for row in found.types) == 120
+    told = orjson.dumps({"times": [], "busy": 0, "capacity": 0})
+
+    async def count(length: int, kept: int, *names: str) -> None:
+        for name in names:
+            bench.raw.hset(bench.keys("tally"), f"d09{name}", 1)
+        samples: list[Argument] = [TINY, statistics.KEPT, told, 1]
+        await bench.client.run(OperatorVerb.SAMPLE, *samples, "f", length, kept)
+
+    names = [f"t{n:03}" for n in range(120)]
+    await count(300_000_000, types.RINGS[6].kept, *names[:60])
+    await count(300_000_000, types.RINGS[6].kept, *names[60:])
+    found = await types.read_types(bench.namespace, 6)
+    assert len(found.types) == 51
+    assert (found.types[0].type, found.types[0].done) == ("other", 70)
     # An interval so short that each call begins one of its own, in a ring of three.
     for _ in range(9):
-        await bench.client.run(verb, 1, 3, orjson.dumps(told))
+        await count(1, 3, "t")
     assert len(bench.raw.hgetall(bench.keys("tallies"))) <= 4

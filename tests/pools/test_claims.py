@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from groupflow.core.limits import Limits
 from groupflow.operate.tasks import Tasks, find_task
+from groupflow.operate.types import read_types
 from groupflow.pools import pullers
 from groupflow.servers import RedisServer
 from groupflow.store.claims import ExchangeReply
@@ -69,9 +70,11 @@ async def test_large_bodies_are_settled_a_few_at_a_time(shop: Shop, monkeypatch:
     """Redis frees each body while the script goes on, and answers no other call meanwhile."""
     written, exchange = list[int](), Pulling.exchange
 
-    async def counted(store: Pulling, poll: Poll, told: Sequence[Settlement]) -> ExchangeReply:
+    async def counted(
+        store: Pulling, poll: Poll, told: Sequence[Settlement], *types: Any
+    ) -> ExchangeReply:
         written.append(len(told))
-        return await exchange(store, poll, told)
+        return await exchange(store, poll, told, *types)
 
     monkeypatch.setattr(Pulling, "exchange", counted)
     monkeypatch.setattr(pullers, "FREED", 150)
@@ -79,6 +82,8 @@ async def test_large_bodies_are_settled_a_few_at_a_time(shop: Shop, monkeypatch:
     anna = Worker(shop.api)
     assert set(await anna.done(*await anna.claim(10))) == {"accepted"}
     assert (sum(written), max(written)) == (10, 2)
+    figures = await read_types(shop.namespace, 1)
+    assert [(row.type, row.done) for row in figures.types] == [("t", 10)]
 
 
 async def test_a_task_is_told_whole(shop: Shop) -> None:

@@ -11,6 +11,7 @@ import pytest
 from groupflow.core.outcome import Halt, Turn
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import Groups
+from groupflow.operate.types import read_types
 from groupflow.scans.state import MOST_ASIDE, text_of_key
 from groupflow.store.envelope import Envelope
 from groupflow.store.scans import bury_row, scope_of
@@ -40,6 +41,9 @@ async def test_a_row_that_always_fails_stops_nobody(bench: Bench, find: bool) ->
     assert [(each.group, each.attempts, each.type) for each in found] == [(GROUP, 3, "scan:orders")]
     assert found[0].reason == "row 0: ValueError: row 0 is broken"
     assert machine.measures["orders"].dead == 1
+    counted = {row.type: row for row in (await read_types(bench.namespace, 1)).types}
+    assert (counted["other"].done, counted["other"].failed) == (24, 2)
+    assert counted["scan:orders"].dead == 1
     # Asleep, it isn't tried again: the dead row is skipped.
     table.pages.clear()
     await machine.round()
@@ -105,6 +109,8 @@ async def test_a_thousand_rows_that_fail_park_the_shard(bench: Bench) -> None:
     assert story.state == "parked"
     assert "1000 rows of the shard have failed" in story.reason
     assert len(outcome.context["deferred"]) == MOST_ASIDE
+    (counted,) = (await read_types(bench.namespace, 1)).types
+    assert (counted.failed, counted.dead) == (MOST_ASIDE, 1)
     # An operator redrives the shard, which goes on where it was.
     table.broken.clear()
     await redrive(bench, (await machine.record()).id_of(0))

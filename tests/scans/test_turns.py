@@ -14,6 +14,7 @@ from groupflow import Scan, Shard
 from groupflow.core.outcome import Turn
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.flow.worker import _report
+from groupflow.operate.types import read_types
 from tests.scans.machine import POLICIES, Machine, Table, begin, scan_of
 from tests.store.bench import Bench
 
@@ -155,6 +156,8 @@ async def test_each_row_is_done_once(bench: Bench, seed: int, facts: dict[str, A
     record = await machine.record()
     assert (record.count, record.closing) == (scan.shards, False)
     assert bench.count("queued_grouped") == scan.shards
+    (row,) = (await read_types(bench.namespace, 1)).types  # rows, and shards that ended
+    assert (row.done, row.failed) == (303 + bench.count("done"), 0)
 
 
 async def test_old_shards_end_before_new_ones_start(bench: Bench) -> None:

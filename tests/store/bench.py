@@ -248,7 +248,9 @@ class Daemon:
             limits=lambda: b"" if bench.limits is None else pack(bench.limits),
             types=lambda: self.types,
         )
-        self._claims = {pool: Claims(bench.client, self.session, pool) for pool in _POOLS}
+        self._claims = {
+            pool: Claims(bench.client, self.session, pool, types={"t"}) for pool in _POOLS
+        }
 
     def claims(self, pool: Pool) -> Claims:
         """Its claims of a pool."""

@@ -301,7 +301,7 @@ def test_a_burial_counts_attempts_and_names_the_last_error() -> None:
         task = Task("t1", "t", attempt=attempt, tenant="42")
         claim = Claim("s", 1, b"e", task, None, scope="crm")
         [(_, arguments)] = calls_of([], "plain", [settlements.Bury(claim, "r", errors)], [])[1]
-        assert list(arguments[6:]) == ["skip", expected, "t", "42", "B", "crm"]
+        assert list(arguments[6:]) == ["skip", expected, "t", "42", "B", "crm", "x--other", 0, 0]
 
 
 def test_delays_have_half_of_the_least_memory() -> None:

@@ -126,13 +126,13 @@ class Twice:
             if self.is_wild and chance.random() < 0.1:
                 told.append(Release(claims[0]))
             elif self.is_wild and len(claims) > len(done) and chance.random() < 0.5:
-                told.append(Proceed([Complete(each) for each in done], claims[len(done)]))
+                told.append(Proceed([self.end(each) for each in done], claims[len(done)]))
                 self.held[slot] = claims[len(done) :]
                 continue
             elif len(claims) > 1:
-                told.append(Proceed([Complete(each) for each in done], None))
+                told.append(Proceed([self.end(each) for each in done], None))
             else:
-                told.append(Complete(claims[0]))
+                told.append(self.end(claims[0]))
             settled.append(slot)
             self.ended += done
         for slot in settled:
@@ -151,6 +151,10 @@ class Twice:
                 _, _, rows, now, *_ = self.exchange(arguments)
                 for claim in claims_from(rows, now, self.shop.client.read_apart):
                     self.held[claim.slot] = [claim, *claim.run]
+
+    def end(self, claim: Claim) -> Complete:
+        """It took some time."""
+        return Complete(claim, self.chance.choice((0.0, 0.02, 0.02, 7.0)))
 
     async def take(self) -> None:
         """Tasks come, of which few are special."""

@@ -48,7 +48,7 @@ for salt in string.gmatch(notes.segments[3] or '', '%S+') do
   if not string.find(salts, salt, 1, true) then salts = salts == '' and salt or salts .. ' ' .. salt end
 end
 if salts ~= '' then call('HSET', K.segments, 'salt', salts) end
-call('DEL', K.samples, K.tallies)
+call('DEL', K.samples, K.tally, K.tallies)
 if ARGV[4] == '1' and call('HSETNX', K.moved, 'totals of ' .. ARGV[2], '1') == 1 then
   for name, number in pairs(notes.totals) do call('HINCRBY', K.count, name, number) end
 end

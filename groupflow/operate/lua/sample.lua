@@ -1,14 +1,51 @@
 #!lua
--- sample: keep the totals of this interval, and add what this daemon measured. The first call in an
--- interval, of any daemon, writes the totals; all calls add their latencies. The hash is a ring:
--- a new interval takes the field of the one that has become too old. A second ring covers a day by longer
--- intervals: its fields begin with `d`, and each of its samples stands in an object, under `day`.
+-- sample: keep the totals of this interval, add what this daemon measured, and move what scripts have counted of types
+-- into the current intervals of its rings. The first call in an interval, of any daemon, writes the totals; all calls
+-- add the rest. Each hash has rings: a new interval takes the field of the one that has become too old. Of the totals a
+-- second ring covers a day by longer intervals: its fields begin with `d`, and each sample stands in an object, under `day`.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 length of an interval (µs) · 2 how many a ring keeps · 3 latencies of tasks that were done,
---          a JSON list of counts, one a bucket · 4 of how many intervals the second ring makes one
+-- ARGV     1 length of an interval (µs) · 2 how many a ring keeps · 3 a JSON object: times (of tasks that were done, lists
+--          of counts, one a bucket), busy and capacity (seconds of workers) · 4 of how many intervals the second ring makes
+--          one · 5 and on, three of each ring of types: its name, length of an interval (µs), how many are kept
 -- returns  { now (µs), 1 where this call began an interval of the first ring, else 0 }
-local now, latencies = clock(), cjson.decode(ARGV[3])
+local MOST = 50 -- types of an interval; further ones count as one
+local MOVED = 500 -- kinds that one call moves, about
+local TOTALS = 12 -- columns of a sample in front of the lists of counts
+local now, told = clock(), cjson.decode(ARGV[3])
+
+local function add_to_ring(name, length, kept_number, tallied)
+  local number = math.floor(now / length)
+  local field = name .. number % kept_number
+  local packed = call('HGET', K.tallies, field)
+  local kept = packed and cjson.decode(packed)
+  if not kept or kept.number ~= number then kept = { number = number, busy = 0, capacity = 0, types = {} } end
+  local known = 0
+  for _ in pairs(kept.types) do known = known + 1 end
+  kept.busy, kept.capacity = kept.busy + told.busy, kept.capacity + told.capacity
+  for kind, count in pairs(tallied) do
+    local task_type = sub(kind, 4)
+    if not kept.types[task_type] and known >= MOST then task_type = 'other' end
+    local counts = kept.types[task_type]
+    if not counts then
+      counts, known = {}, known + 1
+      kept.types[task_type] = counts
+    end
+    local how = sub(kind, 1, 3)
+    counts[how] = (counts[how] or 0) + count
+  end
+  call('HSET', K.tallies, field, cjson.encode(kept))
+end
+
+local function keep_types()
+  local found, tallied, kinds = call('HSCAN', K.tally, 0, 'COUNT', MOVED)[2], {}, {}
+  for n = 1, #found, 2 do
+    kinds[#kinds + 1], tallied[found[n]] = found[n], tonumber(found[n + 1])
+  end
+  if #kinds == 0 and told.capacity == 0 then return end
+  for i = 5, #ARGV, 3 do add_to_ring(ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tallied) end
+  for n = 1, #kinds, 500 do call('HDEL', K.tally, unpack(kinds, n, math.min(n + 499, #kinds))) end
+end
 
 local function totals()
   local count = call('HMGET', K.count, 'taken', 'done', 'buried', 'crashed', 'queued_plain',
@@ -23,23 +60,26 @@ local function totals()
 end
 
 -- Whether this call began the interval.
-local function keep(ring, length)
+local function keep_totals(ring, length)
   local number = math.floor(now / length)
   local field = ring .. number % tonumber(ARGV[2])
   local kept = call('HGET', K.samples, field)
   local sample = kept and cjson.decode(kept)
   if kept and ring == 'd' then sample = sample.day end
-  local is_new = not sample or math.floor(tonumber(sample[1]) / length) ~= number
-  if is_new then
-    sample = totals()
-    sample[#sample + 1] = latencies
-  else
-    local sums = sample[#sample]
-    for i = 1, math.max(#latencies, #sums) do sums[i] = (sums[i] or 0) + (latencies[i] or 0) end
+  local is_new = not sample or #sample ~= TOTALS + #told.times or math.floor(tonumber(sample[1]) / length) ~= number
+  if is_new then sample = totals() end
+  for n, counts in ipairs(told.times) do
+    local sums = sample[TOTALS + n]
+    if sums then
+      for i = 1, #counts do sums[i] = (sums[i] or 0) + counts[i] end
+    else
+      sample[TOTALS + n] = counts
+    end
   end
   call('HSET', K.samples, field, cjson.encode(ring == 'd' and { day = sample } or sample))
   return is_new
 end
 
-keep('d', ARGV[1] * ARGV[4])
-return { now, keep('', tonumber(ARGV[1])) and 1 or 0 }
+keep_types()
+keep_totals('d', ARGV[1] * ARGV[4])
+return { now, keep_totals('', tonumber(ARGV[1])) and 1 or 0 }

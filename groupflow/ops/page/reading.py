@@ -35,10 +35,11 @@ from groupflow.operate.listing import (
 from groupflow.operate.redrive import whole_letter
 from groupflow.operate.scans import Scans, ScanStory, explain
 from groupflow.operate.schedules import read_schedules
-from groupflow.operate.statistics import Sample, TypeFigures, read_samples, read_types
+from groupflow.operate.statistics import Sample, read_samples
 from groupflow.operate.tasks import Found, Tasks
 from groupflow.operate.tenants import TenantCounts, TenantPage, Tenants
 from groupflow.operate.totals import Totals, read_totals, totals_in
+from groupflow.operate.types import RINGS, TypeFigures, read_types
 from groupflow.ops.page import shapes
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
@@ -88,6 +89,10 @@ class Reading:
         self._samples = {
             "1": Snapshot[list[Sample]](lambda: read_samples(namespace), 2.0),
             "24": Snapshot[list[Sample]](lambda: read_samples(namespace, of_day=True), 10.0),
+        }
+        self._figures = {
+            hours: Snapshot[TypeFigures](partial(read_types, namespace, hours), 2.0)
+            for hours in RINGS
         }
         self._all_schedules = Snapshot(lambda: read_schedules(namespace), _TOTALS_AGE)
         self._tenants_of = Tenants(namespace)
@@ -238,7 +243,9 @@ class Reading:
 
     @_look("/types", "What handlers did, by type")
     async def _types(self, query: shapes.TypesQuery) -> TypeFigures:
-        return await self._namespace.ask(0, lambda client: read_types(client, float(query.hours)))
+        found = await self._figures[int(query.hours)].get()
+        rows = [row for row in found.types if query.type in ("", row.type)]
+        return replace(found, types=rows)
 
     @_look("/dead", "Dead letters, latest first")
     async def _dead(self, query: shapes.DeadQuery, caller: Caller) -> DeadPage:

@@ -137,6 +137,7 @@ class SamplesQuery(Input):
 
 class TypesQuery(Input):
     hours: Literal["1", "6", "24"] = "1"
+    type: Text = Field("", description="That one alone; empty for all.")
 
 
 class OfDead(Input):

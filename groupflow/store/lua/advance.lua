@@ -9,8 +9,9 @@
 --          · 8 context (JSON) · 9 'hold' or 'step-aside' · 10 delay of the next stage (µs), 0 for none
 --          · 11 'forget-crashes' for a shard of a scan whose turn went well: its crashes so far don't count any more,
 --          and with a delay it sleeps; else '' · 12 tenant · 13 scope, '' each where there is none
---          · 14 'retry' or 'bury', what the failed attempt comes to; '' where there always is room
---          · 15 bytes that tasks may carry · 16 the same of one tenant · 17 and on: what `try_again` or
+--          · 14 to 16 what `tally` takes (`failing.lua`)
+--          · 17 'retry' or 'bury', what the failed attempt comes to; '' where there always is room
+--          · 18 bytes that tasks may carry · 19 the same of one tenant · 20 and on: what `try_again` or
 --          `give_up` takes (`failing.lua`)
 -- returns  { state, { 1 (accepted, also a repeat), 4 (there was no room: the attempt has failed), 3 (the same, and
 --          superseded), 5 (accepted, and cancelled), 6 (the same, since a newer task came) or 0 (the fence is stale) } }
@@ -18,14 +19,14 @@ local id, tenant = id_of(ARGV[5]), tenant_named(ARGV[12], ARGV[13])
 
 -- The room counts what a task carries already: so a task that grows no larger always finds some.
 local function finds_room()
-  if ARGV[14] == '' then return true end
+  if ARGV[17] == '' then return true end
   local before = tonumber(call('HGET', K.task_state .. id, 'carried_bytes') or nil) or 0
   local more = #ARGV[7] + #ARGV[8] - before
   for _, text in ipairs({ 'errors', 'corrections' }) do more = more + call('HSTRLEN', K.task_state .. id, text) end
   if more <= 0 then return true end
   local all = tonumber(call('HGET', K.count, 'carried_bytes') or nil) or 0
   local own = tonumber(call('HGET', K.carried, tenant) or nil) or 0
-  return all + more <= tonumber(ARGV[15]) and own + more <= tonumber(ARGV[16])
+  return all + more <= tonumber(ARGV[18]) and own + more <= tonumber(ARGV[19])
 end
 
 local function go_on(entry, group, now)
@@ -54,6 +55,7 @@ local function go_on(entry, group, now)
     put_back(waiting, group, now)
   end
   call('HINCRBY', K.count, 'advanced', 1)
+  tally(14)
   count_ends(group, 1, true)
   wake_for(group)
 end
@@ -62,7 +64,7 @@ return settle(function(entry, group, now)
   local cancelled = cancel_instead(entry, group, now)
   if cancelled then return cancelled end
   if finds_room() then return go_on(entry, group, now) end
-  if ARGV[14] == 'retry' then return try_again(entry, group, 17, now) and 3 or 4 end
-  give_up(entry, group, 17, now)
+  if ARGV[17] == 'retry' then return try_again(entry, group, 20, now) and 3 or 4 end
+  give_up(entry, group, 20, now)
   return 4
 end)

@@ -18,4 +18,5 @@ call('HSET', K.task_state .. id, 'sequence', sequence, 'group', group, 'priority
 add_letter(id, now)
 call('HINCRBY', K.count, 'taken', 1)
 call('HINCRBY', K.count, 'buried', 1)
+call('HINCRBY', K.tally, 'x--' .. ARGV[5], 1)
 return 1

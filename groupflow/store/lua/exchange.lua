@@ -12,6 +12,8 @@
 --          · 7 how many runs are told of · 8 how many of the idle slots no worker waits for: a task whose type has a
 --          limit is for a worker that waits, and holds back what is behind it · 9 'told' where two values follow on each
 --          line for the history: an entry for the outbox (`outbox.lua`), and the task's result, '' each for none
+--          · 10 of each task that is done, in the order in which they follow, its kind: two bytes, each below 128, count up
+--          the kinds from 0 · 11 how many kinds there are · of each: its field in `tally` · how many tasks
 --          · then these: slot · group · fence (16 digits) and entry of its next task, '' each where it ends
 --          · how many are done · three of each of those, in order: fence (16 digits) · entry · its
 --          line for the history; five of each that is done: slot · fence (16 digits) · entry · group · its line for
@@ -34,7 +36,7 @@ if state ~= 'OK' then return { state, {}, {}, 0, 0, 0, 0 } end
 
 -- The claims that are told of, and the place of the first idle slot. What goes back has no line.
 local function read_claims()
-  local claims, i = {}, 10
+  local claims, i, before = {}, 12 + 2 * ARGV[11], 0
   for _ = 1, number_runs do
     local fences, entries, lines, told, results = {}, {}, {}, {}, {}
     local from = i + 5
@@ -45,17 +47,18 @@ local function read_claims()
     end
     claims[#claims + 1] = {
       slot = ARGV[i], group = ARGV[i + 1], following = ARGV[i + 2], next_one = ARGV[i + 3],
-      fences = fences, entries = entries, lines = lines, told = told, results = results,
+      fences = fences, entries = entries, lines = lines, told = told, results = results, before = before,
     }
-    i = from
+    i, before = from, before + #entries
   end
   for n = 1, number_done + number_back do
     local is_done = n <= number_done
     claims[#claims + 1] = {
       slot = ARGV[i], group = ARGV[i + 3], following = '',
       fences = { ARGV[i + 1] }, entries = { ARGV[i + 2] }, lines = { is_done and ARGV[i + 4] or nil },
-      told = { ARGV[i + 5] }, results = { ARGV[i + 6] },
+      told = { ARGV[i + 5] }, results = { ARGV[i + 6] }, before = before,
     }
+    before = before + 1
     i = i + (is_done and 5 + more or 4)
   end
   return claims, i
@@ -66,6 +69,7 @@ local claims, from_slots = read_claims()
 local at, goes_on, begun, plain_ended = digits(now), false, 0, 0
 local checkpoints, written = {}, {} -- by slot; and those that change
 local ended, lately, lines, over, locks, freed, back, told, results = {}, {}, {}, {}, {}, {}, {}, {}, {}
+local tallied = {} -- by the place of a kind's field, how many are done
 
 -- Which of a claim's fences to settle next; one behind the last where all are; nil where the claim is lost.
 local function place_in(checkpoint, fences, following)
@@ -104,6 +108,9 @@ local function end_tasks(claim, first)
     local id, n = id_of(claim.entries[i]), #ended + 1
     count_end('done', id, claim.group, now)
     ended[n], lines[2 * n - 1], lines[2 * n] = id, id, at .. claim.lines[i]
+    local high, low = byte(ARGV[10], 2 * (claim.before + i) - 1, 2 * (claim.before + i))
+    local kind = 12 + 2 * (128 * high + low)
+    tallied[kind] = (tallied[kind] or 0) + 1
     if claim.group ~= '' then lately[#lately + 1] = id end
     if more > 0 and claim.told[i] ~= '' then told[#told + 1] = claim.told[i] end
     if more > 0 and claim.results[i] ~= '' then results[#results + 1], results[#results + 2] = id, claim.results[i] end
@@ -207,6 +214,7 @@ for n = 1, #ended, 500 do
   call('HSET', K.history_new, unpack(lines, 2 * n - 1, math.min(2 * n + 998, #lines)))
 end
 if #ended > 0 then call('HINCRBY', K.count, 'done', #ended) end
+for kind, number in pairs(tallied) do call('HINCRBY', K.tally, ARGV[kind], number) end
 if #told > 0 then put_out(told, now) end
 if #results > 0 then keep_results(results) end
 keep_lately(lately)

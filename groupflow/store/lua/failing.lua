@@ -33,12 +33,22 @@ local function keep_state(entry, group, ...)
   call('HSET', K.task_state .. id_of(entry), 'sequence', sub(entry, 1, 16), 'group', group, ...)
 end
 
+-- Counts an attempt by its field in `tally`, and of a shard of a scan the rows that it has done, and those that failed and
+-- come again. The script was told all three from the place `at` of its arguments on.
+local function tally(at)
+  call('HINCRBY', K.tally, ARGV[at], 1)
+  for n, how in ipairs({ 'd', 'f' }) do
+    if ARGV[at + n] ~= '0' then call('HINCRBY', K.tally, how .. '--' .. sub(ARGV[at], 4), ARGV[at + n]) end
+  end
+end
+
 -- Of a failed attempt the script was told from the place `at` of its arguments on.
 
 -- There will be another attempt; or none, where the task's rule debounces, and a newer one of its group and type waits:
 -- that one replaces it. Returns whether it did.
 --   at: next attempt's number · delay (µs) · 'hold' or 'step-aside' · the errors of its attempts (JSON) · 'group' or
 --   'tenant' where nothing of that may start until then either, else 'task' · tenant · scope, '' where there is none
+--   · its field in `tally`
 local function try_again(entry, group, at, now)
   local id, due, waiting = id_of(entry), digits(now + ARGV[at + 1]), with_state(entry)
   local name = group ~= '' and bursts().name_of(id)
@@ -67,7 +77,10 @@ local function try_again(entry, group, at, now)
     if #tenant > 8 then tenants().close(tenant, due, now) end
   end
   if group ~= '' and place(group, now) then wake_for(group) end
-  if not is_replaced then call('HINCRBY', K.count, 'retried', 1) end
+  if not is_replaced then
+    call('HINCRBY', K.count, 'retried', 1)
+    call('HINCRBY', K.tally, ARGV[at + 7], 1)
+  end
   count_ends(group, 1, not is_replaced)
   return is_replaced
 end
@@ -75,14 +88,14 @@ end
 -- There will be none: the task becomes a dead letter, body and all. Its group goes on, or is parked behind the death
 -- until an operator redrives or drops it.
 --   at: reason · the errors of its attempts (JSON) · 'park' or 'skip' · how many attempts failed · type · tenant
---   ('' = none) · kind: what the last attempt failed of, without its words · scope · context (JSON)
---   that it is to begin with when it is redriven, where that is another
+--   ('' = none) · kind: what the last attempt failed of, without its words · scope · what `tally`
+--   takes, three of them · context (JSON) that it is to begin with when it is redriven, where that is another
 local function give_up(entry, group, at, now)
   local id, reason = id_of(entry), ARGV[at]
   put_down(id)
   keep_state(entry, group, 'reason', reason, 'errors', ARGV[at + 1], 'attempts', ARGV[at + 3],
     'type', ARGV[at + 4], 'tenant', ARGV[at + 5], 'kind', ARGV[at + 6], 'scope', ARGV[at + 7])
-  if ARGV[at + 8] then call('HSET', K.task_state .. id, 'context', ARGV[at + 8]) end
+  if ARGV[at + 11] then call('HSET', K.task_state .. id, 'context', ARGV[at + 11]) end
   add_letter(id, now)
   forget_cancel(id)
   note_end('dead', id, group, now, function()
@@ -91,6 +104,7 @@ local function give_up(entry, group, at, now)
     return { reason = reason, seconds = last.seconds, daemon = last.daemon }
   end)
   call('HINCRBY', K.count, 'buried', 1)
+  tally(at + 8)
   if group ~= '' then
     if ARGV[at + 2] == 'park' then call('HSET', K.parked, group, cjson.encode({ id, digits(now), reason })) end
     if place(group, now) then wake_for(group) end

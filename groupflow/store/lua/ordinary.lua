@@ -75,7 +75,7 @@ end
 -- of its tasks have to leave the lane; the groups freed, each with its score, and the locks of those that have no task
 -- left; what is told of the ids, and their results. Returns nil where a slot holds anything else, is told of twice, or where a run goes on.
 local function read_told()
-  local slots, places, i = {}, {}, 10
+  local slots, places, i = {}, {}, 12 + 2 * ARGV[11]
   for n = 1, number_runs do
     if ARGV[i + 2] ~= '' then return nil end
     slots[n], places[n] = ARGV[i], i
@@ -212,6 +212,7 @@ local function write_told(told, claimed)
   end
   if #runs_over > 0 then call('HDEL', K.runs, unpack(runs_over)) end
   if #ended > 0 then call('HINCRBY', K.count, 'done', #ended) end
+  for i = 12, 10 + 2 * ARGV[11], 2 do call('HINCRBY', K.tally, ARGV[i], ARGV[i + 1]) end
   if #told.outbox > 0 then put_out(told.outbox, now) end
   if #told.results > 0 then keep_results(told.results) end
   if not is_plain then keep_lately(ended) end

@@ -33,7 +33,7 @@ from groupflow.doctor.rabbitmq import examine_rabbitmq
 from groupflow.doctor.redis import TRIES, examine_redis
 from groupflow.operate.dead import sweep_letters
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.operate.statistics import Latencies, TypeCounter, count_types, take_sample
+from groupflow.operate.statistics import Busyness, Latencies, take_sample
 from groupflow.servers import RedisServer
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
@@ -128,8 +128,7 @@ class TestRedis:
             await daemon.claim("grouped", "w1")
             await daemon.complete(await daemon.claim_one("plain"))
             await daemon.sessions.tell({"workers": 1}, {"workers": {}})
-            await take_sample(bench.client, Latencies())
-            await count_types(bench.client, TypeCounter(Types(["t"]), 1))
+            await take_sample(bench.client, Latencies(), Busyness(Types(["t"]), 1))
             async with client_of(bench.namespace) as api:
                 for path in SHOWN:
                     assert (await api.get(f"/{path}")).status_code in (200, 404), path
