@@ -118,6 +118,47 @@ export function table(caption, columns, rows, options = {}) {
   ));
 }
 
+// Rows that a person chooses in a table, by their keys; `changed` hears of it. While some are chosen, a list stands still.
+export function choosing(keyOf, changed) {
+  const chosen = new Map();
+  let rows = [];
+  let shown = null;
+  const box = (label, props) => h("input", { type: "checkbox", "aria-label": label, ...props });
+  const all = box("Choose all shown", { "data-key": "all", onchange: (event) => choose(rows, event.target.checked) });
+  function tell() {
+    all.checked = rows.length > 0 && chosen.size >= rows.length;
+    all.indeterminate = chosen.size > 0 && !all.checked;
+    changed(chosen.size);
+  }
+  function choose(some, are = true) {
+    chosen.clear();
+    if (are) for (const row of some) chosen.set(keyOf(row), row);
+    for (const each of shown?.querySelectorAll("tbody input") ?? []) each.checked = chosen.has(each.dataset.key);
+    tell();
+  }
+  const column = { label: "", kind: "tight", cell: (row) => box(`Choose ${row.id}`, { "data-key": keyOf(row), checked: chosen.has(keyOf(row)), onchange: (event) => {
+    if (event.target.checked) chosen.set(keyOf(row), row);
+    else chosen.delete(keyOf(row));
+    tell();
+  } }) };
+  return {
+    chosen,
+    choose,
+    // A table of these rows, with a box for each of them in front, and one for all.
+    table(caption, columns, some) {
+      rows = some;
+      for (const key of chosen.keys()) if (!rows.some((row) => keyOf(row) === key)) chosen.delete(key);
+      shown = table(caption, [column, ...columns], rows);
+      shown.querySelector("th").append(all);
+      tell();
+      return shown;
+    },
+  };
+}
+
+// Two tenants may have a task of one id.
+export const keyOfTask = ({ id, tenant }) => JSON.stringify([id, tenant]);
+
 export function card(title, more, ...children) {
   return h("section", { class: "card" }, h("header", {}, h("h2", {}, title), more && h("span", { class: "muted" }, more)), children);
 }

@@ -4,7 +4,9 @@ import { act } from "../api.js";
 import { askLimit, attempt, confirmed, toast } from "../dialogs.js";
 import { count } from "../format.js";
 
-const PAST = { Redrive: "redriven", Drop: "dropped" };
+const PAST = { Redrive: "redriven", Drop: "dropped", Cancel: "cancelled", Run: "due" };
+const LETTERS = "dead letter";
+const TASKS = "task";
 
 export async function pause(context, group) {
   if (!(await context.act())) return false;
@@ -76,50 +78,50 @@ export async function drop(context, letters) {
   return many(context, "dead/drop", letters, "Drop", "They are removed for good, bodies and all. A group that was parked behind one goes on.", true);
 }
 
-// A task is what `get("task")` gives.
-export async function dropTask(context, task) {
-  return one(context, "task/drop", task, "Drop", "It is removed for good, body and all. Its group goes on.", "dropped", true);
+// Tasks, each { id, tenant }.
+export async function dropTasks(context, tasks) {
+  return many(context, "task/drop", tasks, "Drop", "What waits is removed for good, body and all. Its group goes on.", true, TASKS);
 }
 
-const VERDICTS = { cancelled: "is cancelled", requested: "runs, and is asked to stop", unknown: "isn't known any more", dead: "is a dead letter: redrive or drop it" };
-
-export async function cancelTask(context, { id, tenant, state }) {
-  if (!(await context.act())) return false;
-  const text = state === "running" ? "It is asked to stop, and ends with its attempt. Its group goes on then." : "It ends now, without being run. Its group goes on.";
-  if (!(await confirmed(`Cancel task ${id}?`, text, "Cancel task", true))) return false;
-  return attempt(() => act("task/cancel", { ids: [id], tenant: tenantOf({ tenant }) }), ({ tasks, stayed }) => (stayed.length ? `${id} stays: ${stayed[0].reason}` : `${id} ${VERDICTS[tasks[0].verdict] ?? `was ${tasks[0].verdict} already`}`));
+export async function runNow(context, tasks) {
+  return many(context, "task/run-now", tasks, "Run", "What is delayed is due from now on, and runs at its turn.", false, TASKS);
 }
 
-// All tasks of a group: counted first, and those that run are named.
-export async function cancelGroup(context, group) {
+const VERDICTS = { unknown: "it isn't known any more", dead: "it is a dead letter: redrive or drop it" };
+
+export async function cancelTasks(context, tasks) {
+  return many(context, "task/cancel", tasks, "Cancel", "What waits ends now, without being run. What runs is asked to stop, and ends with its attempt. Their groups go on then.", true, TASKS);
+}
+
+export const cancelGroup = (context, group) => cancelAll(context, { group }, group);
+export const cancelType = (context, type) => cancelAll(context, { type }, `type ${type}`);
+
+// All tasks of a group or a type: counted first, and those that run are named.
+async function cancelAll(context, which, name) {
   if (!(await context.act())) return false;
   let found;
-  const isCounted = await attempt(async () => { found = await act("task/cancel", { group, dry_run: true }); });
+  const isCounted = await attempt(async () => { found = await cancelSteps({ ...which, dry_run: true }); });
   if (!isCounted) return false;
   const { waiting, running } = found;
   const text = running.length ? `${count(running.length)} of them ${running.length > 1 ? "run now: they get" : "runs now: it gets"} asked to stop: ${running.slice(0, 5).join(", ")}${running.length > 5 ? ", …" : ""}.` : "They end now, without being run.";
   if (waiting + running.length === 0) {
-    toast(`${group} has no tasks`);
+    toast(`${name} has no tasks`);
     return false;
   }
-  if (!(await confirmed(`Cancel all ${count(waiting + running.length)} tasks of ${group}?`, text, "Cancel tasks", true))) return false;
-  return attempt(() => cancelSteps({ group }), (sum) => `${count(sum.waiting)} cancelled${sum.running ? `, ${count(sum.running)} asked to stop` : ""}`);
+  if (!(await confirmed(`Cancel all ${count(waiting + running.length)} tasks of ${name}?`, text, "Cancel tasks", true))) return false;
+  return attempt(() => cancelSteps(which), (sum) => `${count(sum.waiting)} cancelled${sum.running.length ? `, ${count(sum.running.length)} asked to stop` : ""}`);
 }
 
 async function cancelSteps(order) {
-  const sum = { waiting: 0, running: 0 };
+  const sum = { waiting: 0, running: [] };
   let cursor = "0";
   while (cursor !== null) {
     const answer = await act("task/cancel", { ...order, cursor });
     sum.waiting += answer.waiting;
-    sum.running += answer.running.length;
+    sum.running.push(...answer.running);
     cursor = answer.next;
   }
   return sum;
-}
-
-export async function runNow(context, task) {
-  return one(context, "task/run-now", task, "Run", "It is due from now on, and runs at its turn.", "due", false);
 }
 
 const SCANNED = { wake: "is awake: its shards look for rows now.", pause: "is paused: each running shard ends its page.", resume: "goes on." };
@@ -146,30 +148,32 @@ export async function resumeSchedule(context, name) {
   return attempt(() => act("schedules/resume", { name }), (answer) => (answer.changed ? `${name} goes on.` : `${name} was not paused.`));
 }
 
-async function one(context, path, { id, tenant }, verb, text, past, danger) {
+async function many(context, path, tasks, verb, text, danger, noun = LETTERS) {
   if (!(await context.act())) return false;
-  if (!(await confirmed(`${verb} task ${id}?`, text, verb, danger))) return false;
-  return attempt(() => act(path, { ids: [id], tenant: tenantOf({ tenant }) }), (answer) => (answer.stayed.length ? `${id} stays: ${answer.stayed[0].reason}` : `${id} is ${past}`));
+  const what = tasks.length === 1 ? `${noun} ${tasks[0].id}` : `${count(tasks.length)} ${noun}s`;
+  // Of a task, "Cancel" alone would be what leaves a dialog.
+  const yes = verb === "Cancel" ? `Cancel task${tasks.length > 1 ? "s" : ""}` : verb;
+  if (!(await confirmed(`${verb} ${what}?`, text, yes, danger))) return false;
+  return attempt(() => toEach(path, tasks), (answer) => (noun === TASKS && tasks.length === 1 && answer.done.length ? `${tasks[0].id} is ${answer.past ?? PAST[verb]}` : told(answer, PAST[verb])));
 }
 
-async function many(context, path, letters, verb, text, danger) {
-  if (!(await context.act())) return false;
-  const what = letters.length === 1 ? `dead letter ${letters[0].id}` : `${count(letters.length)} dead letters`;
-  if (!(await confirmed(`${verb} ${what}?`, text, verb, danger))) return false;
-  return attempt(() => toLetters(path, letters), (answer) => told(answer, PAST[verb]));
-}
-
-// Tenant by tenant, since two of them may have letters of one id.
-async function toLetters(path, letters) {
+// Tenant by tenant, since two of them may have letters or tasks of one id.
+async function toEach(path, letters) {
   const done = [];
   const stayed = [];
+  let asked = 0; // tasks that run, and are to stop
   for (const tenant of new Set(letters.map(tenantOf))) {
     const some = letters.filter((letter) => tenantOf(letter) === tenant);
     for (let from = 0; from < some.length; from += 500) {
       const ids = some.slice(from, from + 500).map((letter) => letter.id);
       try {
         const answer = await act(path, { ids, tenant });
-        done.push(...answer.done);
+        for (const { id, verdict } of answer.tasks ?? []) {
+          if (verdict === "cancelled" || verdict === "requested") done.push(id);
+          else stayed.push({ id, reason: VERDICTS[verdict] ?? `it was ${verdict} already` });
+          if (verdict === "requested") asked += 1;
+        }
+        done.push(...(answer.done ?? []));
         stayed.push(...answer.stayed);
       } catch (error) {
         if (error.status !== 409) throw error;
@@ -177,7 +181,7 @@ async function toLetters(path, letters) {
       }
     }
   }
-  return { done, stayed };
+  return { done, stayed, past: asked ? (asked === done.length ? "asked to stop" : `cancelled or asked to stop (${count(asked)})`) : undefined };
 }
 
 // Empty where the row names no tenant; undefined, which chooses none, where it doesn't say.
@@ -185,6 +189,6 @@ function tenantOf({ tenant }) {
   return tenant === null ? "" : tenant;
 }
 
-function told({ done, stayed }, past) {
-  return `${count(done.length)} ${past}${stayed.length ? `; ${count(stayed.length)} stayed: ${stayed[0].reason}` : ""}`;
+function told({ done, stayed, past }, otherwise) {
+  return `${count(done.length)} ${past ?? otherwise}${stayed.length ? `; ${count(stayed.length)} stayed: ${stayed[0].reason}` : ""}`;
 }

@@ -3,7 +3,7 @@
 import { find } from "../api.js";
 import { badge, card, empty, facts, h, link, progressOf, replace, whenChanged } from "../dom.js";
 import { ago, ahead, duration, moment, now } from "../format.js";
-import { cancelTask, dropTask, runNow } from "./actions.js";
+import { cancelTasks, dropTasks, runNow } from "./actions.js";
 import { attemptsOf } from "./attempts.js";
 import { bodyOf, headersOf } from "./body.js";
 import { correctionsOf } from "./corrections.js";
@@ -30,11 +30,11 @@ export function task(params, context) {
       card("Attempts", "failed ones, and the one that runs", attempts),
       h("section", { class: "card" }, h("header", {}, heading, size), body)),
   ];
-  const button = (tone, verb, text) => h("button", { type: "button", class: tone, "data-key": text, onclick: () => verb(context, shown).then(refresh) }, text);
+  const button = (tone, verb, text) => h("button", { type: "button", class: tone, "data-key": text, onclick: () => verb(context, [shown]).then(refresh) }, text);
   const showActions = whenChanged((found) => replace(actions,
     found === "delayed" && button("primary", runNow, "Run now"),
-    LIVE.has(found) && button("danger", cancelTask, "Cancel"),
-    (found === "delayed" || found === "queued") && button("danger", dropTask, "Drop")));
+    LIVE.has(found) && button("danger", cancelTasks, "Cancel"),
+    (found === "delayed" || found === "queued") && button("danger", dropTasks, "Drop")));
   const showAttempts = whenChanged((errors, running, corrections) => replace(attempts, attemptsOf(errors, running), correctionsOf(corrections)));
 
   async function showBody(found) {
@@ -80,7 +80,7 @@ export function task(params, context) {
     replace(about, told(found) && h("p", { class: "lead" }, told(found)), h("div", { class: "body" }), facts([
       [runs ? "Will be superseded by" : "Superseded by", found.superseded_by && link("task", { id: found.superseded_by }, found.superseded_by, { "data-key": "newer" })],
       ["Cancelled by", found.state === "cancelled" && found.cancelled_by],
-      ["Type", found.type],
+      ["Type", found.type && link("type", { name: found.type }, found.type, { "data-key": "type" })],
       ["Group", found.group ? link("group", { key: found.group }, found.group, { "data-key": "group" }) : "none, it is plain"],
       ["Tenant", found.tenant && link("tenant", { name: found.tenant }, found.tenant, { "data-key": "tenant" })],
       ["Pool", found.pool && link("pools", {}, found.pool, { "data-key": "pool" })],

@@ -1,13 +1,21 @@
-// Tasks: those that match, of a state, with their ages; and the one that has exactly this id.
+// Tasks: those that match, of a state, with their ages, to be cancelled, dropped or run; and the one that has exactly this id.
 
 import { get } from "../api.js";
-import { badge, empty, h, link, replace, short, table } from "../dom.js";
+import { badge, choosing, empty, h, keyOfTask, link, replace, short, table } from "../dom.js";
+import { attempt } from "../dialogs.js";
 import { ago, ahead, count, duration, moment, now, seconds } from "../format.js";
+import { cancelTasks, dropTasks, runNow } from "./actions.js";
 
 const STATES = { queued: "Queued", running: "Running", delayed: "Delayed", done: "Done", superseded: "Superseded", cancelled: "Cancelled", expired: "Expired", dropped: "Dropped" };
 const NONE = { queued: "No task waits", running: "No task runs", delayed: "No task is delayed", done: "No done task in the history", superseded: "No superseded task in the history", cancelled: "No cancelled task in the history", expired: "No expired task in the history", dropped: "No dropped task in the history" };
 const WHEN = { running: "Runs for", delayed: "Due", done: "Ended", superseded: "Ended", cancelled: "Ended", expired: "Ended", dropped: "Ended" };
 const OVER = new Set(["done", "superseded", "cancelled", "expired", "dropped"]);
+const VERBS = {
+  queued: [["Cancel tasks", cancelTasks], ["Drop", dropTasks]],
+  running: [["Cancel tasks", cancelTasks]],
+  delayed: [["Run now", runNow], ["Cancel tasks", cancelTasks], ["Drop", dropTasks]],
+};
+const MOST = 5000; // tasks that are chosen at once
 const FILTERS = { id: "Id contains", type: "Type, or import.*", tenant: "Tenant", group: "Group contains", older: "Older than" };
 
 export function tasks(params, context) {
@@ -19,6 +27,11 @@ export function tasks(params, context) {
   const inputs = Object.fromEntries(Object.keys(FILTERS).map((name) => [name, h("input", { name, value: at[name], autocomplete: "off", placeholder: name === "older" ? "10 min" : undefined, "data-key": `filter ${name}` })]));
   const list = h("div", {});
   const foot = h("footer", {});
+  const told = h("span", { class: "muted", role: "status" });
+  const verbs = (VERBS[state] ?? []).map(([label, verb]) => h("button", { type: "button", class: verb === runNow ? undefined : "danger", "data-key": label, onclick: () => run(verb) }, label));
+  const every = h("button", { type: "button", "data-key": "choose all", onclick: chooseAll }, "Choose all that match");
+  const choice = choosing(keyOfTask, showChosen);
+  let isMore = false;
   const element = [
     h("div", { class: "title" }, h("h1", {}, "Tasks")),
     h("section", { class: "card" },
@@ -32,26 +45,52 @@ export function tasks(params, context) {
       h("nav", { class: "segments", "aria-label": "State" },
         Object.entries(STATES).map(([name, label]) => link("tasks", { ...at, state: name }, label, { "aria-current": name === state ? "true" : undefined })),
         link("dead", { type: at.type, tenant: at.tenant }, "Dead")),
+      verbs.length > 0 && h("div", { class: "form row" }, verbs, told, h("span", { class: "push" }), every),
       list, foot),
   ];
+  const older = at.older ? seconds(at.older) : "";
+
+  function showChosen(number) {
+    for (const each of verbs) each.disabled = !number;
+    every.hidden = !isMore;
+    told.textContent = number ? `${count(number)} chosen; the list stands still meanwhile` : "Choose some";
+  }
+
+  async function run(verb) {
+    if (!(await verb(context, [...choice.chosen.values()]))) return;
+    choice.choose([]);
+    await refresh();
+  }
+
+  // From the first on, page by page, however many that match.
+  async function chooseAll() {
+    const rows = [];
+    let next = "0";
+    await attempt(async () => {
+      while (next && rows.length < MOST) {
+        const found = await get("tasks", { ...at, older, state, cursor: next, limit: 500 });
+        rows.push(...found.tasks);
+        ({ next } = found);
+        told.textContent = `${count(rows.length)} found so far`;
+      }
+    });
+    choice.choose(rows.slice(0, MOST));
+    if (next) told.textContent += `: the first ${count(MOST)}, there are more`;
+  }
 
   async function refresh() {
-    const older = at.older ? seconds(at.older) : "";
+    if (choice.chosen.size) return; // or what is about to be chosen would move away
     if (older === null) {
       replace(list, empty("This is not an age", "Write 90 s, 10 min, 3 h or 2 days."));
       return;
     }
     const found = await get("tasks", { ...at, older, state, cursor, limit: 100 });
-    replace(list, found.tasks.length ? table(`${STATES[state]} tasks`, [
-      { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": row.id, title: row.id }) },
-      { label: "State", kind: "tight", cell: (row) => [badge(state), row.pool && h("span", { class: "small muted" }, ` pool ${row.pool}`)] },
-      { label: "Type", kind: "name", cell: (row) => row.type },
-      { label: "Group", kind: "name", cell: (row) => (row.group ? link("group", { key: row.group }, row.group) : h("span", { class: "muted" }, "plain")) },
-      { label: "Tenant", kind: "name", cell: (row) => row.tenant && link("tenant", { name: row.tenant }, row.tenant) },
-      { label: "Attempt", kind: "number", cell: (row) => count(row.attempt) },
-      !OVER.has(state) && { label: "Age", kind: "number", cell: (row) => (row.enqueued_at ? h("span", { title: moment(row.enqueued_at) }, duration(now() - row.enqueued_at)) : "–") },
-      WHEN[state] && { label: WHEN[state], kind: "number", cell: (row) => when(state, row) },
-    ].filter(Boolean), found.tasks) : isFiltered ? empty("No task found", found.next ? "There are more to search." : "") : empty(NONE[state], ""));
+    if (choice.chosen.size) return;
+    isMore = Boolean(found.next) || cursor !== "0";
+    showChosen(0);
+    const shown = columns(state);
+    const name = `${STATES[state]} tasks`;
+    replace(list, found.tasks.length ? (verbs.length ? choice.table(name, shown, found.tasks) : table(name, shown, found.tasks)) : isFiltered ? empty("No task found", found.next ? "There are more to search." : "") : empty(NONE[state], ""));
     replace(foot,
       h("span", {}, `${count(found.tasks.length)} shown, searched ${count(found.looked_at)}${OVER.has(state) ? "" : ", the next to run first"}`),
       h("span", { class: "push" }),
@@ -59,6 +98,20 @@ export function tasks(params, context) {
       found.next && link("tasks", { ...at, state, cursor: found.next }, isFiltered ? "Search further" : "Next page", { class: "button", "data-key": "next" }));
   }
   return { element, every: 2000, refresh };
+}
+
+// Those of a state; without one, each row has its own.
+export function columns(state) {
+  return [
+    { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": `open ${keyOfTask(row)}`, title: row.id }) },
+    { label: "State", kind: "tight", cell: (row) => [badge(state ?? row.state), row.pool && h("span", { class: "small muted" }, ` pool ${row.pool}`)] },
+    { label: "Type", kind: "name", cell: (row) => link("type", { name: row.type }, row.type) },
+    { label: "Group", kind: "name", cell: (row) => (row.group ? link("group", { key: row.group }, row.group) : h("span", { class: "muted" }, "plain")) },
+    { label: "Tenant", kind: "name", cell: (row) => row.tenant && link("tenant", { name: row.tenant }, row.tenant) },
+    { label: "Attempt", kind: "number", cell: (row) => count(row.attempt) },
+    !OVER.has(state) && { label: "Age", kind: "number", cell: (row) => (row.enqueued_at ? h("span", { title: moment(row.enqueued_at) }, duration(now() - row.enqueued_at)) : "–") },
+    WHEN[state] && { label: WHEN[state], kind: "number", cell: (row) => when(state, row) },
+  ].filter(Boolean);
 }
 
 function when(state, row) {

@@ -2,9 +2,10 @@
 
 import { get } from "../api.js";
 import { badge, card, empty, h, link, replace, short, table } from "../dom.js";
-import { ago, count, duration, now } from "../format.js";
+import { ago, count } from "../format.js";
 import { limit } from "./actions.js";
 import { byHand } from "./by_hand.js";
+import { columns as ofTasks } from "./tasks.js";
 import { columns, left, tenants } from "./tenants.js";
 
 const SOME = 20;
@@ -55,12 +56,7 @@ export function tenant(params, context) {
       { label: "Oldest task", kind: "number", cell: (row) => ago(row.oldest) },
     ], rows) : empty("No group of it", ""));
     const found = [...running.tasks.map((row) => ({ ...row, state: "running" })), ...queued.tasks.map((row) => ({ ...row, state: "queued" }))];
-    replace(tasks, found.length ? table("Tasks", [
-      { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": row.id, title: row.id }) },
-      { label: "State", kind: "tight", cell: (row) => badge(row.state) },
-      { label: "Type", kind: "name", cell: (row) => row.type },
-      { label: "Age", kind: "number", cell: (row) => row.enqueued_at && duration(now() - row.enqueued_at) },
-    ], found) : empty("No task found", ""));
+    replace(tasks, found.length ? table("Tasks", ofTasks().filter(({ label }) => ["Task", "State", "Type", "Age"].includes(label)), found) : empty("No task found", ""));
     replace(letters, dead.letters.length ? table("Dead letters", [
       { label: "Dead letter", kind: "name", cell: (row) => link("letter", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": `letter ${row.id}`, title: row.id }) },
       { label: "Reason", kind: "name", cell: (row) => row.reason.split("\n", 1)[0].slice(0, 140) },
