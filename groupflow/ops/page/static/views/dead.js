@@ -1,7 +1,7 @@
 // Dead letters: filter, choose, redrive or drop.
 
 import { get } from "../api.js";
-import { empty, h, link, replace, short, table } from "../dom.js";
+import { choosing, empty, h, keyOfTask, link, replace, short, table } from "../dom.js";
 import { ago, count, moment, seconds } from "../format.js";
 import { drop, dropAll, redrive, redriveAll } from "./actions.js";
 
@@ -13,11 +13,12 @@ export function dead(params, context) {
   const asked = { ...at, since: seconds(at.since) || undefined }; // an empty text is no span
   const passed = params.passed ?? "0"; // how many, or where each of several partitions has come to
   const isFirst = passed === "0";
-  const chosen = new Map(); // letters by their keys
+  const choice = choosing(keyOfTask, (number) => showChosen(number));
+  const { chosen } = choice;
   const inputs = Object.fromEntries(Object.keys(FILTERS).map((name) => [name, h("input", { name, value: at[name], autocomplete: "off", pattern: name === "since" && SPAN, title: name === "since" && "30s, 10m, 2h or 1d" })]));
   const list = h("div", {});
   const foot = h("footer", {});
-  const count_ = h("span", { role: "status" });
+  const count_ = h("span", { class: "muted", role: "status" });
   const redriveButton = h("button", { type: "button", class: "primary", onclick: () => run(redrive) }, "Redrive");
   const dropButton = h("button", { type: "button", class: "danger", onclick: () => run(drop) }, "Drop");
   let rows = [];
@@ -36,17 +37,10 @@ export function dead(params, context) {
       list, foot),
   ];
 
-  function showChosen() {
-    for (const key of chosen.keys()) if (!rows.some((row) => keyOf(row) === key)) chosen.delete(key);
+  function showChosen(number) {
     allButton.hidden = dropAllButton.hidden = !rows.length;
-    redriveButton.disabled = dropButton.disabled = !chosen.size;
-    count_.textContent = chosen.size ? `${count(chosen.size)} chosen; the list is frozen meanwhile` : rows.length ? "Choose some" : "";
-    count_.className = "muted";
-    const all = list.querySelector("input[data-key='all']");
-    if (all) {
-      all.checked = chosen.size === rows.length;
-      all.indeterminate = chosen.size > 0 && chosen.size < rows.length;
-    }
+    redriveButton.disabled = dropButton.disabled = !number;
+    count_.textContent = number ? `${count(number)} chosen; the list is frozen meanwhile` : rows.length ? "Choose some" : "";
   }
 
   async function run(verb) {
@@ -85,35 +79,25 @@ export function dead(params, context) {
       ], found.reasons));
   }
 
-  function box(row, label, onchange) {
-    return h("input", { type: "checkbox", "data-key": keyOf(row), "aria-label": label, checked: chosen.has(keyOf(row)), onchange });
-  }
-
   function show(page) {
     rows = page.letters;
     const columns = [
-      { label: "", kind: "tight", cell: (row) => box(row, `Choose ${row.id}`, (event) => { if (event.target.checked) chosen.set(keyOf(row), row); else chosen.delete(keyOf(row)); showChosen(); }) },
-      { label: "Dead letter", kind: "name", cell: (row) => link("letter", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": `open ${keyOf(row)}`, title: row.id }) },
+      { label: "Dead letter", kind: "name", cell: (row) => link("letter", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": `open ${keyOfTask(row)}`, title: row.id }) },
       { label: "Type", kind: "name", cell: (row) => row.type || h("span", { class: "muted" }, "none") },
       { label: "Group", kind: "name", cell: (row) => (row.group ? link("group", { key: row.group }, row.group) : h("span", { class: "muted" }, "plain")) },
-      { label: "Tenant", kind: "name", cell: (row) => row.tenant && link("tenant", { name: row.tenant }, row.tenant, { "data-key": `tenant ${keyOf(row)}` }) },
+      { label: "Tenant", kind: "name", cell: (row) => row.tenant && link("tenant", { name: row.tenant }, row.tenant, { "data-key": `tenant ${keyOfTask(row)}` }) },
       { label: "Reason", kind: "name", cell: (row) => cut(row.reason) },
       { label: "Attempts", kind: "number", cell: (row) => count(row.attempts) },
       { label: "Died", kind: "number", cell: (row) => h("span", { title: moment(row.died_at) }, ago(row.died_at)) },
     ];
-    if (!rows.length) {
-      replace(list, Object.values(at).some(Boolean) ? empty("None matches", page.next === null ? "" : "There are more to search.") : empty("No dead letters", "No task has failed for good."));
-    } else {
-      const shown = table("Dead letters", columns, rows);
-      shown.querySelector("th").append(h("input", { type: "checkbox", "data-key": "all", "aria-label": "Choose all shown", onchange: (event) => { chosen.clear(); if (event.target.checked) rows.forEach((row) => chosen.set(keyOf(row), row)); show(page); } }));
-      replace(list, shown);
-    }
+    replace(list, rows.length ? choice.table("Dead letters", columns, rows)
+      : Object.values(at).some(Boolean) ? empty("None matches", page.next === null ? "" : "There are more to search.") : empty("No dead letters", "No task has failed for good."));
     replace(foot,
       h("span", {}, `${count(rows.length)} shown, the latest first; searched ${count(page.looked_at)}${isFirst || Number.isNaN(Number(passed)) ? "" : ` behind ${count(Number(passed))}`}`),
       h("span", { class: "push" }),
       !isFirst && link("dead", at, "First page", { class: "button" }),
       page.next !== null && (rows.length > 0 || !isFirst) && link("dead", { ...at, passed: page.next }, "Next page", { class: "button" }));
-    showChosen();
+    if (!rows.length) showChosen(0);
   }
 
   async function refresh() {
@@ -123,13 +107,8 @@ export function dead(params, context) {
     if (found) showReasons(found);
   }
 
-  showChosen();
+  showChosen(0);
   return { element, every: 2500, refresh };
-}
-
-// Two tenants may have a letter of one id.
-function keyOf(letter) {
-  return JSON.stringify([letter.id, letter.tenant]);
 }
 
 function cut(text) {

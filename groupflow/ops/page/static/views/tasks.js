@@ -53,7 +53,7 @@ export function tasks(params, context) {
   function showChosen(number) {
     for (const each of verbs) each.disabled = !number;
     every.hidden = !isMore;
-    told.textContent = number ? `${count(number)} chosen; the list stands still meanwhile` : "Choose some";
+    told.textContent = number ? `${count(number)} chosen; the list is frozen meanwhile` : "Choose some";
   }
 
   async function run(verb) {
