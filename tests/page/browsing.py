@@ -97,6 +97,7 @@ EVERYWHERE: dict[str, tuple[str, dict[str, str]]] = {
     "daemon": ("daemon", {"name": "d1"}),
     "letter": ("letter", {"id": "dead-0"}),
     "task": ("task", {"id": "run-0"}),
+    "type": ("type", {"name": "work"}),
 }
 """The views of a world, by the names of their pictures."""
 

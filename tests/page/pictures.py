@@ -16,10 +16,9 @@ from typing import Any
 import orjson
 from playwright.sync_api import Page, expect, sync_playwright
 
-from groupflow.core.measures import HANDLING
-from groupflow.operate.statistics import BOUNDS, INTERVAL, KEPT, THINNED
-from groupflow.operate.statistics import TYPES_INTERVAL as FIVE_MINUTES
-from groupflow.operate.statistics import TYPES_KEPT as A_DAY
+from groupflow.core.measures import DURATIONS
+from groupflow.operate.statistics import INTERVAL, KEPT, THINNED
+from groupflow.operate.types import RINGS
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.kinds import HASH_EXCHANGE
 from tests.endtoend.rig import Job
@@ -33,6 +32,7 @@ IMAGES = REPOSITORY / "docs" / "images"
 TYPES = {"import.contacts": 90, "import.orders": 40, "mail.send": 300}  # tasks, about
 PICTURES: dict[str, tuple[str, dict[str, str]]] = {
     **EVERYWHERE,
+    "type": ("type", {"name": "import.orders"}),
     "schedules": ("schedules", {"name": "every-second"}),
     "worker": ("pools", {"pool": "couriers", "worker": "anna@van-1"}),
 }
@@ -88,17 +88,19 @@ class Shown(World):
         now = time.time()
         self._sample(now, 1)
         self._sample(now, THINNED)
-        for n in range(A_DAY - 1, 0, -1):
-            number = int(now / FIVE_MINUTES) - n
-            types = {}
-            for place, (name, size) in enumerate(TYPES.items()):
-                done = round(size * (1.5 + math.sin(n / 20 + place)))
-                buckets = [0] * (len(HANDLING) + 1)
-                buckets[4 + place], buckets[6 + place] = done, done // 9
-                types[name] = [done, done // 30, done // 400, *buckets]
-            busy = 500 + 300 * math.sin(n / 20)
-            told = {"number": number, "busy": busy, "capacity": 1200, "types": types}
-            self.raw.hset(self.rig.keys("tallies"), str(number % A_DAY), orjson.dumps(told))
+        for ring in RINGS.values():
+            for n in range(ring.kept - 1, 0, -1):
+                number, share = int(now / ring.length) - n, ring.length / 300
+                types = {}
+                for place, (name, size) in enumerate(TYPES.items()):
+                    done = round(size * share * (1.5 + math.sin(number * share / 20 + place)))
+                    took = _spread(0.02 * 4**place, done)
+                    types[name] = {f"d{at:02}": each for at, each in enumerate(took) if each}
+                    types[name] |= {"f17": done // 30, "x17": done // 90}
+                busy = (500 + 300 * math.sin(number * share / 20)) * share
+                told = {"number": number, "busy": busy, "capacity": 1200 * share, "types": types}
+                field = f"{ring.name}{number % ring.kept}"
+                self.raw.hset(self.rig.keys("tallies"), field, orjson.dumps(told))
 
     def _sample(self, now: float, step: int) -> None:
         """One sample of so many intervals, for as long as they are kept."""
@@ -107,13 +109,20 @@ class Shown(World):
             number = int(now / interval) - n
             taken += step * round(4000 + 2500 * math.sin(n / 30) + 400 * math.sin(n * 1.7))
             waits = round(900 + 700 * math.sin(n / 25))
-            latencies = [0] * (len(BOUNDS) + 1)
-            latencies[10], latencies[13 + round(2 * math.sin(n / 20))] = 4000, 300
             totals = [taken, taken - waits, taken // 5000, 0, 100, waits, 8, 16, waits // 8, 3, 13]
-            row = [f"{round(number * interval * 1e6):016d}", *totals, latencies]
+            times = [_spread(scale * (1 + 0.6 * math.sin(n / 20))) for scale in (0.3, 0.2, 0.05)]
+            row = [f"{round(number * interval * 1e6):016d}", *totals, *times]
             field = f"{'d' if step > 1 else ''}{number % KEPT}"
             shown = {"day": row} if step > 1 else row
             self.raw.hset(self.rig.keys("samples"), field, orjson.dumps(shown))
+
+
+def _spread(middle: float, tasks: int = 4000) -> list[int]:
+    """How many of some tasks took how long, around some seconds."""
+    return [
+        round(tasks / 5 * math.exp(-((math.log(bound / middle) / 0.65) ** 2) / 2))
+        for bound in (*DURATIONS, math.inf)
+    ]
 
 
 def draw(page: Page, name: str) -> None:

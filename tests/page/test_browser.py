@@ -302,6 +302,33 @@ def _cancel(page: Page, world: World) -> None:
     expect(page.locator(".title .badge")).to_have_text("idle")
 
 
+def test_acting_on_many_tasks(page: Page, world: World) -> None:
+    """Those that are chosen, each by its own tenant; of a type, from its own page."""
+    facts = {"delay_s": 9000}
+    world.rig.publish(Job(f"bulk-{n}", f"bulk-{n}", tenant=7 + n, facts=facts) for n in range(4))
+    world.wait(lambda: len(world.get("tasks", state="delayed", id="bulk-")["tasks"]) == 4)
+    allow(page, "Ada")
+    at(page, "tasks", state="delayed", id="bulk-")
+    for id_ in ("bulk-0", "bulk-1"):
+        page.get_by_label(f"Choose {id_}").check()
+    shows(page, "2 chosen; the list stands still")
+    press(page, "Cancel tasks", sure="Cancel tasks")
+    shows(page, "2 cancelled")
+    expect(page.get_by_label("Choose bulk-0")).to_have_count(0)
+    page.get_by_label("Choose all shown").check()
+    press(page, "Drop", sure="Cancel")
+    press(page, "Drop", sure="Drop")
+    shows(page, "2 dropped", "None of those looked at matches")
+    at(page, "tasks", state="queued")
+    press(page, "Choose all that match")
+    shows(page, re.compile(r"^[12]\d\d chosen"))
+    follow(page, "Types")
+    expect(page.get_by_role("img", name=re.compile(r"^fail: 0 done, .* dead"))).to_be_visible()
+    follow(page, "work")
+    shows(page, re.compile("^≈"), re.compile(r"^each minute, \d+ at most$"))
+    expect(page.get_by_role("table", name="Tasks")).to_contain_text("run-0")
+
+
 def test_trying_a_route(page: Page) -> None:
     follow(page, "Configuration")
     expect(page.get_by_role("table", name="Rules")).to_contain_text("{entity}:{tenant_id}")

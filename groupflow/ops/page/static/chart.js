@@ -1,4 +1,4 @@
-// Line charts of the last minutes or hours: drawn to the pixel, read by eye, by pointer, by arrow keys, by ear.
+// Line charts of the last minutes or hours: drawn to the pixel, read by eye, by pointer, by arrow keys, by ear. And bars.
 
 import { h, replace, s } from "./dom.js";
 import { duration, now, time } from "./format.js";
@@ -12,9 +12,9 @@ const STEP = 10; // seconds between two samples
 const GAP = 4.5; // steps without a sample that break a line
 const HOUR = { seconds: 3600, part: 900 };
 
-// Series: { name, tone, pick(sample), area }. Options: show(value), log; range { seconds, part: seconds between two
-// labels, step: seconds between two samples }.
-export function chart(label, series, { show, log = false, range = HOUR }) {
+// Series: { name, tone, pick(sample), area, dashed }. Options: show(value), mark, log; range { seconds, part: seconds
+// between two labels, step: seconds between two samples }.
+export function chart(label, series, { show, mark = "", log = false, range = HOUR }) {
   const legend = h("div", { class: "legend" });
   const plot = h("div", { class: "plot", tabindex: "0", role: "img", "data-key": `chart ${label}` });
   const element = h("div", {}, legend, h("div", { class: "chart" }, plot));
@@ -25,7 +25,7 @@ export function chart(label, series, { show, log = false, range = HOUR }) {
     const sample = chosen === null ? samples.at(-1) : samples[chosen];
     const values = series.map((each) => {
       const value = sample ? each.pick(sample) : null;
-      return h("span", { class: `key s-${each.tone}` }, `${each.name} `, h("b", {}, value === null ? "–" : show(value)));
+      return h("span", { class: `key s-${each.tone}${each.dashed ? " dashed" : ""}` }, `${each.name} `, h("b", {}, value === null ? "–" : `${mark}${show(value)}`));
     });
     replace(legend, values, chosen !== null && sample ? h("span", {}, time(sample.at)) : null);
     const said = values.map((each) => each.textContent).join(", ");
@@ -103,6 +103,27 @@ export function chart(label, series, { show, log = false, range = HOUR }) {
   };
 }
 
+// Bars, one a step: layers of { tone, values } on each other, of up to 72 steps; `told(place)` says what one is of.
+export function bars(label, layers, { told, tall = false }) {
+  const number = layers[0].values.length;
+  const sums = layers[0].values.map((_, place) => layers.reduce((sum, { values }) => sum + values[place], 0));
+  const top = Math.max(...sums, 1);
+  const svg = s("svg", { class: tall ? "bars tall" : "bars", viewBox: `0 0 ${number * 4} 100`, preserveAspectRatio: "none", role: "img", "aria-label": label });
+  sums.forEach((sum, place) => {
+    if (!sum) return;
+    let y = 100;
+    const bar = s("g", {}, s("title", {}, told(place)));
+    for (const { tone, values } of layers) {
+      if (!values[place]) continue;
+      const height = Math.max(3, (100 * values[place]) / top); // what is there is seen
+      y -= height;
+      bar.append(s("rect", { class: `s-${tone}`, x: place * 4 + 0.4, width: 3.2, y: Math.max(0, y), height }));
+    }
+    svg.append(bar);
+  });
+  return svg;
+}
+
 function drawSeries(svg, each, samples, { x, y, y0, gap }) {
   let line = "";
   let before = null;
@@ -127,7 +148,7 @@ function drawSeries(svg, each, samples, { x, y, y0, gap }) {
     before = point;
   }
   close();
-  if (line) svg.append(s("path", { class: `line s-${each.tone}`, d: line }));
+  if (line) svg.append(s("path", { class: `line s-${each.tone}${each.dashed ? " dashed" : ""}`, d: line }));
 }
 
 function scaleOf(samples, series, { log, height }) {

@@ -20,6 +20,10 @@ export const figure = (number) => hundredths.format(number);
 export function rate(number) {
   if (number === null || number === undefined) return "–";
   if (number === 0) return "0/s";
+  if (number < 0.1) {
+    const [times, unit] = number * 60 < 1 ? [3600, "h"] : [60, "min"];
+    return `${figure(Number((number * times).toPrecision(2)))}/${unit}`;
+  }
   return number < 10 ? `${number.toFixed(number < 1 ? 2 : 1)}/s` : `${whole.format(Math.round(number))}/s`;
 }
 
@@ -34,6 +38,9 @@ export function duration(seconds) {
   if (left < 129600) return `${(left / 3600).toFixed(left < 36000 && left % 3600 ? 1 : 0)} h`;
   return `${Math.round(left / 86400)} days`;
 }
+
+// Of what is counted in buckets, in two digits.
+export const about = (seconds) => (seconds === null ? "–" : `≈ ${seconds < 1 ? `${Math.round(seconds * 1000)} ms` : duration(seconds)}`);
 
 // "90 s", "10 min", "3 h", "2 days" as seconds; null where it is none of these.
 export function seconds(text) {

@@ -21,11 +21,12 @@ import { schedules } from "./views/schedules.js";
 import { task } from "./views/task.js";
 import { tasks } from "./views/tasks.js";
 import { tenant } from "./views/tenant.js";
+import { type } from "./views/type.js";
 import { types } from "./views/types.js";
 
-const VIEWS = { overview, groups, group, tasks, task, tenant, types, scans, pools, dead, letter, schedules, limits, partitions, actions: operators, configuration, daemon };
-const PARENT = { group: "groups", task: "tasks", letter: "dead", daemon: "overview" };
-const TITLES = { overview: "Overview", groups: "Groups", group: "Group", tasks: "Tasks", task: "Task", tenant: "Tenants", types: "Types", limits: "Limits", partitions: "Partitions", actions: "Actions", scans: "Scans", pools: "Pools", dead: "Dead letters", letter: "Dead letter", schedules: "Schedules", configuration: "Configuration", daemon: "Daemon" };
+const VIEWS = { overview, groups, group, tasks, task, tenant, types, scans, pools, dead, letter, schedules, limits, partitions, actions: operators, configuration, daemon, type };
+const PARENT = { group: "groups", task: "tasks", letter: "dead", daemon: "overview", type: "types" };
+const TITLES = { overview: "Overview", groups: "Groups", group: "Group", tasks: "Tasks", task: "Task", tenant: "Tenants", types: "Types", limits: "Limits", partitions: "Partitions", actions: "Actions", scans: "Scans", pools: "Pools", dead: "Dead letters", letter: "Dead letter", schedules: "Schedules", configuration: "Configuration", daemon: "Daemon", type: "Type" };
 const ASK_AGAIN = 1000; // ms
 
 const main = document.getElementById("main");

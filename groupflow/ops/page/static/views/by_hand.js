@@ -6,12 +6,8 @@ import { endLimit, limit } from "./actions.js";
 
 export const targetOf = (row) => ({ [row.kind]: row.name });
 
-// Where a group or a tenant is shown; the tasks of a type.
-const SHOWN = {
-  group: (row) => link("group", { key: row.name }, row.name, { "data-key": `${row.kind} ${row.name}` }),
-  tenant: (row) => link("tenant", { name: row.name }, row.name, { "data-key": `${row.kind} ${row.name}` }),
-  type: (row) => (row.name.endsWith("*") ? row.name : link("tasks", { type: row.name }, row.name, { "data-key": `${row.kind} ${row.name}` })),
-};
+// Where a group, a tenant or a type is shown.
+const shown = (row) => (row.kind === "type" && row.name.endsWith("*") ? row.name : link(row.kind, { [row.kind === "group" ? "key" : "name"]: row.name }, row.name, { "data-key": `${row.kind} ${row.name}` }));
 
 export function words(row) {
   const said = [];
@@ -24,7 +20,7 @@ export function byHand(context, rows, refresh) {
   const key = (row) => `${row.kind} ${row.name}`;
   return table("Limits by hand", [
     { label: "Kind", kind: "tight", cell: (row) => row.kind },
-    { label: "Name", kind: "name", cell: (row) => SHOWN[row.kind](row) },
+    { label: "Name", kind: "name", cell: shown },
     { label: "Limit", kind: "name", cell: words },
     { label: "Ends", kind: "number", cell: (row) => h("span", { title: moment(row.until) }, ahead(row.until)) },
     { label: "By", kind: "name", cell: (row) => row.by },

@@ -27,9 +27,11 @@ export function overview(params, context) {
     { name: "Dead", tone: "red", pick: (sample) => sample.buried },
   ], { show: rate, range });
   const latency = chart("Latency", [
-    { name: "Half within", tone: "green", pick: (sample) => sample.latency_p50 },
-    { name: "99 % within", tone: "amber", pick: (sample) => sample.latency_p99 },
-  ], { show: duration, log: true, range });
+    { name: "Half waited", tone: "blue", pick: (sample) => sample.waiting_p50 },
+    { name: "99 %", tone: "blue", dashed: true, pick: (sample) => sample.waiting_p99 },
+    { name: "Half ran", tone: "green", pick: (sample) => sample.running_p50 },
+    { name: "99 %", tone: "green", dashed: true, pick: (sample) => sample.running_p99 },
+  ], { show: duration, mark: "≈ ", log: true, range });
   const waiting = chart("Tasks", [
     { name: "Waiting", tone: "blue", pick: (sample) => sample.queued, area: true },
     { name: "Running", tone: "green", pick: (sample) => sample.running },
@@ -42,7 +44,7 @@ export function overview(params, context) {
     h("nav", { class: "segments bare", "aria-label": "Range" }, Object.entries(RANGES).map(([name, { label }]) => link("overview", { range: name }, label, { "aria-current": name === chosen ? "true" : undefined, "data-key": `range ${name}` }))),
     h("div", { class: "columns" },
       card("Rates", "tasks a second", rates.element),
-      card("Latency", "from enqueue to done", latency.element)),
+      card("Latency", "how long tasks waited and ran, at most", latency.element)),
     h("div", { class: "columns" },
       card("Backlog", "tasks", waiting.element),
       card("Daemons", "", daemons)),
