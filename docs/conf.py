@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-import tomllib
+import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[1]
-_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+sys.path.insert(0, str(ROOT))
+from groupflow import __version__  # noqa: E402
 
-project = _PROJECT["name"]
-release = version = _PROJECT["version"]
+project = "groupflow"
+release = version = __version__
 author = copyright = "the groupflow authors"
 
 extensions = ["myst_parser"]
