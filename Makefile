@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo quick test clusters long check docs bench lock clean servers analyzers spin browser languages model crash soak sim ticks figures mutants elsewhere
+.PHONY: help demo quick test clusters long check docs bench lock clean servers analyzers spin browser languages image model crash soak sim ticks figures mutants elsewhere release
 
 # What is run instead of all that a target runs, in how many processes (they wait half of the time, for leases
 # and servers), and what else is handed to the command.
@@ -37,7 +37,7 @@ quick: .venv/.ready servers ## Run what one runs at each change: a part, on Redi
 clusters: .venv/.ready servers ## Run the tests on clusters of servers, which take minutes (TESTS=…, ARGS=…)
 	@$(PYTEST) $(or $(TESTS),$(VERIFICATION)/clusters) $(ARGS)
 
-long: .venv/.ready servers analyzers browser spin languages ## Run the tests that take long: outages, kills, reloads, rights, schedules, scans, memory, examples (TESTS=…, ARGS=…)
+long: .venv/.ready servers analyzers browser spin languages image ## Run the tests that take long: outages, kills, upgrades, reloads, rights, schedules, scans, memory, examples, the release, the image (TESTS=…, ARGS=…)
 	@$(PYTEST) $(or $(TESTS),$(VERIFICATION) --ignore=$(VERIFICATION)/clusters) $(ARGS)
 
 check: .venv/.ready ## Lint, formatting, types, layers, manifests, known vulnerabilities
@@ -51,6 +51,10 @@ check: .venv/.ready ## Lint, formatting, types, layers, manifests, known vulnera
 bench: .venv/.ready servers ## Measure ours beside its peers (QUICK=1; ROWS=drain.16,latency; BASE=commit, ROUNDS=5)
 	-@.ci/setup bench
 	@QUICK=$(QUICK) ROWS=$(ROWS) ROUNDS=$(ROUNDS) BASE=$(BASE) $(BIN)/python -m tests.verification.bench
+
+release: .venv/.ready servers ## Build what is published of HEAD into dist/release: wheel, source, SBOM, checksums; try it in empty environments
+	@.ci/release
+	@$(PYTEST) $(VERIFICATION)/release --quiet $(ARGS)
 
 docs: .docs/.ready ## Build the documents into dist/site; warnings are errors (ARGS="-b linkcheck")
 	@.docs/venv/bin/sphinx-build --nitpicky --fail-on-warning --keep-going --quiet \
@@ -95,7 +99,7 @@ clean: ## Remove the environment, the caches and what was built
 	rm -rf --one-file-system .elsewhere
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-servers analyzers spin browser languages:
+servers analyzers spin browser languages image:
 	@.ci/setup $@
 
 .venv/.ready: uv.lock pyproject.toml .ci/setup
