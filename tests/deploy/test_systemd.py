@@ -102,7 +102,9 @@ def test_a_daemon_works_under_them(
     command = ["/bin/sh", "-c", f"cat >>{seen}; uname >>{seen}"]
     handlers: dict[str, Any] = {'handlers."command"': {"exec": command, "timeout": 60.0}}
     rig = Rig(tmp_path, rabbitmq_server, redis_server, **handlers)
-    monkeypatch.setattr("tests.endtoend.rig.groupflow", lambda *words: confined(*groupflow(*words)))
+    monkeypatch.setattr(
+        "tests.endtoend.rig.groupflow", lambda *words, build: confined(*groupflow(*words))
+    )
     daemon = rig.start("host-1")
     assert "Seccomp:\t2\n" in Path(f"/proc/{daemon.pid}/status").read_text()
     kinds = ("work", "thread", "command")

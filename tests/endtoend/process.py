@@ -19,9 +19,10 @@ LOOK = 0.01
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def groupflow(*words: str | Path) -> list[str]:
-    """A command line of `groupflow`."""
-    return [sys.executable, "-m", "groupflow", *map(str, words)]
+def groupflow(*words: str | Path, build: Path = REPOSITORY) -> list[str]:
+    """A command line of `groupflow`, of this repository or of an environment with a build."""
+    python = sys.executable if build == REPOSITORY else build / "bin/python"
+    return [str(python), "-m", "groupflow", *map(str, words)]
 
 
 def environment(**more: str) -> dict[str, str]:

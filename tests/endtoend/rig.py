@@ -165,19 +165,25 @@ class Rig:
         """The environment of every process: nothing of the user's may set anything."""
         return environment(
             HISTORY_FILE=str(self.journal.path),
-            # Daemons of other code, which start in its folder, have the tests' handlers too.
             PYTHONPATH=str(REPOSITORY),
             PYTHONUNBUFFERED="1",
         )
 
     def spawn(
-        self, name: str, *arguments: str, app: str | None = APP, tree: Path = REPOSITORY
+        self,
+        name: str,
+        *arguments: str,
+        app: str | None = APP,
+        tree: Path | None = None,
+        build: Path = REPOSITORY,
     ) -> Process:
-        """Start a daemon, of the code in some folder, and wait for nothing."""
-        handlers = ("--app", app) if app else ()
-        command = groupflow("run", "--config", self.config, "--name", name, *handlers, *arguments)
+        """Start a daemon of some build, in a folder with its handlers, and wait for nothing."""
+        words = ("--config", self.config, "--name", name, *(("--app", app) if app else ()))
+        command = groupflow("run", *words, *arguments, build=build)
         log = self.folder / f"{name}-{len(self._processes)}.log"
-        process = Process(name, command, self.environment(), log, tree)
+        # An environment with a build has the tests' handlers too.
+        env = {**self.environment(), "PYTHONPATH": str(build)}
+        process = Process(name, command, env, log, tree or build)
         self._processes.append(process)
         return process
 

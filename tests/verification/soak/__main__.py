@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +20,13 @@ from typing import Any
 from groupflow.broker import topology
 from groupflow.broker.connection import connect, open_channel
 from tests.broker.wires import told_in
+from tests.endtoend.process import REPOSITORY
 from tests.history.configuration import QUEUE, TOLD
 from tests.history.invariants import Violation
 from tests.history.judge import Verdict, judge_events, lost_by_rabbitmq, resumed_in, tracebacks
 from tests.history.outbox import Event, out_of_order, untold
 from tests.history.snapshot import read
+from tests.verification.builds import HEAD, build_of
 from tests.verification.pacing import pause
 from tests.verification.soak.nemesis import (
     CLUSTER_FAULTS,
@@ -80,7 +83,13 @@ class Result:
 
 
 async def soak(
-    folder: Path, *, seed: int, faults: int, rate: float = 80.0, clustered: bool = False
+    folder: Path,
+    *,
+    seed: int,
+    faults: int,
+    rate: float = 80.0,
+    clustered: bool = False,
+    builds: Sequence[Path] = (REPOSITORY,),
 ) -> Result:
     """Run one soak.
 
@@ -90,10 +99,11 @@ async def soak(
         faults: how many.
         rate: messages a second.
         clustered: whether there are a Redis Cluster of six nodes and a RabbitMQ of three.
+        builds: of which daemons are, in turn: each that is started is of the next one.
     """
     began = time.monotonic()
     kinds = CLUSTER_FAULTS if clustered else FAULTS
-    going = world(folder, seed=seed, daemons=DAEMONS, rate=rate, clustered=clustered)
+    going = world(folder, seed=seed, daemons=DAEMONS, rate=rate, clustered=clustered, builds=builds)
     async with going as whole:
         nemesis = Nemesis(whole, folder / "faults.jsonl")
         publishing = asyncio.create_task(whole.workload.run())
@@ -198,6 +208,9 @@ def main() -> None:
     parser.add_argument(
         "--clustered", action="store_true", help="on clusters of both servers, whose nodes may die"
     )
+    parser.add_argument(
+        "--between", metavar="COMMIT", help="upgrade and roll back, between this commit and HEAD"
+    )
     parser.add_argument("--folder", type=Path, default=None, help="where all is written, and kept")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else int(time.time()) % 1_000_000
@@ -208,9 +221,12 @@ def main() -> None:
     # Ended from outside, no servers, daemons and mounts are left behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     asked = {"faults": options.faults, "rate": options.rate, "clustered": options.clustered}
+    if options.between:
+        asked["builds"] = [build_of(each, folder) for each in (options.between, HEAD)]
     result = asyncio.run(soak(folder, seed=seed, **asked))
     command = f"python -m tests.verification.soak --seed {seed} --faults {options.faults}"
     command += f" --rate {options.rate}{' --clustered' * options.clustered}"
+    command += f" --between {options.between}" if options.between else ""
     print(show(result, command), flush=True)
     if not result.verdict.violations and options.folder is None:
         shutil.rmtree(folder, ignore_errors=True)

@@ -13,11 +13,13 @@ from redis.backoff import NoBackoff
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from tests.servers.replicated import RedisCluster, command, until
+from tests.verification.builds import HEAD, PREVIOUS, build_of
 from tests.verification.soak.__main__ import show, soak
 from tests.verification.soak.links import CLIENTS, LinkedNode, Links
 from tests.verification.soak.nemesis import plan
 
 KEY = "{links}"
+RESTARTS = ("kill-9, same name", "kill-9, another name", "SIGTERM")
 
 
 @pytest.fixture
@@ -82,6 +84,19 @@ async def test_a_dozen_faults_break_nothing(tmp_path: Path) -> None:
     assert result.verdict.violations == [], said
     assert result.faults.total() + result.skipped.total() == 12
     assert result.verdict.figures["tasks"] > 200, said
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.timeout(400)
+async def test_two_builds_share_a_namespace_under_faults(tmp_path: Path) -> None:
+    """An upgrade, one daemon at a time, and the way back: each new daemon is of the other build."""
+    builds = [await asyncio.to_thread(build_of, each, tmp_path) for each in (PREVIOUS, HEAD)]
+    result = await soak(tmp_path, seed=387, faults=24, builds=builds)
+    said = show(
+        result, f"python -m tests.verification.soak --seed 387 --faults 24 --between {PREVIOUS}"
+    )
+    assert result.verdict.violations == [], said
+    assert sum(result.faults[each] for each in RESTARTS) == 9, said
 
 
 def test_a_seed_is_a_plan() -> None:

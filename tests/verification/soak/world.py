@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -155,7 +156,13 @@ class World:
 
 @asynccontextmanager
 async def world(
-    folder: Path, *, seed: int, daemons: int, rate: float, clustered: bool = False
+    folder: Path,
+    *,
+    seed: int,
+    daemons: int,
+    rate: float,
+    clustered: bool = False,
+    builds: Sequence[Path] = (REPOSITORY,),
 ) -> AsyncIterator[World]:
     """Start servers, proxies and daemons; the workload is the caller's to run."""
     async with AsyncExitStack() as stack:
@@ -191,7 +198,7 @@ async def world(
         wires = [await _wire(node.port, stack) for node in nodes]
         file = folder / "groupflow.toml"
         config = write_config(file, rabbitmq=amqp(wires), redis=settings)
-        slots = [Slot(number, folder, config) for number in range(daemons)]
+        slots = [Slot(number, folder, config, builds) for number in range(daemons)]
         journal = Journal(folder / "history.jsonl")
         workload = Workload(amqp(wires), journal, seed, rate=rate)
         for slot in slots:
@@ -247,7 +254,7 @@ END_WITHIN = 30.0  # seconds before a SIGTERM becomes a SIGKILL
 
 
 class Slot:
-    """A place for one daemon: killed and started again, it may change its name.
+    """A place for one daemon: started again, it may change its name, and is of the next build.
 
     Attributes:
         index: which.
@@ -256,7 +263,9 @@ class Slot:
         clock: the wall clock that its daemons see.
     """
 
-    def __init__(self, index: int, folder: Path, config: Path) -> None:
+    def __init__(
+        self, index: int, folder: Path, config: Path, builds: Sequence[Path] = (REPOSITORY,)
+    ) -> None:
         self.index = index
         self.name = f"d{index}"
         self.should_run = False
@@ -264,6 +273,7 @@ class Slot:
         self.clock = Clock(folder / f"clock-{index}")
         self._folder = folder
         self._config = config
+        self._builds = cycle(builds)
         self._renamed = 0
         self._process: ServerProcess | None = None
 
@@ -278,8 +288,10 @@ class Slot:
         self.should_run = True
 
     async def _spawn(self) -> ServerProcess:
-        told = {"PYTHONPATH": str(REPOSITORY), JOURNAL: str(self._folder / "history.jsonl")}
-        command = groupflow("run", "--config", self._config, "--app", APP, "--name", self.name)
+        build = next(self._builds)
+        told = {"PYTHONPATH": str(build), JOURNAL: str(self._folder / "history.jsonl")}
+        words = ("--config", self._config, "--app", APP, "--name", self.name)
+        command = groupflow("run", *words, build=build)
         return await ServerProcess.spawn(
             command, log=self.log, environment=environment(**told, **self.clock.environment)
         )
