@@ -121,6 +121,27 @@ def test_the_package_shows_its_names() -> None:
     assert {*groupflow.__all__, "__version__"} <= set(dir(groupflow))
 
 
+def test_all_name_one_version_and_the_figures_that_were_measured() -> None:
+    """The version is that of the code; the README's rates are those of the last measurement."""
+    named = {
+        (str(file.relative_to(ROOT)), version)
+        for file in (ROOT / "deploy").rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+        for version in re.findall(
+            r"(?:groupflow:|ARG VERSION=|groupflow, newTag: )(\d+\.\d+\.\d+)", file.read_text()
+        )
+    }
+    assert len(named) >= 5
+    assert {version for _, version in named} == {groupflow.__version__}, named
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert f"\n## [{groupflow.__version__}]" in changelog
+    readme, measured = ((ROOT / page).read_text() for page in ("README.md", "docs/performance.md"))
+    figures = re.findall(r"([\d,]+) tasks/s, one hot group ([\d,]+)", readme)
+    assert len(figures) == 2
+    for figure in (figure for each in figures for figure in each):
+        assert f" {figure} " in measured, f"{figure}: make bench has measured another"
+
+
 def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs/index.md").read_text()
     for page in PAGES:
