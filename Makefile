@@ -54,7 +54,7 @@ bench: .venv/.ready servers ## Measure ours beside its peers (QUICK=1; ROWS=drai
 
 release: .venv/.ready servers ## Build what is published of HEAD into dist/release: wheel, source, SBOM, checksums; try it in empty environments
 	@.ci/release
-	@$(PYTEST) $(VERIFICATION)/release --quiet $(ARGS)
+	@$(PYTEST) $(VERIFICATION)/release/test_release.py --quiet $(ARGS)
 
 docs: .docs/.ready ## Build the documents into dist/site; warnings are errors (ARGS="-b linkcheck")
 	@.docs/venv/bin/sphinx-build --nitpicky --fail-on-warning --keep-going --quiet \
