@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -362,7 +362,7 @@ async def _act_on_all(
     from groupflow.operate.dead import DeadLetters
 
     letters, ends = DeadLetters(namespace), list[tuple[str, _Kept]]()
-    facts = {} if isinstance(wanted, list) else asdict(wanted)
+    facts = {} if isinstance(wanted, list) else wanted.facts
 
     async def act_on_one(each: str | DeadLetter) -> str | None:
         is_done = await letters.act_on(each, options.choice, lambda letter: act(namespace, letter))

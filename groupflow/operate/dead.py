@@ -101,14 +101,21 @@ class Filter:
         """Whether it filters at all."""
         return self != Filter(with_words=self.with_words)
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The attributes that are set, as an operator named them."""
+        facts = {name: fact for name, fact in asdict(self).items() if fact is not None}
+        del facts["with_words"]
+        return facts
+
     def passes(self, letter: DeadLetter) -> bool:
         """Whether a letter has the cause, if one is wanted."""
         return self.cause in (None, letter.cause(with_words=self.with_words)[1])
 
     def pack(self) -> bytes:
         """What `dead.lua` takes: the attributes that are set, apart from the cause."""
-        facts = {name: fact for name, fact in asdict(self).items() if fact is not None}
-        facts = {name: fact for name, fact in facts.items() if name not in {"cause", "with_words"}}
+        facts = self.facts
+        facts.pop("cause", None)
         if self.since is not None:
             facts["since"] = microseconds(self.since)
         return orjson.dumps(facts)

@@ -33,6 +33,7 @@ MINUTE = 60.0  # seconds of which rates are the mean
 KEPT = 361  # samples: an hour of them, and the one that the first rate is counted from
 THINNED = 24  # intervals of which one sample is kept for a day, in a second ring of so many
 SMOOTHED = 30  # samples of an hour whose tasks a quantile is of: it would be noise of few tasks
+MEASURED = 8  # settlements of an exchange whose tasks are measured: a quantile needs no more
 WALKED = 1000  # groups that a look for the longest lanes walks on
 LONGEST = 20  # groups that it notes
 _RATES = ("taken_in", "done", "buried", "crashed")  # of a row's totals, behind its time
@@ -83,9 +84,9 @@ class Latencies:
         return [[0] * (len(DURATIONS) + 1) for _ in _TIMES]
 
     def observe(self, settlements: Sequence[Settlement]) -> None:
-        """Count accepted settlements; only a completed task has a latency."""
+        """Count accepted settlements, of many some; only a completed task has a latency."""
         (whole, waited, ran), now = self._counts, time.time() + self._ahead
-        for settlement in settlements:
+        for settlement in settlements[:MEASURED]:
             if isinstance(settlement, Complete):
                 took = now - settlement.claim.task.enqueued_at
                 whole[bisect_left(DURATIONS, took)] += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
@@ -203,21 +203,19 @@ def _exchange(  # noqa: PLR0917  what the script takes, in its order
     return Verb.EXCHANGE, [*arguments, *slots]
 
 
-def _tally(done: Iterable[Complete], types: Container[str]) -> list[Argument]:
+def _tally(done: Sequence[Complete], types: Container[str]) -> list[Argument]:
     """The kind of each task that is done, then the kinds and how many there are of each."""
-    places, counts, order = dict[tuple[str, int], int](), list[int](), bytearray()
-    for each in done:
-        key = each.claim.task.type, bisect_left(DURATIONS, each.seconds)
-        place = places.get(key)
-        if place is None:
-            place = places[key] = len(counts)
-            counts.append(0)
-        counts[place] += 1
-        order.append(place >> 7)
-        order.append(place & 127)
-    found: list[Argument] = [bytes(order), len(counts)]
-    for (type_, bucket), number in zip(places, counts, strict=True):
-        found += (_kind("d", type_, types, f"{bucket:02}"), number)
+    keys = [(each.claim.task.type, bisect_left(DURATIONS, each.seconds)) for each in done]
+    kinds = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    if len(kinds) > 1:
+        places = (kinds[key] for key in keys)
+        order = bytes(part for place in places for part in (place >> 7, place & 127))
+    else:  # nearly always
+        order = bytes(2 * len(keys))
+    found: list[Argument] = [order, len(kinds)]
+    for key in kinds:
+        type_, bucket = key
+        found += (_kind("d", type_, types, f"{bucket:02}"), keys.count(key))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -154,9 +154,7 @@ class Acting:
         found = await bulk.step(namespace, wanted, order.cursor, MOST_IDS)
         result, away = Result([], []), namespace.away
         if not order.dry_run:
-            result = await self._to_each(
-                what, order, caller, found.letters, act_on, **asdict(wanted)
-            )
+            result = await self._to_each(what, order, caller, found.letters, act_on, **wanted.facts)
         return replace(result, matching=len(found.letters), next=found.next, away=away)
 
     async def _to_waiting(
