@@ -102,7 +102,8 @@ def cancel(call: Call, options: CancelOptions) -> Answer:
             done.include(step)
             whose = {"group": meant.group, "type": meant.type or None, "reason": reason}
             count = step.waiting + len(step.running)
-            await note(namespace, "cancelled", tasks=step.running, count=count, **whose)
+            if count:
+                await note(namespace, "cancelled", tasks=step.running, count=count, **whose)
         return done, bool(namespace.away)
 
     done, is_away = call.ask(cancel_all)

@@ -144,8 +144,9 @@ def _with_doubt(call: Call, answer: Answer, kind: Limited, name: str) -> Answer:
     from groupflow.operate.known import doubt
 
     words = call.ask(lambda namespace: doubt(namespace, call.settings, kind, name))
-    value = {**answer.value, "known": not words}
-    return replace(answer, value=value, errors=[words] if words else [])
+    if not words:
+        return answer
+    return replace(answer, value={**answer.value, "known": False}, errors=[words])
 
 
 def _rate(text: str | None) -> str | None:

@@ -48,10 +48,10 @@ async def come(daemon: str, partitions: Sequence[StoreClient]) -> str:
     if not unseen:
         return process
     wait = max(min(SILENT - each.silent, each.left) for each in unseen.values())
-    first = next(iter(unseen.values()))
-    held_by = _named(first.info)
-    log.info("name.awaited", daemon=daemon, held_by=held_by, seconds=round(max(0.0, wait), 3))
-    await asyncio.sleep(wait)
+    if wait > 0:
+        held_by = _named(next(iter(unseen.values())).info)
+        log.info("name.awaited", daemon=daemon, held_by=held_by, seconds=round(wait, 3))
+        await asyncio.sleep(wait)
     process, elders = await _look(daemon, partitions)
     for number, each in elders.items():
         if number not in unseen or each.ends != unseen[number].ends:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from groupflow.operate.actions import note
 from groupflow.operate.cancelling import Several, cancel_step, count_step
 from groupflow.operate.dead import DeadLetter, DeadLetters
 from groupflow.operate.groups import ALL, Groups
+from groupflow.operate.known import doubt
 from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.redrive import NewBody, Redriver
 from groupflow.operate.scans import Scans
@@ -52,6 +53,13 @@ log = structlog.get_logger("groupflow.page")
 _act = partial(Endpoint, "POST", right="act", reads=True)
 _act_by_name = partial(_act, may_miss=True)
 _GONE = "It is no dead letter, or not any more."
+
+
+@dataclass(frozen=True, slots=True)
+class Doubted(Change):
+    """The same of what nothing is known of, as `doubt` says."""
+
+    doubt: str
 
 
 class Acting:
@@ -210,10 +218,11 @@ class Acting:
         return result
 
     @_act("/pause", "Hold a group or everything")
-    async def _pause(self, order: Target, caller: Caller) -> Change:
+    async def _pause(self, order: Target, caller: Caller) -> Change | Doubted:
         target = _target(order)
         changed = await self._groups.pause(target, _who(order, caller))
-        return await self._told("paused", order, caller, changed, group=target or "everything")
+        told = await self._told("paused", order, caller, changed, group=target or "everything")
+        return await self._doubted(told, "group", target) if target else told
 
     @_act("/resume", "Let a group or everything go on")
     async def _resume(self, order: Target, caller: Caller) -> Change:
@@ -222,7 +231,7 @@ class Acting:
         return await self._told("resumed", order, caller, changed, group=target or "everything")
 
     @_act("/limit", "Give a group, a tenant or a type other limits, for a while")
-    async def _limit(self, order: LimitOrder, caller: Caller) -> Change:
+    async def _limit(self, order: LimitOrder, caller: Caller) -> Change | Doubted:
         kind, name = _limited(order)
         limit = HandLimit(kind, name, order.concurrency, order.rate)
         try:
@@ -231,7 +240,7 @@ class Acting:
             raise InputRefused(str(error)) from None
         facts: dict[str, Any] = {kind: name, "limits": limit.words, "seconds": order.seconds}
         await self._note("limited", order, caller, **facts)
-        return Change(changed=True)
+        return await self._doubted(Change(changed=True), kind, name)
 
     @_act("/limit/end", "Let a group, a tenant or a type go on as configured")
     async def _end_limit(self, order: LimitedTarget, caller: Caller) -> Change:
@@ -254,6 +263,11 @@ class Acting:
     async def _resume_schedule(self, order: ScheduleTarget, caller: Caller) -> Change:
         changed = await self._schedules.resume(order.name)
         return await self._told("resumed_schedule", order, caller, changed, schedule=order.name)
+
+    async def _doubted(self, told: Change, kind: Limited, name: str) -> Change | Doubted:
+        settings = self._context.facts.settings
+        words = await doubt(self._context.namespace, settings, kind, name)
+        return Doubted(told.changed, words) if words else told
 
     async def _told(
         self, what: str, order: Order, caller: Caller, changed: bool, **facts: Any

@@ -328,8 +328,7 @@ class Letter(Content):
     """One entry for each failed attempt that is remembered, oldest first; its words are withheld
     as the body is."""
     routed_first: bool  # whether a redrive routes it, since it never had a route
-    corrections: list[Correction]
-    """Bodies that it had before, oldest first; withheld as the body is."""
+    corrections: list[Correction]  # its bodies before, oldest first; withheld as the body is
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ const TASKS = "task";
 
 export async function pause(context, group) {
   if (!(await context.act())) return false;
-  return attempt(() => act("pause", { group }), (answer) => (answer.changed ? `${group} is paused: what runs goes on to its end.` : `${group} was paused already.`));
+  return attempt(() => act("pause", { group }), (answer) => `${group} ${answer.changed ? "is paused: what runs goes on to its end." : "was paused already."} ${answer.doubt ?? ""}`);
 }
 
 export async function resume(context, group) {
@@ -24,8 +24,9 @@ export async function resume(context, group) {
 export async function limit(context, target, now) {
   if (!(await context.act())) return false;
   const what = target.group ?? (target.type ? `type ${target.type}` : `tenant ${target.tenant}`);
-  const saved = await askLimit(`Limit ${what}`, now, target.group ? "1 or more" : "0: no limit", (order) => act("limit", { ...target, ...order }));
-  if (saved) toast(`${what} is limited: what runs goes on to its end.`);
+  let answer;
+  const saved = await askLimit(`Limit ${what}`, now, target.group ? "1 or more" : "0: no limit", async (order) => { answer = await act("limit", { ...target, ...order }); });
+  if (saved) toast(`${what} is limited: what runs goes on to its end. ${answer.doubt ?? ""}`);
   return saved;
 }
 
