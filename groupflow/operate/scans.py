@@ -20,6 +20,23 @@ _Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
+class ShardRow:
+    """A shard of a scan in a list; its fields are those of `ShardStory`, and how many rows."""
+
+    index: int
+    group: str
+    place: str
+    held: str | None
+    daemon: str | None
+    until: float | None
+    last_pass: float | None
+    trouble: str
+    rows_done: int
+    rows_deferred: int
+    rows_dead: int
+
+
+@dataclass(frozen=True, slots=True)
 class ShardStory:
     """A shard of a scan at this instant; times in Unix seconds."""
 
@@ -36,12 +53,16 @@ class ShardStory:
     last_pass: float | None = None  # when it last had nothing more to do
     trouble: str = ""  # why it can't fetch
 
-    def as_json(self) -> dict[str, Any]:
-        """The public shape of an entry of ``groupflow scans show --json``."""
+    @property
+    def row(self) -> ShardRow:
+        """The public shape."""
         names = ("index", "group", "place", "held", "daemon", "until", "last_pass", "trouble")
-        rows = {"rows_done": self.done, "rows_deferred": len(self.deferred)}
-        rows["rows_dead"] = len(self.dead)
-        return {**{name: getattr(self, name) for name in names}, **rows}
+        return ShardRow(
+            **{name: getattr(self, name) for name in names},
+            rows_done=self.done,
+            rows_deferred=len(self.deferred),
+            rows_dead=len(self.dead),
+        )
 
     def words(self, *, with_words: bool = True) -> str:
         """Its state in words; without `with_words`, not the error of its database."""
@@ -93,6 +114,14 @@ class ScanStory:
     stopped: int = 0  # shards that are paused, parked, dead or gone
     changing_to: int | None = None  # how many shards it is to have, if that is another number
     trouble: str = ""  # why a shard can't fetch
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPage:
+    """A scan and its shards."""
+
+    scan: ScanStory
+    shards: list[ShardRow]
 
 
 async def look_at_shards(

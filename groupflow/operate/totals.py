@@ -23,6 +23,7 @@ _TIMES = ("at", "waited_plain", "waited_grouped", "outbox_age")
 _COUNTED = ("queued_plain", "queued_grouped", "running_plain", "running_grouped", "asleep")
 _COUNTED_BYTES = ("delayed_bytes", "carried_bytes", "dead_bytes", "outbox_bytes")
 ENDS = ("done", "cancelled", "expired", "superseded", "dropped")
+_OF_PARTITION = ("ready", "delayed", "parked", "dead", "done_total")
 _COUNTED_EVER = ("taken", *ENDS, "buried", "crashed", "drained")
 
 
@@ -178,6 +179,37 @@ class Totals:
             "age": self.outbox_age,
             "full": self.outbox_full,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """What lies in one partition; zeros where it is away."""
+
+    partition: int
+    queued: int = 0
+    running: int = 0
+    ready: int = 0  # groups, as the next two
+    delayed: int = 0
+    parked: int = 0
+    dead: int = 0
+    done_total: int = 0
+    away: str = ""  # why it doesn't answer; empty where it does
+
+
+async def read_partitions(namespace: Namespace) -> list[PartitionRow]:
+    """What lies in each partition, by number.
+
+    Raises:
+        StoreUnavailable: none answers.
+    """
+    answers = await namespace.ask_all(totals_in)
+    rows = [PartitionRow(each.partition, away=each.why) for each in answers.away]
+    for number, found in answers.by_partition.items():
+        queued = found.queued_plain + found.queued_grouped
+        running = found.running_plain + found.running_grouped
+        same = {name: getattr(found, name) for name in _OF_PARTITION}
+        rows.append(PartitionRow(number, queued, running, **same))
+    return sorted(rows, key=attrgetter("partition"))
 
 
 async def read_totals(namespace: Namespace) -> Totals:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupflow.operate import ended, listing
-from groupflow.operate.ended import drained_lately, ended_lately, lately_of
+from groupflow.operate import listing
 from groupflow.operate.groups import Groups
 from groupflow.operate.listing import (
     ListedGroups,
@@ -27,7 +24,7 @@ from groupflow.operate.pages import Cursor, Slice, UnknownCursor, merge
 from groupflow.operate.tasks import Tasks
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
-from groupflow.store.settlements import Complete, Retry
+from groupflow.store.settlements import Retry
 from tests.operate.spread import Spread, all_pages
 from tests.store.bench import Bench, arrival, bury
 
@@ -317,109 +314,3 @@ def test_a_cursor_comes_back_as_it_was() -> None:
     for text in ("1", "1-2", "1-2-3-4", "---"):
         with pytest.raises(UnknownCursor, match="another number of partitions"):
             Cursor.parse(text, 3)
-
-
-async def test_what_is_kept_of_a_task_that_is_done(bench: Bench) -> None:
-    """When it came, began and ended; where, and what it gave, or why that isn't kept."""
-    told: dict[str, Any] = {
-        "gave": {"result": [2**60]}, "wrong": {"result_error": "no"}, "silent": {}
-    }  # fmt: skip
-    await bench.enqueue(*(arrival(id_, "g") for id_ in told))
-    daemon, before = await bench.daemon("d7"), bench.server_time() / 1_000_000
-    for id_, kept in told.items():
-        result = orjson.dumps(kept) if kept else b""
-        await daemon.settle(Complete(await daemon.claim_one(), 1.5, result=result))
-        found = await Tasks(bench.namespace).find(id_)
-        assert found
-        assert (found.result, found.result_error) == (kept.get("result"), kept.get("result_error"))
-        assert (found.state, found.attempt, found.daemon, found.worker) == ("done", 1, "d7", None)
-        assert (found.seconds, found.began_at) == (1.5, round((found.since or 0) - 1.5, 6))
-        assert (found.enqueued_at or 9e9) <= before <= (found.since or 0)
-        shown = asdict(found)
-    newest, *_ = lately = await ended_lately(bench.namespace, "g")
-    assert [each.id for each in lately] == ["silent", "wrong", "gave"]
-    assert asdict(newest).items() <= shown.items()
-    for what in ("history", "results"):
-        bench.raw.rename(bench.keys(f"{what}_new"), bench.keys(f"{what}_old"))
-    older = await Tasks(bench.namespace).find("gave")
-    assert older is not None
-    assert older.result == [2**60]
-
-
-async def test_what_ended_lately_is_found_among_all(bench: Bench, monkeypatch: Any) -> None:
-    """By bounded looks, in groups of any name, once each, in what the history still has."""
-    ids = [f"s{n}" for n in range(12)]
-    await bench.enqueue(*(arrival(each, STRANGE) for each in ids))
-    await bench.enqueue(*(of(f"o{n}", f"o{n}", "1", STRANGE) for n in range(20)))
-    daemon = await bench.daemon()
-    await Tasks(bench.namespace).drop("s0")
-    await Tasks(bench.namespace).cancel("s1", "ops")
-    await daemon.work_off()
-    bench.raw.rename(bench.keys("history_new"), bench.keys("history_old"))
-    await bench.enqueue(arrival("s12", STRANGE))
-    await daemon.work_off()
-    bench.raw.rpush(bench.keys("lately_new"), "s11", "gone")
-    monkeypatch.setattr(ended, "_LOOK", 4)
-    found = [each.id for each in await ended_lately(bench.namespace, STRANGE)]
-    assert found == ["s11", "s12", *ids[10:2:-1]][:10]
-    every = [each.id for each in await ended_lately(bench.namespace, STRANGE, 20)]
-    assert every == ["s11", "s12", *ids[10::-1]][:13]
-    assert [each.id for each in await ended_lately(bench.namespace, "o7")] == ["o7"]
-    monkeypatch.setattr(ended, "KEPT", 8)
-    few = await ended_lately(bench.namespace, STRANGE, 20)
-    assert len(few) <= 8, "no more are looked at"
-    assert await ended_lately(bench.namespace, "o-") == []
-
-
-async def test_the_last_hour_of_a_group(bench: Bench, monkeypatch: Any) -> None:
-    """Minute by minute, by how tasks ended, from when on that is known; no older ones."""
-    await bench.enqueue(*(arrival(f"a{n}", "a") for n in range(5)), arrival("b0", "b"))
-    daemon = await bench.daemon()
-    await Tasks(bench.namespace).cancel("a4", "ops")
-    await daemon.work_off()
-    raw: Any = bench.raw
-    key, this = bench.keys("history_new"), bench.server_time() // 60_000_000
-    for id_, ago in {"a0": 70, "a1": 2, "a2": 2, "a3": 0, "a4": 0}.items():
-        facts = orjson.loads(raw.hget(key, id_)[16:])
-        if id_ != "a4":
-            facts[5][1] = 2.5
-        line = f"{(this - ago) * 60_000_000:016d}".encode() + orjson.dumps(facts)
-        raw.hset(key, id_, line)
-    bench.raw.delete(bench.keys("lately_new"))
-    bench.raw.rpush(bench.keys("lately_new"), "a0", "a1", "a2", "b0", "a3", "a4")
-    found = await lately_of(bench.namespace, "a", 2)
-    assert [each.id for each in found.tasks] == ["a4", "a3"]
-    assert [(each.done, each.others) for each in found.minutes] == [(2, 0), (1, 1)]
-    two, last = found.minutes
-    assert last.at - two.at == 120
-    assert (two.seconds, last.seconds) == (5.0, 2.5)
-    assert found.since == pytest.approx(bench.server_time() / 1e6 - ended.HOUR, abs=5)
-    monkeypatch.setattr(ended, "KEPT", 4)
-    monkeypatch.setattr(ended, "_LOOK", 1)
-    found = await lately_of(bench.namespace, "a", 2)
-    assert [(each.done, each.others) for each in found.minutes] == [(1, 0), (1, 1)]
-    assert found.since == two.at, "before that, others may have ended"
-
-
-async def test_a_drained_group_is_found(spread: Spread) -> None:
-    """By a part of any name, the last one first; not while anything of it is there."""
-    names = [f"{name}/{n}" for n in range(9) for name in ('o"ne', "two")]
-    waits, parks, holds = names[:3]
-    await spread.enqueue(*(arrival(f"{name}-1", name) for name in names))
-    for daemon in await spread.daemons():
-        await daemon.work_off()
-    assert {row.group for row in (await drained_lately(spread.namespace)).groups} == {*names}
-    await spread.enqueue(arrival("w", waits), arrival("p", parks, delay=60.0), arrival("h", holds))
-    await Groups(spread.namespace).pause(names[3], "me")
-    daemon = await spread.benches[spread.place_of(holds)].daemon("d2")
-    claims = await daemon.claim("grouped", "w1", "w2")
-    page = await drained_lately(spread.namespace, text="/")
-    assert {row.group for row in page.groups} == {*names[4:]}
-    since = [row.since or 0.0 for row in page.groups]
-    assert since == sorted(since, reverse=True)
-    assert (page.next, page.groups[0].state, page.groups[0].type) == (None, "drained", "t")
-    ones = (await drained_lately(spread.namespace, text='o"n')).groups
-    assert {row.group for row in ones} == {name for name in names[4:] if name.startswith("o")}
-    assert len((await drained_lately(spread.namespace, limit=2)).groups) == 2
-    assert (await drained_lately(spread.namespace, text="t")).groups[0].group.startswith("two")
-    await daemon.complete(*claims)

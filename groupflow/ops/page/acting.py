@@ -36,11 +36,10 @@ from groupflow.ops.page.shapes import (
     LimitedTarget,
     LimitOrder,
     Made,
+    NamedTarget,
     Order,
     Redrive,
     Result,
-    ScanTarget,
-    ScheduleTarget,
     Target,
     Untouched,
     WaitingTask,
@@ -249,18 +248,18 @@ class Acting:
         return await self._told("unlimited", order, caller, changed, **{kind: name})
 
     @_act_by_name("/schedules/run", "Make a tick of a schedule now")
-    async def _run_schedule(self, order: ScheduleTarget, caller: Caller) -> Made:
+    async def _run_schedule(self, order: NamedTarget, caller: Caller) -> Made:
         task = await self._schedules.run(order.name)
         await self._note("ran_schedule", order, caller, schedule=order.name, task=task)
         return Made(task)
 
     @_act_by_name("/schedules/pause", "Let a schedule's ticks pass by")
-    async def _pause_schedule(self, order: ScheduleTarget, caller: Caller) -> Change:
+    async def _pause_schedule(self, order: NamedTarget, caller: Caller) -> Change:
         changed = await self._schedules.pause(order.name, _who(order, caller))
         return await self._told("paused_schedule", order, caller, changed, schedule=order.name)
 
     @_act_by_name("/schedules/resume", "Let a paused schedule go on")
-    async def _resume_schedule(self, order: ScheduleTarget, caller: Caller) -> Change:
+    async def _resume_schedule(self, order: NamedTarget, caller: Caller) -> Change:
         changed = await self._schedules.resume(order.name)
         return await self._told("resumed_schedule", order, caller, changed, schedule=order.name)
 
@@ -305,19 +304,19 @@ class Acting:
             log.warning("operator.not_noted", what=what, error=str(error))
 
     @_act_by_name("/scans/wake", "End the sleep of a scan's shards")
-    async def _wake_scan(self, order: ScanTarget, caller: Caller) -> Change:
+    async def _wake_scan(self, order: NamedTarget, caller: Caller) -> Change:
         with _known_scan():
             await self._scans.wake(order.name)
         return await self._told("woke_scan", order, caller, changed=True, scan=order.name)
 
     @_act_by_name("/scans/pause", "Hold all shards of a scan")
-    async def _pause_scan(self, order: ScanTarget, caller: Caller) -> Change:
+    async def _pause_scan(self, order: NamedTarget, caller: Caller) -> Change:
         with _known_scan():
             changed = await self._scans.pause(order.name, _who(order, caller))
         return await self._told("paused_scan", order, caller, changed, scan=order.name)
 
     @_act_by_name("/scans/resume", "Let all shards of a scan go on")
-    async def _resume_scan(self, order: ScanTarget, caller: Caller) -> Change:
+    async def _resume_scan(self, order: NamedTarget, caller: Caller) -> Change:
         with _known_scan():
             changed = await self._scans.resume(order.name)
         return await self._told("resumed_scan", order, caller, changed, scan=order.name)

@@ -33,12 +33,12 @@ from groupflow.operate.listing import (
     search_tasks,
 )
 from groupflow.operate.redrive import whole_letter
-from groupflow.operate.scans import Scans, ScanStory, explain
+from groupflow.operate.scans import ScanPage, Scans, ScanStory, ShardRow, explain
 from groupflow.operate.schedules import read_schedules
 from groupflow.operate.statistics import Sample, read_samples
 from groupflow.operate.tasks import Found, Tasks
 from groupflow.operate.tenants import TenantCounts, TenantPage, Tenants
-from groupflow.operate.totals import Totals, read_totals, totals_in
+from groupflow.operate.totals import PartitionRow, Totals, read_partitions, read_totals
 from groupflow.operate.types import RINGS, TypeFigures, read_types
 from groupflow.ops.page import shapes
 from groupflow.ops.page.endpoints import Caller, Endpoint
@@ -49,10 +49,9 @@ from groupflow.settings.changes import public_values
 from groupflow.settings.planning import DryRun, Way
 
 _Told = TypeVar("_Told", Found, DeadStory)
-_Scanned = TypeVar("_Scanned", ScanStory, shapes.ShardRow)
+_Scanned = TypeVar("_Scanned", ScanStory, ShardRow)
 _look = partial(Endpoint, "GET", reads=True)
 _REDACTED = "(shown with the token)"
-_OF_PARTITION = ("ready", "delayed", "parked", "dead", "done_total")
 _TOLD = (
     *("id", "type", "group", "tenant", "reason", "kind", "attempts", "died_at"),
     *("errors", "corrections"),
@@ -211,18 +210,18 @@ class Reading:
         return found if caller.sees_contents else [_without_trouble(scan) for scan in found]
 
     @_look("/scan", "One scan and its shards", may_miss=True)
-    async def _scan(self, query: shapes.ScanQuery, caller: Caller) -> shapes.ScanPage:
+    async def _scan(self, query: shapes.NameQuery, caller: Caller) -> ScanPage:
         try:
             scan, shards = await Scans(self._namespace).look(query.name)
         except KeyError:
             raise NotThere from None
-        rows = [shapes.ShardRow(**each.as_json()) for each in shards]
+        rows = [each.row for each in shards]
         if caller.sees_contents:
-            return shapes.ScanPage(scan, rows)
-        return shapes.ScanPage(_without_trouble(scan), [_without_trouble(row) for row in rows])
+            return ScanPage(scan, rows)
+        return ScanPage(_without_trouble(scan), [_without_trouble(row) for row in rows])
 
     @_look("/daemon", "One daemon: what it is, does and runs", may_miss=True)
-    async def _daemon(self, query: shapes.DaemonQuery, caller: Caller) -> DaemonStory:
+    async def _daemon(self, query: shapes.NameQuery, caller: Caller) -> DaemonStory:
         found = await find_daemon(self._namespace, query.name)
         if found is None:
             raise NotThere
@@ -231,15 +230,8 @@ class Reading:
         return replace(found, tasks=[task.without_words() for task in found.tasks])
 
     @_look("/partitions", "What lies where")
-    async def _partitions(self) -> list[shapes.PartitionRow]:
-        answers = await self._namespace.ask_all(totals_in)
-        rows = [shapes.PartitionRow(each.partition, away=each.why) for each in answers.away]
-        for number, found in answers.by_partition.items():
-            queued = found.queued_plain + found.queued_grouped
-            running = found.running_plain + found.running_grouped
-            same = {name: getattr(found, name) for name in _OF_PARTITION}
-            rows.append(shapes.PartitionRow(number, queued, running, **same))
-        return sorted(rows, key=lambda row: row.partition)
+    async def _partitions(self) -> list[PartitionRow]:
+        return await read_partitions(self._namespace)
 
     @_look("/types", "What handlers did, by type")
     async def _types(self, query: shapes.TypesQuery) -> TypeFigures:

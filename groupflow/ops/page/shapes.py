@@ -17,7 +17,6 @@ from groupflow.operate.groups import Lane, Why
 from groupflow.operate.listing import ListedGroups, ListedState
 from groupflow.operate.namespace import Away
 from groupflow.operate.reasons import CAUSE
-from groupflow.operate.scans import ScanStory
 from groupflow.operate.schedules import Schedule
 from groupflow.operate.tasks import Choice, Verdict
 
@@ -127,8 +126,8 @@ class ActionsQuery(Input):
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
 
 
-class DaemonQuery(Input):
-    name: Annotated[str, Field(min_length=1, max_length=1024)]
+class NameQuery(Input):
+    name: Key
 
 
 class SamplesQuery(Input):
@@ -261,19 +260,9 @@ class LimitOrder(LimitedTarget):
     )
 
 
-class ScheduleTarget(Order):
-    """Which schedule to run, pause or resume, and who says so."""
+class NamedTarget(Order):
+    """Which schedule to run, or which scan to wake, or of both to pause or resume; who says so."""
 
-    name: Annotated[str, Field(min_length=1, max_length=64)]
-
-
-class ScanTarget(Order):
-    """Which scan to wake, pause or resume, and who says so."""
-
-    name: Key
-
-
-class ScanQuery(Input):
     name: Key
 
 
@@ -329,46 +318,6 @@ class Letter(Content):
     as the body is."""
     routed_first: bool  # whether a redrive routes it, since it never had a route
     corrections: list[Correction]  # its bodies before, oldest first; withheld as the body is
-
-
-@dataclass(frozen=True, slots=True)
-class ShardRow:
-    """A shard of a scan; times in Unix seconds."""
-
-    index: int
-    group: str  # the group that it is
-    place: str  # running, asleep, waiting (for a worker), dead, or gone
-    held: str | None  # paused or parked, if its group is
-    daemon: str | None  # the one that runs it
-    until: float | None  # when its sleep ends
-    last_pass: float | None  # when it last had nothing more to do
-    trouble: str  # why it can't fetch; withheld as bodies are
-    rows_done: int
-    rows_deferred: int
-    rows_dead: int
-
-
-@dataclass(frozen=True, slots=True)
-class ScanPage:
-    """A scan and its shards."""
-
-    scan: ScanStory
-    shards: list[ShardRow]
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionRow:
-    """What lies in one partition; zeros where it is away."""
-
-    partition: int
-    queued: int = 0
-    running: int = 0
-    ready: int = 0  # groups, as the next two
-    delayed: int = 0
-    parked: int = 0
-    dead: int = 0
-    done_total: int = 0
-    away: str = ""  # why it doesn't answer; empty where it does
 
 
 @dataclass(frozen=True, slots=True)
