@@ -17,7 +17,7 @@ GROUPED = {
 STATUS: dict[str, Any] = {
     "paused": None, "plain": {"queued": 0, "running": 0, "waited": 0.0}, "grouped": GROUPED,
     "tenants": {"standing": 0, "groups": 0}, "types": {"standing": 0, "groups": 0},
-    "limited": {"tenants": 0, "groups": 0, "types": 0}, "limits": [],
+    "limited": {"tenants": 0, "groups": 0, "types": 0}, "limits": [], "pools": [],
     "dead": 0, "dead_staying": 0, "done_total": 0, "cancelled_total": 0,
     "expired_total": 0, "superseded_total": 0, "dropped_total": 0, "failed_total": 0,
     "drained_total": 0,
