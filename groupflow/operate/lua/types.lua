@@ -2,11 +2,12 @@
 -- types: which types no daemon knows: of those asked for, and of those that tasks wait for.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     the types asked for, or how some begin (`import.*`): of these it looks at the types of some daemons
+-- ARGV     the types asked for, or how some begin (`import.*`): these it seeks with some daemons, and takes for known
+--          where one has very many types
 -- returns  { now, knowing: how many daemons know any, missing: those asked for that none of them knows,
 --          waiting: rows of { type, since (µs), tasks: how many wait for a daemon that knows it }, the longest
 --          unknown first }
-local SHOWN, LOOKED_AT, DAEMONS = 20, 1000, 50
+local SHOWN, LOOKED_AT, DAEMONS = 20, 1000, 10
 local knowing, missing, waiting = {}, {}, {}
 for _, daemon in ipairs(call('ZRANGE', K.daemons, 0, 999)) do
   if call('EXISTS', K.types .. daemon) == 1 then knowing[#knowing + 1] = daemon end
@@ -16,6 +17,7 @@ local function is_known(task_type)
   local beginning = sub(task_type, -1) == '*' and sub(task_type, 1, -2)
   for n, daemon in ipairs(knowing) do
     if call('HEXISTS', K.types .. daemon, task_type) == 1 then return true end
+    if beginning and call('HLEN', K.types .. daemon) > LOOKED_AT then return true end
     for _, each in ipairs(beginning and n <= DAEMONS and call('HKEYS', K.types .. daemon) or {}) do
       if sub(each, 1, #beginning) == beginning then return true end
     end
