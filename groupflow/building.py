@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from groupflow import __version__
 from groupflow.broker.events import EventPublisher
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError, Problem
@@ -173,6 +177,22 @@ class Partition:
             self.upkeep, session, workers.lease, limits=build.limits, types=build.types
         )
         self.cancelled = CancelledTasks(self.upkeep)
+
+
+def process_facts(
+    settings: Settings, app: App, intake: Intakes | None, workers: Mapping[Pool, int]
+) -> dict[str, Any]:
+    """What a process tells of itself, and which of these parts it has; it starts now."""
+    page = settings.http.listen
+    has = {"intake": bool(intake), "workers": any(workers.values()), "page": bool(page)}
+    scans = [f"scan {scan.name}" for scan in app.scans] if workers else []
+    return {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "version": __version__,
+        "started_at": time.time(),  # Unix seconds by its own clock
+        "parts": [*(name for name, part in has.items() if part), *scans],
+    }
 
 
 @dataclass(frozen=True, slots=True)

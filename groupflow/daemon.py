@@ -7,17 +7,13 @@ daemon with its error, so that a supervisor can restart it; trouble with a serve
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import structlog
 
-from groupflow import __version__
 from groupflow.building import (
     Builder,
     Handlers,
@@ -25,6 +21,7 @@ from groupflow.building import (
     RedisConnections,
     events_of,
     measures_of,
+    process_facts,
     sizes_of,
 )
 from groupflow.core.app import App
@@ -63,8 +60,6 @@ log = structlog.get_logger("groupflow.daemon")
 
 INTAKE_END = 5.0  # seconds for the batch in hand
 
-Endless: TypeAlias = Coroutine[Any, Any, None]
-
 
 class Daemon:
     """One process of groupflow."""
@@ -87,7 +82,6 @@ class Daemon:
         self.name = name
         self._settings = settings
         self._app = app
-        self._started_at = time.time()
         self._stopping = asyncio.Event()
         self._started = asyncio.Event()
         self._supervisor = Supervisor.from_environment()
@@ -142,6 +136,7 @@ class Daemon:
         health = DaemonHealth(self._started.is_set, self._checks, read, self.metrics.render)
         self._responder = Responder(settings.http.health, health)
         self._page = PageProcess(settings.http, health, self._facts, self._started)
+        self._process = process_facts(settings, app, self._intake, sizes)
 
     def reload(self) -> None:
         """Take a changed configuration over soon, whole or not at all."""
@@ -288,9 +283,9 @@ class Daemon:
         # While the loop stands, no exchange can take its answer.
         return max(0.0, self._workforce.seconds_in_exchange() - self._lag.worst)
 
-    def _endless(self) -> dict[str, Endless]:
+    def _endless(self) -> dict[str, Coroutine[Any, Any, None]]:
         """The parts that run until the daemon stops, by name."""
-        parts: dict[str, Endless] = {}
+        parts: dict[str, Coroutine[Any, Any, None]] = {}
         for each, duties in zip(self._partitions, self._duties, strict=True):
             number = f" {each.number}" if len(self._partitions) > 1 else ""
             parts[f"renew{number}"] = self._leases.carry(each.lease.renewer.run())
@@ -323,17 +318,10 @@ class Daemon:
     def _info(self) -> dict[str, Any]:
         """What `status` tells of it."""
         reloaded, sizes = self._reloader.last, self._workforce.sizes
-        parts = {"intake": self._intake, "workers": any(sizes.values()), "page": self._page.listens}
-        scans = [f"scan {scan.name}" for scan in self._app.scans] if self._shards else []
         return {
-            "version": __version__,
-            "started_at": self._started_at,
+            **self._process,
             **({"draining": True} if self.is_stopping else {}),
-            "parts": [*(name for name, part in parts.items() if part), *scans],
             "pools": sizes,
-            "pid": os.getpid(),
-            "process": this_process(),
-            "host": socket.gethostname(),
             "workers": sum(sizes.values()),
             "lease": self._settings.workers.lease,
             **(self._intake.told() if self._intake else {}),

@@ -112,11 +112,6 @@ class PageProcess:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    @property
-    def listens(self) -> bool:
-        """Whether there is a page."""
-        return bool(self._listen)
-
     def tell(self) -> None:
         if self._channel is not None:
             self._channel.send(self._facts().packed())
