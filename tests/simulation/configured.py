@@ -236,6 +236,6 @@ def patched(fleet: Fleet) -> list[Any]:
         patch.object(daemon, "LeaseThread", SimulatedLease),
         patch("groupflow.daemon.configure_logging"),
         patch("groupflow.broker.connection._hear_out"),  # there is no reader behind a channel
-        patch("groupflow.daemon.os", SimpleNamespace(getpid=_pid)),
-        patch("groupflow.daemon.socket", SimpleNamespace(gethostname=lambda: "simulated")),
+        patch("groupflow.building.os", SimpleNamespace(getpid=_pid)),
+        patch("groupflow.building.socket", SimpleNamespace(gethostname=lambda: "simulated")),
     ]
