@@ -52,6 +52,7 @@ from groupflow.upkeep.archive import Archiver
 from groupflow.upkeep.block import BlockWatch
 from groupflow.upkeep.cancel import CancelledTasks
 from groupflow.upkeep.duty import Duty
+from groupflow.upkeep.elder import this_process
 from groupflow.upkeep.expire import Expirer
 from groupflow.upkeep.lease import LoopListener, PartitionLease
 from groupflow.upkeep.progress import ProgressWriter
@@ -188,6 +189,7 @@ def process_facts(
     scans = [f"scan {scan.name}" for scan in app.scans] if workers else []
     return {
         "pid": os.getpid(),
+        "process": this_process(),
         "host": socket.gethostname(),
         "version": __version__,
         "started_at": time.time(),  # Unix seconds by its own clock

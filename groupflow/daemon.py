@@ -53,7 +53,6 @@ from groupflow.store.partitions import keys_of
 from groupflow.store.scripts import Verb
 from groupflow.upkeep.block import BlockWatch
 from groupflow.upkeep.duty import Duty
-from groupflow.upkeep.elder import this_process
 from groupflow.upkeep.lease import LeaseThread
 
 log = structlog.get_logger("groupflow.daemon")

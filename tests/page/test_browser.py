@@ -304,7 +304,7 @@ def test_acting_on_many_tasks(page: Page, world: World) -> None:
     at(page, "tasks", state="delayed", id="bulk-")
     for id_ in ("bulk-0", "bulk-1"):
         page.get_by_label(f"Choose {id_}").check()
-    shows(page, "2 chosen; the list stands still")
+    shows(page, "2 chosen; the list is frozen")
     press(page, "Cancel tasks", sure="Cancel tasks")
     shows(page, "2 cancelled")
     expect(page.get_by_label("Choose bulk-0")).to_have_count(0)
