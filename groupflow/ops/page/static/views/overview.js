@@ -27,10 +27,10 @@ export function overview(params, context) {
     { name: "Dead", tone: "red", pick: (sample) => sample.buried },
   ], { show: rate, range });
   const latency = chart("Latency", [
-    { name: "Half waited", tone: "blue", pick: (sample) => sample.waiting_p50 },
-    { name: "99 %", tone: "blue", dashed: true, pick: (sample) => sample.waiting_p99 },
-    { name: "Half ran", tone: "green", pick: (sample) => sample.running_p50 },
-    { name: "99 %", tone: "green", dashed: true, pick: (sample) => sample.running_p99 },
+    { name: "Wait, p50", tone: "blue", pick: (sample) => sample.waiting_p50 },
+    { name: "p99", tone: "blue", dashed: true, pick: (sample) => sample.waiting_p99 },
+    { name: "Run, p50", tone: "green", pick: (sample) => sample.running_p50 },
+    { name: "p99", tone: "green", dashed: true, pick: (sample) => sample.running_p99 },
   ], { show: duration, mark: "≈ ", log: true, range });
   const waiting = chart("Tasks", [
     { name: "Waiting", tone: "blue", pick: (sample) => sample.queued, area: true },

@@ -41,11 +41,11 @@ export function type(params, context) {
     replace(said, row ? facts([
       ["Done", count(row.done)],
       ["Rate", rate(row.rate)],
-      ["Failed, tried again", count(row.failed)],
+      ["Retried", count(row.failed)],
       ["Dead", count(row.dead)],
       ["Stages done", row.stages > 0 && count(row.stages)],
-      ["Half within", about(row.duration_p50)],
-      ["95 % within", about(row.duration_p95)],
+      ["p50", about(row.duration_p50)],
+      ["p95", about(row.duration_p95)],
     ]) : empty("No attempt has ended", "in this time"));
     replace(over, row ? [steps(found, row, { tall: true }), scale([time(found.since), `${each(found)}, ${count(most(row))} at most`, time(found.at)])] : empty("–", ""));
     const between = row?.histogram.length ? bounds([row]) : null;
@@ -54,7 +54,7 @@ export function type(params, context) {
     may.hidden = !set;
     replace(may, set && card("What it may", "", byHand(context, [set], refresh)));
     const rows = [...running.tasks.map((task) => ({ ...task, state: "running" })), ...queued.tasks.map((task) => ({ ...task, state: "queued" }))];
-    replace(tasks, rows.length ? table("Tasks", columns(), rows) : empty("No task of those looked at", ""));
+    replace(tasks, rows.length ? table("Tasks", columns(), rows) : empty("No task found", ""));
   }
   return { element, every: 3000, refresh };
 }

@@ -24,7 +24,7 @@ export function steps(found, row, shape) {
 export function durations(row, [low, high], shape) {
   const counts = new Map(row.histogram.map(([bound, number]) => [place(bound), number]));
   const values = Array.from({ length: high - low + 1 }, (_, n) => counts.get(low + n) ?? 0);
-  return bars(`${row.type}: half within about ${duration(row.duration_p50)}, 95 % within about ${duration(row.duration_p95)}`, [{ tone: "blue", values }], {
+  return bars(`${row.type}: p50 about ${duration(row.duration_p50)}, p95 about ${duration(row.duration_p95)}`, [{ tone: "blue", values }], {
     told: (n) => `up to ${duration(10 ** ((low + n) / 10))}: ${count(values[n])}`, ...shape });
 }
 
@@ -68,11 +68,11 @@ export function types(params, context) {
       { label: `Ended ${each(found)}`, kind: "bars", cell: (row) => steps(found, row) },
       { name: "done", label: "Done", kind: "number", sort: true, cell: (row) => count(row.done) },
       { label: "Rate", kind: "number", cell: (row) => rate(row.rate) },
-      { name: "failed", label: "Failed, tried again", kind: "number", sort: true, cell: (row) => count(row.failed) },
+      { name: "failed", label: "Retried", kind: "number", sort: true, cell: (row) => count(row.failed) },
       { name: "dead", label: "Dead", kind: "number", sort: true, cell: (row) => (row.dead ? link("dead", { type: row.type }, count(row.dead), { "data-key": `dead ${row.type}` }) : count(0)) },
-      { label: "How long", kind: "bars", cell: (row) => row.histogram.length > 0 && durations(row, between) },
-      { name: "p50", label: "Half within", kind: "number", sort: true, cell: (row) => about(row.duration_p50) },
-      { name: "p95", label: "95 % within", kind: "number", sort: true, cell: (row) => about(row.duration_p95) },
+      { label: "Durations", kind: "bars", cell: (row) => row.histogram.length > 0 && durations(row, between) },
+      { name: "p50", label: "p50", kind: "number", sort: true, cell: (row) => about(row.duration_p50) },
+      { name: "p95", label: "p95", kind: "number", sort: true, cell: (row) => about(row.duration_p95) },
     ], sorted(found.types), { sorting, onsort }) : empty("No attempt has ended", "in this time"));
   }
   return { element, every: 5000, refresh };
