@@ -237,5 +237,8 @@ def patched(fleet: Fleet) -> list[Any]:
         patch("groupflow.daemon.configure_logging"),
         patch("groupflow.broker.connection._hear_out"),  # there is no reader behind a channel
         patch("groupflow.building.os", SimpleNamespace(getpid=_pid)),
+        # One for all: so a process that comes takes the place of the one that has its name.
+        patch("groupflow.building.this_process", return_value="simulated"),
+        patch("groupflow.upkeep.elder.this_process", return_value="simulated"),
         patch("groupflow.building.socket", SimpleNamespace(gethostname=lambda: "simulated")),
     ]

@@ -94,7 +94,7 @@ async def test_it_is_said_what_is_waited_for(shop: Bench) -> None:
     """Until when, and until when at the latest; not of what waits for something else."""
     told = await play(shop, "take c1^ d1^@ c2^ | why d delayed: delayed for another")
     story, task = await why(shop, "c"), await found(shop, "c2")
-    words = r"waits for quiet until \d\d:\d\d:\d\d, at \d\d:\d\d:\d\d at the latest"
+    words = r"waits for quiet until \d\d:\d\d:\d\d UTC, at \d\d:\d\d:\d\d UTC at the latest"
     assert re.fullmatch(words, story.reason)
     assert (task.state, task.reason, task.until) == ("delayed", story.reason, story.until)
     assert (await found(shop, "d1")).reason is None
