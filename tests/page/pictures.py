@@ -7,6 +7,7 @@ all else in the pictures is what the page says of it.
 from __future__ import annotations
 
 import math
+import re
 import tempfile
 import time
 from contextlib import closing
@@ -143,7 +144,7 @@ def take_all(page: Page) -> None:
         at(page, view, **params)
         draw(page, name)
     at(page, "dead")
-    page.get_by_role("button", name="Redrive all").click()
+    page.get_by_role("button", name=re.compile(r"^Redrive all [0-9]+ that")).click()
     draw(page, "redrive-all")
     page.keyboard.press("Escape")
     page.keyboard.press("?")

@@ -24,8 +24,8 @@ export function type(params, context) {
     h("div", { class: "title" }, h("h1", {}, name), h("div", { class: "push" },
       h("button", { type: "button", "data-key": "limit", onclick: () => limit(context, { type: name }, set).then(refresh) }, "Limit"),
       h("button", { type: "button", class: "danger", "data-key": "cancel", onclick: () => cancelType(context, name).then(refresh) }, "Cancel tasks"))),
-    h("section", { class: "card" }, h("header", {}, h("h2", {}, "What became of its attempts")), spans("type", params, hours), said),
-    h("div", { class: "columns" }, card("When", "done, failed, dead", over), card("How long", "each bar a quarter longer than the one before", took)),
+    h("section", { class: "card" }, h("header", {}, h("h2", {}, "Attempts")), spans("type", params, hours), said),
+    h("div", { class: "columns" }, card("Ended", "done, failed, dead", over), card("Durations", "each bar a quarter longer than the one before", took)),
     may,
     card("Tasks", h("span", {}, "those that run, then some that wait · ", link("tasks", { type: name }, "all of them"), " · ", link("dead", { type: name }, "dead letters")), tasks),
   ];

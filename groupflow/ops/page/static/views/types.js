@@ -44,7 +44,7 @@ export function types(params, context) {
     h("div", { class: "title" }, h("h1", {}, "Types")),
     h("section", { class: "card" }, busy),
     h("section", { class: "card" },
-      h("header", {}, h("h2", {}, "What became of their attempts"), h("span", { class: "muted" }, "of a scan: of its rows")),
+      h("header", {}, h("h2", {}, "Attempts"), h("span", { class: "muted" }, "of a scan: of its rows")),
       spans("types", params, hours), list),
   ];
   const onsort = (name) => context.go("types", { hours, sort: name, down: sorting.by === name && sorting.down ? "" : "1" });
