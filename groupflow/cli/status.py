@@ -110,7 +110,7 @@ def limit_lines(found: Totals) -> list[str]:
 
 
 def pool_lines(found: Totals) -> list[str]:
-    """What of the queued tasks waits for no daemon, but for workers that pull; of some pools."""
+    """The queued tasks that workers pull, of some pools."""
     lines = [each.words() for each in found.pools[:POOLS_SHOWN]]
     left = len(found.pools) - len(lines)
     return [*lines, f"waiting for {left:,} more pools: groupflow pools"] if left > 0 else lines

@@ -65,7 +65,7 @@ def report_lost(measures: PoolMeasures, claim: Claim) -> None:
 
 
 def report_ended(claim: Claim, how: Literal["cancelled", "superseded"]) -> None:
-    """Log that a claim's task has ended unfinished: somebody wanted that, or a newer one came."""
+    """Log that a claim's task has ended unfinished: it was cancelled, or a newer one came."""
     task = claim.task
     log.info(f"task.{how}", task=task.id, type=task.type, group=task.group, fence=claim.fence)
 

@@ -252,7 +252,7 @@ class LocalWorker:
         return settlement_of(claim, outcome, policy, ran)
 
     def _is_cancelled(self, id_: str) -> bool:
-        """Whether a task of the attempt is to be cancelled; a batch's claims read theirs anew."""
+        """Whether a task of the attempt is to be cancelled; a batch's claims read theirs again."""
         return any(task.cancelled for task in self._tasks if task.id == id_)
 
     def _teller(self, id_: str) -> Callable[..., Any]:

@@ -69,7 +69,7 @@ class DeadStory(DeadLetter):
     # one entry for each failed attempt that is remembered, oldest first; none if they lie in
     # RabbitMQ with the body
     errors: list[dict[str, Any]]
-    corrections: list[Correction]  # bodies that it had before, likewise
+    corrections: list[Correction]  # bodies that it had before; none if they lie in RabbitMQ
 
     def with_beside(self, beside: Beside | None) -> DeadStory:
         """The same with what RabbitMQ held of it."""
@@ -88,7 +88,7 @@ class Filter:
     """Which dead letters to list; an attribute that is ``None`` lets all pass."""
 
     reason: str | None = None  # a part of the reason's text, in any case; of an archived one's stub
-    kind: str | None = None  # a part of the kind, likewise
+    kind: str | None = None  # a part of the kind, in any case
     type: str | None = None  # the task type, or its beginning: ``import.*``
     group: str | None = None
     tenant: str | None = None  # empty: of none

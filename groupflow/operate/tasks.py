@@ -90,7 +90,7 @@ class Found:
     asked_at: float | None = None  # Unix seconds since when, where it ran then
     # one entry for each failed attempt that is remembered, oldest first
     errors: list[dict[str, Any]] = field(default_factory=list)
-    corrections: list[Correction] = field(default_factory=list)  # earlier bodies, likewise
+    corrections: list[Correction] = field(default_factory=list)  # earlier bodies
 
     @property
     def request(self) -> CancelRequest | None:

@@ -53,7 +53,7 @@ def make_pool(url: str, timeout: float) -> ConnectionPool:
 
 
 class NodeClient:
-    """A client of the node that serves a namespace, whichever that is at the time."""
+    """A client of the node that serves a namespace now; later it may be another."""
 
     def __init__(self, url: str, keys: Keys, timeout: float) -> None:
         """Connects on first use; the timeout is in seconds."""

@@ -67,7 +67,7 @@ class Middleware:
         """Let a request in, when it is its turn; returns the name of the caller's token, or "".
 
         Raises:
-            RequestRefused: it isn't served, whatever it asks for.
+            RequestRefused: it isn't served.
         """
         headers, scope = exchange.headers, exchange.scope
         if not self._authorizer.knows_host(headers.get("host", "")):

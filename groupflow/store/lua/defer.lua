@@ -10,7 +10,7 @@
 --          dead), 5 (accepted, and cancelled), 6 (accepted, and superseded) or 0 (the fence is stale) } }
 local MOMENT = 1000000 -- µs
 local MOST_CLOCKS = 1000 -- types come from strangers
-local KEPT = 10 -- a clock that has met no task for so many times its length begins anew
+local KEPT = 10 -- a clock that has met no task for so many times its length starts again
 
 local daemon, task_type, within = ARGV[1], ARGV[7], tonumber(ARGV[8])
 

@@ -148,7 +148,7 @@ local function detours()
       tell('pool')
       return false
     end
-    -- From the index, one that expires leaves at little cost, wherever it stands.
+    -- From the index, one that expires leaves at little cost, at any place.
     enter_plain(entry, sequence - m.priority, m.priority == '0' and not m.start_by)
     return true
   end

@@ -1,7 +1,7 @@
 -- In `exchange`, before the rules. Nearly always nothing is paused, limited, in quarantine, to be cancelled or to expire,
 -- nothing goes back, and no task has a task state. Then this does all that `exchange` promises, in bulk, and Redis need
 -- not make the functions of the rules, which cost more than an exchange of few tasks. It reads first. Where it meets
--- anything else it leaves all as it was, but for fences that nobody gets, and the rest of the script does the whole.
+-- anything else it leaves all as it was, but for fences that no claim gets, and the rest of the script does the whole.
 --
 -- A group that a settled task frees isn't ready in between: where its next task is among the best, that has its lock.
 

@@ -3,7 +3,7 @@
 -- confirmed all: those go first. If it dies, another one publishes the rest, and what was not said to be confirmed again.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 daemon · 2 session · 3 for how long nobody else relays (µs), 0 to let others
+-- ARGV     1 daemon · 2 session · 3 for how long no other daemon relays (µs), 0 to let others
 --          · 4 the number up to which all is confirmed · 5 how many entries at most · 6 bytes at most; the first may have more
 -- returns  { state, 1 or 0 where another daemon relays, the entries }
 local PAGE = 8 -- entries that are read together: one may have a megabyte

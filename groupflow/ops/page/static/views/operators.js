@@ -49,7 +49,7 @@ export function operators(params) {
       { label: "Who", kind: "name", cell: (row) => h("span", {}, row.by, row.token && row.token !== row.by && h("span", { class: "muted" }, ` by the token ${row.token}`)) },
       { label: "Did", kind: "tight", cell: (row) => DID[row.what] ?? row.what },
       { label: "To what", kind: "name", cell: parts },
-    ], found) : empty("Nothing yet", "What somebody pauses, limits, cancels, redrives or drops is told here."));
+    ], found) : empty("Nothing yet", "Pauses, limits, cancels, redrives and drops are listed here."));
     replace(foot, h("span", {}, `${count(found.length)} shown`), h("span", { class: "push" }),
       !params.all && found.length === limit && link("actions", { all: "1" }, "Show all", { class: "button", "data-key": "all" }));
   });
