@@ -33,13 +33,16 @@ _RULES: dict[str, dict[str, Any]] = {
 }
 
 
-def write_config(path: Path, *, rabbitmq: str, redis: Mapping[str, Any]) -> Path:
+def write_config(
+    path: Path, *, rabbitmq: str, redis: Mapping[str, Any], tells: bool = True
+) -> Path:
     """Write the daemons' configuration.
 
     Args:
         path: where.
         rabbitmq: the URL of it, or of the proxies before it.
         redis: the section `[redis]`, without the namespace.
+        tells: whether RabbitMQ is told of ends.
     """
     sections = {
         "rabbitmq": {"url": rabbitmq, "queue": QUEUE, "prefetch": 100, "max_body": MAX_BODY},
@@ -55,7 +58,7 @@ def write_config(path: Path, *, rabbitmq: str, redis: Mapping[str, Any]) -> Path
         "retry": {"max_attempts": MAX_ATTEMPTS, "interval": -0.05},
         "log": {"level": "info", "format": "json"},
         "http": {"listen": "127.0.0.1:0"},
-        "events": {"exchange": TOLD},
+        **({"events": {"exchange": TOLD}} if tells else {}),
     }
     lines = [line for name, values in sections.items() for line in (f"[{name}]", *lines_of(values))]
     for name, rule in _RULES.items():

@@ -73,6 +73,7 @@ class World:
         rabbitmq_cluster: where RabbitMQ is one.
         broken: what no fault explains, as it was noticed.
         changes_of_leaders: how often another node came to lead a partition.
+        tells: whether RabbitMQ is told of ends; an older build may know nothing of that.
     """
 
     folder: Path
@@ -88,6 +89,7 @@ class World:
     rabbitmq_cluster: RabbitmqCluster | None = None
     broken: list[str] = field(default_factory=list)
     changes_of_leaders: int = 0
+    tells: bool = True
 
     @property
     def redis(self) -> RedisServer:
@@ -197,7 +199,8 @@ async def world(
         await bind(amqp(nodes), TOLD, TOLD, **kept)
         wires = [await _wire(node.port, stack) for node in nodes]
         file = folder / "groupflow.toml"
-        config = write_config(file, rabbitmq=amqp(wires), redis=settings)
+        tells = len(builds) == 1
+        config = write_config(file, rabbitmq=amqp(wires), redis=settings, tells=tells)
         slots = [Slot(number, folder, config, builds) for number in range(daemons)]
         journal = Journal(folder / "history.jsonl")
         workload = Workload(amqp(wires), journal, seed, rate=rate)
@@ -206,7 +209,8 @@ async def world(
             await slot.start()
         partitions = keys_of(NAMESPACE, settings.get("partitions", 1))
         yield World(
-            *(folder, partitions, nodes, wires, slots, workload, journal, disk, one, cluster, many)
+            *(folder, partitions, nodes, wires, slots, workload, journal, disk, one, cluster, many),
+            tells=tells,
         )
 
 
