@@ -113,7 +113,7 @@ class Faults:
         lease = self._fleet.plan.lease
         if process is None or process.is_stopped or self._fleet.network.is_down:
             return
-        if clock.now() < process.awake_since + lease:
+        if clock.now() < max(process.awake_since, self._fleet.network.up_since) + lease:
             return  # which of them was born later, a server has to have said
         process.is_sound = False
         self._fleet.loop.stop_process(process)
@@ -170,6 +170,7 @@ class Faults:
         if restarts and not self._failing_over:
             self._fleet.redis.restart()
         self._fleet.network.is_down = False
+        self._fleet.network.up_since = clock.now()
 
     async def _fail_over(self, fault: Fault, _member: Member) -> None:
         redis = self._fleet.redis

@@ -65,6 +65,7 @@ class Network:
         self._chance = chance
         self.accept: Callable[[Transport], Session]
         self.is_down = False
+        self.up_since = 0.0
         """Whether the server refuses connections."""
         self.open: dict[Transport, None] = {}
         self._parted: dict[Process, list[tuple[Context, Callable[[bytes], None], bytes]]] = {}
