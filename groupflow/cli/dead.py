@@ -347,17 +347,9 @@ def _act_on(
 
 
 async def _act_on_all(
-    namespace: Namespace,
-    options: LetterOptions,
-    wanted: list[str] | Filter,
-    act: _Act,
-    past: str,
+    namespace: Namespace, options: LetterOptions, wanted: list[str] | Filter, act: _Act, past: str
 ) -> tuple[list[tuple[str, _Kept]], bool]:
-    """Act on each letter, and say what kept others as they were.
-
-    Returns:
-        For each id what kept it, and whether a partition is away.
-    """
+    """Act on each letter; for each id what kept it, and whether a partition is away."""
     from groupflow.operate.bulk import each_step
     from groupflow.operate.dead import DeadLetters
 

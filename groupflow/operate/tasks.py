@@ -289,9 +289,8 @@ class Tasks:
         chosen = await choose(self._namespace, id_, choice)
         if chosen is None:
             return "unknown"
-        place, found = chosen
-        asked = orjson.dumps([by, reason])
-        return await self._namespace.ask(place, partial(cancel_task, found=found, asked=asked))
+        asked = partial(cancel_task, found=chosen[1], asked=orjson.dumps([by, reason]))
+        return await self._namespace.ask(chosen[0], asked)
 
     async def run_now(self, id_: str, choice: Choice = ANY) -> Left | None:
         """Make a delayed task due.
