@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
+from warnings import catch_warnings
 
 import pytest
 
@@ -16,6 +18,14 @@ from tests.security.conftest import authority, stranger, tls_rabbitmq, tls_redis
 __all__ = [
     "authority", "make_rig", "make_world", "rig", "spread", "stranger", "tls_rabbitmq", "tls_redis",
 ]  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected() -> Iterator[None]:
+    """What broken connections have left open goes here, not in another test."""
+    yield
+    with catch_warnings(action="ignore"):
+        gc.collect()
 
 
 @pytest.fixture

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-from warnings import catch_warnings
 
 import pytest
 from redis.asyncio import Redis
@@ -22,14 +20,6 @@ from tests.verification.soak.nemesis import plan
 
 KEY = "{links}"
 RESTARTS = ("kill-9, same name", "kill-9, another name", "SIGTERM")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def collected() -> Iterator[None]:
-    """What broken connections have left open goes here, not in another test."""
-    yield
-    with catch_warnings(action="ignore"):
-        gc.collect()
 
 
 @pytest.fixture
