@@ -44,18 +44,20 @@ async def come(daemon: str, partitions: Sequence[StoreClient]) -> str:
         StoreUnavailable: no partition answers.
         ServerUnreachable: a Redis refused the credentials.
     """
-    process, unseen = await _look(daemon, partitions)
-    if not unseen:
-        return process
-    wait = max(min(SILENT - each.silent, each.left) for each in unseen.values())
-    if wait > 0:
-        held_by = _named(next(iter(unseen.values())).info)
-        log.info("name.awaited", daemon=daemon, held_by=held_by, seconds=round(wait, 3))
-        await asyncio.sleep(wait)
+    known = dict[int, Elder]()
     process, elders = await _look(daemon, partitions)
-    for number, each in elders.items():
-        if number not in unseen or each.ends != unseen[number].ends:
-            raise _taken(daemon, each.info)
+    # A partition that was away may tell later of one that has long been dead.
+    while new := {number: each for number, each in elders.items() if number not in known}:
+        known |= new
+        wait = max(min(SILENT - each.silent, each.left) for each in new.values())
+        if wait > 0:
+            held_by = _named(next(iter(new.values())).info)
+            log.info("name.awaited", daemon=daemon, held_by=held_by, seconds=round(wait, 3))
+            await asyncio.sleep(wait)
+        process, elders = await _look(daemon, partitions)
+        for number, each in known.items():
+            if number in elders and elders[number].ends != each.ends:
+                raise _taken(daemon, each.info)
     return process
 
 

@@ -18,7 +18,7 @@ from groupflow.core.errors import NameTaken, SessionReplaced
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
-from groupflow.store.sessions import Claimable, HandedOver, Session, Sessions, start
+from groupflow.store.sessions import Claimable, Elder, HandedOver, Session, Sessions, start
 from groupflow.upkeep import elder
 from groupflow.upkeep.block import BlockWatch
 from groupflow.upkeep.lease import LeaseThread, LoopListener, PartitionLease
@@ -157,6 +157,17 @@ def died(child: subprocess.Popen[bytes]) -> None:
     """Its parent has not waited for its end."""
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+
+async def test_a_partition_may_tell_late_of_a_dead_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = Elder({"process": "elsewhere/1/2"}, 7, 9.0, elder.SILENT)
+    told: list[dict[int, Elder]] = [{0: dead}, {0: dead, 1: dead}, {0: dead, 1: dead}]
+
+    async def start(*_: object) -> tuple[str, dict[int, Elder]]:
+        return f"born {len(told)}", told.pop(0)
+
+    monkeypatch.setattr(elder, "start", start)
+    assert await elder.come("d1", []) == "born 1"
 
 
 HERE = elder.this_process().partition("/")[0]
