@@ -58,6 +58,7 @@ def test_looking_for_work(page: Page, world: World) -> None:
     follow(page, re.compile("^Running"))
     shows(page, "No group found")
     follow(page, "Clear")
+    expect(page.get_by_role("link", name="Clear")).to_have_count(0)  # that view is gone
     fill(page, {"Open a group by its exact key": "contact/1:42"}, "Open")
     expect(page.get_by_role("heading", level=1)).to_have_text("contact/1:42")
     shows(page, "attempt 1 of task run-0 runs on d1", "1 to 50 of 69")
@@ -74,7 +75,9 @@ def _look_for_a_task(page: Page) -> None:
     expect(table).to_contain_text("ready-0")
     page.get_by_label("State").get_by_role("link", name="Running").click()
     expect(rows).to_have_count(3)
-    page.get_by_label("State").get_by_role("link", name="Queued").click()
+    queued = page.get_by_label("State").get_by_role("link", name="Queued")
+    queued.click()
+    expect(queued).to_have_attribute("aria-current", "true")
     fill(page, {"Id contains": "ready-", "Tenant": "8", "Older than": "0 s"}, "Search")
     expect(rows).to_have_count(61)
     fill(page, {"Older than": "9 days"}, "Search")
