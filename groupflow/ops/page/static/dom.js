@@ -92,6 +92,9 @@ export function address(view, params) {
   return `#/${view}${text ? `?${text}` : ""}`;
 }
 
+// On a narrow screen a cell is a label and one thing beside it.
+const together = (content) => (Array.isArray(content) && content.filter(Boolean).length > 1 ? h("span", {}, content) : content);
+
 // A table whose rows become cards on a narrow screen. Columns: { name, label, cell(row), kind, sort }.
 export function table(caption, columns, rows, options = {}) {
   const head = columns.map((column) => {
@@ -106,7 +109,7 @@ export function table(caption, columns, rows, options = {}) {
     h("tr", { role: "row" }, columns.map((column) => h(
       "td",
       { role: "cell", class: column.kind, "data-label": column.kind === "actions" ? undefined : column.label || undefined },
-      column.cell(row),
+      column.kind === "actions" ? column.cell(row) : together(column.cell(row)),
     ))),
   );
   const scrolls = options.scrolls && { tabindex: "0", role: "region", "aria-label": caption }; // by keys too

@@ -16,7 +16,8 @@ export function daemon(params) {
     h("p", { class: "small" }, link("overview", {}, "← Overview")),
     h("div", { class: "title" }, h("h1", {}, name), state),
     about,
-    h("div", { class: "columns top" }, card("Claimed tasks", "the oldest claim first; prefetched ones too", tasks), card("Partitions", "", places)),
+    card("Claimed tasks", "the oldest claim first; prefetched ones too", tasks),
+    card("Partitions", "", places),
   ];
 
   async function refresh() {

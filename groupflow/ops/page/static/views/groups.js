@@ -117,10 +117,17 @@ export function groups(params, context) {
   function words(page, filtered) {
     const shown = count(page.groups.length);
     const kind = state === "all" ? "groups" : `${state} groups`;
-    if (!filtered) return `${shown}${state === "drained" ? "" : ` of ${count(page.total)}`} ${kind}, ${sorting.by ? "sorted within this page" : ORDER[state]}`;
+    const order = `${kind}, ${sorting.by ? "sorted within this page" : ORDER[state]}`;
+    if (!filtered) return state === "drained" ? `${shown} ${order}` : [`${shown} of ${count(page.total)} ${order}`, waitingFor(page.total)];
     if (state === "drained") return `${shown} found among the last ${count(page.looked_at)} ended tasks`;
     const from = state in { ready: 1, delayed: 1, running: 1 } && !Number.isNaN(Number(at.cursor)) ? ` from place ${count(Number(at.cursor) + 1)} on,` : "";
     return `${shown} found; searched ${count(page.looked_at)}${from} of ${count(page.total)} ${kind}${state === "all" ? ", and the last tasks that ended" : ""}`;
+  }
+
+  // Of those that the tabs count, the ones behind the first of their tenant or type: no list has them.
+  function waitingFor(listed) {
+    const counted = (state === "all" ? LISTED : [state]).reduce((sum, each) => sum + (context.latest?.[IN[each]] ?? 0), 0);
+    return counted > listed && ["; ", count(counted - listed), " more wait behind these for their ", link("tenant", {}, "tenants", { "data-key": "tenants" }), " or the ", link("limits", {}, "limits", { "data-key": "limits" }), " of their types"];
   }
 
   return { element, every: 2000, refresh, onOverview: showSegments };

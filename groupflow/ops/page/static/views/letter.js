@@ -53,7 +53,7 @@ export function letter(params, context) {
     replace(about,
       h("p", { class: "lead" }, found.reason),
       facts([
-        ["Type", found.type || "none"],
+        ["Type", found.type ? link("type", { name: found.type }, found.type, { "data-key": "type" }) : "none"],
         ["Group", found.group ? link("group", { key: found.group }, found.group, { "data-key": "group" }) : "plain"],
         ["Tenant", found.tenant && link("tenant", { name: found.tenant }, found.tenant, { "data-key": "tenant" })],
         ["Attempts", count(found.attempts)],

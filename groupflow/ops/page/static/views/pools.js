@@ -31,7 +31,7 @@ function pool(row) {
     { label: "Last seen", kind: "number", cell: (one) => `${duration(one.heard)} ago` },
     { label: "Lease", kind: "number", cell: (one) => `${duration(one.lease_left)} left` },
     { label: "State", kind: "tight", cell: (one) => badge(one.is_silent ? "silent" : "alive") },
-  ], row.workers) : empty("No worker pulls from it", "POST /api/pools/NAME/workers/WORKER/claims, or groupflow work, does."));
+  ], row.workers) : empty("No worker pulls from it", "Start one by groupflow work, or let a program of yours pull by the API."));
 }
 
 function worker(of, name) {

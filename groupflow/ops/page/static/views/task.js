@@ -2,7 +2,7 @@
 
 import { find } from "../api.js";
 import { badge, card, empty, facts, h, link, progressOf, replace, whenChanged } from "../dom.js";
-import { ago, ahead, duration, moment, now } from "../format.js";
+import { ago, ahead, duration, moment } from "../format.js";
 import { cancelTasks, dropTasks, runNow } from "./actions.js";
 import { attemptsOf } from "./attempts.js";
 import { bodyOf, headersOf } from "./body.js";
@@ -90,7 +90,6 @@ export function task(params, context) {
       ["Stage", found.stage],
       ["Worker", found.daemon && (found.worker ? `${found.daemon}, ${found.worker}` : found.daemon)],
       ["Progress", progressOf(found.progress)],
-      ["Running for", runs ? duration(now() - found.since) : null],
       ["Fence", found.fence && String(found.fence)],
       ["Enqueued", found.enqueued_at && h("span", { title: ago(found.enqueued_at) }, moment(found.enqueued_at))],
       ["Started", found.began_at && h("span", { title: ago(found.began_at) }, moment(found.began_at))],

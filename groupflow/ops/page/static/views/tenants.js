@@ -21,7 +21,7 @@ export function tenants(params, context) {
         h("button", { class: "primary" }, "Show"),
         h("button", { type: "button", "data-key": "limit", onclick: () => (asked.reportValidity() ? limit(context, { tenant: name() }).then(refresh) : undefined) }, "Limit"))),
     limits,
-    h("section", { class: "card" }, h("header", {}, h("h2", {}, "With something that waits or runs, or a limit"), looked), list, foot),
+    h("section", { class: "card" }, h("header", {}, h("h2", {}, "With tasks or a limit of their own"), looked), list, foot),
   ];
   async function refresh() {
     const [page, set] = await Promise.all([get("tenants", { cursor: params.cursor ?? "0" }), get("limits")]);
