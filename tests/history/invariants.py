@@ -193,9 +193,9 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
             is_repeat = number in back and _between(runs, place, two.id, one.id) < history.run_of(
                 group
             )
-            # It may have died without an attempt, in front of what a server forgot with its death.
-            was_dead = two.task in history.deferred and one in history.undone
-            if not (is_repeat or was_dead or two.id in undone or _was_passed(history, two)):
+            # It may have ended without an attempt, in front of what a server forgot with that.
+            had_ended = two.task in history.unattempted and one in history.undone
+            if not (is_repeat or had_ended or two.id in undone or _was_passed(history, two)):
                 yield Violation("S4", f"in {group}, {two.id} ran after {one.id}: out of order")
         running: list[tuple[float, str]] = []
         for run, end in zip(runs, ends, strict=True):

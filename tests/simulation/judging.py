@@ -58,7 +58,11 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
         raised=fleet.watch.raised,
         aside={event.group for event in events if event.group and event.group.startswith(ASIDE)},
         delayed=delays.keys(),
-        deferred={ids[job.n] for job in fleet.plan.jobs if job.type in NOT_KNOWN},
+        unattempted={
+            ids[job.n]
+            for job in fleet.plan.jobs
+            if job.type in NOT_KNOWN or job.rule == "newest" or job.n in fleet.cancelled
+        },
     )
     verdict.violations += [
         *left_behind(fleet),
@@ -191,22 +195,26 @@ def starts_under_holds(fleet: Fleet, holds: list[Hold]) -> Iterator[Violation]:
                 yield Violation("P1", f"{text}, while {paused} {times}")
 
 
+def begun(events: list[Event]) -> list[Event]:
+    """The starts, but for those of a puller that stood while its claim's answer came.
+
+    It gives the tasks up in the moment it goes on.
+    """
+    given_up = {(each.id, each.fence, each.at) for each in events if each.how == "cut"}
+    starts = [each for each in events if each.kind == "start"]
+    return [each for each in starts if (each.id, each.fence, each.at) not in given_up]
+
+
 def starts_of_dropped(
     fleet: Fleet, events: list[Event], states: dict[str, State], known: Known
 ) -> Iterator[Violation]:
-    """What an operator dropped is over, unless a server has forgotten that.
-
-    A puller that stood while its claim's answer came gives the tasks up in the moment it goes on.
-    """
-    given_up = {(each.id, each.fence, each.at) for each in events if each.how == "cut"}
+    """What an operator dropped is over, unless a server has forgotten that."""
     for id_, (at, lost) in known.dropped.items():
         if lost != fleet.calls_lost:
             continue
         if states.get(id_) != "dropped":
             yield Violation("P2", f"{id_} was dropped, and is {states.get(id_)}")
-        for event in events:
-            if event.kind != "start" or (event.id, event.fence, event.at) in given_up:
-                continue
+        for event in begun(events):
             if event.at > at and event.task == id_:
                 yield Violation("P2", f"{id_} was dropped at {at:.3f}, and began at {event.at:.3f}")
 
@@ -221,8 +229,8 @@ def starts_of_cancelled(
         for number, (at, lost) in fleet.cancelled.items()
         if lost == fleet.calls_lost and ids[number] not in redriven
     }
-    for event in events:
-        if event.kind == "start" and event.at > since.get(event.task, event.at):
+    for event in begun(events):
+        if event.at > since.get(event.task, event.at):
             began = f"began at {event.at:.3f} ({event.fence})"
             yield Violation("P2", f"{event.id} was cancelled by a message, and {began}")
 
