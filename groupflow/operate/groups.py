@@ -74,6 +74,7 @@ class Why:
     lost_leases: int = 0  # and those that ended with a lost lease, without a known death
     progress: Progress | None = None  # how far the head has got, if it runs and its handler says so
     aside: int = 0  # how many of its tasks are delayed and hold up no other
+    is_paused: bool = False  # whether an operator has paused it: what runs goes on to its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +187,13 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
         crashes=task_state.deaths,
         lost_leases=task_state.lost_leases,
         aside=facts["aside"],
+        is_paused="paused" in facts,
     )
     hold = facts.get("paused") or (facts["queued"] and facts.get("everything_paused"))
     if "daemon" in facts:
-        return _running(answer, facts, task_state, with_words=with_words)
+        told = _running(answer, facts, task_state, with_words=with_words)
+        behind = f"; no other begins: {_paused(answer, facts, hold).reason}" if hold else ""
+        return replace(told, reason=f"{told.reason}{behind}")
     if hold:
         return _paused(answer, facts, hold)
     if "parked" in facts:

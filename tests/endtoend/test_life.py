@@ -35,7 +35,7 @@ FOUND_KEYS = {
 WHY_KEYS = {
     *("group", "state", "queued", "head", "holder", "since", "until", "reason", "max_queued"),
     *("running", "concurrency", "behind", "by_hand_until", "crashes", "lost_leases", "is_full"),
-    *("progress", "lately", "aside", "known"),
+    *("progress", "lately", "aside", "known", "is_paused"),
 }
 DEAD_KEYS = {"id", "type", "group", "reason", "attempts", "died_at"}
 

@@ -240,11 +240,18 @@ def test_correcting_a_body(page: Page, world: World) -> None:
 def test_holding_back_and_letting_go(page: Page, world: World) -> None:
     """A group where it is shown and in the list, everything, a waiting task, and a schedule."""
     allow(page, "Ada")
-    at(page, "group", key="ready-020:7")
-    press(page, "Pause")
-    shows(page, "Ada paused the group")
-    press(page, "Resume")
-    expect(page.locator(".title .badge")).to_have_text("ready")
+    for key, state in (("contact/1:42", "running"), ("ready-020:7", "ready")):
+        at(page, "group", key=key)
+        expect(page.get_by_role("heading", level=1)).to_have_text(key)
+        press(page, "Pause")
+        shows(page, "Ada paused the group")
+        press(page, "Resume")
+        expect(page.get_by_text("Ada paused the group")).to_have_count(0)
+        expect(page.locator(".title .badge")).to_have_text(state)
+    at(page, "group", key="nobody")
+    shows(page, "Nothing is known of a group of this key")
+    at(page, "nowhere")
+    shows(page, "There is no view nowhere")
     assert world.daemon.events("operator.paused")[-1]["by"] == "Ada"
     for state, verb in (("ready", "Pause"), ("paused", "Resume")):
         at(page, "groups", state=state, text="ready-021")

@@ -27,7 +27,8 @@ STORIES = named(
         lately a a4/cancelled a2/dropped a1/done a0/done | lately b b0/done | lately c
         size lately_new=5 lately_old=0
     a paused group keeps its order, and what runs ends::
-        take a0 a1 b0 | claim a0 | pause a | why a running | done a0 | take a2 | drain b0
+        take a0 a1 b0 | claim a0 | pause a | why a running is_paused=True : ops | done a0
+        take a2 | drain b0
         why a paused head=a1 queued=2 : ops | resume a | drain a1 a2
     all is paused::
         take a0 a1 b0 p0 p1 | claim a0 p0 | pause all | done a0 p0 | take b1 p2 | none

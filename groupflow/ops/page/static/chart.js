@@ -27,7 +27,7 @@ export function chart(label, series, { show, mark = "", log = false, range = HOU
       const value = sample ? each.pick(sample) : null;
       return h("span", { class: `key s-${each.tone}${each.dashed ? " dashed" : ""}` }, `${each.name} `, h("b", {}, value === null ? "–" : `${mark}${show(value)}`));
     });
-    replace(legend, values, chosen !== null && sample ? h("span", {}, time(sample.at)) : null);
+    replace(legend, values, h("span", { class: "at" }, chosen !== null && sample ? time(sample.at) : "latest")); // always there: nothing moves
     const said = values.map((each) => each.textContent).join(", ");
     plot.setAttribute("aria-label", `${label}, ${chosen === null ? "latest" : time(sample.at)}: ${said}`);
   }

@@ -2,7 +2,7 @@
 
 import { follow, get } from "./api.js";
 import { address, h } from "./dom.js";
-import { askToken } from "./dialogs.js";
+import { askToken, toast } from "./dialogs.js";
 import { setNow } from "./format.js";
 import { follow as followKeys } from "./keyboard.js";
 import { configuration } from "./views/configuration.js";
@@ -50,6 +50,7 @@ async function act() {
 function route() {
   const [path, query] = location.hash.replace(/^#\//, "").split("?", 2);
   const view = Object.hasOwn(VIEWS, path) ? path : "overview";
+  if (path && path !== view) toast(`There is no view ${path}.`, true);
   const params = Object.fromEntries(new URLSearchParams(query ?? ""));
   for (const each of nav.querySelectorAll("a")) {
     const isHere = each.getAttribute("href") === `#/${PARENT[view] ?? view}`;

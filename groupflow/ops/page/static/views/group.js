@@ -6,6 +6,7 @@ import { ago, ahead, count, duration, moment, now, time } from "../format.js";
 import { cancelGroup, endLimit, limit, pause, redrive, resume } from "./actions.js";
 
 const PAGE = 50;
+const LETTERS = 100; // of its dead letters
 const MINUTES = 60;
 const ENDS = { done: "done", others: "ended otherwise", dead: "dead" };
 const SEEKS = 5; // seconds between two looks for what ended lately, which may have to read much
@@ -32,7 +33,7 @@ export function group(params, context) {
       h("section", { class: "card" }, h("header", {}, h("h2", {}, "Waiting tasks"), h("span", { class: "muted" }, "the next to run first")), line, foot),
       h("div", { class: "columns single" },
         card("Recent failures", "of its tasks and dead letters", failures),
-        card("Recently ended", "among the last 10,000 tasks of all groups in its partition", lately))),
+        card("Recently ended", "without dead letters; among the last 10,000 tasks of all groups in its partition", lately))),
   ];
 
   const showActions = whenChanged((isPaused, byHand) => replace(actions,
@@ -44,13 +45,15 @@ export function group(params, context) {
 
   const showHour = whenChanged((...facts) => replace(hour, strip(...facts)));
 
+  const isKnown = (why, letters) => why.state !== "idle" || why.queued + why.aside + ended.lately.length + letters.letters.length > 0;
+
   function showLead(why, letters) {
     const behind = letters.letters.find((letter) => letter.id === why.behind);
     const holder = why.holder;
     const left = holder && h("div", {}, duration(holder.lease_left), meter(holder.lease_left / context.lease));
     lead.dataset.state = why.state;
     replace(lead,
-      h("p", { class: "lead" }, why.reason),
+      h("p", { class: "lead" }, isKnown(why, letters) ? why.reason : "Nothing is known of a group of this key: no task of it waits or has ended lately."),
       why.behind && h("div", { class: "form row" }, "Parked behind", link("letter", { id: why.behind, tenant: behind?.tenant }, short(why.behind), { "data-key": "behind", title: why.behind }),
         h("button", { type: "button", class: "primary", "data-key": "redrive", onclick: () => redrive(context, [behind ?? { id: why.behind }]).then(refresh) }, "Redrive")),
       facts([
@@ -114,32 +117,32 @@ export function group(params, context) {
     if (seeks) sought = now();
     const [story, letters] = await Promise.all([
       get("group", { key, passed, limit: PAGE, lately: seeks ? null : 0 }),
-      get("dead", { group: key, limit: 10 }),
+      get("dead", { group: key, limit: LETTERS }),
     ]);
     const { why, lane } = story;
     const running = why.state === "running" && why.head ? await get("task", { id: why.head }).catch(() => null) : null;
     replace(state, badge(why.state));
-    showActions(why.state === "paused", why.by_hand_until !== null);
+    showActions(why.is_paused, why.by_hand_until !== null);
+    if (seeks) ended = story;
     showLead(why, letters);
     showLine(lane);
     showFailures(running, lane, letters);
-    if (seeks) ended = story;
     showLately(ended.lately);
-    showHour(ended.hour, ended.hour_since && Math.floor(ended.hour_since / 60), letters.letters.map((letter) => letter.died_at), Math.floor(now() / 60));
+    showHour(ended.hour, ended.hour_since && Math.floor(ended.hour_since / 60), letters.letters.map((letter) => letter.died_at), letters.next !== null, Math.floor(now() / 60));
   }
 
   return { element, every: 1000, refresh };
 }
 
 // The hour up to the minute `last` as a bar a minute; dead letters, by when they died, as far as they are known.
-function strip(hour, since, deaths, last) {
+function strip(hour, since, deaths, areMore, last) {
   const cells = Array.from({ length: MINUTES }, (_, place) => ({ at: 60 * (last - MINUTES + 1 + place), done: 0, others: 0, seconds: 0, dead: 0 }));
   const cellOf = (at) => cells[Math.floor(at / 60) - last + MINUTES - 1];
   for (const minute of hour) if (cellOf(minute.at)) Object.assign(cellOf(minute.at), minute);
   for (const at of deaths) if (cellOf(at)) cellOf(at).dead += 1;
   const sum = (name) => cells.reduce((all, cell) => all + cell[name], 0);
   const words = (of) => Object.entries(ENDS).map(([name, word]) => of(name) > 0 && `${count(of(name))} ${word}`).filter(Boolean).join(", ") || "no task ended";
-  const said = words(sum);
+  const said = words(sum) + (areMore ? " or more" : "");
   const most = Math.max(1, ...cells.map((cell) => cell.done + cell.others + cell.dead));
   const bar = (number, state) => {
     const shown = number > 0 && h("i", { "data-state": state });

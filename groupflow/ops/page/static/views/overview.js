@@ -44,7 +44,7 @@ export function overview(params, context) {
     h("nav", { class: "segments bare", "aria-label": "Range" }, Object.entries(RANGES).map(([name, { label }]) => link("overview", { range: name }, label, { "aria-current": name === chosen ? "true" : undefined, "data-key": `range ${name}` }))),
     h("div", { class: "columns" },
       card("Rates", "tasks a second", rates.element),
-      card("Latency", "how long tasks waited and ran, at most", latency.element)),
+      card("Latency", "how long tasks waited and ran", latency.element)),
     h("div", { class: "columns" },
       card("Backlog", "tasks", waiting.element),
       card("Daemons", "", daemons)),

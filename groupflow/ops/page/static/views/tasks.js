@@ -9,6 +9,7 @@ import { cancelTasks, dropTasks, runNow } from "./actions.js";
 const STATES = { queued: "Queued", running: "Running", delayed: "Delayed", done: "Done", superseded: "Superseded", cancelled: "Cancelled", expired: "Expired", dropped: "Dropped" };
 const NONE = { queued: "No task waits", running: "No task runs", delayed: "No task is delayed", done: "No done task in the history", superseded: "No superseded task in the history", cancelled: "No cancelled task in the history", expired: "No expired task in the history", dropped: "No dropped task in the history" };
 const WHEN = { running: "Runs for", delayed: "Due", done: "Ended", superseded: "Ended", cancelled: "Ended", expired: "Ended", dropped: "Ended" };
+const ORDER = { queued: ", the next to run first", running: ", the longest first", delayed: ", the next due first" };
 const OVER = new Set(["done", "superseded", "cancelled", "expired", "dropped"]);
 const VERBS = {
   queued: [["Cancel tasks", cancelTasks], ["Drop", dropTasks]],
@@ -92,7 +93,7 @@ export function tasks(params, context) {
     const name = `${STATES[state]} tasks`;
     replace(list, found.tasks.length ? (verbs.length ? choice.table(name, shown, found.tasks) : table(name, shown, found.tasks)) : isFiltered ? empty("No task found", found.next ? "There are more to search." : "") : empty(NONE[state], ""));
     replace(foot,
-      h("span", {}, `${count(found.tasks.length)} shown, searched ${count(found.looked_at)}${OVER.has(state) ? "" : ", the next to run first"}`),
+      h("span", {}, `${count(found.tasks.length)} shown, searched ${count(found.looked_at)}${ORDER[state] ?? ""}`),
       h("span", { class: "push" }),
       cursor !== "0" && link("tasks", { ...at, state }, "First page", { class: "button", "data-key": "first" }),
       found.next && link("tasks", { ...at, state, cursor: found.next }, isFiltered ? "Search further" : "Next page", { class: "button", "data-key": "next" }));

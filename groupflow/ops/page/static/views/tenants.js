@@ -50,12 +50,12 @@ export const columns = (page) => [
   { label: "Oldest task", kind: "number", cell: (row) => row.oldest && h("span", { title: moment(row.oldest) }, ago(row.oldest)) },
   { label: "Running", kind: "number", cell: (row) => `${count(row.running)}${row.concurrency ? ` of ${count(row.concurrency)}` : ""}` },
   { label: "Rate of starts", kind: "name", cell: (row) => row.rate || "no limit" },
-  { label: "Next start", kind: "name", cell: mayStart },
+  { label: "Held by a limit", kind: "name", cell: held },
   { label: "By hand", kind: "number", cell: (row) => row.by_hand_until && h("span", { title: moment(row.by_hand_until) }, `until ${time(row.by_hand_until)}`) },
 ];
 
-function mayStart(row) {
+function held(row) {
   const why = { concurrency: "at its concurrency", rate: "over its rate", closed: "held back by a handler" }[row.limited_by];
-  if (!why) return "now";
+  if (!why) return "no";
   return [badge("delayed"), ` ${why}`, row.until && h("span", { title: moment(row.until) }, `, until ${time(row.until)}`)];
 }

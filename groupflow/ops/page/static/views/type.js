@@ -25,7 +25,7 @@ export function type(params, context) {
       h("button", { type: "button", "data-key": "limit", onclick: () => limit(context, { type: name }, set).then(refresh) }, "Limit"),
       h("button", { type: "button", class: "danger", "data-key": "cancel", onclick: () => cancelType(context, name).then(refresh) }, "Cancel tasks"))),
     h("section", { class: "card" }, h("header", {}, h("h2", {}, "Attempts")), spans("type", params, hours), said),
-    h("div", { class: "columns" }, card("Ended", "done, failed, dead", over), card("Durations", "each bar a quarter longer than the one before", took)),
+    h("div", { class: "columns" }, card("Ended", "done, failed, dead", over), card("Durations", name.startsWith("scan:") ? "of pages of rows; each bar a quarter longer than the one before" : "each bar a quarter longer than the one before", took)),
     may,
     card("Tasks", h("span", {}, "those that run, then some that wait · ", link("tasks", { type: name }, "all of them"), " · ", link("dead", { type: name }, "dead letters")), tasks),
   ];
@@ -43,7 +43,7 @@ export function type(params, context) {
       ["Rate", rate(row.rate)],
       ["Retried", count(row.failed)],
       ["Dead", count(row.dead)],
-      ["Stages done", row.stages > 0 && count(row.stages)],
+      [name.startsWith("scan:") ? "Pages done" : "Stages done", row.stages > 0 && count(row.stages)],
       ["p50", about(row.duration_p50)],
       ["p95", about(row.duration_p95)],
     ]) : empty("No attempt has ended", "in this time"));

@@ -5,6 +5,7 @@ import { bars } from "../chart.js";
 import { empty, h, link, replace, table } from "../dom.js";
 import { about, count, duration, rate, time } from "../format.js";
 
+const OTHER = "other"; // all types that are not counted by name
 export const SPANS = { 1: "1 h", 6: "6 h", 24: "24 h" };
 const KEYS = { type: (row) => row.type, done: (row) => row.done, failed: (row) => row.failed, dead: (row) => row.dead, p50: (row) => row.duration_p50 ?? -1, p95: (row) => row.duration_p95 ?? -1 };
 
@@ -44,7 +45,7 @@ export function types(params, context) {
     h("div", { class: "title" }, h("h1", {}, "Types")),
     h("section", { class: "card" }, busy),
     h("section", { class: "card" },
-      h("header", {}, h("h2", {}, "Attempts"), h("span", { class: "muted" }, "of a scan: of its rows")),
+      h("header", {}, h("h2", {}, "Attempts"), h("span", { class: "muted" }, "of a scan: its rows, and how long each page of them took")),
       spans("types", params, hours), list),
   ];
   const onsort = (name) => context.go("types", { hours, sort: name, down: sorting.by === name && sorting.down ? "" : "1" });
@@ -64,12 +65,12 @@ export function types(params, context) {
     replace(busy, share === null ? "No daemon has told how busy its workers are." : `Workers were busy ${(share * 100).toFixed(share < 0.1 ? 1 : 0)} % of the last ${duration(found.hours * 3600)}.`, share !== null && h("div", { class: "meter", "aria-hidden": "true" }, bar));
     const between = bounds(found.types);
     replace(list, found.types.length ? table("Types", [
-      { name: "type", label: "Type", kind: "name", sort: true, cell: (row) => link("type", { name: row.type, hours }, row.type, { "data-key": row.type }) },
+      { name: "type", label: "Type", kind: "name", sort: true, cell: (row) => (row.type === OTHER ? h("span", { class: "muted", title: "types without a handler, and those beyond the first 50" }, OTHER) : link("type", { name: row.type, hours }, row.type, { "data-key": row.type })) },
       { label: `Ended ${each(found)}`, kind: "bars", cell: (row) => steps(found, row) },
       { name: "done", label: "Done", kind: "number", sort: true, cell: (row) => count(row.done) },
       { label: "Rate", kind: "number", cell: (row) => rate(row.rate) },
       { name: "failed", label: "Retried", kind: "number", sort: true, cell: (row) => count(row.failed) },
-      { name: "dead", label: "Dead", kind: "number", sort: true, cell: (row) => (row.dead ? link("dead", { type: row.type }, count(row.dead), { "data-key": `dead ${row.type}` }) : count(0)) },
+      { name: "dead", label: "Dead", kind: "number", sort: true, cell: (row) => (row.dead && row.type !== OTHER ? link("dead", { type: row.type }, count(row.dead), { "data-key": `dead ${row.type}` }) : count(row.dead)) },
       { label: "Durations", kind: "bars", cell: (row) => row.histogram.length > 0 && durations(row, between) },
       { name: "p50", label: "p50", kind: "number", sort: true, cell: (row) => about(row.duration_p50) },
       { name: "p95", label: "p95", kind: "number", sort: true, cell: (row) => about(row.duration_p95) },
