@@ -176,13 +176,17 @@ class Rig:
         app: str | None = APP,
         tree: Path | None = None,
         build: Path = REPOSITORY,
+        variables: Mapping[str, str] | None = None,
     ) -> Process:
-        """Start a daemon of some build, in a folder with its handlers, and wait for nothing."""
+        """Start a daemon of some build, in a folder with its handlers, and wait for nothing.
+
+        Its environment has some variables more.
+        """
         words = ("--config", self.config, "--name", name, *(("--app", app) if app else ()))
         command = groupflow("run", *words, *arguments, build=build)
         log = self.folder / f"{name}-{len(self._processes)}.log"
         # An environment with a build has the tests' handlers too.
-        env = {**self.environment(), "PYTHONPATH": str(build)}
+        env = {**self.environment(), "PYTHONPATH": str(build), **(variables or {})}
         process = Process(name, command, env, log, tree or build)
         self._processes.append(process)
         return process
@@ -363,8 +367,13 @@ class Rig:
         """Where a task lies."""
         return partition_of(job.group, job.id, len(self.partitions))
 
-    def judge(self, *, with_faults: bool) -> list[Violation]:
-        """Everything that is wrong with the structure and the history, after the end of all."""
+    def judge(self, *, with_faults: bool, **facts: Any) -> list[Violation]:
+        """Everything that is wrong with the structure and the history, after the end of all.
+
+        Args:
+            with_faults: as in `History`.
+            facts: of the history, beside what is known here.
+        """
         stored = Stored(self.raw, self.partitions)
         history = History(
             [with_unique_fence(each, len(self.partitions)) for each in self.journal.read()],
@@ -376,6 +385,7 @@ class Rig:
             concurrency=dict.fromkeys(
                 (job.group for job in self.jobs.values() if job.group), self.concurrency
             ),
+            **facts,
         )
         return [*stored.contradictions(), *stored.leftovers(), *check(history)]
 

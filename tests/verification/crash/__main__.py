@@ -19,33 +19,35 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import SystemRandom
 
 from groupflow.crashpoints import POINTS
-from groupflow.servers import private_servers
+from groupflow.servers import RabbitmqServer, RedisServer, private_servers
 from tests.verification.crash.plans import PAIRS, numbered
 from tests.verification.crash.trials import Result, Trial
 
 
-async def run(
-    redis: str, rabbitmq: str, seed: str, trials: Iterable[int], *, jobs: int, folder: Path
+def run(
+    redis: RedisServer,
+    rabbitmq: RabbitmqServer,
+    seed: str,
+    trials: range,
+    *,
+    jobs: int,
+    folder: Path,
 ) -> dict[int, Result]:
     """Run trials, several at once; what came of each, by its number."""
-    results: dict[int, Result] = {}
-    left = iter(trials)
 
-    async def work() -> None:
-        for number in left:
-            own = folder / f"trial-{number}-{os.getpid()}"
-            trial = Trial(numbered(seed, number), redis, rabbitmq, own)
-            results[number] = await trial.run()
-            _tell(seed, number, results[number])
+    def work(number: int) -> Result:
+        own = folder / f"trial-{number}-{os.getpid()}"
+        result = Trial(numbered(seed, number), redis, rabbitmq, own).run()
+        _tell(seed, number, result)
+        return result
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(jobs):
-            group.create_task(work())
-    return results
+    with ThreadPoolExecutor(jobs) as threads:
+        return dict(zip(trials, threads.map(work, trials), strict=True))
 
 
 def _tell(seed: str, number: int, result: Result) -> None:
@@ -81,8 +83,8 @@ async def main() -> int:
     print(f"seed {seed}, trials {first} to {first + count - 1}, histories in {folder}", flush=True)
     began, trials, jobs = time.monotonic(), range(first, first + count), int(told.get("JOBS", "2"))
     async with private_servers() as servers:
-        urls = servers.redis.url, servers.rabbitmq.url
-        results = await run(*urls, seed, trials, jobs=jobs, folder=folder)
+        both = servers.redis, servers.rabbitmq
+        results = await asyncio.to_thread(run, *both, seed, trials, jobs=jobs, folder=folder)
     print(*summary(results.values()), f"{time.monotonic() - began:.0f} s, seed {seed}", sep="\n")
     return 1 if any(each.violations for each in results.values()) else 0
 

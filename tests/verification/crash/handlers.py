@@ -13,12 +13,12 @@ from groupflow import Advance, App, Dead, Retry, Task
 from groupflow.core.outcome import Outcome
 from tests.history.events import Journal, event_of
 from tests.history.handlers import tell_where
-from tests.verification.crash.plans import JOURNAL, MANY, ONE, STOP_AT
+from tests.verification.crash.plans import MANY, ONE, STOP_AT
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 app = App()
-_journal = Journal(Path(os.environ[JOURNAL]))
+_journal = Journal(Path(os.environ["HISTORY_FILE"]))
 _stop_at = int(os.environ[STOP_AT])
 _started = 0
 
@@ -47,7 +47,7 @@ async def handle(task: Task) -> Outcome | None:
         if body["what"] == "fail" and task.attempt == 1:
             raise RuntimeError("the first attempt fails")
         if body["what"] == "stage" and task.stage is None:
-            how = "advanced"
+            how = "cut"  # the checker knows no stages: one may follow, as behind a hand-back
             return Advance("two", {"n": n})
         if body["what"] == "poison":
             return Dead("poison")

@@ -35,7 +35,7 @@ RULES = os.environ.get("RULES", "")
 """``run``, ``batches``, ``limits`` or ``debounce`` where all trials are to have that."""
 
 ONE, MANY = "one", "many"  # types of tasks: alone, or in batches
-JOURNAL, STOP_AT = "CRASH_JOURNAL", "CRASH_STOP_AT"  # variables that tell a daemon
+STOP_AT = "CRASH_STOP_AT"  # a variable that tells a daemon
 
 _BY_TENANTS = 0.3  # of all trials
 _MOST_OF_A_PAIR = 4  # so that enough is left for the second

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Mapping
@@ -32,8 +31,8 @@ def results(
     redis_server: RedisServer, rabbitmq_server: RabbitmqServer, tmp_path_factory: Any
 ) -> Mapping[int, Result]:
     """What came of each trial, by its number: the points in their order, then pairs."""
-    urls, folder = (redis_server.url, rabbitmq_server.url), tmp_path_factory.mktemp("crash")
-    return asyncio.run(run(*urls, SEED, range(len(POINTS) + PAIRS), jobs=4, folder=folder))
+    trials, folder = range(len(POINTS) + PAIRS), tmp_path_factory.mktemp("crash")
+    return run(redis_server, rabbitmq_server, SEED, trials, jobs=4, folder=folder)
 
 
 @pytest.mark.timeout(900)  # all trials, where other things run

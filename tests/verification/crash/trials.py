@@ -2,77 +2,56 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import signal
-import subprocess
 import time
 from collections import Counter, defaultdict
 from collections.abc import Container
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
-from redis import Redis
 
 from groupflow.broker import topology
-from groupflow.broker.connection import connect, open_channel
+from groupflow.broker.connection import open_channel
 from groupflow.broker.dead_stream import name_of
-from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.core.task import Place
 from groupflow.crashpoints import VARIABLE
 from groupflow.operate.redrive import archive_of
+from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.load import load_settings
-from groupflow.store.keys import Keys
-from tests.endtoend.configuration import lines_of
-from tests.endtoend.process import REPOSITORY, environment, groupflow
-from tests.history.events import Event, History, Journal, published
-from tests.history.invariants import Violation, check
+from groupflow.settings.model import RetryDefaults
+from tests.broker.wires import connected
+from tests.endtoend.process import Process, until
+from tests.endtoend.rig import Job, Rig
+from tests.history.events import Event
+from tests.history.invariants import Violation
 from tests.history.snapshot import read
 from tests.history.stored import Stored
-from tests.verification.crash.plans import CLOCKED, JOURNAL, MANY, ONE, STOP_AT, Life, Message, Plan
+from tests.running import run
+from tests.verification.crash.plans import CLOCKED, MANY, ONE, STOP_AT, Life, Message, Plan
 from tests.verification.pacing import pause
 
 APP = "tests.verification.crash.handlers:app"
 LEASE = 1.0
 LIFE_WITHIN = 60.0  # seconds; a healthy life takes about two, but a machine may be busy
-_LOOK = 0.02
 BALLAST = "x" * 1000  # a body that is worth archiving
 
 
-def write_config(plan: Plan, redis: str, rabbitmq: str, file: Path) -> Path:
-    """A trial's settings; its folder's name is its namespace and its queue."""
-    name = file.parent.name
+def sections_of(plan: Plan) -> dict[str, dict[str, Any]]:
+    """A trial's settings, where they are others than those of all rigs."""
     options = ("run", "debounce", "batch", "batch_wait", "concurrency", "rate")
     workers = {"plain": 2, "grouped": 3, "lease": LEASE, "drain": 0.05, "max_crashes": 99}
-    rule = {"app": "grouped", "key": "{group}", "name": "grouped"}
-    sections: dict[str, dict[str, Any]] = {
-        "[rabbitmq]": {"url": rabbitmq, "queue": name, "prefetch": plan.prefetch},
-        "[redis]": {"url": redis, "namespace": name},
-        "[workers]": {**workers, "order": plan.order},
-        "[fields]": {"delay": "delay"},
-        "[retry]": {"interval": -0.05},
-        "[history]": {"dead_memory": 0} if plan.archives else {},
-        # A page a life would still be starting, at its low priority, when a hundred have died.
-        "[http]": {"listen": ""},
-        "[log]": {"format": "json"},
-        "[[groups]]": {**rule, **{option: getattr(plan, option) for option in options}},
+    return {
+        "rabbitmq": {"prefetch": plan.prefetch},
+        "workers": {**workers, "order": plan.order},
+        "fields": {"delay": "delay"},
+        "retry": {"interval": -0.05, "max_attempts": RetryDefaults().max_attempts},
+        "history": {"dead_memory": 0} if plan.archives else {},
+        "rule": {option: getattr(plan, option) for option in options},
     }
-    lines = [line for head, values in sections.items() for line in (head, *lines_of(values))]
-    file.write_text("\n".join(lines))
-    return file
-
-
-def start(life: Life, config: Path) -> subprocess.Popen[bytes]:
-    """Start a daemon, which ends with this process."""
-    journal = str(config.with_name("journal.jsonl"))
-    told = {VARIABLE: str(life.crash or ""), JOURNAL: journal, STOP_AT: str(life.stop_at)}
-    command = groupflow("run", "--config", config, "--app", APP, "--name", life.name)
-    with config.with_name("daemons.log").open("ab") as log:
-        return subprocess.Popen(
-            command, cwd=REPOSITORY, env=environment(**told), stdout=log, stderr=log
-        )
 
 
 @dataclass(slots=True)
@@ -93,75 +72,74 @@ class Result:
 class Trial:
     """One trial, in a namespace and a queue of its own, both named as its folder."""
 
-    def __init__(self, plan: Plan, redis: str, rabbitmq: str, folder: Path) -> None:
+    def __init__(
+        self, plan: Plan, redis: RedisServer, rabbitmq: RabbitmqServer, folder: Path
+    ) -> None:
         """Binds the servers; `folder` is where its history lies, if it fails."""
         folder.mkdir(parents=True)
-        self._plan, self._folder, self._keys = plan, folder, Keys(folder.name)
-        self._raw = Redis.from_url(redis)
-        self._rabbitmq = rabbitmq
-        self._config = write_config(plan, redis, rabbitmq, folder / "groupflow.toml")
-        self._journal = Journal(folder / "journal.jsonl")
+        self._plan, self._folder = plan, folder
+        self._rig = Rig(folder, rabbitmq, redis, **sections_of(plan))
+        [self._keys] = self._rig.partitions
+        type_ = MANY if plan.batch > 1 else ONE
+        self._jobs = [job_of(each, type_) for each in plan.messages]
+        self._groups = {job.group for job in self._jobs if job.group}
+        self._processes: list[Process] = []
         self._result = Result(plan.label)
 
-    async def run(self) -> Result:
+    def run(self) -> Result:
         """Run it."""
-        result, queue = self._result, self._folder.name
-        connection = await connect(self._rabbitmq, heartbeat=60, timeout=30.0, name="crash trial")
-        async with connection:
-            await topology.declare(connection, queue)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._publish(queue))
-                await self._live()
-            channel = await open_channel(connection, confirms=True)
-            left = (await channel.queue_declare(queue, passive=True)).message_count or 0
-            result.violations += self._judge(left)
-            if self._plan.archives:
-                result.violations += await self._archived()
-            await topology.delete(connection, queue)
-            await topology.delete(connection, name_of(queue))
-            await channel.exchange_delete(name_of(queue))
+        result, rig = self._result, self._rig
+        run(self._declare())
+        with ThreadPoolExecutor(1) as thread:
+            publishing = thread.submit(rig.publish, self._jobs)
+            self._live()
+            publishing.result()
+        result.violations += self._judge()
+        if self._plan.archives:
+            result.violations += run(self._archived())
+        run(self._forget())
         if result.violations:
             self._keep()
         else:
             shutil.rmtree(self._folder)
-        if names := list(self._raw.scan_iter(f"{{{queue}}}:*", count=1000)):
-            self._raw.unlink(*names)
-        self._raw.close()
+        if names := list(rig.raw.scan_iter(f"{self._keys.tag}:*", count=1000)):
+            rig.raw.unlink(*names)
+        rig.close()
         return result
 
-    async def _publish(self, queue: str) -> None:
-        """Publish all; each confirm is journalled as it comes."""
-        unconfirmed = iter(self._plan.messages)
+    async def _declare(self) -> None:
+        async with connected(self._rig.rabbitmq.url) as connection:
+            await topology.declare(connection, self._rig.queue)
 
-        def on_confirm() -> None:
-            message = next(unconfirmed)
-            self._journal.write(published(message.id, message.group, n=message.n))
+    async def _forget(self) -> None:
+        """Delete the queue, and what lies beside it."""
+        queue = self._rig.queue
+        async with connected(self._rig.rabbitmq.url) as connection:
+            for name in (queue, name_of(queue)):
+                await topology.delete(connection, name)
+            channel = await open_channel(connection, confirms=False)
+            await channel.exchange_delete(name_of(queue))
 
-        type_ = MANY if self._plan.batch > 1 else ONE
-        async with publishing(self._rabbitmq, queue, timeout=30.0) as publisher:
-            outgoing = [_outgoing(each, type_) for each in self._plan.messages]
-            await publisher.publish_all(outgoing, on_confirm)
-
-    async def _live(self) -> None:
+    def _live(self) -> None:
         """All lives, until one has come to its end with everything done."""
         result = self._result
         for life in self._plan.lives:
-            process = start(life, self._config)
-            wrong = await self._watch(process, life)
-            if wrong:
+            variables = {VARIABLE: str(life.crash or ""), STOP_AT: str(life.stop_at)}
+            process = self._rig.spawn(life.name, app=APP, variables=variables)
+            self._processes.append(process)
+            if wrong := self._watch(process, life):
                 result.violations.append(Violation("L2", f"{life} {wrong}"))
                 return
-            was_killed = process.returncode == -signal.SIGKILL
+            was_killed = process.wait() == -signal.SIGKILL
             if life.crash is not None:
                 (result.delivered if was_killed else result.missed).append(life.crash.point)
                 if was_killed:
                     continue
-            if process.returncode:
-                text = f"{life} ended with status {process.returncode}"
-                result.violations.append(Violation("exit", text))
+            if code := process.wait():
+                result.violations.append(Violation("exit", f"{life} ended with status {code}"))
                 return
 
-    async def _watch(self, process: subprocess.Popen[bytes], life: Life) -> str:
+    def _watch(self, process: Process, life: Life) -> str:
         """Wait for a daemon's end; tell it to stop once there is nothing more for it to do.
 
         Returns:
@@ -170,33 +148,34 @@ class Trial:
         # Passes that come with time are given the time for two of them.
         serves_for = 2.5 * LEASE if life.crash and life.crash.point in CLOCKED else 0.0
         serving_since, was_told = 0.0, False
+
+        def has_ended() -> bool:
+            nonlocal serving_since, was_told
+            # A signal could find a daemon that hasn't registered without a handler.
+            if not serving_since and self._serves(life, process.pid):
+                serving_since = time.monotonic()
+            is_due = serving_since and time.monotonic() >= serving_since + serves_for
+            if is_due and not was_told and self._is_over(life):
+                was_told = True
+                process.send(signal.SIGTERM)
+            return not process.is_running
+
         try:
-            async with asyncio.timeout(LIFE_WITHIN):
-                while process.poll() is None:
-                    # A signal could find a daemon that hasn't registered without a handler.
-                    if not serving_since and self._serves(life, process.pid):
-                        serving_since = time.monotonic()
-                    is_due = serving_since and time.monotonic() >= serving_since + serves_for
-                    if is_due and not was_told and self._is_over(life):
-                        was_told = True
-                        process.terminate()
-                    await pause(_LOOK)
-        except TimeoutError:
-            process.send_signal(signal.SIGUSR1)  # it logs where it stands
-            await pause(0.5)
-            return "did not stop" if was_told else "did not get done"
-        finally:
+            until(has_ended, seconds=LIFE_WITHIN)
+        except AssertionError:
+            process.send(signal.SIGUSR1)  # it logs where it stands
+            run(pause(0.5))
             process.kill()
-            process.wait()
+            return "did not stop" if was_told else "did not get done"
         return ""
 
     def _serves(self, life: Life, pid: int) -> bool:
-        info: Any = self._raw.hget(self._keys("daemon", life.name), "info")
+        info: Any = self._rig.raw.hget(self._keys("daemon", life.name), "info")
         return bool(orjson.loads(info or b"{}").get("pid") == pid)
 
     def _is_over(self, life: Life) -> bool:
         """Whether all tasks are over, and no dead daemon is left unreaped."""
-        keys, pipeline = self._keys, self._raw.pipeline(transaction=False)
+        keys, pipeline = self._keys, self._rig.raw.pipeline(transaction=False)
         pipeline.hmget(keys("count"), "done", "superseded")
         pipeline.zcard(keys("dead"))
         pipeline.zrange(keys("daemons"), 0, -1)
@@ -208,43 +187,33 @@ class Trial:
         over = sum(int(each or 0) for each in ended) + dead
         return bool(over >= wanted and daemons == [life.name.encode()])
 
-    def _judge(self, left: int) -> list[Violation]:
-        plan, stored = self._plan, Stored(self._raw, [self._keys])
-        events = self._journal.read()
-        groups = {each.group for each in plan.messages if each.group}
-        history = History(
-            # The checker knows no stages: an attempt that hands on to the next may be followed by
-            # another for the same reason as one that hands back. `_repeats` counts them.
-            events=[replace(e, how="cut") if e.how == "advanced" else e for e in events],
-            states=stored.states,
-            taken=stored.count("taken"),
-            superseded=stored.superseded,
-            left_in_queue=left,
-            # A daemon hands back what it claimed before it heard wakes: it may have missed a hold.
-            hands_back=True,
-            runs=dict.fromkeys(groups, plan.together),
-            concurrency=dict.fromkeys(groups, plan.concurrency) if plan.concurrency > 1 else {},
-        )
-        violations = [*check(history), *stored.contradictions(), *stored.leftovers()]
+    def _judge(self) -> list[Violation]:
+        plan, stored = self._plan, Stored(self._rig.raw, [self._keys])
+        # A daemon hands back what it claimed before it heard wakes: it may have missed a hold.
+        runs = dict.fromkeys(self._groups, plan.together)
+        violations = self._rig.judge(with_faults=True, hands_back=True, runs=runs)
         for message in {each.id: each for each in plan.messages}.values():
             expected = "dead" if message.what == "poison" else "done"
-            state = history.states.get(message.id)
+            state = stored.states.get(message.id)
             may_give_way = plan.debounce and message.group
             if state != expected and not (state == "superseded" and may_give_way):
                 violations.append(Violation("S1", f"{message.id} is {state}, not {expected}"))
         # On a busy machine a daemon may lose its lease of a second and live on.
-        log = (self._folder / "daemons.log").read_bytes()
-        losses = sum(log.count(name) for name in (b'"session.lost"', b'"task.taken_over"'))
+        losses = sum(
+            len(process.events(name))
+            for process in self._processes
+            for name in ("session.lost", "task.taken_over")
+        )
         faults = len(self._result.delivered) + losses
-        return [*violations, *_repeats(plan, events, faults, history.superseded)]
+        return [*violations, *_repeats(plan, self._rig.events(), faults, stored.superseded)]
 
     async def _archived(self) -> list[Violation]:
         """Every dead letter's body lies in the stream, and is readable there."""
         found: list[Violation] = []
-        archive = archive_of(load_settings(self._config))
-        ids: Any = self._raw.zrange(self._keys("dead"), 0, -1)
+        archive = archive_of(load_settings(self._rig.config))
+        ids: Any = self._rig.raw.zrange(self._keys("dead"), 0, -1)
         for id_ in [each.decode() for each in ids]:
-            place: Any = self._raw.hmget(self._keys("task_state", id_), "offset", "archived_as")
+            place: Any = self._rig.raw.hmget(self._keys("task_state", id_), "offset", "archived_as")
             offset, message_id = place
             if offset is None or message_id is None:
                 found.append(Violation("L7", f"the body of {id_} never left Redis"))
@@ -256,22 +225,21 @@ class Trial:
 
     def _keep(self) -> None:
         """Leave all that there is to know of a trial that failed."""
-        keys = repr(read(self._raw, self._keys))
+        keys = repr(read(self._rig.raw, self._keys))
         about = {"plan": self._plan, "result": self._result, "keys": keys}
         (self._folder / "about.json").write_bytes(
             orjson.dumps(about, option=orjson.OPT_INDENT_2, default=repr)
         )
 
 
-def _outgoing(message: Message, type_: str) -> Outgoing:
-    body: dict[str, Any] = {"n": message.n, "what": message.what, "seconds": message.seconds}
-    if message.group is not None:
-        body |= {"app_name": "grouped", "group": message.group}
+def job_of(message: Message, type_: str) -> Job:
+    """A message, as it is published."""
+    facts: dict[str, Any] = {"what": message.what, "seconds": message.seconds}
     if message.what == "poison":
-        body |= {"ballast": BALLAST}
+        facts |= {"ballast": BALLAST}
     if message.what == "delayed":
-        body |= {"delay": message.seconds, "seconds": 0.0}
-    return Outgoing(orjson.dumps(body), type=type_, message_id=message.id)
+        facts |= {"delay": message.seconds, "seconds": 0.0}
+    return Job(message.id, message.group, n=message.n, type=type_, facts=facts)
 
 
 def _repeats(
@@ -290,7 +258,7 @@ def _repeats(
         starts = [event for event in own if event.kind == "start"]
         ends = Counter(event.how for event in own if event.kind == "end")
         crashes = max((event.crashes for event in starts), default=0)
-        allowed = 1 + crashes + ends["cut"] + (message.what in ("fail", "stage"))
+        allowed = 1 + crashes + ends["cut"] + (message.what == "fail")
         if plan.together > 1 and message.group:
             allowed += faults  # each repeats what a run had done, and counts for its first task
         is_replaced = message.id in superseded

@@ -5,33 +5,61 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from groupflow.crashpoints import VARIABLE
 from groupflow.servers import RedisServer
 from tests.deadlines import short_lease
+from tests.endtoend.configuration import lines_of
 from tests.endtoend.conftest import MakeRig, rigs
 from tests.endtoend.process import Process
 from tests.endtoend.rig import Rig
-from tests.endtoend.ticking import (
-    NO_BROKER,
-    WORKERS,
-    judge_ticks,
-    moment_of,
-    shown,
-    ticks_of,
-    verb,
-    with_schedules,
-)
+from tests.history.auditor import audit
 from tests.verification.clock import Clock
 
-EVERY = {"name": "often", "every": 0.25, "missed": "all"}
+# In place of RabbitMQ: ticks need none, nor do daemons with ``--only workers``.
+NO_BROKER: Any = SimpleNamespace(url="amqp://guest:guest@127.0.0.1:1/")
+WORKERS = ("--only", "workers")
+EVERY: dict[str, Any] = {"name": "often", "every": 0.25, "missed": "all"}
 SHIFTS = {"slow": -5.0, "right": 0.0, "fast": 5.0}
 """Seconds by which each daemon's clock is wrong, by its name."""
 KILLS = int(os.environ.get("KILLS") or 3)  # `make ticks` has more
+
+
+def with_schedules(rig: Rig, *rules: dict[str, Any]) -> None:
+    """Put schedules into a rig's configuration, in place of those that it had."""
+    before = rig.config.read_text().partition("[[schedules]]")[0]
+    rig.config.write_text(before + "".join(map(_toml, rules)))
+
+
+def _toml(rule: dict[str, Any]) -> str:
+    facts = {"type": "work", **rule}
+    body = ", ".join(lines_of(facts.pop("body", {})))
+    return "\n".join(["[[schedules]]", *lines_of(facts), f"body = {{{body}}}", ""])
+
+
+def ticks_made(rig: Rig, name: str) -> int:
+    """How many ticks of a schedule there were, as `groupflow schedules --json` shows it."""
+    (schedule,) = [each for each in rig.ask("schedules") if each["name"] == name]
+    return int(schedule["ticks_total"])
+
+
+def ticks_of(rig: Rig, name: str) -> list[str]:
+    """The ids of its ticks that ran, each once, in order."""
+    front = f"schedule:{name}:"
+    found = {each.id for each in rig.events("start") if each.id.startswith(front)}
+    return sorted(found, key=moment_of)
+
+
+def moment_of(id_: str) -> float:
+    """The time in a tick's id."""
+    return datetime.fromisoformat(id_.split(":", 2)[2]).timestamp()
 
 
 @pytest.fixture
@@ -42,21 +70,22 @@ def make_rig(tmp_path: Path, redis_server: RedisServer) -> Iterator[MakeRig]:
 
 
 def end(rig: Rig) -> None:
-    """Let no more ticks come, and what there is end."""
-    verb(rig, "pause", "often")
-    made = shown(rig, "often")["ticks_total"]
+    """Let no more ticks come, and what there is end; all that were to be made were.
+
+    Each from the first to the last, each one task, and none run twice without a crash.
+    """
+    rig.ask("schedules", "pause", "often")
+    made = ticks_made(rig, "often")
     rig.until(lambda: rig.is_over(made), f"the end of {made} ticks")
     rig.stop_all()
-
-
-def spawn(rig: Rig, name: str, **variables: str) -> Process:
-    """A daemon with some more in its environment."""
-    environment = rig.environment() | variables
-    rig.environment = lambda: environment  # type: ignore[method-assign]
-    try:
-        return rig.spawn(name, *WORKERS)
-    finally:
-        del rig.environment
+    assert [each for keys in rig.partitions for each in audit(rig.raw, keys)] == []
+    ids = ticks_of(rig, "often")
+    numbers = [round(moment_of(id_) / EVERY["every"]) for id_ in ids]
+    assert numbers == [*range(numbers[0], numbers[-1] + 1)]
+    assert len(ids) == made == rig.count("done") + len(rig.dead())
+    for id_ in ids:
+        runs = [(event.attempt, event.crashes) for event in rig.events("start", id_)]
+        assert len(set(runs)) == len(runs), f"{id_} ran twice without a crash"
 
 
 def spawn_wrong(rig: Rig, name: str) -> Process:
@@ -64,7 +93,7 @@ def spawn_wrong(rig: Rig, name: str) -> Process:
     clock = Clock(rig.folder / f"{name}.clock")
     assert clock.can_be_set, "libfaketime is missing: make servers installs it"
     clock.set(SHIFTS[name])
-    return spawn(rig, name, **clock.environment)
+    return rig.spawn(name, *WORKERS, variables=clock.environment)
 
 
 def wait_for_ticks(rig: Rig, more: int) -> None:
@@ -88,7 +117,6 @@ def test_daemons_with_wrong_clocks_that_are_killed(make_rig: MakeRig) -> None:
     for daemon in daemons.values():
         daemon.wait_for("daemon.started")
     end(rig)
-    assert judge_ticks(rig, "often", 0.25) == []
 
 
 @pytest.mark.parametrize("point", ["before_tick", "after_tick"])
@@ -96,11 +124,10 @@ def test_a_daemon_may_die_at_a_tick(make_rig: MakeRig, point: str) -> None:
     """The next one makes what is due, and nothing that is made already."""
     rig = make_rig(workers={"lease": short_lease(4.0)})
     with_schedules(rig, EVERY)
-    assert spawn(rig, "d1", **{VARIABLE: f"{point}:3"}).wait() == -signal.SIGKILL
+    assert rig.spawn("d1", *WORKERS, variables={VARIABLE: f"{point}:3"}).wait() == -signal.SIGKILL
     rig.start("d2", *WORKERS)
     rig.until(lambda: len(ticks_of(rig, "often")) > 4, "some ticks")
     end(rig)
-    assert judge_ticks(rig, "often", 0.25) == []
 
 
 def test_a_reload_takes_schedules_over(make_rig: MakeRig) -> None:
@@ -113,9 +140,9 @@ def test_a_reload_takes_schedules_over(make_rig: MakeRig) -> None:
     daemon.wait_for("config.reloaded")
     rig.until(lambda: any(e.n == 2 for e in rig.events("start")), "one of the new body")
     rig.until(lambda: bool(ticks_of(rig, "new")), "one of the new schedule")
-    verb(rig, "pause", "new")
-    verb(rig, "pause", "often")
-    found = [shown(rig, name)["ticks_total"] for name in ("new", "often")]
+    rig.ask("schedules", "pause", "new")
+    rig.ask("schedules", "pause", "often")
+    found = [ticks_made(rig, name) for name in ("new", "often")]
     rig.until(lambda: rig.is_over(sum(found)), "the end of all")
     rig.stop_all()
     often = [event for event in rig.events("start") if event.id.startswith("schedule:often")]
