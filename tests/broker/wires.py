@@ -60,26 +60,23 @@ async def waiting_in(url: str, queue: str) -> int:
         return (await channel.queue_declare(queue, passive=True)).message_count or 0
 
 
-async def bind(url: str, exchange: str, *queues: str, **arguments: Any) -> None:
-    """Durable queues, of which the first hears all that a topic exchange is told."""
+async def bind(url: str, name: str, **arguments: Any) -> None:
+    """A durable queue that hears all that a topic exchange of its name is told."""
     async with connected(url) as connection:
         channel = await connection.channel()
-        told = await channel.declare_exchange(exchange, "topic", durable=True)
-        for queue in queues:
-            declared = await channel.declare_queue(queue, durable=True, arguments=arguments)
-            if queue == queues[0]:
-                await declared.bind(told, "#")
+        told = await channel.declare_exchange(name, "topic", durable=True)
+        queue = await channel.declare_queue(name, durable=True, arguments=arguments)
+        await queue.bind(told, "#")
 
 
-async def told_in(url: str, queue: str) -> list[tuple[str, dict[str, Any]]]:
-    """What came to a queue: routing key, and the event with its correlation id (`asked`)."""
+async def told_in(url: str, queue: str) -> list[dict[str, Any]]:
+    """The events that came to a queue."""
     found = []
     async with connected(url) as connection:
         channel = await connection.channel()
         source = await channel.get_queue(queue)
         while message := await source.get(no_ack=True, fail=False):
-            event = orjson.loads(message.body) | {"asked": message.correlation_id}
-            found.append((message.routing_key or "", event))
+            found.append(orjson.loads(message.body))
     return found
 
 

@@ -14,10 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from groupflow import App, Dead, Done, Message, Task
+from groupflow import App, Dead, Done, Task
 from groupflow.core.outcome import Outcome
 from tests.deadlines import LOOK
-from tests.history.events import Journal, published
+from tests.history.events import Journal
 from tests.history.handlers import noted
 
 app = App()
@@ -110,25 +110,6 @@ async def scripted(task: Task) -> Outcome | None:
     if what == "gives":
         return Done(result={"gave": more, "number": 2**60 + 1})
     return Dead(more) if what == "dead" else None
-
-
-@app.handler("drained")
-async def drained(task: Task) -> None:
-    """Does not end before its daemon has died of it once; writes what it was told."""
-    with noted(journal.write, task):
-        await _until(lambda: task.crashes > 0)
-        journal.path.with_name("drained").write_bytes(task.body)
-
-
-@app.handler("asked")
-async def asked(task: Task) -> Done:
-    """Is done with a result, and wants a follow-up task, a plain one."""
-    n = task.json()["n"]
-    follow_up = f"{task.id}/then/1"
-    with noted(journal.write, task):
-        journal.write(published(follow_up, None, "42", n))
-    body = {"app_name": "plain", "tenant_id": 42, "n": n}
-    return Done(result={"n": n}, then=[Message(body, type="work")])
 
 
 lingering = App()

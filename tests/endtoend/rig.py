@@ -62,7 +62,6 @@ class Job:
         type: names its handler.
         facts: what else its body says.
         headers: of its message.
-        reply_to: the queue that is told how it ended.
     """
 
     id: str
@@ -72,7 +71,6 @@ class Job:
     type: str = "work"
     facts: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, Any] = field(default_factory=dict)
-    reply_to: str | None = None
 
     @property
     def group(self) -> str | None:
@@ -275,10 +273,7 @@ class Rig:
         end = time.monotonic() + deadline()
         while confirmed < len(jobs):
             try:
-                left = [
-                    Outgoing(j.body, j.type, j.id, j.headers, j.reply_to, f"c-{j.id}")
-                    for j in jobs[confirmed:]
-                ]
+                left = [Outgoing(j.body, j.type, j.id, j.headers) for j in jobs[confirmed:]]
                 async with self._publishing() as publisher:
                     await publisher.publish_all(left, on_confirm)
             except GroupflowError as error:

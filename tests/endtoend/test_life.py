@@ -12,13 +12,16 @@ from typing import Any
 import orjson
 import pytest
 
+from groupflow import Publisher
+from tests.deadlines import deadline
 from tests.endtoend.conftest import rigs
 from tests.endtoend.process import until
 from tests.endtoend.rig import Job, Rig
+from tests.running import run
 
 MORE = {
     "hold": "", "park": 'on_dead = "park"', "burst": "debounce = 300.0",
-    "update": 'newest = "running"',
+    "update": 'newest = "running"', "drain": 'on_drained = "work"',
 }  # fmt: skip
 MARKS = "\x7f\x9b\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069\U000e0041"
 RULES = "".join(
@@ -44,7 +47,7 @@ DEAD_KEYS = {"id", "type", "group", "reason", "attempts", "died_at"}
 def life(tmp_path_factory: Any, rabbitmq_server: Any, redis_server: Any) -> Iterator[Rig]:
     retry = {"max_attempts": 3, "interval": -0.2}
     with rigs(tmp_path_factory.mktemp("life"), rabbitmq_server, redis_server, retry=retry) as make:
-        rig = make(workers={"lease": 3600.0})
+        rig = make(workers={"lease": 3600.0, "unknown_for": 3600.0})
         with rig.config.open("a") as file:
             file.write(RULES)
         rig.start_all("one", "two")
@@ -231,3 +234,54 @@ def test_a_delayed_task_behind_one_that_runs_is_promoted(life: Rig) -> None:
     gate.touch()
     # Well within the 30 s after which the promoter looks anyway.
     until(lambda: bool(life.events("end", "du1")), lambda: "du1 is not promoted", 20)
+
+
+def test_a_message_cancels_what_waits_and_what_runs(life: Rig) -> None:
+    """What runs holds its group until it has ended."""
+    life.publish([job("ca0", "hold", f"wait {life.gate('ca')}"), job("ca1", "hold")])
+    life.wait_for_start("ca0")
+    life.cancel("ca1", "ca0")
+    for id_ in ("ca0", "ca1"):
+        assert until_state(life, id_, "cancelled")["cancelled_by"] == "publisher"
+    life.publish([job("ca2", "hold")])
+    life.wait_for_end("ca2")
+    assert life.wait_for_end("ca0").how == "cut"
+    assert ran(life, "ca") == [("ca0", 1), ("ca2", 1)]
+
+
+def test_what_starts_late_never_starts(life: Rig) -> None:
+    gate, late = life.gate("ex"), job("ex1", "hold", headers={"x-expires": 1})
+    life.publish([job("ex0", "hold", f"wait {gate}"), late, job("ex2", "hold")])
+    assert until_state(life, "ex1", "expired")["start_by"] < time.time()
+    assert "expired: it had to start by" in life.say("task", "ex1")
+    gate.touch()
+    life.wait_for_end("ex2")
+    assert ran(life, "ex") == [("ex0", 1), ("ex2", 1)]
+
+
+def test_a_task_waits_for_a_daemon_that_knows_its_type(life: Rig) -> None:
+    """And its group with it; a reload brings the handler."""
+    life.publish([job("kn0", "hold", type="new"), job("kn1", "hold")])
+    assert "no daemon knows its type 'new'" in until_state(life, "kn0", "delayed")["reason"]
+    with life.config.open("a") as file:
+        file.write('[handlers."new"]\nexec = ["true"]\n')
+    assert {each["verdict"] for each in life.ask("reload")} == {"changed"}
+    life.wait_for_end("kn1")
+    assert until_state(life, "kn0", "done")["attempt"] == 1
+
+
+def test_a_drained_group_is_told_of_by_a_task(life: Rig) -> None:
+    life.publish([job("dr0", "drain", "dead no"), job("dr1", "drain")])
+    told = "drained:drain:dr:"
+    life.until(lambda: any(e.id.startswith(told) for e in life.events("end")), "its end")
+    assert [id_ for id_, _ in ran(life, "dr")][:2] == ["dr0", "dr1"]
+    assert len(ran(life, told)) == life.count("drained") == 1
+
+
+def test_a_request_is_answered_with_the_result(life: Rig) -> None:
+    async def answer() -> Any:
+        asked = job("an0", None, "gives 7")
+        async with Publisher.from_config(life.config) as publisher:
+            return await publisher.request(asked.body, type=asked.type, timeout=deadline())
+
+    assert run(answer()) == {"gave": "7", "number": 2**60 + 1}

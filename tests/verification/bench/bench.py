@@ -134,14 +134,6 @@ async def fill_queue(url: str, queue: str, load: Load) -> None:
         await publisher.publish_all(message(load, number) for number in range(load.tasks))
 
 
-async def listen_to_ends(url: str, queue: str) -> None:
-    """Have the exchange that a daemon tells, and a queue for all that it is told."""
-    connection = await aio_pika.connect(url)
-    async with connection, connection.channel() as channel:
-        told = await channel.declare_exchange(f"{queue}.told", "topic", durable=True)
-        await (await channel.declare_queue(f"{queue}.told", durable=True)).bind(told, "#")
-
-
 async def forget_queue(url: str, queue: str) -> None:
     """Delete what a daemon declared, so that RabbitMQ doesn't carry the queues of all runs."""
     connection = await aio_pika.connect(url)

@@ -14,7 +14,8 @@ from pathlib import Path
 from redis.asyncio import Redis
 
 from groupflow.store.partitions import keys_of
-from tests.verification.bench.bench import Bench, Figures, Side, fill_queue, listen_to_ends
+from tests.broker.wires import bind
+from tests.verification.bench.bench import Bench, Figures, Side, fill_queue
 from tests.verification.bench.daemons import NAMESPACE, WITHIN, Daemon
 from tests.verification.bench.load import Load
 from tests.verification.bench.peers import GROUPMQ, run_peer
@@ -149,7 +150,7 @@ async def _drain(bench: Bench, shape: Shape, code: Path) -> tuple[Records, dict[
         async with corner.daemon(load, code, **facts) as daemon:
             await daemon.ask("pause", "--all")
             if facts.get("told"):
-                await listen_to_ends(corner.rabbitmq, corner.queue)
+                await bind(corner.rabbitmq, f"{corner.queue}.told")
             memory, cpu, redis_cpu = await _memory(redis), daemon.cpu, cpu_of(corner.redis.pid)
             before = cpu + redis_cpu
             await fill_queue(corner.rabbitmq, corner.queue, load)

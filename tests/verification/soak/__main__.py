@@ -143,7 +143,7 @@ async def _end(
         took = await slot.terminate()
         if took > 10.0:
             whole.broken.append(f"L5: {slot.name} took {took:.1f} s to leave an idle store")
-    told = [event for _, event in await told_in(amqp(whole.nodes), TOLD)]
+    told = await told_in(amqp(whole.nodes), TOLD)
     verdict = await asyncio.to_thread(_judge, whole, await _left_in_queue(whole), told)
     broken = [Violation(*text.split(": ", 1)) for text in whole.broken]
     verdict.violations += [*broken, *tracebacks([slot.log for slot in whole.slots])]

@@ -196,7 +196,7 @@ async def world(
             one = single, await _wire(single.port, stack)
             settings = {"url": f"redis://127.0.0.1:{one[1].port}/0"}
         kept = {"x-queue-type": "quorum"} if clustered else {}
-        await bind(amqp(nodes), TOLD, TOLD, **kept)
+        await bind(amqp(nodes), TOLD, **kept)
         wires = [await _wire(node.port, stack) for node in nodes]
         file = folder / "groupflow.toml"
         tells = len(builds) == 1
