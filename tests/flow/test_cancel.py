@@ -26,6 +26,7 @@ from tests.deadlines import deadline, until
 from tests.flow.crew import Crew, Gate, Work, crew
 from tests.flow.tasks import is_alive, shell
 from tests.store.bench import Bench, arrival
+from tests.store.task_state import found
 
 Then = Callable[[], Any]
 NEWEST = Debounce(0.0, 0.0, running=60.0)
@@ -60,9 +61,7 @@ def told_of(logs: Sequence[Any], id_: str) -> list[str]:
 
 
 async def state_of(bench: Bench, id_: str) -> str:
-    found = await Tasks(bench.namespace).find(id_)
-    assert found is not None
-    return found.state
+    return (await found(bench, id_)).state
 
 
 def _raise() -> None:

@@ -22,14 +22,13 @@ from groupflow.flow.prefetch import AT_ONCE, Asked
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.flow.slots import Exchange, Slot, Slots
 from groupflow.flow.workforce import Holding
-from groupflow.operate.tasks import find_task
 from groupflow.store import claims as claims_module
 from groupflow.store.claims import Claims
 from groupflow.store.settlements import Complete, Release
 from tests.deadlines import deadline
 from tests.flow.crew import Gate, NotedClaims, crew, in_order, quick
 from tests.store.bench import Bench, arrival
-from tests.store.task_state import Bounded
+from tests.store.task_state import Bounded, found
 from tests.turns import turns
 
 
@@ -226,10 +225,9 @@ async def test_an_advance_without_room_is_tried_again_by_the_policy(bench: Bench
         assert (settled["retry"], settled["advance"]) == (1, 0)
     [line] = [each for each in logs if each["event"] == "task.no_room_to_carry"]
     assert (line["task"], line["tenant"], line["outcome"]) == ("a0", "42", "retry")
-    found = await find_task(bench.client, "a0")
-    assert found is not None
-    assert (found.state, found.attempt, found.stage) == ("delayed", 2, None)
-    assert "no room" in found.errors[-1]["message"]
+    task = await found(bench, "a0")
+    assert (task.state, task.attempt, task.stage) == ("delayed", 2, None)
+    assert "no room" in task.errors[-1]["message"]
     bench.events.clear()
 
 

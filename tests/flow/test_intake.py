@@ -23,7 +23,6 @@ from groupflow.flow.admission import Admission
 from groupflow.flow.backpressure import Backpressure, IntakeState
 from groupflow.flow.entrance import Entrance, PartitionEntrance
 from groupflow.flow.intake import LARGE_BODY, TURN_BYTES, Intake, IntakeQueue
-from groupflow.operate.tasks import find_task
 from groupflow.servers import RabbitmqServer
 from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.rules import GroupRule
@@ -33,6 +32,7 @@ from groupflow.store.wire import ReplicaWait
 from tests.broker.wires import waiting_in
 from tests.deadlines import until
 from tests.store.bench import Bench
+from tests.store.task_state import found
 
 SETTINGS = Settings(groups=(GroupRule(key="g"),))
 
@@ -193,9 +193,8 @@ async def test_an_id_of_anothers_is_told(world: World) -> None:
     assert said["task"].startswith("order-1~")
     assert [log["task"] for log in logs if log["event"] == "task.buried"] == ["order-1"]
     assert len([log for log in logs if log["event"] == "message.duplicate"]) == 2
-    found = await find_task(world.bench.client, said["task"])
-    assert found is not None
-    assert (found.state, found.tenant) == ("queued", "42")
+    task = await found(world.bench, said["task"])
+    assert (task.state, task.tenant) == ("queued", "42")
 
 
 async def test_intake_stands_without_a_replica(world: World) -> None:

@@ -11,12 +11,12 @@ from pydantic import BaseModel
 
 from groupflow import Advance, App, Dead, Done, Retry, Task
 from groupflow.flow import slots as module
-from groupflow.operate.dead import DeadLetters
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.settlements import Proceed
 from tests.flow.crew import Crew, crew
 from tests.store.bench import Bench, arrival
+from tests.store.task_state import letter
 
 
 @pytest.fixture(autouse=True)
@@ -185,9 +185,8 @@ async def test_an_answer_of_another_length_is_none(bench: Bench) -> None:
     # The last one alone had one answer.
     dead = await _run(bench, app, *(arrival(f"t{n}", "hot") for n in range(3)))
     assert dead == ["t0", "t1"]
-    letter = await DeadLetters(bench.namespace).find("t0")
-    assert letter is not None
-    assert "answers for each of its 3 tasks, and not for 1" in letter.reason
+    reason = (await letter(bench, "t0")).reason
+    assert "answers for each of its 3 tasks, and not for 1" in reason
 
 
 class Rows(BaseModel):

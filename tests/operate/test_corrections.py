@@ -134,9 +134,7 @@ async def test_only_the_death_that_was_looked_at_gets_the_body(bench: Bench) -> 
 async def test_what_never_had_a_route_gets_its_first_by_the_corrected_body(spread: Spread) -> None:
     """In the partition of its group, with the old body, which is no UTF-8."""
     await spread.enqueue(routed("a", b"\xff{", dead=AT_DOOR))
-    letters = DeadLetters(spread.namespace)
-    dead = await letters.find("a")
-    assert dead is not None
+    dead = await letter(spread, "a")
     redriver = Redriver(SETTINGS, spread.namespace)
     with pytest.raises(BodyUnfit, match="not JSON"):
         await redriver.redrive(dead, NewBody(b"{", "ada"))

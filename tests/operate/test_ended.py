@@ -16,6 +16,7 @@ from groupflow.store.settlements import Complete
 from tests.operate.spread import Spread
 from tests.operate.test_listing import STRANGE, of
 from tests.store.bench import Bench, arrival
+from tests.store.task_state import found
 
 
 async def test_what_is_kept_of_a_task_that_is_done(bench: Bench) -> None:
@@ -28,21 +29,18 @@ async def test_what_is_kept_of_a_task_that_is_done(bench: Bench) -> None:
     for id_, kept in told.items():
         result = orjson.dumps(kept) if kept else b""
         await daemon.settle(Complete(await daemon.claim_one(), 1.5, result=result))
-        found = await Tasks(bench.namespace).find(id_)
-        assert found
-        assert (found.result, found.result_error) == (kept.get("result"), kept.get("result_error"))
-        assert (found.state, found.attempt, found.daemon, found.worker) == ("done", 1, "d7", None)
-        assert (found.seconds, found.began_at) == (1.5, round((found.since or 0) - 1.5, 6))
-        assert (found.enqueued_at or 9e9) <= before <= (found.since or 0)
-        shown = asdict(found)
+        ended = await found(bench, id_)
+        assert (ended.result, ended.result_error) == (kept.get("result"), kept.get("result_error"))
+        assert (ended.state, ended.attempt, ended.daemon, ended.worker) == ("done", 1, "d7", None)
+        assert (ended.seconds, ended.began_at) == (1.5, round((ended.since or 0) - 1.5, 6))
+        assert (ended.enqueued_at or 9e9) <= before <= (ended.since or 0)
+        shown = asdict(ended)
     newest, *_ = lately = await ended_lately(bench.namespace, "g")
     assert [each.id for each in lately] == ["silent", "wrong", "gave"]
     assert asdict(newest).items() <= shown.items()
     for what in ("history", "results"):
         bench.raw.rename(bench.keys(f"{what}_new"), bench.keys(f"{what}_old"))
-    older = await Tasks(bench.namespace).find("gave")
-    assert older is not None
-    assert older.result == [2**60]
+    assert (await found(bench, "gave")).result == [2**60]
 
 
 async def test_what_ended_lately_is_found_among_all(bench: Bench, monkeypatch: Any) -> None:

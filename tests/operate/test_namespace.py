@@ -28,6 +28,7 @@ from tests.history.auditor import audit
 from tests.operate.namesakes import ID, wait
 from tests.operate.spread import Spread, all_pages
 from tests.store.bench import arrival
+from tests.store.task_state import found, letter
 
 AWAY = r"partition {} is away: Redis at 127\.0\.0\.1:1 "
 
@@ -123,9 +124,8 @@ async def test_a_task_is_found_wherever_it_lies(spread: Spread) -> None:
     names = await spread.fill()
     tasks = Tasks(spread.namespace)
     for name in names:
-        found = await tasks.find(f"{name}-2")
-        assert found is not None
-        assert (found.group, found.state) == (name, "queued")
+        task = await found(spread, f"{name}-2")
+        assert (task.group, task.state) == (name, "queued")
     assert await tasks.find("unknown") is None
     assert await tasks.drop("p07") is None
     assert (await tasks.find("p07")).state == "dropped"  # type: ignore[union-attr]
@@ -142,10 +142,9 @@ async def test_dead_letters_are_one_list(spread: Spread) -> None:
     assert [letter.id async for letter in letters.each()] == ids
     pages = await all_pages(lambda cursor: letters.page(Filter(), passed=cursor, limit=4))
     assert [letter.id for page in pages for letter in page.letters] == ids
-    letter = await letters.find(ids[0])
-    assert letter is not None
-    assert letter.partition == spread.place_of(letter.group, ids[0])
-    assert await letters.drop(letter)
+    dead = await letter(spread, ids[0])
+    assert dead.partition == spread.place_of(dead.group, ids[0])
+    assert await letters.drop(dead)
     assert await letters.find(ids[0]) is None
     letters = DeadLetters(spread.without(0))
     found = [letter.id async for letter in letters.each()]
@@ -167,16 +166,14 @@ async def test_a_letter_that_is_routed_anew_goes_to_its_group(spread: Spread) ->
         facts = orjson.dumps({**body, "entity": f"e{number}"})
         refused = Arrival(id_, Envelope("t", None, "7", None, {}, facts), dead="no field entity")
         await spread.put(refused)
-        letter = await letters.find(id_)
-        assert letter is not None
-        assert await Redriver(settings, spread.namespace).redrive(letter)
+        dead = await letter(spread, id_)
+        assert await Redriver(settings, spread.namespace).redrive(dead)
         assert await letters.find(id_) is None
         group = f"e{number}:7"
-        found = await Tasks(spread.namespace).find(id_)
-        assert found is not None
-        assert (found.group, found.state) == (group, "queued")
+        task = await found(spread, id_)
+        assert (task.group, task.state) == (group, "queued")
         assert spread.benches[spread.place_of(group)].lane(group) == [id_]
-        assert not await Redriver(settings, spread.namespace).redrive(letter), "it is gone"
+        assert not await Redriver(settings, spread.namespace).redrive(dead), "it is gone"
         await spread.put(refused)  # its ack was lost, and it is refused again
         assert await letters.find(id_) is None
     assert [audit(bench.raw, bench.keys) for bench in spread.benches] == [[], [], [], []]

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from groupflow.core.limits import Limits
-from groupflow.operate.tasks import Tasks, find_task
+from groupflow.operate.tasks import Tasks
 from groupflow.operate.types import read_types
 from groupflow.pools import pullers
 from groupflow.servers import RedisServer
@@ -24,7 +24,7 @@ from groupflow.store.settlements import Settlement
 from tests.pools.shop import LEASE, SETTINGS, TOKEN, Shop, Worker, api_of, as_, ids, said, shop_of
 from tests.servers.replicated import until
 from tests.store.actors import pooled
-from tests.store.task_state import letter, pass_time
+from tests.store.task_state import found, letter, pass_time
 
 
 def body(arrival: Arrival, packed: bytes) -> Arrival:
@@ -127,16 +127,12 @@ async def test_outcomes(shop: Shop) -> None:
     assert again.keys() == {"next", "again", "late"}
     assert again["again"]["attempt"] == 2
     assert await anna.settle(said(again["again"], "retry")) == ["accepted"]
-    found = [await shop.namespace.seek(partial(find_task, id_=id_)) for id_ in ("again", "bad")]
-    stories = [next(iter(each.values())) for each in found]
-    assert [story.state for story in stories] == ["dead", "dead"], "its second attempt was its last"
-    assert stories[1].reason == "no such street"
+    assert await state_of(shop, "again") == "dead", "its second attempt was its last"
+    assert (await found(shop, "bad")).reason == "no such street"
 
 
 async def state_of(shop: Shop, id_: str) -> str:
-    found = await Tasks(shop.namespace).find(id_)
-    assert found is not None
-    return found.state
+    return (await found(shop, id_)).state
 
 
 async def test_a_cancelled_task_is_told_until_it_is_settled(shop: Shop) -> None:
@@ -192,11 +188,10 @@ async def test_a_renewal_says_how_far_tasks_have_got(shop: Shop) -> None:
         task["id"]: task["progress"] for task in (await shop.api.get(anna.path)).json()["tasks"]
     }
     for n in range(4):
-        found = await Tasks(shop.namespace).find(f"p{n}")
-        assert found is not None
-        assert found.progress is not None
+        progress = (await found(shop, f"p{n}")).progress
+        assert progress is not None
         assert seen[f"p{n}"].items() >= {"done": n, "total": 8, "unit": "doors"}.items()
-        assert (found.progress.done, found.progress.total) == (n, 8)
+        assert (progress.done, progress.total) == (n, 8)
     assert (seen["p4"], seen["p5"]) == (None, None)
 
 

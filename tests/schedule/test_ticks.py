@@ -37,7 +37,7 @@ from tests.schedule.clockwork import (
     waiting,
 )  # fmt: skip
 from tests.store.bench import Bench, arrival, bury
-from tests.store.task_state import pass_time
+from tests.store.task_state import letter, pass_time
 
 
 async def test_a_tick_is_a_task_like_any_other(bench: Bench) -> None:
@@ -194,12 +194,11 @@ async def test_a_tick_whose_group_is_full_is_missed_and_a_letter(bench: Bench) -
     [told] = [each for each in logs if each["event"] == "schedule.group_full"]
     assert (told["log_level"], told["dead"], told["group"]) == ("warning", [refused], "k:1")
     letters = DeadLetters(bench.namespace)
-    letter = await letters.find(refused)
-    assert letter is not None
-    assert letter.reason == "its group is full"
+    dead = await letter(bench, refused)
+    assert dead.reason == "its group is full"
     daemon = await bench.daemon()
     assert len(await daemon.work_off()) == 2
-    assert await letters.redrive(letter, max_queued={"groups[0]": 2})
+    assert await letters.redrive(dead, max_queued={"groups[0]": 2})
     assert await daemon.work_off() == [refused]
 
 

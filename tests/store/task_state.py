@@ -7,11 +7,12 @@ last arrival: both are exact, where sleeping would only be likely.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from groupflow.operate.dead import DeadLetters, DeadStory
 from groupflow.operate.groups import Groups, Why
-from groupflow.operate.tasks import Found, find_task
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.tasks import Found, Tasks
 from groupflow.store.carrying import CarriedLimits, Carrying
 from groupflow.store.envelope import Pool
 from groupflow.store.given import Claim
@@ -73,9 +74,16 @@ async def fill(shop: Bench, *named: str) -> Daemon:
     return await shop.daemon()
 
 
-async def found(shop: Bench, id_: str) -> Found:
+class Looked(Protocol):
+    """What has a namespace to look into."""
+
+    @property
+    def namespace(self) -> Namespace: ...
+
+
+async def found(shop: Looked, id_: str) -> Found:
     """What is known of a task that is there."""
-    task = await find_task(shop.client, id_)
+    task = await Tasks(shop.namespace).find(id_)
     assert task is not None
     return task
 
@@ -85,7 +93,7 @@ async def why(shop: Bench, group: str) -> Why:
     return await Groups(shop.namespace).why(group)
 
 
-async def letter(shop: Bench, id_: str) -> DeadStory:
+async def letter(shop: Looked, id_: str) -> DeadStory:
     """The dead letter of a task that has one."""
     dead = await DeadLetters(shop.namespace).find(id_)
     assert dead is not None
