@@ -1,4 +1,7 @@
-"""What doctor says of types that no running daemon has a handler for."""
+"""What doctor says of types that no running daemon has a handler for, and of schedules.
+
+Of these: which daemons have another one, and which one no daemon has.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import Any
 
 from groupflow.doctor.examination import examine_namespace
 from groupflow.settings.model import Settings
+from tests.schedule.clockwork import Clockwork, let_be_old, rule
 from tests.store.bench import Bench
 from tests.store.story import play
 
@@ -46,3 +50,27 @@ async def test_types_that_tasks_wait_for(bench: Bench) -> None:
     assert "no running daemon has a handler for 't' (2 tasks wait, for 2" in found
     await told.go_on("d2: knows t")
     assert await said(bench) == []
+
+
+async def test_all_is_well_with_schedules(bench: Bench) -> None:
+    assert await examine_namespace(settings(bench)) == [], "without any"
+    clock = Clockwork(bench)
+    clock.load(rule("a"), rule("b"))
+    await clock.look()
+    (check,) = await examine_namespace(settings(bench))
+    assert (check.verdict, check.found) == ("ok", "2, each of one definition, and with a daemon")
+
+
+async def test_what_is_wrong_with_schedules_is_named(bench: Bench) -> None:
+    old, new = Clockwork(bench, daemon="old"), Clockwork(bench, daemon="new")
+    old.load(rule("same"), rule("other", body={"v": 1}), rule("gone"))
+    await old.look()
+    new.load(rule("same"), rule("other", body={"v": 2}))
+    await new.look()
+    await old.look()
+    let_be_old(bench, 100, "gone")
+    found = {check.name: check for check in await examine_namespace(settings(bench))}
+    assert found.keys() == {"schedules.other", "schedules.gone"}
+    assert {check.verdict for check in found.values()} == {"warn"}
+    assert "daemon old has another definition of it than new" in found["schedules.other"].found
+    assert "groupflow schedules drop gone" in found["schedules.gone"].remedy
