@@ -35,12 +35,11 @@ def streaming(
 
     With `most` the next one comes when no more tasks than that are left; without, soon.
     """
-    is_over = threading.Event()
 
     def left() -> int:
         return len(rig.jobs) - rig.count("done") - len(rig.dead())
 
-    def publish() -> None:
+    def publish(is_over: threading.Event) -> None:
         numbers = count()
         for size in cycle(sizes):
             rig.publish([job_of(next(numbers)) for _ in range(size)])
@@ -51,10 +50,18 @@ def streaming(
             if is_over.is_set():
                 return
 
+    with beside(publish):
+        yield
+
+
+@contextmanager
+def beside(work: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Work in a thread for as long as the block takes; it is told when that is over."""
+    is_over = threading.Event()
     with ThreadPoolExecutor(max_workers=1) as thread:
-        work = thread.submit(publish)
+        running = thread.submit(work, is_over)
         try:
             yield
         finally:
             is_over.set()
-        work.result()
+        running.result()

@@ -8,11 +8,7 @@ from typing import Literal
 
 CONCURRENCY = {"two": 2, "paced": 2}  # of groups that may run more than one task at once
 PACED = {"paced"}  # groups that have a rate
-TOLD = {
-    "a": "",
-    "two": "couriers",
-    "paced": "",
-}  # those whose drains are told of, and in which pool
+TOLD = {"a": "", "two": "couriers", "paced": ""}  # whose drains are told of, in which pool
 FEW, SLOW = "1b1b1b1b", "2c2c2c2c"  # scopes of a tenant at most so many tasks of which run, ...
 MOST_OF_FEW = 3  # and of one that has a rate
 MOST_OF_TYPE = 2  # tasks at once of type "v"; "w1" has a rate

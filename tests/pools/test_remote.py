@@ -74,6 +74,11 @@ class World(Served):
         return found
 
 
+async def work(worker: Worker) -> None:
+    async with asyncio.timeout(deadline()):
+        await worker.run()
+
+
 @pytest.fixture(scope="module")
 def world(
     tmp_path_factory: pytest.TempPathFactory,
@@ -115,14 +120,10 @@ def test_published_tasks_are_pulled_and_settled(world: World) -> None:
             worker.stop()
         return None
 
-    async def work() -> None:
-        async with asyncio.timeout(deadline()):
-            await worker.run()
-
     world.publish("staged", "again", "raises", "bad-stage", "no-right")
     world.publish("g0", "g1", "g2", entity="contact/7")
     worker = Worker(world.url, "couriers", deliver, token=COURIER, concurrency=4)
-    run(work())
+    run(work(worker))
     world.wait_for(before + 8)
     groups = [("g0", 1), ("g1", 1), ("g2", 1)]
     assert [each for each in ran if each[0].startswith("g")] == groups
@@ -131,7 +132,7 @@ def test_published_tasks_are_pulled_and_settled(world: World) -> None:
     assert sorted(ran) == sorted([("staged", 1), ("staged", 1), *twice, *groups])
     worker = Worker(world.url, "couriers", deliver, token="wrong")
     with pytest.raises(Refused, match=r"refuses this worker: [A-Z].* \(401\)"):
-        run(work())
+        run(work(worker))
 
 
 def test_a_task_is_followed(world: World) -> None:
@@ -145,13 +146,9 @@ def test_a_task_is_followed(world: World) -> None:
         given: dict[str, Any] = {"leads": NEXT, "spoils": 7}
         return Done({"n": 1}, [given[task.id]]) if task.id in given else None
 
-    async def work() -> None:
-        async with asyncio.timeout(deadline()):
-            await worker.run()
-
     world.publish("leads", "spoils")
     worker = Worker(world.url, "couriers", deliver, token=TOKEN)
-    run(work())
+    run(work(worker))
     world.wait_for(before + 2)
     assert sorted(ran) == ["leads", "leads/then/1", "spoils"]
     letter = world.rig.call("dead", "show", "spoils", "--config", str(world.rig.config)).stdout
@@ -249,13 +246,9 @@ def test_a_cancelled_task_ends_where_it_is_pulled(world: World) -> None:
         finally:
             seen.append((task.id, task.cancelled))
 
-    async def work() -> None:
-        async with asyncio.timeout(deadline()):
-            await worker.run()
-
     world.publish("regretted", "next", entity="door/1", type="knock")
     worker = Worker(world.url, "brief", knock, token=TOKEN, concurrency=2)
-    run(work())
+    run(work(worker))
     assert seen == [("regretted", True), ("next", False)]
     assert world.rig.count("cancelled") == before + 1
 

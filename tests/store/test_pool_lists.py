@@ -15,9 +15,8 @@ from tests.store.actors import POOL, Worker
 from tests.store.bench import Bench, ids
 from tests.store.story import hears, play
 from tests.store.task_state import found
+from tests.store.test_ids import OURS, THEIRS, garbage
 from tests.store.test_pools import listed, put
-
-OURS, THEIRS = "0a0a0a0a", "1b1b1b1b"  # of two tenants
 
 
 def of(scope: str, id_: str, pool: str | None = POOL, size: int = 2, **facts: Any) -> Arrival:
@@ -36,7 +35,7 @@ async def fill_with_theirs(shop: Bench) -> list[str]:
         of(THEIRS, "large", None, size=2 * READ_WHOLE),
         of(THEIRS, "late", delay=60.0),
         of(THEIRS, "dead", dead="no type"),
-        Arrival("garbage", Envelope("", None, None, None, {}, b"\xff"), dead="not UTF-8"),
+        garbage("garbage"),
         of(THEIRS, "held", priority=9.0),
     ]
     await shop.enqueue(*every)

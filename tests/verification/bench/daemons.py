@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.endtoend.configuration import lines_of
-from tests.endtoend.process import environment, groupflow
+from tests.endtoend.process import Process, environment, groupflow
 from tests.verification.bench.load import Load
 from tests.verification.bench.records import Records, cpu_of
 from tests.verification.pacing import comes
@@ -20,7 +19,7 @@ from tests.verification.pacing import comes
 APP = "tests.verification.bench.handlers:app"
 NAMESPACE = "bench"
 LOOK = 0.01  # seconds between two looks at whether something has come to pass
-START_WITHIN = 60.0  # seconds; to drain and leave, too
+START_WITHIN = 60.0  # seconds
 WITHIN = 300.0  # seconds for a run; one that takes longer is broken
 
 
@@ -65,8 +64,7 @@ def toml_of(
 class Daemon:
     """A running daemon: its process, and its files."""
 
-    process: subprocess.Popen[bytes]
-    log: Path
+    process: Process
     file: Path
     config: Path
     code: Path
@@ -111,12 +109,12 @@ class Daemon:
         async def is_so() -> bool:
             if await condition():
                 return True
-            if self.process.poll() is not None:
-                raise RunFailed(f"a daemon died:\n{self.tail()}")
+            if not self.process.is_running:
+                raise RunFailed(f"a daemon died:\n{self.process.tail()}")
             return False
 
         if not await comes(is_so, within=seconds, look=look):
-            raise RunFailed(f"waited {seconds:g} s for {what}:\n{self.tail()}")
+            raise RunFailed(f"waited {seconds:g} s for {what}:\n{self.process.tail()}")
 
     async def stop(self) -> None:
         """End it in order; its records are written then.
@@ -124,13 +122,12 @@ class Daemon:
         Raises:
             RunFailed: it did not end well.
         """
-        self.process.send_signal(signal.SIGTERM)
         try:
-            code = await asyncio.to_thread(self.process.wait, START_WITHIN)
-        except subprocess.TimeoutExpired:
-            raise RunFailed(f"a daemon did not end:\n{self.tail()}") from None
+            code = await asyncio.to_thread(self.process.stop)
+        except AssertionError as error:
+            raise RunFailed(str(error)) from None
         if code:
-            raise RunFailed(f"a daemon ended with {code}:\n{self.tail()}")
+            raise RunFailed(f"a daemon ended with {code}:\n{self.process.tail()}")
 
     async def ask(self, *words: str) -> None:
         """Run a verb of its own version with its configuration; politely, beside what is measured.
@@ -144,10 +141,6 @@ class Daemon:
         done = await asyncio.to_thread(run)
         if done.returncode:
             raise RunFailed(f"groupflow {' '.join(words)}: {done.stderr}")
-
-    def tail(self) -> str:
-        """The end of its log."""
-        return self.log.read_text(errors="replace")[-2000:]
 
 
 @asynccontextmanager
@@ -173,11 +166,8 @@ async def running(
         PYTHONPATH=str(code),  # for the page's process too, which doesn't look where it stands
     )
     command = groupflow("run", "--config", config, "--name", "d1", "--app", APP)
-    with log.open("wb") as output:
-        process = subprocess.Popen(  # noqa: ASYNC220
-            command, cwd=code, env=told, stdout=output, stderr=output
-        )
-    daemon = Daemon(process, log, records, config, code)
+    process = Process("d1", command, told, log, code)
+    daemon = Daemon(process, records, config, code)
     try:
 
         async def has_started() -> bool:
@@ -188,6 +178,4 @@ async def running(
         yield daemon
         await daemon.stop()
     finally:
-        if process.poll() is None:
-            process.kill()
-            await asyncio.to_thread(process.wait)
+        process.close()

@@ -13,7 +13,6 @@ from tests.protocol.__main__ import (
     ends,
     main,
     read_report,
-    read_story,
     rules_of,
     with_all,
     without,
@@ -117,11 +116,6 @@ def test_a_report_says_how_many_states_and_which_error() -> None:
     assert read_report(whole) == (3832833, "")
     broken = "pan:1: assertion violated 0 (at depth 7)\nerrors: 1\n   54 states, stored\n"
     assert read_report(broken) == (54, "assertion violated 0")
-
-
-def test_a_story_ends_with_the_condition_that_breaks() -> None:
-    said = "a claim,\n\nbroken: S1: two\nspin: text of failed assertion\nbroken: S3: late\n"
-    assert read_story(said) == ("a claim", "broken: S1: two")
 
 
 def test_a_rule_that_is_unknown_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,6 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +29,7 @@ from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
 from tests.endtoend.conftest import rigs
 from tests.endtoend.rig import Job, Rig
-from tests.endtoend.streams import streaming
+from tests.endtoend.streams import beside, streaming
 from tests.history.events import published
 from tests.running import run, running
 from tests.servers.proxy import Proxy
@@ -165,9 +164,8 @@ def publishing(rig: Rig) -> Iterator[None]:
 
     Each group publishes its next message as soon as the one before it is confirmed.
     """
-    is_over = threading.Event()
 
-    async def publish(publisher: Publisher, group: str) -> None:
+    async def publish(publisher: Publisher, group: str, is_over: threading.Event) -> None:
         n = 0
         while not is_over.is_set():
             job = Job(f"{group}-{n}", group, n=n)
@@ -180,18 +178,13 @@ def publishing(rig: Rig) -> Iterator[None]:
             n += 1
             await pause(0.02)
 
-    async def publish_all() -> None:
+    async def publish_all(is_over: threading.Event) -> None:
         async with Publisher.from_config(rig.config) as publisher:
-            await asyncio.gather(*(publish(publisher, f"g{n}") for n in range(GROUPS)))
+            await asyncio.gather(*(publish(publisher, f"g{n}", is_over) for n in range(GROUPS)))
 
     rig.start_all("d0", "d1", "d2")
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        work = thread.submit(asyncio.run, publish_all())
-        try:
-            yield
-        finally:
-            is_over.set()
-        work.result()
+    with beside(lambda is_over: asyncio.run(publish_all(is_over))):
+        yield
 
 
 def _works_on(rig: Rig, since: float, number: int | None = None) -> Callable[[], bool]:
