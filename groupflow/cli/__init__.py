@@ -31,7 +31,7 @@ from groupflow.cli import (
     top,
 )
 from groupflow.cli.exits import Exit, explain
-from groupflow.cli.options import ConfigOption, FullHelp, say
+from groupflow.cli.options import ConfigOption, FullHelp, option, say
 from groupflow.core.errors import GroupflowError
 
 _FAMILIES = (
@@ -75,9 +75,7 @@ def _root(
     config: ConfigOption = None,
     _version: Annotated[
         bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-        ),
+        option("--version", "Print the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     """Runs queued jobs in order within a group, in parallel across groups.

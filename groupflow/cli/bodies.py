@@ -10,17 +10,13 @@ from typing import Annotated, TypeAlias
 import orjson
 import typer
 
+from groupflow.cli.options import argument, option
+
 BodiesArgument: TypeAlias = Annotated[
-    Path,
-    typer.Argument(
-        metavar="[FILE|-]",
-        help="JSON or JSON Lines; - or nothing reads stdin.",
-        show_default=False,
-    ),
+    Path, argument("[FILE|-]", "JSON or JSON Lines; - or nothing reads stdin.", show_default=False)
 ]
 HeaderOption: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option("--header", metavar="NAME=VALUE", help="An AMQP header; may be repeated."),
+    list[str] | None, option("--header NAME=VALUE", "An AMQP header; may be repeated.")
 ]
 STDIN = Path("-")
 

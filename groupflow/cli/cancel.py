@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import ChoiceOptions, IdsArgument, YesOption, confirm, user_name
+from groupflow.cli.options import ChoiceOptions, IdsArgument, YesOption, confirm, option, user_name
 from groupflow.cli.verb import Answer, Call, note
 from groupflow.core.errors import AmbiguousId, GroupflowError, StoreUnavailable
 
@@ -33,18 +33,13 @@ class CancelOptions(ChoiceOptions):
     """Which tasks to cancel, and why."""
 
     ids: IdsArgument = None
-    group: Annotated[
-        str | None, typer.Option("--group", metavar="G", help="All tasks of a group.")
-    ] = None
+    group: Annotated[str | None, option("--group G", "All tasks of a group.")] = None
     task_type: Annotated[
-        str | None,
-        typer.Option("--type", metavar="T", help="All tasks of a type; of several: import.*"),
+        str | None, option("--type T", "All tasks of a type; of several: import.*")
     ] = None
-    reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why: it stays in their history.")
-    ] = ""
+    reason: Annotated[str, option("--reason TEXT", "Why: it stays in their history.")] = ""
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count those of a group or type; change nothing.")
+        bool, option("--dry-run", "Count those of a group or type; change nothing.")
     ] = False
     yes: YesOption = False
 

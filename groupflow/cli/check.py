@@ -17,7 +17,7 @@ import typer
 
 from groupflow.cli.bodies import STDIN, BodiesArgument, HeaderOption, parse_headers, read_bodies
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import AppOption, print_json, say
+from groupflow.cli.options import AppOption, option, print_json, say
 from groupflow.cli.verb import Answer, Call, verb
 from groupflow.core.errors import ConfigError
 from groupflow.core.masking import mask_secrets
@@ -42,10 +42,9 @@ def check_config(
     app: AppOption = None,
     diff: Annotated[
         str | None,
-        typer.Option(
-            "--diff",
-            metavar="FILE|DAEMON",
-            help="Only show what differs from another file, or from what a running daemon of this "
+        option(
+            "--diff FILE|DAEMON",
+            "Only show what differs from another file, or from what a running daemon of this "
             "name goes by, apart from its passwords.",
         ),
     ] = None,
@@ -239,9 +238,7 @@ def route(
     call: Call,
     file: BodiesArgument = STDIN,
     *,
-    task_type: Annotated[
-        str | None, typer.Option("--type", metavar="T", help="The AMQP type property.")
-    ] = None,
+    task_type: Annotated[str | None, option("--type T", "The AMQP type property.")] = None,
     header: HeaderOption = None,
     app: AppOption = None,
 ) -> Answer:
@@ -284,7 +281,7 @@ def schema(
     *,
     format_: Annotated[
         Literal["json-schema", "asyncapi"],
-        typer.Option("--format", help="JSON Schema 2020-12, or AsyncAPI 3.0."),
+        option("--format", "JSON Schema 2020-12, or AsyncAPI 3.0."),
     ] = "json-schema",
 ) -> None:
     """Print a schema of the messages that this configuration takes, as JSON.

@@ -18,10 +18,12 @@ from groupflow.cli.options import (
     FullHelp,
     IdsArgument,
     YesOption,
+    argument,
     attempt_lines,
     confirm,
     correction_lines,
     moment,
+    option,
     say,
     seconds_for,
     user_name,
@@ -55,36 +57,19 @@ class Filters:
     """Which dead letters, by what is known of them."""
 
     reason: Annotated[
-        str | None,
-        typer.Option(
-            "--reason", metavar="TEXT", help="Those whose reason has this in it, in any case."
-        ),
+        str | None, option("--reason TEXT", "Those whose reason has this in it, in any case.")
     ] = None
     task_type: Annotated[
-        str | None,
-        typer.Option("--type", metavar="T", help="Those of a type; of several: import.*"),
+        str | None, option("--type T", "Those of a type; of several: import.*")
     ] = None
     cause: Annotated[
         str | None,
-        typer.Option(
-            "--cause",
-            metavar="CAUSE",
-            help="Those of a cause, as `groupflow dead causes` names it.",
-        ),
+        option("--cause CAUSE", "Those of a cause, as `groupflow dead causes` names it."),
     ] = None
-    group: Annotated[str | None, typer.Option("--group", metavar="G", help="Those of a group.")] = (
-        None
-    )
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", metavar="T", help="Those of a tenant.")
-    ] = None
+    group: Annotated[str | None, option("--group G", "Those of a group.")] = None
+    tenant: Annotated[str | None, option("--tenant T", "Those of a tenant.")] = None
     since: Annotated[
-        str | None,
-        typer.Option(
-            "--since",
-            metavar="TIME",
-            help="Those that died so long ago at most: 30s, 10m, 2h, 1d.",
-        ),
+        str | None, option("--since TIME", "Those that died so long ago at most: 30s, 10m, 2h, 1d.")
     ] = None
 
     def filter(self, tenant: str | None) -> Filter:
@@ -107,17 +92,16 @@ class LetterOptions(Filters, ChoiceOptions):
     ids: IdsArgument = None
     tenant: Annotated[
         str | None,
-        typer.Option(
-            "--tenant",
-            metavar="T",
-            help="Those of a tenant; of several that have one id, the one of this tenant; "
+        option(
+            "--tenant T",
+            "Those of a tenant; of several that have one id, the one of this tenant; "
             "empty: of none.",
         ),
     ] = None
-    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count those that match, and change nothing.")
-    ] = False
+    everything: Annotated[bool, option("--all", "All of them.")] = False
+    dry_run: Annotated[bool, option("--dry-run", "Count those that match, and change nothing.")] = (
+        False
+    )
     yes: YesOption = False
 
     def checked(self) -> list[str] | Filter:
@@ -148,7 +132,7 @@ def list_(
     call: Call,
     which: Filters,
     *,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 1000,
+    limit: Annotated[int, option("--limit", "How many at most.", min=1)] = 1000,
 ) -> Answer:
     """List dead letters, the latest first.
 
@@ -173,7 +157,7 @@ def causes(
     call: Call,
     which: Filters,
     *,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 50,
+    limit: Annotated[int, option("--limit", "How many at most.", min=1)] = 50,
 ) -> Answer:
     """Count dead letters by cause: their type and reason, in which `…` stands for what differs.
 
@@ -203,7 +187,7 @@ def causes(
 @verb(dead, "show")
 def show(
     call: Call,
-    id_: Annotated[str, typer.Argument(metavar="ID", help="The dead letter's id.")],
+    id_: Annotated[str, argument("ID", "The dead letter's id.")],
     choosing: ChoiceOptions,
 ) -> Answer:
     """Show one dead letter: its reason, its attempts, its headers and its body.
@@ -250,10 +234,7 @@ def redrive(
     options: LetterOptions,
     *,
     body: Annotated[
-        Path | None,
-        typer.Option(
-            "--body", metavar="FILE", help="A corrected body of the one letter; - is stdin."
-        ),
+        Path | None, option("--body FILE", "A corrected body of the one letter; - is stdin.")
     ] = None,
 ) -> Answer:
     """Make dead letters tasks again, each at its original place in its group.

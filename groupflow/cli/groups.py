@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupflow.cli.options import moment, seconds_for, user_name
+from groupflow.cli.options import argument, moment, option, seconds_for, user_name
 from groupflow.cli.verb import Answer, Call, listing, verb
 from groupflow.core.limits import HandLimit, Limited, SetByHand
 
@@ -25,16 +25,14 @@ _limit = typer.Typer(
 )
 verbs.add_typer(_limit, name="limit")
 
-GroupArgument = Annotated[
-    str | None, typer.Argument(metavar="[GROUP]", help="The group key as rendered: contact:42.")
-]
-AllOption = Annotated[bool, typer.Option("--all", help="Everything, plain tasks too.")]
+GroupArgument = Annotated[str | None, argument("[GROUP]", "The group key as rendered: contact:42.")]
+AllOption = Annotated[bool, option("--all", "Everything, plain tasks too.")]
 
 
 @verb(verbs, "why")
 def why(
     call: Call,
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group key as rendered.")],
+    group: Annotated[str, argument("GROUP", "The group key as rendered.")],
 ) -> Answer:
     """Say in one line why a group is not moving; below it, which of its tasks ended lately.
 
@@ -76,8 +74,7 @@ def pause(
     *,
     everything: AllOption = False,
     for_: Annotated[
-        str | None,
-        typer.Option("--for", metavar="TIME", help="Then it goes on by itself: 30s, 10m, 2h, 1d."),
+        str | None, option("--for TIME", "Then it goes on by itself: 30s, 10m, 2h, 1d.")
     ] = None,
 ) -> Answer:
     """Hold a group, or everything: nothing more of it is started. Intake goes on.
@@ -158,21 +155,18 @@ class LimitOptions:
     """Other limits than configured."""
 
     concurrency: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Tasks at once; of a tenant or a type 0: any number."),
+        int | None, option("--concurrency N", "Tasks at once; of a tenant or a type 0: any number.")
     ] = None
     rate: Annotated[
         str | None,
-        typer.Option(
-            metavar="RATE",
-            help='Starts: 5/s, 600/min, "10/s burst 50"; none: any number.',
+        option(
+            "--rate RATE",
+            'Starts: 5/s, 600/min, "10/s burst 50"; none: any number.',
             callback=_rate,
         ),
     ] = None
-    for_: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="Then it ends by itself: 30s, 10m, 2h, 1d.")
-    ] = "1h"
-    off: Annotated[bool, typer.Option("--off", help="End what was set, now.")] = False
+    for_: Annotated[str, option("--for TIME", "Then it ends by itself: 30s, 10m, 2h, 1d.")] = "1h"
+    off: Annotated[bool, option("--off", "End what was set, now.")] = False
 
 
 @listing(_limit, "limit")
@@ -198,7 +192,7 @@ def list_(call: Call) -> Answer:
 @verb(_limit, "tenant")
 def tenant(
     call: Call,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="As in [tenants.NAME].")],
+    name: Annotated[str, argument("NAME", "As in [tenants.NAME].")],
     limits: LimitOptions,
 ) -> Answer:
     """Give a tenant other limits for a while, in every application. What isn't given stays.
@@ -217,7 +211,7 @@ def tenant(
 @verb(_limit, "group")
 def group(
     call: Call,
-    key: Annotated[str, typer.Argument(metavar="GROUP", help="The group key as rendered.")],
+    key: Annotated[str, argument("GROUP", "The group key as rendered.")],
     limits: LimitOptions,
 ) -> Answer:
     """Give a group other limits for a while. What isn't given stays as configured.
@@ -234,9 +228,7 @@ def group(
 @verb(_limit, "type")
 def type_(
     call: Call,
-    pattern: Annotated[
-        str, typer.Argument(metavar="PATTERN", help="A type, or several: 'import.*'.")
-    ],
+    pattern: Annotated[str, argument("PATTERN", "A type, or several: 'import.*'.")],
     limits: LimitOptions,
 ) -> Answer:
     """Give all tasks of a type other limits for a while. What isn't given stays as configured.

@@ -36,6 +36,18 @@ class FullHelp(TyperGroup):
             formatter.write_dl(rows)
 
 
+def option(spelling: str, help: str, **more: Any) -> Any:
+    """An option as its help shows it: its names and, where it has one, its value's."""
+    names = [word for word in spelling.split() if word.startswith("-")]
+    value = next((word for word in spelling.split() if word not in names), None)
+    return typer.Option(*names, metavar=value, help=help, **more)
+
+
+def argument(name: str, help: str, **more: Any) -> Any:
+    """An argument under the name by which its help calls it."""
+    return typer.Argument(metavar=name, help=help, **more)
+
+
 def _or_before_the_verb(context: typer.Context, file: Path | None) -> Path | None:
     """The file that was named here, or else in front of the verb."""
     named: Path | None = context.find_root().params.get("config")
@@ -44,26 +56,19 @@ def _or_before_the_verb(context: typer.Context, file: Path | None) -> Path | Non
 
 ConfigOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        "--config",
-        "-c",
-        metavar="FILE",
-        callback=_or_before_the_verb,
-        help="The TOML file. Without it: groupflow.toml here, else "
+    option(
+        "--config -c FILE",
+        "The TOML file. Without it: groupflow.toml here, else "
         "/etc/groupflow/groupflow.toml, else the defaults.",
+        callback=_or_before_the_verb,
     ),
 ]
 AppOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--app", metavar="MODULE:ATTR", help="The Python handlers, such as handlers:app."),
+    str | None, option("--app MODULE:ATTR", "The Python handlers, such as handlers:app.")
 ]
-JsonOption: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print one JSON value instead of text.")
-]
-IdsArgument: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(metavar="[ID]...", help="Which, by id.")
-]
-YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+JsonOption: TypeAlias = Annotated[bool, option("--json", "Print one JSON value instead of text.")]
+IdsArgument: TypeAlias = Annotated[list[str] | None, argument("[ID]...", "Which, by id.")]
+YesOption: TypeAlias = Annotated[bool, option("--yes -y", "Don't ask.")]
 
 
 @dataclass(frozen=True)
@@ -72,19 +77,15 @@ class ChoiceOptions:
 
     tenant: Annotated[
         str | None,
-        typer.Option(
-            "--tenant",
-            metavar="T",
-            help="Of several tasks that have one id: the one of this tenant; empty: of none.",
+        option(
+            "--tenant T",
+            "Of several tasks that have one id: the one of this tenant; empty: of none.",
         ),
     ] = None
     partition: Annotated[
         int | None,
-        typer.Option(
-            "--partition",
-            metavar="N",
-            min=0,
-            help="Of several tasks that have one id: the one in this partition.",
+        option(
+            "--partition N", "Of several tasks that have one id: the one in this partition.", min=0
         ),
     ] = None
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import typer
 
+from groupflow.cli.options import argument, option
 from groupflow.cli.verb import Answer, Call, verb
 from groupflow.core.errors import ConfigError, GroupflowError, Problem, ServerUnreachable
 from groupflow.core.json_text import detail_of
@@ -33,18 +34,17 @@ class AddressOptions:
 
     url: Annotated[
         str,
-        typer.Option(
+        option(
             "--url",
+            "Where groupflow listens; without it: [http] listen, which then needs the file.",
             envvar="GROUPFLOW_URL",
-            help="Where groupflow listens; without it: [http] listen, which then needs the file.",
         ),
     ] = ""
     token_file: Annotated[
         Path | None,
-        typer.Option(
-            "--token-file",
-            metavar="FILE",
-            help="Holds the token; without it: GROUPFLOW_TOKEN; and without --url: [http] token.",
+        option(
+            "--token-file FILE",
+            "Holds the token; without it: GROUPFLOW_TOKEN; and without --url: [http] token.",
         ),
     ] = None
 
@@ -100,8 +100,8 @@ def _lines(found: Sequence[PoolStatus]) -> Iterator[str]:
 @verb(_pool, "sync")
 def sync(
     call: Call,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The pool.")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON Lines: id, priority, body.")],
+    name: Annotated[str, argument("NAME", "The pool.")],
+    file: Annotated[Path, argument("FILE", "JSON Lines: id, priority, body.")],
     address: AddressOptions,
 ) -> Answer:
     """Make what waits in a pool equal to a list; what workers hold is left alone.
@@ -143,19 +143,18 @@ def work(
     call: Call,
     address: AddressOptions,
     *,
-    pool: Annotated[str, typer.Option("--pool", help="The pool.")],
+    pool: Annotated[str, option("--pool", "The pool.")],
     command: Annotated[
         str,
-        typer.Option(
-            "--exec",
-            metavar="CMD",
-            help="Run for each task, its body on stdin; exit 0 done, 75 retry, else failure.",
+        option(
+            "--exec CMD",
+            "Run for each task, its body on stdin; exit 0 done, 75 retry, else failure.",
         ),
     ],
-    concurrency: Annotated[int, typer.Option(min=1, max=500, help="Tasks at once.")] = 1,
-    name: Annotated[str, typer.Option(help="This worker's name; default: host and process.")] = "",
-    timeout: Annotated[float | None, typer.Option(help="Seconds for one attempt.")] = None,
-    drain: Annotated[float, typer.Option(help="Seconds that a stop waits for what runs.")] = 30.0,
+    concurrency: Annotated[int, option("--concurrency", "Tasks at once.", min=1, max=500)] = 1,
+    name: Annotated[str, option("--name", "This worker's name; default: host and process.")] = "",
+    timeout: Annotated[float | None, option("--timeout", "Seconds for one attempt.")] = None,
+    drain: Annotated[float, option("--drain", "Seconds that a stop waits for what runs.")] = 30.0,
 ) -> None:
     """Pull tasks from a pool, and run a command for each; drains on SIGTERM.
 

@@ -20,7 +20,7 @@ from groupflow.cli.bodies import (
     read_bodies,
 )
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import say
+from groupflow.cli.options import option, say
 from groupflow.cli.verb import Answer, Call, verb
 from groupflow.core.errors import GroupflowError, Unroutable, reaching
 
@@ -50,34 +50,28 @@ def publish(
     file: BodiesArgument = STDIN,
     *,
     task_type: Annotated[
-        str | None,
-        typer.Option("--type", metavar="T", help="The task type; else the body has to name it."),
+        str | None, option("--type T", "The task type; else the body has to name it.")
     ] = None,
     id_: Annotated[
         str | None,
-        typer.Option(
-            "--id",
-            metavar="ID",
-            help="The task's id; of several messages ID-1, ID-2 and so on. Published again under "
+        option(
+            "--id ID",
+            "The task's id; of several messages ID-1, ID-2 and so on. Published again under "
             "the same ids, they count once. Without it: fresh ones.",
         ),
     ] = None,
     header: HeaderOption = None,
     priority: Annotated[
-        float | None,
-        typer.Option("--priority", metavar="S", help="Seconds by which they count as older."),
+        float | None, option("--priority S", "Seconds by which they count as older.")
     ] = None,
     delay: Annotated[
-        float | None,
-        typer.Option("--delay", metavar="S", help="Seconds before which they may not run."),
+        float | None, option("--delay S", "Seconds before which they may not run.")
     ] = None,
     expires: Annotated[
-        float | None,
-        typer.Option("--expires", metavar="S", help="Seconds within which they have to start."),
+        float | None, option("--expires S", "Seconds within which they have to start.")
     ] = None,
     partial: Annotated[
-        bool,
-        typer.Option("--partial", help="Publish the others where some would be dead letters."),
+        bool, option("--partial", "Publish the others where some would be dead letters.")
     ] = False,
 ) -> Answer:
     """Publish messages in order and wait until RabbitMQ has confirmed each.

@@ -16,6 +16,7 @@ import typer
 
 from groupflow.cli.check import change_lines
 from groupflow.cli.exits import Exit
+from groupflow.cli.options import argument, option
 from groupflow.cli.verb import Answer, Call, verb
 
 if TYPE_CHECKING:
@@ -41,12 +42,10 @@ class DaemonAnswer:
 @verb(verbs, "reload")
 def reload(
     call: Call,
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Which daemons; none: all.")
-    ] = None,
+    names: Annotated[list[str] | None, argument("[NAME]...", "Which daemons; none: all.")] = None,
     *,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, help="Seconds to wait for their answers.")
+        float, option("--timeout", "Seconds to wait for their answers.", min=0.1)
     ] = 10.0,
 ) -> Answer:
     """Have this machine's daemons take their changed configuration over, and say what came of it.

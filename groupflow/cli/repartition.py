@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupflow.cli.options import say
+from groupflow.cli.options import argument, say
 from groupflow.cli.verb import Answer, Call, note, verb
 
 if TYPE_CHECKING:
@@ -18,9 +18,7 @@ verbs = typer.Typer()
 @verb(verbs, "repartition")
 def repartition(
     call: Call,
-    count: Annotated[
-        int, typer.Argument(metavar="N", min=1, max=1024, help="How many it is to have.")
-    ],
+    count: Annotated[int, argument("N", "How many it is to have.", min=1, max=1024)],
 ) -> Answer:
     """Move a namespace to another number of partitions, while no daemon runs.
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from groupflow.cli.exits import Exit, explain
-from groupflow.cli.options import AppOption, ConfigOption, say
+from groupflow.cli.options import AppOption, ConfigOption, option, say
 from groupflow.core.errors import ConfigError, GroupflowError, NameTaken, Problem
 
 if TYPE_CHECKING:
@@ -38,16 +38,15 @@ def run(
     app: AppOption = None,
     name: Annotated[
         str | None,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            help="Unique among daemons. Restarted under the same name, it takes up at once what "
+        option(
+            "--name NAME",
+            "Unique among daemons. Restarted under the same name, it takes up at once what "
             "it held. Without it: host and pid, and the lease has to run out first.",
         ),
     ] = None,
     only: Annotated[
         Literal["intake", "workers"] | None,
-        typer.Option("--only", help="Only take messages in, or only work on tasks."),
+        option("--only", "Only take messages in, or only work on tasks."),
     ] = None,
 ) -> None:
     """Take messages in from RabbitMQ and run their tasks, until told to stop.
@@ -168,8 +167,7 @@ def page(
     *,
     config: ConfigOption = None,
     channel: Annotated[
-        int | None,
-        typer.Option("--channel", hidden=True, help="Set by `groupflow run`, which starts this."),
+        int | None, option("--channel", "Set by `groupflow run`, which starts this.", hidden=True)
     ] = None,
 ) -> None:
     """Serve the page and its API for the whole cluster, without a daemon, until told to stop.
@@ -209,14 +207,10 @@ def _step_behind() -> None:
 @verbs.command("dev")
 def dev(
     *,
-    app: Annotated[
-        str,
-        typer.Option("--app", metavar="MODULE:ATTR", help="The handlers, such as handlers:app."),
-    ],
+    app: Annotated[str, option("--app MODULE:ATTR", "The handlers, such as handlers:app.")],
     config: ConfigOption = None,
     page: Annotated[
-        bool,
-        typer.Option("--page/--no-page", help="Open the page where there is a browser."),
+        bool, option("--page/--no-page", "Open the page where there is a browser.")
     ] = True,
 ) -> None:
     """Run an application on private servers; a save restarts it, each task prints a line.
@@ -239,16 +233,14 @@ def demo(
     *,
     config: Annotated[
         Path | None,
-        typer.Option(
-            "--config",
-            "-c",
-            metavar="FILE",
-            help="Use the servers that this TOML file names, under names of the demo's own, "
+        option(
+            "--config -c FILE",
+            "Use the servers that this TOML file names, under names of the demo's own, "
             "instead of private ones.",
         ),
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave all of it running, and say where its page is.")
+        bool, option("--keep", "Leave all of it running, and say where its page is.")
     ] = False,
 ) -> None:
     """Import real rows for nine tenants with two daemons, and compare with a serial import.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from groupflow.cli.options import moment, say, say_in_columns, user_name
+from groupflow.cli.options import argument, moment, say, say_in_columns, user_name
 from groupflow.cli.verb import Answer, Call, failed, listing, verb
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ verbs = typer.Typer()
 scans_verbs = typer.Typer(help="Show the scans of tables; wake, pause, resume or forget one.")
 verbs.add_typer(scans_verbs, name="scans")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The scan's name.")]
+NameArgument = Annotated[str, argument("NAME", "The scan's name.")]
 
 
 @listing(scans_verbs, "scans")

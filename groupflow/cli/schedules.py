@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from groupflow.cli.options import user_name
+from groupflow.cli.options import argument, user_name
 from groupflow.cli.verb import Answer, Call, listing, verb
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ verbs = typer.Typer()
 _schedules = typer.Typer(help="What comes by itself: when it is due, and what became of it.")
 verbs.add_typer(_schedules, name="schedules")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+NameArgument = Annotated[str, argument("NAME", "The schedule's name.")]
 
 
 @listing(_schedules, "schedules")

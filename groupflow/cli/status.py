@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from groupflow.cli.groups import line_of
-from groupflow.cli.options import moment, say, say_in_columns
+from groupflow.cli.options import moment, option, say, say_in_columns
 from groupflow.cli.verb import Answer, Call, verb
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def status(call: Call) -> Answer:
 def actions(
     call: Call,
     *,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many at most.")] = 50,
+    limit: Annotated[int, option("--limit", "How many at most.", min=1, max=1000)] = 50,
 ) -> Answer:
     """List what operators did, by these verbs or on the page: the last thousand, latest first.
 

@@ -21,10 +21,12 @@ from groupflow.cli.options import (
     FullHelp,
     IdsArgument,
     YesOption,
+    argument,
     attempt_lines,
     confirm,
     correction_lines,
     moment,
+    option,
     print_entry,
     say,
 )
@@ -62,7 +64,7 @@ verbs.add_typer(task, name="task")
 @verb(task, "show")
 def show(
     call: Call,
-    id_: Annotated[str, typer.Argument(metavar="ID", help="The task's id: its message id.")],
+    id_: Annotated[str, argument("ID", "The task's id: its message id.")],
     choosing: ChoiceOptions,
 ) -> Answer:
     """Say where a task is and what has happened to it. Exit 1 where nothing is known of it.
@@ -90,15 +92,12 @@ def tasks(
         Literal[
             "queued", "running", "delayed", "done", "superseded", "cancelled", "expired", "dropped"
         ],
-        typer.Argument(metavar="STATE", help="Which; for the dead see groupflow dead list."),
+        argument("STATE", "Which; for the dead see groupflow dead list."),
     ],
     *,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")
-    ] = 100,
+    limit: Annotated[int, option("--limit", "How many at most.", min=1, max=10_000)] = 100,
     everything: Annotated[
-        bool,
-        typer.Option("--all", help="All of them, as they are read; some may move meanwhile."),
+        bool, option("--all", "All of them, as they are read; some may move meanwhile.")
     ] = False,
 ) -> None:
     """List tasks of a state: the next to run first, the longest at it, or the latest to end.
@@ -208,10 +207,9 @@ class TaskOptions(ChoiceOptions):
     """Which tasks a verb acts on: those named by id, or a group's delayed ones."""
 
     ids: IdsArgument = None
-    delayed: Annotated[
-        str | None,
-        typer.Option("--delayed", metavar="GROUP", help="All delayed tasks of a group."),
-    ] = None
+    delayed: Annotated[str | None, option("--delayed GROUP", "All delayed tasks of a group.")] = (
+        None
+    )
     yes: YesOption = False
 
 

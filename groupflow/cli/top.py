@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from groupflow.cli.dead import collect
+from groupflow.cli.options import option
 from groupflow.cli.verb import Answer, Call, verb
 from groupflow.core.errors import StoreUnavailable
 
@@ -30,9 +31,9 @@ def top(
     call: Call,
     *,
     interval: Annotated[
-        float, typer.Option("--interval", "-n", min=0.2, max=60, help="Seconds between looks.")
+        float, option("--interval -n", "Seconds between looks.", min=0.2, max=60)
     ] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Print one look and end.")] = False,
+    once: Annotated[bool, option("--once", "Print one look and end.")] = False,
 ) -> Answer | None:
     """Watch totals, rates, daemons, the busiest groups and the latest dead letters.
 
