@@ -10,44 +10,19 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated, NoReturn
 
 import typer
 
 from groupflow import __version__
-from groupflow.cli import (
-    check,
-    dead,
-    groups,
-    pools,
-    publish,
-    reload,
-    repartition,
-    run,
-    scans,
-    schedules,
-    status,
-    task,
-    top,
-)
 from groupflow.cli.exits import Exit, explain
 from groupflow.cli.options import ConfigOption, FullHelp, option, say
 from groupflow.core.errors import GroupflowError
 
 _FAMILIES = (
-    run,
-    reload,
-    publish,
-    status,
-    top,
-    groups,
-    task,
-    dead,
-    scans,
-    schedules,
-    pools,
-    check,
-    repartition,
+    *("run", "reload", "publish", "status", "top", "groups", "task", "dead"),
+    *("scans", "schedules", "pools", "check", "repartition"),
 )
 
 app = typer.Typer(
@@ -60,7 +35,7 @@ app = typer.Typer(
     cls=FullHelp,
 )
 for _family in _FAMILIES:
-    app.add_typer(_family.verbs)
+    app.add_typer(import_module(f"groupflow.cli.{_family}").verbs)
 
 
 def _print_version(wanted: bool) -> None:

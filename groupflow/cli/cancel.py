@@ -57,10 +57,7 @@ class CancelOptions(ChoiceOptions):
             raise typer.BadParameter("--group and --type want a name.")
         if self.ids and self.dry_run:
             raise typer.BadParameter("--dry-run counts tasks of a group or a type: name no ids.")
-        if not self.ids and (self.tenant, self.partition) != (None, None):
-            raise typer.BadParameter(
-                "--tenant and --partition choose among tasks of an id: name ids."
-            )
+        self.refuse_without(self.ids)
         return self.ids or Several(self.group, self.task_type or "")
 
 

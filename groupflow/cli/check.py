@@ -78,10 +78,7 @@ def check_config(
     except ConfigError as error:
         if not call.as_json:
             raise
-        found = [
-            {"setting": p.setting, "value": p.value, "remedy": p.remedy} for p in error.problems
-        ]
-        told = {"ok": False, "source": error.source, "problems": found}
+        told = {"ok": False, "source": error.source, "problems": error.problems}
         return Answer(told, [], exit=Exit.CONFIG)
     if diff is not None:
         changes = [change.as_json() for change in _changes(call, diff)]

@@ -31,8 +31,7 @@ AllOption = Annotated[bool, option("--all", "Everything, plain tasks too.")]
 
 @verb(verbs, "why")
 def why(
-    call: Call,
-    group: Annotated[str, argument("GROUP", "The group key as rendered.")],
+    call: Call, group: Annotated[str, argument("GROUP", "The group key as rendered.")]
 ) -> Answer:
     """Say in one line why a group is not moving; below it, which of its tasks ended lately.
 
@@ -118,9 +117,7 @@ def resume(call: Call, group: GroupArgument = None, *, everything: AllOption = F
 
     target = _target(group, everything=everything)
     changed = call.act(
-        "resumed",
-        lambda namespace: Groups(namespace).resume(target),
-        group=target or "everything",
+        "resumed", lambda namespace: Groups(namespace).resume(target), group=target or "everything"
     )
     words = "goes on" if changed else "was not paused"
     return _answer(target, words, paused=False, changed=changed)
@@ -170,11 +167,6 @@ class LimitOptions:
 
 
 @listing(_limit, "limit")
-def limit(call: Call) -> Answer:
-    """List what holds just now in place of the configuration, the first to end first."""
-    return list_(call)
-
-
 @verb(_limit, "list")
 def list_(call: Call) -> Answer:
     """List what holds just now in place of the configuration.

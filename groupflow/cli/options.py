@@ -89,6 +89,17 @@ class ChoiceOptions:
         ),
     ] = None
 
+    def refuse_without(self, ids: Sequence[str] | None) -> None:
+        """Refuse a choice where no ids are named.
+
+        Raises:
+            typer.BadParameter: there is one.
+        """
+        if not ids and (self.tenant, self.partition) != (None, None):
+            raise typer.BadParameter(
+                "--tenant and --partition choose among tasks of an id: name ids."
+            )
+
     @property
     def choice(self) -> Choice:
         from groupflow.operate.tasks import Choice

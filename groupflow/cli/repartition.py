@@ -17,8 +17,7 @@ verbs = typer.Typer()
 
 @verb(verbs, "repartition")
 def repartition(
-    call: Call,
-    count: Annotated[int, argument("N", "How many it is to have.", min=1, max=1024)],
+    call: Call, count: Annotated[int, argument("N", "How many it is to have.", min=1, max=1024)]
 ) -> Answer:
     """Move a namespace to another number of partitions, while no daemon runs.
 

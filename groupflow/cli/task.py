@@ -260,11 +260,8 @@ def _act_on(
     ids, choice, delayed = options.ids or [], options.choice, options.delayed
     if bool(ids) == (delayed is not None):
         raise typer.BadParameter("Name ids, or a group by --delayed: one of the two.")
+    options.refuse_without(ids)
     if delayed is not None:
-        if (options.tenant, options.partition) != (None, None):
-            raise typer.BadParameter(
-                "--tenant and --partition choose among tasks of an id: name ids."
-            )
         ids, choice = call.ask(lambda namespace: _delayed_of(namespace, delayed))
         if ids and not options.yes and (deletes or sys.stdin.isatty()):
             confirm(f"{name} {len(ids)} delayed tasks of {delayed}?", deletes=deletes)

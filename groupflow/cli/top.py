@@ -93,10 +93,7 @@ async def _watch(namespace: Namespace, interval: float) -> None:
     console = Console(highlight=False)
     view = View(now=await _look(namespace))
     keys: asyncio.Queue[str] = asyncio.Queue()
-    with (
-        _keys_of_terminal(keys),
-        Live(console=console, screen=True, auto_refresh=False) as live,
-    ):
+    with _keys_of_terminal(keys), Live(console=console, screen=True, auto_refresh=False) as live:
         next_look = monotonic() + interval
         while True:
             live.update(draw(view, console.width, console.height), refresh=True)
