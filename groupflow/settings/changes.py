@@ -33,6 +33,8 @@ SETTINGS_AT_ONCE = frozenset(
         "rabbitmq.max_values",
     }
 )
+_NAMED = {"groups": "%s", "schedules": "%s", "pools": "%s", "handlers": '"%s"', "types": '"%s"'}
+"""How the names of a section's tables are written."""
 _DIGESTS = "digests"
 _DIGEST_LENGTH = 4  # hexadecimal digits: 65,536 values, too few to tell a guessed secret by
 
@@ -132,19 +134,12 @@ def _flat(dump: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _tables(section: str, values: Any) -> dict[str, Mapping[str, Any]]:
     """The tables of a section by their names; the order of groups, and of types, is one too."""
-    match section:
-        case "groups":
-            rules = {f"groups.{rule['name']}": rule for rule in values}
-            return {"groups": {"order": [rule["name"] for rule in values]}, **rules}
-        case "schedules":
-            return {f"schedules.{rule['name']}": rule for rule in values}
-        case "handlers" | "types":
-            rules = {f'{section}."{type_}"': rule for type_, rule in values.items()}
-            order = {"types": {"order": [*values]}} if section == "types" and values else {}
-            return {**order, **rules}
-        case "pools":
-            return {f"pools.{name}": rule for name, rule in values.items()}
-        case "tenants":
-            named = {f'tenants."{name}"': own for name, own in values["named"].items()}
-            return {section: {n: v for n, v in values.items() if n != "named"}, **named}
-    return {} if section == _DIGESTS else {section: values}
+    if section == "tenants":
+        named = {f'tenants."{name}"': own for name, own in values["named"].items()}
+        return {section: {n: v for n, v in values.items() if n != "named"}, **named}
+    if section not in _NAMED:
+        return {} if section == _DIGESTS else {section: values}
+    rules = values if isinstance(values, Mapping) else {rule["name"]: rule for rule in values}
+    is_ordered = section == "groups" or (section == "types" and rules)
+    order = {section: {"order": [*rules]}} if is_ordered else {}
+    return {**order, **{f"{section}.{_NAMED[section] % name}": rules[name] for name in rules}}

@@ -12,22 +12,17 @@ from pydantic import ValidationError
 from pydantic_settings import (
     BaseSettings,
     NestedSecretsSettingsSource,
-    PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
     TomlConfigSettingsSource,
 )
+from pydantic_settings import PydanticBaseSettingsSource as _Source
 
 from groupflow.core.errors import ConfigError, Problem
 from groupflow.settings.collisions import find_collisions
 from groupflow.settings.model import Settings
 from groupflow.settings.planning import plan
-from groupflow.settings.problems import (
-    dotted,
-    known_names,
-    problems_of,
-    unknown_remedy,
-)
+from groupflow.settings.problems import dotted, known_names, problems_of, unknown_remedy
 
 PREFIX = "GROUPFLOW_"
 DELIMITER = "__"
@@ -80,19 +75,11 @@ def _read(sources: Sources) -> Settings:
         model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter=DELIMITER)
 
         @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            init_settings: PydanticBaseSettingsSource,  # noqa: ARG003  pydantic-settings' signature
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-            file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return (
-                env_settings,
-                *_secrets(settings_cls, sources),
-                *_file(settings_cls, sources.file),
-            )
+        def settings_customise_sources(  # type: ignore[override]
+            cls, settings_cls: type[BaseSettings], env_settings: _Source, **_others: _Source
+        ) -> tuple[_Source, ...]:
+            secrets, file = _secrets(settings_cls, sources), _file(settings_cls, sources.file)
+            return (env_settings, *secrets, *file)
 
     return Settings(**dict(FromSources()))
 
@@ -190,7 +177,7 @@ def _origins(sources: Sources) -> dict[str, str]:
     return origins
 
 
-def _file(cls: type[BaseSettings], path: Path | None) -> Iterator[PydanticBaseSettingsSource]:
+def _file(cls: type[BaseSettings], path: Path | None) -> Iterator[_Source]:
     if path is None:
         return
     try:
@@ -209,7 +196,7 @@ def _file(cls: type[BaseSettings], path: Path | None) -> Iterator[PydanticBaseSe
         raise ConfigError([Problem(str(path), "", "The TOML is nested too deep.")]) from None
 
 
-def _secrets(cls: type[BaseSettings], sources: Sources) -> Iterator[PydanticBaseSettingsSource]:
+def _secrets(cls: type[BaseSettings], sources: Sources) -> Iterator[_Source]:
     if sources.secrets is None or not sources.secret_files:
         return
     try:

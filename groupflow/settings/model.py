@@ -27,8 +27,6 @@ from groupflow.settings.rules import (
     TenantRule,
     TypeRules,
     pool_by_type,
-    told_when_drained,
-    type_limits,
 )
 from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, HasToken, NamedToken, TokenHolder
 from groupflow.settings.transport import is_loopback, stays_here
@@ -359,8 +357,11 @@ class Settings(Section):
     def limits(self) -> Limits:
         """What scripts hold groups, tenants and types to."""
         rules = {rule.name: of for rule in self.groups if not (of := rule.limit()).is_none}
-        told = told_when_drained(self.groups, self.pools)
-        return Limits(rules, *self.tenants.limits(), type_limits(self.types), told)
+        types = {pattern: rule.limit() for pattern, rule in self.types.items()}
+        pools, told = pool_by_type(self.pools), {r.name: r.on_drained for r in self.groups}
+        # The task that says that a group is drained: its pool (empty: none), and its type.
+        drained = {name: (pools.get(type_, ""), type_) for name, type_ in told.items() if type_}
+        return Limits(rules, *self.tenants.limits(), types, drained)
 
     def debounces(self) -> dict[str, Debounce]:
         """By rule, how long a task waits for a newer one that replaces it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, Literal, Self
@@ -227,11 +227,6 @@ class TypeRule(Section):
 TypeRules = Annotated[dict[TypePattern, TypeRule], refused_by(check_order)]
 
 
-def type_limits(rules: Mapping[str, TypeRule]) -> dict[str, TypeLimit]:
-    """What scripts need of them, in their order."""
-    return {pattern: rule.limit() for pattern, rule in rules.items()}
-
-
 class HandlerRule(Override):
     """One `[handlers."type"]`: a handler that is not Python; a command or a URL."""
 
@@ -287,14 +282,6 @@ def pool_by_type(pools: Mapping[str, PoolRule]) -> dict[str, str]:
 PoolRules = Annotated[
     dict[PlainName, PoolRule], Field(max_length=MOST_POOLS), refused_by(pool_by_type)
 ]
-
-
-def told_when_drained(
-    groups: Sequence[GroupRule], pools: Mapping[str, PoolRule]
-) -> dict[str, tuple[str, str]]:
-    """By rule, the pool (empty: none) and type of the task that says that a group is drained."""
-    pool_of, told = pool_by_type(pools), {rule.name: rule.on_drained for rule in groups}
-    return {name: (pool_of.get(type_, ""), type_) for name, type_ in told.items() if type_}
 
 
 def _zone(value: str, info: ValidationInfo) -> str:
