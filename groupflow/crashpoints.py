@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
 from typing import Final
 
 VARIABLE: Final = "GROUPFLOW_CRASH_AT"
@@ -54,12 +53,6 @@ def arm(where: str) -> None:
     Raises:
         ValueError: a name is of no point, or a number none from 1.
     """
-    armed = _parsed(where)
-    _armed.clear()
-    _armed.update(armed)
-
-
-def _parsed(where: str) -> Mapping[str, int]:
     armed: dict[str, int] = {}
     for part in filter(None, where.split(",")):
         name, _, nth = part.strip().partition(":")
@@ -68,7 +61,8 @@ def _parsed(where: str) -> Mapping[str, int]:
         if not nth.isdecimal() or int(nth) < 1:
             raise ValueError(f"{VARIABLE}: {part!r} is not NAME:NTH with a number from 1")
         armed[name] = int(nth)
-    return armed
+    _armed.clear()
+    _armed.update(armed)
 
 
 def crash_point(name: str, happened: object = True) -> None:

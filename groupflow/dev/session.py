@@ -64,12 +64,7 @@ class _Session:
     """The daemon, its log, and the files that restart it."""
 
     def __init__(
-        self,
-        console: Console,
-        app: str,
-        config: Path | None,
-        servers: PrivateServers,
-        folder: Path,
+        self, console: Console, app: str, config: Path | None, servers: PrivateServers, folder: Path
     ) -> None:
         self._console = console
         self._page = f"127.0.0.1:{_page_port()}"
@@ -122,7 +117,7 @@ class _Session:
         self._console.print(
             f"\nThe page: http://{self._page}/ (token: {self._token})\nIn another shell, so that "
             f"`groupflow publish`, all other verbs and curl meet it:\n{exports}"
-            "\nThe daemon restarts when you save a .py or .toml file. Ctrl-C ends it.\n",
+            "\nThe daemon restarts when you save a .py or .toml file. Ctrl-C ends it.\n"
         )
         lines = Lines()
         async for line in self._child.lines():
