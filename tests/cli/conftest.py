@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.verbs import Verbs
+from tests.cli.verbs import Verbs, agreed
 from tests.operate.conftest import spread
 from tests.operate.spread import Spread
 
@@ -14,6 +15,7 @@ __all__ = ["spread"]
 
 
 @pytest.fixture
-def groupflow(spread: Spread, tmp_path: Path) -> Verbs:
+async def groupflow(spread: Spread, tmp_path: Path) -> AsyncIterator[Verbs]:
     """The verbs over four partitions."""
-    return Verbs(tmp_path, spread.benches[0].url, spread.name, len(spread.benches))
+    async with agreed(spread):
+        yield Verbs(tmp_path, spread.benches[0].url, spread.name, len(spread.benches))

@@ -10,7 +10,7 @@ import pytest
 from groupflow.operate import actions
 from groupflow.operate.actions import latest, note
 from groupflow.operate.scripts import OperatorVerb
-from tests.cli.verbs import Verbs, agreed
+from tests.cli.verbs import Verbs
 from tests.operate.spread import Spread
 from tests.store.bench import arrival
 
@@ -40,12 +40,11 @@ async def test_each_verb_that_acts_is_told(spread: Spread, groupflow: Verbs) -> 
     await spread.enqueue(*(arrival(f"{group}{n}", group) for group in "ab" for n in range(3)))
     await spread.enqueue(*(arrival(f"d{n}", dead="no row") for n in range(2)))
     await home.enqueue(arrival("late0", "late", delay=3600.0))
-    async with agreed(spread):
-        assert (await groupflow("actions")).out == "operators have done nothing yet\n"
-        for words, *_ in DONE:
-            await groupflow(*words.split())
-        told = (await groupflow("actions", "--json")).json
-        lines = (await groupflow("actions", "--limit", "3")).out.splitlines()
+    assert (await groupflow("actions")).out == "operators have done nothing yet\n"
+    for words, *_ in DONE:
+        await groupflow(*words.split())
+    told = (await groupflow("actions", "--json")).json
+    lines = (await groupflow("actions", "--limit", "3")).out.splitlines()
     names = ("what", "facts", "tasks", "count")
     assert [tuple(each[name] for name in names) for each in reversed(told)] == [
         (what, facts, tasks, count) for _, what, facts, tasks, count in DONE if what

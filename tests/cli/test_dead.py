@@ -12,7 +12,7 @@ from groupflow.cli.exits import Exit
 from groupflow.core.routing import scope_of
 from groupflow.operate.reasons import cause_of
 from groupflow.store.enqueue import Arrival
-from tests.cli.verbs import Verbs, agreed
+from tests.cli.verbs import Verbs
 from tests.operate.spread import Spread
 from tests.store.bench import arrival
 
@@ -50,36 +50,26 @@ async def _die(spread: Spread) -> None:
 async def test_filters_are_combined(spread: Spread, groupflow: Verbs) -> None:
     """A list, a count and a drop mean the same letters; a dry run changes nothing."""
     await _die(spread)
-    async with agreed(spread):
-        for options, ids in FILTERS.items():
-            words = options.split()
-            if options != "--all":
-                listed = await groupflow("dead", "list", *words, "--json")
-                assert sorted(letter["id"] for letter in listed.json) == [*ids], options
-            for verb in ("redrive", "drop"):
-                counted = await groupflow("dead", verb, *words, "--dry-run", "--json")
-                assert (counted.exit, counted.json) == (0, {"matching": len(ids)}), options
-        told = await groupflow("dead", "causes", "--reason", "row", "--json")
-        facts = [
-            [each[name] for name in ("count", "type", "reason", "example")] for each in told.json
-        ]
-        assert facts == [
-            [2, "t", "no such row", "gone-7"],
-            [1, "im.row", "no such row", "gone-mine"],
-        ]
-        shown = await groupflow("dead", "causes", "--limit", "1")
-        assert f"2  {told.json[0]['cause']}  newest " in shown.out
-        assert shown.out.endswith(
-            "gone-7  t  no such row\nand 2 more causes; 4 dead letters in all\n"
-        )
-        said = await groupflow("dead", "drop", "--reason", "row", "--since", "1h", "--dry-run")
-        assert said.out == "2 dead letters match; without --dry-run each is dropped\n"
-        dropped = await groupflow(
-            "dead", "drop", "--since", "1h", "--reason", "ROW", "-y", "--json"
-        )
-        assert sorted(dropped.json["dropped"]) == [*EVERY[1:3]]
-        left = await groupflow("dead", "list", "--json")
-        assert sorted(letter["id"] for letter in left.json) == [EVERY[0], EVERY[3]]
+    for options, ids in FILTERS.items():
+        words = options.split()
+        if options != "--all":
+            listed = await groupflow("dead", "list", *words, "--json")
+            assert sorted(letter["id"] for letter in listed.json) == [*ids], options
+        for verb in ("redrive", "drop"):
+            counted = await groupflow("dead", verb, *words, "--dry-run", "--json")
+            assert (counted.exit, counted.json) == (0, {"matching": len(ids)}), options
+    told = await groupflow("dead", "causes", "--reason", "row", "--json")
+    facts = [[each[name] for name in ("count", "type", "reason", "example")] for each in told.json]
+    assert facts == [[2, "t", "no such row", "gone-7"], [1, "im.row", "no such row", "gone-mine"]]
+    shown = await groupflow("dead", "causes", "--limit", "1")
+    assert f"2  {told.json[0]['cause']}  newest " in shown.out
+    assert shown.out.endswith("gone-7  t  no such row\nand 2 more causes; 4 dead letters in all\n")
+    said = await groupflow("dead", "drop", "--reason", "row", "--since", "1h", "--dry-run")
+    assert said.out == "2 dead letters match; without --dry-run each is dropped\n"
+    dropped = await groupflow("dead", "drop", "--since", "1h", "--reason", "ROW", "-y", "--json")
+    assert sorted(dropped.json["dropped"]) == [*EVERY[1:3]]
+    left = await groupflow("dead", "list", "--json")
+    assert sorted(letter["id"] for letter in left.json) == [EVERY[0], EVERY[3]]
 
 
 async def test_a_corrected_body(spread: Spread, groupflow: Verbs, tmp_path: Path) -> None:
@@ -87,26 +77,25 @@ async def test_a_corrected_body(spread: Spread, groupflow: Verbs, tmp_path: Path
     groupflow.file.write_text(groupflow.file.read_text() + FIELDS)
     await spread.enqueue(arrival("a", dead="no tenant"), dead_of("42"))
     file = tmp_path / "body.json"
-    async with agreed(spread):
-        redrive = ("dead", "redrive", "b", "--body", str(file))
-        for body, said in (("{}", "its tenant would be none, and was '42'"), ("{", "not JSON")):
-            file.write_text(body)
-            told = await groupflow(*redrive)
-            assert (told.exit, told.out) == (Exit.FAILED, "redriven 0\n")
-            assert f"b stays: with the corrected body {said}" in told.err or said in told.err
-        file.write_text('{"tenant": "42", "rows": 7}')
-        assert (await groupflow(*redrive, "--json")).json == {"redriven": ["b"], "unknown": []}
-        again = await groupflow(*redrive)
-        assert (again.exit, again.err) == (Exit.FAILED, "no dead letter b\n")
-        shown = await groupflow("task", "b")
-        by = f"by {getpass.getuser()}; before:\n"
-        assert by in shown.out
-        assert '{"id":"b"}\n' in shown.out
-        assert "SHA-256" in shown.out
-        [correction] = (await groupflow("task", "b", "--json")).json["corrections"]
-        assert correction["body"] == '{"id":"b"}'
-        shown = await groupflow("dead", "show", "a", "--json")
-        assert shown.json["corrections"] == []
+    redrive = ("dead", "redrive", "b", "--body", str(file))
+    for body, said in (("{}", "its tenant would be none, and was '42'"), ("{", "not JSON")):
+        file.write_text(body)
+        told = await groupflow(*redrive)
+        assert (told.exit, told.out) == (Exit.FAILED, "redriven 0\n")
+        assert f"b stays: with the corrected body {said}" in told.err or said in told.err
+    file.write_text('{"tenant": "42", "rows": 7}')
+    assert (await groupflow(*redrive, "--json")).json == {"redriven": ["b"], "unknown": []}
+    again = await groupflow(*redrive)
+    assert (again.exit, again.err) == (Exit.FAILED, "no dead letter b\n")
+    shown = await groupflow("task", "b")
+    by = f"by {getpass.getuser()}; before:\n"
+    assert by in shown.out
+    assert '{"id":"b"}\n' in shown.out
+    assert "SHA-256" in shown.out
+    [correction] = (await groupflow("task", "b", "--json")).json["corrections"]
+    assert correction["body"] == '{"id":"b"}'
+    shown = await groupflow("dead", "show", "a", "--json")
+    assert shown.json["corrections"] == []
 
 
 def dead_of(tenant: str) -> Arrival:

@@ -27,7 +27,7 @@ from groupflow.operate.totals import DaemonStatus
 from groupflow.store.client import StoreClient
 from groupflow.store.progress import Said, write_progress
 from groupflow.store.scripts import Telling
-from tests.cli.verbs import Verbs, agreed
+from tests.cli.verbs import Verbs
 from tests.deadlines import deadline
 from tests.operate.spread import Spread
 from tests.store.bench import Bench, arrival, bury, totals
@@ -209,19 +209,16 @@ async def test_what_waits_for_pullers_is_told(spread: Spread, groupflow: Verbs) 
         f"waiting for pool {pool}; no worker pulls from it"
         for pool in ("bikes: plain tasks 1, groups 0", "vans: plain tasks 8, groups 7")
     ]
-    async with agreed(spread):
-        told = (await groupflow("status", "--json")).json
-        assert told["pools"] == [
-            {"name": "bikes", "plain": 1, "groups": 0, "workers": 0},
-            {"name": "vans", "plain": 8, "groups": 7, "workers": 0},
-        ]
-        assert "\n".join(lines) in (await groupflow("status")).out
-        assert lines[0] in (await groupflow("top", "--once")).out
-        assert {each["pool"] for each in (await groupflow("tasks", "queued", "--json")).json} == {
-            "vans", "bikes"
-        }  # fmt: skip
-        assert (
-            "  t  -  tenant 42  pool bikes  attempt 1" in (await groupflow("tasks", "queued")).out
-        )
-        shown = (await groupflow("task", "p1")).out
-        assert "pool     vans\nreason   it waits for a worker that asks pool vans: no" in shown
+    told = (await groupflow("status", "--json")).json
+    assert told["pools"] == [
+        {"name": "bikes", "plain": 1, "groups": 0, "workers": 0},
+        {"name": "vans", "plain": 8, "groups": 7, "workers": 0},
+    ]
+    assert "\n".join(lines) in (await groupflow("status")).out
+    assert lines[0] in (await groupflow("top", "--once")).out
+    assert {each["pool"] for each in (await groupflow("tasks", "queued", "--json")).json} == {
+        "vans", "bikes"
+    }  # fmt: skip
+    assert "  t  -  tenant 42  pool bikes  attempt 1" in (await groupflow("tasks", "queued")).out
+    shown = (await groupflow("task", "p1")).out
+    assert "pool     vans\nreason   it waits for a worker that asks pool vans: no" in shown
