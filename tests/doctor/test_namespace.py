@@ -1,7 +1,4 @@
-"""What doctor says of types that no running daemon has a handler for, and of schedules.
-
-Of these: which daemons have another one, and which one no daemon has.
-"""
+"""What doctor says of schedules, and of types that no running daemon has a handler for."""
 
 from __future__ import annotations
 
@@ -19,6 +16,30 @@ SCHEDULE = {"name": "s", "every": 60, "body": {}}
 def settings(bench: Bench, **sections: Any) -> Settings:
     redis = {"url": bench.url, "namespace": bench.keys.namespace}
     return Settings.model_validate({"redis": redis, **sections})
+
+
+async def test_schedules_that_are_well(bench: Bench) -> None:
+    assert await examine_namespace(settings(bench)) == [], "without any"
+    clock = Clockwork(bench)
+    clock.load(rule("a"), rule("b"))
+    await clock.look()
+    (check,) = await examine_namespace(settings(bench))
+    assert (check.verdict, check.found) == ("ok", "2, each of one definition, and with a daemon")
+
+
+async def test_what_is_wrong_with_schedules_is_named(bench: Bench) -> None:
+    old, new = Clockwork(bench, daemon="old"), Clockwork(bench, daemon="new")
+    old.load(rule("same"), rule("other", body={"v": 1}), rule("gone"))
+    await old.look()
+    new.load(rule("same"), rule("other", body={"v": 2}))
+    await new.look()
+    await old.look()
+    let_be_old(bench, 100, "gone")
+    found = {check.name: check for check in await examine_namespace(settings(bench))}
+    assert found.keys() == {"schedules.other", "schedules.gone"}
+    assert {check.verdict for check in found.values()} == {"warn"}
+    assert "daemon old has another definition of it than new" in found["schedules.other"].found
+    assert "groupflow schedules drop gone" in found["schedules.gone"].remedy
 
 
 async def said(bench: Bench, **sections: Any) -> list[tuple[str, str, str]]:
@@ -50,27 +71,3 @@ async def test_types_that_tasks_wait_for(bench: Bench) -> None:
     assert "no running daemon has a handler for 't' (2 tasks wait, for 2" in found
     await told.go_on("d2: knows t")
     assert await said(bench) == []
-
-
-async def test_all_is_well_with_schedules(bench: Bench) -> None:
-    assert await examine_namespace(settings(bench)) == [], "without any"
-    clock = Clockwork(bench)
-    clock.load(rule("a"), rule("b"))
-    await clock.look()
-    (check,) = await examine_namespace(settings(bench))
-    assert (check.verdict, check.found) == ("ok", "2, each of one definition, and with a daemon")
-
-
-async def test_what_is_wrong_with_schedules_is_named(bench: Bench) -> None:
-    old, new = Clockwork(bench, daemon="old"), Clockwork(bench, daemon="new")
-    old.load(rule("same"), rule("other", body={"v": 1}), rule("gone"))
-    await old.look()
-    new.load(rule("same"), rule("other", body={"v": 2}))
-    await new.look()
-    await old.look()
-    let_be_old(bench, 100, "gone")
-    found = {check.name: check for check in await examine_namespace(settings(bench))}
-    assert found.keys() == {"schedules.other", "schedules.gone"}
-    assert {check.verdict for check in found.values()} == {"warn"}
-    assert "daemon old has another definition of it than new" in found["schedules.other"].found
-    assert "groupflow schedules drop gone" in found["schedules.gone"].remedy
