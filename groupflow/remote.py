@@ -250,26 +250,24 @@ class Worker:
             if some and size > _MOST_BYTES:
                 break
             some.setdefault(mark[1], mark)  # a list has no id twice
-        try:
-            await self._tell([*some.values()])
-        except Refused as refusal:
-            if refusal.status not in _OF_WHAT_WAS_SAID:
-                raise
-            for mark in some.values():
-                await self._tell_alone(mark)
-
-    async def _tell_alone(self, mark: _Mark) -> None:
-        """Settle one task; where the server can't use its outcome, its handler has failed."""
-        try:
-            await self._tell([mark])
-        except Refused as refusal:
-            if refusal.status not in _OF_WHAT_WAS_SAID:
-                raise
-            refused = Retry(reason=f"its outcome was refused: {refusal}")
-            self._said[mark] = _settlement(mark, refused)
-            await self._tell([mark])
+        await self._tell([*some.values()])
 
     async def _tell(self, marks: list[_Mark]) -> None:
+        """Settle tasks; where the server can't use the outcome of one, its handler has failed."""
+        try:
+            await self._settle(marks)
+        except Refused as refusal:
+            if refusal.status not in _OF_WHAT_WAS_SAID:
+                raise
+            if len(marks) > 1:  # which of them it is, it doesn't say
+                for mark in marks:
+                    await self._tell([mark])
+                return
+            refused = Retry(reason=f"its outcome was refused: {refusal}")
+            self._said[marks[0]] = _settlement(marks[0], refused)
+            await self._settle(marks)
+
+    async def _settle(self, marks: list[_Mark]) -> None:
         packed = b"[" + b",".join(self._said[mark] for mark in marks) + b"]"
         verdicts = await self._call("POST", "/settlements", packed)
         for mark, verdict in zip(marks, verdicts, strict=True):
