@@ -187,15 +187,12 @@ class Tenants(Section):
 
     def limits(self) -> tuple[TenantLimit, dict[str, TenantLimit]]:
         """The limit for every tenant, and those of tenants with their own."""
-        every = TenantLimit(self.concurrency, Rate.parse(self.rate), self.weight)
-        return every, {name: self._own(rule) for name, rule in self.named.items()}
+        named = {name: self._limit(rule) for name, rule in self.named.items()}
+        return self._limit(TenantRule()), named
 
-    def _own(self, rule: TenantRule) -> TenantLimit:
-        return TenantLimit(
-            self.concurrency if rule.concurrency is None else rule.concurrency,
-            Rate.parse(self.rate if rule.rate is None else rule.rate),
-            self.weight if rule.weight is None else rule.weight,
-        )
+    def _limit(self, rule: TenantRule) -> TenantLimit:
+        facts = {name: getattr(self, name) if own is None else own for name, own in rule}
+        return TenantLimit(**facts | {"rate": Rate.parse(facts["rate"])})
 
 
 class Fields(Section):

@@ -51,12 +51,11 @@ class HasToken(Section):
                 raise ValueError("Write one token into it, or two while one replaces the other.")
             for line in lines:
                 check_token(line)
-        except OSError as error:
-            remedy = f"It can't be read ({error.strerror}). Check the path and its permissions."
+        except (OSError, ValueError) as error:
+            remedy = str(error)
+            if isinstance(error, OSError):
+                remedy = f"It can't be read ({error.strerror}). Check the path and its permissions."
             raise ConfigError([Problem(f"{section}.token_file", self.token_file, remedy)]) from None
-        except ValueError as error:
-            problem = Problem(f"{section}.token_file", self.token_file, str(error))
-            raise ConfigError([problem]) from None
         return tuple(lines)
 
 
