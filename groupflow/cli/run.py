@@ -15,14 +15,14 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from groupflow.cli.exits import Exit, explain
-from groupflow.cli.options import AppOption, ConfigOption, option, say
+from groupflow.cli.options import AppOption, option, say
+from groupflow.cli.verb import Call, verb
 from groupflow.core.errors import ConfigError, GroupflowError, NameTaken, Problem
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 verbs = typer.Typer()
 
 
-@verbs.command("run")
+@verb(verbs, "run", has_json=False)
 def run(
+    call: Call,
     *,
-    config: ConfigOption = None,
     app: AppOption = None,
     name: Annotated[
         str | None,
@@ -67,9 +67,8 @@ def run(
     from groupflow.core.app import App
     from groupflow.daemon import Daemon
     from groupflow.ops.logs import configure_logging
-    from groupflow.settings.load import load_settings
 
-    settings = load_settings(config)
+    settings = call.settings
     configure_logging(settings.log.level, settings.log.format)
     handlers = load_app(app) if app else App()
     if only != "intake" and not (handlers.types or handlers.scans or settings.handlers):
@@ -77,12 +76,7 @@ def run(
     # Only a daemon with a name of its own takes its tasks up again at once when it is restarted;
     # one without leaves them to the daemon that first sees its lease run out.
     checked = _checked_name(name or f"{socket.gethostname()}-{os.getpid()}")
-    load = partial(load_settings, config)
-
-    def build() -> Daemon:
-        return Daemon(settings, handlers, checked, only, load)
-
-    sys.exit(uvloop.run(_serve(build)))
+    sys.exit(uvloop.run(_serve(lambda: Daemon(settings, handlers, checked, only, call.load))))
 
 
 def _no_handlers(app: str | None) -> Problem:
@@ -162,10 +156,10 @@ _NICE = 10  # tasks come first where there is too little time for both
 _KILLED_FIRST = "500"  # of 1000: before the daemon, where there is too little memory for both
 
 
-@verbs.command("page")
+@verb(verbs, "page", has_json=False)
 def page(
+    call: Call,
     *,
-    config: ConfigOption = None,
     channel: Annotated[
         int | None, option("--channel", "Set by `groupflow run`, which starts this.", hidden=True)
     ] = None,
@@ -182,18 +176,17 @@ def page(
     import uvloop
 
     from groupflow.page import serve_alone, serve_beside
-    from groupflow.settings.load import load_settings
 
     if channel is not None:
         _step_behind()  # once what takes long to import is there: probes may wait for it
         uvloop.run(serve_beside(channel))
         return
-    settings = load_settings(config)
+    settings = call.settings
     if not settings.http.listen:
         remedy = "Name the address that the page is to be at, such as 127.0.0.1:9464."
         raise ConfigError([Problem("http.listen", "", remedy)])
     settings.http.read_holders()
-    uvloop.run(serve_alone(settings, partial(load_settings, config)))
+    uvloop.run(serve_alone(settings, call.load))
 
 
 def _step_behind() -> None:
@@ -204,11 +197,11 @@ def _step_behind() -> None:
         Path("/proc/self/oom_score_adj").write_text(_KILLED_FIRST, "ascii")
 
 
-@verbs.command("dev")
+@verb(verbs, "dev", has_json=False)
 def dev(
+    call: Call,
     *,
     app: Annotated[str, option("--app MODULE:ATTR", "The handlers, such as handlers:app.")],
-    config: ConfigOption = None,
     page: Annotated[
         bool, option("--page/--no-page", "Open the page where there is a browser.")
     ] = True,
@@ -225,7 +218,7 @@ def dev(
     """
     from groupflow.dev.session import has_display, run_dev
 
-    run_dev(app, config, shows_page=page and has_display())
+    run_dev(app, call.config, shows_page=page and has_display())
 
 
 @verbs.command("demo")

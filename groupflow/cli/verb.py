@@ -47,9 +47,8 @@ class Call:
     config: Path | None
     as_json: bool
 
-    @cached_property
-    def settings(self) -> Settings:
-        """The configuration.
+    def load(self) -> Settings:
+        """The configuration, read once more.
 
         Raises:
             ConfigError: it can't be used.
@@ -57,6 +56,8 @@ class Call:
         from groupflow.settings.load import load_settings
 
         return load_settings(self.config)
+
+    settings = cached_property(load)
 
     def ask(self, ask: Callable[[Namespace], Awaitable[_Found]]) -> _Found:
         """Ask the store one thing: connect, agree, ask, close.
