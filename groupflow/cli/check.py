@@ -19,7 +19,8 @@ from groupflow.cli.bodies import STDIN, BodiesArgument, HeaderOption, parse_head
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import AppOption, option, print_json, say
 from groupflow.cli.verb import Answer, Call, verb
-from groupflow.core.errors import ConfigError
+from groupflow.core.checkup import Check
+from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.masking import mask_secrets
 
 if TYPE_CHECKING:
@@ -176,21 +177,16 @@ def _notes_of_here(settings: Settings, sources: Sources) -> list[str]:
     from groupflow.doctor.local import examine_files, examine_http
     from groupflow.flow.runners import problems_with
 
-    files = examine_files(settings, sources)
-    notes = [f"{each.found}. {each.remedy}" for each in files if each.verdict != "ok"]
-    unsafe: list[ConfigError] = []
-    try:
-        http = [check for check in examine_http(settings.http) if check.verdict != "ok"]
-        notes += [f"{check.name} = {check.found}. {check.remedy}" for check in http]
-    except ConfigError as error:
-        unsafe.append(error)
-    for way_there in (settings.rabbitmq_url, settings.redis_url):
+    files, http, problems = examine_files(settings, sources), list[Check](), list[Problem]()
+    ways_there = settings.rabbitmq_url, settings.redis_url
+    for look in (lambda: http.extend(examine_http(settings.http)), *ways_there):
         try:
-            way_there()
+            look()
         except ConfigError as error:
-            unsafe.append(error)
-    problems = [problem for error in unsafe for problem in error.problems]
+            problems += error.problems
     problems += problems_with((), settings.handlers, on_path=True)
+    notes = [f"{each.found}. {each.remedy}" for each in files if each.verdict != "ok"]
+    notes += [f"{c.name} = {c.found}. {c.remedy}" for c in http if c.verdict != "ok"]
     return notes + [f"it can't run here: {problem}" for problem in problems]
 
 
