@@ -312,17 +312,18 @@ def doctor(call: Call) -> Answer:
     from groupflow.doctor.examination import examine
     from groupflow.settings.load import find_sources
 
-    findings = asyncio.run(examine(call.settings, find_sources(call.config)))
+    found = asyncio.run(examine(call.settings, find_sources(call.config)))
     checks = [
-        {name: mask_secrets(text) for name, text in check.as_json().items()}
-        for check in findings.checks
+        {name: mask_secrets(text) for name, text in check.as_json().items()} for check in found
     ]
-    end = Exit.FAILED if findings.worst == "fail" else Exit.FINE
-    return Answer(
-        {"verdict": findings.worst, "checks": checks},
-        lambda: _print_checks(checks),
-        exit=Exit.UNAVAILABLE if findings.unreachable else end,
-    )
+    failed = [check.name for check in found if check.verdict == "fail"]
+    end = Exit.FAILED if failed else Exit.FINE
+    # A server gave no answer, or refused the credentials.
+    is_away = any(name.endswith(".reachable") for name in failed)
+    verdicts = {check.verdict for check in found}
+    worst = next(each for each in ("fail", "warn", "ok") if each in verdicts)
+    shown = {"verdict": worst, "checks": checks}
+    return Answer(shown, lambda: _print_checks(checks), exit=Exit.UNAVAILABLE if is_away else end)
 
 
 def _print_checks(checks: Sequence[dict[str, str]]) -> None:

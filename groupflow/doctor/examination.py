@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain
 
 import structlog
 
-from groupflow.core.checkup import Check, Verdict
+from groupflow.core.checkup import Check
 from groupflow.core.errors import (
     BrokerUnavailable,
     ConfigError,
@@ -35,25 +35,10 @@ from groupflow.store.partitions import open_partitions
 log = structlog.get_logger("groupflow.doctor")
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """The result of an examination."""
-
-    checks: list[Check]  # in the order to be read
-
-    @property
-    def unreachable(self) -> bool:
-        """Whether a server gave no answer, or refused the credentials."""
-        return any(c.verdict == "fail" and c.name.endswith(".reachable") for c in self.checks)
-
-    @property
-    def worst(self) -> Verdict:
-        verdicts = {check.verdict for check in self.checks}
-        return "fail" if "fail" in verdicts else "warn" if "warn" in verdicts else "ok"
-
-
-async def examine(settings: Settings, sources: Sources) -> Findings:
+async def examine(settings: Settings, sources: Sources) -> list[Check]:
     """Examine both servers, side by side, and the access to the page and our files.
+
+    The checks are in the order to be read.
 
     Raises:
         ConfigError: the way to one of them isn't safe, a TLS file can't be used, or the namespace
@@ -66,7 +51,7 @@ async def examine(settings: Settings, sources: Sources) -> Findings:
         _examine_server("rabbitmq", broker, address_of(broker), examine_rabbitmq(settings)),
     )
     here = [*examine_http(settings.http), *examine_files(settings, sources)]
-    return Findings([*chain(*servers), *schedules, *here])
+    return [*chain(*servers), *schedules, *here]
 
 
 async def _examine_server(
