@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from groupflow.operate.dead import LOOKS, DeadLetter, DeadLetters, Filter, read_letters
 from groupflow.operate.namespace import Namespace
-from groupflow.operate.pages import walk
+from groupflow.operate.pages import each_page, walk
 from groupflow.store.client import StoreClient
 
 BEGIN = "0"
@@ -61,11 +62,8 @@ async def each_step(namespace: Namespace, wanted: Filter) -> AsyncIterator[list[
     Raises:
         StoreUnavailable: no partition answers.
     """
-    cursor: str | None = BEGIN
-    while cursor is not None:
-        found = await step(namespace, wanted, cursor)
+    async for found in each_page(partial(step, namespace, wanted)):
         yield found.letters
-        cursor = found.next
 
 
 async def count(namespace: Namespace, wanted: Filter) -> int:
@@ -117,30 +115,22 @@ async def read_causes(
     Raises:
         StoreUnavailable: no partition answers.
     """
-    looked, passed, found = 0, None, dict[str, Cause]()
+    looked, is_whole, found = 0, True, dict[str, Cause]()
     if looks is None:  # one partition after another, so that no letter is read twice
         async for some in each_step(namespace, wanted):
             looked += len(some)
             _count(found, some, with_words=wanted.with_words)
     else:
-        looked, passed = await _latest(namespace, wanted, looks, found)
+        ask = partial(DeadLetters(namespace).page, wanted, limit=MOST)
+        async for page in each_page(lambda passed: ask(passed=passed)):
+            looked, looks, is_whole = looked + page.looked_at, looks - 1, page.next is None
+            _count(found, page.letters, with_words=wanted.with_words)
+            if not looks:
+                break
     causes = sorted(found.values(), key=lambda each: (-each.count, -each.last_at))
     matching = sum(each.count for each in causes)
-    numbers = (looked, passed is None, matching, len(causes), wanted.with_words)
+    numbers = (looked, is_whole, matching, len(causes), wanted.with_words)
     return Reasons(*numbers, causes[:shown])
-
-
-async def _latest(
-    namespace: Namespace, wanted: Filter, looks: int, found: dict[str, Cause]
-) -> tuple[int, int | str | None]:
-    """Count the latest of all partitions; how many were looked at, and what is left, if any."""
-    letters, looked = DeadLetters(namespace), 0
-    passed: int | str | None = 0
-    while passed is not None and looks:
-        page = await letters.page(wanted, passed=passed, limit=MOST)
-        looked, looks, passed = looked + page.looked_at, looks - 1, page.next
-        _count(found, page.letters, with_words=wanted.with_words)
-    return looked, passed
 
 
 def _count(found: dict[str, Cause], letters: Sequence[DeadLetter], *, with_words: bool) -> None:

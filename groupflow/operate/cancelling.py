@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import monotonic
 
 import orjson
@@ -21,7 +22,7 @@ from groupflow.operate.listing import (
     look_at_tasks,
 )
 from groupflow.operate.namespace import Namespace
-from groupflow.operate.pages import UnknownCursor, walk
+from groupflow.operate.pages import UnknownCursor, each_page, walk
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.tasks import delayed_in
 from groupflow.store.client import StoreClient
@@ -81,7 +82,7 @@ async def count_step(namespace: Namespace, meant: Several, cursor: str = BEGIN) 
     found = Step()
     if meant.group is not None:
         group = meant.group
-        aside = await namespace.ask(namespace.place_of(group), lambda client: _aside(client, group))
+        aside = await namespace.ask(namespace.place_of(group), partial(_aside, group=group))
         found.add(*await namespace.run_at(group, OperatorVerb.COUNT_GROUP, group))
         found.waiting += len(aside)
         return found
@@ -147,7 +148,7 @@ async def cancel_step(
     return done
 
 
-async def every_step(
+def every_step(
     namespace: Namespace, meant: Several, by: str, reason: str = ""
 ) -> AsyncIterator[Step]:
     """Cancel them all, step by step.
@@ -155,11 +156,7 @@ async def every_step(
     Raises:
         StoreUnavailable: as of `cancel_step`.
     """
-    cursor: str | None = BEGIN
-    while cursor is not None:
-        step = await cancel_step(namespace, meant, by, reason, cursor)
-        yield step
-        cursor = step.next
+    return each_page(partial(cancel_step, namespace, meant, by, reason))
 
 
 async def count_all(namespace: Namespace, meant: Several) -> Step:
@@ -168,13 +165,10 @@ async def count_all(namespace: Namespace, meant: Several) -> Step:
     Raises:
         StoreUnavailable: as of `count_step`.
     """
-    found, cursor = Step(), BEGIN
-    while True:
-        step = await count_step(namespace, meant, cursor)
+    found = Step()
+    async for step in each_page(partial(count_step, namespace, meant)):
         found.include(step)
-        if step.next is None:
-            return found
-        cursor = step.next
+    return found
 
 
 @dataclass(frozen=True, slots=True)

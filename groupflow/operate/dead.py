@@ -21,7 +21,7 @@ from groupflow.core.task import Place
 from groupflow.operate.archiving import Beside
 from groupflow.operate.corrections import Correction, read_corrections
 from groupflow.operate.namespace import Away, Namespace, missing
-from groupflow.operate.pages import Cursor, Slice, merge
+from groupflow.operate.pages import Cursor, Slice, each_page, merge
 from groupflow.operate.reasons import cause_of
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.operate.tasks import ANY, Choice, choose
@@ -153,12 +153,10 @@ class DeadLetters:
         Raises:
             StoreUnavailable: no partition answers. One that stops answering is left out.
         """
-        passed: int | str | None = 0
-        while passed is not None:
-            page = await self.page(wanted or Filter(), passed=passed, limit=PAGE)
+        ask = partial(self.page, wanted or Filter(), limit=PAGE)
+        async for page in each_page(lambda passed: ask(passed=passed)):
             for letter in page.letters:
                 yield letter
-            passed = page.next
 
     async def page(self, wanted: Filter, *, passed: int | str = 0, limit: int = 50) -> DeadPage:
         """Some of the matching dead letters, the latest death first, by a bounded look.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.operate.namespace import Away, Namespace
@@ -13,6 +13,25 @@ from groupflow.store.client import StoreClient
 
 _Row = TypeVar("_Row")
 _APART = "-"  # between the parts of a cursor
+
+
+class _HasNext(Protocol):
+    @property
+    def next(self) -> Any: ...  # where the next page begins; None or empty at the end
+
+
+_Page = TypeVar("_Page", bound=_HasNext)
+
+
+async def each_page(
+    ask: Callable[[Any], Awaitable[_Page]], begin: Any = "0"
+) -> AsyncIterator[_Page]:
+    """Every page of a list, each asked for by the cursor that the one before it told."""
+    page = await ask(begin)
+    yield page
+    while page.next:
+        page = await ask(page.next)
+        yield page
 
 
 class UnknownCursor(GroupflowError):

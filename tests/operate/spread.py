@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from groupflow.operate.namespace import Namespace
+from groupflow.operate.pages import each_page
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Arrival
 from groupflow.store.keys import Keys
@@ -20,10 +21,7 @@ _numbers = itertools.count(1)
 
 async def all_pages(ask: Callable[[Any], Awaitable[Any]], begin: Any = "0") -> list[Any]:
     """Every page of a list, each asked for by the cursor that the one before it told."""
-    pages = [await ask(begin)]
-    while cursor := pages[-1].next:
-        pages.append(await ask(cursor))
-    return pages
+    return [page async for page in each_page(ask, begin)]
 
 
 class Spread:
