@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,48 +21,33 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class ShardRow:
-    """A shard of a scan in a list; its fields are those of `ShardStory`, and how many rows."""
-
-    index: int
-    group: str
-    place: str
-    held: str | None
-    daemon: str | None
-    until: float | None
-    last_pass: float | None
-    trouble: str
-    rows_done: int
-    rows_deferred: int
-    rows_dead: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShardStory:
-    """A shard of a scan at this instant; times in Unix seconds."""
+    """A shard of a scan in a list; times in Unix seconds."""
 
     index: int
     group: str  # the group that it is
     place: str  # running, asleep, waiting (for a worker), dead, or gone
+    held: str | None  # paused or parked, if its group is
+    daemon: str | None  # the one that runs it
+    until: float | None  # when its sleep ends
+    last_pass: float | None  # when it last had nothing more to do
+    trouble: str  # why it can't fetch
+    rows_done: int  # in this generation
+    rows_deferred: int  # that failed, and are to be tried again
+    rows_dead: int  # that are dead letters, as far as pages skip them
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStory(ShardRow):
+    """The same at this instant, with the rows."""
+
     now: float
-    held: str | None = None  # paused or parked, if its group is
-    daemon: str | None = None  # the one that runs it
-    until: float | None = None  # when its sleep ends
-    deferred: frozenset[str] = frozenset()  # keys of rows that failed and are to be tried again
-    dead: frozenset[str] = frozenset()  # ids of its rows' dead letters, as far as pages skip them
-    done: int = 0  # rows, in this generation
-    last_pass: float | None = None  # when it last had nothing more to do
-    trouble: str = ""  # why it can't fetch
+    deferred: frozenset[str]  # keys of rows
+    dead: frozenset[str]  # ids of dead letters
 
     @property
     def row(self) -> ShardRow:
         """The public shape."""
-        names = ("index", "group", "place", "held", "daemon", "until", "last_pass", "trouble")
-        return ShardRow(
-            **{name: getattr(self, name) for name in names},
-            rows_done=self.done,
-            rows_deferred=len(self.deferred),
-            rows_dead=len(self.dead),
-        )
+        return ShardRow(**{each.name: getattr(self, each.name) for each in fields(ShardRow)})
 
     def words(self, *, with_words: bool = True) -> str:
         """Its state in words; without `with_words`, not the error of its database."""
@@ -82,7 +67,7 @@ class ShardStory:
                 what = "not there: a daemon that has the scan makes it"
         if self.held:
             what += f"; its group is {self.held}"
-        rows = f"{self.done} done, {len(self.deferred)} deferred, {len(self.dead)} dead"
+        rows = f"{self.rows_done} done, {self.rows_deferred} deferred, {self.rows_dead} dead"
         return f"{what}; rows: {rows}"
 
     def on(self, why: Why, *, with_words: bool = True) -> Why:
@@ -144,19 +129,23 @@ def _story(index: int, group: str, row: Sequence[Any]) -> ShardStory:
         place = "dead"
     elif "daemon" in facts:
         place = "running"
+    deferred = frozenset(context.get("deferred", ()))
+    dead = frozenset(context.get("dead", {}).values())
     return ShardStory(
-        index=index,
-        group=group,
-        place=place,
-        now=facts["now"],
+        index,
+        group,
+        place,
         held=facts.get("held"),
         daemon=facts.get("daemon"),
         until=facts["aside"] if place == "asleep" else None,
-        deferred=frozenset(context.get("deferred", ())),
-        dead=frozenset(context.get("dead", {}).values()),
-        done=context.get("done", 0),
         last_pass=context.get("last_pass"),
         trouble=context.get("trouble", ""),
+        rows_done=context.get("done", 0),
+        rows_deferred=len(deferred),
+        rows_dead=len(dead),
+        now=facts["now"],
+        deferred=deferred,
+        dead=dead,
     )
 
 
@@ -169,7 +158,7 @@ def story_of(record: Record, shards: Sequence[ShardStory]) -> ScanStory:
         shards=record.count,
         running=sum(each.place in ("running", "waiting") for each in moving),
         idle=sum(each.place == "asleep" for each in moving),
-        rows_done=record.done + sum(each.done for each in shards),
+        rows_done=record.done + sum(each.rows_done for each in shards),
         # Each new shard knows the rows of all old ones.
         rows_deferred=len(set().union(*(each.deferred for each in shards))),
         rows_dead=len(set().union(*(each.dead for each in shards))),
