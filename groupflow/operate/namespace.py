@@ -6,9 +6,10 @@ This module alone decides what it means if a partition gives no answer.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, TypeVar
 
 from groupflow.core.errors import (
@@ -37,6 +38,7 @@ RECALL = 1.0
 
 _Answer = TypeVar("_Answer")
 _Meant = TypeVar("_Meant")
+_Part = TypeVar("_Part", bound=Any)
 _KEEP_ONE = (
     AmbiguousId,
     BodyMissing,
@@ -264,6 +266,28 @@ async def check_number(settings: Settings, partitions: Partitions) -> None:
     else:
         if noted[0]:
             compare(name, count, *noted)
+
+
+def summed(parts: Iterable[_Part], *largest: str) -> _Part:
+    """The partitions' parts of one thing as a whole: of their integers the sums.
+
+    Of times, and of the numbers named `largest`, it has the largest; all else is of the first.
+    """
+    first, *others = parts
+    whole: dict[str, Any] = {}
+    for name, kind in ((each.name, each.type) for each in fields(first)):
+        if kind in {"int", "float"} and others:
+            one_of = max if kind == "float" or name in largest else sum
+            whole[name] = one_of([getattr(part, name) for part in (first, *others)])
+    return replace(first, **whole)
+
+
+def by_name(parts: Iterable[_Part], name: str = "name") -> dict[str, list[_Part]]:
+    """The parts of each thing, sorted by its name, which that attribute has."""
+    found: dict[str, list[_Part]] = defaultdict(list)
+    for part in parts:
+        found[getattr(part, name)].append(part)
+    return dict(sorted(found.items()))
 
 
 def missing(away: Sequence[Away]) -> None:

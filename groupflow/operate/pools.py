@@ -6,14 +6,13 @@ Each pool lies in all partitions, and so does each worker.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
-from groupflow.operate.namespace import Namespace
+from groupflow.operate.namespace import Namespace, by_name, summed
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
 
@@ -58,9 +57,6 @@ class PoolStatus:
     def claimable(self) -> int:
         """How many tasks as many workers could claim now."""
         return self.plain + self.groups
-
-
-_Row = TypeVar("_Row", PoolWorker, PoolStatus)
 
 
 async def read_pools(namespace: Namespace, names: Sequence[str]) -> list[PoolStatus]:
@@ -116,29 +112,13 @@ def _worker(facts: dict[str, Any]) -> PoolWorker:
 
 def sum_of_pools(parts: Iterable[PoolStatus]) -> dict[str, PoolStatus]:
     """Whole pools by name, from each partition's part of them."""
-    return {name: _whole(some) for name, some in _by_name(parts).items()}
-
-
-def _by_name(rows: Iterable[_Row]) -> dict[str, list[_Row]]:
-    found: dict[str, list[_Row]] = defaultdict(list)
-    for row in rows:
-        found[row.name].append(row)
-    return found
+    return {name: _whole(some) for name, some in by_name(parts).items()}
 
 
 def _whole(parts: Sequence[PoolStatus]) -> PoolStatus:
-    workers = _by_name(chain.from_iterable(part.workers for part in parts))
-    return PoolStatus(
-        parts[0].name,
-        sum(part.plain for part in parts),
-        sum(part.groups for part in parts),
-        sum(part.held for part in parts),
-        max(part.waited for part in parts),
-        max(part.known for part in parts),
-        max(part.silent for part in parts),
-        sum(part.waiting for part in parts),
-        [_latest(calls) for _, calls in sorted(workers.items())],
-    )
+    workers = by_name(chain.from_iterable(part.workers for part in parts))
+    every = [_latest(calls) for calls in workers.values()]
+    return replace(summed(parts, "known", "silent"), workers=every)
 
 
 def _latest(calls: Sequence[PoolWorker]) -> PoolWorker:

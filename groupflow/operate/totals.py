@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -14,7 +14,7 @@ import orjson
 from groupflow.core.limits import SetByHand
 from groupflow.operate.groups import paused_by
 from groupflow.operate.limits import set_by_hand, together
-from groupflow.operate.namespace import Away, Namespace
+from groupflow.operate.namespace import Away, Namespace, by_name, summed
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import seconds
@@ -24,6 +24,7 @@ _COUNTED = ("queued_plain", "queued_grouped", "running_plain", "running_grouped"
 _COUNTED_BYTES = ("delayed_bytes", "carried_bytes", "dead_bytes", "outbox_bytes")
 ENDS = ("done", "cancelled", "expired", "superseded", "dropped")
 _OF_PARTITION = ("ready", "delayed", "parked", "dead", "done_total")
+_KNOWN_TO_EACH = ("limited_tenants", "limited_types", "standing_types")  # partition
 _COUNTED_EVER = ("taken", *ENDS, "buried", "crashed", "drained")
 
 
@@ -229,23 +230,14 @@ def sum_of(parts: Mapping[int, Totals], away: Sequence[Away]) -> Totals:
         parts: the totals, by partition.
         away: the partitions that are missing.
     """
-    first, *others = parts.values()
+    first, *others = every = [*parts.values()]
     if not others:
         return replace(first, away=[*away])
-    every = (first, *others)
-    sums = {
-        name: sum(getattr(part, name) for part in every)
-        for name in (each.name for each in fields(Totals) if each.type == "int")
-    }
-    for name in ("limited_tenants", "limited_types", "standing_types"):  # each knows all of them
-        sums[name] = max(getattr(part, name) for part in every)
-    largest = {name: max(getattr(part, name) for part in every) for name in _TIMES}
     holds = [part.everything_paused for part in every if part.everything_paused]
-    return Totals(
-        **sums,
-        **largest,
+    return replace(
+        summed(every, *_KNOWN_TO_EACH),
         everything_paused=min(holds, key=lambda hold: hold.since, default=None),
-        daemons=_by_name(chain.from_iterable(part.daemons for part in every)),
+        daemons=_merged(chain.from_iterable(part.daemons for part in every)),
         # A daemon reports the same to all partitions.
         intake=[*{each.daemon: each for part in every for each in part.intake}.values()],
         pools=_by_pool(chain.from_iterable(part.pools for part in every)),
@@ -257,15 +249,10 @@ def sum_of(parts: Mapping[int, Totals], away: Sequence[Away]) -> Totals:
 
 def _by_pool(parts: Iterable[PoolWait]) -> list[PoolWait]:
     """Each pool once; its workers pull from all partitions."""
-    found: dict[str, PoolWait] = {}
-    for each in parts:
-        so_far = found.get(each.name, PoolWait(each.name, 0, 0, 0))
-        plain, groups = so_far.plain + each.plain, so_far.groups + each.groups
-        found[each.name] = PoolWait(each.name, plain, groups, max(so_far.workers, each.workers))
-    return sorted(found.values(), key=attrgetter("name"))
+    return [summed(some, "workers") for some in by_name(parts).values()]
 
 
-def _by_name(told: Iterable[DaemonStatus]) -> list[DaemonStatus]:
+def _merged(told: Iterable[DaemonStatus]) -> list[DaemonStatus]:
     """Each daemon once, as its newest session reports it, with its longest silence anywhere."""
     by_age = sorted(told, key=attrgetter("heartbeat_age"))
     silence = {each.name: each.heartbeat_age for each in by_age}

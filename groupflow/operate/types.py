@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from groupflow.core.measures import DURATIONS
-from groupflow.operate.namespace import Namespace
+from groupflow.operate.namespace import Namespace, by_name, summed
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import Argument, Call, StoreClient
 from groupflow.store.clock import microseconds, seconds
@@ -227,7 +227,7 @@ async def read_unknown_types(namespace: Namespace, asked: Sequence[str]) -> Unkn
     """
 
     async def ask(client: StoreClient) -> dict[str, Any]:
-        return named(await client.run(OperatorVerb.TYPES, *asked))
+        return named(await client.run(OperatorVerb.TYPES, *asked), "now")
 
     answers = (await namespace.ask_all(ask)).all
     # A daemon that has no session in one partition may have one in another.
@@ -235,19 +235,12 @@ async def read_unknown_types(namespace: Namespace, asked: Sequence[str]) -> Unkn
         {name.decode() for name in answer["missing"]} for answer in answers if answer["knowing"]
     ]
     everywhere = set.intersection(*missing) if missing else set[str]()
-    waiting = dict[str, UnknownType]()
-    for each in (each for answer in answers for each in _waiting(answer)):
-        before = waiting.get(each.type, each)
-        tasks = each.tasks + (before.tasks if each.type in waiting else 0)
-        longest = max(each.seconds, before.seconds)
-        waiting[each.type] = UnknownType(each.type, tasks, longest)
-    return UnknownTypes(
-        sorted(everywhere), sorted(waiting.values(), key=lambda each: -each.seconds)
-    )
+    parts = by_name((each for answer in answers for each in _waiting(answer)), "type")
+    waiting = sorted(map(summed, parts.values()), key=lambda each: -each.seconds)
+    return UnknownTypes(sorted(everywhere), waiting)
 
 
 def _waiting(answer: dict[str, Any]) -> Iterator[UnknownType]:
     for row in answer["waiting"]:
-        facts = named(row)
-        age = seconds(answer["now"]) - seconds(facts["since"])
-        yield UnknownType(facts["type"], facts["tasks"], age)
+        facts = named(row, "since")
+        yield UnknownType(facts["type"], facts["tasks"], answer["now"] - facts["since"])
