@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
+from operator import sub
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -178,13 +178,10 @@ async def read_samples(namespace: Namespace, *, of_day: bool = False) -> list[Sa
     rows = together([rows for rows, _ in parts], INTERVAL * (THINNED if of_day else 1))
     newest = together([newest for _, newest in parts])
     rows += [row for row in newest if of_day and rows and row[0] > rows[-1][0]]
-    lately = [_Lately(1 if of_day else SMOOTHED) for _ in _TIMES]
-    found = list[Sample]()
-    for n, row in enumerate(rows):
-        for place, each in enumerate(lately, _COUNTS):
-            each.add(row[place])
-        found.append(_sample(row, rows[n - 1] if n else None, lately))
-    return found
+    number = 1 if of_day else SMOOTHED
+    columns = range(_COUNTS, _COUNTS + len(_TIMES))
+    lately = [_lately([row[place] for row in rows], number) for place in columns]
+    return [*map(_sample, rows, [None, *rows], *lately)]
 
 
 async def _rows_in(client: StoreClient, *, of_day: bool) -> tuple[list[SampleRow], list[SampleRow]]:
@@ -227,20 +224,12 @@ def _added(counts: Iterable[Any]) -> list[int]:
     return [int(sum(each)) for each in zip_longest(*counts, fillvalue=0)]
 
 
-class _Lately:
-    """The counts of the last samples, so many together, by bucket."""
-
-    def __init__(self, number: int) -> None:
-        none = [0] * (len(DURATIONS) + 1)
-        self.counts = none
-        self._rows = deque([none] * number)
-
-    def add(self, counts: Sequence[int]) -> None:
-        """Another sample's."""
-        row = [*map(int, counts), *[0] * (len(self.counts) - len(counts))]
-        gone = self._rows.popleft()
-        self._rows.append(row)
-        self.counts = [a + b - c for a, b, c in zip(self.counts, row, gone, strict=True)]
+def _lately(rows: Sequence[Sequence[int]], number: int) -> list[list[int]]:
+    """Of each of some counts, by bucket, the sums with those before it, so many together."""
+    none = [0] * (len(DURATIONS) + 1)
+    sums = [*accumulate(rows, lambda *counts: _added(counts), initial=none)]
+    before = [none] * (number - 1) + sums
+    return [[*map(sub, each, gone)] for each, gone in zip(sums[1:], before, strict=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +259,7 @@ def rates_of(samples: Sequence[Sample], now: Totals) -> Rates | None:
     )
 
 
-def _sample(row: Sequence[Any], before: Sequence[Any] | None, lately: Sequence[_Lately]) -> Sample:
+def _sample(row: SampleRow, before: SampleRow | None, *lately: list[int]) -> Sample:
     at, *_, ready, held, dead = row[:_COUNTS]
     facts: dict[str, Any] = dict.fromkeys(_RATES)
     if before is not None:
@@ -280,9 +269,9 @@ def _sample(row: Sequence[Any], before: Sequence[Any] | None, lately: Sequence[_
             max(0, total - earlier) for total, earlier in zip(row[1:5], before[1:5], strict=True)
         ]
         facts = {name: round(each / span, 3) for name, each in zip(_RATES, grown, strict=True)}
-    for name, each in zip(_TIMES, lately, strict=True):
-        facts[f"{name}_p50"] = quantile(each.counts, 0.5)
-        facts[f"{name}_p99"] = quantile(each.counts, 0.99)
+    for name, counts in zip(_TIMES, lately, strict=True):
+        facts[f"{name}_p50"] = quantile(counts, 0.5)
+        facts[f"{name}_p99"] = quantile(counts, 0.99)
     return Sample(
         seconds(at),
         **facts,
