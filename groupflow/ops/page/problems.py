@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import TypeVar
 
 import orjson
 from pydantic import ValidationError
 from starlette.responses import Response
+
+_Thing = TypeVar("_Thing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,17 @@ class NotThere(RequestRefused):
 
     def __init__(self) -> None:
         super().__init__(HTTPStatus.NOT_FOUND, "There is no such thing, or not any more.")
+
+
+def there(found: _Thing | None) -> _Thing:
+    """What was found.
+
+    Raises:
+        NotThere: nothing was.
+    """
+    if found is None:
+        raise NotThere
+    return found
 
 
 def problem_response(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:

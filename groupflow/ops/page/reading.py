@@ -43,7 +43,7 @@ from groupflow.operate.types import RINGS, TypeFigures, read_types
 from groupflow.ops.page import shapes
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
-from groupflow.ops.page.problems import InputRefused, NotThere
+from groupflow.ops.page.problems import InputRefused, NotThere, there
 from groupflow.ops.snapshots import Snapshot
 from groupflow.settings.changes import public_values
 from groupflow.settings.planning import DryRun, Way
@@ -148,19 +148,15 @@ class Reading:
     async def _body(self, query: shapes.TaskQuery, caller: Caller) -> shapes.Content:
         if not caller.sees_contents:
             return _withheld(0)
-        envelope = await Tasks(self._namespace).envelope(query.id, query.choice)
-        if envelope is None:
-            raise NotThere
+        envelope = there(await Tasks(self._namespace).envelope(query.id, query.choice))
         return _content(envelope.body, envelope.headers)
 
     @_look("/result", "The result of a task that is done, as a body", may_miss=True)
     async def _result(self, query: shapes.TaskQuery, caller: Caller) -> shapes.Content:
         if not caller.sees_contents:
             return _withheld(0)
-        found = await Tasks(self._namespace).find(query.id, query.choice)
-        if found is None or found.result is None:
-            raise NotThere
-        return _content(orjson.dumps(found.result), {})
+        found = there(await Tasks(self._namespace).find(query.id, query.choice))
+        return _content(orjson.dumps(there(found.result)), {})
 
     @_look("/dead/reasons", "What they died of")
     async def _reasons(self, query: shapes.ReasonsQuery, caller: Caller) -> Reasons:
@@ -173,9 +169,7 @@ class Reading:
 
     @_look("/task", "One task, by id", may_miss=True)
     async def _task(self, query: shapes.TaskQuery, caller: Caller) -> Found:
-        found = await Tasks(self._namespace).find(query.id, query.choice)
-        if found is None:
-            raise NotThere
+        found = there(await Tasks(self._namespace).find(query.id, query.choice))
         if caller.sees_contents:
             return found
         shown = replace(found, progress=found.progress and found.progress.without_words())
@@ -222,9 +216,7 @@ class Reading:
 
     @_look("/daemon", "One daemon: what it is, does and runs", may_miss=True)
     async def _daemon(self, query: shapes.NameQuery, caller: Caller) -> DaemonStory:
-        found = await find_daemon(self._namespace, query.name)
-        if found is None:
-            raise NotThere
+        found = there(await find_daemon(self._namespace, query.name))
         if caller.sees_contents:
             return found
         return replace(found, tasks=[task.without_words() for task in found.tasks])
@@ -250,9 +242,7 @@ class Reading:
 
     @_look("/letter", "One dead letter with its body", may_miss=True)
     async def _letter(self, query: shapes.TaskQuery, caller: Caller) -> shapes.Letter:
-        letter = await self._letters.find(query.id, query.choice)
-        if letter is None:
-            raise NotThere
+        letter = there(await self._letters.find(query.id, query.choice))
         if caller.sees_contents:
             try:
                 whole = await whole_letter(self._context.facts.settings, self._namespace, letter)
