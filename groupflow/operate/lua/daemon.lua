@@ -16,20 +16,13 @@ for _, role in ipairs({ 'archiver', 'relay' }) do
   local has = kept and sub(kept, 18) == (known[1] or '') .. ' ' .. daemon and tonumber(sub(kept, 1, 16)) > now
   if has then roles[#roles + 1] = role end
 end
-local checkpoints = call('HGETALL', K.worker .. daemon)
-for i = 1, #checkpoints, 2 do
-  if byte(checkpoints[i + 1]) == LIVE then
-    local pool, claim = byte(checkpoints[i]) == PLAIN_SLOT and 'plain' or 'grouped', nil
-    held[pool] = held[pool] + 1
-    if #found < tonumber(ARGV[2]) then claim = claim_of(checkpoints[i + 1]) end
-    if claim then
-      claim.daemon, claim.slot = daemon, checkpoints[i]
-      found[#found + 1] = claim
-    end
-  end
+add_claims(found, daemon, 100000)
+for _, claim in ipairs(found) do
+  local pool = byte(claim.slot) == PLAIN_SLOT and 'plain' or 'grouped'
+  held[pool] = held[pool] + 1
 end
-table.sort(found, function(a, b) return a.since .. a.fence < b.since .. b.fence end)
-for i = 1, #found do
+table.sort(found, is_earlier)
+for i = 1, math.min(#found, ARGV[2]) do
   local claim, id = found[i], id_of(found[i].entry)
   local task_type, tenant = facts_of(id)
   rows[i] = named({ id = id, group = some(claim.group), type = task_type, tenant = some(tenant), worker = claim.slot,

@@ -10,6 +10,24 @@ for _, pool in ipairs(pools()) do
   PLAIN[#PLAIN + 1], PLAIN[#PLAIN + 2] = index_of('quarantined_plain', pool), index_of('ordered', pool)
 end
 
+-- Those of one pool: of groups, and of plain tasks.
+local function indexes_of(pool)
+  return { index_of('quarantined_groups', pool), index_of('ready', pool) },
+    { index_of('quarantined_plain', pool), index_of('ordered', pool) }
+end
+
+-- The place in `cap_waits` and `cap_turns` of a line of plain tasks or groups, by its member of `cap_lines`; and its pool.
+local function line_named(member)
+  local length = tonumber(sub(member, 1, 4))
+  return sub(member, 5 + length) .. '/' .. sub(member, 5, 4 + length), sub(member, 6 + length)
+end
+
+-- { since, until } (µs) while nothing is claimed, since this server may have lost writes; else nil.
+local function recovering(now)
+  local ends = call('GET', K.recovering)
+  return ends and { call('HGET', K.epoch, 'since') or digits(now), ends } or nil
+end
+
 -- How many workers pull from a pool: their leases run. nil where there is no pool.
 local function pullers_of(pool, now)
   return pool and call('ZCOUNT', K.pool_pullers .. pool, digits(now), '+inf')

@@ -144,7 +144,7 @@ end
 
 local function add_running(most)
   local found = claims(100000)
-  table.sort(found, function(a, b) return a.since .. a.fence < b.since .. b.fence end)
+  table.sort(found, is_earlier)
   local page = cut(found, most)
   for _, claim in ipairs(page) do add(claim.entry, claim.group, claim.since, { since = claim.since }) end
   return #page
@@ -205,10 +205,7 @@ local function first_of_line(line) return call('HEXISTS', K.cap_turns, line) end
 
 local function lines_of_types(most)
   local lines = {}
-  for _, line in ipairs(call('ZRANGE', K.cap_lines, place, place + most - 1)) do
-    local length = tonumber(sub(line, 1, 4))
-    lines[#lines + 1] = sub(line, 5 + length) .. '/' .. sub(line, 5, 4 + length)
-  end
+  for _, line in ipairs(call('ZRANGE', K.cap_lines, place, place + most - 1)) do lines[#lines + 1] = line_named(line) end
   return lines
 end
 
@@ -219,10 +216,10 @@ local PARTS = {
   },
   queued = {
     places(function() return add_list(K.plain, '', place) end), places(add_ordered),
-    lanes(LANE, in_order(function(most) return (members_of(READY, place, most)) end)),
+    lanes(LANE, in_order(function(most) return members_of(READY, place, most) end)),
     lanes(LANE, in_hash(K.waiting_groups), has_turn), lanes(LANE, in_hash(K.cap_groups), has_type_turn),
     lanes(LANE, in_order(running_groups)),
-    lanes(LANE, in_order(function(most) return call('ZRANGE', K.held, place, place + most - 1) end), one),
+    lanes(LANE, in_order(function(most) return members_of({ K.held }, place, most) end), one),
     lanes(LANE, in_hash(K.parked)), lanes(LANE, in_hash(K.paused)),
     lanes(WAITS, in_hash(K.turns), first_of_turn), lanes(WAITS, in_order(standing)),
     lanes(CAPPED, in_order(lines_of_types), first_of_line),

@@ -11,6 +11,21 @@ end
 
 local function some(text) return text ~= '' and text or nil end
 
+-- What of a tenant (its scope and name) waits for its turn and runs, and its limits: groups and plain tasks that wait,
+-- running: claims that count for it, concurrency (0 for any; this partition's share), rate (as it was written),
+-- free (µs): when it may start something, none at its concurrency; limited_by, 'rate' or 'closed', if that is to come;
+-- by_hand: until when (µs) its limits are by hand.
+local function figures_of(tenant, now)
+  local function waiting(kind) return call('ZCARD', K.waits .. kind .. tenant) end
+  local limit = tenants().limit_of(tenant)
+  local free, what = tenants().free_at(tenant, now)
+  return {
+    groups = waiting('g') + waiting('G'), plain = waiting('p') + waiting('P'), running = tenants().running(tenant),
+    concurrency = limit.concurrency, rate = some(limit.rate or ''), by_hand = limit.till,
+    free = free, limited_by = free and free > now and what or nil,
+  }
+end
+
 -- What lists show of a task state, by name.
 local NOTED = { 'attempt', 'crashes', 'lost_leases', 'stage', 'due', 'errors', 'reason', 'latest', 'unknown', 'pool' }
 local function task_state_of(id)

@@ -14,16 +14,14 @@ if #names == 0 then names = pools() end
 -- By pool, without what has the turn of a line: that could be claimed.
 local waiting = {}
 for _, line in ipairs(call('ZRANGE', K.cap_lines, 0, 9999)) do
-  local length = tonumber(sub(line, 1, 4))
-  local pool, place = sub(line, 6 + length), sub(line, 5 + length) .. '/' .. sub(line, 5, 4 + length)
+  local place, pool = line_named(line)
   local number = call('ZCARD', K.cap_waits .. place) - call('HEXISTS', K.cap_turns, place)
   waiting[pool] = (waiting[pool] or 0) + number
 end
 
 for _, name in ipairs(names) do
   local leases = K.pool_pullers .. name
-  local plain = { index_of('ordered', name), index_of('quarantined_plain', name) }
-  local groups = { index_of('ready', name), index_of('quarantined_groups', name) }
+  local groups, plain = indexes_of(name)
   local pool = {
     name = name, plain = count_in(plain), groups = count_in(groups),
     known = pullers_of(name, now), waiting = waiting[name] or 0,

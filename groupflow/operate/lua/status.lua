@@ -48,26 +48,24 @@ for _, member in ipairs(sharing > 0 and call('ZRANGE', K.sharing, 0, 99999) or {
   end
 end
 
--- Groups that wait for their tenants' turns: those whose tenant may start nothing, and the others without those
--- that have the turn, which stand in the indexes. With many tenants it is an estimate.
-local lined_up, standing = call('HLEN', K.waiting_groups), 0
-for _, tenant in ipairs(lined_up > 0 and call('ZRANGE', K.standing, 0, 1999) or {}) do
-  standing = standing + call('ZCARD', K.waits .. 'g' .. tenant) + call('ZCARD', K.waits .. 'G' .. tenant)
-end
-lined_up = lined_up - standing
-for _, turn in ipairs(lined_up > 0 and call('HLEN', K.turns) <= 2000 and call('HKEYS', K.turns) or {}) do
-  if byte(turn) == 103 or byte(turn) == 71 then lined_up = lined_up - 1 end
+-- Groups that wait for the turns of their tenants, or of their types: those whose tenant or type may start nothing, and
+-- the others without those that have the turn, which stand in the indexes. With many tenants it is an estimate.
+local function in_lines(waiting, stand, turns, groups_of)
+  local lined_up, standing = call('HLEN', waiting), 0
+  for _, each in ipairs(lined_up > 0 and call('ZRANGE', stand, 0, 1999) or {}) do standing = standing + groups_of(each) end
+  lined_up = lined_up - standing
+  for _, turn in ipairs(lined_up > 0 and call('HLEN', turns) <= 2000 and call('HKEYS', turns) or {}) do
+    if byte(turn) == 103 or byte(turn) == 71 then lined_up = lined_up - 1 end
+  end
+  return lined_up, standing
 end
 
--- The same of groups that wait for the limits of their types.
-local capped_lines, capped = call('HLEN', K.cap_groups), 0
-for _, cap in ipairs(capped_lines > 0 and call('ZRANGE', K.cap_standing, 0, 1999) or {}) do
-  capped = capped + caps().groups_of(cap)
-end
-capped_lines = capped_lines - capped
-for _, turn in ipairs(capped_lines > 0 and call('HLEN', K.cap_turns) <= 2000 and call('HKEYS', K.cap_turns) or {}) do
-  if byte(turn) == 103 or byte(turn) == 71 then capped_lines = capped_lines - 1 end
-end
+local lined_up, standing = in_lines(K.waiting_groups, K.standing, K.turns, function(tenant)
+  return call('ZCARD', K.waits .. 'g' .. tenant) + call('ZCARD', K.waits .. 'G' .. tenant)
+end)
+local capped_lines, capped = in_lines(K.cap_groups, K.cap_standing, K.cap_turns, function(cap)
+  return caps().groups_of(cap)
+end)
 
 -- Operators pause few groups. One that still runs, or is parked too, counts as that.
 local paused = 0
@@ -85,8 +83,8 @@ for _, whose in ipairs(call('ZRANGE', K.by_hand_ends, '(' .. digits(now), '+inf'
 end
 local of_pools = {}
 for _, name in ipairs(pools()) do
-  local plain = count_in({ index_of('ordered', name), index_of('quarantined_plain', name) })
-  local groups = count_in({ index_of('ready', name), index_of('quarantined_groups', name) })
+  local groups, plain = indexes_of(name)
+  groups, plain = count_in(groups), count_in(plain)
   if plain + groups > 0 then
     of_pools[#of_pools + 1] = named({ name = name, plain = plain, groups = groups, workers = pullers_of(name, now) })
   end
@@ -99,8 +97,7 @@ return named({
   delayed_tasks = call('ZCARD', K.delayed), dead_staying = call('ZCARD', K.staying),
   waited_plain = math.max(waited(call('LINDEX', K.plain, -1), now), longest_wait(OWN_PLAIN, now)),
   waited_grouped = longest_wait(OWN_READY, now, true), everything_paused = call('GET', K.paused_all) or nil,
-  recovering = call('EXISTS', K.recovering) == 1
-    and { call('HGET', K.epoch, 'since') or digits(now), call('GET', K.recovering) } or nil,
+  recovering = recovering(now),
   everything_ends = call('ZSCORE', K.resumes, '') or nil,
   limited_groups = limited[103], limited_tenants = limited[116], limited_types = limited[121],
   by_hand = by_hand, capped = capped, standing_types = call('ZCARD', K.cap_standing),

@@ -87,12 +87,8 @@ local function in_hash(key, visit)
   end
 end
 
-local function in_index(key, visit)
-  return in_order(function(from, number) return call('ZRANGE', key, from, from + number - 1) end, visit)
-end
-
 local function in_all(indexes, visit)
-  return in_order(function(from, number) return (members_of(indexes, from, number)) end, visit)
+  return in_order(function(from, number) return members_of(indexes, from, number) end, visit)
 end
 
 local function running(from, number)
@@ -105,12 +101,12 @@ end
 
 local PARTS = {
   in_hash(K.limits, add_limited), in_hash(K.by_hand, add_limited),
-  in_index(K.standing, function(tenant) add_line(tenant, 's') end),
+  in_all({ K.standing }, function(tenant) add_line(tenant, 's') end),
   in_hash(K.turns, function(whose) if sub(whose, 1, 1):lower() == 'p' then add_line(sub(whose, 2), 'l') end end),
   in_order(running, add_claim), in_hash(K.paused, groups('H')), in_hash(K.parked, groups('P')),
   in_hash(K.waiting_groups, groups('L')), in_hash(K.cap_groups, groups('L')),
-  in_all(READY, groups('E')), in_index(K.held, groups('D')), in_order(plain, add_plain), in_all(PLAIN, add_ordered),
-  in_hash(K.cap_tasks, add_capped), in_index(K.delayed, add_delayed),
+  in_all(READY, groups('E')), in_all({ K.held }, groups('D')), in_order(plain, add_plain), in_all(PLAIN, add_ordered),
+  in_hash(K.cap_tasks, add_capped), in_all({ K.delayed }, add_delayed),
 }
 local is_cut = 0
 while PARTS[part] and looked + steps < most do

@@ -1,31 +1,35 @@
 -- Behind the session rules in scripts that look at many groups: which run, and which are held.
 
+-- Adds the live claims of a daemon, or of a puller, to others, `most` in all at most; returns how many slots it has.
+local function add_claims(found, daemon, most, of_groups)
+  local checkpoints = call('HGETALL', K.worker .. daemon)
+  for i = 1, #checkpoints, 2 do
+    if #found >= most then break end
+    local claim = claim_of(checkpoints[i + 1])
+    if claim and not (of_groups and claim.group == '') then
+      claim.daemon, claim.slot = daemon, checkpoints[i]
+      found[#found + 1] = claim
+    end
+  end
+  return #checkpoints / 2
+end
+
 -- The live claims, `most` of them at most, over every slot of every daemon and of pullers that hold tasks;
 -- `of_groups`: of groups only.
 local function claims(most, of_groups)
   local found, looked = {}, 0
-  local function look(daemon)
-    local checkpoints = call('HGETALL', K.worker .. daemon)
-    for i = 1, #checkpoints, 2 do
-      if #found >= most then return end
-      local claim = claim_of(checkpoints[i + 1])
-      if claim and not (of_groups and claim.group == '') then
-        claim.daemon, claim.slot = daemon, checkpoints[i]
-        found[#found + 1] = claim
-      end
-    end
-    looked = looked + #checkpoints / 2
-  end
-  for _, daemon in ipairs(call('ZRANGE', K.daemons, 0, 999)) do look(daemon) end
-  looked = 0
+  for _, daemon in ipairs(call('ZRANGE', K.daemons, 0, 999)) do add_claims(found, daemon, most, of_groups) end
   for _, pool in ipairs(pools()) do
     for _, puller in ipairs(call('ZRANGE', K.pool_holders .. pool, 0, most)) do
       if #found >= most or looked >= MOST_LOOKED_AT then return found end
-      if puller ~= '' then look(puller) end
+      if puller ~= '' then looked = looked + add_claims(found, puller, most, of_groups) end
     end
   end
   return found
 end
+
+-- Whether a claim began before another, as `table.sort` takes it.
+local function is_earlier(a, b) return a.since .. a.fence < b.since .. b.fence end
 
 -- The claim that a lock, or a holder of `limits`, names; without its entry if the checkpoint says nothing of
 -- it.

@@ -44,14 +44,9 @@ if next_head and is_limiting() then
 end
 local waits_in, tenant = call('HGET', K.waiting_groups, group), nil
 if waits_in then
-  local whose = sub(waits_in, 2)
-  local free, what = tenants().free_at(whose, now)
-  local own = tenants().limit_of(whose)
-  tenant = named({
-    name = some(sub(whose, 9)), running = tenants().running(whose), concurrency = own.concurrency, by_hand = own.till,
-    rate = own.rate, free = free, limited_by = free and free > now and what or nil,
-    waiting = call('ZCARD', K.waits .. 'g' .. whose) + call('ZCARD', K.waits .. 'G' .. whose),
-  })
+  local facts = figures_of(sub(waits_in, 2), now)
+  facts.name, facts.waiting, facts.groups, facts.plain = some(sub(waits_in, 10)), facts.groups, nil, nil
+  tenant = named(facts)
 end
 -- A group that has the turn of its type may be claimed, or waits for its tenant's.
 local capped_by, has_turn, of_type = nil, false, nil
@@ -65,8 +60,7 @@ return named({
   ready = ready or nil, pullers = pullers_of(pool, now), ['until'] = call('ZSCORE', K.held, group) or nil,
   parked = call('HGET', K.parked, group) or nil, paused = call('HGET', K.paused, group) or nil,
   everything_paused = call('GET', K.paused_all) or nil, busy = busy,
-  recovering = call('EXISTS', K.recovering) == 1
-    and { call('HGET', K.epoch, 'since') or digits(now), call('GET', K.recovering) } or nil,
+  recovering = recovering(now),
   outbox_full = call('EXISTS', K.outbox_full) == 1 and 1 or nil,
   pause_ends = call('ZSCORE', K.resumes, group) or nil, everything_ends = call('ZSCORE', K.resumes, '') or nil,
   running = #running, concurrency = limit.concurrency, rate = limit.rate, limited_by = limited_by,
