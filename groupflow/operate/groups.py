@@ -318,12 +318,12 @@ def _turn(answer: Callable[..., Why], tenant: Mapping[str, Any], now: float) -> 
 
 def _with_bounds(why: Why, facts: Mapping[str, Any], most: int) -> Why:
     """The same, with limits by hand in the reason, and how many tasks may wait."""
-    tenant, by_hand, said = named(facts.get("tenant", [])), facts.get("by_hand"), ""
-    if "by_hand" in tenant:
-        said += f"; tenant {tenant['name']}'s limits are by hand until {_moment(tenant['by_hand'])}"
-    of_type = named(facts.get("type", []))
-    if "by_hand" in of_type:
-        said += f"; type {of_type['name']}'s limits are by hand until {_moment(of_type['by_hand'])}"
+    by_hand, said = facts.get("by_hand"), ""
+    for kind in ("tenant", "type"):
+        limit = named(facts.get(kind, []))
+        if "by_hand" in limit:
+            until = _moment(limit["by_hand"])
+            said += f"; {kind} {limit['name']}'s limits are by hand until {until}"
     if by_hand is not None:
         said += f"; its limits are by hand until {_moment(by_hand)}"
     is_full = 0 < most <= why.queued

@@ -14,7 +14,7 @@ from groupflow.core.limits import Limited
 from groupflow.operate.dead import DeadLetters, Filter
 from groupflow.operate.ended import KEPT, ended_lately
 from groupflow.operate.groups import Groups
-from groupflow.operate.listing import ListedState, TaskFilter, search_tasks
+from groupflow.operate.listing import ListedState, TaskFilter, is_of_type, search_tasks
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.operate.types import read_types
@@ -22,6 +22,13 @@ from groupflow.settings.model import Settings
 
 _LIVING: tuple[ListedState, ...] = ("queued", "running", "delayed")
 _DAY = 24  # hours
+_NOWHERE: dict[Limited, str] = {
+    "type": "no daemon has a handler of it, none came in the last day, and the configuration "
+    "doesn't name it",
+    "tenant": "no task of it was found, and the configuration doesn't name it",
+    "group": "no task of it waits, runs or is dead, and it has none of the "
+    f"last {KEPT:,} that ended; `groupflow route` tells the group of a message",
+}
 
 
 async def doubt(namespace: Namespace, settings: Settings, kind: Limited, name: str) -> str:
@@ -29,28 +36,18 @@ async def doubt(namespace: Namespace, settings: Settings, kind: Limited, name: s
 
     Pauses and limits by hand don't count: they may have the same mistake in them.
     """
-    if kind == "type":
-        is_known, where = _configured_type(settings, name), "no daemon has a handler of it, none "
-        where += "came in the last day, and the configuration doesn't name it"
-    elif kind == "tenant":
-        rules = {tenant for rule in settings.groups for tenant in rule.tenants}
-        is_known, where = name in rules | settings.tenants.named.keys(), "no task of it was found, "
-        where += "and the configuration doesn't name it"
-    else:
-        is_known, where = False, "no task of it waits, runs or is dead, and it has none of the "
-        where += f"last {KEPT:,} that ended; `groupflow route` tells the group of a message"
     with suppress(StoreUnavailable):
-        if not is_known and not await _is_known(namespace, kind, name) and not namespace.away:
-            return f"nothing is known of {kind} {name}: {where}"
+        is_known = _is_configured(settings, kind, name) or await _is_known(namespace, kind, name)
+        if not is_known and not namespace.away:
+            return f"nothing is known of {kind} {name}: {_NOWHERE[kind]}"
     return ""
 
 
-def _configured_type(settings: Settings, name: str) -> bool:
-    return name in settings.types or any(_is_of(name, each) for each in settings.handlers)
-
-
-def _is_of(pattern: str, type_: str) -> bool:
-    return type_.startswith(pattern[:-1]) if pattern.endswith("*") else type_ == pattern
+def _is_configured(settings: Settings, kind: Limited, name: str) -> bool:
+    if kind == "type":
+        return name in settings.types or any(is_of_type(each, name) for each in settings.handlers)
+    rules = {tenant for rule in settings.groups for tenant in rule.tenants}
+    return kind == "tenant" and name in rules | settings.tenants.named.keys()
 
 
 async def _is_known(namespace: Namespace, kind: Limited, name: str) -> bool:
@@ -63,7 +60,7 @@ async def _is_known(namespace: Namespace, kind: Limited, name: str) -> bool:
     if kind == "tenant":
         return await _lives(namespace, tenant=name) or await _died(namespace, tenant=name)
     found = await read_types(namespace, _DAY)
-    if any(_is_of(name, each.type) for each in found.types):
+    if any(is_of_type(each.type, name) for each in found.types):
         return True
     answers = await namespace.ask_all(lambda client: client.run(OperatorVerb.TYPES, name))
     told = [named(each) for each in answers.all]

@@ -195,15 +195,16 @@ class TaskFilter:
         came = row.enqueued_at if row.enqueued_at is not None else row.since
         return (
             self.id in row.id
-            and self._is_of_type(row.type)
+            and (not self.type or is_of_type(row.type, self.type))
             and (not self.tenant or self.tenant == row.tenant)
             and (not self.group or self.group in (row.group or ""))
             and (not self.older or (came is not None and now - came >= self.older))
         )
 
-    def _is_of_type(self, name: str) -> bool:
-        is_beginning = self.type.endswith("*")
-        return name.startswith(self.type[:-1]) if is_beginning else self.type in {"", name}
+
+def is_of_type(name: str, wanted: str) -> bool:
+    """Whether a type is the wanted one, or begins so: ``import.*``."""
+    return name.startswith(wanted[:-1]) if wanted.endswith("*") else name == wanted
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,12 +147,12 @@ class Acting:
         async def act_on(meant: str | DeadLetter) -> str | None:
             return None if await self._letters.act_on(meant, order.choice, act) else _GONE
 
-        wanted = order.filter(sees_contents=caller.sees_contents)
+        tenant = None if order.ids else order.tenant  # with ids it says whose letter is meant
+        wanted = order.filter(tenant, sees_contents=caller.sees_contents)
         if order.ids:
             if order.everything or order.dry_run or wanted.is_set:
                 raise InputRefused("Name ids, or a filter, everything or dry_run: not both.")
             return await self._to_each(what, order, caller, order.ids, act_on)
-        wanted = replace(wanted, tenant=order.tenant)  # with ids it says whose letter is meant
         if not order.everything and not wanted.is_set:
             raise InputRefused(
                 "Name ids, a filter (reason, cause, type, group, tenant, since), or set everything."

@@ -160,7 +160,7 @@ class Reading:
 
     @_look("/dead/reasons", "What they died of")
     async def _reasons(self, query: shapes.ReasonsQuery, caller: Caller) -> Reasons:
-        wanted = query.filter(sees_contents=caller.sees_contents)
+        wanted = query.filter(query.tenant or None, sees_contents=caller.sees_contents)
         found = await read_causes(self._namespace, wanted)
         if caller.sees_contents:
             return found
@@ -233,7 +233,7 @@ class Reading:
 
     @_look("/dead", "Dead letters, latest first")
     async def _dead(self, query: shapes.DeadQuery, caller: Caller) -> DeadPage:
-        wanted = query.filter(sees_contents=caller.sees_contents)
+        wanted = query.filter(query.tenant or None, sees_contents=caller.sees_contents)
         page = await self._letters.page(wanted, passed=query.passed, limit=query.limit)
         if caller.sees_contents:
             return page

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -150,8 +150,8 @@ class OfDead(Input):
     )
     cause: str = Field("", pattern=f"^({CAUSE})?$", description="As `dead/reasons` names it.")
 
-    def filter(self, *, sees_contents: bool) -> Filter:
-        """The same as the store takes it, apart from the tenant.
+    def filter(self, tenant: str | None, *, sees_contents: bool) -> Filter:
+        """The same as the store takes it.
 
         A caller that isn't shown the words must not find them by trying parts of them.
         """
@@ -161,6 +161,7 @@ class OfDead(Input):
             kind=None if sees_contents else sought,
             type=self.type or None,
             group=self.group or None,
+            tenant=tenant,
             since=self.since,
             cause=self.cause or None,
             with_words=sees_contents,
@@ -168,12 +169,7 @@ class OfDead(Input):
 
 
 class ReasonsQuery(OfDead):
-    tenant: Text = ""
-
-    def filter(self, *, sees_contents: bool) -> Filter:
-        """An empty tenant is any."""
-        found = super().filter(sees_contents=sees_contents)
-        return replace(found, tenant=self.tenant or None)
+    tenant: Text = ""  # empty for any
 
 
 class DeadQuery(ReasonsQuery):
