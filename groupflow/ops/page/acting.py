@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -25,7 +24,7 @@ from groupflow.operate.schedules import Schedules
 from groupflow.operate.tasks import REASONS, Choice, Left, Tasks
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
-from groupflow.ops.page.problems import InputRefused, NotThere
+from groupflow.ops.page.problems import InputRefused, known_only
 from groupflow.ops.page.shapes import (
     MOST_IDS,
     Cancel,
@@ -305,29 +304,21 @@ class Acting:
 
     @_act_by_name("/scans/wake", "End the sleep of a scan's shards")
     async def _wake_scan(self, order: NamedTarget, caller: Caller) -> Change:
-        with _known_scan():
+        with known_only():
             await self._scans.wake(order.name)
         return await self._told("woke_scan", order, caller, changed=True, scan=order.name)
 
     @_act_by_name("/scans/pause", "Hold all shards of a scan")
     async def _pause_scan(self, order: NamedTarget, caller: Caller) -> Change:
-        with _known_scan():
+        with known_only():
             changed = await self._scans.pause(order.name, _who(order, caller))
         return await self._told("paused_scan", order, caller, changed, scan=order.name)
 
     @_act_by_name("/scans/resume", "Let all shards of a scan go on")
     async def _resume_scan(self, order: NamedTarget, caller: Caller) -> Change:
-        with _known_scan():
+        with known_only():
             changed = await self._scans.resume(order.name)
         return await self._told("resumed_scan", order, caller, changed, scan=order.name)
-
-
-@contextmanager
-def _known_scan() -> Iterator[None]:
-    try:
-        yield
-    except KeyError:
-        raise NotThere from None
 
 
 def _target(order: Target) -> str:

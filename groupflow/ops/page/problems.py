@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeVar
@@ -54,6 +56,15 @@ def there(found: _Thing | None) -> _Thing:
     if found is None:
         raise NotThere
     return found
+
+
+@contextmanager
+def known_only() -> Iterator[None]:
+    """Answer that it isn't there where the block knows no such name or id (`KeyError`)."""
+    try:
+        yield
+    except KeyError:
+        raise NotThere from None
 
 
 def problem_response(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:

@@ -43,7 +43,7 @@ from groupflow.operate.types import RINGS, TypeFigures, read_types
 from groupflow.ops.page import shapes
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
-from groupflow.ops.page.problems import InputRefused, NotThere, there
+from groupflow.ops.page.problems import InputRefused, known_only, there
 from groupflow.ops.snapshots import Snapshot
 from groupflow.settings.changes import public_values
 from groupflow.settings.planning import DryRun, Way
@@ -205,10 +205,8 @@ class Reading:
 
     @_look("/scan", "One scan and its shards", may_miss=True)
     async def _scan(self, query: shapes.NameQuery, caller: Caller) -> ScanPage:
-        try:
+        with known_only():
             scan, shards = await Scans(self._namespace).look(query.name)
-        except KeyError:
-            raise NotThere from None
         rows = [each.row for each in shards]
         if caller.sees_contents:
             return ScanPage(scan, rows)
@@ -244,10 +242,8 @@ class Reading:
     async def _letter(self, query: shapes.TaskQuery, caller: Caller) -> shapes.Letter:
         letter = there(await self._letters.find(query.id, query.choice))
         if caller.sees_contents:
-            try:
+            with known_only():  # it may have been redriven or dropped a moment ago
                 whole = await whole_letter(self._context.facts.settings, self._namespace, letter)
-            except KeyError:  # redriven or dropped a moment ago
-                raise NotThere from None
             content = _content(whole.envelope.body, whole.envelope.headers)
             letter = letter.with_beside(whole.beside)
         else:
