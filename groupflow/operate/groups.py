@@ -301,7 +301,7 @@ def _type_turn(answer: Callable[..., Why], limit: Mapping[str, Any], now: float)
 
 def _turn(answer: Callable[..., Why], tenant: Mapping[str, Any], now: float) -> Why:
     """For a group that waits for its tenant's turn."""
-    name, waiting = f"tenant {tenant.get('name', '-')}", f"{tenant['waiting']} groups wait"
+    name, waiting = f"tenant {tenant.get('name', '-')}", f"{tenant['groups']} groups wait"
     if "free" not in tenant:
         said = f"{name} runs its {tenant['running']} of {tenant['concurrency']}; {waiting}"
         return answer(state="delayed", reason=said)

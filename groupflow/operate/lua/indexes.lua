@@ -16,7 +16,8 @@ local function indexes_of(pool)
     { index_of('quarantined_plain', pool), index_of('ordered', pool) }
 end
 
--- The place in `cap_waits` and `cap_turns` of a line of plain tasks or groups, by its member of `cap_lines`; and its pool.
+-- Of a line of tasks or groups that wait for a type, a member of `cap_lines`: its place in `cap_waits` and `cap_turns`,
+-- and its pool.
 local function line_named(member)
   local length = tonumber(sub(member, 1, 4))
   return sub(member, 5 + length) .. '/' .. sub(member, 5, 4 + length), sub(member, 6 + length)

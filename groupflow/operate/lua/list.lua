@@ -35,9 +35,9 @@ local function add_list(key, group, from)
   return #page
 end
 
--- The same of an index of plain tasks.
-local function add_entries(key, from)
-  local page = call('ZRANGE', key, from, from + left() - 1)
+-- The same of indexes of plain tasks.
+local function add_entries(indexes, from)
+  local page = members_of(indexes, from, left())
   for _, entry in ipairs(page) do add(entry, '', sub(entry, 1, 16)) end
   return #page
 end
@@ -51,22 +51,18 @@ local function cut(list, most)
   return found
 end
 
--- What waits under a name: a group's lane, or plain tasks that wait for their tenant's turn. How many, and adding those
--- behind the first `from`.
+-- What waits under a name: a group's lane, or plain tasks that wait for their tenant's turn or for the limit of their
+-- type. How many, and adding those behind the first `from`.
 local LANE = {
   length = function(group) return call('LLEN', K.lane .. group) end,
   add = function(group, from) return add_list(K.lane .. group, group, from) end,
 }
-local WAITS = {
-  length = function(whose) return call('ZCARD', K.waits .. whose) end,
-  add = function(whose, from) return add_entries(K.waits .. whose, from) end,
-}
-
--- The same of a line of plain tasks that wait for the limit of their type.
-local CAPPED = {
-  length = function(line) return is_plain(line) and call('ZCARD', K.cap_waits .. line) or 0 end,
-  add = function(line, from) return add_entries(K.cap_waits .. line, from) end,
-}
+local function plain_in(front)
+  return {
+    length = function(whose) return is_plain(whose) and call('ZCARD', front .. whose) or 0 end,
+    add = function(whose, from) return add_entries({ front .. whose }, from) end,
+  }
+end
 
 -- A part made of these, one name behind another: `step` has some names from `place` on, and the next place, '0' at
 -- the end. `deep` is how many tasks of the step are passed over, `skipped` says how many of each name. Returns whether
@@ -150,12 +146,6 @@ local function add_running(most)
   return #page
 end
 
-local function add_ordered(most)
-  local ordered = members_of(PLAIN, place, most)
-  for _, entry in ipairs(ordered) do add(entry, '', sub(entry, 1, 16)) end
-  return #ordered
-end
-
 -- One HSCAN step through a part of the history, which has no order: the latest first within a step.
 local function history(key)
   return function()
@@ -184,7 +174,6 @@ local function has_turn(group)
   local is_ready = call('ZSCORE', K.ready, group) or call('ZSCORE', K.quarantined_groups, group)
   return is_ready and math.huge or 0
 end
-local function first_of_turn(whose) return is_plain(whose) and 1 or math.huge end
 local function one() return 1 end
 
 local function standing(most)
@@ -205,7 +194,9 @@ local function first_of_line(line) return call('HEXISTS', K.cap_turns, line) end
 
 local function lines_of_types(most)
   local lines = {}
-  for _, line in ipairs(call('ZRANGE', K.cap_lines, place, place + most - 1)) do lines[#lines + 1] = line_named(line) end
+  for _, member in ipairs(call('ZRANGE', K.cap_lines, place, place + most - 1)) do
+    lines[#lines + 1] = line_named(member)
+  end
   return lines
 end
 
@@ -215,14 +206,14 @@ local PARTS = {
     places(function(most) return add_due(K.delayed, most) end), places(function(most) return add_due(K.held, most) end),
   },
   queued = {
-    places(function() return add_list(K.plain, '', place) end), places(add_ordered),
+    places(function() return add_list(K.plain, '', place) end), places(function() return add_entries(PLAIN, place) end),
     lanes(LANE, in_order(function(most) return members_of(READY, place, most) end)),
     lanes(LANE, in_hash(K.waiting_groups), has_turn), lanes(LANE, in_hash(K.cap_groups), has_type_turn),
     lanes(LANE, in_order(running_groups)),
     lanes(LANE, in_order(function(most) return members_of({ K.held }, place, most) end), one),
     lanes(LANE, in_hash(K.parked)), lanes(LANE, in_hash(K.paused)),
-    lanes(WAITS, in_hash(K.turns), first_of_turn), lanes(WAITS, in_order(standing)),
-    lanes(CAPPED, in_order(lines_of_types), first_of_line),
+    lanes(plain_in(K.waits), in_hash(K.turns), one), lanes(plain_in(K.waits), in_order(standing)),
+    lanes(plain_in(K.cap_waits), in_order(lines_of_types), first_of_line),
   },
 }
 local parts = PARTS[state] or { history(K.history_new), history(K.history_old) }

@@ -11,8 +11,8 @@ end
 
 local function some(text) return text ~= '' and text or nil end
 
--- What of a tenant (its scope and name) waits for its turn and runs, and its limits: groups and plain tasks that wait,
--- running: claims that count for it, concurrency (0 for any; this partition's share), rate (as it was written),
+-- What of a tenant (its scope and name) waits for its turn and runs, and its limits: name; groups and plain tasks that
+-- wait; running: claims that count for it; concurrency (0 for any; this partition's share), rate (as it was written);
 -- free (µs): when it may start something, none at its concurrency; limited_by, 'rate' or 'closed', if that is to come;
 -- by_hand: until when (µs) its limits are by hand.
 local function figures_of(tenant, now)
@@ -20,9 +20,9 @@ local function figures_of(tenant, now)
   local limit = tenants().limit_of(tenant)
   local free, what = tenants().free_at(tenant, now)
   return {
-    groups = waiting('g') + waiting('G'), plain = waiting('p') + waiting('P'), running = tenants().running(tenant),
-    concurrency = limit.concurrency, rate = some(limit.rate or ''), by_hand = limit.till,
-    free = free, limited_by = free and free > now and what or nil,
+    name = some(sub(tenant, 9)), groups = waiting('g') + waiting('G'), plain = waiting('p') + waiting('P'),
+    running = tenants().running(tenant), concurrency = limit.concurrency, rate = some(limit.rate or ''),
+    by_hand = limit.till, free = free, limited_by = free and free > now and what or nil,
   }
 end
 

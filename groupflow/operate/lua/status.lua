@@ -52,7 +52,9 @@ end
 -- the others without those that have the turn, which stand in the indexes. With many tenants it is an estimate.
 local function in_lines(waiting, stand, turns, groups_of)
   local lined_up, standing = call('HLEN', waiting), 0
-  for _, each in ipairs(lined_up > 0 and call('ZRANGE', stand, 0, 1999) or {}) do standing = standing + groups_of(each) end
+  for _, each in ipairs(lined_up > 0 and call('ZRANGE', stand, 0, 1999) or {}) do
+    standing = standing + groups_of(each)
+  end
   lined_up = lined_up - standing
   for _, turn in ipairs(lined_up > 0 and call('HLEN', turns) <= 2000 and call('HKEYS', turns) or {}) do
     if byte(turn) == 103 or byte(turn) == 71 then lined_up = lined_up - 1 end

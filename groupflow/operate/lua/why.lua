@@ -13,11 +13,10 @@
 --          since the outbox has as many bytes as it may; busy: if its head
 --          waits as a quarantined task, the daemons that run another one; running: how many tasks of it; if it has a
 --          limit: concurrency, rate (as it was written); and if that sets `until`: limited_by, 'rate', 'closed'
---          or 'batch'; if it waits for its tenant's turn: tenant: { name, running, concurrency (0 for any), rate,
---          waiting: groups; free (µs), none at its concurrency; limited_by, 'rate' or 'closed'; by_hand: until
---          when (µs) its limits are by hand }; if it waits for the limit of its head's type, the same of that: type;
---          by_hand: the same of the group; cancel: of a task that runs and is to be cancelled, who wants that (JSON);
---          rule: its head's, where ARGV 2 asks; aside: how many of its delayed tasks hold up no other }
+--          or 'batch'; if it waits for its tenant's turn: tenant, as `figures_of` has it; if it waits for the limit of
+--          its head's type: type, as `told_of` in `caps.lua` has it; by_hand: until when (µs) the group's limits are by
+--          hand; cancel: of a task that runs and is to be cancelled, who wants that (JSON); rule: its head's, where
+--          ARGV 2 asks; aside: how many of its delayed tasks hold up no other }
 local group = ARGV[1]
 local now = clock()
 local running = claims_on(group)
@@ -42,12 +41,7 @@ if next_head and is_limiting() then
   limit = limits().of(group, next_head)
   if free and free > now then limited_by = what end
 end
-local waits_in, tenant = call('HGET', K.waiting_groups, group), nil
-if waits_in then
-  local facts = figures_of(sub(waits_in, 2), now)
-  facts.name, facts.waiting, facts.groups, facts.plain = some(sub(waits_in, 10)), facts.groups, nil, nil
-  tenant = named(facts)
-end
+local waits_in = call('HGET', K.waiting_groups, group)
 -- A group that has the turn of its type may be claimed, or waits for its tenant's.
 local capped_by, has_turn, of_type = nil, false, nil
 if is_limiting() and is_capping() then capped_by, has_turn = caps().waits_for(group) end
@@ -64,7 +58,7 @@ return named({
   outbox_full = call('EXISTS', K.outbox_full) == 1 and 1 or nil,
   pause_ends = call('ZSCORE', K.resumes, group) or nil, everything_ends = call('ZSCORE', K.resumes, '') or nil,
   running = #running, concurrency = limit.concurrency, rate = limit.rate, limited_by = limited_by,
-  by_hand = limit.till, tenant = tenant, type = of_type,
+  by_hand = limit.till, type = of_type, tenant = waits_in and named(figures_of(sub(waits_in, 2), now)) or nil,
   aside = tonumber(call('HGET', K.aside, group) or 0),
   rule = ARGV[2] == '1' and next_head and limits().facts_of(next_head) or nil,
 })
