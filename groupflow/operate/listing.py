@@ -26,7 +26,6 @@ WITHOUT_ORDER = ("parked", "paused")
 PAGE = 500  # tasks a script, if all are read
 CHUNK = 200  # tasks a script of a search
 LOOKS = 20  # scripts a search: bounds how long it takes
-_UNKNOWN = dict.fromkeys(("group", "tenant", "enqueued_at"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +155,10 @@ class TaskRow:
 
     id: str
     type: str  # empty if unknown
-    group: str | None  # its group, None for a plain task
-    tenant: str | None  # its tenant, None if it names none, or is over
-    attempt: int  # the attempt that runs or is next; of a finished task, the one that ended it
-    enqueued_at: float | None  # when it came, Unix seconds; None if it is over
+    group: str | None = None  # its group, None for a plain task
+    tenant: str | None = None  # its tenant, None if it names none, or is over
+    attempt: int = 1  # the attempt that runs or is next; of a finished task, the one that ended it
+    enqueued_at: float | None = None  # when it came, Unix seconds; None if it is over
     since: float | None = None  # Unix seconds since when it runs, or is over
     until: float | None = None  # Unix seconds until when it is delayed
     pool: str | None = None  # whose workers pull it; None where daemons run it
@@ -239,7 +238,7 @@ async def look_at_tasks(
     reply = named(await client.run(OperatorVerb.LIST, state, limit, *place), "at")
     found = [named(row, "enqueued_at", "since", "until") for row in reply["tasks"]]
     turns = [int(facts.pop("turn")) for facts in found]
-    rows = [TaskRow(**{**_UNKNOWN, **each, "attempt": int(each["attempt"])}) for each in found]
+    rows = [TaskRow(**each) for each in found]
     following = "{part}.{place}.{deep}".format(**reply) if "part" in reply else ""
     return TaskPage(reply["at"], rows, turns, following)
 

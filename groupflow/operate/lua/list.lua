@@ -24,7 +24,7 @@ local function add(entry, group, turn, facts)
   row.id, row.group, row.turn, row.enqueued_at = id, some(group), part .. turn, sequence_of(entry)
   row.type, row.tenant = task_type, some(tenant)
   local kept = has_state(entry) and call('HMGET', K.task_state .. id, 'attempt', 'pool') or {}
-  row.attempt, row.pool = kept[1] or 1, kept[2] or nil
+  row.attempt, row.pool = tonumber(kept[1] or 1), kept[2] or nil
   rows[#rows + 1] = named(row)
 end
 
@@ -158,8 +158,8 @@ local function history(key)
       if is_sound and facts[1] == state then
         local ended = sub(each[2], 1, 16)
         rows[#rows + 1] = named({
-          id = each[1], type = facts[2], group = facts[3] ~= cjson.null and facts[3] or nil, attempt = facts[4],
-          since = ended, turn = part .. digits(9007199254740991 - ended),
+          id = each[1], type = facts[2], group = facts[3] ~= cjson.null and facts[3] or nil,
+          attempt = tonumber(facts[4]), since = ended, turn = part .. digits(9007199254740991 - ended),
         })
       end
     end
