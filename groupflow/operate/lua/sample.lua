@@ -14,11 +14,16 @@ local MOVED = 500 -- kinds that one call moves, about
 local TOTALS = 12 -- columns of a sample in front of the lists of counts
 local now, told = clock(), cjson.decode(ARGV[3])
 
-local function add_to_ring(name, length, kept_number, tallied)
+-- The number of the current interval of a ring, and its field, with what that has of it, or of one that is over.
+local function current(key, ring, length, kept_number)
   local number = math.floor(now / length)
-  local field = name .. number % kept_number
-  local packed = call('HGET', K.tallies, field)
-  local kept = packed and cjson.decode(packed)
+  local field = ring .. number % kept_number
+  local packed = call('HGET', key, field)
+  return number, field, packed and cjson.decode(packed)
+end
+
+local function add_to_ring(name, length, kept_number, tallied)
+  local number, field, kept = current(K.tallies, name, length, kept_number)
   if not kept or kept.number ~= number then kept = { number = number, busy = 0, capacity = 0, types = {} } end
   local known = 0
   for _ in pairs(kept.types) do known = known + 1 end
@@ -61,11 +66,8 @@ end
 
 -- Whether this call began the interval.
 local function keep_totals(ring, length)
-  local number = math.floor(now / length)
-  local field = ring .. number % tonumber(ARGV[2])
-  local kept = call('HGET', K.samples, field)
-  local sample = kept and cjson.decode(kept)
-  if kept and ring == 'd' then sample = sample.day end
+  local number, field, sample = current(K.samples, ring, length, tonumber(ARGV[2]))
+  if sample and ring == 'd' then sample = sample.day end
   local is_new = not sample or #sample ~= TOTALS + #told.times or math.floor(tonumber(sample[1]) / length) ~= number
   if is_new then sample = totals() end
   for n, counts in ipairs(told.times) do
