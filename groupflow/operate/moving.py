@@ -61,7 +61,7 @@ async def move_out(
         DaemonsRun: daemons or pullers have leases in that partition.
         StoreUnavailable: no answer.
     """
-    rows, cursor = _unless_daemons_run(
+    rows, cursor = unless_daemons_run(
         await source.run(OperatorVerb.MOVE_OUT, where, name, passed, MOST, ROOM)
     )
     return [
@@ -93,7 +93,7 @@ async def move_in(
     reply = await target.run(
         OperatorVerb.MOVE_IN, source.keys.tag, uuid4().hex, len(gone), *gone, *packed
     )
-    return [id_.decode() for id_ in _unless_daemons_run(reply)[0]]
+    return [id_.decode() for id_ in unless_daemons_run(reply)[0]]
 
 
 async def move_done(source: StoreClient, where: str, rows: Sequence[Movable]) -> int:
@@ -102,7 +102,12 @@ async def move_done(source: StoreClient, where: str, rows: Sequence[Movable]) ->
     return int(await source.run(OperatorVerb.MOVE_DONE, where, uuid4().hex, *pairs))
 
 
-def _unless_daemons_run(reply: Sequence[Any]) -> Sequence[Any]:
+def unless_daemons_run(reply: Sequence[Any]) -> Sequence[Any]:
+    """What a script answers behind whether it may move anything.
+
+    Raises:
+        DaemonsRun: it may not.
+    """
     is_free, *found = reply
     if not is_free:
         raise DaemonsRun([name.decode() for name in found[0]])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from groupflow.core.errors import ConfigError, GroupflowError, Problem
 from groupflow.operate.listing import WITHOUT_ORDER, ListedGroups, look_at_groups
-from groupflow.operate.moving import DaemonsRun, Mover
+from groupflow.operate.moving import DaemonsRun, Mover, unless_daemons_run
 from groupflow.operate.pools import pools_in
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.totals import daemons_in
@@ -244,9 +244,7 @@ async def _end_turns(source: StoreClient) -> None:
     """Put what waits for its tenant's turn among the rest, where all looks see it."""
     number = 1
     while number:
-        number, *names = await source.run(OperatorVerb.MOVE_TURNS, _GROUPS)
-        if number < 0:
-            raise DaemonsRun([name.decode() for name in names[0]])
+        (number,) = unless_daemons_run(await source.run(OperatorVerb.MOVE_TURNS, _GROUPS))
 
 
 async def _lanes(source: StoreClient, mover: Mover, state: ListedGroups) -> int:

@@ -5,10 +5,10 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 about how many groups, and how many plain tasks, at most
--- returns  { how many it was, 0 if none is left }; or { -1, names of daemons that run }
+-- returns  { 1, how many it was, 0 if none is left }; or { 0, names of daemons that run }
 local now, most, number = clock(), tonumber(ARGV[1]), 0
 local daemons = living(now)
-if daemons then return { -1, daemons } end
+if daemons then return { 0, daemons } end
 may_limit, may_cap = false, false -- place them as if nothing had limits
 
 for _, key in ipairs({ K.turns, K.standing }) do
@@ -23,7 +23,7 @@ for _, key in ipairs({ K.turns, K.standing }) do
         call('ZADD', is_quarantined and K.quarantined_plain or K.ordered, digits(order), page[i])
         number = number + 1
       end
-      if number >= most then return { number } end
+      if number >= most then return { 1, number } end
     end
   end
 end
@@ -45,4 +45,4 @@ for known, lines in pairs({ [K.cap_groups] = K.cap_waits, [K.waiting_groups] = K
   end
 end
 if number == 0 then call('DEL', K.turns, K.standing, K.cap_turns, K.cap_standing, K.cap_lines) end
-return { number }
+return { 1, number }
