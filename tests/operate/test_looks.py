@@ -12,8 +12,6 @@ import pytest
 
 from groupflow.core.errors import StoreUnavailable
 from groupflow.core.routing import scope_of
-from groupflow.core.task import Place
-from groupflow.operate.archiving import archive, oldest_bodies
 from groupflow.operate.bulk import count, each_step, read_causes, step
 from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.daemons import find_daemon
@@ -31,9 +29,9 @@ from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
 from groupflow.store.outbox import look
 from groupflow.store.scripts import Scripts, read_lua, render
-from groupflow.store.sessions import Session
 from groupflow.store.settlements import Advance, Retry
 from tests.operate.spread import Spread, all_pages
+from tests.operate.test_archiving import archive_all
 from tests.store.bench import Bench, arrival, bury
 from tests.store.task_state import HOUR, found, letter
 
@@ -288,8 +286,7 @@ async def test_what_died_earlier_is_not_looked_at(bench: Bench) -> None:
 
 async def test_an_archived_letter_is_found_by_what_its_stub_says(bench: Bench) -> None:
     await _die(bench, "a")
-    (body,) = await oldest_bodies(bench.client, Session("d1"), 0, most=1, most_bytes=10**6)
-    await archive(bench.client, [body], [Place(1, "m1")])
+    await archive_all(bench)
     for wanted, number in ((ROWS, 1), (Filter(reason="such", since=60), 1), (Filter(type="u"), 0)):
         assert await count(bench.namespace, wanted) == number
 
@@ -326,9 +323,8 @@ async def test_letters_by_cause(spread: Spread) -> None:
     for n in range(30):
         await spread.enqueue(arrival(f"a{n}", dead=f"invoice {n} of {'é' * 150}"))
         await spread.enqueue(light(f"b{n}", dead=f"invoice {n}"), arrival(f"c{n}", dead="no row"))
-    for bench in spread.benches:
-        for body in await oldest_bodies(bench.client, Session("d1"), 0, most=9, most_bytes=10**6):
-            await archive(bench.client, [body], [Place(1, "m1")])
+    for bench in spread.benches[:2]:
+        await archive_all(bench)
     namespace, letters = spread.namespace, DeadLetters(spread.namespace)
     told = await read_causes(namespace, Filter())
     assert (told.is_whole, told.matching, told.looked_at, told.causes) == (True, 90, 90, 3)
