@@ -17,7 +17,6 @@ from groupflow.operate.namespace import Namespace
 from groupflow.operate.pages import each_page, walk
 from groupflow.store.client import StoreClient
 
-BEGIN = "0"
 MOST = 500  # letters a step
 LATEST = 10  # steps that a look at causes takes, if it doesn't look at all letters
 CAUSES = 100  # causes that it tells
@@ -31,13 +30,13 @@ class Step:
     next: str | None  # where the next step begins, None at the end
 
 
-async def step(namespace: Namespace, wanted: Filter, cursor: str = BEGIN, most: int = MOST) -> Step:
+async def step(namespace: Namespace, wanted: Filter, cursor: str = "0", most: int = MOST) -> Step:
     """Some of the matching dead letters, by a bounded look.
 
     Args:
         namespace: whose letters.
         wanted: which.
-        cursor: `BEGIN`, or `next` of the step before.
+        cursor: ``0``, or `next` of the step before.
         most: letters at most.
 
     Raises:

@@ -28,7 +28,6 @@ from groupflow.operate.tasks import delayed_in
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds
 
-BEGIN = "0"
 LOOKED_AT = 400  # places in lines a script; one that ends a task counts as four
 AT_ONCE = 100  # tasks a script that are named one by one
 STEP = 2.0  # seconds after which a step ends; it ends no line half-walked, apart from a group's
@@ -67,13 +66,13 @@ class Step:
         self.running += other.running
 
 
-async def count_step(namespace: Namespace, meant: Several, cursor: str = BEGIN) -> Step:
+async def count_step(namespace: Namespace, meant: Several, cursor: str = "0") -> Step:
     """How many would be cancelled, by a bounded look; nothing is written.
 
     Args:
         namespace: whose tasks.
         meant: which.
-        cursor: `BEGIN`, or `next` of the step before.
+        cursor: ``0``, or `next` of the step before.
 
     Raises:
         StoreUnavailable: no partition answers, or not the group's. Others are in `away`.
@@ -99,7 +98,7 @@ async def count_step(namespace: Namespace, meant: Several, cursor: str = BEGIN) 
 
 
 async def cancel_step(
-    namespace: Namespace, meant: Several, by: str, reason: str = "", cursor: str = BEGIN
+    namespace: Namespace, meant: Several, by: str, reason: str = "", cursor: str = "0"
 ) -> Step:
     """Cancel some of them: for `STEP` seconds, and until a line of that type is walked.
 
@@ -108,7 +107,7 @@ async def cancel_step(
         meant: which.
         by: who wants it, for the history.
         reason: why, likewise.
-        cursor: `BEGIN`, or `next` of the step before.
+        cursor: ``0``, or `next` of the step before.
 
     Raises:
         StoreUnavailable: no partition answers, or not the group's. Others are in `away`; what
@@ -281,5 +280,5 @@ class _Cancelling:
             self.done.add(ended, requested)
             if self.is_late and not type_:
                 break
-        self.done.next = BEGIN if position[0] else None
+        self.done.next = "0" if position[0] else None
         return found[0] if found else 0
