@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, zip_longest
+from itertools import accumulate, chain, zip_longest
 from operator import sub
 from time import monotonic
 from typing import Any, TypeAlias
@@ -23,7 +23,7 @@ from groupflow.core.measures import DURATIONS, Types
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.totals import Totals
-from groupflow.operate.types import quantile, rings
+from groupflow.operate.types import RINGS, Ring, quantile
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import microseconds, seconds
 from groupflow.store.settlements import Complete, Settlement
@@ -36,6 +36,8 @@ SMOOTHED = 30  # samples of an hour whose tasks a quantile is of: it would be no
 MEASURED = 8  # settlements of an exchange whose tasks are measured: a quantile needs no more
 WALKED = 1000  # groups that a look for the longest lanes walks on
 LONGEST = 20  # groups that it notes
+_SAMPLES = {False: Ring("", INTERVAL, KEPT), True: Ring("d", INTERVAL * THINNED, KEPT)}
+"""The rings of samples: of an hour, and of a day."""
 _RATES = ("taken_in", "done", "buried", "crashed")  # of a row's totals, behind its time
 _TIMES = ("latency", "waiting", "running")  # whose counts stand behind a row's totals, in order
 _COUNTS = 12  # columns of a row in front of them
@@ -135,8 +137,9 @@ async def take_sample(
     busy, capacity = busyness.take() if busyness else (0.0, 0.0)
     told = orjson.dumps({"times": latencies.take(), "busy": busy, "capacity": capacity})
     before = time.time()
-    facts = (microseconds(INTERVAL), KEPT, told, THINNED, *rings())
-    now, is_new = await client.run(OperatorVerb.SAMPLE, *facts)
+    rings = (*_SAMPLES.values(), *RINGS.values())
+    facts = chain.from_iterable(ring.told for ring in rings)
+    now, is_new = await client.run(OperatorVerb.SAMPLE, told, *facts)
     latencies.set_clock(seconds(now) - (before + time.time()) / 2)
     return bool(is_new)
 
@@ -175,7 +178,7 @@ async def read_samples(namespace: Namespace, *, of_day: bool = False) -> list[Sa
         StoreUnavailable: no partition answers.
     """
     parts = (await namespace.ask_all(partial(_rows_in, of_day=of_day))).all
-    rows = together([rows for rows, _ in parts], INTERVAL * (THINNED if of_day else 1))
+    rows = together([rows for rows, _ in parts], _SAMPLES[of_day].length)
     newest = together([newest for _, newest in parts])
     rows += [row for row in newest if of_day and rows and row[0] > rows[-1][0]]
     number = 1 if of_day else SMOOTHED
@@ -191,7 +194,7 @@ async def _rows_in(client: StoreClient, *, of_day: bool) -> tuple[list[SampleRow
     for found in map(orjson.loads, packed):
         is_day = isinstance(found, dict)  # the longest lanes lie there as well
         row = found.get("day") if is_day else found
-        oldest = now - microseconds(KEPT * INTERVAL * (THINNED if is_day else 1))
+        oldest = now - microseconds(KEPT * _SAMPLES[is_day].length)
         # An older groupflow has kept shorter ones.
         if row and len(row) == _COUNTS + len(_TIMES) and int(row[0]) > oldest:
             rings[is_day].append((int(row[0]), *row[1:]))

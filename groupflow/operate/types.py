@@ -34,16 +34,14 @@ class Ring(NamedTuple):
     length: float  # seconds of an interval
     kept: int  # intervals
 
+    @property
+    def told(self) -> list[Argument]:
+        """What `sample.lua` takes of it."""
+        return [self.name, microseconds(self.length), self.kept]
+
 
 RINGS = {1: Ring("m", 60.0, 61), 6: Ring("f", 300.0, 73), 24: Ring("t", 1200.0, 73)}
 """By hours that figures may be of."""
-
-
-def rings() -> list[Argument]:
-    """What `sample.lua` takes of them."""
-    return [
-        part for name, length, kept in RINGS.values() for part in (name, microseconds(length), kept)
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +122,7 @@ async def _read(client: StoreClient, ring: Ring) -> tuple[float, list[_Interval]
     places = [f"{ring.name}{place}" for place in range(ring.kept)]
     parts = [places[n : n + _AT_ONCE] for n in range(0, len(places), _AT_ONCE)]
     calls: list[Call] = [(OperatorVerb.STATISTICS, ["tallies", *each]) for each in parts]
-    last: Call = OperatorVerb.STATISTICS, ["tally", ring.name, microseconds(ring.length), ring.kept]
+    last: Call = OperatorVerb.STATISTICS, ["tally", *ring.told]
     *answers, (now, newest, flat) = await client.run_all([*calls, last])
     at, packed = seconds(now), [each for _, some in answers for each in some if each]
     # A sample may have been taken meanwhile: the last script read both sides of that at once.

@@ -27,7 +27,8 @@ async def _sample(
 ) -> int:
     """One sample with an interval of a test's own, in which the clock plays no part."""
     told = orjson.dumps({"times": [[0, 2]] * 3, "busy": 0, "capacity": 0})
-    reply = await bench.client.run(OperatorVerb.SAMPLE, interval, kept, told, thinned)
+    rings = ("", interval, kept, "d", interval * thinned, kept)
+    reply = await bench.client.run(OperatorVerb.SAMPLE, told, *rings)
     return int(reply[1])
 
 
@@ -149,7 +150,7 @@ async def test_quantiles_are_of_the_tasks_of_some_minutes(bench: Bench) -> None:
     for slow in (9, *[0] * statistics.SMOOTHED):
         times = [[1, *[0] * 79, slow], [1], [1]]
         told = orjson.dumps({"times": times, "busy": 0, "capacity": 0})
-        await bench.client.run(OperatorVerb.SAMPLE, TINY, 10**6, told, 1)
+        await bench.client.run(OperatorVerb.SAMPLE, told, *("", TINY, 10**6, "d", TINY, 10**6))
     found = [each.latency_p99 for each in await statistics.read_samples(bench.namespace)]
     assert found[0] == found[-2] != found[-1]
 
@@ -233,8 +234,8 @@ async def test_types_are_bounded_and_intervals_pass(bench: Bench) -> None:
     async def count(length: int, kept: int, *names: str) -> None:
         for name in names:
             bench.raw.hset(bench.keys("tally"), f"d09{name}", 1)
-        samples: list[Argument] = [TINY, statistics.KEPT, told, 1]
-        await bench.client.run(OperatorVerb.SAMPLE, *samples, "f", length, kept)
+        rings: list[Argument] = ["", TINY, statistics.KEPT, "d", TINY, statistics.KEPT]
+        await bench.client.run(OperatorVerb.SAMPLE, told, *rings, "f", length, kept)
 
     names = [f"t{n:03}" for n in range(120)]
     await count(300_000_000, types.RINGS[6].kept, *names[:60])

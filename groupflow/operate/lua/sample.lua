@@ -5,25 +5,28 @@
 -- second ring covers a day by longer intervals: its fields begin with `d`, and each sample stands in an object, under `day`.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 length of an interval (µs) · 2 how many a ring keeps · 3 a JSON object: times (of tasks that were done, lists
---          of counts, one a bucket), busy and capacity (seconds of workers) · 4 of how many intervals the second ring makes
---          one · 5 and on, three of each ring of types: its name, length of an interval (µs), how many are kept
+-- ARGV     1 a JSON object: times (of tasks that were done, lists of counts, one a bucket), busy and capacity (seconds of
+--          workers) · 2 and on, three of each ring, the two of totals in front of those of types: what its fields begin
+--          with, length of an interval (µs), how many are kept
 -- returns  { now (µs), 1 where this call began an interval of the first ring, else 0 }
 local MOST = 50 -- types of an interval; further ones count as one
 local MOVED = 500 -- kinds that one call moves, about
 local TOTALS = 12 -- columns of a sample in front of the lists of counts
-local now, told = clock(), cjson.decode(ARGV[3])
+local now, told, rings = clock(), cjson.decode(ARGV[1]), {}
+for i = 2, #ARGV, 3 do
+  rings[#rings + 1] = { name = ARGV[i], length = tonumber(ARGV[i + 1]), kept = tonumber(ARGV[i + 2]) }
+end
 
 -- The number of the current interval of a ring, and its field, with what that has of it, or of one that is over.
-local function current(key, ring, length, kept_number)
-  local number = math.floor(now / length)
-  local field = ring .. number % kept_number
+local function current(key, ring)
+  local number = math.floor(now / ring.length)
+  local field = ring.name .. number % ring.kept
   local packed = call('HGET', key, field)
   return number, field, packed and cjson.decode(packed)
 end
 
-local function add_to_ring(name, length, kept_number, tallied)
-  local number, field, kept = current(K.tallies, name, length, kept_number)
+local function add_to_ring(ring, tallied)
+  local number, field, kept = current(K.tallies, ring)
   if not kept or kept.number ~= number then kept = { number = number, busy = 0, capacity = 0, types = {} } end
   local known = 0
   for _ in pairs(kept.types) do known = known + 1 end
@@ -48,7 +51,7 @@ local function keep_types()
     kinds[#kinds + 1], tallied[found[n]] = found[n], tonumber(found[n + 1])
   end
   if #kinds == 0 and told.capacity == 0 then return end
-  for i = 5, #ARGV, 3 do add_to_ring(ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tallied) end
+  for i = 3, #rings do add_to_ring(rings[i], tallied) end
   for n = 1, #kinds, 500 do call('HDEL', K.tally, unpack(kinds, n, math.min(n + 499, #kinds))) end
 end
 
@@ -65,10 +68,11 @@ local function totals()
 end
 
 -- Whether this call began the interval.
-local function keep_totals(ring, length)
-  local number, field, sample = current(K.samples, ring, length, tonumber(ARGV[2]))
-  if sample and ring == 'd' then sample = sample.day end
-  local is_new = not sample or #sample ~= TOTALS + #told.times or math.floor(tonumber(sample[1]) / length) ~= number
+local function keep_totals(ring)
+  local number, field, sample = current(K.samples, ring)
+  if sample and ring.name == 'd' then sample = sample.day end
+  local is_new = not sample or #sample ~= TOTALS + #told.times
+    or math.floor(tonumber(sample[1]) / ring.length) ~= number
   if is_new then sample = totals() end
   for n, counts in ipairs(told.times) do
     local sums = sample[TOTALS + n]
@@ -78,10 +82,10 @@ local function keep_totals(ring, length)
       sample[TOTALS + n] = counts
     end
   end
-  call('HSET', K.samples, field, cjson.encode(ring == 'd' and { day = sample } or sample))
+  call('HSET', K.samples, field, cjson.encode(ring.name == 'd' and { day = sample } or sample))
   return is_new
 end
 
 keep_types()
-keep_totals('d', ARGV[1] * ARGV[4])
-return { now, keep_totals('', tonumber(ARGV[1])) and 1 or 0 }
+keep_totals(rings[2])
+return { now, keep_totals(rings[1]) and 1 or 0 }
