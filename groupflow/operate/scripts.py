@@ -25,7 +25,7 @@ _DERIVED = ("store/ids", "operate/derived")
 _MOVING = (*PRELUDE, *_DERIVED, DEBOUNCING, "operate/moving")
 _WALKING = (*SESSIONS, "operate/indexes", "operate/walking")
 _LEAVING = (DEBOUNCING, "operate/leaving")
-_CANCELLING = (*_WALKING, *_LEAVING, LAYOUT)
+_CANCELLING = (*_WALKING, *_NAMING, *_LEAVING, LAYOUT)
 
 
 class OperatorVerb(AnyVerb):

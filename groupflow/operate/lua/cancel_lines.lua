@@ -20,12 +20,7 @@ local youngest = ARGV[7] ~= '' and ARGV[7] or latest
 local FAR, FEW, COSTS = 20000, 50, 3 -- COSTS: of a group, and of an end, in looks
 local ended, requested = 0, {}
 
-local beginning = sub(wanted, -1) == '*' and sub(wanted, 1, -2)
-local function is_meant(id)
-  if wanted == '' then return true end
-  local task_type = facts_of(id)
-  return task_type == wanted or (beginning and sub(task_type, 1, #beginning) == beginning)
-end
+local function is_meant(id) return wanted == '' or is_of_type((facts_of(id)), wanted) end
 
 local function request(id)
   if is_meant(id) and request_cancel(id, asked, now) then requested[#requested + 1] = id end

@@ -14,19 +14,13 @@ local wanted, rows, looked, every = cjson.decode(ARGV[4]), {}, 0, call('ZCARD', 
 local from = ARGV[5] == '' and tonumber(ARGV[1]) or math.max(0, every - ARGV[5])
 local oldest = wanted.since and clock() - wanted.since or 0
 
--- A type matches whole, or by its beginning: `import.*`.
-local beginning = wanted.type and string.match(wanted.type, '^(.*)%*$')
-local function is_of_type(name)
-  return not wanted.type or wanted.type == name or (beginning and sub(name, 1, #beginning) == beginning)
-end
-
 local function has_in_it(text, part)
   return not part or string.find(string.lower(text), string.lower(part), 1, true)
 end
 
 local function passes(letter)
   return has_in_it(letter.reason, wanted.reason) and has_in_it(letter.kind, wanted.kind)
-    and is_of_type(letter.type)
+    and (not wanted.type or is_of_type(letter.type, wanted.type))
     and (not wanted.group or wanted.group == letter.group)
     and (not wanted.tenant or wanted.tenant == (letter.tenant or ''))
 end

@@ -11,6 +11,11 @@ end
 
 local function some(text) return text ~= '' and text or nil end
 
+-- Whether a type is the wanted one, or begins so: `import.*`.
+local function is_of_type(name, wanted)
+  return name == wanted or (sub(wanted, -1) == '*' and sub(name, 1, #wanted - 1) == sub(wanted, 1, -2))
+end
+
 -- What of a tenant (its scope and name) waits for its turn and runs, and its limits: name; groups and plain tasks that
 -- wait; running: claims that count for it; concurrency (0 for any; this partition's share), rate (as it was written);
 -- free (µs): when it may start something, none at its concurrency; limited_by, 'rate' or 'closed', if that is to come;

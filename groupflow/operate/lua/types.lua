@@ -14,12 +14,12 @@ for _, daemon in ipairs(call('ZRANGE', K.daemons, 0, 999)) do
 end
 
 local function is_known(task_type)
-  local beginning = sub(task_type, -1) == '*' and sub(task_type, 1, -2)
+  local is_beginning = sub(task_type, -1) == '*'
   for n, daemon in ipairs(knowing) do
     if call('HEXISTS', K.types .. daemon, task_type) == 1 then return true end
-    if beginning and call('HLEN', K.types .. daemon) > LOOKED_AT then return true end
-    for _, each in ipairs(beginning and n <= DAEMONS and call('HKEYS', K.types .. daemon) or {}) do
-      if sub(each, 1, #beginning) == beginning then return true end
+    if is_beginning and call('HLEN', K.types .. daemon) > LOOKED_AT then return true end
+    for _, each in ipairs(is_beginning and n <= DAEMONS and call('HKEYS', K.types .. daemon) or {}) do
+      if is_of_type(each, task_type) then return true end
     end
   end
   return false
