@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -140,11 +140,9 @@ async def lately_of(namespace: Namespace, group: str, most: int = LATELY) -> Lat
         if ended.since >= begin:
             place = int(ended.since // 60)
             known = minutes.get(place, Minute(60.0 * place))
-            if ended.state == "done":
-                took = known.seconds + (ended.seconds or 0.0)
-                minutes[place] = replace(known, done=known.done + 1, seconds=round(took, 6))
-            else:
-                minutes[place] = replace(known, others=known.others + 1)
+            is_done, took = ended.state == "done", round(known.seconds + (ended.seconds or 0.0), 6)
+            done, others = known.done + is_done, known.others + (not is_done)
+            minutes[place] = Minute(known.at, done, others, took)
     return Lately([*found.values()][:most], begin, [*minutes.values()])
 
 

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -93,11 +94,7 @@ async def read_types(namespace: Namespace, hours: int) -> TypeFigures:
         StoreUnavailable: no partition answers.
     """
     ring = RINGS[hours]
-
-    async def ask(client: StoreClient) -> tuple[float, list[_Interval]]:
-        return await _read(client, ring)
-
-    parts = (await namespace.ask_all(ask)).all
+    parts = (await namespace.ask_all(partial(_read, ring=ring))).all
     at = max(now for now, _ in parts)
     first, last = int((at - hours * 3600) // ring.length) + 1, int(at // ring.length)
     kept = [each for _, some in parts for each in some if first <= each.number <= last]
