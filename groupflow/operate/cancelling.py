@@ -81,7 +81,8 @@ async def count_step(namespace: Namespace, meant: Several, cursor: str = "0") ->
     found = Step()
     if meant.group is not None:
         group = meant.group
-        aside = await namespace.ask(namespace.place_of(group), partial(_aside, group=group))
+        delayed_aside = partial(delayed_in, group=group, place="aside")
+        aside = await namespace.ask(namespace.place_of(group), delayed_aside)
         found.add(*await namespace.run_at(group, OperatorVerb.COUNT_GROUP, group))
         found.waiting += len(aside)
         return found
@@ -122,7 +123,7 @@ async def cancel_step(
         async def cancel_group(client: StoreClient) -> None:
             # A task that tells that the group is drained comes behind this, and stays.
             latest = await cancelling.lines(client, [], "")
-            aside = [(id_, group, "") for id_ in await _aside(client, group)]
+            aside = [(id_, group, "") for id_ in await delayed_in(client, group, "aside")]
             await cancelling.each(client, aside)
             await cancelling.lines(client, [group], "", f"{latest:016}")
 
@@ -231,10 +232,6 @@ async def _page(
 
 def _sequence(row: TaskRow) -> str:
     return "" if row.enqueued_at is None else f"{microseconds(row.enqueued_at):016}"
-
-
-async def _aside(client: StoreClient, group: str) -> list[str]:
-    return await delayed_in(client, group, "aside")
 
 
 @dataclass(slots=True)

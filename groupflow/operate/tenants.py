@@ -200,7 +200,9 @@ class Tenants:
         first, _, place = cursor.partition(".")
         if first != "0":
             raise UnknownCursor("of another list")
-        begin, apps = int(place or 0), self._known_apps()
+        router = self._namespace.router
+        # Those that the configuration names; empty: none.
+        begin, apps = int(place or 0), ["", *(router().applications if router else ())]
         every = _named(counts, name, apps) if name else _all(counts)
         shown = every[begin : begin + limit]
         parts = await self._namespace.ask_all(lambda client: _read(client, shown))
@@ -225,11 +227,6 @@ class Tenants:
             tenants=rows,
             away=[away[number] for number in sorted(away)],
         )
-
-    def _known_apps(self) -> list[str]:
-        """The applications that the configuration names; empty: none."""
-        router = self._namespace.router
-        return ["", *(router().applications if router else ())]
 
     async def _application(
         self, tenant: bytes, row: TenantRow, counts: TenantCounts, apps: Sequence[str], asked: int

@@ -318,10 +318,6 @@ class KnownDaemon:
     def workers(self) -> int:
         return int(self.info.get("workers", 0))
 
-    def consumes(self, queue: str) -> bool:
-        """Whether it consumes the partitions of a queue."""
-        return bool(self.info.get("queues", {}).get("of") == queue)
-
     @property
     def reload(self) -> dict[str, Any]:
         """What became of its last reload (see `flow.reload.Reload`); empty before the first."""
@@ -358,7 +354,7 @@ async def count_consumers(client: StoreClient, queue: str) -> int:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    return sum(daemon.consumes(queue) for daemon in await daemons_in(client))
+    return sum(each.info.get("queues", {}).get("of") == queue for each in await daemons_in(client))
 
 
 async def read_configuration(namespace: Namespace, daemon: str) -> dict[str, Any] | None:
