@@ -120,8 +120,7 @@ async def read_causes(
             looked += len(some)
             _count(found, some, with_words=wanted.with_words)
     else:
-        ask = partial(DeadLetters(namespace).page, wanted, limit=MOST)
-        async for page in each_page(lambda passed: ask(passed=passed)):
+        async for page in each_page(partial(DeadLetters(namespace).page, wanted, limit=MOST)):
             looked, looks, is_whole = looked + page.looked_at, looks - 1, page.next is None
             _count(found, page.letters, with_words=wanted.with_words)
             if not looks:

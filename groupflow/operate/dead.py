@@ -153,12 +153,11 @@ class DeadLetters:
         Raises:
             StoreUnavailable: no partition answers. One that stops answering is left out.
         """
-        ask = partial(self.page, wanted or Filter(), limit=PAGE)
-        async for page in each_page(lambda passed: ask(passed=passed)):
+        async for page in each_page(partial(self.page, wanted or Filter(), limit=PAGE)):
             for letter in page.letters:
                 yield letter
 
-    async def page(self, wanted: Filter, *, passed: int | str = 0, limit: int = 50) -> DeadPage:
+    async def page(self, wanted: Filter, passed: int | str = 0, *, limit: int = 50) -> DeadPage:
         """Some of the matching dead letters, the latest death first, by a bounded look.
 
         Args:

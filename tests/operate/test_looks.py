@@ -314,10 +314,6 @@ def test_deaths_of_one_cause(cause: str, reasons: tuple[str, ...]) -> None:
     assert len(named | {cause_of(*each) for each in others}) == 4
 
 
-async def page_of(look: Any, cursor: str) -> Any:
-    return await look(passed=cursor)
-
-
 async def test_letters_by_cause(spread: Spread) -> None:
     """Counted, the newest named, found by it alone, archived or not; without words by kind."""
     for n in range(30):
@@ -338,8 +334,7 @@ async def test_letters_by_cause(spread: Spread) -> None:
     for cause, name in zip(told.reasons, "cba", strict=True):
         wanted = Filter(cause=cause.cause)
         assert await count(namespace, wanted) == 30
-        look = partial(letters.page, wanted, limit=7)
-        pages = await all_pages(partial(page_of, look))
+        pages = await all_pages(partial(letters.page, wanted, limit=7))
         assert {each.id[0] for page in pages for each in page.letters} == {name}
         assert [len(page.letters) for page in pages if page.letters] == [7, 7, 7, 7, 2]
         assert (await read_causes(namespace, wanted)).reasons == [cause]
