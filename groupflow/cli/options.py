@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -190,20 +191,21 @@ def correction_lines(corrections: Sequence[Correction], indent: str = "  ") -> I
         yield f"{indent}    ({each.bytes} bytes, SHA-256 {each.sha256})"
 
 
+_TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|sec|m|min|h|d|days?)\s*", re.ASCII)
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 YEAR = 366 * 86400.0
 
 
 def seconds_for(text: str, option: str = "--for") -> float:
-    """The seconds of ``30s``, ``10m``, ``2h`` or ``1d``, which an option was given.
+    """The seconds of ``30s``, ``10m``, ``10 min``, ``2h`` or ``1d``, which an option was given.
 
     Raises:
         typer.BadParameter: it can't be read, or is longer than a year.
     """
-    number, unit = text[:-1], text[-1:]
-    if unit not in _UNITS or not number.replace(".", "", 1).isdecimal() or not number.isascii():
+    found = _TIME.fullmatch(text)
+    if found is None:
         raise typer.BadParameter(f"{option} {text!r} is no time; write 30s, 10m, 2h or 1d.")
-    seconds = float(number) * _UNITS[unit]
+    seconds = float(found[1]) * _UNITS[found[2][0]]
     if not 0 < seconds <= YEAR:
         raise typer.BadParameter(f"{option} {text!r} is not between 0 s and a year.")
     return seconds

@@ -85,14 +85,16 @@ def pools(call: Call) -> Answer:
 
 
 def _lines(found: Sequence[PoolStatus]) -> Iterator[str]:
+    from groupflow.operate.reasons import duration
+
     for pool in found:
-        waits = f", for {pool.waited:.1f} s" if pool.claimable else ""
+        waits = f", for {duration(pool.waited)}" if pool.claimable else ""
         waits += f", {pool.waiting} wait for the limits of their types" if pool.waiting else ""
         held = f"{pool.held} held by {pool.known} workers"
         yield f"{pool.name}: {pool.claimable} claimable{waits}, {held}"
         for worker in pool.workers:
-            silent = ", silent" if worker.is_silent else ""
-            yield f"  {worker.name}: holds {worker.held}, heard {worker.heard:.1f} s ago{silent}"
+            heard = f"{duration(worker.heard)} ago{', silent' if worker.is_silent else ''}"
+            yield f"  {worker.name}: holds {worker.held}, heard {heard}"
         if pool.known > len(pool.workers):
             yield f"  and {pool.known - len(pool.workers)} more, heard of since"
 

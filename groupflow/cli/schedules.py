@@ -92,6 +92,8 @@ def _act(call: Call, what: str, name: str, act: Callable[[Schedules], Awaitable[
 
 
 def _line(schedule: Schedule) -> str:
+    from groupflow.operate.reasons import duration
+
     parts = [f"{schedule.name}: next {_time_text(schedule.next_at)}"]
     if schedule.paused:
         parts[0] = f"{schedule.name}: paused by {schedule.paused_by}"
@@ -102,7 +104,7 @@ def _line(schedule: Schedule) -> str:
     if schedule.skipped_total:
         parts.append(f"{schedule.skipped_total} left out")
     if schedule.is_nobodys:
-        parts.append(f"no daemon has had it for {schedule.daemon_age:.0f} s")
+        parts.append(f"no daemon has had it for {duration(schedule.daemon_age)}")
     if schedule.rival:
         parts.append(f"{schedule.rival} has another definition of it")
     return ", ".join(parts)

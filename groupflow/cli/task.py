@@ -138,18 +138,19 @@ async def _one(page: TaskPage) -> AsyncIterator[TaskPage]:
 
 
 def _line(state: str, row: TaskRow, now: float) -> str:
+    from groupflow.operate.reasons import duration
+
     facts = [row.id, row.type or "(no type)", row.group or "-"]
     facts += [f"tenant {row.tenant}"] if row.tenant else []
     facts += [f"pool {row.pool}"] if row.pool else []
     facts.append(f"attempt {row.attempt}")
     if row.enqueued_at is not None:
-        facts.append(f"came {max(0.0, now - row.enqueued_at):,.1f} s ago")
+        facts.append(f"came {duration(now - row.enqueued_at)} ago")
     if row.since is not None:
-        seconds = max(0.0, now - row.since)
-        runs = state == "running"
-        facts.append(f"runs for {seconds:,.1f} s" if runs else f"ended {seconds:,.1f} s ago")
+        length = duration(now - row.since)
+        facts.append(f"runs for {length}" if state == "running" else f"ended {length} ago")
     if row.until is not None:
-        facts.append(f"due in {max(0.0, row.until - now):,.1f} s")
+        facts.append(f"due in {duration(row.until - now)}")
     return "  ".join(facts)
 
 

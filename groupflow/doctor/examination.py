@@ -24,6 +24,7 @@ from groupflow.doctor.rabbitmq import examine_rabbitmq
 from groupflow.doctor.redis import examine_redis, judge_info, leader_of
 from groupflow.doctor.table import judge
 from groupflow.operate.namespace import Namespace, check_number
+from groupflow.operate.reasons import duration, waiting
 from groupflow.operate.schedules import Schedule, read_schedules
 from groupflow.operate.types import UnknownTypes, read_unknown_types
 from groupflow.settings.load import Sources
@@ -94,15 +95,20 @@ async def examine_namespace(settings: Settings) -> list[Check]:
     wrong = [
         check
         for each in found
-        for check in judge("schedules.{name}", **asdict(each), is_nobodys=each.is_nobodys)
+        for check in judge(
+            "schedules.{name}",
+            **asdict(each),
+            is_nobodys=each.is_nobodys,
+            away=duration(each.daemon_age),
+        )
     ]
     schedules = wrong or judge("schedules", count=len(found))
-    waiting = [
-        f"{each.type!r} ({each.tasks} tasks wait, for {each.seconds:.0f} s)"
+    types_waiting = ", ".join(
+        f"{each.type!r} ({waiting(each.tasks, 'task')}, for {duration(each.seconds)})"
         for each in unknown.waiting
-    ]
+    )
     missing = ", ".join(map(repr, unknown.missing))
-    return schedules + judge("types", "types waiting", missing=missing, waiting=", ".join(waiting))
+    return schedules + judge("types", "types waiting", missing=missing, waiting=types_waiting)
 
 
 async def check_at_start(client: StoreClient, settings: Settings) -> None:

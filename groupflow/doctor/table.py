@@ -319,7 +319,7 @@ TABLE: Mapping[str, tuple[Case, ...]] = {
              "That of {daemon} counts, whose configuration was loaded later: give both the same, "
              "and reload."),
         warn(lambda s: s.is_nobodys,
-             "no daemon has had it for {daemon_age:.0f} s; {daemon} was last",
+             "no daemon has had it for {away}; {daemon} was last",
              "Start a daemon with it, or forget it: groupflow schedules drop {name}. It makes no "
              "ticks.")),
     "schedules": (

@@ -14,12 +14,14 @@ from groupflow.core.progress import Progress
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.reasons import (
     delay_reason,
+    duration,
     hour_of,
     pool_reason,
     quarantine_reason,
     quiet_reason,
     type_reason,
     unknown_reason,
+    waiting,
 )
 from groupflow.operate.requests import CancelRequest
 from groupflow.operate.scripts import OperatorVerb, named
@@ -243,7 +245,7 @@ def _paused(answer: Callable[..., Why], facts: Mapping[str, Any], hold: str) -> 
     if ends in facts:
         until = seconds(facts[ends])
         left = max(0.0, until - seconds(facts["now"]))
-        reason += f", which goes on by itself in {left:.1f} s"
+        reason += f", which goes on by itself in {duration(left)}"
     return answer(state="paused", reason=reason, since=since, until=until)
 
 
@@ -261,7 +263,7 @@ def _running(
         reason += ": somebody changed keys by hand"
         return answer(state="running", reason=reason, holder=holder)
     since = seconds(facts["since"])
-    lease = f"its lease has {left:.1f} s left"
+    lease = f"its lease has {duration(left)} left"
     if puller := puller_of(facts["daemon"]):
         reason = (
             f"held by {puller[1]} since {hour_of(since)}: attempt {task_state.attempt} of task "
@@ -270,7 +272,7 @@ def _running(
     else:
         reason = (
             f"attempt {task_state.attempt} of task {facts['head']} runs on {where}, for "
-            f"{seconds(facts['now']) - since:.1f} s; {lease}"
+            f"{duration(seconds(facts['now']) - since)}; {lease}"
         )
     progress = progress_of(facts.get("progress"), seconds(facts["now"]))
     if progress is not None:
@@ -291,28 +293,28 @@ def _running(
 
 def _type_turn(answer: Callable[..., Why], limit: Mapping[str, Any], now: float) -> Why:
     """For a group that waits for the limit of its head's type."""
-    waiting = f"{limit['waiting']} groups wait"
+    others = waiting(limit["waiting"], "group")
     if said := type_reason(limit, now):
         until = seconds(limit["free"]) if "free" in limit else None
-        return answer(state="delayed", reason=f"{said}; {waiting}", until=until)
-    said = f"it is ready, and waits behind another group of type {limit['name']}; {waiting}"
+        return answer(state="delayed", reason=f"{said}; {others}", until=until)
+    said = f"it is ready, and waits behind another group of type {limit['name']}; {others}"
     return answer(state="ready", reason=said)
 
 
 def _turn(answer: Callable[..., Why], tenant: Mapping[str, Any], now: float) -> Why:
     """For a group that waits for its tenant's turn."""
-    name, waiting = f"tenant {tenant.get('name', '-')}", f"{tenant['groups']} groups wait"
+    name, others = f"tenant {tenant.get('name', '-')}", waiting(tenant["groups"], "group")
     if "free" not in tenant:
-        said = f"{name} runs its {tenant['running']} of {tenant['concurrency']}; {waiting}"
+        said = f"{name} runs its {tenant['running']} of {tenant['concurrency']}; {others}"
         return answer(state="delayed", reason=said)
     until = seconds(tenant["free"])
     if until <= now:
-        said = f"it is ready, and waits for the turn of {name}; {waiting}"
+        said = f"it is ready, and waits for the turn of {name}; {others}"
         return answer(state="ready", reason=said)
     if tenant["limited_by"] == "rate":
-        said = f"{name} is over its {tenant['rate']} until {hour_of(until)}; {waiting}"
+        said = f"{name} is over its {tenant['rate']} until {hour_of(until)}; {others}"
     else:
-        said = f"{name} is closed until {hour_of(until)}, since a handler asked for that; {waiting}"
+        said = f"{name} is closed until {hour_of(until)}, since a handler asked for that; {others}"
     return answer(state="delayed", reason=said, until=until)
 
 

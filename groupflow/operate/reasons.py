@@ -12,6 +12,7 @@ from groupflow.store.clock import seconds
 from groupflow.store.task_state import TaskState
 
 _NAMED = 3  # daemons in a reason
+_EXACT = 9.95  # seconds: below, their tenths are told
 REASON_SHOWN = 200
 """Bytes of a reason that stay in Redis for lists, if its dead letter is archived."""
 
@@ -100,6 +101,24 @@ def hour_of(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).strftime("%H:%M:%S UTC")
 
 
+def duration(length: float) -> str:
+    """So many seconds as people say them: "9.5 s", "18 min", "3 h", as the page does."""
+    left = max(0.0, length)
+    if left < 90:  # noqa: PLR2004
+        return f"{left:.{1 if left < _EXACT else 0}f} s"
+    if left < 90 * 60:
+        return f"{left / 60:.0f} min"
+    if left < 36 * 3600:
+        hours = f"{left / 3600:.{1 if left < 10 * 3600 else 0}f}"
+        return f"{hours.removesuffix('.0')} h"
+    return f"{left / 86400:,.0f} days"
+
+
+def waiting(number: int, what: str) -> str:
+    """How many of these wait: "1 group waits", "2 groups wait"."""
+    return f"{number:,} {what} waits" if number == 1 else f"{number:,} {what}s wait"
+
+
 def quarantine_reason(task_state: TaskState, busy: list[str]) -> str:
     """Why a quarantined head waits; `busy` are the daemons that run another such task."""
     died = f"its head is in quarantine, since {_ends(task_state)}"
@@ -113,7 +132,7 @@ def delay_reason(task_state: TaskState, left: float, with_words: bool) -> str:
     """Why a head isn't due for so many seconds."""
     if not task_state.errors:
         after = f", since {_ends(task_state)}" if lost_reason(task_state) else ""
-        return f"its head is delayed for another {left:.1f} s{after}"
+        return f"its head is delayed for another {duration(left)}{after}"
     error, message = task_state.errors[-1]["error"], task_state.errors[-1]["message"]
     said = f"{error}: {message}" if with_words and message else error
-    return f"attempt {task_state.attempt} of its head is due in {left:.1f} s, after {said}"
+    return f"attempt {task_state.attempt} of its head is due in {duration(left)}, after {said}"

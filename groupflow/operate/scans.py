@@ -12,6 +12,7 @@ import orjson
 
 from groupflow.operate.groups import Groups, Why
 from groupflow.operate.namespace import Answers, Namespace, missing
+from groupflow.operate.reasons import duration
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
 from groupflow.store.scans import Record, ScanRecords, group_of, hasten
@@ -54,9 +55,9 @@ class ShardStory(ShardRow):
         trouble = f" ({self.trouble})" if with_words else ""
         match self.place:
             case "asleep" if self.trouble:
-                what = f"can't fetch{trouble}, and tries again in {self._left:.1f} s"
+                what = f"can't fetch{trouble}, and tries again in {duration(self._left)}"
             case "asleep":
-                what = f"asleep for another {self._left:.1f} s: it found nothing to do"
+                what = f"asleep for another {duration(self._left)}: it found nothing to do"
             case "running":
                 what = f"at work on {self.daemon}"
             case "waiting":

@@ -18,6 +18,7 @@ import groupflow
 from groupflow.cli import main
 from groupflow.cli.bodies import split_bodies
 from groupflow.cli.options import seconds_for, user_name
+from groupflow.operate.reasons import duration
 
 CONFIG = Path(__file__).parents[2] / "config"
 START = "from groupflow import App\napp = App()\n"
@@ -216,6 +217,17 @@ def test_help_is_not_cut(run: Run) -> None:
 
 def test_a_time_has_a_unit() -> None:
     assert [*map(seconds_for, ("30s", "1.5m", "2h", "1d"))] == [30.0, 90.0, 7200.0, 86400.0]
+    assert [*map(seconds_for, ("30 s", "10 min", "1 day"))] == [30.0, 600.0, 86400.0]
+
+
+def test_a_duration_is_told_as_on_the_page() -> None:
+    """In one unit, which the length chooses."""
+    told = {
+        -1: "0.0 s", 0.04: "0.0 s", 9.94: "9.9 s", 9.96: "10 s", 89.9: "90 s", 91.5: "2 min",
+        1182.3: "20 min", 5399: "90 min", 5400: "1.5 h", 7200: "2 h", 35_999: "10 h",
+        43_200: "12 h", 129_600: "2 days", 1e8: "1,157 days",
+    }  # fmt: skip
+    assert {length: duration(length) for length in told} == told
 
 
 def test_check_config_in_json(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

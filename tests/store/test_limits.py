@@ -106,7 +106,7 @@ STORIES = named(
     its end is waited for:: take a0 | hand group a 2 | next 3600 | end_hands | promote | next -1
     a cap counts who runs already, grouped and plain::
         take a0 b0 c0 d0 p0 p1 | claim a0 b0 c0 p0 | hand tenant 42 2 | size charges=4 | none
-        done a0 b0 | none | why d delayed: tenant 42 runs its 2 of 2; 1 groups wait
+        done a0 b0 | none | why d delayed: tenant 42 runs its 2 of 2; 1 group waits
         why d delayed: by hand | done p0 | claim d0 | none
     what a tenant runs is counted under its run's next fence::
         take a0 a1 a2 a3 | runs 4 | claim a0>a1>a2>a3 | hand tenant 42 1 | sound | tell a0 > a1
