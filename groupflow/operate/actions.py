@@ -5,7 +5,7 @@ Each is noted beside the scripts that act, which know only their own partition, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -13,6 +13,7 @@ from uuid import uuid4
 import orjson
 
 from groupflow.operate.namespace import Namespace
+from groupflow.operate.reasons import duration
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.clock import microseconds, seconds
 
@@ -20,6 +21,24 @@ MOST = 1000  # that are kept
 _NAMED = 10  # tasks of one
 _CHARACTERS = 300  # of a name, or of other words
 _TOGETHER = 60.0  # seconds
+# What was done, and to what, in the page's words: see `views/operators.js`. What is missing here is
+# told as it is noted.
+_DID = {
+    "unlimited": "ended the limits", "dropped_waiting": "dropped", "ran_now": "made due",
+    "redriven": "redrove", "dropped": "dropped dead letters", "ran_schedule": "ran",
+    "paused_schedule": "paused", "resumed_schedule": "resumed", "dropped_schedule": "forgot",
+    "woke_scan": "woke", "paused_scan": "paused", "resumed_scan": "resumed",
+    "dropped_scan": "forgot", "repartitioned": "moved the namespace",
+}  # fmt: skip
+_SHOWN: dict[str, Callable[[Any], str]] = {
+    "group": lambda name: name if name == "everything" else f"group {name}",
+    "tenant": lambda name: f"tenant {name}" if name else "tasks of no tenant",
+    "seconds": lambda length: f"for {duration(length)}",
+    "since": lambda length: f"dead for {duration(length)} at most",
+    "reason": lambda text: f'"{text}"',
+    "limits": str,
+    "corrected": lambda _: "with another body",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +55,14 @@ class Action:
 
     @property
     def words(self) -> str:
-        """Who did what, to what."""
+        """Who did what, to what, for people."""
         who = f"{self.by} (token {self.token})" if self.token not in (None, self.by) else self.by
-        tasks = ", ".join(self.tasks) + (", …" if self.count > len(self.tasks) else "")
-        named = [f"{self.count:,} task{'s' * (self.count > 1)}: {tasks}"] if self.count else []
-        return "  ".join([who, self.what, *(f"{k} {v}" for k, v in self.facts.items()), *named])
+        whom = [_SHOWN[k](v) if k in _SHOWN else f"{k} {v}" for k, v in self.facts.items()]
+        if self.count:
+            tasks = ", ".join(self.tasks) + (", …" if self.count > len(self.tasks) else "")
+            number = f"{self.count:,} task{'s' * (self.count > 1)}"
+            whom.append(f"{number}: {tasks}" if self.tasks else number)
+        return "  ".join([who, _DID.get(self.what, self.what), ", ".join(whom)])
 
 
 async def note(
