@@ -94,9 +94,10 @@ def outbox_line(found: Totals) -> str:
     """What RabbitMQ is still to be told; empty unless it is late, or stops claims."""
     if not found.outbox_full and found.outbox_age < LATE:
         return ""
-    minutes, rest = divmod(round(found.outbox_age), 60)
-    age = f"{minutes} min" if minutes else f"{rest} s"
-    told = f"{found.outbox:,} events wait to be told, the oldest for {age}"
+    from groupflow.operate.reasons import duration, waiting
+
+    oldest = duration(found.outbox_age)
+    told = f"{waiting(found.outbox, 'event')} to be told, the oldest for {oldest}"
     full = f"; events.max_memory is reached in {found.outbox_full} partition(s): nothing is claimed"
     return f"{told}{full if found.outbox_full else ''}"
 
@@ -125,23 +126,26 @@ def groups_line(found: Totals) -> str:
 
 
 def _print(found: Totals, rates: Rates | None, held: list[GroupRow]) -> None:
+    from groupflow.operate.reasons import duration
+
     if found.everything_paused:
         say(paused_line(found), bold=True, fg="red")
+    awake = found.queued_grouped - found.asleep
     pools = (
         ("plain", found.queued_plain, found.running_plain, found.waited_plain),
-        ("grouped", found.queued_grouped, found.running_grouped, found.waited_grouped),
+        ("grouped", awake, found.running_grouped, found.waited_grouped),
     )
     say_in_columns(
         ("", "queued", "running", "oldest wait"),
         *(
-            (pool, f"{queued:,}", f"{running:,}", f"{waited:,.1f} s" if waited else "-")
+            (pool, f"{queued:,}", f"{running:,}", duration(waited) if waited else "-")
             for pool, queued, running, waited in pools
         ),
     )
     for line in pool_lines(found):
         say(line)
     if found.asleep:
-        say(f"of the queued ones, {found.asleep:,} are shards of scans that sleep")
+        say(f"beside the queued ones, {found.asleep:,} shards of scans sleep")
     say(groups_line(found))
     for line in (*_held_lines(found, held), *limit_lines(found)):
         say(line, bold=True)
@@ -154,7 +158,7 @@ def _print(found: Totals, rates: Rates | None, held: list[GroupRow]) -> None:
         return
     daemons = []
     for each in found.daemons:
-        age = f"{each.heartbeat_age:.1f} s ago{', draining' if each.draining else ''}"
+        age = f"{duration(each.heartbeat_age)} ago{', draining' if each.draining else ''}"
         daemons.append((each.name, each.host, str(each.pid), str(each.workers), age))
     say_in_columns(("daemon", "host", "pid", "workers", "heartbeat"), *daemons)
 
@@ -169,14 +173,20 @@ def _held_lines(found: Totals, held: list[GroupRow]) -> Iterator[str]:
         yield f"  and {left:,} more"
 
 
+def dead_words(found: Totals) -> str:
+    """How many dead letters were made, ever, and are there now."""
+    return f"dead letters made {found.buried_total:,}, there now {found.dead:,}"
+
+
 def _totals_lines(found: Totals, rates: Rates | None) -> Iterator[str]:
-    if found.standing_tenants:
-        yield f"tenants {found.standing_tenants:,} at their limits: {found.standing:,} groups wait"
-    if found.standing_types:
-        yield f"types {found.standing_types:,} at their limits: {found.capped:,} groups wait"
-    over = f"done {found.done_total:,}, failed {found.buried_total:,}, dead {found.dead:,}"
+    from groupflow.operate.reasons import waiting
     from groupflow.operate.totals import ENDS
 
+    if number := found.standing_tenants:
+        yield f"tenants {number:,} at their limits: {waiting(found.standing, 'group')}"
+    if number := found.standing_types:
+        yield f"types {number:,} at their limits: {waiting(found.capped, 'group')}"
+    over = f"done {found.done_total:,}, {dead_words(found)}"
     ends = {how: getattr(found, f"{how}_total") for how in ENDS[1:]}
     yield over + "".join(f", {how} {number:,}" for how, number in ends.items() if number)
     if found.drained_total:
@@ -190,7 +200,7 @@ def _totals_lines(found: Totals, rates: Rates | None) -> Iterator[str]:
 def rates_line(rates: Rates) -> str:
     """Tasks a second; where these are few, how many there were in all."""
     span = max(1, round(rates.seconds))
-    told = {"in": rates.taken_in, "done": rates.done, "failed": rates.buried}
+    told = {"in": rates.taken_in, "done": rates.done, "dead": rates.buried}
     if max(told.values()) >= 1 and span >= AT_LEAST:
         words = ", ".join(f"{each:,.1f} {what}" for what, each in told.items())
         return f"a second, over the last {span} s: {words}"

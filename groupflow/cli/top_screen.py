@@ -11,11 +11,19 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from groupflow.cli.status import groups_line, limit_lines, outbox_line, paused_line, pool_lines
+from groupflow.cli.status import (
+    dead_words,
+    groups_line,
+    limit_lines,
+    outbox_line,
+    paused_line,
+    pool_lines,
+)
 from groupflow.core.masking import plain_text
 from groupflow.core.progress import Progress
 from groupflow.operate.busy import Busy
 from groupflow.operate.dead import DeadLetter
+from groupflow.operate.reasons import duration
 from groupflow.operate.totals import Totals
 
 SMOOTH = 10.0  # seconds that rates are taken over
@@ -129,15 +137,14 @@ def _totals(view: View) -> list[str]:
     rates = (
         f"in {view.rate('taken_total')}"
         f"  done {view.rate('done_total')}"
-        f"  failed {view.rate('buried_total')}"
+        f"  dead {view.rate('buried_total')}"
     )
     return [
-        f"{rates}   total done {totals.done_total:,}, failed {totals.buried_total:,}, "
-        f"dead {totals.dead:,}",
+        f"{rates}   total done {totals.done_total:,}, {dead_words(totals)}",
         f"plain {totals.queued_plain:,} queued, {totals.running_plain:,} running"
         f"   grouped {totals.queued_grouped - totals.asleep:,} queued, "
         f"{totals.running_grouped:,} running"
-        f"   oldest wait {max(totals.waited_plain, totals.waited_grouped):,.1f} s",
+        f"   oldest wait {duration(max(totals.waited_plain, totals.waited_grouped))}",
         groups_line(totals),
     ]
 
@@ -177,7 +184,7 @@ def _daemons(view: View, most: int, width: int) -> Table:
     rows = [
         (
             "red" if each.heartbeat_age > 5 else "",  # noqa: PLR2004  seconds
-            (each.name, str(each.workers), f"{each.heartbeat_age:.1f} s", str(each.pid), each.host),
+            (each.name, str(each.workers), duration(each.heartbeat_age), str(each.pid), each.host),
         )
         for each in view.now.totals.daemons
     ]
@@ -188,7 +195,7 @@ def _daemons(view: View, most: int, width: int) -> Table:
 def _groups(view: View, most: int, width: int) -> Table:
     rows, is_told = [], any(each.progress for each in view.now.busy)
     for each in view.now.sorted(view.order):
-        runs = "" if each.seconds is None else f"{each.seconds:.1f} s"
+        runs = "" if each.seconds is None else duration(each.seconds)
         waiting = f"{each.waiting:,}" if each.group is not None else ""
         where = f"{each.task} on {each.daemon}, {each.worker}" if each.task else ""
         bar = [_bar(each.progress)] if is_told else []

@@ -41,13 +41,13 @@ def sample_at(at: float, total: int) -> statistics.Sample:
 @pytest.mark.parametrize(
     ("now", "samples", "rates", "said"),
     [
-        (70.0, {0: 0, 10: 600, 20: 612}, (0.2, 60), "in the last 60 s: 12 in, 12 done, 12 failed"),
-        (24.0, {20: 611, 22: 612}, (0.25, 4), "in the last 4 s: 1 in, 1 done, 1 failed"),
+        (70.0, {0: 0, 10: 600, 20: 612}, (0.2, 60), "in the last 60 s: 12 in, 12 done, 12 dead"),
+        (24.0, {20: 611, 22: 612}, (0.25, 4), "in the last 4 s: 1 in, 1 done, 1 dead"),
         (
             70.0,
             {10: 492, 20: 500},
             (2, 60),
-            "a second, over the last 60 s: 2.0 in, 2.0 done, 2.0 failed",
+            "a second, over the last 60 s: 2.0 in, 2.0 done, 2.0 dead",
         ),
         (70.0, {0: 0, 10: 612}, None, ""),
         (70.0, {}, None, ""),
