@@ -13,7 +13,7 @@ import typer
 from groupflow.cli.options import argument, option
 
 BodiesArgument: TypeAlias = Annotated[
-    Path, argument("[FILE|-]", "JSON or JSON Lines; - or nothing reads stdin.", show_default=False)
+    Path, argument("FILE|-", "JSON or JSON Lines; - or nothing reads stdin.", show_default=False)
 ]
 HeaderOption: TypeAlias = Annotated[
     list[str] | None, option("--header NAME=VALUE", "An AMQP header; may be repeated.")

@@ -25,7 +25,7 @@ _limit = typer.Typer(
 )
 verbs.add_typer(_limit, name="limit")
 
-GroupArgument = Annotated[str | None, argument("[GROUP]", "The group key as rendered: contact:42.")]
+GroupArgument = Annotated[str | None, argument("GROUP", "The group key as rendered: contact:42.")]
 AllOption = Annotated[bool, option("--all", "Everything, plain tasks too.")]
 
 

@@ -6,7 +6,7 @@ import getpass
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import orjson
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from groupflow.core.masking import plain_json, plain_text
 
@@ -23,8 +23,75 @@ if TYPE_CHECKING:
     from groupflow.operate.tasks import Choice
 
 
+_TYPE = re.compile(r" <([^>]*)>")  # that the library's help names, where we name no other
+
+
+class PlainVerb(TyperCommand):
+    """A verb whose help and errors have no words of Python, nor of the library that parses it."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The parts of its usage: what is optional is in brackets, the rest in none."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write what it takes."""
+        rows: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
+        for each in self.get_params(ctx):
+            if record := each.get_help_record(ctx):
+                found = rows[each.param_type_name]
+                found.append((_TYPE.sub(_value_of(each.param_type_name), record[0]), record[1]))
+        for kind, records in rows.items():
+            if records:
+                with formatter.section(f"{kind.title()}s"):
+                    formatter.write_dl(records)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read what it was given; of what can't be read, say what is wanted."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            from pydantic import ValidationError
+
+            if isinstance(error.__cause__, ValidationError):
+                fault = error.__cause__.errors()[0]
+                said = fault["msg"].removeprefix("Value error, ").partition(", unable to")[0]
+                said = said.replace("Input", repr(fault["input"])).replace("a valid", "a")
+                wanted = getattr(error.param, "help", None) or ""
+                error.message = (
+                    f"{said.replace('a integer', 'a whole number').rstrip('.')}. {wanted}"
+                )
+            raise
+
+
+def _value_of(kind: str) -> Callable[[re.Match[str]], str]:
+    """What stands for a value of a type; a choice, where there is one."""
+
+    def value(found: re.Match[str]) -> str:
+        if "|" in found[1]:
+            return f" {found[1]}"
+        number = found[1].startswith(("int", "float"))
+        return "" if kind == "argument" else " N" if number else " TEXT"
+
+    return value
+
+
 class FullHelp(TyperGroup):
     """A group of verbs whose help shows each one's first sentence whole, however long it is."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The verb that is named; where it is one of other groups, the error names these."""
+        if args and self.get_command(ctx, args[0]) is None:
+            root = ctx.find_root().command
+            groups = {"groupflow": root}
+            groups |= {f"groupflow {name}": each for name, each in root.commands.items()}
+            found = [
+                f"`{name} {args[0]}`"
+                for name, each in groups.items()
+                if args[0] in getattr(each, "commands", ())
+            ]
+            if found:
+                ctx.fail(f"No such command {args[0]!r}; there is {', '.join(found)}.")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of verbs."""
@@ -68,7 +135,7 @@ AppOption: TypeAlias = Annotated[
     str | None, option("--app MODULE:ATTR", "The Python handlers, such as handlers:app.")
 ]
 JsonOption: TypeAlias = Annotated[bool, option("--json", "Print one JSON value instead of text.")]
-IdsArgument: TypeAlias = Annotated[list[str] | None, argument("[ID]...", "Which, by id.")]
+IdsArgument: TypeAlias = Annotated[list[str] | None, argument("ID", "Which, by id.")]
 YesOption: TypeAlias = Annotated[bool, option("--yes -y", "Don't ask.")]
 
 

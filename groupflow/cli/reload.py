@@ -42,7 +42,7 @@ class DaemonAnswer:
 @verb(verbs, "reload")
 def reload(
     call: Call,
-    names: Annotated[list[str] | None, argument("[NAME]...", "Which daemons; none: all.")] = None,
+    names: Annotated[list[str] | None, argument("NAME", "Which daemons; none: all.")] = None,
     *,
     timeout: Annotated[
         float, option("--timeout", "Seconds to wait for their answers.", min=0.1)

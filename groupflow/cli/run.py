@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from groupflow.cli.exits import Exit, explain
-from groupflow.cli.options import AppOption, option, say
+from groupflow.cli.options import AppOption, PlainVerb, option, say
 from groupflow.cli.verb import Call, verb
 from groupflow.core.errors import ConfigError, GroupflowError, NameTaken, Problem
 
@@ -221,7 +221,7 @@ def dev(
     run_dev(app, call.config, shows_page=page and has_display())
 
 
-@verbs.command("demo")
+@verbs.command("demo", cls=PlainVerb)
 def demo(
     *,
     config: Annotated[

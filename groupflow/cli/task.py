@@ -92,7 +92,7 @@ def tasks(
         Literal[
             "queued", "running", "delayed", "done", "superseded", "cancelled", "expired", "dropped"
         ],
-        argument("STATE", "Which; for the dead see groupflow dead list."),
+        argument("STATE", "Which state; for the dead see `groupflow dead list`."),
     ],
     *,
     limit: Annotated[int, option("--limit", "How many at most.", min=1, max=10_000)] = 100,

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import typer
 
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import ConfigOption, JsonOption, print_json, say, user_name
+from groupflow.cli.options import (
+    ConfigOption,
+    JsonOption,
+    PlainVerb,
+    print_json,
+    say,
+    user_name,
+)
 from groupflow.core.errors import AmbiguousId, GroupflowError, reaching
 
 if TYPE_CHECKING:
@@ -143,7 +150,7 @@ def verb(family: typer.Typer, name: str, *, has_json: bool = True) -> Callable[[
             parameters = inspect.signature(kind, eval_str=True).parameters if kind else {"": each}
             options += [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters.values()]
         called.__signature__ = inspect.Signature([*options, *usual])  # type: ignore[attr-defined]
-        family.command(name, help=inspect.getdoc(function))(called)
+        family.command(name, cls=PlainVerb, help=inspect.getdoc(function))(called)
         return function
 
     return register

@@ -50,6 +50,8 @@ def test_a_verb_explains_itself(path: tuple[str, ...]) -> None:
     for words in shown:
         assert tuple(words[: len(path)]) == path
         VERBS[path].make_context(" ".join(path), list(words[len(path) :]))
+    context = VERBS[path].context_class(VERBS[path], info_name=path[-1])
+    assert not re.search(r" <\w+.*>  |\{[A-Z]|\[\[", VERBS[path].get_help(context))
     for parameter in VERBS[path].params:
         assert parameter.name == "help" or getattr(parameter, "help", None), parameter.name
     options = {option for parameter in VERBS[path].params for option in parameter.opts}
