@@ -30,6 +30,12 @@ SELECT coalesce(:now - min(started), 0), count(error), count(iif(ended > :now - 
     count(DISTINCT iif(started <= :now - {_LOG_DELAY} AND ended > :now - {_LOG_DELAY}, key, NULL))
 FROM attempts
 """  # noqa: S608
+# By daemon, the tasks that it was the last to handle: so that they add up to what was handled.
+_DAEMONS = """
+SELECT daemon, count(*)
+FROM (SELECT daemon, max(ended) FROM attempts JOIN tasks USING (number) GROUP BY number)
+GROUP BY 1 ORDER BY 1
+"""
 _TENANTS = """
 SELECT tenant, count(DISTINCT tasks.key), count(DISTINCT attempts.number), count(DISTINCT number)
 FROM tasks LEFT JOIN attempts USING (number) GROUP BY tenant
@@ -44,16 +50,16 @@ class ImportProgress(NamedTuple):
     rate: int  # tasks handled in the last second
     groups_running: int  # groups that had a task running a moment ago
     tenants: dict[str, tuple[int, int, int]]  # groups (0: plain), handled tasks, tasks of each
-    daemons: dict[str, int]  # tasks handled by each
-    handled: int  # tasks whose handler has ended, each counted once
+    daemons: dict[str, int]  # tasks that each was the last to handle
+    handled: int  # tasks whose handler has ended, each counted once: the sum of these
     total: int
 
 
 def read_state(db: sqlite3.Connection, now: float) -> ImportProgress:
     """The state at a moment (monotonic clock), from the handlers' log."""
     tenants = {code: (groups, done, all_) for code, groups, done, all_ in db.execute(_TENANTS)}
-    daemons = dict(db.execute("SELECT daemon, count(*) FROM attempts GROUP BY 1 ORDER BY 1"))
-    handled, total = (sum(counts[n] for counts in tenants.values()) for n in (1, 2))
+    daemons = dict(db.execute(_DAEMONS))
+    handled, total = sum(daemons.values()), sum(all_ for _, _, all_ in tenants.values())
     elapsed, failed, rate, running = db.execute(_TOTALS, {"now": now}).fetchone()
     return ImportProgress(elapsed, failed, rate, running, tenants, daemons, handled, total)
 

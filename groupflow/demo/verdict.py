@@ -36,7 +36,7 @@ _CHECKS = {
     "delivery": {
         "lost": "SELECT number FROM tasks WHERE number NOT IN (SELECT number FROM attempts)",
         # A task may run once more for each death of its daemon; never without.
-        "run twice": "SELECT number FROM attempts GROUP BY number"
+        "run again without a crash": "SELECT number FROM attempts GROUP BY number"
         " HAVING count(*) > 1 + max(crashes)",
         "failed": "SELECT number FROM attempts WHERE error IS NOT NULL",
         "in a wrong group": "SELECT number FROM attempts LEFT JOIN tasks USING (number)"

@@ -35,14 +35,16 @@ def test_the_last_picture_stays(tmp_path: Path, terminal: bool) -> None:
             (task.number, task.group, f"demo-{1 + n % 2}", n / 10, (n + 1) / 10)
             for n, task in enumerate(tasks[:1010])
         ]
+        attempts.append((tasks[1].number, tasks[1].group, "demo-1", 101, 101))  # once more
         db.executemany("INSERT INTO attempts VALUES (?, ?, ?, 0, ?, ?, NULL)", attempts)
         state = read_state(db, now=101.0)
     assert (state.handled, state.total, state.failed, state.elapsed) == (1010, 3095, 0, 101)
+    assert state.daemons == {"demo-1": 506, "demo-2": 504}
     assert state.rate == pytest.approx(10, abs=1)
     with screen.open():
         screen.show(state._replace(failed=3), 3095, "[red]demo-2 killed[/]")
     shown = text.getvalue()
-    for words in ("1,010", "3,095", "demo-2", "505", "3 FAILED", "demo-2 killed"):
+    for words in ("1,010", "3,095", "demo-2", "504", "3 FAILED", "demo-2 killed"):
         assert words in shown
     assert ("JetBlue Airways" in shown, "\x1b" in shown) == (terminal, terminal)
 
@@ -50,7 +52,7 @@ def test_the_last_picture_stays(tmp_path: Path, terminal: bool) -> None:
 GOOD = DemoFindings(
     checks={
         "order": {"tasks out of order": []},
-        "delivery": {"lost": [], "run twice": [], "failed": []},
+        "delivery": {"lost": [], "run again without a crash": [], "failed": []},
     },
     errors=[],
     rows={"planes": 240, "flights": 2141},
@@ -69,7 +71,7 @@ def test_the_summary_names_what_went_wrong() -> None:
     assert GOOD.equal
     assert not replace(GOOD, differences=["x"]).equal
     assert not replace(GOOD, checks={"order": {"tasks out of order": [1]}}).equal
-    delivery = {"lost": [3094], "run twice": [0, 1, 2, 3, 4, 5], "failed": [7]}
+    delivery = {"lost": [3094], "run again without a crash": [0, 1, 2, 3, 4, 5], "failed": [7]}
     wrong = replace(
         GOOD,
         checks=GOOD.checks | {"delivery": delivery},
@@ -80,9 +82,9 @@ def test_the_summary_names_what_went_wrong() -> None:
     print_summary(console, wrong, "demo-2", "Gave up.")
     for words in (
         "Gave up.",
-        "✗ delivery  1 lost, 6 run twice, 1 failed",
+        "✗ delivery  1 lost, 6 run again without a crash, 1 failed",
         "      lost: task 3094\n",
-        "      run twice: task 0, 1, 2, 3, 4\n",
+        "      run again without a crash: task 0, 1, 2, 3, 4\n",
         "      KeyError: [2]",
         "1 differ",
         "      planes UA/N1 is [1], not [2]",

@@ -33,7 +33,7 @@ def test_demo_ends_equal() -> None:
         "times as fast",
         "0 tasks out of order",
         "demo-2 killed with -9, and started again",
-        "0 lost, 0 run twice, 0 failed, 0 in a wrong group",
+        "0 lost, 0 run again without a crash, 0 failed, 0 in a wrong group",
         "planes 240, flights 2,141, weather 714 rows: 0 differ",
         "Equal to a serial import",
     ):
