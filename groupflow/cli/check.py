@@ -7,8 +7,10 @@ is what groupflow stands on fit for it?
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,7 +19,7 @@ import typer
 
 from groupflow.cli.bodies import STDIN, BodiesArgument, HeaderOption, parse_headers, read_bodies
 from groupflow.cli.exits import Exit
-from groupflow.cli.options import AppOption, option, print_json, say
+from groupflow.cli.options import AppOption, moment, option, print_json, say
 from groupflow.cli.verb import Answer, Call, verb
 from groupflow.core.checkup import Check
 from groupflow.core.errors import ConfigError, Problem
@@ -132,7 +134,6 @@ def _report(settings: Settings, app: App | None, sources: Sources) -> dict[str, 
 
 def _next_times(settings: Settings) -> dict[str, list[str]]:
     """When each schedule is due next, in its own time zone, by this machine's clock."""
-    from datetime import datetime
     from itertools import islice
     from time import time
     from zoneinfo import ZoneInfo
@@ -199,28 +200,41 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     if report["handlers"] is not None:
         yield f"handlers: {', '.join(report['handlers']) or 'none'}"
     yield ""
-    settings = report["settings"]
+    settings = dict(report["settings"])
+    tenants = dict(settings["tenants"])  # a named one is a table of this table
+    named = tenants.pop("named")
+    settings["tenants"] = tenants | named
     tables = [(f"[{name}]", settings[name]) for name in settings if name not in _LISTS]
     tables += [("[[groups]]", rule) for rule in settings["groups"]]
     tables += [
-        (f"[handlers.{_literal(name)}]", handler) for name, handler in settings["handlers"].items()
+        (f"[handlers.{_key(name)}]", handler) for name, handler in settings["handlers"].items()
     ]
     tables += [("[[schedules]]", schedule) for schedule in settings["schedules"]]
     for header, values in tables:
         yield header
         for name, value in values.items():
             if value is not None:
-                yield f"{name} = {_literal(value)}"
+                yield f"{_key(name)} = {_literal(value)}"
         yield ""
     for name, times in report["schedules"].items():
-        yield f"schedule {name}: next {', '.join(times) or 'never'}"
+        due = [str(moment(datetime.fromisoformat(each).timestamp())) for each in times]
+        yield f"schedule {name}: next {', '.join(due) or 'never'}"
     yield from (f"note: {note}" for note in report["notes"])
     yield "ok"
 
 
 def _literal(value: Any) -> str:
-    """A value as TOML writes it; JSON's texts, numbers and flat lists are the same."""
+    """A value as TOML writes it, where JSON's texts and numbers are the same."""
+    if isinstance(value, dict):
+        pairs = [f"{_key(k)} = {_literal(v)}" for k, v in value.items() if v is not None]
+        return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_literal, value))}]"
     return orjson.dumps(value).decode()
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _literal(name)
 
 
 NO_HANDLER = "none in this configuration"
