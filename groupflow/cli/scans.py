@@ -128,6 +128,7 @@ def _print(found: Sequence[ScanStory]) -> None:
         if each.changing_to is not None:
             say(f"{each.name}: its shards end, and then there are {each.changing_to}")
         if each.stopped:
-            say(f"{each.name}: {each.stopped} shards stand; see `groupflow scans show {each.name}`")
+            shards = "1 shard is" if each.stopped == 1 else f"{each.stopped:,} shards are"
+            say(f"{each.name}: {shards} stopped; see `groupflow scans show {each.name}`")
         if each.trouble:
             say(f"{each.name}: can't fetch: {each.trouble}")

@@ -21,6 +21,8 @@ from groupflow.settings.model import Http, Settings
 from groupflow.settings.transport import is_loopback
 
 _IN_KUBERNETES = "KUBERNETES_SERVICE_HOST"  # set in each of its containers
+# A daemon with another environment may have one, as that of `groupflow dev` has.
+_NO_ACTIONS = "no actions by this configuration: http.token is not set"
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -36,7 +38,7 @@ def examine_http(http: Http) -> list[Check]:
         listen=http.listen,
         listens_here=is_loopback(http.listen),
         looking="looking is open to all" if http.is_open else "looking needs the token",
-        actions="actions by token" if acts else "no actions: http.token is not set",
+        actions="actions by token" if acts else _NO_ACTIONS,
         health=http.health,
         tells_here=is_loopback(http.health),
         in_kubernetes=_IN_KUBERNETES in os.environ,

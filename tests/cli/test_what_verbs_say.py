@@ -109,6 +109,7 @@ CASES = [
     Case(f"{CHECK} --json", 0, "chmod go-w",
          config="[workers]\nplain = 3\n", modes={"groupflow.toml": 0o666}),
     Case(CHECK, 0, ("note: http.listen = 0.0.0.0:9464: plain HTTP beyond this machine",
+                    "looking needs the token; no actions by this configuration: http.token is",
                     "note: http.health = 0.0.0.0:9465: health and metrics beyond this machine"),
          variables=OTHERS),
     Case(CHECK, 0, "note: it can't run here: http.token_file",

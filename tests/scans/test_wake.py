@@ -99,11 +99,14 @@ async def test_the_verbs(bench: Bench, tmp_path: Path) -> None:
     assert (told["queued"], told["asleep"]) == (4, 4)
     shown = (await groupflow("scans", "show", "orders")).out
     assert (shown.count("scan:orders:"), "asleep for another" in shown) == (4, True)
-    assert "orders" in (await groupflow("scans")).out
+    status = (await groupflow("status")).out
+    assert "\ngrouped  0 " in status
+    assert "beside the queued ones, 4 shards of scans sleep" in status
     for verb, changed, held in (("pause", True, 4), ("pause", False, 4), ("resume", True, 0)):
         assert (await groupflow("scans", verb, "orders", "--json")).json["changed"] is changed
         shown = (await groupflow("scans", "show", "orders")).out
         assert shown.count("its group is paused") == held
+        assert ("orders: 4 shards are stopped;" in (await groupflow("scans")).out) == bool(held)
     table.open = {3}
     assert (await groupflow("scans", "wake", "orders")).exit == Exit.FINE
     await machine.work_off()
