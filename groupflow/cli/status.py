@@ -90,6 +90,12 @@ def paused_line(found: Totals) -> str:
     return f"PAUSED: everything, by {hold.by} since {moment(hold.since)}: groupflow resume --all"
 
 
+def unrun_line(found: Totals) -> str:
+    """What no living daemon means; empty where one lives."""
+    waits = "tasks wait until one starts, and messages in RabbitMQ, which groupflow doctor counts"
+    return "" if found.has_daemon else f"no daemon is running: {waits}"
+
+
 def outbox_line(found: Totals) -> str:
     """What RabbitMQ is still to be told; empty unless it is late, or stops claims."""
     if not found.outbox_full and found.outbox_age < LATE:
@@ -153,12 +159,14 @@ def _print(found: Totals, rates: Rates | None, held: list[GroupRow]) -> None:
         say(line)
     for line in _standing_lines(found):
         say(line, bold=True)
+    if unrun := unrun_line(found):
+        say(unrun, bold=True, fg="red")
     if not found.daemons:
-        say("no daemon is running")
         return
     daemons = []
     for each in found.daemons:
-        age = f"{duration(each.heartbeat_age)} ago{', draining' if each.draining else ''}"
+        word = ", its lease has run out" if each.late else ", draining" if each.draining else ""
+        age = f"{duration(each.heartbeat_age)} ago{word}"
         daemons.append((each.name, each.host, str(each.pid), str(each.workers), age))
     say_in_columns(("daemon", "host", "pid", "workers", "heartbeat"), *daemons)
 

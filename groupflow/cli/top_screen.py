@@ -18,6 +18,7 @@ from groupflow.cli.status import (
     outbox_line,
     paused_line,
     pool_lines,
+    unrun_line,
 )
 from groupflow.core.masking import plain_text
 from groupflow.core.progress import Progress
@@ -88,6 +89,7 @@ def draw(view: View, width: int, height: int) -> RenderableType:
     stands = ", ".join(str(each.partition) for each in totals.held_back)
     notes = (
         paused_line(totals),
+        unrun_line(totals),
         limits,
         f"held: {view.trouble}" if view.trouble else "",
         "; ".join(map(str, totals.away)),
@@ -183,10 +185,11 @@ def _table(
 def _daemons(view: View, most: int, width: int) -> Table:
     rows = [
         (
-            "red" if each.heartbeat_age > 5 else "",  # noqa: PLR2004  seconds
-            (each.name, str(each.workers), duration(each.heartbeat_age), str(each.pid), each.host),
+            "red" if each.late or each.heartbeat_age > 5 else "",  # noqa: PLR2004  seconds
+            (each.name, str(each.workers), duration(each.heartbeat_age), str(each.pid), where),
         )
         for each in view.now.totals.daemons
+        for where in [each.host + (", its lease has run out" if each.late else "")]
     ]
     titles = ("daemon", "workers", "heartbeat", "pid", "host")
     return _table(titles, (1, 2, 3), rows, (most, width), "none is running")

@@ -39,6 +39,7 @@ class DaemonStatus:
     heartbeat_age: float
     version: str = ""
     draining: bool = False  # whether it stops: it claims nothing, and lets its handlers end
+    late: bool = False  # whether its lease has run out in all partitions: it died, or hangs
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +132,18 @@ class Totals:
     crashed_total: int  # claims that ended without a settle
     drained_total: int  # drained groups that a task was enqueued for (on_drained)
     everything_paused: Hold | None  # by whom and since when, or None
-    daemons: list[DaemonStatus]  # those with a lease
+    daemons: list[DaemonStatus]  # those with a session, the late ones too
     intake: list[IntakeStatus]  # those of them whose intake stands
     held_back: list[HeldBack] = field(default_factory=list)  # partitions that give nothing out
     pools: list[PoolWait] = field(default_factory=list)  # those that something waits for
     # some of the limits by hand, the first to end first
     by_hand: list[SetByHand] = field(default_factory=list)
     away: list[Away] = field(default_factory=list)  # partitions that are missing from all of this
+
+    @property
+    def has_daemon(self) -> bool:
+        """Whether some daemon's lease runs."""
+        return not all(each.late for each in self.daemons)
 
     def as_json(self) -> dict[str, Any]:
         """The public shape of ``groupflow status --json``."""
@@ -294,7 +300,8 @@ async def totals_in(client: StoreClient) -> Totals:
 def _status_of(daemon: KnownDaemon) -> DaemonStatus:
     age = round(max(0.0, daemon.info.get("lease", 0.0) - daemon.lease_left), 3)
     told = daemon.info.get("version", ""), daemon.info.get("draining", False)
-    return DaemonStatus(daemon.name, daemon.pid, daemon.host, daemon.workers, age, *told)
+    late = daemon.lease_left <= 0
+    return DaemonStatus(daemon.name, daemon.pid, daemon.host, daemon.workers, age, *told, late)
 
 
 @dataclass(frozen=True, slots=True)

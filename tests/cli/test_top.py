@@ -108,6 +108,26 @@ async def test_one_look(bench: Bench, tmp_path: Path) -> None:
     assert told["grouped"]["waited"] > 0
 
 
+async def test_a_lease_that_has_run_out(bench: Bench, tmp_path: Path) -> None:
+    """Its daemon is no ordinary row; where none lives, it is said what that means."""
+    groupflow = Verbs(tmp_path, bench.url, bench.keys.namespace)
+    await bench.daemon("d1")
+    for others, is_run in (((), False), (("d2",), True)):
+        for name in others:
+            await bench.daemon(name)
+        bench.expire("d1")
+        told = (await groupflow("status", "--json")).json["daemons"]
+        assert [(each["name"], each["late"]) for each in told] == [
+            ("d1", True),
+            *((name, False) for name in others),
+        ]
+        for words in (("status",), ("top", "--once")):
+            said = await groupflow(*words)
+            assert said.exit == Exit.FINE
+            assert "its lease has run out" in said.out
+            assert ("no daemon is running: tasks wait until one starts" in said.out) is not is_run
+
+
 async def test_what_waits_to_be_told(bench: Bench, tmp_path: Path) -> None:
     """It is a word where it is late or stops claims; `why` gives the reason."""
     await bench.enqueue(arrival("a0", "a"), arrival("b0", "b"))

@@ -48,7 +48,7 @@ def test_publish_and_status(rig: Rig) -> None:
     assert rates is None or rates.keys() == {"taken_in", "done", "buried", "seconds"}
     assert isinstance(shown.pop("heartbeat_age"), float)
     known = {"name": "d1", "pid": daemon.pid, "host": shown["host"], "workers": 12}
-    assert shown == {**known, "version": __version__, "draining": False}
+    assert shown == {**known, "version": __version__, "draining": False, "late": False}
     assert status == STATUS | {
         "daemons": [shown],
         "rates": rates,
