@@ -312,7 +312,8 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 def doctor(call: Call) -> Answer:
     """Examine Redis and RabbitMQ: versions, durability, memory, clocks, rights, the queue.
 
-    And whether others may write the configuration, or read its secrets.
+    And whether daemons run, how many messages wait for them, and whether others may write the
+    configuration, or read its secrets.
 
     Nothing is changed. Exit 0: all is well, or there are warnings; 1: something fails; 69: a server
     can't be reached; 78: the configuration can't be used.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
-from dataclasses import asdict
+from collections.abc import Awaitable, Sequence
+from dataclasses import asdict, dataclass
 from itertools import chain
 
 import structlog
@@ -26,6 +26,7 @@ from groupflow.doctor.table import judge
 from groupflow.operate.namespace import Namespace, check_number
 from groupflow.operate.reasons import duration, waiting
 from groupflow.operate.schedules import Schedule, read_schedules
+from groupflow.operate.totals import DaemonStatus, read_totals
 from groupflow.operate.types import UnknownTypes, read_unknown_types
 from groupflow.settings.load import Sources
 from groupflow.settings.model import Settings
@@ -72,7 +73,7 @@ async def _examine_server(
 
 
 async def examine_namespace(settings: Settings) -> list[Check]:
-    """The checks of schedules and types; empty where all is well, or Redis doesn't answer.
+    """The checks of daemons, schedules and types; none where Redis doesn't answer.
 
     Raises:
         ConfigError: the way to Redis isn't safe, or the namespace has another number of partitions.
@@ -82,8 +83,10 @@ async def examine_namespace(settings: Settings) -> list[Check]:
     told = {type_ for _, type_ in settings.limits().on_drained.values()}
     ticks = {schedule.type for schedule in settings.schedules}
     types = ({*settings.handlers} | ticks | told) - pooled
+    daemons = list[Check]()
     try:
         await check_number(settings, partitions)
+        daemons = judge_daemons((await read_totals(Namespace(partitions))).daemons)
         found = await read_schedules(Namespace(partitions))
         unknown = await read_unknown_types(Namespace(partitions), sorted(types))
     except ConfigError:
@@ -107,8 +110,15 @@ async def examine_namespace(settings: Settings) -> list[Check]:
         f"{each.type!r} ({waiting(each.tasks, 'task')}, for {duration(each.seconds)})"
         for each in unknown.waiting
     )
-    missing = ", ".join(map(repr, unknown.missing))
-    return schedules + judge("types", "types waiting", missing=missing, waiting=types_waiting)
+    facts = {"missing": ", ".join(map(repr, unknown.missing)), "waiting": types_waiting}
+    return daemons + schedules + judge("types", "types waiting", **facts)
+
+
+def judge_daemons(daemons: Sequence[DaemonStatus]) -> list[Check]:
+    """Whether daemons live, and whose lease has run out."""
+    late = [f"{each.name} ({duration(each.heartbeat_age)} ago)" for each in daemons if each.late]
+    said = f"; whose lease has run out, by the last heartbeat: {', '.join(late)}" if late else ""
+    return judge("daemons", running=len(daemons) - len(late), late=said)
 
 
 async def check_at_start(client: StoreClient, settings: Settings) -> None:

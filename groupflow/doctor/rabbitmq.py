@@ -157,6 +157,7 @@ async def _examine_queue(connection: AbstractConnection, queue: str, version: st
     presence = await topology.presence_of(connection, queue)
     if presence is Presence.THERE:
         checks = await _examine_arguments(connection, queue, version)
+        checks += await _examine_depth(connection, queue)
     else:
         checks = judge("rabbitmq.queue", queue=queue, version=version, state=presence.value)
     if presence is Presence.MISSING:
@@ -165,6 +166,26 @@ async def _examine_queue(connection: AbstractConnection, queue: str, version: st
     consume = methodcaller("basic_consume", queue, _no_message, arguments={"x-priority": "doctor"})
     refusal, words = await _refusal(connection, consume)
     return checks + judge("rabbitmq.reading", queue=queue, refusal=refusal, words=words)
+
+
+async def _examine_depth(connection: AbstractConnection, queue: str) -> list[Check]:
+    """How many messages wait in a queue, and whether something consumes them."""
+    told: list[aiormq.spec.Queue.DeclareOk] = []
+
+    async def look(channel: AbstractChannel) -> None:
+        told.append(await channel.queue_declare(queue, passive=True))
+
+    await _refusal(connection, look)
+    return [
+        check
+        for each in told
+        for check in judge(
+            "rabbitmq.waiting",
+            queue=queue,
+            waiting=each.message_count or 0,
+            consumers=each.consumer_count or 0,
+        )
+    ]
 
 
 async def _no_message(_message: object) -> None:

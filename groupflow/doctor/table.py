@@ -253,6 +253,11 @@ TABLE: Mapping[str, tuple[Case, ...]] = {
         ok(lambda r: r.refusal == "missing", "{queue!r} is not there yet"),
         ok(lambda r: r.refusal in ("", "differs"), "the user may consume {queue!r}"),
         warn(always, "RabbitMQ did not say whether the user may consume: {words}")),
+    "rabbitmq.waiting": (
+        warn(lambda q: q.waiting and not q.consumers,
+             "{queue!r}: {waiting:,} messages wait, and nothing consumes them",
+             "Start a daemon: groupflow run."),
+        ok(always, "{queue!r}: messages that wait {waiting:,}, consumers {consumers}")),
     "rabbitmq.partitions left": (
         warn(lambda p: p.others, "{others}: of another number of partitions than {partitions}",
              "Daemons that start consume them as well. Once they are empty, and publishers send "
@@ -324,6 +329,12 @@ TABLE: Mapping[str, tuple[Case, ...]] = {
              "ticks.")),
     "schedules": (
         ok(lambda s: s.count, "{count}, each of one definition, and with a daemon"),),
+    "daemons": (
+        warn(lambda d: not d.running, "none is running{late}",
+             "Start one: groupflow run. Until then tasks wait, and messages in RabbitMQ."),
+        warn(lambda d: d.late, "{running} running{late}",
+             "Another takes its tasks over. Is its process there, and does it reach Redis?"),
+        ok(always, "{running} running")),
     "types": (
         warn(lambda t: t.missing, "no running daemon has a handler for {missing}",
              "This configuration names it: reload the daemons, or start one with it."),),

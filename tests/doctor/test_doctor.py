@@ -147,6 +147,18 @@ def exchange(kind: str) -> Scene:
     return scene
 
 
+def waiting(doctor: Doctor) -> None:
+    """Our queue, with messages in it and no consumer."""
+    doctor.declare()
+
+    async def publish(connection: Any) -> None:
+        channel = await open_channel(connection, confirms=True)
+        for _ in range(5):
+            await channel.basic_publish(b"{}", routing_key=doctor.queue)
+
+    doctor.work(publish)
+
+
 def nothing(_: Doctor) -> None: ...
 
 
@@ -172,6 +184,8 @@ ROWS: list[tuple[dict[str, str], Scene, int, str, str, Sequence[str]]] = [
       "x-queue-type = classic", "x-single-active-consumer = none")),
     ({}, queue(**OURS, delivery_limit=3), 0, "rabbitmq.queue", "ok", ()),
     ({}, queue(**OURS, delivery_limit=3), 0, "rabbitmq.delivery-limit", "warn", ()),
+    ({}, waiting, 0, "rabbitmq.waiting", "warn",
+     ("'{queue}': 5 messages wait, and nothing consumes them",)),
     (EVENTS, exchange("topic"), 0, "rabbitmq.events", "ok", ("a durable topic exchange",)),
     (EVENTS, exchange("fanout"), 1, "rabbitmq.events", "fail", ("current is 'fanout'",)),
     ({**BY_API, **EVENTS, MANAGED: "http://guest:guest@127.0.0.1:{management}"}, exchange("topic"),
@@ -236,8 +250,10 @@ def test_all_is_well(doctor: Doctor, count: int) -> None:
     code, found = doctor.checks()
     assert code == 0
     wrong = {name for name, checks in found.items() if {c["verdict"] for c in checks} != {"ok"}}
-    assert wrong == {"redis.memory"}  # no maxmemory, which is worth a word
-    assert len(found["rabbitmq.queue"]) == len(found["rabbitmq.reading"]) == count
+    # no maxmemory, which is worth a word, and no daemon
+    assert wrong == {"redis.memory", "daemons"}
+    names = ("rabbitmq.queue", "rabbitmq.waiting", "rabbitmq.reading")
+    assert [len(found[name]) for name in names] == [count] * 3
     assert set(found) >= {
         *("redis.reachable", "redis.eviction", "redis.fsync", "redis.rights", "redis.clock"),
         *("rabbitmq.alarms", "rabbitmq.transport"),

@@ -1,4 +1,4 @@
-"""What doctor says of schedules, and of types that no running daemon has a handler for."""
+"""What doctor says of daemons, of schedules, and of types that no running daemon knows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def settings(bench: Bench, **sections: Any) -> Settings:
 
 
 async def test_schedules_that_are_well(bench: Bench) -> None:
-    assert await examine_namespace(settings(bench)) == [], "without any"
+    assert len(await examine_namespace(settings(bench))) == 1, "without any"
     clock = Clockwork(bench)
     clock.load(rule("a"), rule("b"))
     await clock.look()
-    (check,) = await examine_namespace(settings(bench))
+    _, check = await examine_namespace(settings(bench))
     assert (check.verdict, check.found) == ("ok", "2, each of one definition, and with a daemon")
 
 
@@ -36,15 +36,35 @@ async def test_what_is_wrong_with_schedules_is_named(bench: Bench) -> None:
     await old.look()
     let_be_old(bench, 100, "gone")
     found = {check.name: check for check in await examine_namespace(settings(bench))}
+    del found["daemons"]
     assert found.keys() == {"schedules.other", "schedules.gone"}
     assert {check.verdict for check in found.values()} == {"warn"}
     assert "daemon old has another definition of it than new" in found["schedules.other"].found
     assert "groupflow schedules drop gone" in found["schedules.gone"].remedy
 
 
+async def test_daemons(bench: Bench) -> None:
+    """One whose lease has run out is none that runs."""
+    d1 = "; whose lease has run out, by the last heartbeat: d1"
+    for begins, ends, verdict, words in (
+        ("", "", "warn", "none is running"),
+        ("d1", "", "ok", "1 running"),
+        ("d2", "d1", "warn", f"1 running{d1}"),
+        ("", "d2", "warn", f"none is running{d1}"),
+    ):
+        if begins:
+            await bench.daemon(begins)
+        if ends:
+            bench.expire(ends)
+        (check,) = await examine_namespace(settings(bench))
+        assert (check.name, check.verdict) == ("daemons", verdict)
+        assert check.found.partition(" (")[0] == words
+
+
 async def said(bench: Bench, **sections: Any) -> list[tuple[str, str, str]]:
     found = await examine_namespace(settings(bench, **sections))
-    return [(check.name, check.verdict, check.found) for check in found]
+    told = [(check.name, check.verdict, check.found) for check in found]
+    return [each for each in told if each[0] != "daemons"]
 
 
 async def test_types_of_the_configuration_that_no_daemon_knows(bench: Bench) -> None:
