@@ -141,6 +141,27 @@ def _sign_in(page: Page, profile: BrowserContext, world: World) -> None:
     other.close()
 
 
+def test_no_daemon_lives(profile: BrowserContext, world: World) -> None:
+    """The only one was killed: the overview and its own view say that its lease has run out."""
+    other, overview = profile.new_page(), world.get("overview")
+    told, tops = world.get("daemon", name="d1"), {**world.get("tops"), "slowest": []}
+    overview |= {"daemons": [{**overview["daemons"][0], "late": True}], "ready": 0}
+    told["partitions"][0]["lease_left"] = 0.0
+    events = f"event: overview\ndata: {orjson.dumps(overview).decode()}\n\n"
+    other.route("**/api/events", lambda route: route.fulfill(body=events))
+    other.route("**/api/overview", lambda route: route.fulfill(json=overview))
+    other.route("**/api/tops", lambda route: route.fulfill(json=tops))
+    other.route("**/api/daemon?*", lambda route: route.fulfill(json=told))
+    other.goto("/")
+    shows(other, re.compile("^No daemon is running, and [0-9]+ tasks wait"))
+    expect(other.get_by_role("link", name="Ready groups")).to_contain_text("no daemon is running")
+    expect(other.get_by_role("table", name="Daemons")).to_contain_text("its lease has run out")
+    expect(other.get_by_text("Every task starts at once")).to_have_count(0)
+    follow(other, "d1")
+    expect(other.locator("main .title .badge")).to_have_text("late")
+    other.close()
+
+
 def test_putting_dead_letters_back(page: Page, profile: BrowserContext, world: World) -> None:
     """Once signed in: one, some of a list that stands still meanwhile, and all of one reason."""
     _sign_in(page, profile, world)

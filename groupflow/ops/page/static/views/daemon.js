@@ -29,9 +29,10 @@ export function daemon(params) {
       replace(tasks);
       return;
     }
-    replace(state, badge(found.draining ? "draining" : "running"));
+    const isLate = found.partitions.every((row) => row.lease_left <= 0);
+    replace(state, badge(isLate ? "late" : found.draining ? "draining" : "running"));
     const pools = Object.entries(found.workers);
-    replace(about, found.intake && h("p", { class: "lead" }, `Its intake is paused since ${time(found.intake.since)}: ${found.intake.paused}.`), h("div", { class: "body" }), facts([
+    replace(about, isLate && h("p", { class: "lead" }, "Its lease has run out: it died, or hangs. Another daemon takes over what it holds, as soon as one runs."), found.intake && h("p", { class: "lead" }, `Its intake is paused since ${time(found.intake.since)}: ${found.intake.paused}.`), h("div", { class: "body" }), facts([
       ["Version", found.version],
       ["Host", found.host],
       ["Pid", String(found.pid)],
@@ -41,7 +42,7 @@ export function daemon(params) {
     ]));
     replace(places, table("Partitions", [
       { label: "Partition", kind: "number", cell: (row) => row.partition },
-      { label: "Lease left", kind: "number", cell: (row) => duration(row.lease_left) },
+      { label: "Lease left", kind: "number", cell: (row) => (row.lease_left > 0 ? duration(row.lease_left) : "run out") },
       { label: "Claims", kind: "number", cell: (row) => count(row.claims) },
       { label: "Role", kind: "name", cell: (row) => row.roles.map((role) => ROLES[role] ?? role).join(", ") || "–" },
     ], found.partitions));

@@ -74,7 +74,7 @@ export function overview(params, context) {
     replace(tiles,
       tile("Queued", "queued", o.queued_grouped + o.queued_plain - o.asleep, `${count(o.queued_grouped - o.asleep)} grouped, ${count(o.queued_plain)} plain${o.asleep ? `; ${count(o.asleep)} idle shards` : ""}${forPools(o.pools)}`, address("tasks", { state: "queued" })),
       tile("Running", "running", running, `${count(o.running_grouped)} grouped, ${count(o.running_plain)} plain`, address("tasks", { state: "running" })),
-      tile("Ready groups", "ready", o.ready, o.ready ? "wait for a worker" : "all have a worker", address("groups", { state: "ready" })),
+      tile("Ready groups", "ready", o.ready, o.ready ? "wait for a worker" : o.alive ? "all have a worker" : "no daemon is running", address("groups", { state: "ready" })),
       tile("Delayed groups", "delayed", o.delayed, o.delayed_tasks > o.asleep ? `and ${count(o.delayed_tasks - o.asleep)} delayed tasks` : "", address("groups", { state: "delayed" })),
       tile("Parked groups", "parked", o.parked, o.parked ? "behind a dead letter" : "", address("groups", { state: "parked" })),
       tile("Paused groups", "paused", o.paused, "", address("groups", { state: "paused" })),
@@ -87,7 +87,7 @@ export function overview(params, context) {
       { label: "Version", kind: "tight", cell: (row) => row.version },
       { label: "Host", kind: "name", cell: (row) => row.host },
       { label: "Workers", kind: "number", cell: (row) => count(row.workers) },
-      { label: "Heartbeat", kind: "number", cell: (row) => h("span", {}, `${duration(row.heartbeat_age)} ago`, row.heartbeat_age > LATE * context.lease && h("span", { class: "badge", "data-state": "delayed" }, "late")) },
+      { label: "Heartbeat", kind: "number", cell: (row) => h("span", {}, `${duration(row.heartbeat_age)} ago`, row.late ? h("span", { class: "badge", "data-state": "late" }, "its lease has run out") : row.heartbeat_age > LATE * context.lease && h("span", { class: "badge", "data-state": "delayed" }, "late")) },
     ], o.daemons)
     : empty("No daemon is running", "Tasks wait until one is: groupflow run"));
 
@@ -106,8 +106,8 @@ export function overview(params, context) {
     onOverview(o) {
       const full = o.outbox_full ? `; events.max_memory is reached in ${count(o.outbox_full)} partition(s): nothing is claimed` : "";
       const untold = full || o.outbox_age >= LATE_TOLD ? `${count(o.outbox)} events wait to be told, the oldest for ${duration(o.outbox_age)}${full}.` : "";
-      showNotices(o.everything_paused, o.daemons.length > 0, o.queued_grouped + o.queued_plain - o.asleep, o.intake, o.held_back, o.limited_groups + o.limited_tenants + o.limited_types, o.by_hand.slice(0, 3).map((row) => `${row.kind} ${row.name}, ${words(row)}, until ${time(row.until)}`), untold, o.pools.filter((one) => !one.workers).slice(0, SOME));
-      showTiles({ ...o, at: 0, daemons: 0, outbox_age: 0 });
+      showNotices(o.everything_paused, alive(o), o.queued_grouped + o.queued_plain - o.asleep, o.intake, o.held_back, o.limited_groups + o.limited_tenants + o.limited_types, o.by_hand.slice(0, 3).map((row) => `${row.kind} ${row.name}, ${words(row)}, until ${time(row.until)}`), untold, o.pools.filter((one) => !one.workers).slice(0, SOME));
+      showTiles({ ...o, alive: alive(o), at: 0, daemons: 0, outbox_age: 0 });
       showDaemons(o);
     },
     async refresh() {
@@ -116,10 +116,14 @@ export function overview(params, context) {
       for (const each of [rates, latency, waiting]) each.update(samples.filter((sample) => sample.at <= now() + 5));
       const total = context.latest?.groups ?? tops.looked_at;
       looked.textContent = tops.looked_at < total ? `of ${count(tops.looked_at)} groups: running, paused, parked, delayed, next to run` : "";
-      replace(slowest, groupTable("Waiting longest", tops.slowest, "Every task starts at once."));
+      replace(slowest, groupTable("Waiting longest", tops.slowest, context.latest && !alive(context.latest) ? "No daemon is running." : "Every task starts at once."));
       replace(longest, groupTable("Longest queues", tops.longest, "Groups are looked through every 10 s.", tops.slowest.length ? "Not looked through yet" : undefined));
     },
   };
+}
+
+function alive(overview) {
+  return Boolean(overview?.daemons.some((one) => !one.late));
 }
 
 // What no daemon runs: it waits for workers that pull.
