@@ -93,7 +93,7 @@ def check_config(
 
 def _changes(call: Call, target: str) -> list[SettingChange]:
     """What the configuration would change for a file or a daemon."""
-    from groupflow.operate.totals import read_configuration
+    from groupflow.operate.daemons import read_configuration
     from groupflow.settings.changes import compare, compare_reports, report
     from groupflow.settings.load import load_settings
 

@@ -123,6 +123,15 @@ def pool_lines(found: Totals) -> list[str]:
     return [*lines, f"waiting for {left:,} more pools: groupflow pools"] if left > 0 else lines
 
 
+def tenants_line(found: Totals) -> str:
+    """What waits of tenants that may start nothing, with some of their names."""
+    names = ", ".join(f"tenant {name}" for name in found.standing_names)
+    more = " …" if found.standing_tenants > len(found.standing_names) else ""
+    what = f"groups {found.standing:,}, plain tasks {found.standing_plain:,} wait"
+    said = f"tenants {found.standing_tenants:,} at their limits ({names}{more}): {what}"
+    return f"{said}, the oldest for {found.standing_waited:,.1f} s; the page's Tenants has each"
+
+
 def groups_line(found: Totals) -> str:
     """How many groups are in which state."""
     return (
@@ -190,8 +199,8 @@ def _totals_lines(found: Totals, rates: Rates | None) -> Iterator[str]:
     from groupflow.operate.reasons import waiting
     from groupflow.operate.totals import ENDS
 
-    if number := found.standing_tenants:
-        yield f"tenants {number:,} at their limits: {waiting(found.standing, 'group')}"
+    if found.standing_tenants:
+        yield tenants_line(found)
     if number := found.standing_types:
         yield f"types {number:,} at their limits: {waiting(found.capped, 'group')}"
     over = f"done {found.done_total:,}, {dead_words(found)}"

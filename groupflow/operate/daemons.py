@@ -100,6 +100,16 @@ async def find_daemon(namespace: Namespace, name: str) -> DaemonStory | None:
     )
 
 
+async def read_configuration(namespace: Namespace, daemon: str) -> dict[str, Any] | None:
+    """The configuration of a daemon, passwords hidden; ``None`` if it reported none.
+
+    Raises:
+        StoreUnavailable: no partition answers.
+    """
+    answers = await namespace.ask_all(lambda client: client.run(OperatorVerb.CONFIGURATION, daemon))
+    return next((orjson.loads(packed) for packed in answers.all if packed), None)
+
+
 def _place(number: int, facts: Mapping[str, Any]) -> Place:
     roles = [role.decode() for role in facts["roles"]]
     claims = sum(facts[pool] for pool in _POOLS)

@@ -19,7 +19,8 @@ from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import StoreClient
 from groupflow.store.clock import seconds
 
-_TIMES = ("at", "waited_plain", "waited_grouped", "outbox_age")
+_TIMES = ("at", "waited_plain", "waited_grouped", "standing_waited", "outbox_age")
+_NAMED = 3  # tenants at their limits
 _COUNTED = ("queued_plain", "queued_grouped", "running_plain", "running_grouped", "asleep")
 _COUNTED_BYTES = ("delayed_bytes", "carried_bytes", "dead_bytes", "outbox_bytes")
 ENDS = ("done", "cancelled", "expired", "superseded", "dropped")
@@ -104,7 +105,9 @@ class Totals:
     # groups whose head isn't due yet, or whose tenant or type may start nothing
     delayed: int
     standing: int  # of these, those whose tenant may start nothing
+    standing_plain: int  # plain tasks whose tenant may start nothing
     standing_tenants: int  # tenants at their limits that have something waiting
+    standing_waited: float  # seconds for which the oldest that is next of one of these has waited
     capped: int  # and those whose head's type is at its limit
     standing_types: int  # patterns of types at their limits that have something waiting
     parked: int  # groups that a dead letter holds
@@ -136,6 +139,7 @@ class Totals:
     intake: list[IntakeStatus]  # those of them whose intake stands
     held_back: list[HeldBack] = field(default_factory=list)  # partitions that give nothing out
     pools: list[PoolWait] = field(default_factory=list)  # those that something waits for
+    standing_names: list[str] = field(default_factory=list)  # some tenants at their limits
     # some of the limits by hand, the first to end first
     by_hand: list[SetByHand] = field(default_factory=list)
     away: list[Away] = field(default_factory=list)  # partitions that are missing from all of this
@@ -156,7 +160,13 @@ class Totals:
             "paused": asdict(self.everything_paused) if self.everything_paused else None,
             "plain": plain,
             "grouped": {**grouped, **{name: getattr(self, name) for name in states}},
-            "tenants": {"standing": self.standing_tenants, "groups": self.standing},
+            "tenants": {
+                "standing": self.standing_tenants,
+                "groups": self.standing,
+                "plain": self.standing_plain,
+                "waited": self.standing_waited,
+                "names": self.standing_names,
+            },
             "types": {"standing": self.standing_types, "groups": self.capped},
             "pools": [asdict(each) for each in self.pools],
             "limited": {
@@ -247,6 +257,7 @@ def sum_of(parts: Mapping[int, Totals], away: Sequence[Away]) -> Totals:
         # A daemon reports the same to all partitions.
         intake=[*{each.daemon: each for part in every for each in part.intake}.values()],
         pools=_by_pool(chain.from_iterable(part.pools for part in every)),
+        standing_names=_names(chain.from_iterable(part.standing_names for part in every)),
         by_hand=together(part.by_hand for part in every),
         held_back=[each for part in every for each in part.held_back],
         away=[*away],
@@ -256,6 +267,11 @@ def sum_of(parts: Mapping[int, Totals], away: Sequence[Away]) -> Totals:
 def _by_pool(parts: Iterable[PoolWait]) -> list[PoolWait]:
     """Each pool once; its workers pull from all partitions."""
     return [summed(some, "workers") for some in by_name(parts).values()]
+
+
+def _names(told: Iterable[str]) -> list[str]:
+    """Each tenant once, some of them."""
+    return [*dict.fromkeys(told)][:_NAMED]
 
 
 def _merged(told: Iterable[DaemonStatus]) -> list[DaemonStatus]:
@@ -273,6 +289,7 @@ async def totals_in(client: StoreClient) -> Totals:
     count = Counter({name: int(number) for name, number in named(facts.pop("count")).items()})
     known = [known_daemon(row) for row in facts.pop("daemons")]
     by_hand = [set_by_hand(*row) for row in facts.pop("by_hand")]
+    names = _names(name.decode() for name in facts.pop("standing_names"))
     pools = _by_pool(PoolWait(**named(row)) for row in facts.pop("pools"))
     note, ends = facts.pop("everything_paused", None), facts.pop("everything_ends", None)
     hold = Hold(*paused_by(note), ends and seconds(ends)) if note else None
@@ -287,6 +304,7 @@ async def totals_in(client: StoreClient) -> Totals:
         everything_paused=hold,
         held_back=[HeldBack(client.keys.partition or 0, *recovering)] if recovering else [],
         pools=pools,
+        standing_names=names,
         by_hand=by_hand,
         daemons=[_status_of(each) for each in known],
         intake=[
@@ -361,7 +379,7 @@ async def count_consumers(client: StoreClient, queue: str) -> int:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    return sum(each.info.get("queues", {}).get("of") == queue for each in await daemons_in(client))
+    return sum(daemon.consumes(queue) for daemon in await daemons_in(client))
 
 
 async def read_configuration(namespace: Namespace, daemon: str) -> dict[str, Any] | None:

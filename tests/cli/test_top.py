@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from groupflow.cli.exits import Exit
-from groupflow.cli.status import outbox_line
+from groupflow.cli.status import outbox_line, tenants_line
 from groupflow.cli.top_screen import Look, View, draw
 from groupflow.core.progress import Progress, pack_progress
 from groupflow.operate.busy import Busy, read_busy
@@ -144,6 +144,14 @@ async def test_what_waits_to_be_told(bench: Bench, tmp_path: Path) -> None:
     assert outbox_line(totals(outbox=12, outbox_age=4.9)) == ""
     late = "12 events wait to be told, the oldest for 3 min"
     assert outbox_line(totals(outbox=12, outbox_age=200.0)) == late
+
+
+@pytest.mark.parametrize(("standing", "names"), [(1, "tenant 77"), (3, "tenant 77 …")])
+def test_tenants_at_their_limits(standing: int, names: str) -> None:
+    facts: Any = {"standing": 1, "standing_plain": 24, "standing_waited": 181.96}
+    line = tenants_line(totals(standing_tenants=standing, standing_names=["77"], **facts))
+    said = f"tenants {standing} at their limits ({names}): groups 1, plain tasks 24 wait"
+    assert line == f"{said}, the oldest for 182.0 s; the page's Tenants has each"
 
 
 async def test_a_live_view_ends_with_q(bench: Bench, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ GROUPED = {
 }  # fmt: skip
 STATUS: dict[str, Any] = {
     "paused": None, "plain": {"queued": 0, "running": 0, "waited": 0.0}, "grouped": GROUPED,
-    "tenants": {"standing": 0, "groups": 0}, "types": {"standing": 0, "groups": 0},
+    "tenants": {"standing": 0, "groups": 0, "plain": 0, "waited": 0.0, "names": []},
+    "types": {"standing": 0, "groups": 0},
     "limited": {"tenants": 0, "groups": 0, "types": 0}, "limits": [], "pools": [],
     "dead": 0, "dead_staying": 0, "done_total": 0, "cancelled_total": 0,
     "expired_total": 0, "superseded_total": 0, "dropped_total": 0, "failed_total": 0,

@@ -57,7 +57,7 @@ def arrival(id_: str, group: str | None = None, **facts: Any) -> Arrival:
 def totals(**facts: Any) -> Totals:
     """Totals made by hand: zeros, apart from these facts."""
     numbers = {each.name: 0 for each in fields(Totals)}
-    empty = ("daemons", "intake", "held_back", "by_hand", "pools", "away")
+    empty = ("daemons", "intake", "held_back", "by_hand", "pools", "away", "standing_names")
     lists: dict[str, Any] = {name: [] for name in empty}
     return Totals(**{**numbers, "everything_paused": None, **lists, **facts})
 

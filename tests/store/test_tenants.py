@@ -10,6 +10,7 @@ import pytest
 from groupflow.core.limits import Limits, Rate, TenantLimit
 from groupflow.operate.groups import Groups
 from groupflow.store.settlements import Complete
+from tests.deadlines import deadline
 from tests.store.actors import of
 from tests.store.bench import Bench, arrival
 from tests.store.story import named, play, stories
@@ -122,8 +123,12 @@ async def test_why_it_waits(shop: Bench) -> None:
         """open d1 | take 1/a0 1/b0 1/c0 2/d0 2/e0 2/f0 | every a0 d0 | take 3/g0 3/h0 3/i0
         why a running | why b delayed: tenant 1 runs its 1 of 1; 2 groups wait
         why e delayed: tenant 2 is over its 1/h until | why g ready | why h ready | why i ready
-        status running_grouped=2 ready=3 delayed=4 groups=9 standing=4 standing_tenants=2""",
+        status running_grouped=2 ready=3 delayed=4 groups=9 standing=4 standing_tenants=2
+        status standing_plain=0 | take 2/p0 2/p1 | status standing=4 standing_plain=2""",
     )
+    status = await shop.status()
+    assert (status.standing_names, status.waited_plain) == (["2", "1"], 0.0)
+    assert 0.0 < status.standing_waited < deadline()
     assert (await Groups(shop.namespace).why("f")).until is not None
 
 

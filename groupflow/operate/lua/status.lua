@@ -7,7 +7,9 @@
 --          alone); delayed_tasks, dead, dead_staying: those of them whose bodies RabbitMQ refused;
 --          running_groups: those of which several tasks may run, and that are counted under none of these;
 --          standing: how many of the delayed ones wait since their tenants may start nothing; standing_tenants:
---          how many tenants have something that waits so; sharing: how many tasks of such groups run;
+--          how many tenants have something that waits so; of the first of them alone standing_plain: how many plain
+--          tasks wait so, standing_waited: µs for which what goes next has waited, standing_names: those of which most
+--          waits; sharing: how many tasks of such groups run;
 --          waited_plain and waited_grouped: µs for which the task that goes next could have been claimed by daemons;
 --          recovering: { since, until } (µs) if nothing is claimed, since this server may have lost writes;
 --          capped: how many of the delayed ones wait since their types may start nothing; standing_types: how many
@@ -20,7 +22,8 @@
 --          pools: rows of { name, plain, groups: plain tasks and heads of groups that wait for workers that pull
 --          from it, workers: how many these are }, of those where something waits so;
 --          daemons: rows of { name, lease_left (µs), info (JSON) } }
-local SHOWN_BY_HAND = 20
+local SHOWN_BY_HAND, NAMED_TENANTS = 20, 3
+local LOOKED_INTO = 100 -- tenants that may start nothing
 local now, daemons = clock(), {}
 local known = call('ZRANGE', K.daemons, 0, 999, 'WITHSCORES')
 for i = 1, #known, 2 do
@@ -52,7 +55,7 @@ end
 -- the others without those that have the turn, which stand in the indexes. With many tenants it is an estimate.
 local function in_lines(waiting, stand, turns, groups_of)
   local lined_up, standing = call('HLEN', waiting), 0
-  for _, each in ipairs(lined_up > 0 and call('ZRANGE', stand, 0, 1999) or {}) do
+  for _, each in ipairs(call('ZRANGE', stand, 0, 1999)) do
     standing = standing + groups_of(each)
   end
   lined_up = lined_up - standing
@@ -62,9 +65,20 @@ local function in_lines(waiting, stand, turns, groups_of)
   return lined_up, standing
 end
 
+local standing_plain, standing_waited, most_waits = 0, 0, {}
 local lined_up, standing = in_lines(K.waiting_groups, K.standing, K.turns, function(tenant)
-  return call('ZCARD', K.waits .. 'g' .. tenant) + call('ZCARD', K.waits .. 'G' .. tenant)
+  local of_groups = { K.waits .. 'g' .. tenant, K.waits .. 'G' .. tenant }
+  local groups = count_in(of_groups)
+  if #most_waits < LOOKED_INTO then
+    local of_plain = { K.waits .. 'p' .. tenant, K.waits .. 'P' .. tenant }
+    local plain = count_in(of_plain)
+    standing_plain, most_waits[#most_waits + 1] = standing_plain + plain, { groups + plain, sub(tenant, 9) }
+    standing_waited = math.max(standing_waited, longest_wait(of_groups, now, true), longest_wait(of_plain, now))
+  end
+  return groups
 end)
+table.sort(most_waits, function(a, b) return a[1] > b[1] end)
+for i, each in ipairs(most_waits) do most_waits[i] = each[2] end
 local capped_lines, capped = in_lines(K.cap_groups, K.cap_standing, K.cap_turns, function(cap)
   return caps().groups_of(cap)
 end)
@@ -104,7 +118,8 @@ return named({
   limited_groups = limited[103], limited_tenants = limited[116], limited_types = limited[121],
   by_hand = by_hand, capped = capped, standing_types = call('ZCARD', K.cap_standing),
   sharing = sharing, running_groups = running_groups,
-  standing = standing, standing_tenants = call('ZCARD', K.standing),
+  standing = standing, standing_tenants = call('ZCARD', K.standing), standing_plain = standing_plain,
+  standing_waited = standing_waited, standing_names = { unpack(most_waits, 1, NAMED_TENANTS) },
   pools = of_pools, outbox = call('LLEN', K.outbox), outbox_full = call('EXISTS', K.outbox_full),
   outbox_age = untold and math.max(0, now - tonumber(sub(untold, 1, 16))) or 0,
 })
