@@ -125,11 +125,13 @@ def pool_lines(found: Totals) -> list[str]:
 
 def tenants_line(found: Totals) -> str:
     """What waits of tenants that may start nothing, with some of their names."""
+    from groupflow.operate.reasons import duration
+
     names = ", ".join(f"tenant {name}" for name in found.standing_names)
     more = " …" if found.standing_tenants > len(found.standing_names) else ""
     what = f"groups {found.standing:,}, plain tasks {found.standing_plain:,} wait"
     said = f"tenants {found.standing_tenants:,} at their limits ({names}{more}): {what}"
-    return f"{said}, the oldest for {found.standing_waited:,.1f} s; the page's Tenants has each"
+    return f"{said}, the oldest for {duration(found.standing_waited)}; the page's Tenants has each"
 
 
 def groups_line(found: Totals) -> str:

@@ -151,7 +151,7 @@ def test_tenants_at_their_limits(standing: int, names: str) -> None:
     facts: Any = {"standing": 1, "standing_plain": 24, "standing_waited": 181.96}
     line = tenants_line(totals(standing_tenants=standing, standing_names=["77"], **facts))
     said = f"tenants {standing} at their limits ({names}): groups 1, plain tasks 24 wait"
-    assert line == f"{said}, the oldest for 182.0 s; the page's Tenants has each"
+    assert line == f"{said}, the oldest for 3 min; the page's Tenants has each"
 
 
 async def test_a_live_view_ends_with_q(bench: Bench, tmp_path: Path) -> None:
