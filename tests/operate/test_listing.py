@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from groupflow.core.limits import Limit, Limits
 from groupflow.operate import listing
 from groupflow.operate.groups import Groups
 from groupflow.operate.listing import (
@@ -173,7 +174,10 @@ async def tasks_of(bench: Bench, state: listing.ListedState, limit: int) -> list
 
 @pytest.mark.parametrize("limit", [1, 3, 50])
 async def test_what_waits_anywhere(bench: Bench, limit: int) -> None:
-    """On the plain list, by priority, in groups that are ready, run, wait, are parked, paused."""
+    """On the plain list, by priority, in groups that are ready, run, wait, are parked, paused.
+
+    Once each, in a group that is paused and runs, or is parked too.
+    """
     await bench.enqueue(*(arrival(f"plain{n}") for n in range(5)))
     await bench.enqueue(*(arrival(f"first{n}", priority=5.0) for n in range(3)))
     daemon = await bench.daemon()
@@ -184,17 +188,18 @@ async def test_what_waits_anywhere(bench: Bench, limit: int) -> None:
     await daemon.settle(Retry(claims["retried"], 600.0, [{"error": "E", "message": ""}]))
     for group in ("paused", "ready-a", "ready-b"):
         await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(4)))
-    await Groups(bench.namespace).pause("paused", "me")
+    for group in ("paused", "parked", "run"):
+        await Groups(bench.namespace).pause(group, "me")
     rows = await tasks_of(bench, "queued", limit)
     assert [row.id for row in rows] == [
         *(f"plain{n}" for n in range(5)),
         *(f"first{n}" for n in range(3)),
         *(f"ready-a{n}" for n in range(4)),
         *(f"ready-b{n}" for n in range(4)),
-        *(f"run{n}" for n in range(1, 4)),
         *(f"retried{n}" for n in range(1, 4)),
         *(f"parked{n}" for n in range(1, 4)),
         *(f"paused{n}" for n in range(4)),
+        *(f"run{n}" for n in range(1, 4)),
     ]
     assert {(row.type, row.tenant, row.attempt) for row in rows} == {("t", "42", 1)}
     page = await list_tasks(bench.namespace, "queued", 6)
@@ -202,6 +207,16 @@ async def test_what_waits_anywhere(bench: Bench, limit: int) -> None:
     delayed = await tasks_of(bench, "delayed", limit)
     assert [(row.id, row.group, row.attempt) for row in delayed] == [("retried0", "retried", 2)]
     assert delayed[0].until is not None
+
+
+async def test_a_group_that_runs_some_and_may_run_more(bench: Bench) -> None:
+    """Those that wait in it are met once."""
+    bench.limits = Limits({"rule": Limit(3)})
+    daemon = await bench.daemon()
+    await bench.enqueue(*(arrival(f"t{n}", "g") for n in range(5)))
+    await daemon.claim("grouped", "1", "2")
+    assert [row.id for row in await tasks_of(bench, "queued", 2)] == ["t2", "t3", "t4"]
+    bench.events.clear()  # two of a group run at once
 
 
 async def test_what_runs_the_longest_first(bench: Bench) -> None:

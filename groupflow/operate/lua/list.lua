@@ -106,11 +106,26 @@ local function in_hash(key)
 end
 
 local function running_groups(most)
-  local groups = {}
-  for _, claim in ipairs(claims(100000, true)) do groups[#groups + 1] = claim.group end
+  local groups, known = {}, {}
+  for _, claim in ipairs(claims(100000, true)) do
+    if not known[claim.group] then groups[#groups + 1] = claim.group end
+    known[claim.group] = true
+  end
   table.sort(groups)
   return cut(groups, most)
 end
+
+-- A group that runs may be paused or parked too; one that may run several tasks at once may be ready, delayed, or wait
+-- for a turn. Its lane is listed there.
+local function stands_too(group)
+  local stands = call('ZSCORE', K.held, group)
+  for _, key in ipairs({ K.waiting_groups, K.cap_groups, K.parked, K.paused }) do
+    stands = stands or call('HEXISTS', key, group) == 1
+  end
+  for _, index in ipairs(READY) do stands = stands or call('ZSCORE', index, group) end
+  return stands and math.huge or 0
+end
+local function is_parked(group) return call('HEXISTS', K.parked, group) == 1 and math.huge or 0 end
 
 -- A part that is read by places in order. Returns whether it is over.
 local function places(add_from)
@@ -209,9 +224,9 @@ local PARTS = {
     places(function() return add_list(K.plain, '', place) end), places(function() return add_entries(PLAIN, place) end),
     lanes(LANE, in_order(function(most) return members_of(READY, place, most) end)),
     lanes(LANE, in_hash(K.waiting_groups), has_turn), lanes(LANE, in_hash(K.cap_groups), has_type_turn),
-    lanes(LANE, in_order(running_groups)),
+    lanes(LANE, in_order(running_groups), stands_too),
     lanes(LANE, in_order(function(most) return members_of({ K.held }, place, most) end), one),
-    lanes(LANE, in_hash(K.parked)), lanes(LANE, in_hash(K.paused)),
+    lanes(LANE, in_hash(K.parked)), lanes(LANE, in_hash(K.paused), is_parked),
     lanes(plain_in(K.waits), in_hash(K.turns), one), lanes(plain_in(K.waits), in_order(standing)),
     lanes(plain_in(K.cap_waits), in_order(lines_of_types), first_of_line),
   },
