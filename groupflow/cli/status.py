@@ -164,6 +164,8 @@ def _print(found: Totals, rates: Rates | None, held: list[GroupRow]) -> None:
     if found.asleep:
         say(f"beside the queued ones, {found.asleep:,} shards of scans sleep")
     say(groups_line(found))
+    if found.paused_too:
+        say(f"paused ones that still run, or are parked too: {found.paused_too:,}")
     for line in (*_held_lines(found, held), *limit_lines(found)):
         say(line, bold=True)
     for line in _totals_lines(found, rates):

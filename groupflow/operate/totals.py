@@ -24,6 +24,7 @@ _NAMED = 3  # tenants at their limits
 _COUNTED = ("queued_plain", "queued_grouped", "running_plain", "running_grouped", "asleep")
 _COUNTED_BYTES = ("delayed_bytes", "carried_bytes", "dead_bytes", "outbox_bytes")
 ENDS = ("done", "cancelled", "expired", "superseded", "dropped")
+_HELD = ("ready", "delayed", "parked", "paused")  # states of groups
 _OF_PARTITION = ("ready", "delayed", "parked", "dead", "done_total")
 _KNOWN_TO_EACH = ("limited_tenants", "limited_types", "standing_types")  # partition
 _COUNTED_EVER = ("taken", *ENDS, "buried", "crashed", "drained")
@@ -111,7 +112,8 @@ class Totals:
     capped: int  # and those whose head's type is at its limit
     standing_types: int  # patterns of types at their limits that have something waiting
     parked: int  # groups that a dead letter holds
-    paused: int  # groups that only operators hold
+    paused: int  # groups that operators hold
+    paused_too: int  # of these, those that still run, or are parked: they count as that as well
     limited_groups: int  # groups with limits by hand
     limited_tenants: int  # tenants with limits by hand
     limited_types: int  # patterns of types with limits by hand
@@ -155,7 +157,7 @@ class Totals:
             {name: getattr(self, f"{name}_{kind}") for name in ("queued", "running", "waited")}
             for kind in ("plain", "grouped")
         )
-        states = ("asleep", "groups", "ready", "delayed", "parked", "paused")
+        states = ("asleep", "groups", "ready", "delayed", "parked", "paused", "paused_too")
         return {
             "paused": asdict(self.everything_paused) if self.everything_paused else None,
             "plain": plain,
@@ -300,7 +302,7 @@ async def totals_in(client: StoreClient) -> Totals:
     facts |= {f"{name}_total": count[name] for name in _COUNTED_EVER}
     return Totals(
         **facts,
-        groups=locked + sum(facts[name] for name in ("ready", "delayed", "parked", "paused")),
+        groups=locked + sum(facts[name] for name in _HELD) - facts["paused_too"],
         everything_paused=hold,
         held_back=[HeldBack(client.keys.partition or 0, *recovering)] if recovering else [],
         pools=pools,

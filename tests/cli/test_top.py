@@ -78,6 +78,7 @@ async def test_the_reader_tells_each_state(bench: Bench) -> None:
 async def test_one_look(bench: Bench, tmp_path: Path) -> None:
     """Text without colour for a pipe, in 80 columns; a pause is told first; JSON for programs."""
     await fill(bench)
+    await Groups(bench.namespace).pause("ready", "me")
     await Groups(bench.namespace).pause(ALL, "ada\x1b[2J")
     groupflow = Verbs(tmp_path, bench.url, bench.keys.namespace)
     text = (await groupflow("top", "--once")).out
@@ -102,9 +103,11 @@ async def test_one_look(bench: Bench, tmp_path: Path) -> None:
     status = (await groupflow("status")).out.splitlines()
     assert status[0].startswith("PAUSED: everything, by ada\\x1b[2J since 20")
     assert any("oldest wait" in line for line in status)
+    assert "groups 5: 1 running, 1 ready, 1 delayed, 1 parked, 2 paused" in status
+    assert "paused ones that still run, or are parked too: 1" in status
     told = (await groupflow("status", "--json")).json
     assert (told["paused"]["by"], told["paused"]["since"] > 0) == ("ada\x1b[2J", True)
-    assert (told["grouped"]["parked"], told["grouped"]["paused"]) == (1, 1)
+    assert (told["grouped"]["parked"], told["grouped"]["paused"]) == (1, 2)
     assert told["grouped"]["waited"] > 0
 
 

@@ -12,7 +12,7 @@ from tests.endtoend.rig import Job, Rig
 
 GROUPED = {
     "queued": 0, "asleep": 0, "running": 0, "groups": 0, "ready": 0, "delayed": 0, "parked": 0,
-    "paused": 0, "waited": 0.0,
+    "paused": 0, "paused_too": 0, "waited": 0.0,
 }  # fmt: skip
 STATUS: dict[str, Any] = {
     "paused": None, "plain": {"queued": 0, "running": 0, "waited": 0.0}, "grouped": GROUPED,

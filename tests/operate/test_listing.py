@@ -190,6 +190,9 @@ async def test_what_waits_anywhere(bench: Bench, limit: int) -> None:
         await bench.enqueue(*(arrival(f"{group}{n}", group) for n in range(4)))
     for group in ("paused", "parked", "run"):
         await Groups(bench.namespace).pause(group, "me")
+    status = await bench.status()
+    assert status.paused == (await list_groups(bench.namespace, "paused")).total == 3
+    assert (status.paused_too, status.parked, status.groups) == (2, 1, 6)
     rows = await tasks_of(bench, "queued", limit)
     assert [row.id for row in rows] == [
         *(f"plain{n}" for n in range(5)),

@@ -3,8 +3,8 @@
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     none
--- returns  { at (now), count: the hash of that name, in groups: ready, delayed, parked, paused (by operators
---          alone); delayed_tasks, dead, dead_staying: those of them whose bodies RabbitMQ refused;
+-- returns  { at (now), count: the hash of that name, in groups: ready, delayed, parked, paused; paused_too: the
+--          paused ones that also run, or are parked; delayed_tasks, dead, dead_staying: those of them whose bodies RabbitMQ refused;
 --          running_groups: those of which several tasks may run, and that are counted under none of these;
 --          standing: how many of the delayed ones wait since their tenants may start nothing; standing_tenants:
 --          how many tenants have something that waits so; of the first of them alone standing_plain: how many plain
@@ -83,11 +83,10 @@ local capped_lines, capped = in_lines(K.cap_groups, K.cap_standing, K.cap_turns,
   return caps().groups_of(cap)
 end)
 
--- Operators pause few groups. One that still runs, or is parked too, counts as that.
-local paused = 0
+-- Operators pause few groups.
+local paused_too = 0
 for _, group in ipairs(call('HLEN', K.paused) <= 1000 and call('HKEYS', K.paused) or {}) do
-  local is_more = runs(group) or call('HEXISTS', K.parked, group) == 1
-  if not is_more then paused = paused + 1 end
+  if runs(group) or call('HEXISTS', K.parked, group) == 1 then paused_too = paused_too + 1 end
 end
 
 -- Limits by hand: there are not many.
@@ -109,7 +108,8 @@ local untold = call('LINDEX', K.outbox, 0)
 return named({
   at = now, count = call('HGETALL', K.count), daemons = daemons, dead = call('ZCARD', K.dead),
   ready = count_in(READY) + lined_up + capped_lines, delayed = call('ZCARD', K.held) + standing + capped,
-  parked = call('HLEN', K.parked), paused = paused,
+  parked = call('HLEN', K.parked), paused = call('HLEN', K.paused),
+  paused_too = paused_too,
   delayed_tasks = call('ZCARD', K.delayed), dead_staying = call('ZCARD', K.staying),
   waited_plain = math.max(waited(call('LINDEX', K.plain, -1), now), longest_wait(OWN_PLAIN, now)),
   waited_grouped = longest_wait(OWN_READY, now, true), everything_paused = call('GET', K.paused_all) or nil,
