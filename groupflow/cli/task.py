@@ -102,6 +102,8 @@ def tasks(
 ) -> None:
     """List tasks of a state: the next to run first, the longest at it, or the latest to end.
 
+    A task behind a delayed one of its group is queued, whatever its own delay: it is due later.
+
     `status` counts them all.
 
     For example:
@@ -208,9 +210,10 @@ class TaskOptions(ChoiceOptions):
     """Which tasks a verb acts on: those named by id, or a group's delayed ones."""
 
     ids: IdsArgument = None
-    delayed: Annotated[str | None, option("--delayed GROUP", "All delayed tasks of a group.")] = (
-        None
-    )
+    delayed: Annotated[
+        str | None,
+        option("--delayed GROUP", "All tasks of a group that wait for a time of theirs."),
+    ] = None
     yes: YesOption = False
 
 
@@ -232,6 +235,8 @@ def drop(call: Call, options: TaskOptions) -> Answer:
 @verb(task, "run-now")
 def run_now(call: Call, options: TaskOptions) -> Answer:
     """Make delayed tasks due: by their message's delay, or before their next attempt.
+
+    A task behind others of its group still waits for them.
 
     For example:
 
@@ -267,7 +272,9 @@ def _act_on(
         if ids and not options.yes and (deletes or sys.stdin.isatty()):
             confirm(f"{name} {len(ids)} delayed tasks of {delayed}?", deletes=deletes)
 
-    async def act_on_all(namespace: Namespace) -> dict[str, str | GroupflowError | None]:
+    async def act_on_all(
+        namespace: Namespace,
+    ) -> tuple[dict[str, str | GroupflowError | None], list[str]]:
         from groupflow.operate.tasks import REASONS, Tasks
 
         tasks = Tasks(namespace)
@@ -279,19 +286,33 @@ def _act_on(
         found = {id_: kept async for id_, kept in namespace.act_on_each(ids, act_on)}
         if done := [id_ for id_, kept in found.items() if kept is None]:
             await note(namespace, what, tasks=done, group=delayed)
-        return found
+        behind = [] if deletes else [line async for line in _behind(namespace, done, choice)]
+        return found, behind
 
-    left = call.ask(act_on_all)
+    left, behind = call.ask(act_on_all)
     done = [id_ for id_, kept in left.items() if kept is None]
     stayed = {id_: kept for id_, kept in left.items() if kept is not None}
     is_away = any(isinstance(kept, StoreUnavailable) for kept in stayed.values())
     end = Exit.UNAVAILABLE if is_away else Exit.FAILED
     return Answer(
         {past: done, "stayed": [{"id": id_, "reason": str(kept)} for id_, kept in stayed.items()]},
-        [f"{past} {len(done)}"],
+        [f"{past} {len(done)}", *behind],
         [f"{id_} stays: {kept}" for id_, kept in stayed.items()],
         end if stayed else Exit.FINE,
     )
+
+
+async def _behind(namespace: Namespace, ids: list[str], choice: Choice) -> AsyncIterator[str]:
+    """Which tasks, though they are due, wait behind the delayed head of their group."""
+    from groupflow.operate.groups import Groups
+    from groupflow.operate.tasks import Tasks
+
+    for id_ in ids:
+        found = await Tasks(namespace).find(id_, choice)
+        why = found and found.group and await Groups(namespace).why(found.group)
+        if why and why.state == "delayed" and why.head not in {id_, None}:
+            at = f" before {moment(why.until)}" if why.until else ""
+            yield f"{id_} waits: its group's head {why.head} doesn't start{at}"
 
 
 async def _delayed_of(namespace: Namespace, group: str) -> tuple[list[str], Choice]:

@@ -160,7 +160,8 @@ class TaskRow:
     attempt: int = 1  # the attempt that runs or is next; of a finished task, the one that ended it
     enqueued_at: float | None = None  # when it came, Unix seconds; None if it is over
     since: float | None = None  # Unix seconds since when it runs, or is over
-    until: float | None = None  # Unix seconds until when it is delayed
+    # Unix seconds before which it doesn't start, where it is delayed, or has a time of its own
+    until: float | None = None
     pool: str | None = None  # whose workers pull it; None where daemons run it
 
 

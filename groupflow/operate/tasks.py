@@ -46,7 +46,7 @@ REASONS: dict[Left, str] = {
     "running": "it runs: a task that runs is left alone",
     "dead": "it is a dead letter: redrive or drop it as one",
     "over": "it is over",
-    "due": "it isn't delayed: it waits for its turn",
+    "due": "it has no delay of its own: it waits for its turn",
     "unknown": "nothing is known of it",
 }
 
@@ -75,7 +75,9 @@ class Found:
     fence: int | None = None
     progress: Progress | None = None  # how far it has got, where it runs and its handler says so
     since: float | None = None  # Unix seconds since when it runs, is dead or is over
-    until: float | None = None  # Unix seconds until when it is delayed
+    # Unix seconds before which it doesn't start: until when it is delayed; or its own time, of one
+    # that is queued behind others of its group
+    until: float | None = None
     start_by: float | None = None  # Unix seconds by which it has to start first, or had to
     # of a task that is done: when it came and when its last attempt began, Unix seconds; how many
     # seconds that took; its result, if it is kept, or why that can't be
@@ -107,7 +109,8 @@ async def _read_envelope(client: StoreClient, id_: str) -> Envelope | None:
 
 async def find_task(client: StoreClient, id_: str) -> Found | None:
     """Find a task of one partition by its id; ``None`` as of `Tasks.find`."""
-    facts = named(await client.run(OperatorVerb.FIND, id_), "died", "since", "start_by")
+    times = ("died", "since", "start_by", "now", "delayed")
+    facts = named(await client.run(OperatorVerb.FIND, id_), *times)
     if "type" not in facts:
         return _ended(id_, facts) if "ended" in facts else None
     task_state = TaskState.of(facts["task_state"])
@@ -130,15 +133,17 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
     if "daemon" in facts:
         holder = {name: facts[name] for name in ("daemon", "worker", "since")}
         asked = CancelRequest.of(orjson.loads(facts["cancel"])).facts if "cancel" in facts else {}
-        holder["progress"] = progress_of(facts.get("progress"), seconds(facts["now"]))
+        holder["progress"] = progress_of(facts.get("progress"), facts["now"])
         return found(state="running", fence=int(facts["fence"]), **holder, **asked)
-    if task_state.due is not None and task_state.due > facts["now"]:
+    due = None if task_state.due is None else seconds(task_state.due)
+    until = due if due is not None and due > facts["now"] else None
+    if facts.get("delayed", 0.0) > facts["now"]:
         reason = quiet_reason(task_state) or unknown_reason(task_state) or lost_reason(task_state)
-        return found(state="delayed", until=seconds(task_state.due), reason=reason or None)
+        return found(state="delayed", until=facts["delayed"], reason=reason or None)
     limit = named(facts.get("of_type", []))
-    reason = type_reason(limit, seconds(facts["now"])) if limit else ""
+    reason = type_reason(limit, facts["now"]) if limit else ""
     reason = reason or pool_reason(task_state, facts.get("pullers", 0))
-    return found(state="queued", reason=reason or None)
+    return found(state="queued", until=until, reason=reason or None)
 
 
 def _ended(id_: str, facts: Mapping[str, Any]) -> Found | None:

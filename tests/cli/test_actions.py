@@ -27,6 +27,7 @@ DONE: list[tuple[str, str, dict[str, Any], list[str], int]] = [  # and to how ma
     ("task cancel nobody", "", {}, [], 0),
     ("task cancel --group b --yes", "cancelled", {"group": "b"}, [], 3),
     ("task drop a2", "dropped_waiting", {}, ["a2"], 1),
+    ("task run-now late1", "ran_now", {}, ["late1"], 1),
     ("task run-now --delayed late --yes", "ran_now", {"group": "late"}, ["late0"], 1),
     ("dead redrive d0", "redriven", {}, ["d0"], 1),
     ("dead drop --type t --since 1h --yes", "dropped", {"type": "t", "since": 3600.0}, ["d1"], 1),
@@ -54,16 +55,18 @@ async def test_each_verb_that_acts_is_told(spread: Spread, groupflow: Verbs) -> 
     home = spread.benches[spread.place_of("late")]
     await spread.enqueue(*(arrival(f"{group}{n}", group) for group in "ab" for n in range(3)))
     await spread.enqueue(*(arrival(f"d{n}", dead="no row") for n in range(2)))
-    await home.enqueue(arrival("late0", "late", delay=3600.0))
+    await home.enqueue(*(arrival(f"late{n}", "late", delay=3600.0) for n in range(2)))
     assert (await groupflow("actions")).out == "operators have done nothing yet\n"
-    for words, *_ in DONE:
-        await groupflow(*words.split())
+    said = {words: (await groupflow(*words.split())).out for words, *_ in DONE}
     told = (await groupflow("actions", "--json")).json
     lines = (await groupflow("actions")).out.splitlines()
     names = ("what", "facts", "tasks", "count")
     assert [tuple(each[name] for name in names) for each in reversed(told)] == [
         (what, facts, tasks, count) for _, what, facts, tasks, count in DONE if what
     ]
+    behind = "due 1\nlate1 waits: its group's head late0 doesn't start before 20"
+    assert said["task run-now late1"].startswith(behind)
+    assert said["task run-now --delayed late --yes"] == "due 1\n"
     user = getpass.getuser()
     assert {(each["by"], each["token"]) for each in told} == {(user, None)}
     assert [line.split(f"  {user}  ")[1] for line in reversed(lines)] == SAID

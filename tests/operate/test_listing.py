@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupflow.core.limits import Limit, Limits
+from groupflow.core.limits import Limit, Limits, Rate
 from groupflow.operate import listing
 from groupflow.operate.groups import Groups
 from groupflow.operate.listing import (
@@ -28,6 +28,7 @@ from groupflow.store.envelope import Envelope
 from groupflow.store.settlements import Retry
 from tests.operate.spread import Spread, all_pages
 from tests.store.bench import Bench, arrival, bury
+from tests.store.task_state import found
 
 STRANGE = 'a/b?c=d&e#f "<script>alert(1)</script>" \N{SNOWMAN} %2F'
 
@@ -210,6 +211,24 @@ async def test_what_waits_anywhere(bench: Bench, limit: int) -> None:
     delayed = await tasks_of(bench, "delayed", limit)
     assert [(row.id, row.group, row.attempt) for row in delayed] == [("retried0", "retried", 2)]
     assert delayed[0].until is not None
+
+
+async def test_lists_and_tasks_agree_on_what_is_delayed(bench: Bench) -> None:
+    """By a delay or a limit; what stands behind a delayed head is queued, with its own time."""
+    bench.limits = Limits({"rule": Limit(rate=Rate.parse("1/h"))})
+    daemon = await bench.daemon()
+    await bench.enqueue(arrival("b0", "b"), arrival("b1", "b"))
+    await daemon.complete(await daemon.claim_one())
+    await bench.enqueue(*(arrival(f"a{n}", "a", delay=600.0 + n) for n in range(3)))
+    await bench.enqueue(arrival("p", delay=600.0), arrival("s", "a", delay=601.0, steps_aside=True))
+    states: tuple[listing.ListedState, ...] = ("queued", "delayed")
+    for state, ids in zip(states, (["a1", "a2"], ["p", "s", "a0", "b1"]), strict=True):
+        rows = await tasks_of(bench, state, 2)
+        assert [row.id for row in rows] == ids
+        for row in rows:
+            task = await found(bench, row.id)
+            assert (task.state, task.until) == (state, row.until)
+            assert row.until is not None
 
 
 async def test_a_group_that_runs_some_and_may_run_more(bench: Bench) -> None:

@@ -6,8 +6,9 @@
 -- returns  now; of a task that is over: ended, its line of the history; result (JSON, see `keep_results`), if it is kept;
 --          of one that is there: type, group, tenant, scope, task_state, and died (µs), or daemon, worker, fence, since
 --          (µs) and progress (see `progress_of`) of its claim; cancel: who wants it cancelled, and why (JSON), if that
---          is asked for; of_type: of a plain task that waits, what `why` says of the limit of its type; start_by (µs),
---          if it has to start in time; pullers: of one of a pool, how many workers' leases run there;
+--          is asked for; of_type: of a plain task that waits, what `why` says of the limit of its type; delayed (µs):
+--          when it may start, if it stands aside or is the head of a group that is delayed; start_by (µs), if it has
+--          to start in time; pullers: of one of a pool, how many workers' leases run there;
 --          corrections (see `redrive.lua`) if it has some; of a shard also held: 'paused' or
 --          'parked' if its group is; context (JSON); aside (µs): until when it stands aside
 local id, facts = ARGV[1], { now = clock() }
@@ -44,6 +45,9 @@ if group == '' and not facts.died and not claim.daemon and is_limiting() and is_
   local cap = caps().of(digits(0) .. '.' .. id)
   facts.of_type = cap and named(caps().told_of(cap, facts.now)) or nil
 end
+local head = call('LINDEX', K.lane .. group, -1)
+facts.delayed = call('ZSCORE', K.delayed, (call('HGET', task_state, 'sequence') or '') .. '+' .. id)
+  or head and id_of(head) == id and call('ZSCORE', K.held, group) or nil
 facts.start_by = start_by(id)
 facts.pullers = pullers_of(call('HGET', task_state, 'pool') or nil, facts.now)
 facts.corrections = call('HGET', task_state, 'corrections') or nil

@@ -8,13 +8,13 @@
 --          begins: 3 part of the list, 4 place in it, 5 tasks to pass over there, in lanes; '1', '0', '0' is the
 --          beginning
 -- returns  { at (now), tasks: rows of { id, group, type, tenant, attempt, enqueued_at, pool, since: of what runs or is
---          over, until: of what is delayed, turn: text by which rows of several partitions sort, the number of a
+--          over, until: of what is delayed, or queued in a lane before its own time, turn: text by which rows of several partitions sort, the number of a
 --          part and a time (16 digits) }; part, place, deep: where the next page begins, nothing at the end }.
 --          Of finished tasks a page is what one step of HSCAN gives.
 local state, limit = ARGV[1], tonumber(ARGV[2])
 local part, place, deep = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local GROUPS = 1000 -- with nothing to show, that a page may pass over
-local rows, passed = {}, 0
+local rows, passed, now = {}, 0, clock()
 
 local function left() return limit - #rows end
 
@@ -23,8 +23,9 @@ local function add(entry, group, turn, facts)
   local task_type, tenant = facts_of(id)
   row.id, row.group, row.turn, row.enqueued_at = id, some(group), part .. turn, sequence_of(entry)
   row.type, row.tenant = task_type, some(tenant)
-  local kept = has_state(entry) and call('HMGET', K.task_state .. id, 'attempt', 'pool') or {}
+  local kept = has_state(entry) and call('HMGET', K.task_state .. id, 'attempt', 'pool', 'due') or {}
   row.attempt, row.pool = tonumber(kept[1] or 1), kept[2] or nil
+  if kept[3] and tonumber(kept[3]) > now then row['until'] = row['until'] or kept[3] end
   rows[#rows + 1] = named(row)
 end
 
@@ -240,6 +241,6 @@ while parts[part] and left() > 0 and passed < GROUPS do
 end
 local following = parts[part] and {} or nil
 return named({
-  at = clock(), tasks = rows, part = following and part, place = following and tostring(place),
+  at = now, tasks = rows, part = following and part, place = following and tostring(place),
   deep = following and deep,
 })

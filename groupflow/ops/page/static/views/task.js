@@ -31,8 +31,8 @@ export function task(params, context) {
       h("section", { class: "card" }, h("header", {}, heading, size), body)),
   ];
   const button = (tone, verb, text) => h("button", { type: "button", class: tone, "data-key": text, onclick: () => verb(context, [shown]).then(refresh) }, text);
-  const showActions = whenChanged((found) => replace(actions,
-    found === "delayed" && button("primary", runNow, "Run now"),
+  const showActions = whenChanged((found, isEarly) => replace(actions,
+    isEarly && button("primary", runNow, "Run now"),
     LIVE.has(found) && button("danger", cancelTasks, "Cancel"),
     (found === "delayed" || found === "queued") && button("danger", dropTasks, "Drop")));
   const showAttempts = whenChanged((errors, running, corrections) => replace(attempts, attemptsOf(errors, running), correctionsOf(corrections)));
@@ -65,7 +65,7 @@ export function task(params, context) {
     const found = await find("task", { id, tenant });
     if (!found) {
       replace(state);
-      showActions("");
+      showActions("", false);
       replace(about, empty("There is no such task", "It was never enqueued, or ended longer ago than history.retention."));
       showAttempts([], false, []);
       replace(body, empty("–", ""));
@@ -75,7 +75,7 @@ export function task(params, context) {
     const isOver = !LIVE.has(found.state) && found.state !== "dead";
     const runs = found.state === "running" && { since: found.since, attempt: found.attempt };
     replace(state, badge(found.state));
-    showActions(found.state);
+    showActions(found.state, LIVE.has(found.state) && Boolean(found.until));
     about.dataset.state = found.state;
     replace(about, told(found) && h("p", { class: "lead" }, told(found)), h("div", { class: "body" }), facts([
       [runs ? "Will be superseded by" : "Superseded by", found.superseded_by && link("task", { id: found.superseded_by }, found.superseded_by, { "data-key": "newer" })],

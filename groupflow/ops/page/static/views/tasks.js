@@ -105,7 +105,7 @@ export function tasks(params, context) {
 export function columns(state) {
   return [
     { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": `open ${keyOfTask(row)}`, title: row.id }) },
-    { label: "State", kind: "tight", cell: (row) => [badge(state ?? row.state), row.pool && h("span", { class: "small muted" }, ` pool ${row.pool}`)] },
+    { label: "State", kind: "tight", cell: (row) => [badge(state ?? row.state), row.pool && h("span", { class: "small muted" }, ` pool ${row.pool}`), state === "queued" && row.until && h("span", { class: "small muted", title: moment(row.until) }, ` due ${ahead(row.until)}`)] },
     { label: "Type", kind: "name", cell: (row) => link("type", { name: row.type }, row.type) },
     { label: "Group", kind: "name", cell: (row) => (row.group ? link("group", { key: row.group }, row.group) : h("span", { class: "muted" }, "plain")) },
     { label: "Tenant", kind: "name", cell: (row) => row.tenant && link("tenant", { name: row.tenant }, row.tenant) },
