@@ -381,14 +381,4 @@ async def count_consumers(client: StoreClient, queue: str) -> int:
     Raises:
         StoreUnavailable: Redis does not answer.
     """
-    return sum(daemon.consumes(queue) for daemon in await daemons_in(client))
-
-
-async def read_configuration(namespace: Namespace, daemon: str) -> dict[str, Any] | None:
-    """The configuration of a daemon, passwords hidden; ``None`` if it reported none.
-
-    Raises:
-        StoreUnavailable: no partition answers.
-    """
-    answers = await namespace.ask_all(lambda client: client.run(OperatorVerb.CONFIGURATION, daemon))
-    return next((orjson.loads(packed) for packed in answers.all if packed), None)
+    return sum(each.info.get("queues", {}).get("of") == queue for each in await daemons_in(client))
