@@ -45,6 +45,7 @@ SAID = [  # of the same, in the page's words
     'cancelled  "wrong", 2 tasks: a0, a1',
     "cancelled  group b, 3 tasks",
     "dropped  1 task: a2",
+    "made due  1 task: late1",
     "made due  group late, 1 task: late0",
     "redrove  1 task: d0",
     "dropped dead letters  type t, dead for 60 min at most, 1 task: d1",
