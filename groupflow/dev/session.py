@@ -73,11 +73,19 @@ class _Session:
             f"{PREFIX}RABBITMQ__URL": servers.rabbitmq.url,
             f"{PREFIX}REDIS__URL": servers.redis.url,
         }
+        settings = {
+            "HTTP__LISTEN": self._page,
+            "HTTP__TOKEN": self._token,
+            "LOG__LEVEL": "debug",  # has a line for each task
+            "LOG__FORMAT": "json",
+            "WORKERS__DRAIN": "2",
+        }
+        ours = {f"{PREFIX}{name}": value for name, value in settings.items()}
         options = ["--app", app, "--name", "dev"]
         options += ["--config", str(config)] if config is not None else []
+        environment, log = {**os.environ, **ours, **self._urls}, folder / "daemon.log"
         # In the current directory, where it looks for its application.
-        here = Path.cwd()
-        self._child = _Child(options, self._environment(), folder / "daemon.log", folder=here)
+        self._child = _Child(options, environment, log, folder=Path.cwd())
 
     async def run(self, *, shows_page: bool) -> None:
         """Serve until cancelled."""
@@ -92,17 +100,6 @@ class _Session:
                 reading.cancel()  # the watch ended: leave
         finally:
             await self._child.stop()
-
-    def _environment(self) -> dict[str, str]:
-        settings = {
-            "HTTP__LISTEN": self._page,
-            "HTTP__TOKEN": self._token,
-            "LOG__LEVEL": "debug",  # has a line for each task
-            "LOG__FORMAT": "json",
-            "WORKERS__DRAIN": "2",
-        }
-        ours = {f"{PREFIX}{name}": value for name, value in settings.items()}
-        return {**os.environ, **ours, **self._urls}
 
     async def _saves(self) -> AsyncIterator[list[str]]:
         """The names of files that were saved together."""
