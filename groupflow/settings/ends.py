@@ -54,8 +54,5 @@ class Events(Section):
         """Whether a reply may go to a queue; `own` is the one that messages come by."""
         if queue == own or queue.startswith(f"{own}."):
             return False
-        return any(_pattern(each).fullmatch(queue) for each in self.replies)
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(".*".join(map(re.escape, text.split("*"))), re.DOTALL)
+        patterns = (".*".join(map(re.escape, each.split("*"))) for each in self.replies)
+        return any(re.fullmatch(each, queue, re.DOTALL) for each in patterns)

@@ -115,16 +115,11 @@ class DryRun:
             found = self._router.route(body, headers, type=type)
         except Unroutable as error:
             return Way("dead letter", reason=error.reason)
+        same = ("type", "app", "tenant", "group", "rule", "priority", "delay")
         return Way(
             "plain" if found.group is None else "grouped",
-            type=found.type,
-            app=found.app,
-            tenant=found.tenant,
-            group=found.group,
-            rule=found.rule,
+            **{name: getattr(found, name) for name in same},
             handler=self._handlers.get(found.type),
-            priority=found.priority,
-            delay=found.delay,
             expires=found.expires or None,
             max_queued=self._max_queued.get(found.rule or ""),
         )
