@@ -87,23 +87,18 @@ def draw(view: View, width: int, height: int) -> RenderableType:
     totals = view.now.totals
     limits, pools = ("; ".join(lines(totals)) for lines in (limit_lines, pool_lines))
     stands = ", ".join(str(each.partition) for each in totals.held_back)
+    lost = f"nothing is given out in partition {stands}: its Redis may have lost claims"
     notes = (
-        paused_line(totals),
-        unrun_line(totals),
-        limits,
-        f"held: {view.trouble}" if view.trouble else "",
-        "; ".join(map(str, totals.away)),
-        f"nothing is given out in partition {stands}: its Redis may have lost claims"
-        if stands
-        else "",
-        outbox_line(totals),
-        pools,
+        (paused_line(totals), "bold red"),
+        (unrun_line(totals), "bold red"),
+        (limits, "bold"),
+        (f"held: {view.trouble}" if view.trouble else "", "bold red"),
+        ("; ".join(map(str, totals.away)), "bold red"),
+        (lost if stands else "", "bold red"),
+        (outbox_line(totals), "bold red"),
+        (pools, "bold"),
     )
-    shown = [
-        _line(text, "bold" if text in {limits, pools} else "bold red", width)
-        for text in notes
-        if text
-    ]
+    shown = [_line(text, style, width) for text, style in notes if text]
     rows = max(3, height - _FIXED - len(shown))
     for_daemons = min(max(1, len(totals.daemons)), max(1, rows // 4))
     for_dead = min(max(1, len(view.now.dead)), max(1, rows // 4))
