@@ -14,13 +14,7 @@ from time import monotonic
 
 import orjson
 
-from groupflow.operate.listing import (
-    CHUNK,
-    ListedState,
-    TaskFilter,
-    TaskRow,
-    look_at_tasks,
-)
+from groupflow.operate.listing import CHUNK, ListedState, TaskFilter, TaskRow, look_at_tasks
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.pages import UnknownCursor, each_page, walk
 from groupflow.operate.scripts import OperatorVerb

@@ -11,12 +11,7 @@ from uuid import uuid4
 
 import orjson
 
-from groupflow.core.errors import (
-    GroupflowError,
-    GroupFull,
-    LetterArchived,
-    NoRoomForDelay,
-)
+from groupflow.core.errors import GroupflowError, GroupFull, LetterArchived, NoRoomForDelay
 from groupflow.core.task import Place
 from groupflow.operate.archiving import Beside
 from groupflow.operate.corrections import Correction, read_corrections

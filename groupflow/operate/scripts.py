@@ -7,15 +7,7 @@ from typing import Any
 
 from groupflow.schedule.table import MAKING, ROWS
 from groupflow.store.clock import seconds
-from groupflow.store.scripts import (
-    DEBOUNCING,
-    LAYOUT,
-    LEADING,
-    PRELUDE,
-    ROLES,
-    SESSIONS,
-    AnyVerb,
-)
+from groupflow.store.scripts import DEBOUNCING, LAYOUT, LEADING, PRELUDE, ROLES, SESSIONS, AnyVerb
 
 _INDEXES = (*PRELUDE, "operate/indexes")
 _NAMING = ("operate/naming",)

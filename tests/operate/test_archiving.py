@@ -19,13 +19,7 @@ from groupflow.broker.archive import Archive
 from groupflow.broker.connection import connect, open_channel
 from groupflow.core.errors import LetterArchived, StoreFull
 from groupflow.core.task import Place
-from groupflow.operate.archiving import (
-    LetterBody,
-    archive,
-    beside_of,
-    oldest_bodies,
-    stay,
-)
+from groupflow.operate.archiving import LetterBody, archive, beside_of, oldest_bodies, stay
 from groupflow.operate.dead import DeadLetters, sweep_letters
 from groupflow.operate.reasons import REASON_SHOWN
 from groupflow.operate.redrive import Redriver, whole_letter

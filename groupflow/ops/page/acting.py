@@ -22,27 +22,10 @@ from groupflow.operate.redrive import NewBody, Redriver
 from groupflow.operate.scans import Scans
 from groupflow.operate.schedules import Schedules
 from groupflow.operate.tasks import REASONS, Choice, Left, Tasks
+from groupflow.ops.page import shapes
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
 from groupflow.ops.page.problems import InputRefused, known_only
-from groupflow.ops.page.shapes import (
-    MOST_IDS,
-    Cancel,
-    Cancelled,
-    Change,
-    Judged,
-    Letters,
-    LimitedTarget,
-    LimitOrder,
-    Made,
-    NamedTarget,
-    Order,
-    Redrive,
-    Result,
-    Target,
-    Untouched,
-    WaitingTask,
-)
 
 _Meant = TypeVar("_Meant", str, str | DeadLetter)
 
@@ -54,7 +37,7 @@ _GONE = "It is no dead letter, or not any more."
 
 
 @dataclass(frozen=True, slots=True)
-class Doubted(Change):
+class Doubted(shapes.Change):
     """The same of what nothing is known of, as `doubt` says."""
 
     doubt: str
@@ -73,7 +56,7 @@ class Acting:
         self._schedules = Schedules(context.namespace)
 
     @_act("/dead/redrive", "Make dead letters tasks again, each at its original place")
-    async def _redrive(self, order: Redrive, caller: Caller) -> Result:
+    async def _redrive(self, order: shapes.Redrive, caller: Caller) -> shapes.Result:
         redriver = Redriver(self._context.facts.settings, self._context.namespace)
         new = None
         if order.body is not None:
@@ -84,11 +67,11 @@ class Acting:
         return await self._to_letters("redriven", order, caller, redrive)
 
     @_act("/dead/drop", "Remove dead letters for good")
-    async def _drop(self, order: Letters, caller: Caller) -> Result:
+    async def _drop(self, order: shapes.Letters, caller: Caller) -> shapes.Result:
         return await self._to_letters("dropped", order, caller, self._letters.drop)
 
     @_act("/task/cancel", "Cancel tasks: one that waits ends, one that runs is asked to stop")
-    async def _cancel(self, order: Cancel, caller: Caller) -> Cancelled:
+    async def _cancel(self, order: shapes.Cancel, caller: Caller) -> shapes.Cancelled:
         if bool(order.ids) + (order.group is not None) + (order.type is not None) != 1:
             raise InputRefused("Name ids, or a group, or a type: one of the three.")
         if order.ids:
@@ -102,45 +85,45 @@ class Acting:
             who = _who(order, caller), order.reason
             step = await cancel_step(namespace, meant, *who, order.cursor)
             which = order.model_dump(include={"group", "type"}, exclude_none=True)
-            which["reason"], running = order.reason or None, step.running[:MOST_IDS]
+            which["reason"], running = order.reason or None, step.running[: shapes.MOST_IDS]
             await self._note("cancelled", order, caller, tasks=running, ended=step.waiting, **which)
-        return Cancelled(
+        return shapes.Cancelled(
             waiting=step.waiting, running=step.running, next=step.next, away=namespace.away
         )
 
-    async def _cancel_named(self, order: Cancel, caller: Caller) -> Cancelled:
+    async def _cancel_named(self, order: shapes.Cancel, caller: Caller) -> shapes.Cancelled:
         if order.dry_run:
             raise InputRefused("A dry run counts tasks of a group or a type: name no ids.")
-        found, who = Cancelled(), _who(order, caller)
+        found, who = shapes.Cancelled(), _who(order, caller)
 
         async def cancel(id_: str) -> None:
             verdict = await self._waiting.cancel(id_, who, order.reason, order.choice)
-            found.tasks.append(Judged(id_, verdict))
+            found.tasks.append(shapes.Judged(id_, verdict))
 
         async for id_, kept in self._context.namespace.act_on_each(order.ids, cancel):
             if isinstance(kept, AmbiguousId) and len({*order.ids}) == 1:
                 raise kept
             if kept is not None:
-                found.stayed.append(Untouched(id_, str(kept)))
+                found.stayed.append(shapes.Untouched(id_, str(kept)))
         done = [each.id for each in found.tasks if each.verdict in {"cancelled", "requested"}]
         await self._note("cancelled", order, caller, tasks=done, reason=order.reason or None)
         return found
 
     @_act("/task/drop", "Remove waiting or delayed tasks for good")
-    async def _drop_waiting(self, order: WaitingTask, caller: Caller) -> Result:
+    async def _drop_waiting(self, order: shapes.WaitingTask, caller: Caller) -> shapes.Result:
         return await self._to_waiting("dropped_waiting", order, caller, self._waiting.drop)
 
     @_act("/task/run-now", "Make delayed tasks due")
-    async def _run_now(self, order: WaitingTask, caller: Caller) -> Result:
+    async def _run_now(self, order: shapes.WaitingTask, caller: Caller) -> shapes.Result:
         return await self._to_waiting("ran_now", order, caller, self._waiting.run_now)
 
     async def _to_letters(
         self,
         what: str,
-        order: Letters,
+        order: shapes.Letters,
         caller: Caller,
         act: Callable[[DeadLetter], Awaitable[bool]],
-    ) -> Result:
+    ) -> shapes.Result:
         """Act on named letters, or on up to `MOST_IDS` that match a filter, by a bounded look."""
 
         async def act_on(meant: str | DeadLetter) -> str | None:
@@ -157,8 +140,8 @@ class Acting:
                 "Name ids, a filter (reason, cause, type, group, tenant, since), or set everything."
             )
         namespace = self._context.namespace
-        found = await bulk.step(namespace, wanted, order.cursor, MOST_IDS)
-        result, away = Result([], []), namespace.away
+        found = await bulk.step(namespace, wanted, order.cursor, shapes.MOST_IDS)
+        result, away = shapes.Result([], []), namespace.away
         if not order.dry_run:
             result = await self._to_each(what, order, caller, found.letters, act_on, **wanted.facts)
         return replace(result, matching=len(found.letters), next=found.next, away=away)
@@ -166,17 +149,17 @@ class Acting:
     async def _to_waiting(
         self,
         what: str,
-        order: WaitingTask,
+        order: shapes.WaitingTask,
         caller: Caller,
         act: Callable[[str, Choice], Awaitable[Left | None]],
-    ) -> Result:
+    ) -> shapes.Result:
         """Act on each named task, or on up to `MOST_IDS` of a group's delayed ones."""
         if bool(order.ids) == (order.delayed is not None):
             raise InputRefused("Name ids, or a group as delayed: one of the two.")
         ids, choice = order.ids, order.choice
         if order.delayed is not None:
             choice = self._waiting.choice_of(order.delayed)
-            ids = (await self._waiting.delayed_of(order.delayed))[:MOST_IDS]
+            ids = (await self._waiting.delayed_of(order.delayed))[: shapes.MOST_IDS]
 
         async def act_on(id_: str) -> str | None:
             left = await act(id_, choice)
@@ -187,19 +170,19 @@ class Acting:
     async def _to_each(
         self,
         what: str,
-        order: Letters | WaitingTask,
+        order: shapes.Letters | shapes.WaitingTask,
         caller: Caller,
         meant: Iterable[_Meant],
         act: Callable[[_Meant], Awaitable[str | None]],
         **which: Any,
-    ) -> Result:
+    ) -> shapes.Result:
         """Act on each task, by its id or its letter, and log which it was done to.
 
         Raises:
             AmbiguousId: it is the only named id.
             StoreUnavailable: there is only one partition.
         """
-        result = Result([], [])
+        result = shapes.Result([], [])
         async for each, kept in self._context.namespace.act_on_each(meant, act):
             id_ = each.id if isinstance(each, DeadLetter) else each
             if kept is None:
@@ -208,28 +191,28 @@ class Acting:
                 raise kept
             else:
                 words = "It can't be routed: " if isinstance(kept, Unroutable) else ""
-                result.stayed.append(Untouched(id_, f"{words}{kept}"))
+                result.stayed.append(shapes.Untouched(id_, f"{words}{kept}"))
         which |= order.model_dump(include={"tenant", "partition"}, exclude_none=True)
-        if isinstance(order, Redrive) and order.body is not None:
+        if isinstance(order, shapes.Redrive) and order.body is not None:
             which["corrected"] = True
         await self._note(what, order, caller, tasks=result.done, **which)
         return result
 
     @_act("/pause", "Hold a group or everything")
-    async def _pause(self, order: Target, caller: Caller) -> Change | Doubted:
+    async def _pause(self, order: shapes.Target, caller: Caller) -> shapes.Change | Doubted:
         target = _target(order)
         changed = await self._groups.pause(target, _who(order, caller))
         told = await self._told("paused", order, caller, changed, group=target or "everything")
         return await self._doubted(told, "group", target) if target else told
 
     @_act("/resume", "Let a group or everything go on")
-    async def _resume(self, order: Target, caller: Caller) -> Change:
+    async def _resume(self, order: shapes.Target, caller: Caller) -> shapes.Change:
         target = _target(order)
         changed = await self._groups.resume(target)
         return await self._told("resumed", order, caller, changed, group=target or "everything")
 
     @_act("/limit", "Give a group, a tenant or a type other limits, for a while")
-    async def _limit(self, order: LimitOrder, caller: Caller) -> Change | Doubted:
+    async def _limit(self, order: shapes.LimitOrder, caller: Caller) -> shapes.Change | Doubted:
         kind, name = _limited(order)
         limit = HandLimit(kind, name, order.concurrency, order.rate)
         try:
@@ -238,45 +221,47 @@ class Acting:
             raise InputRefused(str(error)) from None
         facts: dict[str, Any] = {kind: name, "limits": limit.words, "seconds": order.seconds}
         await self._note("limited", order, caller, **facts)
-        return await self._doubted(Change(changed=True), kind, name)
+        return await self._doubted(shapes.Change(changed=True), kind, name)
 
     @_act("/limit/end", "Let a group, a tenant or a type go on as configured")
-    async def _end_limit(self, order: LimitedTarget, caller: Caller) -> Change:
+    async def _end_limit(self, order: shapes.LimitedTarget, caller: Caller) -> shapes.Change:
         kind, name = _limited(order)
         changed = await self._limits.end(kind, name, _who(order, caller))
         return await self._told("unlimited", order, caller, changed, **{kind: name})
 
     @_act_by_name("/schedules/run", "Make a tick of a schedule now")
-    async def _run_schedule(self, order: NamedTarget, caller: Caller) -> Made:
+    async def _run_schedule(self, order: shapes.NamedTarget, caller: Caller) -> shapes.Made:
         task = await self._schedules.run(order.name)
         await self._note("ran_schedule", order, caller, schedule=order.name, task=task)
-        return Made(task)
+        return shapes.Made(task)
 
     @_act_by_name("/schedules/pause", "Let a schedule's ticks pass by")
-    async def _pause_schedule(self, order: NamedTarget, caller: Caller) -> Change:
+    async def _pause_schedule(self, order: shapes.NamedTarget, caller: Caller) -> shapes.Change:
         changed = await self._schedules.pause(order.name, _who(order, caller))
         return await self._told("paused_schedule", order, caller, changed, schedule=order.name)
 
     @_act_by_name("/schedules/resume", "Let a paused schedule go on")
-    async def _resume_schedule(self, order: NamedTarget, caller: Caller) -> Change:
+    async def _resume_schedule(self, order: shapes.NamedTarget, caller: Caller) -> shapes.Change:
         changed = await self._schedules.resume(order.name)
         return await self._told("resumed_schedule", order, caller, changed, schedule=order.name)
 
-    async def _doubted(self, told: Change, kind: Limited, name: str) -> Change | Doubted:
+    async def _doubted(
+        self, told: shapes.Change, kind: Limited, name: str
+    ) -> shapes.Change | Doubted:
         settings = self._context.facts.settings
         words = await doubt(self._context.namespace, settings, kind, name)
         return Doubted(told.changed, words) if words else told
 
     async def _told(
-        self, what: str, order: Order, caller: Caller, changed: bool, **facts: Any
-    ) -> Change:
+        self, what: str, order: shapes.Order, caller: Caller, changed: bool, **facts: Any
+    ) -> shapes.Change:
         await self._note(what, order, caller, **facts, changed=changed)
-        return Change(changed)
+        return shapes.Change(changed)
 
     async def _note(
         self,
         what: str,
-        order: Order,
+        order: shapes.Order,
         caller: Caller,
         *,
         tasks: list[str] | None = None,
@@ -303,31 +288,31 @@ class Acting:
             log.warning("operator.not_noted", what=what, error=str(error))
 
     @_act_by_name("/scans/wake", "End the sleep of a scan's shards")
-    async def _wake_scan(self, order: NamedTarget, caller: Caller) -> Change:
+    async def _wake_scan(self, order: shapes.NamedTarget, caller: Caller) -> shapes.Change:
         with known_only():
             await self._scans.wake(order.name)
         return await self._told("woke_scan", order, caller, changed=True, scan=order.name)
 
     @_act_by_name("/scans/pause", "Hold all shards of a scan")
-    async def _pause_scan(self, order: NamedTarget, caller: Caller) -> Change:
+    async def _pause_scan(self, order: shapes.NamedTarget, caller: Caller) -> shapes.Change:
         with known_only():
             changed = await self._scans.pause(order.name, _who(order, caller))
         return await self._told("paused_scan", order, caller, changed, scan=order.name)
 
     @_act_by_name("/scans/resume", "Let all shards of a scan go on")
-    async def _resume_scan(self, order: NamedTarget, caller: Caller) -> Change:
+    async def _resume_scan(self, order: shapes.NamedTarget, caller: Caller) -> shapes.Change:
         with known_only():
             changed = await self._scans.resume(order.name)
         return await self._told("resumed_scan", order, caller, changed, scan=order.name)
 
 
-def _target(order: Target) -> str:
+def _target(order: shapes.Target) -> str:
     if order.everything == (order.group is not None):
         raise InputRefused("Name one group, or set everything to true.")
     return order.group or ALL
 
 
-def _limited(order: LimitedTarget) -> tuple[Limited, str]:
+def _limited(order: shapes.LimitedTarget) -> tuple[Limited, str]:
     kinds: tuple[Limited, ...] = ("group", "tenant", "type")
     named = [(kind, name) for kind in kinds if (name := getattr(order, kind)) is not None]
     if len(named) != 1:
@@ -335,5 +320,5 @@ def _limited(order: LimitedTarget) -> tuple[Limited, str]:
     return named[0]
 
 
-def _who(order: Order, caller: Caller) -> str:
+def _who(order: shapes.Order, caller: Caller) -> str:
     return order.by or (caller.holder and caller.holder.name) or f"somebody at {caller.peer}"
