@@ -108,13 +108,16 @@ def cancel(call: Call, options: CancelOptions) -> Answer:
 
 def _those(found: Step) -> str:
     """How many tasks would be cancelled, and which of them run."""
-    if not (running := found.running):
-        return f"{found.waiting} tasks"
+    from groupflow.operate.reasons import counted
+
+    running = found.running
+    count = counted(found.waiting + len(running), "task")
+    if not running:
+        return count
     names = ", ".join(running[:NAMED])
     if len(running) > NAMED:
         names += f" and {len(running) - NAMED} more"
     run = "runs now: it gets" if len(running) == 1 else "run now: they get"
-    count = f"{found.waiting + len(running)} tasks"
     return f"{count} ({len(running)} of them {run} asked to stop: {names})"
 
 

@@ -300,12 +300,15 @@ def _act_on(
         options.dry_run or (not options.yes and (deletes or sys.stdin.isatty()))
     ):
         from groupflow.operate.bulk import count
+        from groupflow.operate.reasons import counted
 
         matching = call.ask(lambda namespace: count(namespace, wanted))
+        letters = counted(matching, "dead letter")
         if options.dry_run:
-            told = f"{matching} dead letters match; without --dry-run each is {past}"
+            match = f"{letters} {'matches' if matching == 1 else 'match'}"
+            told = f"{match}; without --dry-run each is {past}"
             return Answer({"matching": matching}, [told])
-        confirm(f"{name} {matching} dead letters?", deletes=deletes)
+        confirm(f"{name} {letters}?", deletes=deletes)
     is_by_id = isinstance(wanted, list)
     ends, is_away = call.ask(lambda namespace: _act_on_all(namespace, options, wanted, act, past))
     acted = [id_ for id_, kept in ends if kept is None]

@@ -85,12 +85,12 @@ def pools(call: Call) -> Answer:
 
 
 def _lines(found: Sequence[PoolStatus]) -> Iterator[str]:
-    from groupflow.operate.reasons import duration
+    from groupflow.operate.reasons import counted, duration
 
     for pool in found:
         waits = f", for {duration(pool.waited)}" if pool.claimable else ""
         waits += f", {pool.waiting} wait for the limits of their types" if pool.waiting else ""
-        held = f"{pool.held} held by {pool.known} workers"
+        held = f"{pool.held} held by {counted(pool.known, 'worker')}"
         yield f"{pool.name}: {pool.claimable} claimable{waits}, {held}"
         for worker in pool.workers:
             heard = f"{duration(worker.heard)} ago{', silent' if worker.is_silent else ''}"

@@ -143,7 +143,7 @@ def groups_line(found: Totals) -> str:
 
 
 def _print(found: Totals, rates: Rates | None, held: list[GroupRow]) -> None:
-    from groupflow.operate.reasons import duration
+    from groupflow.operate.reasons import counted, duration
 
     if found.everything_paused:
         say(paused_line(found), bold=True, fg="red")
@@ -162,7 +162,7 @@ def _print(found: Totals, rates: Rates | None, held: list[GroupRow]) -> None:
     for line in pool_lines(found):
         say(line)
     if found.asleep:
-        say(f"beside the queued ones, {found.asleep:,} shards of scans sleep")
+        say(f"asleep, beside the queued ones: {counted(found.asleep, 'shard')} of scans")
     say(groups_line(found))
     if found.paused_too:
         say(f"paused ones that still run, or are parked too: {found.paused_too:,}")
@@ -200,7 +200,7 @@ def dead_words(found: Totals) -> str:
 
 
 def _totals_lines(found: Totals, rates: Rates | None) -> Iterator[str]:
-    from groupflow.operate.reasons import waiting
+    from groupflow.operate.reasons import counted, waiting
     from groupflow.operate.totals import ENDS
 
     if found.standing_tenants:
@@ -211,7 +211,7 @@ def _totals_lines(found: Totals, rates: Rates | None) -> Iterator[str]:
     ends = {how: getattr(found, f"{how}_total") for how in ENDS[1:]}
     yield over + "".join(f", {how} {number:,}" for how, number in ends.items() if number)
     if found.drained_total:
-        yield f"groups drained {found.drained_total:,} times, each told by a task"
+        yield f"groups drained {counted(found.drained_total, 'time')}, each told by a task"
     if rates:
         yield rates_line(rates)
     if found.dead_staying:

@@ -270,7 +270,9 @@ def _act_on(
     if delayed is not None:
         ids, choice = call.ask(lambda namespace: _delayed_of(namespace, delayed))
         if ids and not options.yes and (deletes or sys.stdin.isatty()):
-            confirm(f"{name} {len(ids)} delayed tasks of {delayed}?", deletes=deletes)
+            from groupflow.operate.reasons import counted
+
+            confirm(f"{name} {counted(len(ids), 'delayed task')} of {delayed}?", deletes=deletes)
 
     async def act_on_all(
         namespace: Namespace,

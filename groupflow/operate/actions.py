@@ -13,7 +13,7 @@ from uuid import uuid4
 import orjson
 
 from groupflow.operate.namespace import Namespace
-from groupflow.operate.reasons import duration
+from groupflow.operate.reasons import counted, duration
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.clock import microseconds, seconds
 
@@ -60,7 +60,7 @@ class Action:
         whom = [_SHOWN[k](v) if k in _SHOWN else f"{k} {v}" for k, v in self.facts.items()]
         if self.count:
             tasks = ", ".join(self.tasks) + (", …" if self.count > len(self.tasks) else "")
-            number = f"{self.count:,} task{'s' * (self.count > 1)}"
+            number = counted(self.count, "task")
             whom.append(f"{number}: {tasks}" if self.tasks else number)
         return "  ".join([who, _DID.get(self.what, self.what), ", ".join(whom)])
 

@@ -114,9 +114,14 @@ def duration(length: float) -> str:
     return f"{left / 86400:,.0f} days"
 
 
+def counted(number: int, what: str) -> str:
+    """How many there are: "1 group", "2 groups"."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def waiting(number: int, what: str) -> str:
     """How many of these wait: "1 group waits", "2 groups wait"."""
-    return f"{number:,} {what} waits" if number == 1 else f"{number:,} {what}s wait"
+    return f"{counted(number, what)} {'waits' if number == 1 else 'wait'}"
 
 
 def quarantine_reason(task_state: TaskState, busy: list[str]) -> str:

@@ -66,6 +66,8 @@ async def test_filters_are_combined(spread: Spread, groupflow: Verbs) -> None:
     assert shown.out.endswith("gone-7  t  no such row\nand 2 more causes; 4 dead letters in all\n")
     said = await groupflow("dead", "drop", "--reason", "row", "--since", "1h", "--dry-run")
     assert said.out == "2 dead letters match; without --dry-run each is dropped\n"
+    said = await groupflow("dead", "drop", "--type", "im.row", "--since", "60 min", "--dry-run")
+    assert said.out == "1 dead letter matches; without --dry-run each is dropped\n"
     dropped = await groupflow("dead", "drop", "--since", "1h", "--reason", "ROW", "-y", "--json")
     assert sorted(dropped.json["dropped"]) == [*EVERY[1:3]]
     left = await groupflow("dead", "list", "--json")

@@ -44,6 +44,8 @@ async def test_a_group_is_counted_confirmed_and_cancelled(spread: Spread, groupf
     group = ("task", "cancel", "--group", "a")
     counted = await groupflow(*group, "--dry-run")
     assert counted.out == f"3 tasks {TO_STOP} of group a would be cancelled\n"
+    one = await groupflow("task", "cancel", "--group", "b", "--dry-run")
+    assert one.out == "1 task of group b would be cancelled\n"
     assert (await groupflow(*group, "--dry-run", "--json")).json == {
         "waiting": 2, "running": ["a0"]
     }  # fmt: skip

@@ -101,7 +101,7 @@ async def test_the_verbs(bench: Bench, tmp_path: Path) -> None:
     assert (shown.count("scan:orders:"), "asleep for another" in shown) == (4, True)
     status = (await groupflow("status")).out
     assert "\ngrouped  0 " in status
-    assert "beside the queued ones, 4 shards of scans sleep" in status
+    assert "asleep, beside the queued ones: 4 shards of scans" in status
     for verb, changed, held in (("pause", True, 4), ("pause", False, 4), ("resume", True, 0)):
         assert (await groupflow("scans", verb, "orders", "--json")).json["changed"] is changed
         shown = (await groupflow("scans", "show", "orders")).out
