@@ -172,7 +172,6 @@ def causes(
 
     wanted = which.filter(which.tenant)
     found = call.ask(lambda space: read_causes(space, wanted, looks=None, shown=limit))
-
     width = len(f"{found.matching:,}")
     lines = [
         f"{each.count:{width},}  {each.cause}  newest {moment(each.last_at)}: {each.example}  "
@@ -305,8 +304,7 @@ def _act_on(
         matching = call.ask(lambda namespace: count(namespace, wanted))
         letters = counted(matching, "dead letter")
         if options.dry_run:
-            match = f"{letters} {'matches' if matching == 1 else 'match'}"
-            told = f"{match}; without --dry-run each is {past}"
+            told = f"{letters} match{'es' * (matching == 1)}; without --dry-run each is {past}"
             return Answer({"matching": matching}, [told])
         confirm(f"{name} {letters}?", deletes=deletes)
     is_by_id = isinstance(wanted, list)
