@@ -34,7 +34,7 @@ from groupflow.cli.verb import Answer, Call, note, verb
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from groupflow.operate.listing import TaskPage, TaskRow
+    from groupflow.operate.listing import ListedState, TaskPage, TaskRow
     from groupflow.operate.namespace import Namespace
     from groupflow.operate.tasks import Choice, Found, Left, Tasks
 
@@ -102,6 +102,8 @@ def tasks(
 ) -> None:
     """List tasks of a state: the next to run first, the longest at it, or the latest to end.
 
+    With --all those that are over come in no order.
+
     A task behind a delayed one of its group is queued, whatever its own delay: it is due later.
 
     `status` counts them all.
@@ -114,13 +116,14 @@ def tasks(
     """
 
     async def look(namespace: Namespace) -> None:
-        from groupflow.operate.listing import every_task, list_tasks
+        from groupflow.operate.listing import every_task
 
-        lead = "["
+        lead, doubt = "[", ""
         if everything:
             pages = every_task(namespace, state)
         else:
-            pages = _one(await list_tasks(namespace, state, limit))
+            first, doubt = await _first(namespace, state, limit)
+            pages = _one(first)
         async for page in pages:
             for row in page.rows:
                 print_entry(lead, row) if call.as_json else say(_line(state, row, page.at))
@@ -131,8 +134,26 @@ def tasks(
         elif call.as_json:
             say()
             say("]")
+        if doubt:
+            say(doubt, err=True)
 
     call.ask(look)
+
+
+async def _first(namespace: Namespace, state: ListedState, limit: int) -> tuple[TaskPage, str]:
+    """The first tasks of a state; and what may be missing from them, in words."""
+    from groupflow.operate.ended import list_ended
+    from groupflow.operate.listing import TaskPage, list_tasks
+    from groupflow.operate.tasks import OVER
+
+    if state not in OVER:
+        page = await list_tasks(namespace, state, limit)
+        is_short = page.next and len(page.rows) < limit
+        return page, "there may be more: --all looks everywhere" if is_short else ""
+    found = await list_ended(namespace, state, limit=limit)
+    page = TaskPage(found.at, found.tasks, [], "")
+    looked = f"the latest of {found.looked_at:,} that were looked at, in no order, and of groups'"
+    return page, "" if found.is_whole else f"{looked} last ones: plain tasks may be missing"
 
 
 async def _one(page: TaskPage) -> AsyncIterator[TaskPage]:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import orjson
 
-from groupflow.operate.listing import GroupPage, GroupRow
+from groupflow.operate.listing import (
+    GroupPage,
+    GroupRow,
+    ListedState,
+    TaskFilter,
+    TaskList,
+    TaskRow,
+    look_at_tasks,
+)
 from groupflow.operate.namespace import Namespace
+from groupflow.operate.pages import UnknownCursor
 from groupflow.operate.requests import CancelRequest
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.store.client import StoreClient
-from groupflow.store.clock import seconds
+from groupflow.store.clock import MICROSECONDS, microseconds, seconds
 from groupflow.store.keys import SEQUENCE_DIGITS
 
 EndName: TypeAlias = Literal["done", "cancelled", "expired", "superseded", "dropped", "swept"]
@@ -22,7 +31,11 @@ EndName: TypeAlias = Literal["done", "cancelled", "expired", "superseded", "drop
 LATELY = 10  # tasks of a group
 KEPT = 10_000  # tasks of groups that ended in a partition, of which its lists have the ids
 HOUR = 3600.0  # seconds of a group's ends that are told minute by minute
+LOOKED_AT = 50_000  # tasks of a partition's history, among which the latest are sought
+_STEP = 250  # of those a script
+_OLDER = "2."  # with what places in the older segment of the history begin
 _LOOK = 250  # of those a script: bounds how long one may block Redis
+EVERY = TaskFilter()
 _LOOK_DRAINED = 100  # the same, where their groups are looked at too
 
 
@@ -96,7 +109,7 @@ async def _walk(run: _Run, sought: str, kind: str = "") -> AsyncIterator[_Step]:
     """The steps through the last `KEPT` tasks of groups that ended in a partition."""
     looked, more, oldest, as_json = 0, 1, None, orjson.dumps(sought)
     while more and looked < KEPT:
-        asked = (sought, as_json, looked, _LOOK_DRAINED if kind else _LOOK, kind)
+        asked = (sought, as_json, looked, _LOOK_DRAINED if kind == "drained" else _LOOK, kind)
         now, more, end, *rows = await run(OperatorVerb.LATELY, *asked)
         looked, oldest = looked + more, seconds(int(end)) if end else oldest
         pairs = zip(rows[::2], rows[1::2], strict=True)
@@ -189,3 +202,129 @@ async def drained_lately(namespace: Namespace, *, text: str = "", limit: int = 5
         groups=rows[:limit],
         away=answers.away,
     )
+
+
+@dataclass(slots=True)
+class _Latest:
+    """The latest tasks of a partition that ended so and match, so many at most."""
+
+    state: ListedState
+    wanted: TaskFilter
+    most: int
+    till: int | None  # by when they ended (µs), None for any
+    rows: list[TaskRow] = field(default_factory=list)
+    oldest: float | None = None  # when the last of so many ended; those before it aren't wanted
+    looked: int = 0  # tasks of the history that were looked at
+    is_whole: bool = True  # whether that were all
+    at: float = 0.0  # Unix seconds by Redis's clock
+
+    async def look(self, client: StoreClient) -> _Latest:
+        """Look at the history; where that is too long, at the last of groups that ended."""
+        place = ""
+        while self.looked < LOOKED_AT:
+            page = await look_at_tasks(client, self.state, _STEP, place, self._asked())
+            self._add(page.rows, page.at)
+            self.at, self.looked, place = page.at, self.looked + page.looked_at, page.next
+            # What the older segment has ended before all that is in the newer one.
+            if not place or place.startswith(_OLDER):
+                is_full = self._cut()
+                if is_full or not place:
+                    return self
+        self.is_whole = False
+        async for step in _walk(client.run, "", "any"):
+            rows = [
+                TaskRow(id_, e["type"], e["group"], None, e["attempt"], None, e["since"])
+                for id_, e in step.found
+                if e["state"] == self.state
+            ]
+            self._add(rows, step.now)
+            if self._cut() and step.oldest is not None and step.oldest < (self.oldest or 0.0):
+                break
+        return self
+
+    def _asked(self) -> bytes:
+        """What a script is to answer, as `list.lua` has it."""
+        asked = {name: getattr(self.wanted, name) for name in ("id", "type", "group")}
+        asked |= {"older": microseconds(self.wanted.older), "most": self.most}
+        if self.till is not None:
+            asked["till"] = f"{self.till:016}"
+        if self.oldest is not None:
+            asked["from"] = f"{microseconds(self.oldest):016}"
+        return orjson.dumps({name: fact for name, fact in asked.items() if fact})
+
+    def _add(self, rows: Iterable[TaskRow], now: float) -> None:
+        for row in rows:
+            is_early = self.till is None or microseconds(_ended(row)) <= self.till
+            if is_early and self.wanted.passes(row, now):
+                self.rows.append(row)
+        if len(self.rows) > 2 * self.most:
+            self._cut()
+
+    def _cut(self) -> bool:
+        """Keep the latest, each once. Returns whether there are as many as may be."""
+        found: dict[str, TaskRow] = {}
+        for row in sorted(self.rows, key=_by_end):
+            found.setdefault(row.id, row)
+        self.rows = [*found.values()][: self.most]
+        is_full = len(self.rows) == self.most
+        self.oldest = _ended(self.rows[-1]) if is_full else None
+        return is_full
+
+
+def _ended(row: TaskRow) -> float:
+    return row.since or 0.0
+
+
+def _by_end(row: TaskRow) -> tuple[float, str]:
+    return -_ended(row), row.id
+
+
+async def list_ended(
+    namespace: Namespace,
+    state: ListedState,
+    wanted: TaskFilter = EVERY,
+    *,
+    cursor: str = "0",
+    limit: int = 100,
+) -> TaskList:
+    """Tasks that ended so, the latest to end first, `limit` of them at most.
+
+    Of a history with more than `LOOKED_AT` tasks, the list has the latest of groups' last `KEPT`
+    and of those looked at: it isn't whole, since of plain tasks some may be missing.
+
+    Raises:
+        StoreUnavailable: no partition answers.
+        UnknownCursor: the cursor isn't valid here.
+    """
+    till, passed = _parse(cursor)
+    most = passed + limit + 1
+    if wanted.tenant:  # nothing knows it of a task that is over
+        return TaskList(state, [], 0, None)
+    answers = await namespace.ask_all(
+        lambda client: _Latest(state, wanted, most, till).look(client)
+    )
+    found = sorted((row for each in answers.all for row in each.rows), key=_by_end)[:most]
+    rows, following = found[passed : passed + limit], None
+    if len(found) == most:
+        last = microseconds(_ended(rows[-1]))
+        same = sum(microseconds(_ended(row)) == last for row in found[:-1])
+        following = "{}.{}.{}".format(*divmod(last, MICROSECONDS), same)
+    return TaskList(
+        state,
+        rows,
+        sum(each.looked for each in answers.all),
+        following,
+        answers.away,
+        all(each.is_whole for each in answers.all),
+        max(each.at for each in answers.all),
+    )
+
+
+def _parse(cursor: str) -> tuple[int | None, int]:
+    """By when (µs) the tasks of a page ended, and how many of these the pages before have."""
+    if cursor == "0":
+        return None, 0
+    match cursor.split("."):
+        case [whole, part, passed] if (whole + part + passed).isdecimal():
+            return int(whole) * MICROSECONDS + int(part), int(passed)
+    raise UnknownCursor("of another list")

@@ -173,6 +173,7 @@ class TaskPage:
     rows: list[TaskRow]
     turns: list[int]  # for each row the number by which rows of several stores are sorted
     next: str  # where the next page begins, empty at the end
+    looked_at: int = 0  # of tasks that are over: how many were, for this page
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +217,8 @@ class TaskList:
     looked_at: int  # how many were tried against the filter
     next: str | None  # cursor of the next page, None at the end
     away: list[Away] = field(default_factory=list)  # partitions that are missing from all of this
+    is_whole: bool = True  # of tasks that are over: whether every one was looked at
+    at: float = 0.0  # Unix seconds by Redis's clock, likewise
 
 
 async def look_at_tasks(
@@ -223,12 +226,14 @@ async def look_at_tasks(
     state: ListedState,
     limit: int,
     begin: str = "",
+    wanted: bytes = b"",
 ) -> TaskPage:
     """Some tasks of a state that lie in one partition.
 
     Of waiting tasks the next to run comes first; groups that run, wait or stand follow. Of running
     ones the longest comes first. Of finished tasks a page may have more than `limit`, or none and
-    yet a next. It begins at the beginning, or at `next` of the page before.
+    yet a next; they are in no order, and `wanted` is which, as `list.lua` has it. It begins at the
+    beginning, or at `next` of the page before.
 
     Raises:
         UnknownCursor: `begin` is neither.
@@ -236,27 +241,41 @@ async def look_at_tasks(
     place = (begin or _BEGINNING).split(".")
     if len(place) != _BEGINNING.count(".") + 1:
         raise UnknownCursor("of another list")
-    reply = named(await client.run(OperatorVerb.LIST, state, limit, *place), "at")
+    reply = named(await client.run(OperatorVerb.LIST, state, limit, *place, wanted), "at")
     found = [named(row, "enqueued_at", "since", "until") for row in reply["tasks"]]
     turns = [int(facts.pop("turn")) for facts in found]
     rows = [TaskRow(**each) for each in found]
     following = "{part}.{place}.{deep}".format(**reply) if "part" in reply else ""
-    return TaskPage(reply["at"], rows, turns, following)
+    return TaskPage(reply["at"], rows, turns, following, reply["looked_at"])
 
 
 async def list_tasks(namespace: Namespace, state: ListedState, limit: int) -> TaskPage:
     """The first tasks of a state, in the order of `look_at_tasks`, `limit` of them at most.
 
-    For counts see `read_totals`, for the dead `DeadLetters`.
+    If there is a `next`, some of them may be missing. For counts see `read_totals`, for the dead
+    `DeadLetters`, for the others that are over `list_ended`.
 
     Raises:
         StoreUnavailable: no partition answers.
     """
-    answers = await namespace.ask_all(lambda client: look_at_tasks(client, state, limit))
+
+    async def look(client: StoreClient) -> TaskPage:
+        page = await look_at_tasks(client, state, min(limit, PAGE))
+        for _ in range(LOOKS):
+            left = limit - len(page.rows)
+            if not page.next or left <= 0:
+                break
+            more = await look_at_tasks(client, state, min(left, PAGE), page.next)
+            rows, turns = page.rows + more.rows, page.turns + more.turns
+            page = TaskPage(more.at, rows, turns, more.next)
+        return page
+
+    answers = await namespace.ask_all(look)
     pages = [zip(page.turns, page.rows, strict=True) for page in answers.all]
     found = [*islice(merge_sorted(*pages, key=itemgetter(0)), limit)]
     at = max(page.at for page in answers.all)
-    return TaskPage(at, [row for _, row in found], [turn for turn, _ in found], "")
+    following = next((page.next for page in answers.all if page.next), "")
+    return TaskPage(at, [row for _, row in found], [turn for turn, _ in found], following)
 
 
 async def every_task(namespace: Namespace, state: ListedState) -> AsyncIterator[TaskPage]:

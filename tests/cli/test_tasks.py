@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import getpass
 
+import pytest
+
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import moment
+from groupflow.operate import ended
 from groupflow.store.settlements import Complete
 from tests.cli.verbs import Verbs
 from tests.operate.spread import Spread
@@ -58,7 +61,9 @@ async def test_a_group_is_counted_confirmed_and_cancelled(spread: Spread, groupf
     assert told.json == {"cancelled": 1, "requested": []}
 
 
-async def test_ends_are_told(spread: Spread, groupflow: Verbs) -> None:
+async def test_ends_are_told(
+    spread: Spread, groupflow: Verbs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """When a task came, began and ended, where, and its result; of a group the last ones."""
     home = spread.benches[spread.place_of("a")]
     await spread.enqueue(*(arrival(f"a{n}", "a") for n in range(4)))
@@ -78,6 +83,13 @@ async def test_ends_are_told(spread: Spread, groupflow: Verbs) -> None:
     assert f"{NONE}\n" in (await groupflow("task", "a2")).out
     cancelled = (await groupflow("task", "a3")).out
     assert ["ended  " in cancelled, "result" in cancelled] == [True, False]
+    latest = await groupflow("tasks", "done", "--limit", "2")
+    assert [line.split()[0] for line in latest.out.splitlines()] == ["a2", "a1"]
+    assert [latest.err, *(await groupflow("tasks", "dropped", "--json")).json] == [""]
+    monkeypatch.setattr(ended, "LOOKED_AT", 0)
+    latest = await groupflow("tasks", "done", "--limit", "2", "--json")
+    assert [row["id"] for row in latest.json] == ["a2", "a1"]
+    assert latest.err.endswith("last ones: plain tasks may be missing\n")
     story = (await groupflow("why", "a", "--json")).json
     assert [each["id"] for each in story["lately"]] == ["a3", "a2", "a1", "a0"]
     assert (story["state"], story["lately"][3]["seconds"]) == ("idle", 1.25)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import orjson
 import pytest
 
 from groupflow.operate import ended
-from groupflow.operate.ended import drained_lately, ended_lately, lately_of
+from groupflow.operate.ended import drained_lately, ended_lately, lately_of, list_ended
 from groupflow.operate.groups import Groups
+from groupflow.operate.listing import TaskFilter, TaskList, every_task
+from groupflow.operate.namespace import Namespace
+from groupflow.operate.pages import UnknownCursor
 from groupflow.operate.tasks import Tasks
 from groupflow.store.settlements import Complete
-from tests.operate.spread import Spread
+from tests.operate.spread import Spread, all_pages
 from tests.operate.test_listing import STRANGE, of
 from tests.store.bench import Bench, arrival
 from tests.store.task_state import found
@@ -66,6 +70,60 @@ async def test_what_ended_lately_is_found_among_all(bench: Bench, monkeypatch: A
     few = await ended_lately(bench.namespace, STRANGE, 20)
     assert len(few) <= 8, "no more are looked at"
     assert await ended_lately(bench.namespace, "o-") == []
+
+
+async def page_of(namespace: Namespace, wanted: Any, limit: int, cursor: str) -> TaskList:
+    return await list_ended(namespace, "done", TaskFilter(**wanted), cursor=cursor, limit=limit)
+
+
+async def test_the_latest_to_end_come_first(spread: Spread) -> None:
+    """Page by page, over all partitions and both segments; by each filter but the tenant."""
+    names = [f"g{n}" for n in range(20)]
+    await spread.enqueue(*(of(f"{name}-1", name, "1") for name in names))
+    await spread.enqueue(*(of(f"p{n}", None, "1", "mail.x") for n in range(20)))
+    daemons = await spread.daemons()
+    for daemon in daemons:
+        await daemon.work_off()
+        key = daemon.bench.keys
+        daemon.bench.raw.rename(key("history_new"), key("history_old"))
+    await spread.enqueue(*(of(f"{name}-2", name, "1") for name in names))
+    for daemon in daemons:
+        await daemon.work_off()
+    ended = [row async for page in every_task(spread.namespace, "done") for row in page.rows]
+    ended.sort(key=lambda row: (-(row.since or 0.0), row.id))
+    wanted = {"id": "-1", "type": "mail.*", "group": "g1", "older": 0.001}
+    for name, part in (("", ""), *wanted.items()):
+        kept = [row.id for row in ended if str(part).strip("*") in str(getattr(row, name, part))]
+        for limit in (7, 500):
+            look = partial(page_of, spread.namespace, {name: part} if name else {}, limit)
+            pages = await all_pages(look)
+            assert [row.id for page in pages for row in page.tasks] == kept
+            assert {len(page.tasks) for page in pages[:-1]} <= {limit}
+            assert all(page.is_whole for page in pages)
+    await spread.enqueue(of("wrong", None, "1"))
+    assert await Tasks(spread.namespace).drop("wrong") is None
+    found = await list_ended(spread.namespace, "dropped", limit=1)
+    assert ([row.id for row in found.tasks], found.next) == (["wrong"], None)
+    for cursor in ("1.2", "a.b.c"):
+        with pytest.raises(UnknownCursor, match="another list"):
+            await list_ended(spread.namespace, "done", cursor=cursor)
+
+
+async def test_the_latest_of_a_long_history(bench: Bench, monkeypatch: Any) -> None:
+    """Of groups the latest; of plain tasks those among so many: the list isn't whole."""
+    monkeypatch.setattr(ended, "LOOKED_AT", 20)
+    monkeypatch.setattr(ended, "_STEP", 10)
+    daemon = await bench.daemon()
+    await bench.enqueue(
+        *(arrival(f"p{n}") for n in range(300)), *(arrival(f"g{n}", "g") for n in range(300))
+    )
+    await daemon.work_off()
+    newest = [f"g{n}" for n in range(299, -1, -1)]
+    page = await page_of(bench.namespace, {"group": "g"}, 30, "0")
+    assert [row.id for row in page.tasks] == newest[:30]
+    assert (page.is_whole, 20 <= page.looked_at < 60) == (False, True)
+    page = await page_of(bench.namespace, {"group": "g"}, 30, page.next or "")
+    assert [row.id for row in page.tasks] == newest[30:60]
 
 
 async def test_the_last_hour_of_a_group(bench: Bench, monkeypatch: Any) -> None:

@@ -269,7 +269,9 @@ async def test_what_is_done(bench: Bench, limit: int) -> None:
     assert [row.id for row in await tasks_of(bench, "dropped", limit)] == ["wrong"]
 
 
-async def test_a_page_passes_over_so_many_groups_and_no_more(bench: Bench) -> None:
+async def test_a_page_passes_over_so_many_groups_and_no_more(
+    bench: Bench, monkeypatch: Any
+) -> None:
     """Parked groups without a task behind their dead letter, as many as you like."""
     daemon = await bench.daemon()
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(2500)))
@@ -281,6 +283,10 @@ async def test_a_page_passes_over_so_many_groups_and_no_more(bench: Bench) -> No
     page = await listing.look_at_tasks(bench.client, "queued", 10)
     assert page.next is not None
     assert [row.id for row in await tasks_of(bench, "queued", 10)] == ["last"]
+    whole = await list_tasks(bench.namespace, "queued", 10)
+    assert ([row.id for row in whole.rows], whole.next) == (["last"], "")
+    monkeypatch.setattr(listing, "LOOKS", 0)
+    assert (await list_tasks(bench.namespace, "queued", 10)).next
 
 
 # Lists of several stores become one: whole, in order, behind any filter

@@ -4,7 +4,7 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 group · 2 the same in JSON, as lines of the history have it that no script wrote · 3 how many to pass over
 --          · 4 how many to look at, about · 5 'drained': tasks of all groups that have 1 in their names, and in which
---          nothing waits, runs, is delayed, held, parked or paused; '': those of the group
+--          nothing waits, runs, is delayed, held, parked or paused; 'any': of all groups; '': those of the group
 -- returns  { now, how many were looked at, 0 at the end, when the oldest of them ended (16 digits) or '' if that is
 --          unknown; then, for each that may be sought, its id and its line }
 local from, most, newer = tonumber(ARGV[3]), tonumber(ARGV[4]), call('LLEN', K.lately_new)
@@ -30,7 +30,7 @@ for i = #page, 1, -1 do
   if line then
     found[3] = sub(line, 1, 16)
     local may_be = string.find(line, written, 17, true) or string.find(line, in_json, 17, true)
-    if may_be and (ARGV[5] == '' or is_drained(line)) then
+    if may_be and (ARGV[5] ~= 'drained' or is_drained(line)) then
       found[#found + 1] = page[i]
       found[#found + 1] = line
     end

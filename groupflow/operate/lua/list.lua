@@ -6,11 +6,13 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'queued', 'running', 'delayed', or how tasks ended that are over · 2 how many at most · where the page
 --          begins: 3 part of the list, 4 place in it, 5 tasks to pass over there, in lanes; '1', '0', '0' is the
---          beginning
+--          beginning · 6 of tasks that are over, if not all are wanted (JSON): 'from' and 'till' when they ended
+--          (16 digits), 'older' (µs), 'most': how many, the latest of the page; 'id' and 'group', parts of them, 'type',
+--          or its beginning and '*'
 -- returns  { at (now), tasks: rows of { id, group, type, tenant, attempt, enqueued_at, pool, since: of what runs or is
 --          over, until: of what is delayed, or queued in a lane before its own time, turn: text by which rows of several partitions sort, the number of a
---          part and a time (16 digits) }; part, place, deep: where the next page begins, nothing at the end }.
---          Of finished tasks a page is what one step of HSCAN gives.
+--          part and a time (16 digits) }; part, place, deep: where the next page begins, nothing at the end;
+--          looked_at: of tasks that are over, how many }. Of these a page is what one step of HSCAN gives.
 local state, limit = ARGV[1], tonumber(ARGV[2])
 local part, place, deep = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local GROUPS = 1000 -- with nothing to show, that a page may pass over
@@ -162,17 +164,35 @@ local function add_running(most)
   return #page
 end
 
+local wanted, looked_at = (ARGV[6] or '') ~= '' and cjson.decode(ARGV[6]) or {}, 0
+
+local function is_wanted(facts)
+  return (not wanted.type or is_of_type(facts[2], wanted.type))
+    and (not wanted.group or facts[3] ~= cjson.null and string.find(facts[3], wanted.group, 1, true))
+end
+
 -- One HSCAN step through a part of the history, which has no order: the latest first within a step.
 local function history(key)
+  local from, till = wanted.from or '', wanted.till or digits(9007199254740991)
+  if wanted.older then till = digits(math.min(tonumber(till), now - wanted.older)) end
   return function()
     local step = call('HSCAN', key, place, 'COUNT', limit)
-    local found = {}
-    for i = 1, #step[2], 2 do found[#found + 1] = { step[2][i], step[2][i + 1] } end
+    local found, begin, added = {}, '["' .. state .. '"', 0
+    for i = 1, #step[2], 2 do
+      local id, line = step[2][i], step[2][i + 1]
+      local ended = sub(line, 1, 16)
+      if ended >= from and ended <= till and sub(line, 17, 16 + #begin) == begin
+        and (not wanted.id or string.find(id, wanted.id, 1, true)) then
+        found[#found + 1] = { id, line }
+      end
+    end
+    looked_at = looked_at + #step[2] / 2
     table.sort(found, function(a, b) return a[2] > b[2] end)
     for _, each in ipairs(found) do
       local is_sound, facts = pcall(cjson.decode, sub(each[2], 17))
-      if is_sound and facts[1] == state then
+      if is_sound and is_wanted(facts) and added < (wanted.most or math.huge) then
         local ended = sub(each[2], 1, 16)
+        added = added + 1
         rows[#rows + 1] = named({
           id = each[1], type = facts[2], group = facts[3] ~= cjson.null and facts[3] or nil,
           attempt = tonumber(facts[4]), since = ended, turn = part .. digits(9007199254740991 - ended),
@@ -242,5 +262,5 @@ end
 local following = parts[part] and {} or nil
 return named({
   at = now, tasks = rows, part = following and part, place = following and tostring(place),
-  deep = following and deep,
+  deep = following and deep, looked_at = looked_at,
 })

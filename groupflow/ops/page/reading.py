@@ -21,7 +21,7 @@ from groupflow.operate.busy import Tops, read_tops
 from groupflow.operate.corrections import Correction
 from groupflow.operate.daemons import DaemonStory, find_daemon
 from groupflow.operate.dead import DeadLetters, DeadPage, DeadStory, beginning_of
-from groupflow.operate.ended import drained_lately, lately_of
+from groupflow.operate.ended import drained_lately, lately_of, list_ended
 from groupflow.operate.groups import Groups
 from groupflow.operate.limits import ByHand, LimitsByHand
 from groupflow.operate.listing import (
@@ -36,7 +36,7 @@ from groupflow.operate.redrive import whole_letter
 from groupflow.operate.scans import ScanPage, Scans, ScanStory, ShardRow, explain
 from groupflow.operate.schedules import read_schedules
 from groupflow.operate.statistics import Sample, read_samples
-from groupflow.operate.tasks import Found, Tasks
+from groupflow.operate.tasks import OVER, Found, Tasks
 from groupflow.operate.tenants import TenantCounts, TenantPage, Tenants
 from groupflow.operate.totals import PartitionRow, Totals, read_partitions, read_totals
 from groupflow.operate.types import RINGS, TypeFigures, read_types
@@ -137,6 +137,10 @@ class Reading:
     async def _tasks(self, query: shapes.TasksQuery) -> TaskList:
         namespace = self._namespace
         wanted = TaskFilter(query.id, query.type, query.tenant, query.group, query.older)
+        if query.state in OVER:
+            return await list_ended(
+                namespace, query.state, wanted, cursor=query.cursor, limit=query.limit
+            )
         if len(namespace) > 1 and not wanted.is_set and query.cursor == "0":
             found = await list_tasks(namespace, query.state, query.limit)
             return TaskList(query.state, found.rows, len(found.rows), None, namespace.away)

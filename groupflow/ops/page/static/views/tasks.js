@@ -93,12 +93,12 @@ export function tasks(params, context) {
     const name = `${STATES[state]} tasks`;
     replace(list, found.tasks.length ? (verbs.length ? choice.table(name, shown, found.tasks) : table(name, shown, found.tasks)) : isFiltered ? empty("No task found", found.next ? "There are more to search." : "") : empty(NONE[state], ""));
     replace(foot,
-      h("span", {}, `${count(found.tasks.length)} shown, searched ${count(found.looked_at)}${ORDER[state] ?? ""}`),
+      h("span", {}, `${count(found.tasks.length)} shown, ${OVER.has(state) ? `the latest to end first, of ${count(found.looked_at)} looked at${found.is_whole ? "" : " in no order, and of groups' last ones: some may be missing"}` : `searched ${count(found.looked_at)}${ORDER[state] ?? ""}`}`),
       h("span", { class: "push" }),
       cursor !== "0" && link("tasks", { ...at, state }, "First page", { class: "button", "data-key": "first" }),
       found.next && link("tasks", { ...at, state, cursor: found.next }, isFiltered ? "Search further" : "Next page", { class: "button", "data-key": "next" }));
   }
-  return { element, every: 2000, refresh };
+  return { element, every: OVER.has(state) ? 10000 : 2000, refresh };
 }
 
 // Those of a state; without one, each row has its own.
