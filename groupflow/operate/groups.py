@@ -13,12 +13,15 @@ import orjson
 from groupflow.core.progress import Progress
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.reasons import (
+    HELD_BACK,
+    OUTBOX_FULL,
     delay_reason,
     duration,
     hour_of,
     pool_reason,
     quarantine_reason,
     quiet_reason,
+    tenant_reason,
     type_reason,
     unknown_reason,
     waiting,
@@ -33,14 +36,6 @@ from groupflow.store.task_state import TaskState
 GroupState: TypeAlias = Literal["idle", "ready", "running", "delayed", "parked", "paused"]
 _EVERYTHING = ("everything", "everything_ends")
 ALL = ""  # in place of a group's name: everything
-HELD_BACK = (
-    "nothing is given out there: Redis was started anew, or another one leads, and may have lost "
-    "claims; it goes on once every daemon has renewed, or when a lease has passed"
-)
-OUTBOX_FULL = (
-    "daemons claim nothing: events that wait to be told have reached events.max_memory; it goes on "
-    "once RabbitMQ takes them"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +72,15 @@ class Why:
     progress: Progress | None = None  # how far the head has got, if it runs and its handler says so
     aside: int = 0  # how many of its tasks are delayed and hold up no other
     is_paused: bool = False  # whether an operator has paused it: what runs goes on to its end
+
+    def reason_of(self, id_: str, state: str, own: str | None) -> str | None:
+        """Why a task waits in the group, by its id, its state and its own reason."""
+        said = f"is {self.state}: {self.reason}"
+        if state == "queued" and self.head:
+            place = "next" if self.head == id_ else f"behind {self.head}"
+            return f"{place} in its group, which {said}"
+        is_held = state == "delayed" and self.state in {"paused", "parked"}
+        return f"{own}; its group {said}" if is_held else own
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +222,13 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
 
 def _in_line(answer: Callable[..., Why], facts: Mapping[str, Any], task_state: TaskState) -> Why:
     """For a group that nothing of its own holds."""
+    now, limit = seconds(facts["now"]), named(facts.get("type", facts.get("tenant", ())))
     if "type" in facts:
-        return _type_turn(answer, named(facts["type"]), seconds(facts["now"]))
+        behind = f"behind another group of type {limit['name']}"
+        return _in_turn(answer, limit, limit["waiting"], type_reason(limit, now), behind)
     if "tenant" in facts:
-        return _turn(answer, named(facts["tenant"]), seconds(facts["now"]))
+        behind = f"for the turn of tenant {limit.get('name', '-')}"
+        return _in_turn(answer, limit, limit["groups"], tenant_reason(limit, now), behind)
     if "ready" not in facts:
         aside = f", apart from {facts['aside']:,} that are delayed" if facts["aside"] else ""
         return answer(state="idle", reason=f"nothing waits in it{aside}")
@@ -291,31 +298,15 @@ def _running(
     )
 
 
-def _type_turn(answer: Callable[..., Why], limit: Mapping[str, Any], now: float) -> Why:
-    """For a group that waits for the limit of its head's type."""
-    others = waiting(limit["waiting"], "group")
-    if said := type_reason(limit, now):
+def _in_turn(
+    answer: Callable[..., Why], limit: Mapping[str, Any], groups: int, said: str, behind: str
+) -> Why:
+    """For a group that waits for the limit of its head's type, or for its tenant's turn."""
+    others = waiting(groups, "group")
+    if said:
         until = seconds(limit["free"]) if "free" in limit else None
         return answer(state="delayed", reason=f"{said}; {others}", until=until)
-    said = f"it is ready, and waits behind another group of type {limit['name']}; {others}"
-    return answer(state="ready", reason=said)
-
-
-def _turn(answer: Callable[..., Why], tenant: Mapping[str, Any], now: float) -> Why:
-    """For a group that waits for its tenant's turn."""
-    name, others = f"tenant {tenant.get('name', '-')}", waiting(tenant["groups"], "group")
-    if "free" not in tenant:
-        said = f"{name} runs its {tenant['running']} of {tenant['concurrency']}; {others}"
-        return answer(state="delayed", reason=said)
-    until = seconds(tenant["free"])
-    if until <= now:
-        said = f"it is ready, and waits for the turn of {name}; {others}"
-        return answer(state="ready", reason=said)
-    if tenant["limited_by"] == "rate":
-        said = f"{name} is over its {tenant['rate']} until {hour_of(until)}; {others}"
-    else:
-        said = f"{name} is closed until {hour_of(until)}, since a handler asked for that; {others}"
-    return answer(state="delayed", reason=said, until=until)
+    return answer(state="ready", reason=f"it is ready, and waits {behind}; {others}")
 
 
 def _with_bounds(why: Why, facts: Mapping[str, Any], most: int) -> Why:

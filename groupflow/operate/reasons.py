@@ -8,6 +8,9 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
+import orjson
+
+from groupflow.operate.scripts import named
 from groupflow.store.clock import seconds
 from groupflow.store.task_state import TaskState
 
@@ -28,6 +31,14 @@ _VARIES = (
     rf"|(?<!{_WORD}){_WORD}*\d(?:{_WORD}*\w)?|\b[0-9a-fA-F]{{8,}}\b"
 )
 _VARYING = re.compile(rf"(?:{_VARIES})(?:[\s,]+(?:{_VARIES}))*")
+HELD_BACK = (
+    "nothing is given out there: Redis was started anew, or another one leads, and may have lost "
+    "claims; it goes on once every daemon has renewed, or when a lease has passed"
+)
+OUTBOX_FULL = (
+    "daemons claim nothing: events that wait to be told have reached events.max_memory; it goes on "
+    "once RabbitMQ takes them"
+)
 _ENDS_BEFORE_WAIT = 2  # a first lost lease makes no task wait: see `hand_over.lua`
 
 
@@ -72,12 +83,33 @@ def type_reason(limit: Mapping[str, Any], now: float) -> str:
     return f"type {limit['name']} is over its {limit['rate']} until {hour_of(until)}"
 
 
+def tenant_reason(limit: Mapping[str, Any], now: float) -> str:
+    """The same of a tenant."""
+    name = f"tenant {limit.get('name', '-')}"
+    if "free" not in limit:
+        return f"{name} runs its {limit['running']} of {limit['concurrency']}"
+    until = seconds(limit["free"])
+    if until <= now:
+        return ""
+    if limit["limited_by"] == "rate":
+        return f"{name} is over its {limit['rate']} until {hour_of(until)}"
+    return f"{name} is closed until {hour_of(until)}, since a handler asked for that"
+
+
 def pool_reason(task_state: TaskState, pullers: int) -> str:
     """Whose workers a queued task waits for, of whom so many pull; empty if daemons run it."""
     if task_state.pool is None:
         return ""
     by = f"{pullers} pull from it" if pullers else "no worker pulls from it"
     return f"it waits for a worker that asks pool {task_state.pool}: {by}"
+
+
+def not_due_reason(task_state: TaskState) -> str:
+    """Why a task that isn't due yet waits; without the words of handlers."""
+    said = quiet_reason(task_state) or unknown_reason(task_state) or lost_reason(task_state)
+    if said or not task_state.errors:
+        return said or "it is not due yet"
+    return f"attempt {task_state.attempt}, after {task_state.errors[-1]['error']}, is not due yet"
 
 
 def lost_reason(task_state: TaskState) -> str:
@@ -141,3 +173,24 @@ def delay_reason(task_state: TaskState, left: float, with_words: bool) -> str:
     error, message = task_state.errors[-1]["error"], task_state.errors[-1]["message"]
     said = f"{error}: {message}" if with_words and message else error
     return f"attempt {task_state.attempt} of its head is due in {duration(left)}, after {said}"
+
+
+def due_reason(task_state: TaskState, facts: Mapping[str, Any]) -> str:
+    """Why a task that is due waits, from what `find.lua` tells: of one of a group, by its pool."""
+    of_pool, now = pool_reason(task_state, facts.get("pullers", 0)), facts["now"]
+    if "group" in facts:
+        return of_pool
+    hold, of_type = facts.get("everything_paused"), named(facts.get("of_type", ()))
+    of_tenant = named(facts.get("of_tenant", ()))
+    limit = tenant_reason(of_tenant, now) if of_tenant else ""
+    ends = f"; it is in quarantine, since {_ends(task_state)}" if task_state.crashes else ""
+    found = (
+        f"{orjson.loads(hold)[0]} paused everything" if hold else "",
+        HELD_BACK if "recovering" in facts else "",
+        of_pool,
+        OUTBOX_FULL if "outbox_full" in facts else "",
+        type_reason(of_type, now) if of_type else "",
+        f"waits for its tenant's limit: {limit}" if limit else "",
+        f"waits for a worker: all are busy, or none is running{ends}",
+    )
+    return next(filter(None, found))

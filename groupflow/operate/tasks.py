@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -15,14 +15,9 @@ from groupflow.core.progress import Progress
 from groupflow.core.routing import scope_of
 from groupflow.operate.corrections import Correction, read_corrections
 from groupflow.operate.ended import EndName, read_line
+from groupflow.operate.groups import Groups
 from groupflow.operate.namespace import Namespace
-from groupflow.operate.reasons import (
-    lost_reason,
-    pool_reason,
-    quiet_reason,
-    type_reason,
-    unknown_reason,
-)
+from groupflow.operate.reasons import due_reason, not_due_reason
 from groupflow.operate.requests import CancelRequest
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import Argument, StoreClient
@@ -138,12 +133,8 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
     due = None if task_state.due is None else seconds(task_state.due)
     until = due if due is not None and due > facts["now"] else None
     if facts.get("delayed", 0.0) > facts["now"]:
-        reason = quiet_reason(task_state) or unknown_reason(task_state) or lost_reason(task_state)
-        return found(state="delayed", until=facts["delayed"], reason=reason or None)
-    limit = named(facts.get("of_type", []))
-    reason = type_reason(limit, facts["now"]) if limit else ""
-    reason = reason or pool_reason(task_state, facts.get("pullers", 0))
-    return found(state="queued", until=until, reason=reason or None)
+        return found(state="delayed", until=facts["delayed"], reason=not_due_reason(task_state))
+    return found(state="queued", until=until, reason=due_reason(task_state, facts) or None)
 
 
 def _ended(id_: str, facts: Mapping[str, Any]) -> Found | None:
@@ -242,15 +233,23 @@ class Tasks:
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
 
-    async def find(self, id_: str, choice: Choice = ANY) -> Found | None:
+    async def find(
+        self, id_: str, choice: Choice = ANY, *, with_words: bool = True
+    ) -> Found | None:
         """Find a task by its id, or ``None``: it never was, or isn't in the history any more.
+
+        Of one that waits in a group its reason is that group's; without words as of `Groups.why`.
 
         Raises:
             AmbiguousId: several tasks have it.
             StoreUnavailable: no partition that answers has it, and some partition is away.
         """
-        found = await choose(self._namespace, id_, choice)
-        return None if found is None else found[1]
+        chosen = await choose(self._namespace, id_, choice)
+        found = chosen and chosen[1]
+        if not found or found.group is None or found.state not in {"queued", "delayed"}:
+            return found
+        why = await Groups(self._namespace).why(found.group, with_words=with_words)
+        return replace(found, reason=why.reason_of(found.id, found.state, found.reason))
 
     async def envelope(self, id_: str, choice: Choice = ANY) -> Envelope | None:
         """The headers and the body of a task that waits or runs, or ``None``: it is over.

@@ -20,7 +20,6 @@ from groupflow.store.settlements import Complete
 from tests.operate.spread import Spread, all_pages
 from tests.operate.test_listing import STRANGE, of
 from tests.store.bench import Bench, arrival
-from tests.store.task_state import found
 
 
 async def test_what_is_kept_of_a_task_that_is_done(bench: Bench) -> None:
@@ -33,18 +32,21 @@ async def test_what_is_kept_of_a_task_that_is_done(bench: Bench) -> None:
     for id_, kept in told.items():
         result = orjson.dumps(kept) if kept else b""
         await daemon.settle(Complete(await daemon.claim_one(), 1.5, result=result))
-        ended = await found(bench, id_)
-        assert (ended.result, ended.result_error) == (kept.get("result"), kept.get("result_error"))
-        assert (ended.state, ended.attempt, ended.daemon, ended.worker) == ("done", 1, "d7", None)
-        assert (ended.seconds, ended.began_at) == (1.5, round((ended.since or 0) - 1.5, 6))
-        assert (ended.enqueued_at or 9e9) <= before <= (ended.since or 0)
-        shown = asdict(ended)
+        found = await Tasks(bench.namespace).find(id_)
+        assert found
+        assert (found.result, found.result_error) == (kept.get("result"), kept.get("result_error"))
+        assert (found.state, found.attempt, found.daemon, found.worker) == ("done", 1, "d7", None)
+        assert (found.seconds, found.began_at) == (1.5, round((found.since or 0) - 1.5, 6))
+        assert (found.enqueued_at or 9e9) <= before <= (found.since or 0)
+        shown = asdict(found)
     newest, *_ = lately = await ended_lately(bench.namespace, "g")
     assert [each.id for each in lately] == ["silent", "wrong", "gave"]
     assert asdict(newest).items() <= shown.items()
     for what in ("history", "results"):
         bench.raw.rename(bench.keys(f"{what}_new"), bench.keys(f"{what}_old"))
-    assert (await found(bench, "gave")).result == [2**60]
+    older = await Tasks(bench.namespace).find("gave")
+    assert older is not None
+    assert older.result == [2**60]
 
 
 async def test_what_ended_lately_is_found_among_all(bench: Bench, monkeypatch: Any) -> None:
@@ -111,19 +113,25 @@ async def test_the_latest_to_end_come_first(spread: Spread) -> None:
 
 async def test_the_latest_of_a_long_history(bench: Bench, monkeypatch: Any) -> None:
     """Of groups the latest; of plain tasks those among so many: the list isn't whole."""
-    monkeypatch.setattr(ended, "LOOKED_AT", 20)
     monkeypatch.setattr(ended, "_STEP", 10)
-    daemon = await bench.daemon()
+    raw: Any = bench.raw
+    daemon, key = await bench.daemon(), bench.keys("history_new")
     await bench.enqueue(
         *(arrival(f"p{n}") for n in range(300)), *(arrival(f"g{n}", "g") for n in range(300))
     )
     await daemon.work_off()
     newest = [f"g{n}" for n in range(299, -1, -1)]
-    page = await page_of(bench.namespace, {"group": "g"}, 30, "0")
-    assert [row.id for row in page.tasks] == newest[:30]
-    assert (page.is_whole, 20 <= page.looked_at < 60) == (False, True)
-    page = await page_of(bench.namespace, {"group": "g"}, 30, page.next or "")
-    assert [row.id for row in page.tasks] == newest[30:60]
+    line = raw.hget(key, "g0").decode()
+    raw.hset(key, "g0", f"{int(line[:16]) - 7_200_000_000:016}{line[16:]}")
+    page = await page_of(bench.namespace, {"older": 3600.0}, 1, "0")
+    assert ([row.id for row in page.tasks], page.next) == (["g0"], None)
+    for most, least, is_whole in ((ended.LOOKED_AT, 600, True), (20, 20, False)):
+        monkeypatch.setattr(ended, "LOOKED_AT", most)
+        page = await page_of(bench.namespace, {"group": "g"}, 30, "0")
+        assert [row.id for row in page.tasks] == newest[:30]
+        assert (page.is_whole, least <= page.looked_at < least + 40) == (is_whole, True)
+        page = await page_of(bench.namespace, {"group": "g"}, 30, page.next or "")
+        assert [row.id for row in page.tasks] == newest[30:60]
 
 
 async def test_the_last_hour_of_a_group(bench: Bench, monkeypatch: Any) -> None:

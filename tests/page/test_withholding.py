@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
@@ -155,6 +156,7 @@ def test_the_token_shows_it(marked: Marked) -> None:
             assert MARKER in marked.get(path, TOKEN, id=id_).json()["reason"], (path, id_)
     for key in ("parks:42", "later:42", "held:42"):
         assert MARKER in marked.get("/api/group", TOKEN, key=key).json()["why"]["reason"]
+    assert MARKER in marked.get("/api/task", TOKEN, id="behind").json()["reason"]
     letters = marked.get("/api/dead", TOKEN, reason=MARKER).json()["letters"]
     assert len(letters) == len(KINDS) - 1
     assert not any("errors" in letter for letter in letters), "a list has none for anybody"
@@ -182,6 +184,8 @@ def test_what_is_shown_without_the_token(marked: Marked) -> None:
         assert marked.get("/api/letter", id=id_).json()["reason"] == kind
         assert marked.get("/api/task", id=id_).json()["reason"] == kind
     assert "ExitCode" in marked.get("/api/group", key="later:42").json()["why"]["reason"]
+    behind = marked.get("/api/task", id="behind").json()["reason"]
+    assert re.match("behind later in its group, which is delayed: .* after ExitCode", behind)
     letter = marked.get("/api/letter", id="raises").json()
     assert letter["is_withheld"]
     assert (letter["body"], letter["body_base64"], letter["headers"]) == (None, None, {})

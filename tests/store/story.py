@@ -33,7 +33,7 @@ from groupflow.core.errors import SessionLost, SessionReplaced, StoreUnavailable
 from groupflow.core.limits import HandLimit, Limit, Limits, Rate, TenantLimit, TypeLimit
 from groupflow.operate.groups import ALL, Groups, Why
 from groupflow.operate.limits import LimitsByHand
-from groupflow.operate.tasks import Found
+from groupflow.operate.tasks import Found, Tasks
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import HandedOver
 from tests.deadlines import deadline
@@ -320,7 +320,9 @@ class Story(People):
 
     async def task(self, id_: str, state: str, *facts: str) -> None:
         """Where a task is, and what is known of it; behind a colon, words of its reason."""
-        _tells(await task_state.found(self.shop, id_), state, facts)
+        found = await Tasks(self.shop.namespace).find(id_)
+        assert found is not None
+        _tells(found, state, facts)
 
     async def waits(self, id_: str, seconds: str) -> None:
         """A task is due in so many seconds, less what has passed since; 0: it is due."""

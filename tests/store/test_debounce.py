@@ -100,9 +100,9 @@ async def test_it_is_said_what_is_waited_for(shop: Bench) -> None:
     words = r"waits for quiet until \d\d:\d\d:\d\d UTC, at \d\d:\d\d:\d\d UTC at the latest"
     assert re.fullmatch(words, story.reason)
     assert (task.state, task.reason, task.until) == ("delayed", story.reason, story.until)
-    assert (await found(shop, "d1")).reason is None
+    assert (await found(shop, "d1")).reason == "it is not due yet"
     await told.go_on("time | claim c2 d1 | retry c2 d1 | why c delayed: ValueError")
-    await told.go_on("task c2 delayed reason=None")
+    await told.go_on("task c2 delayed: attempt 2, after ValueError, is not due yet")
     rows = (await list_tasks(shop.namespace, "superseded", 10)).rows
     assert [(row.id, row.type, row.group) for row in rows] == [("c1", "changed", "c")]
     assert (await list_tasks(shop.namespace, "done", 10)).rows == []

@@ -45,6 +45,15 @@ STORIES = named(
         take a0 | pause a 30 | pause a 300 | lasts 300 | pause a | lasts | pause a 30 | lasts
     the end of a pause leaves what is paused otherwise::
         take a0 b0 | pause a | pause all 30 | pauses_end | promote | drain b0 | why a paused
+    a task says what it waits for: its group, a worker, or its time::
+        take a0 a1 d0 b0 c0@ p0 | task a0 queued: next in its group, which is ready: its head may
+        task p0 queued: waits for a worker: all are busy, or none | claim a0 d0 | retry d0
+        task a1 queued: behind a0 in its group, which is running: attempt 1 of task a0 runs on d1
+        park a0 | task a1 queued: next in its group, which is parked: parked behind dead letter a0
+        pause b | task b0 queued: next in its group, which is paused: ops paused the group
+        task d0 delayed: attempt 2, after ValueError, is not due yet | task c0 delayed: not due yet
+        pause c | task c0 delayed: it is not due yet; its group is paused: ops paused the group
+        pause all | task p0 queued: ops paused everything
     # What daemons are told
     {goes_on}: a group that goes on:: take a0 a1 | claim a0 | hears {goes_on} a0
     {ends}: {id} that ends alone:: take {id} | claim {id} | hears {ends} {id}

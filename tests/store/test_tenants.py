@@ -28,6 +28,10 @@ LIMITS = named(
     plain and grouped tasks count alike::
         tenants 2 | take 1/a0 1/b0 1/p0 1/p1 1/p2 | claim p0 p1 | none | done p0 | claim a0 | sound
         retry a0 | claim p2
+    a plain task says that its tenant's limit holds it::
+        tenants 2 | take 1/p0 1/p1 1/p2 | claim p0 p1
+        task p2 queued: waits for its tenant's limit: tenant 1 runs its 2 of 2 | done p0
+        task p2 queued: waits for a worker
     one has its own limit, one none::
         tenants 1 1=3 2=0 | take 1/p0 1/p1 1/p2 1/p3 2/q0 2/q1 2/q2 3/a0 3/b0 | claim a0
         every p0 p1 p2 q0 q1 q2

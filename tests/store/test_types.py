@@ -94,9 +94,9 @@ LIMITS = named(
         status ready=0 groups=6 | done a0 | why b ready | status ready=2 delayed=1 capped=1
         why c ready: it is ready, and waits behind another group of type v
     a plain task says what it waits for, as a group does::
-        types v=1 w=1/h | take p0:v p1:v+9 q0:w q1:w q2 | task p0 queued reason=None | all p1 q0 q2
-        task p0 queued: 1 of type v run, its limit | task p1 running reason=None
-        task q1 queued: type w is over its 1/h until | done p1 | task p0 queued reason=None
+        types v=1 w=1/h | take p0:v p1:v+9 q0:w q1:w q2 | task p0 queued: for a worker
+        all p1 q0 q2 | task p0 queued: 1 of type v run, its limit | task p1 running reason=None
+        task q1 queued: type w is over its 1/h until | done p1 | task p0 queued: for a worker
     """
 )
 LIMITS |= {

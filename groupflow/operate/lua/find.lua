@@ -6,11 +6,12 @@
 -- returns  now; of a task that is over: ended, its line of the history; result (JSON, see `keep_results`), if it is kept;
 --          of one that is there: type, group, tenant, scope, task_state, and died (µs), or daemon, worker, fence, since
 --          (µs) and progress (see `progress_of`) of its claim; cancel: who wants it cancelled, and why (JSON), if that
---          is asked for; of_type: of a plain task that waits, what `why` says of the limit of its type; delayed (µs):
---          when it may start, if it stands aside or is the head of a group that is delayed; start_by (µs), if it has
---          to start in time; pullers: of one of a pool, how many workers' leases run there;
---          corrections (see `redrive.lua`) if it has some; of a shard also held: 'paused' or
---          'parked' if its group is; context (JSON); aside (µs): until when it stands aside
+--          is asked for; of a plain task that waits, as `why` says them: of_type and of_tenant, its type's limit and its
+--          tenant's; everything_paused, recovering, outbox_full; delayed (µs): when it may start, if it stands aside or
+--          is the head of a group that is delayed; start_by (µs), if it has to start in time; pullers: of one of a
+--          pool, how many workers' leases run there; corrections (see `redrive.lua`) if it has some;
+--          of a shard also held: 'paused' or 'parked' if its group is; context (JSON); aside (µs): until when it stands
+--          aside
 local id, facts = ARGV[1], { now = clock() }
 local task_state = K.task_state .. id
 if ARGV[2] then
@@ -41,9 +42,12 @@ facts.type, facts.group, facts.tenant, facts.scope = task_type, some(group), som
 facts.task_state, facts.daemon, facts.worker = task_state_of(id), claim.daemon, claim.slot
 facts.fence, facts.since, facts.progress = claim.fence, claim.since, progress_of(claim)
 facts.cancel = call('HGET', K.cancels, id) or nil
-if group == '' and not facts.died and not claim.daemon and is_limiting() and is_capping() then
-  local cap = caps().of(digits(0) .. '.' .. id)
+if group == '' and not facts.died and not claim.daemon then
+  local entry = digits(0) .. '.' .. id
+  local cap, whose = is_capping() and caps().of(entry), is_limiting() and tenants().of(entry)
   facts.of_type = cap and named(caps().told_of(cap, facts.now)) or nil
+  facts.of_tenant = whose and named(figures_of(whose, facts.now)) or nil
+  with_holds(facts, facts.now)
 end
 local head = call('LINDEX', K.lane .. group, -1)
 facts.delayed = call('ZSCORE', K.delayed, (call('HGET', task_state, 'sequence') or '') .. '+' .. id)

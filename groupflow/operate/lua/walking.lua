@@ -65,3 +65,12 @@ end
 
 -- The longest lanes that `find_longest` knows, and from where it walks on.
 local function known_longest() return cjson.decode(call('HGET', K.samples, 'longest') or '{"from":0,"groups":[]}') end
+
+-- Notes what lets nothing be claimed, as `why` and `find` tell it.
+local function with_holds(facts, now)
+  facts.everything_paused = call('GET', K.paused_all) or nil
+  facts.everything_ends = call('ZSCORE', K.resumes, '') or nil
+  facts.recovering = recovering(now)
+  facts.outbox_full = call('EXISTS', K.outbox_full) == 1 and 1 or nil
+  return facts
+end

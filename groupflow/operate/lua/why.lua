@@ -46,19 +46,16 @@ local waits_in = call('HGET', K.waiting_groups, group)
 local capped_by, has_turn, of_type = nil, false, nil
 if is_limiting() and is_capping() then capped_by, has_turn = caps().waits_for(group) end
 if capped_by and not has_turn then of_type = named(caps().told_of(capped_by, now)) end
-return named({
+return named(with_holds({
   now = now, queued = call('LLEN', K.lane .. group), head = head, task_state = head and task_state_of(head) or {},
   daemon = claim.daemon, worker = claim.slot, fence = claim.fence, since = claim.since,
   progress = progress_of(claim), cancel = claim.entry and call('HGET', K.cancels, head) or nil,
   lease_left = claim.daemon and (lease and tonumber(lease) - now or 0),
   ready = ready or nil, pullers = pullers_of(pool, now), ['until'] = call('ZSCORE', K.held, group) or nil,
   parked = call('HGET', K.parked, group) or nil, paused = call('HGET', K.paused, group) or nil,
-  everything_paused = call('GET', K.paused_all) or nil, busy = busy,
-  recovering = recovering(now),
-  outbox_full = call('EXISTS', K.outbox_full) == 1 and 1 or nil,
-  pause_ends = call('ZSCORE', K.resumes, group) or nil, everything_ends = call('ZSCORE', K.resumes, '') or nil,
+  busy = busy, pause_ends = call('ZSCORE', K.resumes, group) or nil,
   running = #running, concurrency = limit.concurrency, rate = limit.rate, limited_by = limited_by,
   by_hand = limit.till, type = of_type, tenant = waits_in and named(figures_of(sub(waits_in, 2), now)) or nil,
   aside = tonumber(call('HGET', K.aside, group) or 0),
   rule = ARGV[2] == '1' and next_head and limits().facts_of(next_head) or nil,
-})
+}, now))

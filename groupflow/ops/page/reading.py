@@ -173,13 +173,16 @@ class Reading:
 
     @_look("/task", "One task, by id", may_miss=True)
     async def _task(self, query: shapes.TaskQuery, caller: Caller) -> Found:
-        found = there(await Tasks(self._namespace).find(query.id, query.choice))
-        if caller.sees_contents:
+        shows = caller.sees_contents
+        found = there(await Tasks(self._namespace).find(query.id, query.choice, with_words=shows))
+        if shows:
             return found
         shown = replace(found, progress=found.progress and found.progress.without_words())
         if found.result is not None or found.result_error:
             shown = replace(shown, result=None, result_error=_REDACTED)
-        return _redacted(shown, found.errors[-1]["error"] if found.errors else "")
+        shown = _redacted(shown, found.errors[-1]["error"] if found.errors else "")
+        waits = found.state in {"queued", "delayed"}
+        return replace(shown, reason=found.reason) if waits else shown
 
     @_look("/limits", "Limits by hand")
     async def _limits(self) -> ByHand:
