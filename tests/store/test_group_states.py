@@ -52,7 +52,7 @@ STORIES = named(
         park a0 | task a1 queued: next in its group, which is parked: parked behind dead letter a0
         pause b | task b0 queued: next in its group, which is paused: ops paused the group
         task d0 delayed: attempt 2, after ValueError, is not due yet | task c0 delayed: not due yet
-        pause c | task c0 delayed: it is not due yet; its group is paused: ops paused the group
+        pause c | task c0 queued: next in its group, which is paused: ops paused the group
         pause all | task p0 queued: ops paused everything
     # What daemons are told
     {goes_on}: a group that goes on:: take a0 a1 | claim a0 | hears {goes_on} a0
