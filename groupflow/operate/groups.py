@@ -270,7 +270,8 @@ def _running(
         reason += ": somebody changed keys by hand"
         return answer(state="running", reason=reason, holder=holder)
     since = seconds(facts["since"])
-    lease = f"its lease has {duration(left)} left"
+    said = f"has {duration(left)} left" if left > 0 else f"ran out {duration(-left)} ago"
+    lease = f"its lease {said}"
     if puller := puller_of(facts["daemon"]):
         reason = (
             f"held by {puller[1]} since {hour_of(since)}: attempt {task_state.attempt} of task "

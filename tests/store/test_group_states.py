@@ -54,6 +54,8 @@ STORIES = named(
         task d0 delayed: attempt 2, after ValueError, is not due yet | task c0 delayed: not due yet
         pause c | task c0 queued: next in its group, which is paused: ops paused the group
         pause all | task p0 queued: ops paused everything
+    where a daemon died, why says that its lease ran out::
+        take a0 | claim a0 | why a running: its lease has | expire | why a running: lease ran out
     # What daemons are told
     {goes_on}: a group that goes on:: take a0 a1 | claim a0 | hears {goes_on} a0
     {ends}: {id} that ends alone:: take {id} | claim {id} | hears {ends} {id}
