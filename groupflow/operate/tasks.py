@@ -70,9 +70,7 @@ class Found:
     fence: int | None = None
     progress: Progress | None = None  # how far it has got, where it runs and its handler says so
     since: float | None = None  # Unix seconds since when it runs, is dead or is over
-    # Unix seconds before which it doesn't start: until when it is delayed; or its own time, of one
-    # that is queued behind others of its group
-    until: float | None = None
+    until: float | None = None  # Unix seconds until when it is delayed, or at least queued
     start_by: float | None = None  # Unix seconds by which it has to start first, or had to
     # of a task that is done: when it came and when its last attempt began, Unix seconds; how many
     # seconds that took; its result, if it is kept, or why that can't be
@@ -130,8 +128,8 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
         asked = CancelRequest.of(orjson.loads(facts["cancel"])).facts if "cancel" in facts else {}
         holder["progress"] = progress_of(facts.get("progress"), facts["now"])
         return found(state="running", fence=int(facts["fence"]), **holder, **asked)
-    due = None if task_state.due is None else seconds(task_state.due)
-    until = due if due is not None and due > facts["now"] else None
+    due = seconds(task_state.due or 0)
+    until = due if due > facts["now"] else None
     if facts.get("delayed", 0.0) > facts["now"]:
         return found(state="delayed", until=facts["delayed"], reason=not_due_reason(task_state))
     return found(state="queued", until=until, reason=due_reason(task_state, facts) or None)
@@ -374,8 +372,7 @@ async def cancel_task(client: StoreClient, found: Found, asked: bytes) -> Verdic
 
 
 async def _run_now(client: StoreClient, found: Found) -> Left | None:
-    is_due = await client.run(OperatorVerb.RUN_NOW, found.id, found.group or "")
-    return None if is_due else "due"
+    return None if await client.run(OperatorVerb.RUN_NOW, found.id, found.group or "") else "due"
 
 
 async def _delayed_of(client: StoreClient, group: str) -> list[str]:

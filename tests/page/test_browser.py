@@ -343,6 +343,8 @@ def test_acting_on_many_tasks(page: Page, world: World) -> None:
     press(page, "Drop", sure="Cancel")
     press(page, "Drop", sure="Drop")
     shows(page, "2 dropped", "No task found")
+    at(page, "tasks", state="dropped", id="bulk-")
+    shows(page, re.compile(r"^2 shown, the latest to end first, of [\d,]+ looked at$"))
     at(page, "tasks", state="queued")
     press(page, "Choose all that match")
     shows(page, re.compile(r"^[12]\d\d chosen"))
