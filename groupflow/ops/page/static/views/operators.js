@@ -8,7 +8,7 @@ const DID = {
   paused: "paused", resumed: "resumed", limited: "limited", unlimited: "ended the limits", cancelled: "cancelled",
   dropped_waiting: "dropped", ran_now: "made due", redriven: "redrove", dropped: "dropped dead letters",
   ran_schedule: "ran", paused_schedule: "paused", resumed_schedule: "resumed", dropped_schedule: "forgot",
-  woke_scan: "woke", dropped_scan: "forgot", repartitioned: "moved the namespace",
+  woke_scan: "woke", paused_scan: "paused", resumed_scan: "resumed", dropped_scan: "forgot", repartitioned: "moved the namespace",
 };
 // Where what it was done to is shown; all else is told in words.
 const SHOWN = {
