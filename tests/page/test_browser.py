@@ -155,7 +155,7 @@ def test_no_daemon_lives(profile: BrowserContext, world: World) -> None:
     other.goto("/")
     shows(other, re.compile("^No daemon is running, and [0-9]+ tasks wait"))
     expect(other.get_by_role("link", name="Ready groups")).to_contain_text("no daemon is running")
-    expect(other.get_by_role("table", name="Daemons")).to_contain_text("its lease has run out")
+    expect(other.get_by_role("table", name="Daemons")).to_contain_text("d1 late")
     expect(other.get_by_text("Every task starts at once")).to_have_count(0)
     follow(other, "d1")
     expect(other.locator("main .title .badge")).to_have_text("late")

@@ -83,11 +83,11 @@ export function overview(params, context) {
 
   const showDaemons = (o) => replace(daemons, o.daemons.length
     ? table("Daemons", [
-      { label: "Daemon", kind: "name", cell: (row) => [link("daemon", { name: row.name }, row.name, { "data-key": `daemon ${row.name}` }), row.draining && badge("draining")] },
+      { label: "Daemon", kind: "name", cell: (row) => [link("daemon", { name: row.name }, row.name, { "data-key": `daemon ${row.name}` }), " ", row.late ? h("span", { title: "Its lease has run out" }, badge("late")) : row.draining && badge("draining")] },
       { label: "Version", kind: "tight", cell: (row) => row.version },
       { label: "Host", kind: "name", cell: (row) => row.host },
       { label: "Workers", kind: "number", cell: (row) => count(row.workers) },
-      { label: "Heartbeat", kind: "number", cell: (row) => h("span", {}, `${duration(row.heartbeat_age)} ago`, row.late ? h("span", { class: "badge", "data-state": "late" }, "its lease has run out") : row.heartbeat_age > LATE * context.lease && h("span", { class: "badge", "data-state": "delayed" }, "late")) },
+      { label: "Heartbeat", kind: "number", cell: (row) => h("span", {}, `${duration(row.heartbeat_age)} ago`, !row.late && row.heartbeat_age > LATE * context.lease && h("span", { class: "badge", "data-state": "delayed" }, "late")) },
     ], o.daemons)
     : empty("No daemon is running", "Tasks wait until one is: groupflow run"));
 
