@@ -10,9 +10,10 @@
 --          (16 digits), 'older' (µs), 'most': how many, the latest of the page; 'id' and 'group', parts of them, 'type',
 --          or its beginning and '*'
 -- returns  { at (now), tasks: rows of { id, group, type, tenant, attempt, enqueued_at, pool, since: of what runs or is
---          over, until: of what is delayed, or queued in a lane before its own time, turn: text by which rows of several partitions sort, the number of a
---          part and a time (16 digits) }; part, place, deep: where the next page begins, nothing at the end;
---          looked_at: of tasks that are over, how many }. Of these a page is what one step of HSCAN gives.
+--          over, until: of what is delayed, or queued in a lane before its own time, turn: text by which rows of several
+--          partitions sort, the number of a part and a time (16 digits) }; part, place, deep: where the next page
+--          begins, nothing at the end; looked_at: of tasks that are over, how many }. Of these a page is what one step
+--          of HSCAN gives.
 local state, limit = ARGV[1], tonumber(ARGV[2])
 local part, place, deep = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local GROUPS = 1000 -- with nothing to show, that a page may pass over

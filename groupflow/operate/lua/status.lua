@@ -4,8 +4,8 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     none
 -- returns  { at (now), count: the hash of that name, in groups: ready, delayed, parked, paused; paused_too: the
---          paused ones that also run, or are parked; delayed_tasks, dead, dead_staying: those of them whose bodies RabbitMQ refused;
---          running_groups: those of which several tasks may run, and that are counted under none of these;
+--          paused ones that also run, or are parked; delayed_tasks, dead, dead_staying: those of them whose bodies
+--          RabbitMQ refused; running_groups: those of which several tasks may run, and that are counted under none of these;
 --          standing: how many of the delayed ones wait since their tenants may start nothing; standing_tenants:
 --          how many tenants have something that waits so; of the first of them alone standing_plain: how many plain
 --          tasks wait so, standing_waited: µs for which what goes next has waited, standing_names: those of which most
