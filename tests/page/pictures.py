@@ -12,7 +12,7 @@ import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import orjson
 from playwright.sync_api import Page, expect, sync_playwright
@@ -34,9 +34,11 @@ TYPES = {"import.contacts": 90, "import.orders": 40, "mail.send": 300}  # tasks,
 PICTURES: dict[str, tuple[str, dict[str, str]]] = {
     **EVERYWHERE,
     "type": ("type", {"name": "import.orders"}),
+    "scan": ("scans", {"name": "orders"}),
     "schedules": ("schedules", {"name": "every-second"}),
     "worker": ("pools", {"pool": "couriers", "worker": "anna@van-1"}),
 }
+THEMES: Final[tuple[tuple[Literal["light", "dark"], str], ...]] = (("light", ""), ("dark", "-dark"))
 RULES: dict[str, dict[str, Any]] = {
     "mail": {"key": "mail:{tenant_id}", "rate": "10/s burst 50"},
     "billing": {"key": "account:{account}", "concurrency": 4},
@@ -53,7 +55,7 @@ TABLES: Tables = [
     *(("[[schedules]]", {"type": "work", **each}) for each in SCHEDULES),
     ("[tenants]", {"concurrency": 40}),
     ("[tenants.9]", {"concurrency": 4, "rate": "20/min", "weight": 3}),
-    ("[pools.couriers]", {"types": ["deliver"]}),
+    ("[pools.couriers]", {"types": ["deliver"], "lease": 900}),
     ("[pools.printers]", {"types": ["print"]}),
 ]
 _HIDE = """([from, to]) => {
@@ -138,11 +140,13 @@ def draw(page: Page, name: str) -> None:
 
 
 def take_all(page: Page) -> None:
-    """All of them; the page is on the overview, and allowed to act."""
+    """All of them, each view in both themes; the page is on the overview, and allowed to act."""
+    for theme, suffix in THEMES:
+        page.emulate_media(color_scheme=theme)
+        for name, (view, params) in PICTURES.items():
+            at(page, view, **params)
+            draw(page, f"{name}{suffix}")
     page.emulate_media(color_scheme="light")
-    for name, (view, params) in PICTURES.items():
-        at(page, view, **params)
-        draw(page, name)
     at(page, "dead")
     page.get_by_role("button", name=re.compile(r"^Redrive all [0-9]+ that")).click()
     draw(page, "redrive-all")
@@ -151,10 +155,6 @@ def take_all(page: Page) -> None:
     draw(page, "keys")
     page.keyboard.press("Escape")
     page.emulate_media(color_scheme="dark")
-    for name in ("overview", "group"):
-        view, params = PICTURES[name]
-        at(page, view, **params)
-        draw(page, f"{name}-dark")
     page.set_viewport_size({"width": 400, "height": 860})
     for name in ("overview", "groups"):
         at(page, name)

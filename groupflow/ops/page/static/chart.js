@@ -27,7 +27,7 @@ export function chart(label, series, { show, mark = "", log = false, range = HOU
       const value = sample ? each.pick(sample) : null;
       return h("span", { class: `key s-${each.tone}${each.dashed ? " dashed" : ""}` }, `${each.name} `, h("b", {}, value === null ? "–" : `${mark}${show(value)}`));
     });
-    replace(legend, values, h("span", { class: "at" }, chosen !== null && sample ? time(sample.at) : "latest")); // always there: nothing moves
+    replace(legend, values);
     const said = values.map((each) => each.textContent).join(", ");
     plot.setAttribute("aria-label", `${label}, ${chosen === null ? "latest" : time(sample.at)}: ${said}`);
   }
@@ -56,7 +56,9 @@ export function chart(label, series, { show, mark = "", log = false, range = HOU
     for (const each of series) drawSeries(svg, each, samples, { x, gap, ...scale });
     if (chosen !== null && samples[chosen]) {
       const at = x(samples[chosen].at);
+      const anchor = at > width / 2 ? "end" : "start"; // in the plot: nothing moves
       svg.append(s("line", { class: "cross", x1: at, x2: at, y1: TOP, y2: height - BOTTOM }));
+      svg.append(s("text", { x: at + (anchor === "end" ? -6 : 6), y: TOP + 14, "text-anchor": anchor }, time(samples[chosen].at)));
       for (const each of series) {
         const value = each.pick(samples[chosen]);
         if (value !== null) svg.append(s("circle", { class: `point s-${each.tone}`, cx: at, cy: scale.y(value), r: 3.5 }));
