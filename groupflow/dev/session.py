@@ -216,7 +216,8 @@ def _settled(event: dict[str, Any]) -> str:
     outcome = str(event.get("outcome"))
     start = _start(event, _MARKS.get(outcome, "·"))
     if outcome != "retry":
-        return f"{start}  {float(event['seconds']):.2f} s"
+        # A pulled task, and one of a run before its last, are told of without a time.
+        return f"{start}  {float(event['seconds']):.2f} s" if "seconds" in event else start
     words = f"{_plain(event, 'error')}: {_plain(event, 'message')}".removesuffix(": ")
     again = f"attempt {event.get('attempt')}, again in {event.get('after'):g} s"
     return _with_traceback(f"{start}  {words}  ({again})", event)

@@ -201,7 +201,12 @@ def _story(group: str, facts: Mapping[str, Any], with_words: bool) -> Why:
         behind = f"; no other begins: {_paused(answer, facts, hold).reason}" if hold else ""
         return replace(told, reason=f"{told.reason}{behind}")
     if hold:
-        return _paused(answer, facts, hold)
+        told = _paused(answer, facts, hold)
+        if "parked" not in facts:
+            return told
+        behind = orjson.loads(facts["parked"])[0]
+        also = f"{told.reason}; it is parked too, behind dead letter {behind}: redrive or drop it"
+        return replace(told, reason=also, behind=behind)
     if "parked" in facts:
         id_, at, words = orjson.loads(facts["parked"])
         said = f" ({words})" if with_words else ""

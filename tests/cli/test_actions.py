@@ -93,6 +93,11 @@ async def test_what_is_kept_is_bounded(spread: Spread, monkeypatch: pytest.Monke
     ]  # fmt: skip
     assert last[2].tasks == (some := [f"t0-{n}" for n in range(10)])
     assert last[2].words.endswith(f"dead letters  type t, 1,500 tasks: {', '.join(some)}, …")
+    for n in range(12):  # one by one: no id is lost
+        await note(namespace, "ran_now", "ada", tasks=[f"r{n}"])
+    singly = [task for each in await latest(namespace, 2) for task in each.tasks]
+    assert sorted(singly) == sorted(f"r{n}" for n in range(12))
+    await note(namespace, "dropped", "ada", tasks=["t"], type="t")
     async with namespace.common() as common:
         again = ("an id", b'["dropped","ada",null,{"type":"t"}]', 4, b'["x"]', 5, 60_000_000)
         assert [await common.run(OperatorVerb.NOTE_ACTION, *again) for _ in range(2)] == [1, 0]

@@ -28,6 +28,8 @@ def claimed() -> Lines:
 LINES: list[tuple[dict[str, Any], str | None]] = [
     ({"event": "task.settled", "level": "debug", "outcome": "complete", "seconds": 1.0},
      "12:03:04 ✓ greet  contact:42  t1  1.00 s"),
+    ({"event": "task.settled", "level": "debug", "outcome": "complete"},
+     "12:03:04 ✓ greet  contact:42  t1"),
     ({"event": "task.buried", "level": "error", "reason": "KeyError: 'a'\x1b[2J"},
      "12:03:04 ✗ greet  contact:42  t1  dead: KeyError: 'a'\\x1b[2J"),
     ({"event": "hello", "level": "info", "name": "Ada"}, "12:03:04   hello  name=Ada"),

@@ -23,9 +23,12 @@ TINY = 1  # µs: so each call begins an interval
 
 
 async def _sample(
-    bench: Bench, interval: int = 3_600_000_000, kept: int = statistics.KEPT, thinned: int = 1
+    bench: Bench, interval: int = 3_600_000_000, kept: int = 10**6, thinned: int = 1
 ) -> int:
-    """One sample with an interval of a test's own, in which the clock plays no part."""
+    """One sample with an interval of a test's own, in which the clock plays no part.
+
+    So many are kept that two of them do not meet in one place.
+    """
     told = orjson.dumps({"times": [[0, 2]] * 3, "busy": 0, "capacity": 0})
     rings = ("", interval, kept, "d", interval * thinned, kept)
     reply = await bench.client.run(OperatorVerb.SAMPLE, told, *rings)

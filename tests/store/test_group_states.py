@@ -30,6 +30,9 @@ STORIES = named(
         take a0 a1 b0 | claim a0 | pause a | why a running is_paused=True : ops | done a0
         take a2 | drain b0
         why a paused head=a1 queued=2 : ops | resume a | drain a1 a2
+    a parked group that is paused too says both::
+        take a0 a1 | claim a0 | park a0 | pause a
+        why a paused behind=a0 : ops paused the group; it is parked too, behind dead letter a0
     all is paused::
         take a0 a1 b0 p0 p1 | claim a0 p0 | pause all | done a0 p0 | take b1 p2 | none
         why a paused | resume all | drain a1 b0 b1 p1 p2

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from groupflow.core.limits import Limits, Rate, TenantLimit
+from groupflow.operate.busy import read_tops
 from groupflow.operate.groups import Groups
+from groupflow.operate.statistics import find_longest
 from groupflow.store.settlements import Complete
 from tests.deadlines import deadline
 from tests.store.actors import of
@@ -134,6 +136,11 @@ async def test_why_it_waits(shop: Bench) -> None:
     assert (status.standing_names, status.waited_plain) == (["2", "1"], 0.0)
     assert 0.0 < status.standing_waited < deadline()
     assert (await Groups(shop.namespace).why("f")).until is not None
+    await find_longest(shop.client)
+    tops = await read_tops(shop.namespace)
+    held = {"b": "delayed", "e": "delayed", "h": "ready"}
+    for found in ({top.group: top.state for top in each} for each in (tops.slowest, tops.longest)):
+        assert found.items() >= held.items()
 
 
 # Shares

@@ -1,6 +1,6 @@
 #!lua
 -- find_longest: keep a list of the longest lanes without walking all of them at once. Each call looks at the known
--- ones, those that run, are parked or paused, and the next so many of `ready` and `held`, from where the last
+-- ones, those that run, are parked, paused or wait for a turn, and the next so many of `ready` and `held`, from where the last
 -- call ended: few groups take one call, many take several.
 --
 -- KEYS[1]  what all keys of the partition begin with
@@ -22,7 +22,7 @@ end
 
 for _, group in ipairs(known.groups) do look(group) end
 for _, claim in ipairs(claims(walked, true)) do look(claim.group) end
-for _, key in ipairs({ K.parked, K.paused }) do
+for _, key in ipairs({ K.parked, K.paused, K.waiting_groups, K.cap_groups }) do
   for _, group in ipairs(first_in(key, walked)) do look(group) end
 end
 for _, group in ipairs((members_of(WALKED, from, walked))) do look(group) end

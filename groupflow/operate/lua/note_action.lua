@@ -5,6 +5,7 @@
 -- ARGV     1 an id that no other call has · 2 what was done, by whom and to what (JSON) · 3 to how many tasks, 0 for none
 --          4 some of them (JSON) · 5 how many notes stay, the latest · 6 for how long a note takes further tasks in (µs)
 -- returns  1; 0 if this call was noted already
+local NAMED = 10
 local now, id, head, count, tasks = clock(), ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local notes = call('ZRANGE', K.actions, 0, 9, 'REV', 'WITHSCORES')
 for i = 1, #notes, 2 do
@@ -13,8 +14,15 @@ end
 if count ~= '0' and notes[1] and now - notes[2] < tonumber(ARGV[6]) then
   local counted, named, of = string.match(notes[1], '\n(%d+)\n([^\n]*)\n(.*)$')
   if of == head then
-    call('ZREM', K.actions, notes[1])
-    count, tasks = format('%d', counted + count), named
+    -- The ids of single acts are kept; of steps to more than a note names, the first ones.
+    local before, more = cjson.decode(named), cjson.decode(tasks)
+    if tonumber(counted) > #before or #before + #more <= NAMED then
+      for _, each in ipairs(more) do
+        if #before < NAMED then before[#before + 1] = each end
+      end
+      call('ZREM', K.actions, notes[1])
+      count, tasks = format('%d', counted + count), #before > 0 and cjson.encode(before) or '[]'
+    end
   end
 end
 call('ZADD', K.actions, digits(now), table.concat({ id, count, tasks, head }, '\n'))

@@ -58,7 +58,10 @@ local function each_waiting_group(most, visit)
   for _, group in ipairs(first_in(K.paused, most)) do visit(group, 'paused') end
   for _, group in ipairs(first_in(K.parked, most)) do visit(group, 'parked') end
   for _, group in ipairs((members_of(READY, 0, most))) do visit(group, 'ready') end
-  for _, group in ipairs(first_in(K.waiting_groups, most)) do visit(group, 'ready') end
+  for _, group in ipairs(first_in(K.waiting_groups, most)) do
+    local tenant = sub(call('HGET', K.waiting_groups, group), 2)
+    visit(group, call('ZSCORE', K.standing, tenant) and 'delayed' or 'ready')
+  end
   for _, group in ipairs(first_in(K.cap_groups, most)) do visit(group, 'ready') end
   for _, group in ipairs(call('ZRANGE', K.held, 0, most - 1)) do visit(group, 'delayed') end
 end

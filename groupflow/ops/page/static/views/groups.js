@@ -8,6 +8,7 @@ import { pause, resume } from "./actions.js";
 const STATES = { all: "All", ready: "Ready", running: "Running", delayed: "Delayed", parked: "Parked", paused: "Paused", drained: "Drained" };
 const LISTED = ["running", "parked", "paused", "delayed", "ready"]; // what All shows some of, in that order
 const SOME = 20; // of each
+const LASTING = 2; // looks in which groups that no list has are seen
 const SHOWN = 50; // drained ones
 const SEEKS = 10; // seconds between two looks for drained groups, which may have to read much
 const IN = { ready: "ready", running: "running_grouped", delayed: "delayed", parked: "parked", paused: "paused" };
@@ -62,14 +63,14 @@ export function groups(params, context) {
     const by = { all: "Held by", running: "Worker", parked: "Dead letter", paused: "Paused by" }[state];
     return [
       { name: "group", label: "Group", kind: "name", sort: true, cell: (row) => link("group", { key: row.group }, row.group, { "data-key": row.group }) },
-      { label: "State", kind: "tight", cell: (row) => badge(row.state) },
+      { label: "State", kind: "tight", cell: (row) => [badge(row.state), row.state !== "paused" && paused.has(row.group) && badge("paused")] },
       { name: "waiting", label: "Waiting", kind: "number", sort: true, cell: (row) => count(row.waiting) },
       { name: "type", label: state === "running" ? "Task" : "Head", kind: "name", sort: true, cell: (row) => (row.head ? h("span", {}, link("task", { id: row.head }, row.type || short(row.head), { title: row.head })) : row.type) },
       { name: "tenant", label: "Tenant", kind: "name", sort: true, cell: (row) => row.tenant && link("tenant", { name: row.tenant }, row.tenant) },
       { name: "came", label: "Enqueued", kind: "number", sort: true, cell: (row) => row.enqueued_at && ago(row.enqueued_at) },
       when && { label: when, kind: "number", cell: time },
       by && { label: by, kind: "name", cell: (row) => (row.state === "parked" ? link("letter", { id: row.by }, short(row.by), { title: row.by }) : row.by) },
-      context.access.may_act && { label: "", kind: "actions", cell: (row) => (row.state === "paused"
+      context.access.may_act && { label: "", kind: "actions", cell: (row) => (paused.has(row.group)
         ? h("button", { type: "button", class: "small", "aria-label": `Resume ${row.group}`, onclick: () => resume(context, row.group).then(() => refresh()) }, "Resume")
         : h("button", { type: "button", class: "small", "aria-label": `Pause ${row.group}`, onclick: () => pause(context, row.group).then(() => refresh()) }, "Pause")) },
     ].filter(Boolean);
@@ -82,6 +83,7 @@ export function groups(params, context) {
     return [...rows].sort((a, b) => (key(a) < key(b) ? -sign : key(a) > key(b) ? sign : 0));
   }
 
+  let paused = new Set();
   let seeks = -Infinity;
   let drained = null;
 
@@ -97,11 +99,17 @@ export function groups(params, context) {
     const pages = await Promise.all(LISTED.map((each) => get("groups", { ...at, state: each, cursor: "0", limit: SOME })));
     const over = at.text && !at.tenant ? (await seekDrained(SOME)).groups : [];
     const sum = (pick) => pages.reduce((all, page) => all + pick(page), 0);
-    return { groups: [...pages.flatMap((page) => page.groups.slice(0, SOME)), ...over], total: sum((page) => page.total), looked_at: sum((page) => page.looked_at), next: null };
+    const once = new Map(); // a group that runs or is parked may be paused too
+    for (const row of pages.flatMap((page) => page.groups.slice(0, SOME))) if (!once.has(row.group)) once.set(row.group, row);
+    return { groups: [...once.values(), ...over], total: sum((page) => page.total), looked_at: sum((page) => page.looked_at), next: null };
   }
 
   async function refresh() {
-    const page = state === "all" ? await someOfEach() : state === "drained" ? await seekDrained(SHOWN) : await get("groups", at);
+    const [page, held] = await Promise.all([
+      state === "all" ? someOfEach() : state === "drained" ? seekDrained(SHOWN) : get("groups", at),
+      context.latest?.paused ? get("groups", { state: "paused", limit: 500 }) : { groups: [] },
+    ]);
+    paused = new Set(held.groups.map((row) => row.group)); // what runs or is parked may be, too
     const filtered = at.text || at.tenant;
     const none = filtered
       ? empty("No group found", page.next ? "There are more to search." : "No group in this state matches.")
@@ -125,9 +133,13 @@ export function groups(params, context) {
   }
 
   // Of those that the tabs count, the ones behind the first of their tenant or type: no list has them.
+  const differences = [];
   function waitingFor(listed) {
     const counted = (state === "all" ? LISTED : [state]).reduce((sum, each) => sum + (context.latest?.[IN[each]] ?? 0), 0);
-    return counted > listed && ["; ", count(counted - listed), " more wait behind these for their ", link("tenant", {}, "tenants", { "data-key": "tenants" }), " or the ", link("limits", {}, "limits", { "data-key": "limits" }), " of their types"];
+    differences.push(counted - listed); // of moments that are not quite the same: what comes and goes is none
+    if (differences.length > LASTING) differences.shift();
+    const more = Math.min(...differences);
+    return differences.length === LASTING && more > 0 && ["; ", count(more), more === 1 ? " more waits" : " more wait", " behind these for their ", link("tenant", {}, "tenants", { "data-key": "tenants" }), " or the ", link("limits", {}, "limits", { "data-key": "limits" }), " of their types"];
   }
 
   return { element, every: 2000, refresh, onOverview: showSegments };

@@ -25,7 +25,7 @@ export function limits(_params, context) {
   async function refresh() {
     const [found, delayed, limited] = await Promise.all([get("configuration"), get("groups", { state: "delayed", limit: 1 }), get("limits")]);
     replace(set, limited.limits.length ? byHand(context, limited.limits, refresh) : empty("None", "All is as configured."));
-    replace(held, "Delayed groups (a delay, a limit or a retry): ", link("groups", { state: "delayed" }, count(delayed.total), { "data-key": "delayed" }));
+    replace(held, "Delayed groups (a delay, a limit or a retry): ", link("groups", { state: "delayed" }, count(context.latest?.delayed ?? delayed.total), { "data-key": "delayed" }));
     const all = found.settings.groups;
     replace(rules, all.length ? table("Limits of groups", [
       { label: "Rule", kind: "name", cell: (row) => row.name },

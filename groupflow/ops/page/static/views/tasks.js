@@ -91,7 +91,7 @@ export function tasks(params, context) {
     showChosen(0);
     const shown = columns(state);
     const name = `${STATES[state]} tasks`;
-    replace(list, found.tasks.length ? (verbs.length ? choice.table(name, shown, found.tasks) : table(name, shown, found.tasks)) : isFiltered ? empty("No task found", found.next ? "There are more to search." : "") : empty(NONE[state], ""));
+    replace(list, found.tasks.length ? (verbs.length ? choice.table(name, shown, found.tasks) : table(name, shown, found.tasks)) : at.tenant && OVER.has(state) ? empty("Tenants of tasks that are over are not known", "Clear that filter.") : isFiltered ? empty("No task found", found.next ? "There are more to search." : "") : empty(NONE[state], ""));
     replace(foot,
       h("span", {}, `${count(found.tasks.length)} shown, ${OVER.has(state) ? `the latest to end first, of ${count(found.looked_at)} looked at${found.is_whole ? "" : " in no order, and of groups' last ones: some may be missing"}` : `searched ${count(found.looked_at)}${ORDER[state] ?? ""}`}`),
       h("span", { class: "push" }),
