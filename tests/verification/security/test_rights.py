@@ -341,7 +341,7 @@ class TestRabbitmq:
                 async with consuming(connection, consumer, 10):
                     await consumer.take(1, 1)
             found = await examine_rabbitmq(of_rabbitmq(granted.daemon(), 2))
-            assert [c for c in found if c.verdict != "ok"] == []
+            assert {c.name for c in found if c.verdict != "ok"} <= {"rabbitmq.waiting"}
 
     async def test_where_it_is_not_told_whether_the_queue_is_there(self, granted: Granted) -> None:
         """Publishers publish all the same, and hear of a queue that is missing; so says doctor."""
@@ -364,7 +364,7 @@ class TestRabbitmq:
                     ours = await examine_rabbitmq(of_rabbitmq(granted.daemon()))
         finally:
             await strict.stop()
-        assert [c for c in ours if c.verdict != "ok"] == []
+        assert {c.name for c in ours if c.verdict != "ok"} <= {"rabbitmq.waiting"}
         checks = {check.name: check for check in told}
         assert checks["rabbitmq.reading"].verdict == checks["rabbitmq.events"].verdict == "fail"
         assert "permissions.sh" in checks["rabbitmq.dead-stream"].remedy
