@@ -128,8 +128,7 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
         asked = CancelRequest.of(orjson.loads(facts["cancel"])).facts if "cancel" in facts else {}
         holder["progress"] = progress_of(facts.get("progress"), facts["now"])
         return found(state="running", fence=int(facts["fence"]), **holder, **asked)
-    due = seconds(task_state.due or 0)
-    until = due if due > facts["now"] else None
+    until = due if (due := seconds(task_state.due or 0)) > facts["now"] else None
     if facts.get("delayed", 0.0) > facts["now"]:
         return found(state="delayed", until=facts["delayed"], reason=not_due_reason(task_state))
     return found(state="queued", until=until, reason=due_reason(task_state, facts) or None)
