@@ -46,8 +46,8 @@ Each setting is also
   there.
 
 The environment wins over secret files, and these over the TOML file. groupflow refuses an unknown
-name and tells the nearest known one. `groupflow check-config` prints the result, with passwords
-hidden. Of an HTTP handler it shows the host alone, and of a command the name; so does everything
+name and tells the nearest known one. `groupflow check-config` prints the result as TOML,
+passwords hidden. Of an HTTP handler it shows the host, of a command the name; so does everything
 else that shows a configuration. To change it while daemons run: [reload](configuration-changes.md).
 
 Defaults and limits are in parentheses. A default with a point, such as `8.0`, may be a fraction.

@@ -97,7 +97,7 @@ class Handlers:
         self._app = app
         self._daemon = daemon
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="groupflow-handler")
-        self._runners: list[AllRunners] = []
+        self._runners: AllRunners | None = None  # the newest
         self.shards: Shards | None = None  # runs scans, where the daemon has workers
 
     def rules(self, settings: Settings) -> Rules:
@@ -106,11 +106,9 @@ class Handlers:
         Raises:
             ConfigError: it asks for what isn't there.
         """
-        connections = max(1, sum(sizes_of(settings).values()))
-        runners = AllRunners(
-            self._app, settings.handlers, self._threads, connections, self._find_scan
+        runners = self._runners = AllRunners(
+            self._app, settings.handlers, self._threads, self._find_scan, self._runners
         )
-        self._runners.append(runners)
         return Rules(
             runners,
             settings.policies(),
@@ -126,8 +124,8 @@ class Handlers:
 
     async def close(self) -> None:
         """Close the runners' connections, and wait for no thread."""
-        for runners in self._runners:
-            await runners.close()
+        if self._runners is not None:
+            await self._runners.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
@@ -211,6 +209,7 @@ class Builder:
     info: Callable[[], dict[str, Any]]  # for `status`
     limits: Callable[[], bytes]  # those of its configuration, packed
     types: Callable[[], Sequence[str]]  # that it has handlers of
+    shortest_lease: Callable[[], float]  # by its configuration, as are those two
     retell: Callable[[], None]  # tells other daemons what has changed here
     tracing: Tracing | None  # where spans go
     events: EventPublisher  # where relays tell of ended tasks, for all partitions
@@ -279,13 +278,14 @@ class Builder:
         client, upkeep, history = partition.upkeep, self.measures.upkeep, self.settings.history
         keep = max(self.settings.redis.dedup_window, history.retention)
         renewer, lease = partition.lease.renewer, self.settings.workers.lease
-        shortest = min([lease, *(pool.lease for pool in self.settings.pools.values())])
-        reaper = Reaper(partition.sessions, lease, lambda: renewer.steady_since, upkeep, shortest)
+        since, shortest = (lambda: renewer.steady_since), self.shortest_lease
+        reaper = Reaper(partition.sessions, lease, since, upkeep, shortest)
         sweeping = partial(sweep, client, history.dead_retention, upkeep)
         rotating = partial(rotate, client, keep=keep, size=history.segment)
         # How busy workers are is of the whole daemon: one partition keeps it for all.
-        size = sum(sizes_of(self.settings)[pool] for pool in self.dispatchers)
-        busyness = None if partition.number else Busyness(self.measures.types, size)
+        busyness = None
+        if not partition.number:
+            busyness = Busyness(self.measures.types, lambda: len(self.workers()))
         sampling = partial(sample, client, partition.latencies, busyness)
         duties = [
             Duty("reap", reaper.run_once, again=lease / 4),

@@ -111,6 +111,7 @@ class Daemon:
             info=self._info,
             limits=self._limits,
             types=self._types,
+            shortest_lease=lambda: self._settings.shortest_lease,
             retell=self._reloader.retell,
             tracing=open_tracing(settings),
             events=events_of(settings, f"groupflow {name} events"),

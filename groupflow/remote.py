@@ -3,8 +3,7 @@
     from groupflow import Retry, Task
     from groupflow.remote import Worker
 
-    async def deliver(task: Task) -> None:
-        ...
+    async def deliver(task: Task) -> None: ...
 
     Worker("http://127.0.0.1:9464", "couriers", deliver, token="…", concurrency=20).run_forever()
 
@@ -23,7 +22,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from http import HTTPStatus
+from math import inf
 from time import monotonic
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -35,9 +34,10 @@ import structlog
 
 from groupflow.core.backoff import Backoff, Outage
 from groupflow.core.errors import GroupflowError, Unroutable
-from groupflow.core.json_text import detail_of, read_exactly, write_exactly
+from groupflow.core.json_text import detail_of, read_deeply, write_deeply, write_exactly
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.core.task import PULLED, Task, take_progress
+from groupflow.flow.handling import Failed, checked, failed, was_cancelled
 
 log = structlog.get_logger("groupflow.remote")
 
@@ -47,6 +47,7 @@ _Mark: TypeAlias = tuple[int, str]  # fence and id: two partitions may give the 
 WAIT = 30.0  # seconds that a call for tasks may wait for some
 _TIMEOUT = 10.0  # seconds for any other call, and for a connection
 _RENEWALS = 4  # in a lease
+_MOST = 500  # tasks that a worker may hold
 _MOST_SAID = 200  # settlements in a call
 _REMEMBERED = 10_000  # finished tasks: an answer may be older than their settlement
 _REFUSED = frozenset({400, 401, 403, 404, 405, 413, 421, 422})  # a second try won't help
@@ -106,8 +107,7 @@ class Worker:
         self._progress: dict[_Mark, bytes] = {}  # what handlers said, without an answer yet
         self._over: OrderedDict[_Mark, None] = OrderedDict()
         self._outage = Outage(monotonic)
-        self._free, self._news = asyncio.Event(), asyncio.Event()
-        self._stopping = asyncio.Event()
+        self._free, self._news, self._stopping = (asyncio.Event() for _ in range(3))
         self._lease = 60.0  # seconds, until the server tells its own
         self._lease_told = asyncio.Event()  # set when the lease changes
 
@@ -120,9 +120,8 @@ class Worker:
         asyncio.run(self._run_until_signal())
 
     async def _run_until_signal(self) -> None:
-        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
+            asyncio.get_running_loop().add_signal_handler(number, self.stop)
         await self.run()
 
     async def run(self) -> None:
@@ -131,7 +130,7 @@ class Worker:
         Raises:
             Refused: a token, a pool or a name is wrong.
         """
-        parts = [asyncio.create_task(each()) for each in (self._renew, self._say)]
+        _, saying = parts = [asyncio.create_task(each()) for each in (self._renew, self._say)]
         pulling = asyncio.create_task(self._pull())
         stopping: asyncio.Task[Any] = asyncio.create_task(self._stopping.wait())
         try:
@@ -140,10 +139,11 @@ class Worker:
                 if each.done():
                     each.result()
             pulling.cancel()
-            # Its call ends before this worker leaves.
-            await asyncio.gather(pulling, return_exceptions=True)
+            await asyncio.gather(pulling, return_exceptions=True)  # before this worker leaves
             if self._running:
                 await asyncio.wait([*self._running.values()], timeout=self._drain)
+            saying.cancel()  # two can't settle the same tasks: the rest is said as it leaves
+            await asyncio.gather(saying, return_exceptions=True)
             await self._leave()
         finally:
             for each in (*parts, pulling, stopping, *self._running.values()):
@@ -156,19 +156,21 @@ class Worker:
         backoff = Backoff()
         while True:
             holding = len(self._running) + len(self._said)
-            if len(self._running) >= self._concurrency:
+            if len(self._running) >= self._concurrency or holding >= _MOST:
                 self._free.clear()
                 await self._free.wait()
                 continue
-            limit, wait = min(500, self._concurrency + len(self._said)), WAIT * self._is_connected
-            wanted = orjson.dumps({"limit": limit, "wait": wait, "holding": min(holding, 500)})
+            limit, wait = min(_MOST, self._concurrency + len(self._said)), WAIT * self._is_connected
+            wanted = orjson.dumps({"limit": limit, "wait": wait, "holding": holding})
             try:
-                answer = await self._call("POST", "/claims", wanted, WAIT + _TIMEOUT)
+                answer = await self._call("POST", "/claims", wanted, "tasks")
             except httpx.HTTPError:
                 await asyncio.sleep(backoff.next())
                 continue
             backoff.reset()
-            self._note(answer["lease"])
+            if answer["lease"] != self._lease:
+                self._lease = answer["lease"]
+                self._lease_told.set()
             if not self._is_connected:
                 self._is_connected = True
                 log.info("remote.connected", worker=self.name, **self._told)
@@ -201,21 +203,23 @@ class Worker:
     async def _run(self, mark: _Mark, task: Task) -> None:
         self._tasks[mark] = task  # from here on its cancellation is met below
         try:
-            outcome = await self._handle(task)
-        except asyncio.CancelledError:
-            if not task.cancelled:
+            outcome = checked(await self._handle(task))
+        except BaseException as error:
+            is_cancelled = isinstance(error, asyncio.CancelledError) and was_cancelled()
+            if is_cancelled and not task.cancelled:
                 raise
-            outcome = _CANCELLED
-        except Exception as error:  # noqa: BLE001  a handler may raise anything
-            log.warning("remote.failed", task=task.id, fence=task.fence, error=repr(error))
-            outcome = Retry(reason=f"{type(error).__name__}: {error}")
+            outcome = _CANCELLED if is_cancelled else failed(error)
         finally:
             self._running.pop(mark, None)
             self._tasks.pop(mark, None)
             self._progress.pop(mark, None)
             self._forget(mark)
             self._free.set()
-        self._end(mark, outcome or Done())
+        if isinstance(outcome, Failed):
+            reason = f"{outcome.error}: {outcome.message}"
+            log.warning("remote.failed", task=task.id, fence=task.fence, error=reason)
+            outcome = Dead(reason) if outcome.is_final else Retry(reason=reason)
+        self._end(mark, outcome)
 
     def _end(self, mark: _Mark, outcome: Outcome) -> None:
         """Have an outcome told to the server."""
@@ -231,20 +235,22 @@ class Worker:
 
     async def _say(self) -> None:
         """Settle tasks, again and again until the server answers."""
-        backoff = Backoff()
         while True:
             await self._news.wait()
             self._news.clear()
-            while self._said:
-                try:
-                    await self._say_some()
-                    backoff.reset()
-                except httpx.HTTPError:
-                    await asyncio.sleep(backoff.next())
+            await self._say_all(inf)
+
+    async def _say_all(self, until: float) -> None:
+        backoff = Backoff()
+        while self._said and monotonic() < until:
+            try:
+                await self._say_some()
+                backoff.reset()
+            except httpx.HTTPError:
+                await asyncio.sleep(backoff.next())
 
     async def _say_some(self) -> None:
-        some: dict[str, _Mark] = {}
-        size = 0
+        some, size = dict[str, _Mark](), 0
         for mark, said in [*self._said.items()][:_MOST_SAID]:
             size += len(said)
             if some and size > _MOST_BYTES:
@@ -269,62 +275,60 @@ class Worker:
 
     async def _settle(self, marks: list[_Mark]) -> None:
         packed = b"[" + b",".join(self._said[mark] for mark in marks) + b"]"
-        verdicts = await self._call("POST", "/settlements", packed)
+        verdicts = await self._call("POST", "/settlements", packed, len(marks))
         for mark, verdict in zip(marks, verdicts, strict=True):
             if verdict["verdict"] != "accepted":
                 log.warning("remote.stale", task=mark[1], fence=mark[0])
             self._said.pop(mark, None)
-
-    def _note(self, lease: float) -> None:
-        if lease != self._lease:
-            self._lease = lease
-            self._lease_told.set()
+            self._free.set()
 
     async def _renew(self) -> None:
-        """Push the lease back while tasks run; cancel those that the worker has lost."""
+        """Push the lease back while tasks run; cancel those that the worker has lost, once."""
+        lost = set[_Mark]()
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._lease_told.wait(), self._lease / _RENEWALS)
             self._lease_told.clear()
-            if not self._running:
+            if not self._running and not self._said:
                 continue
-            known = set(self._running)
+            lost &= self._running.keys()
+            known = self._running.keys() - lost
             for mark, task in self._tasks.items():
                 if packed := take_progress(task):
                     self._progress[mark] = packed
             try:
-                answer = await self._call("POST", "/renewal", _renewal(self._progress))
+                answer = await self._call("POST", "/renewal", _renewal(self._progress), "fences")
             except httpx.HTTPError:
                 continue
             self._progress = {}
-            self._note(answer["lease"])
+            self._lease = answer["lease"]  # processes that answer in turn may differ about it
             self._cancel(answer.get("cancelled", ()))
             held = set(answer["fences"])
             for mark in known:
-                fence, id_ = mark
-                if fence not in held and (running := self._running.get(mark)) is not None:
-                    log.warning("remote.lost", task=id_, fence=fence)
+                if mark[0] not in held and (running := self._running.get(mark)) is not None:
+                    log.warning("remote.lost", task=mark[1], fence=mark[0])
+                    lost.add(mark)
                     running.cancel()
 
     async def _leave(self) -> None:
-        """Wait until all is settled, and give back unfinished tasks."""
-        deadline = monotonic() + _TIMEOUT
-        while self._said and monotonic() < deadline:
-            with suppress(httpx.HTTPError):
-                await self._say_some()
+        """Cancel what runs, wait until all is settled, and give back unfinished tasks."""
         for running in self._running.values():
             running.cancel()
+        if self._running:  # what goes back before its handler has ended would run a second time
+            await asyncio.wait([*self._running.values()])
+        await self._say_all(monotonic() + _TIMEOUT)
         with suppress(httpx.HTTPError):
             await self._call("DELETE", "")
 
     async def _call(
-        self, method: str, path: str, body: bytes | None = None, timeout: float = _TIMEOUT
+        self, method: str, path: str, body: bytes | None = None, has: str | int = ""
     ) -> Any:
         headers = {"content-type": "application/json"} if body else {}
+        timeout = _TIMEOUT + WAIT * (path == "/claims")
         try:
             how: Any = {"content": body, "headers": headers, "timeout": timeout}
             answer = await self._http.request(method, path, **how)
-            if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            if answer.status_code not in _REFUSED:
                 answer.raise_for_status()
         except httpx.HTTPError as error:
             if (news := self._outage.failed()) is not None:
@@ -335,11 +339,17 @@ class Worker:
         if answer.status_code in _REFUSED:
             where = f"groupflow at {answer.request.url} refuses this worker: "
             raise Refused(where + detail_of(answer.text), answer.status_code)
-        answer.raise_for_status()
-        try:
-            return _read(answer.content)
-        except ValueError:
-            raise Refused(f"{answer.request.url} is no groupflow: no JSON", 200) from None
+        with suppress(ValueError, KeyError, TypeError, RecursionError):
+            if _fits(told := read_deeply(answer.content), has):
+                return told
+        raise Refused(f"{answer.request.url} is no groupflow: {answer.text[:80]!a}", 200)
+
+
+def _fits(told: Any, has: str | int) -> bool:
+    """Whether an answer has a list of that name, and a lease; or as many verdicts."""
+    if isinstance(has, int):
+        return len(told) == has and all("verdict" in each for each in told)
+    return not has or (isinstance(told[has], list) and told["lease"] > 0)
 
 
 def _renewal(said: Mapping[_Mark, bytes]) -> bytes | None:
@@ -351,17 +361,10 @@ def _renewal(said: Mapping[_Mark, bytes]) -> bytes | None:
     return orjson.dumps({"progress": progress}) if progress else None
 
 
-def _read(answer: bytes) -> Any:
-    try:
-        return read_exactly(answer)
-    except (ValueError, RecursionError):  # nested deeper than the exact way follows
-        return orjson.loads(answer)
-
-
 def _task_of(told: Mapping[str, Any]) -> Task:
     """A task for handlers. A JSON body comes as the same value, maybe in other bytes."""
     packed = told.get("body_base64")
-    body = write_exactly(told.get("body")) if packed is None else base64.b64decode(packed)
+    body = write_deeply(told.get("body")) if packed is None else base64.b64decode(packed)
     return Task(body=body, **{name: told[name] for name in PULLED})
 
 

@@ -49,6 +49,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_Seconds(cache))
 
 
+def _file_of(one: pytest.Item | pytest.TestReport) -> str:
+    """Where a test is found, which need not be where its function is made."""
+    return one.nodeid.partition("::")[0]
+
+
 class _Seconds:
     """Keeps the seconds that each file took, for the order of the next run."""
 
@@ -57,7 +62,7 @@ class _Seconds:
         self._found = Counter[str]()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._found[report.location[0]] += report.duration  # type: ignore[assignment]
+        self._found[_file_of(report)] += report.duration  # type: ignore[assignment]
 
     def pytest_sessionfinish(self) -> None:
         self._cache.set(_SECONDS, {**self._cache.get(_SECONDS, {}), **self._found})
@@ -76,10 +81,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if cache is not None and hasattr(config, "workerinput"):
         given = dict[str, float]()
         for item in items:
-            file = item.location[0]
+            file = _file_of(item)
             given[file] = max(given.get(file, 0.0), _time_limit(item))
         seconds = given | cache.get(_SECONDS, {})
-        items.sort(key=lambda item: -seconds[item.location[0]])
+        items.sort(key=lambda item: -seconds[_file_of(item)])
 
 
 class _Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types

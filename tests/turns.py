@@ -19,3 +19,16 @@ async def turns_until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(deadline()):
         while not condition():
             await asyncio.sleep(0)
+
+
+class CountedTurns:
+    """How many turns the loop has made since; it goes on making them, as long as it runs."""
+
+    number = 0
+
+    def __init__(self) -> None:
+        self._turn()
+
+    def _turn(self) -> None:
+        self.number += 1
+        asyncio.get_running_loop().call_soon(self._turn)

@@ -8,6 +8,7 @@ has seen. So each message is one task, in its place.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -92,6 +93,7 @@ class Publisher:
             "key_file": key_file,
             "allow_plaintext": allow_plaintext,
             "max_headers": max_headers,
+            "max_values": sys.maxsize,  # daemons count them; groups choose the queue all the same
         }
         self._bind(checked(section, groups, fields), timeout, declares=declare)
 

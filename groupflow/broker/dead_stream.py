@@ -19,7 +19,8 @@ from groupflow.broker import topology
 from groupflow.broker.connection import ENDED, broker_calls, close_quietly, open_channel
 from groupflow.broker.topology import Difference, Presence
 from groupflow.core.checkup import Check
-from groupflow.core.errors import ArchiveRefused
+from groupflow.core.errors import ArchiveRefused, BrokerUnavailable
+from groupflow.settings.types import MOST_EXCHANGE
 
 OLDEST = (3, 9)  # the first RabbitMQ with streams
 MARGIN = 7 * 86400.0
@@ -31,6 +32,7 @@ _HARMLESS = frozenset(  # arguments that may differ: they drop no body
     {"x-stream-max-segment-size-bytes", "x-initial-cluster-size", "x-queue-leader-locator"}
 )
 _UNITS = {"Y": 365 * 86400, "M": 30 * 86400, "D": 86400, "h": 3600, "m": 60, "s": 1}
+_TOO_LONG = f"an exchange's name has up to {MOST_EXCHANGE} characters"
 REFUSALS = (
     aiormq.exceptions.ChannelAccessRefused,  # no right to declare, bind or read it
     aiormq.exceptions.ChannelPreconditionFailed,  # a RabbitMQ without streams, or it is no stream
@@ -58,6 +60,8 @@ async def declare(
         BrokerUnavailable: the connection has ended.
     """
     name = name_of(queue)
+    if len(name) > MOST_EXCHANGE:
+        raise ArchiveRefused(f"no body goes to {name!r}: {_TOO_LONG}")
     is_there = await topology.presence_of(connection, name) is Presence.THERE
     with broker_calls(f"RabbitMQ declared no stream {name!r}"):
         try:
@@ -88,11 +92,19 @@ async def examine(
     name = name_of(queue)
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     stays = "dead letters' bodies stay in Redis, beyond history.dead_memory too"
+    why, remedy = "", ""
     if numbers < OLDEST:
+        why = f"RabbitMQ {version} has no streams"
         remedy = f"Use RabbitMQ {'.'.join(map(str, OLDEST))} or newer."
-        return Check(CHECK, "warn", f"RabbitMQ {version} has no streams: {stays}", remedy)
+    elif len(name) > MOST_EXCHANGE:
+        why, remedy = f"{name!r}: {_TOO_LONG}", "Shorten rabbitmq.queue."
+    if why:
+        return Check(CHECK, "warn", f"{why}: {stays}", remedy)
     try:
-        if await topology.presence_of(connection, name) is Presence.THERE:
+        presence = await topology.presence_of(connection, name)
+        if presence is Presence.SILENT:
+            raise BrokerUnavailable("no answer in time")
+        if presence is Presence.THERE:
             fault = await _fault_of(connection, name, retention, trusts_policy=trusts_policy)
             if fault:
                 return Check(CHECK, "warn", f"{name!r} {fault.found}: {stays}", fault.remedy)

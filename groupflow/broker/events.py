@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from time import monotonic
+from time import monotonic, time
 
 import aiormq
 from aio_pika.abc import AbstractConnection
@@ -27,12 +27,18 @@ from groupflow.broker.publisher import PERSISTENT
 from groupflow.core.errors import BrokerUnavailable, GroupflowError
 from groupflow.core.events import Told
 
+REFUSED_FOR = 30.0  # seconds since an end for which its reply is tried, where a queue refuses it
+DIRECT = "amq.rabbitmq."  # begins the names by which RabbitMQ reaches a channel without a queue
 NO_REPLIES = 60.0  # seconds for which no reply is tried, once the user has no right to send any
 _UNROUTED = aiormq.exceptions.PublishError  # handed back: no queue is bound for it
 _REFUSED_EXCHANGES = (
     aiormq.exceptions.ChannelAccessRefused,
     aiormq.exceptions.ChannelPreconditionFailed,
 )
+
+
+class NotTaken(BrokerUnavailable):
+    """A queue took a message not, as a full one may; the channel goes on."""
 
 
 class EventsRefused(GroupflowError):
@@ -48,6 +54,7 @@ class Published:
     unrouted: int = 0  # of these, those that it dropped: no queue is bound for them
     replies: int = 0  # that were sent, also to queues that are gone
     unanswered: str = ""  # why a reply can't be sent: the user has no right to
+    refused: BrokerUnavailable | None = None  # why one is to be tried again
 
     @property
     def first(self) -> int:
@@ -77,9 +84,16 @@ class EventPublisher:
         self._replies: AbstractChannel | None = None
         self._replies_from = 0.0  # none is sent before (monotonic)
         self._opening = asyncio.Lock()
+        self._direct: EventPublisher | None = None  # for replies to channels
+        self._directly = asyncio.Lock()
 
     async def close(self) -> None:
-        """Close the connection, if there is one; the next call opens another."""
+        """Close the connections that there are; the next call opens others."""
+        await self._end()
+        if self._direct is not None:
+            await self._direct.close()
+
+    async def _end(self) -> None:
         connection, self._connection = self._connection, None
         self._events = self._replies = None
         if connection is not None:
@@ -91,15 +105,17 @@ class EventPublisher:
         """Publish events, those with names in `told` to the exchange, and wait for the confirms.
 
         Those of one group are in order. `published` says what has become of them, also after an
-        error: then what isn't over there may have been published all the same.
+        error: then what isn't over there may have been published all the same. What is over there
+        already isn't published again.
 
         Raises:
             EventsRefused: there is no such exchange for us.
             BrokerUnavailable: no answer.
         """
         lines: dict[str, list[int]] = {}
+        published.refused = None
         for place, event in enumerate(events):
-            if self._is_sent(event, told):
+            if place not in published.done and self._is_sent(event, told):
                 lines.setdefault(event.line, []).append(place)
             else:
                 published.done.add(place)
@@ -112,13 +128,15 @@ class EventPublisher:
                 for places in lines.values():
                     group.create_task(self._publish(events, places, told, published))
         except BaseExceptionGroup as errors:
-            await self.close()
+            await self._end()
             raise errors.exceptions[0] from None
         except TimeoutError as error:
-            await self.close()
+            await self._end()
             raise BrokerUnavailable(
                 f"RabbitMQ confirmed not all of {len(events)} events within {self._timeout:g} s"
             ) from error
+        if published.refused:
+            raise published.refused
 
     def _is_sent(self, event: Told, told: frozenset[str]) -> bool:
         return bool(event.reply_to) or (bool(self._exchange) and event.event in told)
@@ -127,9 +145,12 @@ class EventPublisher:
         """Have a connection with both channels, and the exchange."""
         if self._connection and self._events and not self._events.is_closed:
             if self._replies is None or self._replies.is_closed:
-                self._replies = await open_channel(self._connection, confirms=True)
+                # RabbitMQ hears nothing of a connection that an alarm blocks.
+                with broker_calls("RabbitMQ opened no channel for replies"):
+                    async with asyncio.timeout(self._timeout):
+                        self._replies = await open_channel(self._connection, confirms=True)
             return
-        await self.close()
+        await self._end()
         connection = await connect(
             self._url, heartbeat=HEARTBEAT, timeout=self._timeout, name=self._name
         )
@@ -166,13 +187,17 @@ class EventPublisher:
         told: frozenset[str],
         published: Published,
     ) -> None:
-        """Publish the events of one group, one by one."""
+        """Publish the events of one group, one by one, up to one that is refused."""
         for place in places:
             event = events[place]
-            if self._exchange and event.event in told:
-                await self._tell_all(event, published)
-            if event.reply_to:
-                await self._answer(event, published)
+            try:
+                if self._exchange and event.event in told:
+                    await self._tell_all(event, published)
+                if event.reply_to:
+                    await self._answer(event, published)
+            except NotTaken as error:
+                published.refused = error
+                return
             published.done.add(place)
 
     async def _tell_all(self, event: Told, published: Published) -> None:
@@ -181,6 +206,8 @@ class EventPublisher:
                 await self._send(self._events, event, self._exchange, event.routing_key)
             except _UNROUTED:
                 published.unrouted += 1
+            except aiormq.exceptions.DeliveryError as error:
+                raise _not_taken("event", event) from error
             except aiormq.exceptions.ChannelAccessRefused as error:
                 raise EventsRefused(
                     f"the user may not publish to the exchange {self._exchange!r}: {error}"
@@ -188,7 +215,27 @@ class EventPublisher:
             published.events += 1
 
     async def _answer(self, event: Told, published: Published) -> None:
-        """Reply, where the user may. A queue that is gone is no error."""
+        """Reply, where the user may.
+
+        RabbitMQ may end the connection for a channel's name that it has not given out itself, and
+        anyone may make one up. So these replies go one by one, over a connection of their own, and
+        once.
+        """
+        if not event.reply_to.startswith(DIRECT):
+            return await self._reply(event, published)
+        async with self._directly:
+            self._direct = direct = self._direct or EventPublisher(
+                self._url, "", self._name, timeout=self._timeout
+            )
+            await direct._open()
+            try:
+                await direct._reply(event, published)
+            except BrokerUnavailable:
+                published.replies += 1
+                await direct.close()
+
+    async def _reply(self, event: Told, published: Published) -> None:
+        """The same over this connection. A queue that is gone is no error."""
         if monotonic() < self._replies_from:
             return
         with broker_calls(f"reply {event.message_id!r} was not confirmed"):
@@ -196,6 +243,11 @@ class EventPublisher:
                 await self._send(self._replies, event, "", event.reply_to)
                 published.replies += 1
             except _UNROUTED:
+                published.replies += 1
+            except aiormq.exceptions.DeliveryError as error:
+                # Anyone may name a queue for replies, and it must not hold up all for good.
+                if time() - event.number / 1_000_000 < REFUSED_FOR:
+                    raise _not_taken("reply", event) from error
                 published.replies += 1
             except aiormq.exceptions.ChannelAccessRefused as error:
                 self._replies_from = monotonic() + NO_REPLIES
@@ -221,3 +273,7 @@ class EventPublisher:
             ),
             mandatory=True,
         )
+
+
+def _not_taken(what: str, event: Told) -> NotTaken:
+    return NotTaken(f"{what} {event.message_id!r} was not confirmed: is a queue full?")

@@ -72,14 +72,14 @@ async def declare(connection: AbstractConnection, queue: str, partitions: int) -
     for name in missing:
         await topology.declare(connection, name, _SPREAD)
     await _declare_exchange(connection, ring_of(queue), partitions, durable=False)
-    with (
-        broker_calls(f"RabbitMQ did not bind the partitions of {queue!r}"),
-        suppress(aiormq.exceptions.ChannelAccessRefused),
-    ):
-        for name in names:
-            await lock.queue_bind(name, ring_of(queue), routing_key=WEIGHT)
-        await lock.exchange_bind(ring_of(queue), queue, routing_key=WEIGHT)
+    binding = await open_channel(connection, confirms=False)  # a refusal closes it
+    with broker_calls(f"RabbitMQ did not bind the partitions of {queue!r}"):
+        with suppress(aiormq.exceptions.ChannelAccessRefused):
+            for name in names:
+                await binding.queue_bind(name, ring_of(queue), routing_key=WEIGHT)
+            await binding.exchange_bind(ring_of(queue), queue, routing_key=WEIGHT)
         await lock.queue_delete(_lock_of(queue))
+    await close_quietly(binding.close())
     await close_quietly(lock.close())
 
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from time import monotonic
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -45,6 +46,7 @@ from groupflow.core.tracing import Tracing
 
 IN_FLIGHT = 200  # unconfirmed messages at once: hides the round trip, bounds what a loss repeats
 PERSISTENT = 2
+_SLOW = 0.01  # seconds that a message takes to come
 _AROUND = 8  # bytes of a frame around its content
 _ANY = 2**32  # bytes of a frame where RabbitMQ sets no bound
 _MISSING = (
@@ -332,11 +334,15 @@ class TermPublisher:
                 on_confirm()
 
         try:
+            asked = monotonic()
             for message in messages:
+                is_slow = monotonic() - asked > _SLOW
                 # Tasks start in the order of their creation, and each writes its frames before it
                 # first waits. So this is the order on the wire.
                 flying.append(asyncio.create_task(self.publish(message)))
-                await confirm_down_to(IN_FLIGHT - 1)
+                # What comes slowly keeps the loop each time: confirms and heartbeats go in between.
+                await confirm_down_to(0 if is_slow else IN_FLIGHT - 1)
+                asked = monotonic()
             await confirm_down_to(0)
         finally:
             for task in flying:

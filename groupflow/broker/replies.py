@@ -10,6 +10,7 @@ import aiormq
 import orjson
 from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel, DeliveredMessage
+from pamqp.common import FieldValue
 
 from groupflow.broker.connection import (
     HEARTBEAT,
@@ -31,6 +32,8 @@ from groupflow.core.errors import (
 )
 
 UNUSED = 600_000  # milliseconds without a consumer after which RabbitMQ drops the queue
+# From 4.3 on RabbitMQ takes none that is neither durable nor of one connection alone.
+_KIND: dict[str, FieldValue] = {"x-expires": UNUSED, "x-queue-type": "classic"}
 _ENDS: dict[str, type[TaskNotDone]] = {
     "dead": TaskDead,
     "cancelled": TaskCancelled,
@@ -65,6 +68,7 @@ class Replies:
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(closed())
+                future.exception()  # asyncio needs not tell of it where none awaits it any more
         await self._end()
 
     async def queue(self) -> str:
@@ -76,11 +80,12 @@ class Replies:
             ServerUnreachable: the credentials were refused.
         """
         async with self._opening:
-            if self._is_closed:
-                raise closed()
-            if self._channel is None or self._channel.is_closed:
+            if not self._is_closed and (self._channel is None or self._channel.is_closed):
                 await self._end()
                 await self._begin()
+            if self._is_closed:
+                await self._end()  # of what has opened meanwhile
+                raise closed()
             return self._queue
 
     def expect(self, correlation_id: str) -> asyncio.Future[dict[str, Any]]:
@@ -98,12 +103,14 @@ class Replies:
         )
         try:
             with broker_calls("RabbitMQ gave no queue for replies"):
-                channel = await self._consume(connection)
+                async with asyncio.timeout(HANDSHAKE):
+                    channel = await self._consume(connection)
         except BaseException:
             await close_quietly(connection.close())
             raise
         self._connection, self._channel = connection, channel
         channel.closing.add_done_callback(lambda _: self._come_back())
+        channel.on_consumer_cancel_callbacks.add(self._on_cancel)
 
     async def _consume(self, connection: AbstractConnection) -> AbstractChannel:
         """Consume the queue that there was, or a new one."""
@@ -113,7 +120,7 @@ class Replies:
                 await channel.basic_consume(self._queue, self._on_reply, no_ack=True)
                 return channel
         channel = await open_channel(connection, confirms=False)
-        declared = await channel.queue_declare("", arguments={"x-expires": UNUSED})
+        declared = await channel.queue_declare("", durable=True, arguments=_KIND)
         self._queue = str(declared.queue)
         await channel.basic_consume(self._queue, self._on_reply, no_ack=True)
         return channel
@@ -126,6 +133,10 @@ class Replies:
             body = orjson.loads(message.body)
             if isinstance(body, dict):
                 future.set_result(body)
+
+    def _on_cancel(self, *_: object) -> None:
+        """The queue was deleted: the next request gets another one."""
+        self._channel = None
 
     def _come_back(self) -> None:
         """The connection is lost: open another while requests wait."""

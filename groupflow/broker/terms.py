@@ -59,6 +59,7 @@ class Terms:
         async with self._opening:
             while True:
                 if self._is_closed:
+                    await self._end()  # of what has opened meanwhile
                     raise closed()
                 if self._publisher is not None and not self._publisher.is_closed:
                     return self._publisher
@@ -167,12 +168,15 @@ class PublishedInOrder:
     def _feed(self) -> Iterator[Outgoing]:
         """What a lost connection left unconfirmed, then the rest."""
         yield from tuple(self._under_way)
+        if self._refusal is not None:
+            return
         for message in self._source:
             try:
                 outgoing = message.checked(self._max_headers)
             except Unroutable as refusal:
                 self._refusal = refusal  # raised once the messages before it are confirmed
                 return
+            self._confirm_clock()  # it may have been long in coming
             self._under_way.append(outgoing)
             self._ids.append(message.id)
             yield outgoing

@@ -6,6 +6,7 @@ take a queue that exists as it is, so that an operator may give it further argum
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -57,6 +58,7 @@ def parse_difference(text: str) -> Difference | None:
 ARGUMENTS: dict[str, FieldValue] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
 
 NOTHING: Final[Mapping[str, FieldValue]] = MappingProxyType({})
+SILENCE = 20.0  # seconds for a word on a queue; an intake waits for less, so that it says more
 UNLIMITED_FROM = 4  # the major version whose default delivery limit would lose messages
 
 
@@ -68,6 +70,8 @@ class Presence(Enum):
     UNTOLD = "untold"
     """RabbitMQ doesn't tell this user: 4.2.6 and 4.3.0 want the right to configure the queue for
     that, later ones any right on it; older ones tell every user."""
+    SILENT = "silent"
+    """It never answers for a queue whose process is stuck, say."""
 
 
 async def presence_of(connection: AbstractConnection, queue: str) -> Presence:
@@ -79,11 +83,14 @@ async def presence_of(connection: AbstractConnection, queue: str) -> Presence:
     channel = await open_channel(connection, confirms=False)
     with broker_calls(f"RabbitMQ did not say whether {queue!r} exists"):
         try:
-            await channel.queue_declare(queue, passive=True)
+            async with asyncio.timeout(SILENCE):
+                await channel.queue_declare(queue, passive=True)
         except aiormq.exceptions.ChannelNotFoundEntity:
             return Presence.MISSING
         except aiormq.exceptions.ChannelAccessRefused:
             return Presence.UNTOLD
+        except TimeoutError:
+            return Presence.SILENT
     await close_quietly(channel.close())
     return Presence.THERE
 

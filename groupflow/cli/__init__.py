@@ -11,6 +11,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import BytesIO, TextIOWrapper
 from typing import Annotated, NoReturn
 
 import typer
@@ -64,8 +65,14 @@ def _root(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit; errors that are expected end in words, not in a traceback."""
+    sys.stdin = sys.stdin or TextIOWrapper(BytesIO())  # None where the caller has closed it
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    # Neither Redis nor JSON takes one, and a verb would notice half-way.
+    if odd := [each for each in given if any("\ud800" <= char <= "\udfff" for char in each)]:
+        say(f"groupflow: {odd[0]}: an argument that is no UTF-8; correct it", err=True)
+        sys.exit(Exit.USAGE)
     try:
-        app(list(arguments) if arguments is not None else None, prog_name="groupflow")
+        app(given, prog_name="groupflow")
     except GroupflowError as error:
         sys.exit(explain(error))
     except KeyboardInterrupt:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from groupflow.cli.exits import Exit
+from groupflow.cli.exits import Exit, end_of
 from groupflow.cli.options import ChoiceOptions, IdsArgument, YesOption, confirm, option, user_name
 from groupflow.cli.verb import Answer, Call, note
-from groupflow.core.errors import AmbiguousId, GroupflowError, StoreUnavailable
+from groupflow.core.errors import GroupflowError
 
 if TYPE_CHECKING:
     from groupflow.operate.cancelling import Several, Step
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 NAMED = 5  # tasks that run and are named before one confirms
 VERDICTS = {
-    "cancelled": "cancelled",
     "requested": "it runs, and is asked to stop",
     "unknown": "nothing is known of it",
     "dead": "it is a dead letter: redrive or drop it as one",
@@ -130,9 +129,7 @@ def _cancel_named(call: Call, options: CancelOptions, ids: list[str]) -> Answer:
         async def cancel_one(id_: str) -> str:
             return await tasks.cancel(id_, user_name(), options.reason, options.choice)
 
-        async for id_, verdict in namespace.act_on_each(ids, cancel_one):
-            if isinstance(verdict, AmbiguousId) and len({*ids}) == 1:
-                raise verdict
+        async for id_, verdict in namespace.act_on_each(ids, cancel_one, fails_alone=True):
             found[id_] = verdict
         if done := [id_ for id_, each in found.items() if each in ("cancelled", "requested")]:
             await note(namespace, "cancelled", tasks=done, reason=options.reason or None)
@@ -145,8 +142,6 @@ def _cancel_named(call: Call, options: CancelOptions, ids: list[str]) -> Answer:
         else {"id": id_, "verdict": verdict}
         for id_, verdict in found.items()
     ]
-    end = Exit.FINE if {*found.values()} <= {"cancelled", "requested"} else Exit.FAILED
-    if any(isinstance(verdict, StoreUnavailable) for verdict in found.values()):
-        end = Exit.UNAVAILABLE
+    end = end_of([each for each in found.values() if each not in ("cancelled", "requested")])
     lines = [f"{id_}: {VERDICTS.get(str(v), str(v))}" for id_, v in found.items()]
     return Answer(rows[0] if len(rows) == 1 else rows, lines, exit=end)

@@ -192,13 +192,14 @@ def _notes_of_here(settings: Settings, sources: Sources) -> list[str]:
 
 
 def _lines(report: dict[str, Any]) -> Iterator[str]:
-    yield f"file: {report['file'] or 'none, defaults are used'}"
+    """What it comes to, as TOML."""
+    yield f"# file: {report['file'] or 'none, defaults are used'}"
     if report["secrets"]:
-        yield f"secrets: {report['secrets']}: {', '.join(report['secret_files']) or 'none'}"
+        yield f"# secrets: {report['secrets']}: {', '.join(report['secret_files']) or 'none'}"
     if report["variables"]:
-        yield f"environment: {', '.join(report['variables'])}"
+        yield f"# environment: {', '.join(report['variables'])}"
     if report["handlers"] is not None:
-        yield f"handlers: {', '.join(report['handlers']) or 'none'}"
+        yield f"# handlers: {', '.join(report['handlers']) or 'none'}"
     yield ""
     settings = dict(report["settings"])
     tenants = dict(settings["tenants"])  # a named one is a table of this table
@@ -218,9 +219,9 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         yield ""
     for name, times in report["schedules"].items():
         due = [str(moment(datetime.fromisoformat(each).timestamp())) for each in times]
-        yield f"schedule {name}: next {', '.join(due) or 'never'}"
-    yield from (f"note: {note}" for note in report["notes"])
-    yield "ok"
+        yield f"# schedule {name}: next {', '.join(due) or 'never'}"
+    yield from (f"# note: {note}" for note in report["notes"])
+    yield "# ok"
 
 
 def _literal(value: Any) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from groupflow.cli.bodies import read_whole
-from groupflow.cli.exits import Exit
+from groupflow.cli.exits import Exit, end_of
 from groupflow.cli.options import (
     ChoiceOptions,
     FullHelp,
@@ -22,6 +22,7 @@ from groupflow.cli.options import (
     attempt_lines,
     confirm,
     correction_lines,
+    cut,
     moment,
     option,
     say,
@@ -29,14 +30,7 @@ from groupflow.cli.options import (
     user_name,
 )
 from groupflow.cli.verb import Answer, Call, failed, note, verb
-from groupflow.core.errors import (
-    AmbiguousId,
-    BodyUnfit,
-    GroupflowError,
-    GroupFull,
-    NoRoomForDelay,
-    StoreUnavailable,
-)
+from groupflow.core.errors import GroupflowError, GroupFull
 
 if TYPE_CHECKING:
     from groupflow.operate.dead import DeadLetter, DeadStory, Filter
@@ -132,7 +126,7 @@ def list_(
     call: Call,
     which: Filters,
     *,
-    limit: Annotated[int, option("--limit", "How many at most.", min=1)] = 1000,
+    limit: Annotated[int, option("--limit N", "How many at most.", min=1)] = 1000,
 ) -> Answer:
     """List dead letters, the latest first.
 
@@ -143,13 +137,15 @@ def list_(
       groupflow dead list --reason "no handler" --since 2h --json
     """
     wanted = which.filter(which.tenant)
-    found = call.ask(lambda namespace: collect(namespace, limit, wanted))
+    found = call.ask(lambda namespace: collect(namespace, limit + 1, wanted))
+    shown = found[:limit]
     lines = [
         f"{moment(letter.died_at)}  {letter.id}  {letter.type or '(no type)'}  "
         f"{letter.group or '-'}  {_first_line(letter.reason)}"
-        for letter in found
+        for letter in shown
     ]
-    return Answer([letter.as_json() for letter in found], lines or ["no dead letters"])
+    told = [letter.as_json() for letter in shown]
+    return Answer(told, lines or ["no dead letters"], cut(limit, found[limit:]))
 
 
 @verb(dead, "causes")
@@ -157,7 +153,7 @@ def causes(
     call: Call,
     which: Filters,
     *,
-    limit: Annotated[int, option("--limit", "How many at most.", min=1)] = 50,
+    limit: Annotated[int, option("--limit N", "How many at most.", min=1)] = 50,
 ) -> Answer:
     """Count dead letters by cause: their type and reason, in which `…` stands for what differs.
 
@@ -314,17 +310,13 @@ def _act_on(
     full = [id_ for id_, kept in ends if isinstance(kept, GroupFull)]
     refused = {"full": full} if full else {}
     words = [f"{len(full)} stay: their groups are full, as max_queued of their rules says"]
-    end, failures = Exit.FINE, AmbiguousId | BodyUnfit | GroupFull | NoRoomForDelay
-    if unknown or any(isinstance(kept, failures) for _, kept in ends):
-        end = Exit.FAILED
-    # Not all that may be meant could be reached.
-    if (is_away and not is_by_id) or any(isinstance(kept, StoreUnavailable) for _, kept in ends):
-        end = Exit.UNAVAILABLE
+    end = end_of([*unknown, *(kept for _, kept in ends if isinstance(kept, GroupflowError))])
     return Answer(
         {past: acted, "unknown": unknown, **refused},
         [f"{past} {len(acted)}", *(words if full else [])],
         [f"no dead letter {id_}" for id_ in unknown],
-        end,
+        # Not all that a filter may mean could be reached.
+        Exit.UNAVAILABLE if is_away and not is_by_id else end,
     )
 
 
@@ -344,13 +336,15 @@ async def _act_on_all(
 
     async def act_on_some(some: Iterable[str | DeadLetter]) -> None:
         before = len(ends)
-        async for each, kept in namespace.act_on_each(some, act_on_one):
-            ends.append((each if isinstance(each, str) else each.id, kept))
-            is_counted = isinstance(kept, GroupFull) and not isinstance(each, str)
-            if isinstance(kept, GroupflowError) and not is_counted:
-                say(f"{ends[-1][0]} stays: {kept}", err=True)
-        if done := [id_ for id_, kept in ends[before:] if kept is None]:
-            await note(namespace, past, tasks=done, **facts)
+        try:
+            async for each, kept in namespace.act_on_each(some, act_on_one):
+                ends.append((each if isinstance(each, str) else each.id, kept))
+                is_counted = isinstance(kept, GroupFull) and not isinstance(each, str)
+                if isinstance(kept, GroupflowError) and not is_counted:
+                    say(f"{ends[-1][0]} stays: {kept}", err=True)
+        finally:  # RabbitMQ may be away, where bodies lie
+            if done := [id_ for id_, kept in ends[before:] if kept is None]:
+                await note(namespace, past, tasks=done, **facts)
 
     if isinstance(wanted, list):
         await act_on_some(wanted)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import IntEnum
 
 from groupflow.cli.options import say
-from groupflow.core.errors import ConfigError, GroupflowError, ServerUnreachable
+from groupflow.core.errors import ConfigError, GroupflowError, ServerUnreachable, StoreUnavailable
 from groupflow.core.masking import mask_secrets
 
 
@@ -16,6 +17,12 @@ class Exit(IntEnum):
     UNAVAILABLE = 69
     CONFIG = 78
     INTERRUPTED = 130
+
+
+def end_of(kept: Collection[object]) -> Exit:
+    """How a verb ends that left some of what it was given as it was, by what kept each."""
+    is_away = any(isinstance(each, StoreUnavailable) for each in kept)
+    return Exit.UNAVAILABLE if is_away else Exit.FAILED if kept else Exit.FINE
 
 
 def explain(error: GroupflowError) -> Exit:

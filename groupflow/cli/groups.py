@@ -25,14 +25,14 @@ _limit = typer.Typer(
 )
 verbs.add_typer(_limit, name="limit")
 
-GroupArgument = Annotated[str | None, argument("GROUP", "The group key as rendered: contact:42.")]
+_GROUP = argument("GROUP", "The group key as rendered: contact:42.")
+GroupArgument = Annotated[str | None, _GROUP]
+KeyArgument = Annotated[str, _GROUP]
 AllOption = Annotated[bool, option("--all", "Everything, plain tasks too.")]
 
 
 @verb(verbs, "why")
-def why(
-    call: Call, group: Annotated[str, argument("GROUP", "The group key as rendered.")]
-) -> Answer:
+def why(call: Call, group: KeyArgument) -> Answer:
     """Say in one line why a group is not moving; below it, which of its tasks ended lately.
 
     For example:
@@ -178,7 +178,7 @@ def list_(call: Call) -> Answer:
     from groupflow.operate.limits import LimitsByHand
 
     found = call.ask(lambda namespace: LimitsByHand(namespace).every()).limits
-    return Answer([*map(asdict, found)], [*map(line_of, found)] or ["nothing is limited by hand"])
+    return Answer(found, [*map(line_of, found)] or ["nothing is limited by hand"])
 
 
 @verb(_limit, "tenant")
@@ -201,11 +201,7 @@ def tenant(
 
 
 @verb(_limit, "group")
-def group(
-    call: Call,
-    key: Annotated[str, argument("GROUP", "The group key as rendered.")],
-    limits: LimitOptions,
-) -> Answer:
+def group(call: Call, key: KeyArgument, limits: LimitOptions) -> Answer:
     """Give a group other limits for a while. What isn't given stays as configured.
 
     For example:

@@ -6,7 +6,7 @@ import getpass
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from groupflow.operate.tasks import Choice
 
 
-_TYPE = re.compile(r" <([^>]*)>")  # that the library's help names, where we name no other
-
-
 class PlainVerb(TyperCommand):
     """A verb whose help and errors have no words of Python, nor of the library that parses it."""
 
@@ -38,8 +35,10 @@ class PlainVerb(TyperCommand):
         rows: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
         for each in self.get_params(ctx):
             if record := each.get_help_record(ctx):
-                found = rows[each.param_type_name]
-                found.append((_TYPE.sub(_value_of(each.param_type_name), record[0]), record[1]))
+                # The library names an argument's type too, which tells something of a choice alone.
+                name, _, kind = record[0].partition(" <")
+                shown = f"{name} {kind.rstrip('>')}" if "|" in kind else name
+                rows[each.param_type_name].append((shown, record[1]))
         for kind, records in rows.items():
             if records:
                 with formatter.section(f"{kind.title()}s"):
@@ -61,18 +60,6 @@ class PlainVerb(TyperCommand):
                     f"{said.replace('a integer', 'a whole number').rstrip('.')}. {wanted}"
                 )
             raise
-
-
-def _value_of(kind: str) -> Callable[[re.Match[str]], str]:
-    """What stands for a value of a type; a choice, where there is one."""
-
-    def value(found: re.Match[str]) -> str:
-        if "|" in found[1]:
-            return f" {found[1]}"
-        number = found[1].startswith(("int", "float"))
-        return "" if kind == "argument" else " N" if number else " TEXT"
-
-    return value
 
 
 class FullHelp(TyperGroup):
@@ -186,6 +173,11 @@ def say(
     typer.echo(lead + (typer.style(text, fg=fg, bold=True) if bold else text), err=err)
 
 
+def cut(number: int, more: object, ways: str = "--limit N") -> list[str]:
+    """What stderr says of a list of so many, if there is more: how to see that."""
+    return [f"{number:,} are shown, and there may be more: {ways}"] if more else []
+
+
 def say_in_columns(titles: Sequence[str], *rows: Sequence[str]) -> None:
     """Write rows below their titles."""
     shown = [[plain_text(cell) for cell in row] for row in (titles, *rows)]
@@ -223,7 +215,7 @@ def confirm(question: str, *, deletes: bool) -> None:
 def user_name() -> str:
     """Who runs the verb: the user's name, or the number of one that has none, as in a container."""
     try:
-        return getpass.getuser()
+        return plain_text(getpass.getuser())
     except (KeyError, OSError):
         return f"user {os.getuid()}"
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 from urllib.parse import quote
 
 import typer
@@ -35,7 +37,7 @@ class AddressOptions:
     url: Annotated[
         str,
         option(
-            "--url",
+            "--url URL",
             "Where groupflow listens; without it: [http] listen, which then needs the file.",
             envvar="GROUPFLOW_URL",
         ),
@@ -56,7 +58,7 @@ class AddressOptions:
         """
         token = _token(self.token_file)
         if self.url:
-            if not self.url.startswith(("http://", "https://")):
+            if not _is_url(self.url):
                 raise typer.BadParameter(f"--url {self.url!r}: write http://HOST:PORT.")
             return self.url, token
         http = call.settings.http
@@ -118,26 +120,54 @@ def sync(
     url = f"{url.rstrip('/')}/api/pools/{quote(name)}/tasks"
     headers = {"authorization": f"Bearer {token}"} if token else {}
     try:
-        with file.open("rb") as body:
+        with file.open("rb") as given, TemporaryFile() as kept:
+            body: BinaryIO = given
+            if not given.seekable():  # a pipe doesn't tell its length: it would be an empty list
+                shutil.copyfileobj(given, kept)
+                kept.seek(0)
+                body = kept
             answer = httpx.put(url, content=body, headers=headers, timeout=UPLOAD)
     except OSError as error:
         raise GroupflowError(f"{file} can't be read: {error.strerror}") from None
     except httpx.HTTPError as error:
         raise ServerUnreachable("groupflow", url, str(error) or type(error).__name__) from error
     if not answer.is_success:
-        raise GroupflowError(detail_of(answer.text))
-    counts: dict[str, int] = answer.json()
+        raise GroupflowError(detail_of(answer.text) or f"{url} answers {answer.status_code}")
+    try:
+        counts: dict[str, int] = answer.json()
+        if "added" not in counts:
+            raise ValueError
+    except (ValueError, TypeError):
+        raise GroupflowError(f"{url} is no groupflow: {answer.text[:80]!a}") from None
     return Answer(counts, [", ".join(f"{number} {word}" for word, number in counts.items())])
 
 
-def _token(token_file: Path | None) -> str:
-    if token_file is None:
-        return os.environ.get("GROUPFLOW_TOKEN", "")
+def _is_url(url: str) -> bool:
+    import httpx
+
     try:
-        return token_file.read_text("utf-8").split()[0]
+        found = httpx.URL(url)
+    except httpx.InvalidURL:
+        return False
+    return found.scheme in {"http", "https"} and bool(found.host) and (found.port or 0) < 2**16
+
+
+def _token(token_file: Path | None) -> str:
+    from groupflow.settings.types import check_token
+
+    where = ("GROUPFLOW_TOKEN", "") if token_file is None else ("--token-file", str(token_file))
+    try:
+        if token_file is None:
+            token = os.environ.get("GROUPFLOW_TOKEN", "")
+        else:
+            token = token_file.read_text("utf-8").split()[0]
+        if token:
+            check_token(token)
     except (OSError, IndexError, UnicodeDecodeError):
-        remedy = "It holds no token that can be read."
-        raise ConfigError([Problem("--token-file", str(token_file), remedy)]) from None
+        raise ConfigError([Problem(*where, "It holds no token that can be read.")]) from None
+    except ValueError as error:
+        raise ConfigError([Problem(*where, str(error))]) from None
+    return token
 
 
 @verb(verbs, "work", has_json=False)
@@ -145,7 +175,7 @@ def work(
     call: Call,
     address: AddressOptions,
     *,
-    pool: Annotated[str, option("--pool", "The pool.")],
+    pool: Annotated[str, option("--pool NAME", "The pool.")],
     command: Annotated[
         str,
         option(
@@ -153,10 +183,12 @@ def work(
             "Run for each task, its body on stdin; exit 0 done, 75 retry, else failure.",
         ),
     ],
-    concurrency: Annotated[int, option("--concurrency", "Tasks at once.", min=1, max=500)] = 1,
-    name: Annotated[str, option("--name", "This worker's name; default: host and process.")] = "",
-    timeout: Annotated[float | None, option("--timeout", "Seconds for one attempt.")] = None,
-    drain: Annotated[float, option("--drain", "Seconds that a stop waits for what runs.")] = 30.0,
+    concurrency: Annotated[int, option("--concurrency N", "Tasks at once.", min=1, max=500)] = 1,
+    name: Annotated[
+        str, option("--name NAME", "This worker's name; default: host and process.")
+    ] = "",
+    timeout: Annotated[float | None, option("--timeout N", "Seconds for one attempt.")] = None,
+    drain: Annotated[float, option("--drain N", "Seconds that a stop waits for what runs.")] = 30.0,
 ) -> None:
     """Pull tasks from a pool, and run a command for each; drains on SIGTERM.
 
@@ -174,8 +206,11 @@ def work(
     from groupflow.remote import Worker
     from groupflow.settings.rules import HandlerRule
 
-    words = tuple(shlex.split(command))
-    wrong = "Give --exec a command." if not words else what_is_wrong(words[0])
+    try:
+        words = tuple(shlex.split(command))
+        wrong = what_is_wrong(words[0]) if words else "Give --exec a command."
+    except ValueError as error:
+        wrong = f"Its quotes can't be read: {error}."
     if wrong:
         raise typer.BadParameter(wrong, param_hint="--exec")
     url, token = address.found(call)

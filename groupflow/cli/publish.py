@@ -127,7 +127,7 @@ def _send(settings: Settings, batch: _Batch) -> None:
     """Publish what is fit to go; where that ends half-way, say how to go on."""
     try:
         asyncio.run(_publish(settings, batch))
-    except GroupflowError:
+    except (GroupflowError, KeyboardInterrupt):
         if batch.has_begun:
             say(
                 f"{batch.confirmed} of {len(batch.outgoing)} confirmed, some of the rest may be "

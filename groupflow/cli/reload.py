@@ -45,7 +45,7 @@ def reload(
     names: Annotated[list[str] | None, argument("NAME", "Which daemons; none: all.")] = None,
     *,
     timeout: Annotated[
-        float, option("--timeout", "Seconds to wait for their answers.", min=0.1)
+        float, option("--timeout N", "Seconds to wait for their answers.", min=0.1)
     ] = 10.0,
 ) -> Answer:
     """Have this machine's daemons take their changed configuration over, and say what came of it.

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from groupflow.daemon import Daemon
 
 verbs = typer.Typer()
+# What a write raises where no one reads it: whoever did may have ended by the same Ctrl-C.
+_GONE = (OSError, ValueError, AttributeError)
 
 
 @verb(verbs, "run", has_json=False)
@@ -117,16 +119,18 @@ async def _serve(build: Callable[[], Daemon]) -> int:
         if not daemon.has_running_handlers:
             raise
         # The process exits below, before a caller could report the error.
-        if isinstance(error, GroupflowError):
-            code = explain(error)
-        else:
-            traceback.print_exception(error)
-            code = Exit.FAILED
+        code = Exit.FAILED
+        with suppress(*_GONE):
+            if isinstance(error, GroupflowError):
+                code = explain(error)
+            else:
+                traceback.print_exception(error)
     if daemon.has_running_handlers:
         # A thread can't be stopped, and the interpreter would wait for it. Its task has been
         # handed over, or will be once the lease is over: it has to end with this process, now.
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(*_GONE):
+                stream.flush()
         os._exit(code)
     return code
 
@@ -148,7 +152,8 @@ def _on_hang_up(daemon: Daemon, had_terminal: bool) -> None:
 
 def _leave_at_once(number: signal.Signals) -> None:
     """What runs is taken over as after a crash."""
-    say("groupflow: second signal, leaving at once", err=True)
+    with suppress(*_GONE):
+        say("groupflow: second signal, leaving at once", err=True)
     os._exit(128 + number)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -43,7 +42,7 @@ def show(call: Call, name: NameArgument) -> Answer:
     """
     _, found = _ask(call, name, lambda scans: scans.look(name))
     lines = [f"{each.group}: {each.words()}" for each in found]
-    return Answer([asdict(each.row) for each in found], lines)
+    return Answer([each.row for each in found], lines)
 
 
 @verb(scans_verbs, "wake")

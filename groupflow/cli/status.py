@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from groupflow.cli.groups import line_of
-from groupflow.cli.options import moment, option, say, say_in_columns
+from groupflow.cli.options import cut, moment, option, say, say_in_columns
 from groupflow.cli.verb import Answer, Call, verb
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def status(call: Call) -> Answer:
       groupflow status --json | jq .grouped.queued
     """
     totals, rates, held = call.ask(_look)
-    shown = {**totals.as_json(), "rates": asdict(rates) if rates else None}
+    shown = {**totals.as_json(), "rates": rates}
     return Answer(shown, lambda: _print(totals, rates, held))
 
 
@@ -49,7 +48,7 @@ def status(call: Call) -> Answer:
 def actions(
     call: Call,
     *,
-    limit: Annotated[int, option("--limit", "How many at most.", min=1, max=1000)] = 50,
+    limit: Annotated[int, option("--limit N", "How many at most.", min=1, max=1000)] = 50,
 ) -> Answer:
     """List what operators did, by these verbs or on the page: the last thousand, latest first.
 
@@ -61,9 +60,11 @@ def actions(
     """
     from groupflow.operate.actions import latest
 
-    found = call.ask(lambda namespace: latest(namespace, limit))
-    lines = [f"{moment(each.at)}  {each.words}" for each in found]
-    return Answer([*map(asdict, found)], lines or ["operators have done nothing yet"])
+    found = call.ask(lambda namespace: latest(namespace, limit + 1))
+    shown = found[:limit]
+    lines = [f"{moment(each.at)}  {each.words}" for each in shown]
+    none = ["operators have done nothing yet"]
+    return Answer(shown, lines or none, cut(limit, found[limit:]))
 
 
 async def _look(namespace: Namespace) -> tuple[Totals, Rates | None, list[GroupRow]]:

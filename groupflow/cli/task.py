@@ -5,7 +5,6 @@ And what people do to tasks: `task cancel`; to those that wait, `task drop` and 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -15,7 +14,7 @@ import orjson
 import typer
 
 from groupflow.cli.cancel import cancel
-from groupflow.cli.exits import Exit
+from groupflow.cli.exits import Exit, end_of
 from groupflow.cli.options import (
     ChoiceOptions,
     FullHelp,
@@ -25,16 +24,17 @@ from groupflow.cli.options import (
     attempt_lines,
     confirm,
     correction_lines,
+    cut,
     moment,
     option,
     print_entry,
     say,
 )
 from groupflow.cli.verb import Answer, Call, note, verb
-from groupflow.core.errors import GroupflowError, StoreUnavailable
+from groupflow.core.errors import GroupflowError
 
 if TYPE_CHECKING:
-    from groupflow.operate.listing import ListedState, TaskPage, TaskRow
+    from groupflow.operate.listing import ListedState, TaskList, TaskPage, TaskRow
     from groupflow.operate.namespace import Namespace
     from groupflow.operate.tasks import Choice, Found, Left, Tasks
 
@@ -48,7 +48,7 @@ class ShownByDefault(FullHelp):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the default in front of what names no verb."""
-        if args and args[0] not in self.commands and args[0] != "--help":
+        if args and args[0] not in (*self.commands, "--help", "-h"):
             args = ["show", *args]
         return super().parse_args(ctx, args)
 
@@ -95,7 +95,7 @@ def tasks(
         argument("STATE", "Which state; for the dead see `groupflow dead list`."),
     ],
     *,
-    limit: Annotated[int, option("--limit", "How many at most.", min=1, max=10_000)] = 100,
+    limit: Annotated[int, option("--limit N", "How many at most.", min=1, max=10_000)] = 100,
     everything: Annotated[
         bool, option("--all", "All of them, as they are read; some may move meanwhile.")
     ] = False,
@@ -118,14 +118,13 @@ def tasks(
     async def look(namespace: Namespace) -> None:
         from groupflow.operate.listing import every_task
 
-        lead, doubt = "[", ""
-        if everything:
-            pages = every_task(namespace, state)
-        else:
-            first, doubt = await _first(namespace, state, limit)
+        lead, doubts = "[", list[str]()
+        pages: AsyncIterator[TaskPage | TaskList] = every_task(namespace, state)
+        if not everything:
+            first, doubts = await _first(namespace, state, limit)
             pages = _one(first)
         async for page in pages:
-            for row in page.rows:
+            for row in page.tasks:
                 print_entry(lead, row) if call.as_json else say(_line(state, row, page.at))
                 lead = ","
         # Where reading fails the list is incomplete, and so no JSON, which its reader notices.
@@ -134,29 +133,31 @@ def tasks(
         elif call.as_json:
             say()
             say("]")
-        if doubt:
+        for doubt in doubts:
             say(doubt, err=True)
 
     call.ask(look)
 
 
-async def _first(namespace: Namespace, state: ListedState, limit: int) -> tuple[TaskPage, str]:
+async def _first(
+    namespace: Namespace, state: ListedState, limit: int
+) -> tuple[TaskList, list[str]]:
     """The first tasks of a state; and what may be missing from them, in words."""
     from groupflow.operate.ended import list_ended
-    from groupflow.operate.listing import TaskPage, list_tasks
+    from groupflow.operate.listing import list_tasks
     from groupflow.operate.tasks import OVER
 
     if state not in OVER:
-        page = await list_tasks(namespace, state, limit)
-        is_short = page.next and len(page.rows) < limit
-        return page, "there may be more: --all looks everywhere" if is_short else ""
-    found = await list_ended(namespace, state, limit=limit)
-    page = TaskPage(found.at, found.tasks, [], "")
-    looked = f"the latest of {found.looked_at:,} that were looked at, in no order, and of groups'"
-    return page, "" if found.is_whole else f"{looked} last ones: plain tasks may be missing"
+        found = await list_tasks(namespace, state, limit)
+    else:
+        found = await list_ended(namespace, state, limit=limit)
+    if not found.is_whole:
+        looked = f"the latest of {found.looked_at:,} that were looked at, in no order"
+        return found, [f"{looked}, and of groups' last ones: plain tasks may be missing"]
+    return found, cut(len(found.tasks), found.next, "--limit N, or --all")
 
 
-async def _one(page: TaskPage) -> AsyncIterator[TaskPage]:
+async def _one(page: TaskList) -> AsyncIterator[TaskList]:
     yield page
 
 
@@ -209,6 +210,7 @@ def _lines(found: Found) -> Iterator[str]:
         "stage": found.stage,
         "pool": found.pool,
         "runs on": f"{found.daemon}, {found.worker}" if found.worker else None,
+        "silence": found.silence,
         "progress": found.progress.words() if found.progress else None,
         "came": moment(found.enqueued_at),
         "began": moment(found.began_at),
@@ -289,8 +291,10 @@ def _act_on(
         raise typer.BadParameter("Name ids, or a group by --delayed: one of the two.")
     options.refuse_without(ids)
     if delayed is not None:
-        ids, choice = call.ask(lambda namespace: _delayed_of(namespace, delayed))
-        if ids and not options.yes and (deletes or sys.stdin.isatty()):
+        from groupflow.operate.tasks import Tasks
+
+        ids, choice = call.ask(lambda namespace: Tasks(namespace).delayed_of(delayed))
+        if ids and not options.yes:
             from groupflow.operate.reasons import counted
 
             confirm(f"{name} {counted(len(ids), 'delayed task')} of {delayed}?", deletes=deletes)
@@ -315,13 +319,11 @@ def _act_on(
     left, behind = call.ask(act_on_all)
     done = [id_ for id_, kept in left.items() if kept is None]
     stayed = {id_: kept for id_, kept in left.items() if kept is not None}
-    is_away = any(isinstance(kept, StoreUnavailable) for kept in stayed.values())
-    end = Exit.UNAVAILABLE if is_away else Exit.FAILED
     return Answer(
         {past: done, "stayed": [{"id": id_, "reason": str(kept)} for id_, kept in stayed.items()]},
         [f"{past} {len(done)}", *behind],
         [f"{id_} stays: {kept}" for id_, kept in stayed.items()],
-        end if stayed else Exit.FINE,
+        end_of(stayed.values()),
     )
 
 
@@ -336,10 +338,3 @@ async def _behind(namespace: Namespace, ids: list[str], choice: Choice) -> Async
         if why and why.state == "delayed" and why.head not in {id_, None}:
             at = f" before {moment(why.until)}" if why.until else ""
             yield f"{id_} waits: its group's head {why.head} doesn't start{at}"
-
-
-async def _delayed_of(namespace: Namespace, group: str) -> tuple[list[str], Choice]:
-    from groupflow.operate.tasks import Tasks
-
-    tasks = Tasks(namespace)
-    return await tasks.delayed_of(group), tasks.choice_of(group)

@@ -31,7 +31,7 @@ def top(
     call: Call,
     *,
     interval: Annotated[
-        float, option("--interval -n", "Seconds between looks.", min=0.2, max=60)
+        float, option("--interval -n N", "Seconds between looks.", min=0.2, max=60)
     ] = 2.0,
     once: Annotated[bool, option("--once", "Print one look and end.")] = False,
 ) -> Answer | None:

@@ -78,7 +78,8 @@ def reaching(server: str, address: str) -> Iterator[None]:
     try:
         yield
     except (BrokerUnavailable, StoreUnavailable) as error:
-        raise ServerUnreachable(server, address, str(error.__cause__ or error)) from None
+        cause = str(error.__cause__ or "") or str(error)  # a timeout has no words
+        raise ServerUnreachable(server, address, cause) from None
 
 
 class PublishFailed(GroupflowError):

@@ -14,6 +14,9 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import orjson
@@ -21,6 +24,7 @@ import orjson
 _LONG_NUMBER = re.compile(rb"\d{17}")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _SHOWN = 40  # characters of a number
+_DEEPEST = 2048  # calls more than usual: twice as deep as orjson reads a body
 _BEFORE_A_VALUE = (b",", b"[", b"{")
 _RUN = 1000  # strings that one match reads, which is how long another thread waits
 # Possessive, so that each byte is read once, in any text.
@@ -88,6 +92,36 @@ def write_exactly(value: Any) -> bytes:
         return orjson.dumps(value)
     except TypeError:  # a number that is too long, for one
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+@contextmanager
+def _deep() -> Iterator[None]:
+    """Let Python's own reader and writer follow JSON as deep as a body may be, and around it."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(before + _DEEPEST)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def read_deeply(packed: bytes) -> Any:
+    """The same as `read_exactly` of a text that bodies stand in, however deep these are.
+
+    Raises:
+        ValueError: it is no JSON, or has a number that can't be kept.
+    """
+    with _deep():
+        try:
+            return read_exactly(packed)
+        except ValueError:  # orjson doesn't follow so deep
+            return json.loads(packed)
+
+
+def write_deeply(value: Any) -> bytes:
+    """A body as JSON; it may be nested deeper than `write_exactly` follows."""
+    with _deep():
+        return write_exactly(value)
 
 
 def has_over(body: bytes, most: int) -> bool:

@@ -53,7 +53,7 @@ def pack_progress(done: Any, total: Any = None, unit: Any = "") -> bytes:
         ValueError: one of them can't be used.
     """
     figures = [_figure("done", done), None if total is None else _figure("total", total)]
-    if total is not None and total <= 0:
+    if total is not None and total < 1 / MOST:  # of less, a share may be beyond a float
         raise ValueError(f"total is more than 0, or None where it isn't known, not {total!r}")
     if not isinstance(unit, str) or len(unit) > UNIT_CHARS or not unit.isprintable():
         said = f"{unit!r:.{2 * UNIT_CHARS}}"

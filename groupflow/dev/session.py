@@ -10,6 +10,7 @@ import sys
 import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -105,8 +106,17 @@ class _Session:
         """The names of files that were saved together."""
         wanted = watchfiles.PythonFilter(extra_extensions=(".toml",))
         here = await asyncio.to_thread(Path.cwd)
-        async for changes in watchfiles.awatch(here, watch_filter=wanted, debounce=200):
-            yield sorted({path.removeprefix(f"{here}/") for _, path in changes})
+        watch = partial(watchfiles.awatch, watch_filter=wanted, debounce=200)
+        while True:
+            try:
+                async for changes in watch(here, ignore_permission_denied=True):
+                    yield sorted({path.removeprefix(f"{here}/") for _, path in changes})
+            except ExceptionGroup as errors:
+                # It ends at a file whose name is no UTF-8, which is none of ours.
+                if errors.split(RuntimeError)[1]:
+                    raise
+            else:
+                return
 
     async def _tell(self, *, shows_page: bool) -> None:
         told = {**self._urls, URL: f"http://{self._page}", TOKEN: self._token}
@@ -183,7 +193,8 @@ class Lines:
             event = orjson.loads(line)
         except orjson.JSONDecodeError:
             event = None
-        if not isinstance(event, dict) or "event" not in event:
+        told = event if isinstance(event, dict) else {}  # a handler prints what it likes
+        if not all(isinstance(told.get(each), str) for each in ("event", "level")):
             return plain_text(line)
         name, claim = event["event"], self._claim_of(event)
         if name == "task.settled":

@@ -108,9 +108,10 @@ async def _refusal(
     """
     channel = await open_channel(connection, confirms=confirms)
     try:
-        await act(channel)
+        async with asyncio.timeout(TIMEOUT):
+            await act(channel)
     except ENDED as error:
-        return _refusal_in(error), str(error)
+        return _refusal_in(error), str(error) or "no answer in time"
     await close_quietly(channel.close())
     return "", ""
 
@@ -159,7 +160,8 @@ async def _examine_queue(connection: AbstractConnection, queue: str, version: st
         checks = await _examine_arguments(connection, queue, version)
         checks += await _examine_depth(connection, queue)
     else:
-        checks = judge("rabbitmq.queue", queue=queue, version=version, state=presence.value)
+        facts = {"queue": queue, "version": version, "words": "no answer in time"}
+        checks = judge("rabbitmq.queue", state=presence.value, **facts)
     if presence is Presence.MISSING:
         return checks
     # Tried with an argument that RabbitMQ refuses after the rights: so no consumer ever starts.
@@ -283,6 +285,7 @@ class Queue(BaseModel):
     """A queue, as the management API tells of it."""
 
     name: str
+    type: str = "quorum"
     leader: str = ""  # the node; empty where it isn't a quorum queue, or has no leader
     members: list[str] = []
     online: list[str] = []
@@ -325,7 +328,7 @@ async def _examine_management(
         rest = "?columns=name,type,leader,members,online"
         try:
             asked = [await told(Queue, "queues", name, rest) for name in names]
-            checks = judge_leaders([each for each in asked if each is not None])
+            checks = judge_leaders([each for each in asked if each and each.type == "quorum"])
             if count > 1:
                 bound = await bound_to(ring)
                 checks = judge_bindings(queue, names, bound, await bound_to(queue)) + checks
@@ -348,7 +351,7 @@ async def _get(client: httpx.AsyncClient, kind: type[_Told], url: str) -> _Told 
         return TypeAdapter(kind).validate_json(answer.content)
     except ValidationError:
         raise _Unanswered("its answer isn't that of RabbitMQ's management API") from None
-    except (httpx.HTTPError, OSError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError, OSError) as error:
         raise _Unanswered(str(error) or type(error).__name__) from error
 
 

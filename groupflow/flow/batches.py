@@ -32,7 +32,7 @@ from groupflow.flow.handling import Failed, Runner, checked, text_of
 from groupflow.flow.slots import GroupRun
 from groupflow.store.given import Claim
 
-LONGEST_ANSWER = 4 * 1024 * 1024  # bytes, where it may say results and follow-up tasks
+LONGEST_ANSWER = 4 * 1024 * 1024  # bytes, where it says results, follow-up tasks, or lines
 _ON_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _OUTCOMES = ("done", "retry", "dead")
 _OF_DONE = frozenset({"result", "then"})  # names that an answer may have
@@ -186,7 +186,7 @@ def _outcome_in(line: bytes, has_result: bool) -> Outcome | Failed | None:
     if said == "retry":
         return _retry(answer.get("after"), answer.get("scope", "task"), reason)
     if said is None or said == "done":
-        return Done() if said and not says_more else _end_of(answer)
+        return _end_of(answer) or (Done() if said else None)
     what = f"its line says outcome = {text_of(said)!r}: one of {', '.join(_OUTCOMES)}"
     return Failed("Answer", what, is_final=True)
 

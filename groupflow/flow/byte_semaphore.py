@@ -42,7 +42,7 @@ class ByteSemaphore:
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled():
                 self._held -= size
-            else:
+            elif entry in self._waiting:  # else `_give` has met it
                 self._waiting.remove(entry)
             self._give()
             raise

@@ -67,6 +67,7 @@ class Dispatcher:
         while True:
             if worker in self._retiring:
                 if slot is None or settlement is None or slot.finished is not settlement:
+                    self._retiring.discard(worker)  # it has gone
                     return None
             elif self._ready:
                 return self._ready.popleft()[0]
@@ -100,6 +101,8 @@ class Dispatcher:
         A busy worker ends its task first, an idle one ends at once.
         """
         called = (self._retiring | workers) & self._idle.keys()  # some may stay after all
+        # Busy ones that stay after all; an idle one says so itself.
+        self._workers |= self._retiring - workers - self._idle.keys()
         self._retiring = set(workers)
         self._workers -= workers
         self._call(called)

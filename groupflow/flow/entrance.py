@@ -35,9 +35,12 @@ class PartitionEntrance:
 
     async def enqueue(self, arrivals: Sequence[Arrival]) -> Enqueued:
         """Write a part of a batch; errors as of `Enqueuer.enqueue`."""
-        # Workers claim over the same connection (without `redis.replicas`): after this enqueue.
-        self.wake(pools_of(arrivals))
-        enqueued = await self.enqueuer.enqueue(arrivals, self.backpressure.delayed_memory)
+        enqueued = await self.enqueuer.enqueue(
+            arrivals,
+            self.backpressure.delayed_memory,
+            # Workers claim over the same connection (without `redis.replicas`): after that script.
+            lambda some: self.wake(pools_of(some)),
+        )
         self.backpressure.wrote(sum(len(arrival.envelope.body) for arrival in arrivals))
         self.queued = enqueued.queued
         self.backpressure.is_outbox_full = enqueued.is_outbox_full

@@ -114,6 +114,8 @@ class Exchanger(InFlight):
             self.prefetch.handled(slot.run.seconds)  # a run takes a worker's time for all its tasks
         if is_ours:
             self._slots.end(slot, settlement)
+        else:
+            self._outliving -= 1
         if is_ours and settlement is not None:
             self._stir.set()
         else:  # lost, alone or with its session
@@ -123,7 +125,9 @@ class Exchanger(InFlight):
         """The session is lost: drop its claims; no exchange begins until there is a new one."""
         self._session_open.clear()
         lost, self._slots = self._slots, Slots(self, self.pool, self._run_for)
-        for slot in self._dispatcher.withdraw(self):
+        ready = self._dispatcher.withdraw(self)
+        self._outliving += lost.claimed - len(ready)
+        for slot in ready:
             report_lost(self._dispatcher.measures, slot.held)
         self._drop(lost.due)
         self._let_go()

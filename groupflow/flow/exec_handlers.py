@@ -43,6 +43,7 @@ from groupflow.flow.process import (
 from groupflow.settings.rules import HandlerRule
 
 EX_TEMPFAIL = 75
+_STAGE_BYTES = 8 * OUTPUT_BYTES  # of a last line: a context of 128 KiB, each letter as its number
 _PROGRESS, _LINE_BYTES = b'"progress"', 512  # what a line has that says progress, and its bytes
 _SHARED = ("GROUPFLOW_TYPE", "GROUPFLOW_GROUP", "GROUPFLOW_TENANT")  # by the tasks of a batch
 
@@ -83,7 +84,7 @@ class ExecRunner:
         self, tasks: Sequence[Task], environment: dict[str, str], given: bytes
     ) -> Ended | Failed:
         try:
-            kept = LONGEST_ANSWER if self._has_result else OUTPUT_BYTES
+            kept = LONGEST_ANSWER if self._has_result or self.size > 1 else _STAGE_BYTES
             hear = ProgressLines(tasks[0]).feed
             process = Process(self._command, environment, given, kept, hear)
         except (OSError, ValueError) as error:
@@ -151,9 +152,11 @@ class ExecBatchRunner(Together, ExecRunner):
         if isinstance(ended, Failed):
             return [ended]
         end = _failure(ended) if ended.code != 0 else Done()
-        if self._has_result and ended.is_cut:  # of which task is the first line that is left?
+        found = outcomes_in(ended.stdout, len(tasks), end, has_result=self._has_result)
+        says_some = self._has_result or found != [Done()] * len(tasks)
+        if ended.is_cut and says_some:  # of which task is the first line that is left?
             return [over_long(len(tasks)) if isinstance(end, Done) else end]
-        return outcomes_in(ended.stdout, len(tasks), end, has_result=self._has_result)
+        return found
 
 
 def _environment(facts: Mapping[str, str]) -> dict[str, str]:

@@ -25,6 +25,7 @@ from groupflow.core.task import Task
 LATE = 0.1  # seconds; if a time limit's timer is later than that, the loop was blocked
 STUCK_LOOK = 10.0  # seconds between two reports of an attempt that doesn't end when cancelled
 MESSAGE_CHARS = 2_000  # of an exception's text that is kept with the attempt
+_READ_CHARS = 64 * 1024  # of a text, in which secrets are looked for: the loop waits for that
 KEPT_BYTES = 8 * 1024  # of a traceback: the outermost callers are dropped first
 _FRAMES = 40  # of each exception, the innermost
 _LINE_CHARS = 300
@@ -106,7 +107,7 @@ def text_of(said: object) -> str:
 
 def _text(said: object) -> str:
     try:
-        return "" if said is None else str(said)
+        return "" if said is None else str(said)[:_READ_CHARS]
     except Exception:  # noqa: BLE001  the application's __str__
         return "(its text can't be read)"
 
@@ -127,7 +128,8 @@ def traceback_of(error: BaseException) -> str:
         told = TracebackException(
             type(error), error, begin, limit=-_FRAMES, compact=True, max_group_width=5
         )
-        lines = mask_secrets("".join(told.format()).rstrip("\n")).split("\n")
+        text = "".join(part[:_READ_CHARS] for part in told.format())
+        lines = mask_secrets(text.rstrip("\n")).split("\n")
     except Exception:  # noqa: BLE001  the application's; its type and text are kept anyway
         return ""
     frames = [number for number, line in enumerate(lines) if _FRAME.match(line)]

@@ -12,6 +12,7 @@ gigabytes.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -35,18 +36,18 @@ from groupflow.flow.exec_handlers import variables_of, variables_of_all
 from groupflow.flow.handling import Failed
 from groupflow.settings.rules import HandlerRule
 
-ANSWER_BYTES = 1024 * 1024  # that are read of a response without a result
 SHOWN_CHARS = 500  # that a dead letter keeps of a refusal's text
 LINES = "application/x-ndjson"
 _ASKS_FOR_RETRY = (429, 503)
 _AS_IT_IS = ("", "identity")  # encodings of answers that are read
+_SAYS = re.compile(rb'\s*{\s*"(?:stage|context|outcome)"')  # begins what is no plain output
 
 
-def open_client(connections: int) -> httpx.AsyncClient:
-    """Open the daemon's one client, with so many connections at once, all kept alive."""
+def open_client() -> httpx.AsyncClient:
+    """Open the daemon's one client. Each worker has one attempt, and so one connection at most."""
     return httpx.AsyncClient(
         timeout=None,  # noqa: S113  the attempt has a limit of its own
-        limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+        limits=httpx.Limits(),  # none
         trust_env=False,  # proxies aren't meant for the operator's own handlers
         headers={"Accept-Encoding": "identity"},
         # No cookie of one task goes with the next.
@@ -62,7 +63,6 @@ class HttpRunner:
         self._client = client
         self._scope = rule.scope
         self._has_result = rule.result
-        self._most = LONGEST_ANSWER if rule.result else ANSWER_BYTES
         self.size = rule.batch
         self.timeout = rule.timeout
         self.retry = rule.retry()
@@ -75,13 +75,16 @@ class HttpRunner:
         response, read = answer
         if not response.is_success:
             return self._scoped(_refusal(self._url, response, read))
-        if not response.headers.get("content-type", "").startswith("application/json"):
+        if not response.headers.get("content-type", "").lower().startswith("application/json"):
             return Done()
         if failed := _packed(response):
             return failed
-        if self._has_result and len(read) > self._most:
-            return over_long()
-        return end_in(read[: self._most], has_result=self._has_result)
+        return over_long() if self._loses(read) else end_in(read, has_result=self._has_result)
+
+    def _loses(self, read: bytes) -> bool:
+        """Whether more of an answer came than is read, and the rest may say something."""
+        says_some = self._has_result or _SAYS.match(read) is not None
+        return says_some and len(read) > LONGEST_ANSWER
 
     async def _post(
         self, content: bytes, headers: dict[str, str]
@@ -90,7 +93,7 @@ class HttpRunner:
             async with self._client.stream(
                 "POST", self._url, content=content, headers=headers
             ) as response:
-                return response, await _read_capped(response, self._most)
+                return response, await _read_capped(response)
         except asyncio.CancelledError as error:
             error.__traceback__ = None  # frames of the client's code say nothing
             raise
@@ -116,9 +119,9 @@ class HttpBatchRunner(Together, HttpRunner):
         if not response.is_success:  # then its text is for people
             return [self._scoped(_refusal(self._url, response, read))]
         end: Done | Failed = _packed(response) or Done()
-        if self._has_result and len(read) > self._most:
+        if self._loses(read):
             end = over_long(len(tasks))
-        return outcomes_in(read[: self._most], len(tasks), end, has_result=self._has_result)
+        return outcomes_in(read[:LONGEST_ANSWER], len(tasks), end, has_result=self._has_result)
 
 
 def _headers_of(variables: Mapping[str, str], content: str) -> dict[str, str]:
@@ -133,13 +136,13 @@ def _carried(fact: str) -> str:
     return quote(fact, safe=blank + "!#$&'()*+,/:;<=>?@[]^`{|}~\"\\", errors="backslashreplace")
 
 
-async def _read_capped(response: httpx.Response, most: int) -> bytes:
-    """The answer as it came, over `most` bytes where it has more; nothing where it is packed."""
+async def _read_capped(response: httpx.Response) -> bytes:
+    """The answer as it came, some bytes over the most if it is; nothing where it is packed."""
     read = bytearray()
     if _encoding(response) in _AS_IT_IS:
         async for chunk in response.aiter_raw():
             read += chunk
-            if len(read) > most:
+            if len(read) > LONGEST_ANSWER:
                 break
     return bytes(read)
 

@@ -44,6 +44,7 @@ class InFlight:
         self._dispatcher = dispatcher
         self._claims = claims
         self._exchanges: list[Exchange] = []  # in flight
+        self._outliving = 0  # workers that still have claims of lost sessions, and can take none
         self._is_well = True  # the last exchange was answered
         self._stir = asyncio.Event()
         self._session_open = asyncio.Event()
@@ -90,7 +91,7 @@ class InFlight:
     @property
     def held(self) -> int:
         """How many claims there are with workers, ready for them, or asked for."""
-        return self._slots.claimed + self._asked
+        return self._slots.claimed + self._outliving + self._asked
 
     @property
     def is_settled(self) -> bool:

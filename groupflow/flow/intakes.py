@@ -211,15 +211,14 @@ class Intakes:
 
     async def _find(self) -> list[Intake]:
         """An intake for each queue, as soon as RabbitMQ lets the daemon look; none at a stop."""
-        backoff = Backoff()
+        backoff, others = Backoff(), list[str]()
         while not self._is_stopping:
             try:
                 others = await self._look()
             except TimeoutError:
                 # RabbitMQ never answers for a queue without a leader; the others need not wait.
                 log.warning("intake.not_looked", reason=f"no answer within {SET_UP:g} s")
-                self.state.outage.forget()
-                return self._intakes_of([])
+                break
             except BrokerUnavailable as error:
                 for queue in self._queues:
                     self.state.set("away", str(error), queue)
@@ -227,9 +226,9 @@ class Intakes:
                     log.warning("intake.interrupted", error=str(error), **facts)
                 await asyncio.sleep(backoff.next())
             else:
-                self.state.outage.forget()
-                return [] if self._is_stopping else self._intakes_of(others)
-        return []
+                break
+        self.state.outage.forget()
+        return [] if self._is_stopping else self._intakes_of(others)
 
     async def _look(self) -> list[str]:
         """Declare the configured queues. Returns the others that there are."""

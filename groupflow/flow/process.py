@@ -24,7 +24,7 @@ from uuid import uuid4
 import psutil
 
 MARK = "GROUPFLOW_MARK"  # in the environment of a command and of all that it starts
-OUTPUT_BYTES = 64 * 1024  # of each stream that are kept; the rest is read and dropped
+OUTPUT_BYTES = 64 * 1024  # of stderr that are kept; the rest is read and dropped
 KILL_AFTER = 2.0  # seconds between SIGTERM and SIGKILL, at a stop or over its time
 KILL_CANCELLED_AFTER = 5.0  # and where its task is cancelled
 LINGER = 2.0  # seconds in which children of an ended command may close its output

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -73,6 +74,8 @@ class Reloader:
         self.settings = settings
         self.last: Reload | None = None
         self._load = load
+        # A thread of our own, as handlers may hold all of the loop's for as long as they like.
+        self._loading = ThreadPoolExecutor(1, thread_name_prefix="groupflow-reload")
         self._daemon = daemon
         self._is_wanted = False
         self._stir = asyncio.Event()
@@ -122,7 +125,8 @@ class Reloader:
     async def _reload(self, number: int) -> Reload:
         if self._load is None:
             return Reload(number, "refused", problems=["this daemon has no configuration file"])
-        new = await asyncio.to_thread(self._load)
+        loop = asyncio.get_running_loop()
+        new = await loop.run_in_executor(self._loading, self._load)
         changes = compare(self.settings, new)
         if not changes:
             return Reload(number, "unchanged")

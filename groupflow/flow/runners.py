@@ -70,12 +70,13 @@ class AllRunners(PythonRunners):
         app: App,
         rules: Mapping[str, HandlerRule],
         threads: Executor,
-        connections: int,
         scans: Callable[[str], Runner | None] = lambda _type: None,
+        before: AllRunners | None = None,
     ) -> None:
         """Builds the application's runners, plain functions in threads, and those of `rules`.
 
-        `scans` finds the runner of a scan's shards, by their type.
+        `scans` finds the runner of a scan's shards, by their type. Connections are those of the
+        runners `before` a reload.
 
         Raises:
             ConfigError: a type has two handlers, or a command's program can't be run.
@@ -84,8 +85,7 @@ class AllRunners(PythonRunners):
             raise ConfigError(problems)
         super().__init__(app, threads)
         self._scans = scans
-        self._connections = connections
-        self._http: httpx.AsyncClient | None = None
+        self._http: httpx.AsyncClient | None = before._http if before else None
         for type_, rule in rules.items():
             self._runners[type_] = self._foreign(rule)
 
@@ -100,7 +100,7 @@ class AllRunners(PythonRunners):
             open_client,
         )
 
-        self._http = self._http or open_client(self._connections)
+        self._http = self._http or open_client()
         kind = HttpBatchRunner if rule.batch > 1 else HttpRunner
         return kind(rule, rule.http.get_secret_value(), self._http)
 

@@ -128,7 +128,7 @@ def following_of(
             outgoing = check(message)
             body = outgoing.body.decode()
             size += len(outgoing.body) + len(orjson.dumps(outgoing.headers))
-        except (Unroutable, TypeError, ValueError) as error:
+        except (Unroutable, TypeError, ValueError, ArithmeticError) as error:
             raise Unroutable(f"follow-up task {place}: {error}") from None
         found.append(Following(outgoing.type, body, outgoing.headers))
     if size > FOLLOWING_BYTES:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Set
 from dataclasses import dataclass
+from time import monotonic
 from typing import TypeAlias
 
 import structlog
 
-from groupflow.core.backoff import Backoff
+from groupflow.core.backoff import Backoff, Outage
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.store.client import StoreClient
 from groupflow.store.envelope import Pool
@@ -98,13 +99,15 @@ async def listen(client: StoreClient, on_wake: Woken) -> None:
     The client is for this alone, as a subscription keeps its connection. `on_wake` is called once
     for all wakes that have come.
     """
-    backoff, pending = Backoff(), _Pending(on_wake)
+    backoff, pending, refused = Backoff(), _Pending(on_wake), Outage(monotonic)
     while True:
         try:
             async with client.wakes() as wakes:
                 heard = 0
                 async for kind in wakes:
                     backoff.reset()
+                    if refused.is_away:
+                        refused.answered()
                     if kind not in _POOLS and not kind.startswith((_HOLD_OF_ONE, _CANCEL)):
                         continue  # a wake for workers that pull
                     pending.hear(kind)
@@ -114,5 +117,6 @@ async def listen(client: StoreClient, on_wake: Woken) -> None:
         except StoreUnavailable as error:
             log.debug("wake.interrupted", error=str(error))
         except GroupflowError as error:
-            log.warning("wake.interrupted", error=str(error))
+            if (told := refused.failed()) is not None:
+                log.warning("wake.interrupted", error=str(error), **told)
         await asyncio.sleep(backoff.next())

@@ -59,9 +59,7 @@ class LocalWorker:
     ) -> None:
         self.name = name  # unique within the pool
         self._room = room or ByteSemaphore()  # for large bodies, shared by the daemon's workers
-        # A running attempt ends by the rules it began with; the newest rules settle its outcome,
-        # and run and settle all tasks that wait.
-        self.rules = rules
+        self.adopt(rules)
         self._dispatcher = dispatcher
         self._tracing = tracing
         self._types = dispatcher.measures.types
@@ -72,6 +70,14 @@ class LocalWorker:
         self._has_begun = False
         self._is_cut = False
         self._is_lost = False
+
+    def adopt(self, rules: Rules) -> None:
+        """Work by these from here on, and tell as much as the log's level asks for by now.
+
+        A running attempt ends by the rules it began with; the newest rules settle its outcome,
+        and run and settle all tasks that wait.
+        """
+        self.rules = rules
         self._tells_all: bool = log.is_enabled_for(logging.DEBUG)  # asked once: it is not cheap
 
     def names_of(self, attempt: asyncio.Task[Any]) -> dict[str, Any]:
@@ -237,6 +243,14 @@ class LocalWorker:
         return settlement
 
     def _settle(
+        self, claim: Claim, outcome: Outcome | Failed, runner: Runner | None, began: float
+    ) -> Settlement:
+        try:
+            return self._settled(claim, outcome, runner, began)
+        except Exception as error:  # noqa: BLE001  the application's own `__eq__`, or `__repr__`
+            return self._settled(claim, failed(error, is_final=True), runner, began)
+
+    def _settled(
         self, claim: Claim, outcome: Outcome | Failed, runner: Runner | None, began: float
     ) -> Settlement:
         seconds, rules = perf_counter() - began, self.rules

@@ -78,7 +78,7 @@ class WorkerPool:
         """Work by other rules from here on."""
         self._rules = rules
         for worker in self._workers.values():
-            worker.rules = rules
+            worker.adopt(rules)
         for exchanger in self.exchangers:
             exchanger.adopt(rules.policies.runs)
 

@@ -93,9 +93,9 @@ async def note(
     head = orjson.dumps([what, _cut(by), token, told])
     some = orjson.dumps([_cut(id_) for id_ in tasks[:_NAMED]])
     number = len(tasks) if count is None else count
-    arguments = (uuid4().hex, head, number, some, MOST, microseconds(_TOGETHER))
+    bounds = MOST, microseconds(_TOGETHER), _NAMED
     async with namespace.common() as client:
-        await client.run(OperatorVerb.NOTE_ACTION, *arguments)
+        await client.run(OperatorVerb.NOTE_ACTION, uuid4().hex, head, number, some, *bounds)
 
 
 async def latest(namespace: Namespace, limit: int = MOST) -> list[Action]:

@@ -218,7 +218,7 @@ async def _page(
     """Tasks that are meant on a page, and where the next one begins, if there is one."""
     page = await look_at_tasks(client, at.state, CHUNK, at.page)
     wanted = TaskFilter(type=meant.type)
-    rows = [row for row in page.rows if wanted.passes(row, page.at)]
+    rows = [row for row in page.tasks if wanted.passes(row, page.at)]
     if at.until:
         rows = [row for row in rows if _sequence(row) <= at.youngest]
     return rows, at.after(page.next)

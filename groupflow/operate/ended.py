@@ -169,7 +169,8 @@ def _note(found: dict[str, Ended], step: _Step, group: str) -> None:
 async def drained_lately(namespace: Namespace, *, text: str = "", limit: int = 50) -> GroupPage:
     """Groups in which nothing is left, the last one that drained first, so many at most.
 
-    They are sought among those of the last `KEPT` tasks of groups that ended in each partition.
+    They are sought among those of the last `KEPT` tasks of groups that ended in each partition. If
+    there are more than these, `total` is greater.
 
     Args:
         namespace: all partitions.
@@ -187,7 +188,7 @@ async def drained_lately(namespace: Namespace, *, text: str = "", limit: int = 5
                 name, known = facts["group"], {name: facts[name] for name in ("type", "since")}
                 if text in name:
                     found.setdefault(name, GroupRow(name, "drained", 0, **known))
-            if len(found) >= limit:
+            if len(found) > limit:
                 break
         return step, [*found.values()]
 
@@ -223,7 +224,7 @@ class _Latest:
         place = ""
         while self.looked < LOOKED_AT:
             page = await look_at_tasks(client, self.state, _STEP, place, self._asked())
-            self._add(page.rows, page.at)
+            self._add(page.tasks, page.at)
             self.at, self.looked, place = page.at, self.looked + page.looked_at, page.next
             # What the older segment has ended before all that is in the newer one.
             if not place or place.startswith(_OLDER):

@@ -21,6 +21,7 @@ from groupflow.operate.reasons import (
     pool_reason,
     quarantine_reason,
     quiet_reason,
+    silence_reason,
     tenant_reason,
     type_reason,
     unknown_reason,
@@ -274,9 +275,10 @@ def _running(
         reason = f"its lock says that {where} runs a task, whose checkpoint says nothing"
         reason += ": somebody changed keys by hand"
         return answer(state="running", reason=reason, holder=holder)
-    since = seconds(facts["since"])
+    since, unheard = seconds(facts["since"]), seconds(facts["unheard"])
+    silence = silence_reason(facts["daemon"], left, unheard)
     said = f"has {duration(left)} left" if left > 0 else f"ran out {duration(-left)} ago"
-    lease = f"its lease {said}"
+    lease = f"its lease {said}" + (silence and f"; {silence}")
     if puller := puller_of(facts["daemon"]):
         reason = (
             f"held by {puller[1]} since {hour_of(since)}: attempt {task_state.attempt} of task "
@@ -366,10 +368,7 @@ def _waiting(row: Sequence[Any]) -> Waiting:
         type=facts["type"],
         tenant=facts.get("tenant"),
         enqueued_at=facts["enqueued_at"],
-        attempt=task_state.attempt,
-        crashes=task_state.deaths,
-        lost_leases=task_state.lost_leases,
-        stage=task_state.stage,
+        **task_state.told,
         due=None if task_state.due is None else seconds(task_state.due),
         errors=[
             {name: fact for name, fact in error.items() if name != "traceback"}

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import merge as merge_sorted
-from itertools import islice
 from operator import itemgetter
 from typing import Literal, TypeAlias
 
@@ -49,7 +48,7 @@ class GroupPage:
     """Some groups of a state."""
 
     at: float  # Unix seconds by Redis's clock
-    total: int  # groups in that state
+    total: int  # groups in that state; of drained ones, those that were found
     looked_at: int  # how many of them were tried against the filter for this page
     next: str | None  # cursor of the next page, None at the end
     groups: list[GroupRow]  # those that passed, the next in turn first if there is an order
@@ -170,8 +169,8 @@ class TaskPage:
     """Some tasks of a state, by one look."""
 
     at: float  # Unix seconds by Redis's clock
-    rows: list[TaskRow]
-    turns: list[int]  # for each row the number by which rows of several stores are sorted
+    tasks: list[TaskRow]
+    turns: list[int]  # for each of them the number by which rows of several stores are sorted
     next: str  # where the next page begins, empty at the end
     looked_at: int = 0  # of tasks that are over: how many were, for this page
 
@@ -218,7 +217,7 @@ class TaskList:
     next: str | None  # cursor of the next page, None at the end
     away: list[Away] = field(default_factory=list)  # partitions that are missing from all of this
     is_whole: bool = True  # of tasks that are over: whether every one was looked at
-    at: float = 0.0  # Unix seconds by Redis's clock, likewise
+    at: float = 0.0  # Unix seconds by Redis's clock; 0 of a search
 
 
 async def look_at_tasks(
@@ -249,11 +248,12 @@ async def look_at_tasks(
     return TaskPage(reply["at"], rows, turns, following, reply["looked_at"])
 
 
-async def list_tasks(namespace: Namespace, state: ListedState, limit: int) -> TaskPage:
+async def list_tasks(namespace: Namespace, state: ListedState, limit: int) -> TaskList:
     """The first tasks of a state, in the order of `look_at_tasks`, `limit` of them at most.
 
-    If there is a `next`, some of them may be missing. For counts see `read_totals`, for the dead
-    `DeadLetters`, for the others that are over `list_ended`.
+    If there is a `next`, there may be more: `search_tasks` goes on there, of several partitions
+    with the first task of the first one. For counts see `read_totals`, for the dead `DeadLetters`,
+    for the others that are over `list_ended`.
 
     Raises:
         StoreUnavailable: no partition answers.
@@ -262,20 +262,22 @@ async def list_tasks(namespace: Namespace, state: ListedState, limit: int) -> Ta
     async def look(client: StoreClient) -> TaskPage:
         page = await look_at_tasks(client, state, min(limit, PAGE))
         for _ in range(LOOKS):
-            left = limit - len(page.rows)
+            left = limit - len(page.tasks)
             if not page.next or left <= 0:
                 break
             more = await look_at_tasks(client, state, min(left, PAGE), page.next)
-            rows, turns = page.rows + more.rows, page.turns + more.turns
-            page = TaskPage(more.at, rows, turns, more.next)
+            tasks, turns = page.tasks + more.tasks, page.turns + more.turns
+            page = TaskPage(more.at, tasks, turns, more.next)
         return page
 
     answers = await namespace.ask_all(look)
-    pages = [zip(page.turns, page.rows, strict=True) for page in answers.all]
-    found = [*islice(merge_sorted(*pages, key=itemgetter(0)), limit)]
+    pages = [zip(page.turns, page.tasks, strict=True) for page in answers.all]
+    found = [row for _, row in merge_sorted(*pages, key=itemgetter(0))]
+    begin = answers.all[0].next if len(namespace) == 1 else _BEGINNING
+    is_cut = len(found) > limit or any(page.next for page in answers.all)
+    following = f"0.{begin}" if is_cut else None
     at = max(page.at for page in answers.all)
-    following = next((page.next for page in answers.all if page.next), "")
-    return TaskPage(at, [row for _, row in found], [turn for turn, _ in found], following)
+    return TaskList(state, found[:limit], len(found), following, answers.away, at=at)
 
 
 async def every_task(namespace: Namespace, state: ListedState) -> AsyncIterator[TaskPage]:
@@ -323,8 +325,8 @@ async def search_tasks(
 
     async def look(place: str, client: StoreClient) -> tuple[str, bool]:
         page = await look_at_tasks(client, state, chunk, place)
-        pages.append(len(page.rows))
-        rows.extend(row for row in page.rows if wanted.passes(row, page.at))
+        pages.append(len(page.tasks))
+        rows.extend(row for row in page.tasks if wanted.passes(row, page.at))
         return page.next, len(rows) >= limit
 
     following, away = await walk(namespace, cursor, look, LOOKS)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from groupflow.core.errors import GroupflowError
+from groupflow.core.errors import GroupflowError, TooFewReplicas
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.store.client import StoreClient
+from groupflow.store.client import Argument, StoreClient
 from groupflow.store.partitions import partition_of
+from groupflow.store.wire import ReplicaWait
 
 MOST = 200  # tasks a script
 ROOM = 4 * 1024 * 1024  # bytes after which a script reads no more tasks
@@ -71,7 +72,11 @@ async def move_out(
 
 
 async def move_in(
-    target: StoreClient, source: StoreClient, rows: Sequence[Movable], gone: Sequence[str] = ()
+    target: StoreClient,
+    source: StoreClient,
+    rows: Sequence[Movable],
+    gone: Sequence[str] = (),
+    replica_wait: ReplicaWait | None = None,
 ) -> list[str]:
     """Write rows to their new partition; rows that were written before are passed over.
 
@@ -80,6 +85,7 @@ async def move_in(
         source: the partition where they lie.
         rows: what to write.
         gone: ids that were written before and lie in `source` no more.
+        replica_wait: how many replicas must have them.
 
     Returns:
         The ids that they have now: an id that another task has there is replaced.
@@ -87,19 +93,41 @@ async def move_in(
     Raises:
         DaemonsRun: daemons or pullers have leases in the target.
         StoreFull: there is no memory for them; nothing was written.
-        StoreUnavailable: no answer.
+        StoreUnavailable: no answer; or too few replicas have them.
     """
     packed = [row.packed for row in rows]
-    reply = await target.run(
-        OperatorVerb.MOVE_IN, source.keys.tag, uuid4().hex, len(gone), *gone, *packed
-    )
+    written: list[Argument] = [source.keys.tag, uuid4().hex, len(gone), *gone, *packed]
+    reply = await _run(target, OperatorVerb.MOVE_IN, written, replica_wait)
     return [id_.decode() for id_ in unless_daemons_run(reply)[0]]
 
 
-async def move_done(source: StoreClient, where: str, rows: Sequence[Movable]) -> int:
+async def move_done(
+    source: StoreClient,
+    where: str,
+    rows: Sequence[Movable],
+    replica_wait: ReplicaWait | None = None,
+) -> int:
     """Remove rows that were written elsewhere; how many were still there."""
     pairs = [part for row in rows for part in (row.group, row.entry)]
-    return int(await source.run(OperatorVerb.MOVE_DONE, where, uuid4().hex, *pairs))
+    removed = (where, uuid4().hex, *pairs)
+    return int(await _run(source, OperatorVerb.MOVE_DONE, removed, replica_wait))
+
+
+async def _run(
+    client: StoreClient,
+    verb: OperatorVerb,
+    arguments: Sequence[Argument],
+    replica_wait: ReplicaWait | None,
+) -> Any:
+    if replica_wait is None:
+        return await client.run(verb, *arguments)
+    reply, number, _ = await client.run_replicated(verb, arguments, replica_wait)
+    if number < replica_wait.replicas:
+        raise TooFewReplicas(
+            f"Redis at {client.address}: {number} replicas have what was moved, and "
+            f"redis.replicas is {replica_wait.replicas}"
+        )
+    return reply
 
 
 def unless_daemons_run(reply: Sequence[Any]) -> Sequence[Any]:
@@ -140,13 +168,20 @@ async def move_letter(source: StoreClient, target: StoreClient, id_: str) -> str
 class Mover:
     """Moves all that doesn't belong into one partition to the partitions where it belongs."""
 
-    def __init__(self, source: StoreClient, targets: Sequence[StoreClient]) -> None:
+    def __init__(
+        self,
+        source: StoreClient,
+        targets: Sequence[StoreClient],
+        replica_wait: ReplicaWait | None = None,
+    ) -> None:
         """Moves nothing yet.
 
         Args:
             source: the partition.
             targets: the future partitions, in order; the source may be one of them.
+            replica_wait: how many replicas must have what has moved, before it leaves the source.
         """
+        self._replica_wait = replica_wait
         self._source = source
         self._targets = targets
         # By target, since the last write there.
@@ -174,8 +209,9 @@ class Mover:
             stay += len(rows) - sum(map(len, leaving.values()))
             for place, some in leaving.items():
                 target = self._targets[place]
-                await move_in(target, self._source, some, self._gone.pop(place, ()))
-                moved += await move_done(self._source, where, some)
+                gone = self._gone.pop(place, ())
+                await move_in(target, self._source, some, gone, self._replica_wait)
+                moved += await move_done(self._source, where, some, self._replica_wait)
                 self._gone[place] = [row.id for row in some if row.id]
         return moved
 
@@ -183,4 +219,4 @@ class Mover:
         """Limits of tenants hold everywhere."""
         for target in self._targets:
             if target.keys != self._source.keys:
-                await move_in(target, self._source, [row])
+                await move_in(target, self._source, [row], replica_wait=self._replica_wait)

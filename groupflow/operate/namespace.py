@@ -203,23 +203,31 @@ class Namespace:
         return found
 
     async def act_on_each(
-        self, meant: Iterable[_Meant], act: Callable[[_Meant], Awaitable[str | None]]
+        self,
+        meant: Iterable[_Meant],
+        act: Callable[[_Meant], Awaitable[str | None]],
+        *,
+        fails_alone: bool = False,
     ) -> AsyncIterator[tuple[_Meant, str | GroupflowError | None]]:
         """Act on each task, and yield it with what kept it as it was: that keeps no other.
 
         Args:
             meant: the tasks, in any form.
             act: returns why a task stays as it is; ``None`` where it was done.
+            fails_alone: whether an id is raised that is ambiguous, where it is the only one.
 
         Raises:
+            AmbiguousId: likewise.
             StoreUnavailable: the only partition is away.
         """
-        for each in dict.fromkeys(meant):
+        of_each = dict.fromkeys(meant)
+        for each in of_each:
             kept: str | GroupflowError | None
             try:
                 kept = await act(each)
             except _KEEP_ONE as error:
-                if isinstance(error, StoreUnavailable) and len(self) == 1:
+                keeps_all = fails_alone and isinstance(error, AmbiguousId) and len(of_each) == 1
+                if keeps_all or (isinstance(error, StoreUnavailable) and len(self) == 1):
                     raise
                 kept = error
             yield each, kept

@@ -12,6 +12,7 @@ import orjson
 
 from groupflow.operate.scripts import named
 from groupflow.store.clock import seconds
+from groupflow.store.pulling import puller_of
 from groupflow.store.task_state import TaskState
 
 _NAMED = 3  # daemons in a reason
@@ -102,6 +103,20 @@ def pool_reason(task_state: TaskState, pullers: int) -> str:
         return ""
     by = f"{pullers} pull from it" if pullers else "no worker pulls from it"
     return f"it waits for a worker that asks pool {task_state.pool}: {by}"
+
+
+def silence_reason(daemon: str, left: float, unheard: float) -> str:
+    """Who takes over what a silent daemon, or a pool's worker, runs; empty if it isn't silent.
+
+    It is where nothing was heard of it for half of its lease, whose rest is `left` seconds.
+    """
+    if left > unheard:
+        return ""
+    heir, name = "another daemon takes the task over", daemon
+    if puller := puller_of(daemon):
+        heir, name = f"the task goes back to pool {puller[0]}", puller[1]
+    then = f"in {duration(left)}, when its lease ends" if left > 0 else "as soon as a daemon runs"
+    return f"nothing was heard of {name} for {duration(unheard)}: {heir} {then}"
 
 
 def not_due_reason(task_state: TaskState) -> str:

@@ -20,6 +20,7 @@ from groupflow.store.layout import check_format
 from groupflow.store.partitions import keys_of, open_client
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import REAPED_AT_ONCE
+from groupflow.store.wire import ReplicaWait
 
 _SHARING = ("g", "p")  # tenants have shares of workers, for groups and for plain tasks
 _GROUPS = 300  # groups a look
@@ -54,7 +55,9 @@ async def repartitioned(
         return opened[-1]
 
     try:
-        return await Repartition(settings.redis.namespace, count, make, tell).run()
+        redis = settings.redis
+        wait = ReplicaWait(redis.replicas, redis.timeout / 2) if redis.replicas else None
+        return await Repartition(redis.namespace, count, make, tell, wait).run()
     finally:
         for client in opened:
             await client.close()
@@ -69,6 +72,7 @@ class Repartition:
         count: int,
         make: Callable[[Keys], StoreClient],
         tell: Callable[[str], None] = lambda _: None,
+        replica_wait: ReplicaWait | None = None,
     ) -> None:
         """Asks nothing yet.
 
@@ -77,7 +81,9 @@ class Repartition:
             count: how many partitions it is to have.
             make: makes a client for some keys; the caller closes it.
             tell: is told of each partition that is finished.
+            replica_wait: how many replicas must have what has moved.
         """
+        self._replica_wait = replica_wait
         self._name = namespace
         self._count = count
         self._make = make
@@ -97,6 +103,9 @@ class Repartition:
         known, moving_to = await self._noted()
         report = Report(known, self._count)
         if known in (0, self._count) and not moving_to:
+            for each in self._partitions(known):  # a fail-over may have taken back that it ended
+                if (await each.run(OperatorVerb.NUMBER))[1]:
+                    await each.run(OperatorVerb.MOVING_TO, "end", self._count)
             return report
         sources, targets = self._partitions(known), self._partitions(self._count)
         every = [*dict.fromkeys([*sources, *targets])]
@@ -109,17 +118,20 @@ class Repartition:
             if not moving_to:
                 await self._common.run(OperatorVerb.MOVING_TO, "cancel", self._count)
             raise
-        for each in every:
-            # Before anything is read: a daemon that slept until now brings nothing meanwhile.
-            await each.run(OperatorVerb.MOVING_TO, "mark", self._count, known)
-            await _reap(each)
-        await self._spread_notes(sources, targets)
-        for number, source in enumerate(sources):
-            await self._empty(source, targets, report)
-            self._tell(
-                f"partition {number} of {known}: {report.tasks} tasks, {report.dead} dead letters "
-                f"and {report.over} entries of the history moved so far"
-            )
+        # Before anything is read: a daemon that slept until now brings nothing meanwhile.
+        before, epochs = None, await self._mark(every, known)
+        while epochs != before:  # again, if a server came to lead meanwhile: it may have lost some
+            for each in every:
+                await _reap(each)
+            await self._spread_notes(sources, targets)
+            for number, source in enumerate(sources):
+                await _reap(source)  # again, for the same reason
+                await self._empty(source, targets, report)
+                self._tell(
+                    f"partition {number} of {known}: {report.tasks} tasks, {report.dead} dead "
+                    f"letters and {report.over} entries of the history moved so far"
+                )
+            before, epochs = epochs, await self._mark(every, known)
         for source in sources:
             if source not in targets:
                 await self._end(source, targets[0])
@@ -151,6 +163,13 @@ class Repartition:
             )
             raise ConfigError([Problem("repartition", str(self._count), remedy)])
 
+    async def _mark(self, every: Sequence[StoreClient], known: int) -> list[bytes]:
+        """Note in each partition that it is being moved; returns the epoch of each."""
+        marks = [
+            await each.run(OperatorVerb.MOVING_TO, "mark", self._count, known) for each in every
+        ]
+        return [epoch for *_, epoch in marks]
+
     @property
     def _common(self) -> StoreClient:
         """The client for the keys that all partitions share."""
@@ -167,7 +186,7 @@ class Repartition:
     async def _spread_notes(
         self, sources: Sequence[StoreClient], targets: Sequence[StoreClient]
     ) -> None:
-        """Tell all partitions what one knows: whose ids are whose, pauses, the last fence."""
+        """Tell all partitions what one knows: whose ids are whose, the last fence, and more."""
         for source in sources:
             packed = await source.run(OperatorVerb.MOVE_NOTES, "out", "")
             for target in targets:
@@ -179,7 +198,7 @@ class Repartition:
     ) -> None:
         """Move all that no longer belongs into a partition."""
         await _end_turns(source)
-        mover = Mover(source, targets)
+        mover = Mover(source, targets, self._replica_wait)
         for place in _LISTS:
             report.tasks += await mover.move(place)
         for pool in await pools_in(source, workers=0):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Self
 
+from groupflow.operate.reasons import hour_of
 from groupflow.store.clock import seconds
 
 
@@ -37,8 +37,6 @@ class CancelRequest:
         """Why a task that runs is still there."""
         if self.newer is not None:
             return f"makes way for the newer task {self.newer}: its handler has not ended yet"
-        since = ""
-        if self.at is not None:
-            since = f" since {datetime.fromtimestamp(self.at).astimezone():%H:%M:%S}"
+        since = f" since {hour_of(self.at)}" if self.at is not None else ""
         why = f" ({self.reason})" if self.reason and with_reason else ""
         return f"is asked to stop{since}, by {self.by}{why}: its handler has not ended yet"

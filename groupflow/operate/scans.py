@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -18,6 +19,7 @@ from groupflow.store.client import StoreClient
 from groupflow.store.scans import Record, ScanRecords, group_of, hasten
 
 _Answer = TypeVar("_Answer")
+_INDEX = re.compile("[0-9]{1,9}")  # of a shard; any group may end in what else counts as a digit
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,7 @@ class Scans:
         """The shard that a group is, or ``None`` if it is none."""
         front, _, index = group.rpartition(":")
         name = front.partition(":")[2]
-        if not index.isdigit() or group_of(name, int(index)) != group:
+        if not _INDEX.fullmatch(index) or group_of(name, int(index)) != group:
             return None
         try:
             record = await self._record(name)

@@ -68,7 +68,7 @@ class OperatorVerb(AnyVerb):
     SCHEDULE_HOLD = "schedule_hold", ROWS
     SCHEDULE_DROP = "schedule_drop", ROWS
     NUMBER = "number"
-    MOVING_TO = "moving_to"
+    MOVING_TO = "moving_to", (*PRELUDE, LEADING)
     MOVE_TURNS = "move_turns", _MOVING
     MOVE_OUT = "move_out", _MOVING
     MOVE_IN = "move_in", (*_MOVING, LEADING, "store/sessions", "store/by_hand", "schedule/rows")

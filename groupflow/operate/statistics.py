@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, chain, zip_longest
@@ -108,8 +108,8 @@ class Latencies:
 class Busyness:
     """How much of its workers' time a daemon's handlers took."""
 
-    def __init__(self, types: Types, workers: int) -> None:
-        """Takes the daemon's own counts, and how many workers it has."""
+    def __init__(self, types: Types, workers: Callable[[], int]) -> None:
+        """Takes the daemon's own counts, and what says how many workers it has: reloads do."""
         self._types = types
         self._workers = workers
         self._busy = 0.0
@@ -118,7 +118,7 @@ class Busyness:
     def take(self) -> tuple[float, float]:
         """Seconds that handlers took since the last call, and that workers had for them."""
         busy, asked = sum(each.handling.sum for each in self._types.every()), monotonic()
-        told = busy - self._busy, self._workers * (asked - self._asked)
+        told = busy - self._busy, self._workers() * (asked - self._asked)
         self._busy, self._asked = busy, asked
         return told
 

@@ -17,7 +17,7 @@ from groupflow.operate.corrections import Correction, read_corrections
 from groupflow.operate.ended import EndName, read_line
 from groupflow.operate.groups import Groups
 from groupflow.operate.namespace import Namespace
-from groupflow.operate.reasons import due_reason, not_due_reason
+from groupflow.operate.reasons import due_reason, not_due_reason, silence_reason
 from groupflow.operate.requests import CancelRequest
 from groupflow.operate.scripts import OperatorVerb, named
 from groupflow.store.client import Argument, StoreClient
@@ -69,6 +69,7 @@ class Found:
     worker: str | None = None  # within the daemon; this and `fence` only if it runs
     fence: int | None = None
     progress: Progress | None = None  # how far it has got, where it runs and its handler says so
+    silence: str | None = None  # who takes it over, where nothing is heard of what runs it
     since: float | None = None  # Unix seconds since when it runs, is dead or is over
     until: float | None = None  # Unix seconds until when it is delayed, or at least queued
     start_by: float | None = None  # Unix seconds by which it has to start first, or had to
@@ -102,7 +103,7 @@ async def _read_envelope(client: StoreClient, id_: str) -> Envelope | None:
 
 async def find_task(client: StoreClient, id_: str) -> Found | None:
     """Find a task of one partition by its id; ``None`` as of `Tasks.find`."""
-    times = ("died", "since", "start_by", "now", "delayed")
+    times = ("died", "since", "start_by", "now", "delayed", "lease_left", "unheard")
     facts = named(await client.run(OperatorVerb.FIND, id_), *times)
     if "type" not in facts:
         return _ended(id_, facts) if "ended" in facts else None
@@ -113,10 +114,7 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
         Found,
         id=id_,
         **known,
-        attempt=task_state.attempt,
-        crashes=task_state.deaths,
-        lost_leases=task_state.lost_leases,
-        stage=task_state.stage,
+        **task_state.told,
         pool=task_state.pool,
         errors=task_state.errors,
         corrections=read_corrections(facts.get("corrections", "")),
@@ -127,6 +125,8 @@ async def find_task(client: StoreClient, id_: str) -> Found | None:
         holder = {name: facts[name] for name in ("daemon", "worker", "since")}
         asked = CancelRequest.of(orjson.loads(facts["cancel"])).facts if "cancel" in facts else {}
         holder["progress"] = progress_of(facts.get("progress"), facts["now"])
+        lease = facts["daemon"], facts["lease_left"], facts["unheard"]
+        holder["silence"] = silence_reason(*lease) or None
         return found(state="running", fence=int(facts["fence"]), **holder, **asked)
     until = due if (due := seconds(task_state.due or 0)) > facts["now"] else None
     if facts.get("delayed", 0.0) > facts["now"]:
@@ -317,20 +317,18 @@ class Tasks:
         place, found = chosen
         return _left(found) or await self._namespace.ask(place, lambda client: act(client, found))
 
-    def choice_of(self, group: str) -> Choice:
-        """Chooses the task in the partition of a group."""
-        return Choice(partition=self._namespace.place_of(group))
-
-    async def delayed_of(self, group: str) -> list[str]:
+    async def delayed_of(self, group: str) -> tuple[list[str], Choice]:
         """The delayed tasks of a group, by bounded looks; one that moves may be missed.
 
-        Those in its lane, the next to run first, come in front of those that stand aside.
+        Those in its lane, the next to run first, come in front of those that stand aside. The
+        choice is that of its partition.
 
         Raises:
             StoreUnavailable: its partition is away.
         """
         place = self._namespace.place_of(group)
-        return await self._namespace.ask(place, partial(_delayed_of, group=group))
+        found = await self._namespace.ask(place, partial(_delayed_of, group=group))
+        return found, Choice(partition=place)
 
 
 async def _drop(client: StoreClient, found: Found) -> Left | None:

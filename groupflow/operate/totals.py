@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -159,7 +159,7 @@ class Totals:
         )
         states = ("asleep", "groups", "ready", "delayed", "parked", "paused", "paused_too")
         return {
-            "paused": asdict(self.everything_paused) if self.everything_paused else None,
+            "paused": self.everything_paused,
             "plain": plain,
             "grouped": {**grouped, **{name: getattr(self, name) for name in states}},
             "tenants": {
@@ -170,13 +170,13 @@ class Totals:
                 "names": self.standing_names,
             },
             "types": {"standing": self.standing_types, "groups": self.capped},
-            "pools": [asdict(each) for each in self.pools],
+            "pools": self.pools,
             "limited": {
                 "tenants": self.limited_tenants,
                 "groups": self.limited_groups,
                 "types": self.limited_types,
             },
-            "limits": [asdict(limit) for limit in self.by_hand],
+            "limits": self.by_hand,
             "dead": self.dead,
             "dead_staying": self.dead_staying,
             **({"carried_bytes": self.carried_bytes} if self.carried_bytes else {}),
@@ -184,9 +184,9 @@ class Totals:
             **{f"{how}_total": getattr(self, f"{how}_total") for how in ENDS},
             "failed_total": self.buried_total,
             "drained_total": self.drained_total,
-            "daemons": [asdict(daemon) for daemon in self.daemons],
-            "intake": [asdict(standing) for standing in self.intake],
-            **({"held_back": [asdict(each) for each in self.held_back]} if self.held_back else {}),
+            "daemons": self.daemons,
+            "intake": self.intake,
+            **({"held_back": self.held_back} if self.held_back else {}),
             **({"away": [each.partition for each in self.away]} if self.away else {}),
         }
 

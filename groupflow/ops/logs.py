@@ -140,23 +140,27 @@ def _tidy_for_console(_logger: WrappedLogger, _name: str, event: EventDict) -> E
 def _value(value: Any, as_json: bool, depth: int) -> Any:
     """Any value as one that can be shown or dumped."""
     if value is None or isinstance(value, bool | float):
-        return value
+        # orjson refuses a float of a class below it, such as numpy's.
+        return float(value) if isinstance(value, float) else value
     if isinstance(value, int):
         return int(value) if -_MAX_INTEGER <= value < _MAX_INTEGER else _describe(value)
     if isinstance(value, str | bytes | bytearray):
         return _text(value, as_json)
     if depth < _MAX_DEPTH:
-        if isinstance(value, Mapping):
-            return {_text(k, as_json): _value(v, as_json, depth + 1) for k, v in value.items()}
-        if isinstance(value, list | tuple | set | frozenset):
-            return [_value(each, as_json, depth + 1) for each in value]
+        with suppress(Exception):  # a mapping of a stranger's; what is copied may change meanwhile
+            if isinstance(value, Mapping):
+                pairs = [*value.items()]
+                return {_text(k, as_json): _value(v, as_json, depth + 1) for k, v in pairs}
+            if isinstance(value, list | tuple | set | frozenset):
+                return [_value(each, as_json, depth + 1) for each in [*value]]
     return _text(value, as_json)
 
 
 def _text(value: Any, as_json: bool) -> str:
     if isinstance(value, bytes | bytearray):
         value = value.decode(errors="backslashreplace")
-    text = mask_secrets(value if isinstance(value, str) else _describe(value))
+    # Of no class below `str`, such as an enum's: orjson refuses it as a name.
+    text = str.__str__(mask_secrets(value if isinstance(value, str) else _describe(value)))
     if as_json:  # a surrogate is the one thing that can't be encoded
         return text if text.isascii() else text.encode(errors="backslashreplace").decode()
     return plain_text(text)

@@ -33,7 +33,6 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from groupflow.core.errors import GroupflowError
 from groupflow.core.measures import OTHER, PAUSES, Histogram, Measures, Vitals
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.pools import PoolStatus, pools_in, sum_of_pools
@@ -93,7 +92,7 @@ class StoreMetrics(Collector):
     async def _ask(self) -> None:
         try:
             found = (await self._namespace.ask_all(_look, READING)).by_partition
-        except (GroupflowError, TimeoutError, ValueError):
+        except Exception:  # noqa: BLE001
             # Away, or another program wrote to our keys: the scrape tells the rest.
             found = {}
         self._up = {*found}

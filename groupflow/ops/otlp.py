@@ -54,7 +54,9 @@ class MetricsPush:
             ValueError: the environment has a value that is none.
         """
         self._metrics = metrics
-        self._interval = float(os.environ.get(INTERVAL) or 60_000) / 1000
+        self._interval = float(said := os.environ.get(INTERVAL) or 60_000) / 1000
+        if not self._interval > 0:  # which NaN isn't either
+            raise ValueError(f"{INTERVAL} = {said}: milliseconds above 0")
         self._exporter = exporter or _exporter_by_environment()
         self._began = time_ns()
         own = {"service.name": "groupflow", "service.instance.id": daemon}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Generic, TypeVar
@@ -20,6 +21,8 @@ class Snapshot(Generic[_Answer]):
         self._read_at = -max_age
         self._lock = asyncio.Lock()
         self._answer: _Answer
+        self._failed_at = -math.inf
+        self._error: Exception
 
     async def get(self) -> _Answer:
         """The answer, of now or of a moment ago.
@@ -27,8 +30,15 @@ class Snapshot(Generic[_Answer]):
         Raises:
             StoreUnavailable: the store does not answer.
         """
+        asked = monotonic()
         async with self._lock:  # callers meanwhile wait for the same answer
+            if self._failed_at > asked:  # or for the same error: each would wait as long again
+                raise self._error.with_traceback(None)
             if monotonic() - self._read_at >= self._max_age:
-                self._answer = await self._read()
+                try:
+                    self._answer = await self._read()
+                except Exception as error:
+                    self._error, self._failed_at = error, monotonic()
+                    raise
                 self._read_at = monotonic()
             return self._answer

@@ -176,7 +176,11 @@ class PoolFilling:
             words.update(word for each in found for word in each)
         numbers = numbers or await self._begin(pool)
         pruned = zip(self._stores, numbers, strict=True)
-        removed = await asyncio.gather(*(_prune(store, pool, number) for store, number in pruned))
+        try:
+            removed = await asyncio.gather(*(_prune(*each, pool) for each in pruned))
+        except StoreUnavailable as error:
+            done = "The list was taken, and not all that isn't in it may be removed"
+            raise _broken_off(str(error), done) from error
         filled = Filled(0, sum(removed), 0, 0, 0, 0, 0)
         return replace(filled, **words)
 
@@ -210,12 +214,11 @@ async def _check_room(client: StoreClient, backpressure: Backpressure, tasks: li
         )
 
 
-def _broken_off(why: str) -> RequestRefused:
-    return RequestRefused(
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        f"{why}. Some of the list may have been taken, and nothing was removed: send it again.",
-        RETRY_AFTER,
-    )
+def _broken_off(
+    why: str, done: str = "Some of the list may have been taken, and nothing was removed"
+) -> RequestRefused:
+    detail = f"{why}. {done}: send it again."
+    return RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, detail, RETRY_AFTER)
 
 
 async def _insist(store: Pulling, pool: str, number: str, tasks: list[Listed]) -> list[str]:
@@ -228,7 +231,7 @@ async def _insist(store: Pulling, pool: str, number: str, tasks: list[Listed]) -
     return [*await store.put(pool, number, tasks)]
 
 
-async def _prune(store: Pulling, pool: str, number: str) -> int:
+async def _prune(store: Pulling, number: str, pool: str) -> int:
     """Remove tasks that are not in the list; returns how many."""
     gone = 0
     for where in PLACES:

@@ -203,6 +203,8 @@ def pulled(claim: Claim, since: float | None = None) -> dict[str, Any]:
     """A task as it is answered; its body byte for byte, where it is JSON."""
     task = claim.task
     facts = {name: getattr(task, name) for name in PULLED}
+    # Around it are more brackets than orjson writes, where it has as many as a stage's may have.
+    facts["context"] = orjson.Fragment(orjson.dumps(task.context))
     # Parsing a body again would block the loop for up to half a second. None is needed: what is no
     # JSON object became no task of a pool, unless something beside groupflow wrote it.
     if _OBJECT.match(task.body):

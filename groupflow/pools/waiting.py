@@ -10,7 +10,7 @@ from contextlib import suppress
 import structlog
 
 from groupflow.core.backoff import Backoff
-from groupflow.core.errors import GroupflowError, PoolFull
+from groupflow.core.errors import GroupflowError, PoolFull, SessionLost
 from groupflow.flow.handling import was_cancelled
 from groupflow.pools.pullers import Given
 from groupflow.store.client import StoreClient
@@ -19,6 +19,7 @@ log = structlog.get_logger("groupflow.pools")
 
 LOOK = 1.0  # seconds between two looks while a worker waits and no wake comes
 REST = 0.02  # seconds between two looks: wakes within them count as one
+_OF_ONE = (PoolFull, SessionLost)  # errors that say nothing of other workers
 
 Ask = Callable[[], Awaitable[Given]]
 
@@ -117,8 +118,9 @@ class Lines:
                     await self._tend()
                     for pool in [pool for pool, line in self._lines.items() if line]:
                         await self._serve_line(self._lines[pool])
-                except GroupflowError as error:
-                    log.debug("pools.look_failed", error=str(error))
+                except Exception as error:  # noqa: BLE001  no other worker would be served again
+                    tell = log.debug if isinstance(error, GroupflowError) else log.error
+                    tell("pools.look_failed", error=str(error) or repr(error))
             await asyncio.sleep(REST)
 
     async def _serve_line(self, line: deque[_Guest]) -> None:
@@ -132,9 +134,13 @@ class Lines:
                 continue
             try:
                 given = await guest.ask()
-            except PoolFull as error:  # ends this worker's wait only
-                line.remove(guest)
-                guest.given.set_exception(error)
+            except Exception as error:  # ends this worker's wait only, if it isn't the store's
+                if isinstance(error, GroupflowError) and not isinstance(error, _OF_ONE):
+                    raise
+                if not guest.given.done():  # it may have gone meanwhile, and left the line
+                    guest.given.set_exception(error)
+                with suppress(ValueError):
+                    line.remove(guest)
                 continue
             if not given.is_new:
                 line.rotate(-1)  # this worker alone may get nothing

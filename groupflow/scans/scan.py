@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -93,8 +93,8 @@ class Scan:
             jitter: share of each delay that is random, 0 to 1.
             on_retry: whether a shard goes on without a row that failed, or waits behind it.
             timeout: seconds that a row may take; past them it is cancelled and has failed.
-            fetch_timeout: seconds that `fetch` or `find` may take; past them it is cancelled, and
-                the shard tries again later. ``None`` for no limit.
+            fetch_timeout: seconds that `fetch`, `find` or a page's connection may take; past them
+                it is cancelled, and the shard tries again later. ``None`` for no limit.
 
         Raises:
             ValueError: a number or the name can't be used.
@@ -273,6 +273,15 @@ async def found(scan: Scan, keys: Sequence[Any], shard: Shard) -> list[Any]:
     """The rows of some keys that still want work; errors as of `fetched`."""
     async with _within(scan.fetch_timeout, "find took", "fetch_timeout"):
         return list(await scan.rows_of(keys, shard))
+
+
+@asynccontextmanager
+async def working(scan: Scan, shard: Shard) -> AsyncIterator[Shard]:
+    """Surrounds the work of a page or a row; errors as of `fetched`."""
+    async with AsyncExitStack() as stack:
+        async with _within(scan.fetch_timeout, "connection took", "fetch_timeout"):
+            told = await stack.enter_async_context(scan.working(shard))
+        yield told
 
 
 async def worked(scan: Scan, row: Any, shard: Shard) -> None:

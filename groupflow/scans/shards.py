@@ -18,7 +18,7 @@ from groupflow.core.outcome import Dead, Done, Outcome, Turn
 from groupflow.core.policy import SHARD_RULE, RetryOverride
 from groupflow.core.task import Task
 from groupflow.flow.handling import Failed
-from groupflow.scans.scan import Scan, Shard, found, worked
+from groupflow.scans.scan import Scan, Shard, found, worked, working
 from groupflow.scans.state import ShardState, merged
 from groupflow.scans.turn import PAGE, REST, ClaimedShard, ShardTurn, failed_by
 from groupflow.store.client import StoreClient
@@ -130,7 +130,7 @@ class ScanRunner:
         if scan.finds:
             shard = Shard(facts["shard"], facts["of"], 1, fence=task.fence)
             for row in await found(scan, [facts["row"]], shard):
-                async with scan.working(shard) as told:
+                async with working(scan, shard) as told:
                     await worked(scan, row, told)
                 self._measures.done += 1
         # Without `find`, a page has to bring it again.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ import structlog
 from groupflow.core.backoff import Backoff
 from groupflow.core.errors import GroupflowError
 from groupflow.core.masking import mask_secrets
+from groupflow.flow.handling import was_cancelled
 from groupflow.scans.scan import Row, Scan, Shard
 
 try:
@@ -27,6 +28,7 @@ except ImportError as error:
 
 log = structlog.get_logger("groupflow.scans")
 
+CLOSING = 3.0  # seconds to say good-bye; a silent database is left without
 POOL_TIMEOUT = 3600.0  # seconds a row waits for a connection, if fewer are allowed than needed
 
 _RowT = TypeVar("_RowT", bound=Row)
@@ -171,9 +173,11 @@ class SqlScan(Scan):
             yield
 
     async def _close(self) -> None:
-        if self._engine is not None:
-            await self._engine.dispose()
-            self._engine = None
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSING):
+                    await engine.dispose()
 
     # Called by daemons:
 
@@ -266,7 +270,9 @@ async def _listen(engine: AsyncEngine, channel: str, wake: Callable[[], Awaitabl
             await _listen_once(engine, channel, wake, backoff)
         except GroupflowError as error:
             log.warning("scan.not_woken", channel=channel, error=str(error))
-        except Exception as error:  # noqa: BLE001  each driver has its own
+        except Exception as error:  # each driver has its own
+            if was_cancelled():
+                raise asyncio.CancelledError from error
             what = mask_secrets(f"{type(error).__name__}: {error}")
             log.warning("scan.not_listening", channel=channel, error=what)
         await asyncio.sleep(backoff.next())
@@ -297,4 +303,5 @@ async def _listen_once(
         finally:
             if not driver.is_closed():
                 driver.remove_termination_listener(told)
-                await driver.remove_listener(channel, told)
+                async with asyncio.timeout(CLOSING):
+                    await driver.remove_listener(channel, told)

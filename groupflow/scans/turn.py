@@ -20,7 +20,7 @@ from groupflow.core.outcome import Done, Halt, Outcome, Turn
 from groupflow.core.policy import ROW_RULE
 from groupflow.core.task import Task
 from groupflow.flow.handling import Failed, failed, message_of, was_cancelled
-from groupflow.scans.scan import Scan, Shard, fetched, found, worked
+from groupflow.scans.scan import Scan, Shard, fetched, found, worked, working
 from groupflow.scans.state import ERROR_CHARS, MOST_ASIDE, Deferred, ShardState, text_of_key
 from groupflow.store.client import StoreClient
 from groupflow.store.scans import Record, bury_row, group_of, present, scope_of
@@ -113,7 +113,7 @@ class ShardTurn:
             return Done() if until is not None else self._rest()
         async with AsyncExitStack() as stack:
             try:
-                told = await stack.enter_async_context(self._scan.working(shard))
+                told = await stack.enter_async_context(working(self._scan, shard))
             except BaseException as error:  # noqa: BLE001  the application's
                 return self._trouble_of(error)
             return await self._work(keyed, told)
@@ -128,7 +128,8 @@ class ShardTurn:
         """A page: of deferred rows that are due, or else of others."""
         self._is_again = False
         now = self.now
-        if self._scan.finds and not self._scan.holds:
+        looks_up = self._scan.finds and not self._scan.holds
+        if looks_up:
             due = self.state.due(now)[: shard.page]
             if due:
                 rows = await found(self._scan, [orjson.loads(key) for key in due], shard)
@@ -140,7 +141,7 @@ class ShardTurn:
                     self._is_again = True
                     return rows
         rows = await fetched(self._scan, shard)
-        if not rows:
+        if not rows and not looks_up:  # else more may be due than a page, behind the cursor
             # A due row would have been among them: it wants no work any more.
             for key in self.state.due(now):
                 del self.state.deferred[key]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import structlog
@@ -27,6 +28,8 @@ PRESENT = 10.0  # seconds between two calls that say which schedules a daemon ha
 SETTLED = 600.0  # the same without any; and until it ends those that no daemon presents
 _AT_ONCE = 50  # schedules whose ticks are made in one round trip
 _PRESENTED = 100  # schedules a script
+# Of our own, as it may take long, and handlers may hold all threads of the loop's.
+_DECIDING = ThreadPoolExecutor(1, thread_name_prefix="groupflow-ticks")
 _BEHIND = 500  # µs; a little late rather than early, which would cost one more call
 
 
@@ -61,8 +64,10 @@ class Ticker:
         """
         await self._table.look()
         if monotonic() >= self._present_at:
+            presented = self._schedules
             await self._present()
-            self._present_at = monotonic() + (PRESENT if self._schedules else SETTLED)
+            if presented is self._schedules:  # else a reload has come, and asks at once
+                self._present_at = monotonic() + (PRESENT if presented else SETTLED)
         now = self._table.now
         own = ((self._schedules[name].definition, moment) for name, moment in self._due.items())
         due = [each for each in own if each[1] <= now]
@@ -168,7 +173,8 @@ class Ticker:
     async def _decide(self, definition: Definition, due: int, now: int) -> Decision:
         if now - due <= ON_TIME:
             return decide(definition, due, now)
-        return await asyncio.to_thread(decide, definition, due, now)  # it may take long
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(_DECIDING, decide, definition, due, now)
 
     def _heed(self, definition: Definition, decision: Decision, ticked: Ticked) -> None:
         self._due[definition.name] = ticked.due  # until the next pass, where a reload came between

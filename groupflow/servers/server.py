@@ -8,6 +8,7 @@ import secrets
 import shutil
 import signal
 import socket
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -159,15 +160,18 @@ class PrivateServer(ABC):
         await asyncio.to_thread(self.folder.mkdir, parents=True, exist_ok=True)
         kept = self._ports
         for starts_left in reversed(range(_STARTS)):
-            self._ports = kept or free_ports(self.port_count)
-            try:
-                self._process = await self._start_once()
-            except BaseException as error:
-                self._ports = kept
-                if kept or not starts_left or not isinstance(error, PortTaken):
-                    raise
-            else:
-                return
+            with ExitStack() as held:
+                self._ports = kept or _hold_ports(self.port_count, held)
+                try:
+                    self._process = await self._start_once()
+                except BaseException as error:
+                    self._ports = kept
+                    if kept or not starts_left or not isinstance(error, PortTaken):
+                        raise
+                else:
+                    # They stay held as long as we may start again: no other gets them meanwhile.
+                    weakref.finalize(self, held.pop_all().close)
+                    return
 
     async def stop(self) -> None:
         """Stop it in good order and wait until it is gone. Its data stay."""
@@ -275,12 +279,24 @@ async def ask(port: int, question: bytes, *, until: bytes = b"") -> bytes:
 def free_ports(count: int) -> list[int]:
     """Choose ports that no process has bound now, all different.
 
-    Another process may still take one before the server does; the server then fails to start and
-    the caller chooses again.
+    Another process may still take one before the caller does.
     """
     with ExitStack() as held:
-        # All stay bound until the last is found, so that they differ.
-        return [_bind(held.enter_context(socket.socket())) for _ in range(count)]
+        return _hold_ports(count, held)
+
+
+def _hold_ports(count: int, held: ExitStack) -> list[int]:
+    """Choose free ports, and keep all others from them until `held` closes.
+
+    A server may listen there meanwhile if it sets SO_REUSEADDR, as ours do: Linux lets it share a
+    port with a socket that has that option too and does not listen.
+    """
+    chosen = []
+    for _ in range(count):
+        holder = held.enter_context(socket.socket())
+        chosen.append(_bind(holder))
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return chosen
 
 
 def _bind(probe: socket.socket) -> int:

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from groupflow.settings.types import Seconds, Section, Whole
+from groupflow.settings.types import MOST_EXCHANGE, BrokerName, Seconds, Section, Whole
 
 Event: TypeAlias = Literal[
     "done", "dead", "cancelled", "expired", "superseded", "dropped", "drained"
@@ -34,7 +34,7 @@ class History(Section):
 class Events(Section):
     """`[events]`: what RabbitMQ is told of tasks that end."""
 
-    exchange: str = Field(default="", max_length=255)
+    exchange: BrokerName = Field(default="", max_length=MOST_EXCHANGE)
     """A durable topic exchange on the same RabbitMQ, declared where it is missing; empty: none."""
     names: tuple[Event, ...] = (
         "done", "dead", "cancelled", "expired", "superseded", "dropped", "drained",

@@ -31,7 +31,9 @@ from groupflow.settings.rules import (
 from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, HasToken, NamedToken, TokenHolder
 from groupflow.settings.transport import is_loopback, stays_here
 from groupflow.settings.types import (
+    MOST_EXCHANGE,
     YEAR,
+    BrokerName,
     DottedPath,
     HostNames,
     Listen,
@@ -55,7 +57,7 @@ class RabbitMQ(Server):
     url: AmqpUrl = SecretUrl("amqp://guest:guest@localhost/")
     """The server: amqp:// or amqps://user:password@host:port/vhost; or a list, of the nodes of one
     cluster, which are tried in turn."""
-    queue: str = Field(default="groupflow.jobs", min_length=1, max_length=255)
+    queue: BrokerName = Field(default="groupflow.jobs", min_length=1, max_length=255)
     """The queue that is consumed; declared durable, quorum, single active consumer."""
     partitions: Whole = Field(default=1, ge=1, le=256)
     """Over 1: so many queues, QUEUE.0 and on, behind a consistent-hash exchange QUEUE."""
@@ -84,9 +86,9 @@ class RabbitMQ(Server):
                 "management is plaintext to another machine: use https://, or set allow_plaintext "
                 "= true where the network itself is safe."
             )
-        longest = 255 - len(f".{self.partitions - 1}")
-        if self.partitions > 1 and len(self.queue.encode()) > longest:
-            raise ValueError(f"Shorten queue to {longest} bytes: partitions add a number to it.")
+        longest = MOST_EXCHANGE - len(".ring")
+        if self.partitions > 1 and len(self.queue) > longest:
+            raise ValueError(f"Shorten queue to {longest} bytes: partitions make exchanges of it.")
         return self
 
 
@@ -345,6 +347,11 @@ class Settings(Section):
         """What decides where messages go."""
         rules, pools = [rule.rule() for rule in self.groups], pool_by_type(self.pools)
         return Router(self.fields.paths(), rules, self.rabbitmq.max_values, pools)
+
+    @property
+    def shortest_lease(self) -> float:
+        """The shortest lease (s) of daemons and pools."""
+        return min([self.workers.lease, *(pool.lease for pool in self.pools.values())])
 
     def policies(self) -> Policies:
         """What decides how tasks are settled."""

@@ -46,7 +46,7 @@ class HasToken(Section):
             text = self.token.get_secret_value()
             return (text,) if text else ()
         try:
-            lines = Path(self.token_file).read_text("utf-8").split()
+            lines = Path(self.token_file).read_text("utf-8", "replace").split()
             if not 1 <= len(lines) <= _AT_ONCE:
                 raise ValueError("Write one token into it, or two while one replaces the other.")
             for line in lines:

@@ -24,6 +24,8 @@ from groupflow.core.template import FieldPath, Template
 YEAR = 31_536_000.0
 """Seconds; the longest delay, and the most that a priority may weigh."""
 
+MOST_EXCHANGE = 127  # characters of an exchange's name, as AMQP has it
+
 _MAX_PORT = 65535
 _MAX_NAME = 128
 _MIN_TOKEN = 16  # characters
@@ -42,6 +44,19 @@ def no_bool(value: object) -> object:
     """Refuse true and false, which pydantic would quietly read as 1 and 0."""
     if isinstance(value, bool):
         raise ValueError("Write a number.")  # noqa: TRY004  pydantic reads this one
+    return value
+
+
+def _fits(value: int) -> int:
+    if abs(value) >= 1 << 63:
+        raise ValueError("Set it to a whole number within 64 bits.")  # as JSON has them
+    return value
+
+
+def _broker_name(value: str) -> str:
+    # All that the client library takes: it would fail at each connection, and daemons try again.
+    if not re.fullmatch(r"[a-zA-Z0-9\-_.:@#,/+ ]*", value):
+        raise ValueError("Use letters from A to Z, digits, blanks and - _ . : @ # , / + alone.")
     return value
 
 
@@ -141,7 +156,7 @@ def _shown_command(value: tuple[str, ...]) -> tuple[str, ...]:
     return (mask_command(value),)
 
 
-Whole = Annotated[int, BeforeValidator(no_bool)]
+Whole = Annotated[int, BeforeValidator(no_bool), AfterValidator(_fits)]
 Seconds = Annotated[float, BeforeValidator(no_bool), Field(allow_inf_nan=False)]
 RetryInterval = Annotated[Seconds, AfterValidator(_not_zero)]
 DottedPath = Annotated[str, refused_by(lambda text: text and FieldPath.parse(text))]
@@ -156,6 +171,7 @@ MaybeTaskType = Annotated[str, Field(max_length=255), AfterValidator(_printable)
 Token = Annotated[SecretStr, AfterValidator(_token)]
 TokenName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 PlainName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+BrokerName = Annotated[str, AfterValidator(_broker_name)]
 HostNames = tuple[Annotated[str, AfterValidator(_host_name)], ...]
 AppName = Annotated[
     str, Field(min_length=1, coerce_numbers_to_str=True), AfterValidator(_printable)

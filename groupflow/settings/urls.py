@@ -138,7 +138,10 @@ def _redis_nodes(url: SecretUrl) -> SecretUrl:
     value = url.get_secret_value()
     scheme = value.partition("://")[0]
     if not scheme.endswith((CLUSTER, SENTINEL)):
-        return _check_redis(url)
+        database = split_url(_check_redis(url).get_secret_value()).path.strip("/")
+        if scheme != "unix" and not (database or "0").isdecimal():  # the client would take 0
+            raise ValueError(f"Name the database by its number: {scheme}://host:6379/0.")
+        return url
     try:
         parts = split_url(value)
         split_hosts(parts.netloc.rpartition("@")[2], PORT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Any, TypeAlias
@@ -205,23 +205,26 @@ class Enqueuer:
         self._client = client
 
     async def enqueue(
-        self, arrivals: Sequence[Arrival], delayed_memory: int = UNBOUNDED
+        self,
+        arrivals: Sequence[Arrival],
+        delayed_memory: int = UNBOUNDED,
+        ahead: Callable[[Sequence[Arrival]], object] = lambda _: None,
     ) -> Enqueued:
         """Make a batch durable, in its order, by as many scripts as its bytes need.
 
         A message whose delay would take more than `delayed_memory` bytes becomes a dead letter, to
-        be redriven.
+        be redriven. `ahead` is told the messages of each script right before that is sent.
 
         Raises:
             StoreUnavailable: no answer; the batch may have been written. Try again.
             TooFewReplicas: it has been written, and may still be lost. Try again.
             StoreFull: Redis has no memory for it; its first part may have been written.
         """
-        parts = [
-            # In turn: no part may be written where one in front of it was not.
-            await self._enqueue(part, delayed_memory)
-            for part in _parts_of(arrivals)
-        ]
+        parts = list[Enqueued]()
+        # In turn: no part may be written where one in front of it was not.
+        for part in _parts_of(arrivals):
+            ahead([arrival for arrival, _ in part])
+            parts.append(await self._enqueue(part, delayed_memory))
         return parts[0] if len(parts) == 1 else _joined(parts)
 
     async def _enqueue(self, part: _Part, delayed_memory: int) -> Enqueued:

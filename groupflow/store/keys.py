@@ -8,7 +8,7 @@ spelled only here.
 | key | type | holds |
 |---|---|---|
 | ``plain`` | list | entries of plain tasks in order of arrival; pushed left, taken right |
-| ``ordered`` | zset | entries of plain tasks whose order_time isn't their arrival → order_time |
+| ``ordered`` | zset | entries of plain tasks not in that order, and that came back → order_time |
 | ``quarantined_plain`` | zset | the same of those that have crashes, in place of ``ordered`` |
 | ``lane:<group>`` | list | entries of a group's waiting tasks in order; pushed left, taken right |
 | ``ready`` | zset | groups whose head may be claimed now → what `workers.order` sorts by |

@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from redis.asyncio.connection import ConnectionPool, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -131,6 +132,8 @@ class NodeClient:
                     message = await pubsub.get_message(timeout=self._timeout)
                     if message is None:
                         raise RedisTimeoutError("no answer to a ping")
+                if message["type"] == "sunsubscribe":  # and later pings are answered all the same
+                    raise RedisConnectionError("another node has the channel's slot now")
             if message["type"] in ("message", "smessage"):
                 yield message["data"]
 
@@ -152,11 +155,13 @@ class NodeClient:
             StoreUnavailable: no answer; some may be left.
         """
         with self._telling():
-            redis, cursor = await self._located(), -1
+            cursor = -1
             while cursor != 0:
-                cursor, keys = await redis.scan(max(cursor, 0), self.keys("*"), 1000)
-                if keys:
-                    await redis.unlink(*keys)
+                async with asyncio.timeout(self._timeout):  # for each step
+                    redis = await self._located()
+                    cursor, keys = await redis.scan(max(cursor, 0), self.keys("*"), 1000)
+                    if keys:
+                        await redis.unlink(*keys)
 
     async def close(self) -> None:
         """Close all connections."""

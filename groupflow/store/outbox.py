@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from groupflow.core.errors import TooFewReplicas
 from groupflow.store.client import StoreClient
@@ -23,23 +23,31 @@ class Outbox:
 
     is_ours: bool  # whether this daemon relays
     entries: Sequence[bytes]  # the oldest, in order
+    wire: object = field(default=None, compare=False)  # the connection that told it
 
 
 async def look(
-    client: StoreClient, session: Session, confirmed: int, replica_wait: ReplicaWait | None = None
+    client: StoreClient,
+    session: Session,
+    confirmed: int,
+    replica_wait: ReplicaWait | None = None,
+    *,
+    lets_others: bool = False,
 ) -> Outbox:
     """Say up to which number all is confirmed, and get the next entries. May be called again.
 
-    With `replica_wait` the replicas have all that it gets.
+    With `replica_wait` the replicas have all that it gets. With `lets_others` any other daemon may
+    relay from here on, and it gets the next entry only.
 
     Raises:
         SessionLost: another daemon relays, or will.
         StoreUnavailable: no answer.
         TooFewReplicas: they have not.
     """
-    front = (session.daemon, session.shown, microseconds(HELD_FOR))
-    reply, number, _ = await client.run_replicated(
-        Verb.RELAY, [*front, confirmed, AT_ONCE, BYTES_AT_ONCE], replica_wait
+    held_for, most = (0.0, 1) if lets_others else (HELD_FOR, BYTES_AT_ONCE)
+    front = (session.daemon, session.shown, microseconds(held_for), confirmed)
+    reply, number, wire = await client.run_replicated(
+        Verb.RELAY, [*front, AT_ONCE, most], replica_wait
     )
     state, is_ours, entries = reply
     session.check(state)
@@ -48,4 +56,4 @@ async def look(
             f"Redis at {client.address}: {number} replicas have what is to be told, and "
             f"redis.replicas is {replica_wait.replicas}"
         )
-    return Outbox(bool(is_ours), entries)
+    return Outbox(bool(is_ours), entries, wire)

@@ -129,6 +129,7 @@ class Pulling:
         self._client = client
         self._carrying = carrying
         self._lease = microseconds(lease)
+        self._reaps_from = 0.0  # monotonic
 
     async def poll(
         self, puller: Puller, limit: int = 0, *, opens: bool = True, counts: bool = True
@@ -264,18 +265,23 @@ class Pulling:
     async def tend(self) -> bool:
         """Let what is due be claimed, and reap silent sessions: also where no daemon runs.
 
+        For a lease after it got no answer it reaps none: living daemons are about to renew.
+
         Returns:
             Whether there is more to take.
 
         Raises:
             StoreUnavailable: no answer.
         """
-        calls: list[Call] = [
-            (Verb.PROMOTE, [PROMOTED_AT_ONCE]),
-            (Verb.REAP, [REAPED_AT_ONCE, self._lease]),
-        ]
-        _, (wait, _) = await self._client.run_all(calls)
-        return bool(wait == 0)
+        calls: list[Call] = [(Verb.PROMOTE, [PROMOTED_AT_ONCE])]
+        if monotonic() >= self._reaps_from:
+            calls.append((Verb.REAP, [REAPED_AT_ONCE, self._lease]))
+        try:
+            _, *reaped = await self._client.run_all(calls)
+        except StoreUnavailable:
+            self._reaps_from = monotonic() + seconds(self._lease)
+            raise
+        return any(wait == 0 for wait, _ in reaped)
 
     async def begin_list(self, pool: str) -> str:
         """The number of a list that begins now, higher than those of all before."""

@@ -18,6 +18,7 @@ from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, 
 _PASSING = (
     *("LOADING", "BUSY", "MISCONF", "NOREPLICAS", "READONLY", "MASTERDOWN"),
     *("CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"),
+    "NOSCRIPT",  # restarted once more, behind the load of its scripts
     "UNBLOCKED",  # it waited for replicas, and has become one
 )
 # The same of a server that takes no more connections: its first word says nothing.

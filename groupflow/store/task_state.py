@@ -37,6 +37,12 @@ class TaskState:
         """Claims that ended with the death of their daemon, as far as that is known."""
         return self.crashes - self.lost_leases
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """What operators are told of each task, by the names that they know."""
+        deaths = {"crashes": self.deaths, "lost_leases": self.lost_leases}
+        return {"attempt": self.attempt, **deaths, "stage": self.stage}
+
     @classmethod
     def of(cls, flat: Sequence[bytes]) -> TaskState:
         """From a hash or a part of one, as Redis answers it: names and values in turn."""

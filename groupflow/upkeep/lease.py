@@ -84,6 +84,10 @@ class LeaseThread:
         try:
             # asyncio's own loop: a renewal now and then needs no faster one.
             asyncio.run(self._stay(began))
+        except BaseException as error:
+            if not began.done():  # there is no loop: too many files are open, say
+                began.set_exception(error)
+            raise
         finally:
             ended.set_result(None)
 

@@ -31,7 +31,7 @@ class Reaper:
         lease: float,
         steady_since: Callable[[], float],
         measures: UpkeepMeasures,
-        shortest: float | None = None,
+        shortest: Callable[[], float],
     ) -> None:
         """Binds the duty.
 
@@ -40,9 +40,9 @@ class Reaper:
             lease: of a daemon, in seconds.
             steady_since: when (monotonic) our renewals last failed.
             measures: where it counts.
-            shortest: the shortest lease (s) of daemons and pools; without one, `lease`.
+            shortest: the shortest lease (s) of daemons and pools by now.
         """
-        self._shortest = lease if shortest is None else shortest
+        self._shortest = shortest
         self._measures = measures
         self._sessions = sessions
         self._lease = lease
@@ -63,7 +63,8 @@ class Reaper:
         if wait == 0:
             return AGAIN
         # A little past the end: a lease is over only after its last microsecond.
-        return min(self._shortest, (self._shortest if wait is None else wait) + 0.05)
+        shortest = self._shortest()
+        return min(shortest, (shortest if wait is None else wait) + 0.05)
 
     def _grace_left(self) -> float:
         """Seconds for which living daemons may still be about to renew after an outage."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import structlog
 
-from groupflow.broker.events import EventPublisher, EventsRefused, Published
+from groupflow.broker.events import EventPublisher, EventsRefused, NotTaken, Published
 from groupflow.core.backoff import Backoff
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.core.events import Following, Told
@@ -59,6 +59,10 @@ class Relay(Duty):
         self._names, self._follow, self._measures = names, follow, measures
         self._replica_wait = replica_wait
         self._confirmed = 0  # the number up to which all is
+        # The number up to which follow-up tasks are made, and the connection to the server that has
+        # them. While RabbitMQ is away their entries stay, for longer than their ids may be known.
+        self._followed, self._wire = 0, object()
+        self._over = set[int]()  # numbers that are, of the last look's, maybe behind one that isn't
         self._is_ours = True  # by the last look
         self._backoff = Backoff()
         self._trouble = ""
@@ -81,21 +85,35 @@ class Relay(Duty):
         """Tell some of it, and more at once where there may be more."""
         outbox = await look(self._client, self._session, self._confirmed, self._replica_wait)
         self._is_ours = outbox.is_ours
+        if outbox.wire is not self._wire:  # another server may lead, and lack them
+            self._followed, self._wire = 0, outbox.wire
+            self._over.clear()
         if not outbox.entries:
             return PAUSE
-        await self._tell(outbox.entries)
+        try:
+            await self._tell(outbox.entries)
+        except NotTaken:
+            raise
+        except GroupflowError:
+            # Another daemon may reach RabbitMQ. Without Redis the turn ends by itself.
+            with suppress(GroupflowError):
+                await look(self._client, self._session, self._confirmed, lets_others=True)
+            raise
         self._backoff.reset()
         self._trouble = ""
         return 0.0
 
     async def _tell(self, entries: Sequence[bytes]) -> None:
-        told, published = [_read(entry) for entry in entries], Published()
-        following = [each for one in told for each in one.following]
+        told = [_read(entry) for entry in entries]
+        published = Published({n for n, one in enumerate(told) if one.number in self._over})
+        following = [each for one in told if one.number > self._followed for each in one.following]
         try:
             if following:
                 self._measures.followed += await self._follow(following)
+            self._followed = told[-1].number
             await self._events.publish(told, self._names, published)
         finally:
+            self._over = {told[n].number for n in published.done}
             if published.first:
                 self._confirmed = told[published.first - 1].number
             self._measures.told += published.events

@@ -237,7 +237,7 @@ class Renewer:
 
     def _pause(self) -> float:
         """Seconds until the next try: sooner once one has failed, never past the lease's end."""
-        if self._sessions.has_news:
+        if self._sessions.has_news and self._reason != BLOCKED:
             return 0.0
         pace, left = self._pace, self.left
         since = self._lease - left

@@ -18,7 +18,7 @@ from groupflow.core.checkup import Check
 from groupflow.core.errors import ArchiveRefused, BodyMissing, BrokerUnavailable
 from groupflow.core.task import Place
 from groupflow.servers.server import free_ports
-from tests.broker.wires import first_of, make_queue
+from tests.broker.wires import first_of, forget, make_queue
 from tests.deadlines import deadline
 
 DAY = 86400.0
@@ -39,17 +39,12 @@ class World:
         """What doctor says of it."""
         return await dead_stream.examine(self.connection, self.queue, version, days * DAY, **how)
 
-    async def remove(self) -> None:
-        await topology.delete(self.connection, self.stream)
-        channel = await open_channel(self.connection, confirms=False)
-        await channel.exchange_delete(self.stream)
-
 
 @pytest.fixture
 async def world(rabbitmq_server: Any, connection: AbstractConnection) -> AsyncIterator[World]:
     world = World(rabbitmq_server.url, connection)
     yield world
-    await world.remove()
+    await forget(world.url, world.queue)
 
 
 async def test_bodies_come_back_as_they_were(world: World) -> None:
@@ -124,6 +119,17 @@ async def test_what_keeps_no_bodies_is_refused(world: World, otherwise: Any, fou
     check = await world.examine()
     assert (check.name, check.verdict) == (dead_stream.CHECK, "warn")
     assert found in check.found
+
+
+async def test_a_queue_may_have_too_long_a_name(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its exchange has a longer one, which AMQP's client refuses: that is no outage."""
+    monkeypatch.setattr(world, "queue", "q" * 123)
+    with pytest.raises(ArchiveRefused, match="up to 127 characters"):
+        await world.archive().write([b"x"])
+    check = await world.examine()
+    assert (check.verdict, check.remedy) == ("warn", "Shorten rabbitmq.queue.")
 
 
 async def test_a_stream_that_keeps_for_long_enough_is_taken(world: World) -> None:

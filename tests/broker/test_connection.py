@@ -9,11 +9,11 @@ from typing import Any
 import aio_pika
 import aiormq
 import pytest
-from aio_pika.abc import AbstractConnection
 
 from groupflow.broker.connection import broker_calls, close_quietly, connect
 from groupflow.core.errors import BrokerUnavailable, ServerUnreachable
 from groupflow.servers import RabbitmqServer
+from tests.broker.wires import connected
 from tests.deadlines import deadline
 from tests.turns import turns
 
@@ -45,10 +45,6 @@ async def test_a_cancellation_that_nobody_asked_for_is_an_end_of_the_connection(
         raise asyncio.CancelledError
 
 
-async def _connect(url: str) -> AbstractConnection:
-    return await connect(url, heartbeat=10, timeout=deadline(), name="test")
-
-
 REFUSALS: list[Any] = [
     ("guest:hunter2@/", ServerUnreachable, "the credentials (ACCESS_REFUSED - Login was"),
     ("guest:guest@/nowhere", ServerUnreachable, "the virtual host (NOT_ALLOWED - vhost no"),
@@ -63,7 +59,8 @@ async def test_what_rabbitmq_refuses_for_good_and_what_passes(
 ) -> None:
     """In its own words, whether it refuses the user or the virtual host."""
     with pytest.raises(kind) as caught:
-        await _connect("amqp://" + place.replace("@", f"@127.0.0.1:{rabbitmq_server.port}"))
+        async with connected("amqp://" + place.replace("@", f"@127.0.0.1:{rabbitmq_server.port}")):
+            pass
     assert words in str(caught.value)
     assert " object at 0x" not in str(caught.value)
 
@@ -114,7 +111,8 @@ async def test_a_connection_that_comes_with_the_cancellation_is_closed(
         return made[0]
 
     monkeypatch.setattr(aio_pika, "connect", connect_late)
-    opening = asyncio.create_task(_connect(rabbitmq_server.url))
+    how: Any = {"heartbeat": 10, "timeout": deadline(), "name": "test"}
+    opening = asyncio.create_task(connect(rabbitmq_server.url, **how))
     await asyncio.wait([opening])
     assert opening.cancelled()
     assert made[0].is_closed

@@ -20,6 +20,7 @@ from groupflow.servers import RabbitmqServer
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule
 from tests.broker.wires import connected, taken, waiting_in
+from tests.deadlines import deadline
 
 GROUPS = 40
 RULES = (GroupRule(app="crm", key="{g}:{tenant_id}"),)
@@ -97,6 +98,13 @@ async def test_many_declare_at_once(rabbitmq_server: RabbitmqServer, queue: str)
     assert placed(await taken_by_queue(url, queue, 12)) == first
 
 
+async def test_who_may_not_bind_keeps_no_lock(rabbitmq_server: RabbitmqServer, queue: str) -> None:
+    url = rabbitmq_server.url.replace("guest:", "reader:")
+    async with connected(url) as first, connected(url) as second, asyncio.timeout(deadline(10)):
+        await partitions.declare(first, queue, 2)
+        await partitions.declare(second, queue, 2)
+
+
 async def test_an_exchange_of_that_name(connection: AbstractConnection, queue: str) -> None:
     channel = await open_channel(connection, confirms=False)
     await channel.exchange_declare(queue, exchange_type="fanout", durable=True)
@@ -108,6 +116,14 @@ def test_one_queue_is_its_own_key() -> None:
     address = Address("jobs")
     assert address.exchange == ""
     assert address.routing_key(Outgoing(b"{}", "t", "m")) == "jobs"
+
+
+def test_a_group_goes_one_way_however_large_its_messages_are() -> None:
+    """Daemons may take more values of a body than they do unless told."""
+    groups = [{"app": "crm", "key": "{g}:{tenant_id}"}]
+    large = body(7)[:-1] + b',"rows":[%b0]}' % (b"0," * 1_000_000)
+    publisher = Publisher("amqp://localhost/", partitions=2, groups=groups)
+    assert publisher._address.routing_key(Message(large, "t").checked()) == "g7:1"
 
 
 LONG = "ä" * 127  # a routing key has 255 bytes at most, a group 512

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from time import time
 from typing import Any
+from unittest.mock import AsyncMock
 
+import aiormq
 import orjson
 import pytest
 
@@ -22,10 +25,13 @@ from groupflow import (
     TaskNotDone,
     TaskSuperseded,
 )
-from groupflow.broker.events import EventPublisher, EventsRefused, Published
+from groupflow.broker import events, replies, topology
+from groupflow.broker.connection import open_channel
+from groupflow.broker.events import REFUSED_FOR, EventPublisher, EventsRefused, Published
 from groupflow.broker.replies import result_of
-from groupflow.core.events import Told
-from tests.broker.wires import connected, make_queue, proxied, taken
+from groupflow.core.errors import BrokerUnavailable
+from groupflow.core.events import ENDS, Told
+from tests.broker.wires import bind, connected, make_queue, proxied, taken, told_in
 from tests.deadlines import deadline
 
 
@@ -60,7 +66,7 @@ async def answering(url: str, queue: str) -> AsyncIterator[None]:
 async def test_requests_share_a_queue_and_get_their_own_answers(
     rabbitmq_server: Any, queue: str
 ) -> None:
-    """Many at once; a message goes as a body does; and over a connection that was cut."""
+    """Many at once, as bodies or messages; over a connection that was cut; by a deleted queue."""
     await make_queue(rabbitmq_server.url, queue)
     async with (
         proxied(rabbitmq_server) as (proxy, url),
@@ -78,6 +84,12 @@ async def test_requests_share_a_queue_and_get_their_own_answers(
         asked = asyncio.to_thread(sync.request, {"n": 10}, type="t", timeout=deadline())
         assert await asked == {"n": 10}
         await asyncio.to_thread(sync.close)
+        channel: Any = publisher._replies._channel
+        async with connected(rabbitmq_server.url) as connection:
+            await topology.delete(connection, name)
+        while channel.consumers:
+            await asyncio.sleep(0)
+        assert await publisher.request({"n": 11}, type="t", timeout=deadline()) == {"n": 11}
         dead = {"instead": {"event": "dead", "reason": "no such table"}}
         with pytest.raises(TaskDead, match="no such table"):
             await publisher.request(dead, type="t", timeout=deadline())
@@ -93,6 +105,25 @@ async def test_what_is_not_answered_in_time_says_so(rabbitmq_server: Any, queue:
             await publisher.request({"n": 1}, type="t", timeout=0.5)
         assert publisher._replies._waiting == {}
     assert len(await taken(rabbitmq_server.url, queue, 1)) == 1
+
+
+async def test_a_queue_of_a_kind_that_each_rabbitmq_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From 4.3 on it ends the connection for one that is neither durable nor exclusive."""
+    channel = AsyncMock()
+    monkeypatch.setattr(replies, "open_channel", AsyncMock(return_value=channel))
+    await replies.Replies("")._consume(AsyncMock())
+    assert channel.queue_declare.await_args.kwargs["durable"]
+
+
+async def test_a_silent_queue_holds_up_no_later_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def says_nothing(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(replies, "connect", AsyncMock())
+    monkeypatch.setattr(replies, "HANDSHAKE", 0.0)
+    monkeypatch.setattr(replies.Replies, "_consume", says_nothing)
+    with pytest.raises(BrokerUnavailable, match="no queue for replies: no answer in time"):
+        await asyncio.wait_for(replies.Replies("").queue(), deadline(1.0))
 
 
 @pytest.mark.parametrize(
@@ -146,6 +177,68 @@ async def test_events_go_where_they_are_bound(rabbitmq_server: Any, queue: str) 
     assert published.replies == 1
 
 
+async def test_a_full_queue_holds_up_only_what_it_refuses(rabbitmq_server: Any, queue: str) -> None:
+    """What others took is not told to them again. A reply is given up after a while."""
+    url, full = rabbitmq_server.url, f"{queue}.full"
+    publisher, published = EventPublisher(url, queue, "test"), Published()
+    ends = ["dead", "dead", *["done"] * 18]
+    events = [told(n, event=end, group=f"{end}{n // 2}") for n, end in enumerate(ends)]
+    await bind(url, queue)
+    await make_queue(url, full, x_max_length=1, x_overflow="reject-publish")
+    try:
+        async with connected(url) as connection:
+            channel = await open_channel(connection, confirms=False)
+            await channel.queue_bind(full, queue, "dead.#")
+        for _ in range(3):
+            with pytest.raises(BrokerUnavailable, match="'t1/dead' was not confirmed"):
+                await publisher.publish(events, frozenset(ENDS), published)
+        assert [n for n in range(20) if n not in published.done] == [1]
+        ids = [each["id"] for each in await told_in(url, queue)]
+        assert sorted(ids) == sorted(["t1"] * 2 + [each.facts["id"] for each in events])
+        late = told(int((time() - REFUSED_FOR) * 1e6), reply_to=full)
+        await publisher.publish([late], frozenset(), Published())
+        asked = told(int(time() * 1e6), reply_to=full)
+        with pytest.raises(BrokerUnavailable, match=r"reply .+ was not confirmed"):
+            await publisher.publish([asked], frozenset(), Published())
+    finally:
+        await publisher.close()
+        async with connected(url) as connection:
+            await topology.delete(connection, full)
+            await (await connection.channel()).exchange_delete(queue)
+
+
+async def test_a_reply_to_a_channel_is_sent_once(rabbitmq_server: Any, queue: str) -> None:
+    """RabbitMQ ends connections for names that it never gave out: that holds up nobody else."""
+    url = rabbitmq_server.url
+    publisher, published = EventPublisher(url, queue, "test"), Published()
+    made_up = ("amq.rabbitmq.reply-to.g1hkAA.AAAA", "amq.rabbitmq.reply-to.no")
+    async with connected(url) as connection:
+        channel = await open_channel(connection, confirms=False)
+        answers, wanted = asyncio.Queue[Any](), asyncio.Queue[Any]()
+        await channel.basic_consume("amq.rabbitmq.reply-to", answers.put, no_ack=True)
+        await channel.queue_declare(queue, exclusive=True)
+        await channel.basic_consume(queue, wanted.put, no_ack=True)
+        asks = aiormq.spec.Basic.Properties(reply_to="amq.rabbitmq.reply-to")
+        await channel.basic_publish(b"", routing_key=queue, properties=asks)
+        named = (await wanted.get()).header.properties.reply_to
+        events = [told(n, reply_to=name) for n, name in enumerate((*made_up, named, *made_up))]
+        try:
+            await publisher.publish(events, frozenset(), published)
+        finally:
+            await publisher.close()
+        assert (await answers.get()).header.properties.message_id == "t2/done"
+    assert (published.first, published.replies) == (5, 5)
+
+
+async def test_a_blocked_connection_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its channel for replies was closed, and RabbitMQ opens no other before its alarm is over."""
+    publisher = EventPublisher("", "", "test", timeout=0.0)
+    publisher._connection, publisher._events = AsyncMock(), AsyncMock(is_closed=False)
+    monkeypatch.setattr(events, "open_channel", lambda *_, **__: asyncio.Event().wait())
+    with pytest.raises(BrokerUnavailable, match="no channel for replies: no answer in time"):
+        await asyncio.wait_for(publisher._open(), deadline(1.0))
+
+
 async def test_an_exchange_of_another_kind_is_refused(rabbitmq_server: Any, queue: str) -> None:
     """It is named; nothing counts as published."""
     publisher, published = EventPublisher(rabbitmq_server.url, "amq.fanout", "test"), Published()
@@ -153,3 +246,18 @@ async def test_an_exchange_of_another_kind_is_refused(rabbitmq_server: Any, queu
         await publisher.publish([told()], frozenset({"done"}), published)
     await publisher.close()
     assert published.first == 0
+
+
+async def test_the_confirms_of_a_batch_have_one_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relay holds its turn meanwhile. Each of these is confirmed sooner."""
+    publisher, published = EventPublisher("amqp://nowhere/", "", "test", timeout=0.5), Published()
+
+    async def take_long(*_: object) -> None:
+        await asyncio.sleep(0.2)
+
+    monkeypatch.setattr(publisher, "_open", take_long)
+    monkeypatch.setattr(publisher, "_send", take_long)
+    events = [told(n, group="g", reply_to="amq.q") for n in range(5)]
+    with pytest.raises(BrokerUnavailable, match=r"not all of 5 events within 0\.5 s"):
+        await publisher.publish(events, frozenset(), published)
+    assert 0 < published.first < 5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from collections import UserDict
@@ -19,6 +18,7 @@ from groupflow.servers import RabbitmqServer
 from groupflow.servers.server import free_ports
 from tests.broker.wires import taken
 from tests.deadlines import deadline
+from tests.programs import ran
 from tests.running import run
 
 BODY = {"app_name": "crm", "tenant_id": 42}
@@ -115,13 +115,8 @@ def test_a_fork_gets_a_connection_of_its_own(rabbitmq_server: RabbitmqServer, qu
     """As the worker processes of gunicorn and Celery do; no end is closed, and yet it ends."""
     # From 3.12 on Python warns of every fork beside a thread, and the publisher has one.
     unwarned = ("-W", "ignore:This process:DeprecationWarning")
-    done = subprocess.run(
-        [sys.executable, *unwarned, "-c", FORKED, rabbitmq_server.url, queue],
-        capture_output=True,
-        timeout=deadline(),
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
+    done = ran(sys.executable, *unwarned, "-c", FORKED, rabbitmq_server.url, queue)
+    assert (done.returncode, done.stderr) == (0, "")
     found = run(taken(rabbitmq_server.url, queue, 3))
     assert sorted(str(each.message_id) for each in found) == ["child", "parent", "parent again"]
     assert {orjson.loads(each.body)["n"] for each in found} == {0, 1}

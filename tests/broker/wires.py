@@ -10,8 +10,10 @@ import orjson
 from aio_pika.abc import AbstractConnection
 
 from groupflow.broker import connection as wire
+from groupflow.broker import topology
 from groupflow.broker.connection import open_channel
 from groupflow.broker.consumer import Consumer, Delivery, consuming
+from groupflow.broker.dead_stream import name_of
 from tests.deadlines import deadline
 from tests.servers.proxy import Proxy
 
@@ -51,6 +53,16 @@ async def taken(url: str, queue: str, count: int) -> list[Delivery]:
                 found += await first_of(consumer, min(count - len(found), 1000))
                 await consumer.ack_through(found[-1])
     return found
+
+
+async def forget(url: str, queue: str) -> None:
+    """Delete a queue, and the stream of its dead letters with its exchange."""
+    stream = name_of(queue)
+    async with connected(url) as connection:
+        for each in (queue, stream):
+            await topology.delete(connection, each)
+        channel = await open_channel(connection, confirms=False)
+        await channel.exchange_delete(stream)
 
 
 async def waiting_in(url: str, queue: str) -> int:

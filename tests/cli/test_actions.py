@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 
+from groupflow.cli.exits import Exit
 from groupflow.operate import actions
 from groupflow.operate.actions import latest, note
 from groupflow.operate.scripts import OperatorVerb
 from tests.cli.verbs import Verbs
 from tests.operate.spread import Spread
+from tests.operate.test_archiving import archive_all
+from tests.page.context import client_of, configured
 from tests.store.bench import arrival
 
+NOBODY = "amqp://guest:guest@127.0.0.1:1/"  # nothing listens there
 DONE: list[tuple[str, str, dict[str, Any], list[str], int]] = [  # and to how many tasks
     ("pause a --for 5m", "paused", {"group": "a", "seconds": 300.0}, [], 0),
     ("resume a", "resumed", {"group": "a"}, [], 0),
@@ -61,6 +65,8 @@ async def test_each_verb_that_acts_is_told(spread: Spread, groupflow: Verbs) -> 
     said = {words: (await groupflow(*words.split())).out for words, *_ in DONE}
     told = (await groupflow("actions", "--json")).json
     lines = (await groupflow("actions")).out.splitlines()
+    cut = await groupflow("actions", "--limit", "2", "--json")
+    assert (len(cut.json), "there may be more" in cut.err) == (2, True)
     names = ("what", "facts", "tasks", "count")
     assert [tuple(each[name] for name in names) for each in reversed(told)] == [
         (what, facts, tasks, count) for _, what, facts, tasks, count in DONE if what
@@ -71,6 +77,23 @@ async def test_each_verb_that_acts_is_told(spread: Spread, groupflow: Verbs) -> 
     user = getpass.getuser()
     assert {(each["by"], each["token"]) for each in told} == {(user, None)}
     assert [line.split(f"  {user}  ")[1] for line in reversed(lines)] == SAID
+
+
+async def test_what_was_done_before_the_end_is_told(spread: Spread, groupflow: Verbs) -> None:
+    """A letter's body lies in RabbitMQ, which is away: those in front of it are redriven."""
+    groupflow.file.write_text(f'{groupflow.file.read_text()}[rabbitmq]\nurl = "{NOBODY}"\n')
+    await spread.enqueue(arrival("away", dead="no row"))
+    home = spread.benches[spread.place_of(None, "away")]
+    await archive_all(home)
+    await spread.enqueue(arrival("here", dead="no row"))
+    said = await groupflow("dead", "redrive", "here", "away")
+    assert (said.exit, "the body of away lies there" in said.err) == (Exit.UNAVAILABLE, True)
+    await spread.enqueue(arrival("here too", dead="no row"))
+    async with client_of(spread.namespace, configured() | {"rabbitmq": {"url": NOBODY}}) as api:
+        answer = await api.post("/dead/redrive", json={"ids": ["here too", "away"]})
+    assert answer.status_code == 503, answer.text
+    told = [(each.what, each.tasks) for each in await latest(spread.namespace)]
+    assert told == [("redriven", ["here too"]), ("redriven", ["here"])]
 
 
 async def test_what_is_kept_is_bounded(spread: Spread, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +122,6 @@ async def test_what_is_kept_is_bounded(spread: Spread, monkeypatch: pytest.Monke
     assert sorted(singly) == sorted(f"r{n}" for n in range(12))
     await note(namespace, "dropped", "ada", tasks=["t"], type="t")
     async with namespace.common() as common:
-        again = ("an id", b'["dropped","ada",null,{"type":"t"}]', 4, b'["x"]', 5, 60_000_000)
+        again = ("an id", b'["dropped","ada",null,{"type":"t"}]', 4, b'["x"]', 5, 60_000_000, 10)
         assert [await common.run(OperatorVerb.NOTE_ACTION, *again) for _ in range(2)] == [1, 0]
         assert (await latest(namespace))[0].count == 5

@@ -24,7 +24,7 @@ async def refused(spread: Spread, groupflow: Verbs, state: str, *verbs: str) -> 
             assert f"partition {n}: {state}, {told}" in said.err
         assert "by its tenant" in said.err
         acted: Any = said.json or {}
-        assert not any(acted.get(past) for past in ("dropped", "redriven", "due"))
+        assert not any(acted.get(past) for past in ("id", "dropped", "redriven", "due"))
 
 
 async def test_tasks_that_wait(spread: Spread, groupflow: Verbs) -> None:

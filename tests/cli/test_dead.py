@@ -70,12 +70,18 @@ async def test_filters_are_combined(spread: Spread, groupflow: Verbs) -> None:
     assert said.out == "1 dead letter matches; without --dry-run each is dropped\n"
     dropped = await groupflow("dead", "drop", "--since", "1h", "--reason", "ROW", "-y", "--json")
     assert sorted(dropped.json["dropped"]) == [*EVERY[1:3]]
-    left = await groupflow("dead", "list", "--json")
-    assert sorted(letter["id"] for letter in left.json) == [EVERY[0], EVERY[3]]
+    left = await groupflow("dead", "list", "--json", "--limit", "2")
+    assert (left.err, sorted(each["id"] for each in left.json)) == ("", [EVERY[0], EVERY[3]])
+    cut = await groupflow("dead", "list", "--json", "--limit", "1")
+    assert len(cut.json) == 1
+    assert cut.err == "1 are shown, and there may be more: --limit N\n"
 
 
 async def test_a_corrected_body(spread: Spread, groupflow: Verbs, tmp_path: Path) -> None:
-    """From a file or stdin; a refusal names the value, and `task ID` shows the old body."""
+    """From a file or stdin; a refusal names the value, and `task ID` shows the old body.
+
+    A letter that can't be routed without one stays, and the exit code says so.
+    """
     groupflow.file.write_text(groupflow.file.read_text() + FIELDS)
     await spread.enqueue(arrival("a", dead="no tenant"), dead_of("42"))
     file = tmp_path / "body.json"
@@ -98,6 +104,12 @@ async def test_a_corrected_body(spread: Spread, groupflow: Verbs, tmp_path: Path
     assert correction["body"] == '{"id":"b"}'
     shown = await groupflow("dead", "show", "a", "--json")
     assert shown.json["corrections"] == []
+    with groupflow.file.open("a") as config:
+        config.write('[[groups]]\nkey = "{k}"\n')
+    for words in (("a",), ("--all",)):  # it has no route yet
+        told = await groupflow("dead", "redrive", *words)
+        assert (told.exit, told.out) == (Exit.FAILED, "redriven 0\n")
+        assert "a stays: " in told.err
 
 
 def dead_of(tenant: str) -> Arrival:

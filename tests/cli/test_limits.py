@@ -94,6 +94,8 @@ NAMES: list[tuple[str, bool]] = [  # a verb, and whether anything is known of wh
     ("why gone", True),
     ("why skipped", True),
     ("why typo", False),
+    ("why area:²", False),
+    (f"why area:{'9' * 5000}", False),
     ("pause a", True),
     ("pause typo", False),
     ("pause typo --for 5m", False),

@@ -54,6 +54,9 @@ def test_a_verb_explains_itself(path: tuple[str, ...]) -> None:
     assert not re.search(r" <\w+.*>  |\{[A-Z]|\[\[", VERBS[path].get_help(context))
     for parameter in VERBS[path].params:
         assert parameter.name == "help" or getattr(parameter, "help", None), parameter.name
+        record = parameter.get_help_record(context) or ("",)
+        is_named = parameter.param_type_name == "argument" or not re.search(" <[^|]*>", record[0])
+        assert is_named, f"{record[0]}: its value has no name"
     options = {option for parameter in VERBS[path].params for option in parameter.opts}
     assert path[0] in TALKS_ALWAYS_JSON_OR_NEVER or {"--json", "--config"} <= options
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shlex
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,9 +16,10 @@ import orjson
 import pytest
 
 import groupflow
-from groupflow.cli import main
+from groupflow.cli import main, publish
 from groupflow.cli.bodies import split_bodies
 from groupflow.cli.options import seconds_for, user_name
+from groupflow.core.errors import StoreUnavailable
 from groupflow.operate.reasons import duration
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -31,7 +33,7 @@ class Case:
     """A call.
 
     Attributes:
-        words: the verb and its arguments; `{m}` is the application's module.
+        words: the verb and its arguments; `{m}` is the application's module, `{odd}` no UTF-8.
         exit: its exit code.
         said: what is printed, among other things: as a result, or of a failure.
         unsaid: what isn't.
@@ -39,7 +41,7 @@ class Case:
         app: the application's source.
         variables: the environment's.
         modes: files that are there beside it, with their modes.
-        stdin: what it reads.
+        stdin: what it reads; ``None`` where that is closed.
     """
 
     words: str
@@ -50,7 +52,7 @@ class Case:
     app: str = ""
     variables: dict[str, str] = field(default_factory=dict)
     modes: dict[str, int] = field(default_factory=dict)
-    stdin: bytes = b""
+    stdin: bytes | None = b""
 
 
 def _schedule(zone: str) -> str:
@@ -82,6 +84,9 @@ CASES = [
     Case("--version", 0, f"groupflow {groupflow.__version__}"),
     Case("--help", 0, CHECK, unsaid="…"),
     Case("nonsense", 2),
+    *(Case(f"{verb} {{odd}}", 2, "\\udcff: an argument that is no UTF-8") for verb in (
+        "why", "task cancel a --reason", "dead list --type", "publish")),
+    Case("publish", 2, "stdin is empty.", stdin=None),
     Case("cancel a", 2, "No such command 'cancel'; there is `groupflow task cancel`."),
     Case("dead why a", 2, "there is `groupflow why`."),
     Case("tasks dead", 2, ("'dead' is not one of 'queued'", "see `groupflow dead list`"),
@@ -89,6 +94,7 @@ CASES = [
     Case("top -n abc", 2, "'abc' should be a number. Seconds between looks.", unsaid="unable to"),
     Case("repartition x", 2, "'x' should be a whole number."),
     Case("tasks done --limit 0", 2, "'0' should be greater than or equal to 1."),
+    Case("task -h", 0, "task [OPTIONS] COMMAND [ARGS]..."),
     Case("task drop --help", 0, ("drop [OPTIONS] [ID]...", "ID Which, by id.", "--partition N ")),
     Case("why --help", 0, ("why [OPTIONS] GROUP", "GROUP The group key"), unsaid="<"),
     Case("run --help", 0, "--only intake|workers"),
@@ -193,8 +199,9 @@ Run: TypeAlias = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    def call(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+    def call(*arguments: str, stdin: bytes | None = b"") -> tuple[int, str, str]:
+        opened = None if stdin is None else io.TextIOWrapper(io.BytesIO(stdin))
+        monkeypatch.setattr(sys, "stdin", opened)
         with pytest.raises(SystemExit) as caught:
             main(arguments)
         out, err = capsys.readouterr()
@@ -213,7 +220,7 @@ def test_a_call(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case:
         (tmp_path / name).chmod(mode)
     for name, value in case.variables.items():
         monkeypatch.setenv(name, value)
-    code, out, err = run(*shlex.split(case.words.format(m=module)), stdin=case.stdin)
+    code, out, err = run(*shlex.split(case.words.format(m=module, odd="\udcff")), stdin=case.stdin)
     assert code == case.exit, err
     assert (out if code else err) == ""
     told = " ".join((out + err).replace("│", " ").split())
@@ -261,8 +268,7 @@ def test_what_check_config_prints_can_be_its_input(run: Run, tmp_path: Path) -> 
         'body = {kind = "often", deep = {x = [1, {}]}}\n'
     )
     was = orjson.loads(run("check-config", "--json")[1])["settings"]
-    lines = run("check-config")[1].splitlines()
-    file.write_text("\n".join(lines[lines.index("[rabbitmq]") : -2]))
+    file.write_text(run("check-config")[1])
     assert orjson.loads(run("check-config", "--json")[1])["settings"] == was
 
 
@@ -374,9 +380,41 @@ def test_what_can_be_a_task_gets_as_far_as_the_server(run: Run, tmp_path: Path) 
     assert lines[-2:] == last
 
 
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), StoreUnavailable("gone")])
+def test_publishing_that_ends_half_way_says_how_to_go_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: BaseException
+) -> None:
+    """Where RabbitMQ goes, and where the user ends it."""
+    (tmp_path / "groupflow.toml").write_text(PUBLISH)
+
+    async def publish_one(_settings: object, batch: Any) -> None:
+        batch.has_begun, batch.confirmed = True, 1
+        raise end
+
+    monkeypatch.setattr(publish, "_publish", publish_one)
+    _, _, err = run("publish", "--id", "mine", stdin=GOOD + b"\n" + GOOD)
+    assert "1 of 2 confirmed" in err
+    assert "again with --id mine, and each counts once" in err
+
+
+def test_a_server_that_gives_no_answer_is_told_so(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a firewall: the timeout has no words of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        at = f"127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("GROUPFLOW_REDIS__URL", f"rediss://{at}/0")
+        monkeypatch.setenv("GROUPFLOW_REDIS__TIMEOUT", "0.2")
+        code, _, err = run("status")
+    assert code == 69
+    assert "no answer within 0.2 s" in err
+
+
 def test_a_user_without_a_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container: no variable names it, and the system doesn't know it."""
     for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
     assert user_name() == "user 4000000"
+    monkeypatch.setenv("LOGNAME", "\udcff")  # no UTF-8, which Redis wouldn't take
+    assert user_name() == "\\udcff"

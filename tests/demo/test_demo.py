@@ -6,12 +6,13 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from groupflow.broker import topology
-from groupflow.broker.connection import connect
 from groupflow.servers import RabbitmqServer, RedisServer
+from tests.broker.wires import connected
 from tests.deadlines import deadline
 from tests.endtoend.process import environment, groupflow
 
@@ -21,14 +22,9 @@ def started(
     *words: str, folder: Path | None = None, **variables: str
 ) -> Iterator[subprocess.Popen[str]]:
     """`groupflow` with these words, whose output can be read; it is killed at the end."""
-    with subprocess.Popen(
-        groupflow(*words),
-        cwd=folder,
-        env=environment(**variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
+    where: Any = {"cwd": folder, "env": environment(**variables), "stdout": subprocess.PIPE}
+    command = groupflow(*words)
+    with subprocess.Popen(command, **where, stderr=subprocess.STDOUT, text=True) as process:
         try:
             yield process
         finally:
@@ -70,10 +66,9 @@ async def test_an_interrupted_demo_leaves_no_queue_on_servers_of_others(
     assert "Interrupted" in said
     name = re.search(r"groupflow-demo-\w+", said)
     assert name is not None
-    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=deadline(), name="test")
-    presence = await topology.presence_of(connection, name[0])
+    async with connected(rabbitmq_server.url) as connection:
+        presence = await topology.presence_of(connection, name[0])
     assert presence is topology.Presence.MISSING
-    await connection.close()
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:

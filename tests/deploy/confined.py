@@ -29,10 +29,8 @@ class Argument(ctypes.Structure):
     """libseccomp's ``scmp_arg_cmp``: a condition on one argument of a call."""
 
     _fields_ = (
-        ("arg", ctypes.c_uint),
-        ("op", ctypes.c_int),
-        ("datum_a", ctypes.c_uint64),
-        ("datum_b", ctypes.c_uint64),
+        *(("arg", ctypes.c_uint), ("op", ctypes.c_int)),
+        *(("datum_a", ctypes.c_uint64), ("datum_b", ctypes.c_uint64)),
     )
 
 

@@ -15,7 +15,6 @@ from redis import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError
 
 from groupflow.broker import topology
-from groupflow.broker.connection import connect
 from groupflow.broker.publisher import Outgoing, publishing
 from groupflow.cli.app_loading import load_app
 from groupflow.doctor.rabbitmq import examine_rabbitmq
@@ -24,6 +23,7 @@ from groupflow.flow.workforce import HAND_BACK
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.load import load_settings
 from groupflow.settings.model import Settings
+from tests.broker.wires import connected
 from tests.deadlines import deadline
 from tests.deploy.manifests import DEPLOY, at, read
 from tests.running import running
@@ -40,9 +40,13 @@ DOCKERFILE = (DEPLOY / "docker" / "Dockerfile").read_text()
 def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the script makes up."""
     folder = tmp_path_factory.mktemp("compose") / "secrets"
-    script = [sys.executable, str(COMPOSE / "make_secrets.py"), str(folder)]
-    subprocess.run(script, check=True, capture_output=True, timeout=deadline())
+    make_secrets(folder)
     return folder
+
+
+def make_secrets(folder: Path, umask: int = -1) -> None:
+    script = [sys.executable, str(COMPOSE / "make_secrets.py"), str(folder)]
+    subprocess.run(script, check=True, capture_output=True, umask=umask, timeout=deadline())
 
 
 @pytest.fixture
@@ -112,10 +116,9 @@ def test_secrets_are_made_once_for_their_owner_alone(tmp_path: Path, umask: int)
     """Into a folder that is there and open, under any umask, and where they were open before."""
     folder = tmp_path / "secrets"
     folder.mkdir(0o755)
-    script = [sys.executable, str(COMPOSE / "make_secrets.py"), str(folder)]
 
     def made() -> dict[str, str]:
-        subprocess.run(script, check=True, capture_output=True, umask=umask, timeout=deadline())
+        make_secrets(folder, umask)
         assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
         return {file.name: file.read_text() for file in folder.iterdir()}
 
@@ -188,15 +191,11 @@ class ComposedRabbitmq(RabbitmqServer):
         theirs = (COMPOSE / "rabbitmq.conf").read_text()
         assert "/run/secrets/rabbitmq_definitions.json" in theirs
         theirs = theirs.replace("/run/secrets/rabbitmq_definitions.json", str(self._definitions))
-        lines = [
-            line for line in theirs.splitlines() if line.partition("=")[0].strip() not in taken
-        ]
+        lines = (line for line in theirs.splitlines() if line.split("=")[0].strip() not in taken)
         file.write_text(ours + "\n".join(lines) + "\n")
 
 
-async def test_redis_is_as_a_daemon_wants_it(
-    tmp_path: Path, secrets: Path, settings: Settings
-) -> None:
+async def test_redis_is_as_a_daemon_wants_it(tmp_path: Any, secrets: Any, settings: Any) -> None:
     with running(ComposedRedis(tmp_path / "redis", secrets / "redis_users.acl")) as redis:
         url = settings.redis_url().replace("redis:6379", f"127.0.0.1:{redis.port}")
         checks = await examine_redis(Settings.model_validate({"redis": {"url": url}}))
@@ -213,8 +212,8 @@ async def test_redis_is_as_a_daemon_wants_it(
         assert admin.config_get("appendonly")
 
 
-async def test_rabbitmq_has_both_users_and_their_rights(
-    tmp_path: Path, secrets: Path, settings: Settings
+async def test_rabbitmq_has_both_users_and_rights(
+    tmp_path: Any, secrets: Any, settings: Any
 ) -> None:
     server = ComposedRabbitmq(tmp_path / "rabbitmq", secrets / "rabbitmq_definitions.json")
     with running(server):
@@ -222,8 +221,7 @@ async def test_rabbitmq_has_both_users_and_their_rights(
         daemon = settings.rabbitmq_url().replace("rabbitmq:5672", f"127.0.0.1:{server.port}")
         publisher = (secrets / "publisher_url").read_text()
         publisher = publisher.replace("localhost:5672", f"127.0.0.1:{server.port}")
-        connection = await connect(daemon, heartbeat=10, timeout=deadline(), name="t")
-        async with connection:
+        async with connected(daemon) as connection:
             await topology.declare(connection, queue)
             async with publishing(publisher, queue) as out:
                 await out.publish(Outgoing(b"{}", message_id="m1"))

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from groupflow.flow.workforce import HAND_BACK
-from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.model import Settings
 from tests.endtoend.process import groupflow
 from tests.endtoend.rig import Job, Rig
@@ -78,24 +77,21 @@ def confined(*command: str) -> list[str]:
     return [sys.executable, str(CONFINED), str(UNIT), *command]
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "import os; os.chroot('/')",
-        "import mmap; mmap.mmap(-1, 4096, prot=mmap.PROT_WRITE | mmap.PROT_EXEC)",
-        "import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
-    ],
-)
+REFUSED = [
+    "import os; os.chroot('/')",
+    "import mmap; mmap.mmap(-1, 4096, prot=mmap.PROT_WRITE | mmap.PROT_EXEC)",
+    "import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
+]
+
+
+@pytest.mark.parametrize("statement", REFUSED)
 def test_each_filter_holds(statement: str) -> None:
     words = confined(sys.executable, "-c", statement)
     assert "Operation not permitted" in ran(*words).stderr
 
 
 def test_a_daemon_works_under_them(
-    tmp_path: Path,
-    rabbitmq_server: RabbitmqServer,
-    redis_server: RedisServer,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, rabbitmq_server: Any, redis_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All kinds of handlers that run here: coroutines, threads, commands; then an orderly end."""
     seen = tmp_path / "seen"

@@ -48,24 +48,22 @@ def test_a_line(event: dict[str, Any], line: str | None) -> None:
 
 
 def test_a_failed_attempt_says_where() -> None:
-    said = shown(
-        event="task.settled",
-        level="warning",
-        outcome="retry",
-        seconds=0.1,
-        attempt=2,
-        after=3.0,
-        error="KeyError",
-        message="'a'",
-        exception="Traceback\n  File handlers.py",
-    )
+    failed: Any = {"event": "task.settled", "level": "warning", "outcome": "retry", "attempt": 2}
+    failed |= {"error": "KeyError", "message": "'a'", "seconds": 0.1, "after": 3.0}
+    said = shown(**failed, exception="Traceback\n  File handlers.py")
     assert said is not None
     first, *traceback = said.splitlines()
     assert first.endswith("KeyError: 'a'  (attempt 2, again in 3 s)")
     assert [each.strip() for each in traceback] == ["Traceback", "File handlers.py"]
 
 
-@pytest.mark.parametrize("line", ["printed", "[1, 2]", '{"no": "event"}'])
+AS_IT_IS = [
+    *("printed", "[1, 2]", '{"no": "event"}', '{"event": "paid"}'),
+    *('{"event": {"name": "paid"}}', '{"event": ["paid"]}', '{"event": "paid", "level": [1]}'),
+]
+
+
+@pytest.mark.parametrize("line", AS_IT_IS)
 def test_what_is_no_event_is_shown_as_it_is(line: str) -> None:
     assert Lines().shown(line) == line
 

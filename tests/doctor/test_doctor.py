@@ -1,4 +1,4 @@
-"""`groupflow doctor` and a daemon's look at its start, on real servers."""
+"""`groupflow doctor`, on real servers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from typing import Any, TypeAlias
 
 import orjson
 import pytest
-from redis import Redis
-from structlog.testing import capture_logs
 
 from groupflow import Publisher
-from groupflow.broker import partitions
+from groupflow.broker import partitions, topology
 from groupflow.broker.connection import connect, open_channel
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError
@@ -23,13 +21,10 @@ from groupflow.daemon import Daemon
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.server import free_ports
 from groupflow.settings.model import Settings
-from groupflow.store.keys import Keys
 from tests.deadlines import deadline
 from tests.endtoend.verbs import said
-from tests.ops.daemons import serving
 from tests.running import running
 from tests.servers.managed import ManagedRabbitmq
-from tests.turns import turns_until
 
 _names = itertools.count(1)
 
@@ -129,7 +124,7 @@ def queue(*, durable: bool = True, **arguments: Any) -> Scene:
             channel = await open_channel(connection, confirms=False)
             await channel.queue_declare(doctor.queue, durable=durable, arguments=named)
 
-        doctor.work(declare)
+        doctor.work(declare, doctor.environment["GROUPFLOW_RABBITMQ__URL"])
 
     return scene
 
@@ -182,6 +177,9 @@ ROWS: list[tuple[dict[str, str], Scene, int, str, str, Sequence[str]]] = [
      "rabbitmq.queue", "fail",
      ("durable = false", "x-message-ttl = 1000", "x-max-length = 7", "x-max-priority = 3",
       "x-queue-type = classic", "x-single-active-consumer = none")),
+    ({"RABBITMQ__URL": "{managed}", MANAGED: "http://guest:guest@127.0.0.1:{management}"},
+     queue(single_active_consumer=True), 0,  # none leads it, as none leads others of its kind
+     "rabbitmq.queue", "warn", ("x-queue-type = classic",)),
     ({}, queue(**OURS, delivery_limit=3), 0, "rabbitmq.queue", "ok", ()),
     ({}, queue(**OURS, delivery_limit=3), 0, "rabbitmq.delivery-limit", "warn", ()),
     ({}, waiting, 0, "rabbitmq.waiting", "warn",
@@ -206,6 +204,10 @@ ROWS: list[tuple[dict[str, str], Scene, int, str, str, Sequence[str]]] = [
      "rabbitmq.management", "warn", ("onnect",)),
     ({**BY_API, MANAGED: "http://guest:guest@127.0.0.1:{management}/deep"}, nothing, 0,
      "rabbitmq.management", "warn", ("it answered 400",)),
+    ({MANAGED: "https://guest:hunter2@-a.ß:1"}, nothing, 0,
+     "rabbitmq.management", "warn", ("Invalid IDNA hostname: '-a.ß'", "rabbitmq.management right")),
+    ({MANAGED: "https://guest:hunter2@xn--a:1"}, nothing, 0,
+     "rabbitmq.management", "warn", ("Codepoint U+0080",)),
     ({"RABBITMQ__PARTITIONS": "2"}, four_queues, 0, "rabbitmq.partitions", "warn",
      ("{queue}.2, {queue}.3:",)),
     ({"RABBITMQ__PARTITIONS": "1"}, four_queues, 0, "rabbitmq.partitions", "warn",
@@ -293,6 +295,15 @@ def test_nothing_is_sent(doctor: Doctor) -> None:
     assert counts == [0, 0]
 
 
+def test_a_silent_queue(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All else is looked at, and a publisher goes on to wait for its confirm."""
+    monkeypatch.setattr(topology, "SILENCE", 0.0)
+    _, found = doctor.checks()
+    for told in (*found["rabbitmq.queue"], *found["rabbitmq.dead-stream"]):
+        assert (told["verdict"], "no answer in time" in told["found"]) == ("warn", True)
+    assert found["rabbitmq.alarms"][0]["verdict"] == "ok"
+
+
 def test_no_delivery_limit_given(doctor: Doctor) -> None:
     """From RabbitMQ 4 on that is a limit of 20; the queue that we declare has none."""
     queue(**OURS)(doctor)
@@ -368,41 +379,3 @@ def test_the_plugin_is_missing(doctor: Doctor) -> None:
     (check,) = found["rabbitmq.plugin"]
     assert check["verdict"] == "fail"
     assert "rabbitmq-plugins enable rabbitmq_consistent_hash_exchange" in check["remedy"]
-
-
-class TestStart:
-    """What a daemon that begins looks at."""
-
-    def settings(self, url: str, namespace: str) -> Settings:
-        return Settings(redis={"url": url, "namespace": namespace})
-
-    async def findings(self, url: str, namespace: str) -> list[tuple[str, str]]:
-        """What a daemon says while it starts."""
-        with capture_logs() as logs:
-            async with serving(self.settings(url, namespace), App(), only="workers"):
-                await turns_until(lambda: "daemon.started" in [each["event"] for each in logs])
-        told = [entry for entry in logs if entry["event"].startswith("doctor.")]
-        return [(entry["event"], entry.get("check", "")) for entry in told]
-
-    async def test_a_redis_that_evicts_is_refused(self, redis_server: RedisServer) -> None:
-        redis: Any = Redis.from_url(redis_server.url)
-        redis.config_set("maxmemory-policy", "volatile-ttl")
-        try:
-            with pytest.raises(ConfigError, match="maxmemory-policy noeviction"):
-                await Daemon(self.settings(redis_server.url, "evicted"), App(), "d").run()
-        finally:
-            redis.config_set("maxmemory-policy", "noeviction")
-        assert redis.zcard(Keys("evicted")("daemons")) == 0
-
-    async def test_a_redis_that_does_not_tell_is_taken(self, redis_server: RedisServer) -> None:
-        told = await self.findings(redis_server.url, "told")
-        assert told == [("doctor.finding", "redis.memory")]
-        admin: Any = Redis.from_url(redis_server.url)
-        rights = ("on", ">pw", "~*", "&*", "+@all", "-info", "-config")
-        admin.execute_command("ACL", "SETUSER", "silent", *rights)
-        url = redis_server.url.replace("//", "//silent:pw@")
-        try:
-            told = await self.findings(url, "silent")
-        finally:
-            admin.execute_command("ACL", "DELUSER", "silent")
-        assert "doctor.not_checked" in dict(told)

@@ -1,7 +1,6 @@
 """Everything that an end-to-end test needs: daemons as real processes, a queue, a history.
 
-All of it is synchronous: a test waits for conditions, with a deadline that only a broken product
-meets, and never for a time to pass.
+All of it is synchronous: a test waits for conditions, never for a time to pass.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ import asyncio
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import orjson
 from redis import Redis
@@ -29,7 +28,7 @@ from groupflow.broker.publisher import Outgoing, TermPublisher, publishing
 from groupflow.core.errors import GroupflowError
 from groupflow.core.routing import CANCEL
 from groupflow.operate.totals import ENDS
-from groupflow.servers import RabbitmqServer, RedisServer
+from groupflow.servers import RedisServer
 from groupflow.settings.load import load_settings
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of, partition_of
@@ -42,12 +41,9 @@ from tests.history.events import Event, History, Journal, killed, published
 from tests.history.invariants import Violation, check
 from tests.history.stored import Stored, with_unique_fence
 from tests.running import run
-from tests.servers.rabbitmq_cluster import RabbitmqCluster
 from tests.servers.replicated import RedisCluster
 
 APP = "tests.endtoend.handlers:app"
-
-Store: TypeAlias = RedisServer | RedisCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +98,16 @@ class Rig:
         store_timeout: seconds that daemons wait for the store, unless a test says otherwise.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        rabbitmq: RabbitmqServer | RabbitmqCluster,
-        store: Store,
-        /,
-        **sections: Any,
-    ) -> None:
+    def __init__(self, folder: Path, rabbitmq: Any, store: Any, /, **sections: Any) -> None:
         """Write the configuration; nothing is started.
 
         Args:
             folder: of the test's own.
-            rabbitmq: the broker.
-            store: the store.
+            rabbitmq: a `RabbitmqServer` or a `RabbitmqCluster`.
+            store: a `RedisServer` or a `RedisCluster`.
             **sections: settings that differ from `_settings`, by section.
         """
-        self.folder = folder
-        self.rabbitmq: Any = rabbitmq
-        self.store: Any = store
+        self.folder, self.rabbitmq, self.store = folder, rabbitmq, store
         self.queue = f"jobs.{folder.name}"
         self.keys = Keys(f"e2e-{folder.name[:40]}")
         partitions = sections.get("redis", {}).get("partitions", 1)
@@ -162,9 +149,7 @@ class Rig:
     def environment(self) -> dict[str, str]:
         """The environment of every process: nothing of the user's may set anything."""
         return environment(
-            HISTORY_FILE=str(self.journal.path),
-            PYTHONPATH=str(REPOSITORY),
-            PYTHONUNBUFFERED="1",
+            HISTORY_FILE=str(self.journal.path), PYTHONPATH=str(REPOSITORY), PYTHONUNBUFFERED="1"
         )
 
     def spawn(
@@ -193,9 +178,7 @@ class Rig:
         """Start a daemon and wait until it works."""
         return self.start_all(name, arguments=arguments, app=app)[0]
 
-    def start_all(
-        self, *names: str, arguments: Sequence[str] = (), app: str = APP
-    ) -> list[Process]:
+    def start_all(self, *names: str, arguments: Any = (), app: str = APP) -> list[Process]:
         """Start several daemons at once and wait until all of them work."""
         processes = [self.spawn(name, *arguments, app=app) for name in names]
         for process in processes:
@@ -222,14 +205,10 @@ class Rig:
 
     def call(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Run a one-shot verb to its end."""
+        where: Any = {"cwd": REPOSITORY, "env": self.environment(), "input": stdin}
+        command = groupflow(*arguments)
         return subprocess.run(
-            groupflow(*arguments),
-            cwd=REPOSITORY,
-            env=self.environment(),
-            input=stdin,
-            capture_output=True,
-            timeout=deadline(),
-            check=False,
+            command, **where, capture_output=True, timeout=deadline(), check=False
         )
 
     def say(self, *words: str, code: int | None = 0) -> str:
@@ -369,17 +348,14 @@ class Rig:
             with_faults: as in `History`.
             facts: of the history, beside what is known here.
         """
-        stored = Stored(self.raw, self.partitions)
+        stored, groups = Stored(self.raw, self.partitions), {j.group for j in self.jobs.values()}
+        facts |= {"states": stored.states, "superseded": stored.superseded}
+        facts |= {"concurrency": dict.fromkeys(groups - {None}, self.concurrency)}
         history = History(
             [with_unique_fence(each, len(self.partitions)) for each in self.journal.read()],
-            states=stored.states,
-            superseded=stored.superseded,
             taken=stored.count("taken") - stored.count("drained"),
             left_in_queue=self.left_in_queue(),
             with_faults=with_faults,
-            concurrency=dict.fromkeys(
-                (job.group for job in self.jobs.values() if job.group), self.concurrency
-            ),
             **facts,
         )
         return [*stored.contradictions(), *stored.leftovers(), *check(history)]
@@ -392,7 +368,7 @@ def _holds(condition: Callable[[], bool]) -> bool:
         return False  # a node is down
 
 
-def client_of(store: Store) -> Any:
+def client_of(store: RedisServer | RedisCluster) -> Any:
     """A client that waits for nodes of a cluster that are just replaced."""
     if isinstance(store, RedisCluster):
         nodes: list[Any] = [ClusterNode("127.0.0.1", n.port) for n in store.nodes]  # type: ignore[no-untyped-call]

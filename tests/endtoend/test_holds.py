@@ -31,11 +31,12 @@ def has_heard(daemon: Process, event: str) -> bool:
 def let_go(rig: Rig, daemon: Process) -> None:
     """Let the running task end, once the daemon has heard of what came meanwhile.
 
-    It hears in order: so once it has heard of another limit, which its log tells.
+    It hears in order: so once it has heard of another group's limit, which its log tells and which
+    holds nothing of this one back, as a tenant's would.
     """
     began, ended = ("--rate", "1/h", "--for", "1h"), ("--off",)
     for words, event in ((began, "limit.began"), (ended, "limit.ended")):
-        rig.say("limit", "tenant", "another", *words)
+        rig.say("limit", "group", "another", *words)
         rig.until(partial(has_heard, daemon, event), event)
     rig.gate().touch()
 

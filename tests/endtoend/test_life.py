@@ -15,14 +15,10 @@ import pytest
 from groupflow import Publisher
 from tests.deadlines import deadline
 from tests.endtoend.conftest import rigs
-from tests.endtoend.process import until
 from tests.endtoend.rig import Job, Rig
 from tests.running import run
 
-MORE = {
-    "hold": "", "park": 'on_dead = "park"', "burst": "debounce = 300.0",
-    "update": 'newest = "running"', "drain": 'on_drained = "work"',
-}  # fmt: skip
+MORE = {"hold": "", "park": 'on_dead = "park"', "burst": "debounce = 300.0"}
 MARKS = "\x7f\x9b\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069\U000e0041"
 RULES = "".join(
     f'[[groups]]\napp = "{app}"\nkey = "{app}:{{entity}}"\nshares = true\n{more}\n'
@@ -32,7 +28,7 @@ RULES = "".join(
 FOUND_KEYS = {
     *("id", "state", "type", "group", "tenant", "attempt", "crashes", "stage", "daemon", "worker"),
     *("lost_leases", "fence", "since", "until", "reason", "errors", "superseded_by", "scope"),
-    *("corrections", "cancelled_by", "asked_at", "start_by", "progress", "pool"),
+    *("corrections", "cancelled_by", "asked_at", "start_by", "progress", "pool", "silence"),
     *("enqueued_at", "began_at", "seconds", "result", "result_error"),
 }
 WHY_KEYS = {
@@ -132,15 +128,6 @@ def test_of_a_burst_the_newest_runs(life: Rig) -> None:
     assert ran(life, "bu") == [("bu1", 1)]
 
 
-def test_what_runs_makes_way_for_an_update(life: Rig) -> None:
-    life.publish([job("up0", "update", f"wait {life.gate('up')}")])
-    until_state(life, "up0", "running")
-    life.publish([job("up1", "update")])
-    assert until_state(life, "up0", "superseded")["superseded_by"] == "up1"
-    life.wait_for_end("up1")
-    assert ran(life, "up") == [("up0", 1), ("up1", 1)]
-
-
 def test_no_mark_reaches_a_terminal_or_a_log(life: Rig) -> None:
     """U+009B drives a terminal as ESC does; the others turn or break what it shows."""
     sent = job("mk0", None, f"dead {MARKS}", headers={"note": MARKS})
@@ -168,7 +155,7 @@ def test_what_can_not_be_done_to_dead_letters_is_said(life: Rig) -> None:
         assert refused.returncode == 2
         assert b"--yes" in refused.stderr
     assert "dropped 1" in life.say("dead", "drop", "fl0", "never came", code=1)
-    assert life.ask("dead", "redrive", "fl3") == {"redriven": [], "unknown": []}
+    assert life.ask("dead", "redrive", "fl3", code=1) == {"redriven": [], "unknown": []}
     until_state(life, "fl3", "dead")
     assert life.say("dead", "list", "--group", "none") == "no dead letters\n"
     life.say("dead", "show", "never came", code=1)
@@ -225,30 +212,6 @@ def test_pause_and_resume(life: Rig) -> None:
     life.say("pause", "hold:pa", "--all", code=2)
 
 
-def test_a_delayed_task_behind_one_that_runs_is_promoted(life: Rig) -> None:
-    """Its due time is first known to the promoter when the task before it ends."""
-    gate = life.gate("du")
-    late = job("du1", "hold", headers={"x-delay": 2_000})
-    life.publish([job("du0", "hold", f"wait {gate}"), late])
-    life.wait_for_start("du0")
-    gate.touch()
-    # Well within the 30 s after which the promoter looks anyway.
-    until(lambda: bool(life.events("end", "du1")), lambda: "du1 is not promoted", 20)
-
-
-def test_a_message_cancels_what_waits_and_what_runs(life: Rig) -> None:
-    """What runs holds its group until it has ended."""
-    life.publish([job("ca0", "hold", f"wait {life.gate('ca')}"), job("ca1", "hold")])
-    life.wait_for_start("ca0")
-    life.cancel("ca1", "ca0")
-    for id_ in ("ca0", "ca1"):
-        assert until_state(life, id_, "cancelled")["cancelled_by"] == "publisher"
-    life.publish([job("ca2", "hold")])
-    life.wait_for_end("ca2")
-    assert life.wait_for_end("ca0").how == "cut"
-    assert ran(life, "ca") == [("ca0", 1), ("ca2", 1)]
-
-
 def test_what_starts_late_never_starts(life: Rig) -> None:
     gate, late = life.gate("ex"), job("ex1", "hold", headers={"x-expires": 1})
     life.publish([job("ex0", "hold", f"wait {gate}"), late, job("ex2", "hold")])
@@ -257,25 +220,6 @@ def test_what_starts_late_never_starts(life: Rig) -> None:
     gate.touch()
     life.wait_for_end("ex2")
     assert ran(life, "ex") == [("ex0", 1), ("ex2", 1)]
-
-
-def test_a_task_waits_for_a_daemon_that_knows_its_type(life: Rig) -> None:
-    """And its group with it; a reload brings the handler."""
-    life.publish([job("kn0", "hold", type="new"), job("kn1", "hold")])
-    assert "no daemon knows its type 'new'" in until_state(life, "kn0", "delayed")["reason"]
-    with life.config.open("a") as file:
-        file.write('[handlers."new"]\nexec = ["true"]\n')
-    assert {each["verdict"] for each in life.ask("reload")} == {"changed"}
-    life.wait_for_end("kn1")
-    assert until_state(life, "kn0", "done")["attempt"] == 1
-
-
-def test_a_drained_group_is_told_of_by_a_task(life: Rig) -> None:
-    life.publish([job("dr0", "drain", "dead no"), job("dr1", "drain")])
-    told = "drained:drain:dr:"
-    life.until(lambda: any(e.id.startswith(told) for e in life.events("end")), "its end")
-    assert [id_ for id_, _ in ran(life, "dr")][:2] == ["dr0", "dr1"]
-    assert len(ran(life, told)) == life.count("drained") == 1
 
 
 def test_a_request_is_answered_with_the_result(life: Rig) -> None:

@@ -136,8 +136,13 @@ class Crew:
         self.dispatcher.stop_claiming()
         await asyncio.wait_for(asyncio.gather(*self.running), deadline())
 
+    async def end(self, number: int) -> None:
+        """Wait until so many tasks are settled, in any way, and end."""
+        await self.until_settled(number)
+        await self.stop()
+
     async def finish(self, number: int) -> None:
-        """Wait until so many tasks are done, and end."""
+        """The same with tasks that are done, as the store counts them."""
         await self.until_done(number)
         await self.stop()
 

@@ -105,8 +105,7 @@ async def test_a_coroutine_is_cancelled(bench: Bench, then: Then | None, state: 
         async with crew(bench, app) as made:
             await gate.until_reached()
             await cancel(made, "t0")
-            await made.until_settled(2)
-            await made.stop()
+            await made.end(2)
     assert (ran, await state_of(bench, "t0")) == (["t0", "t1"], state)
     lines = {"cancelled": ["task.cancelled"], "dead": ["task.buried"], "done": []}
     assert told_of(logs, "t0") == lines[state]
@@ -131,8 +130,7 @@ async def test_a_thread_holds_its_group_until_it_ends(bench: Bench, fails: bool)
         await cancel(made, "t0")
         assert await state_of(bench, "t0") == "running"
         ends.set()
-        await made.until_settled(1)
-        await made.stop()
+        await made.end(1)
     assert (seen, await state_of(bench, "t0")) == ([True], "cancelled" if fails else "done")
 
 
@@ -193,8 +191,7 @@ async def test_a_command_has_time_to_end(
         if not is_stubborn:
             await until(asked.exists)
             await cancel(made, "t0")  # each renewal says so again
-        await made.until_settled(1)
-        await made.stop()
+        await made.end(1)
     assert (tidied.exists(), await state_of(bench, "t0")) == (not is_stubborn, "cancelled")
     await until(lambda: not is_alive(int(begun.read_text())))
 
@@ -209,8 +206,7 @@ async def test_what_has_not_begun_does_not_begin(bench: Bench) -> None:
             await gate.until_reached()
             await cancel(made, "t2")
             gate.opened.set()
-            await made.until_done(3)
-            await made.stop()
+            await made.finish(3)
     assert (made.ran, await state_of(bench, "t2")) == (["t0", "t1", "t3"], "cancelled")
     assert told_of(logs, "t2") == ["task.cancelled"]
     assert [each.claim.task.id for each in made.claims.accepted if isinstance(each, Release)] == [
@@ -228,8 +224,7 @@ async def test_what_runs_makes_way_for_a_newer_one(bench: Bench) -> None:
         await gate.until_reached()
         await bench.enqueue(updates[1])
         hear(made, "t0")
-        await made.until_settled(2)
-        await made.stop()
+        await made.end(2)
     assert (made.ran, await state_of(bench, "t0")) == (["t0", "t1"], "superseded")
     assert made.dispatcher.measures.superseded == 1
     settled = made.dispatcher.measures.types.of("t").settled

@@ -166,6 +166,21 @@ async def test_a_pool_grows_at_once_and_shrinks_after_its_tasks(bench: Bench) ->
         assert (len(pool.tasks), bench.count("done")) == (1, 2)
 
 
+async def test_a_busy_worker_that_is_wanted_again_takes_no_other_one_s_place(bench: Bench) -> None:
+    gate = Gate()
+    await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(2)))
+    async with crew(bench, quick(0, gate), count=3) as made:
+        await made.until(lambda: gate.running == 2)
+        busy = {worker.name for worker in made.workers if worker.is_busy}
+        made.dispatcher.retire(busy)
+        made.dispatcher.retire(set())
+        await bench.enqueue(arrival("t2", "g2"))
+        made.dispatcher.wake()
+        await made.until(lambda: gate.running == 3)
+        gate.opened.set()
+        await made.finish(3)
+
+
 async def test_workers_that_are_wanted_again_go_on(bench: Bench) -> None:
     """They were to go, and waited for their settlement to be written when that was taken back."""
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(20)))

@@ -17,7 +17,8 @@ from groupflow.operate.namespace import Namespace
 from groupflow.operate.tasks import end_cancelled
 from groupflow.servers import RedisServer
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import Arrival, Enqueuer
+from groupflow.store.enqueue import CARRIED, Arrival, Enqueuer
+from groupflow.store.envelope import Pool
 from tests.operate.spread import Spread
 from tests.store.bench import arrival
 
@@ -81,6 +82,18 @@ async def test_what_is_through_is_not_written_again(spread: Spread) -> None:
     ]
     gates[away].enqueuer = Enqueuer(spread.benches[away].client)
     assert all((await batch.write()).taken), "what is written again is known"
+
+
+async def test_each_script_of_a_batch_has_a_claim_behind_it(spread: Spread) -> None:
+    """What one in front of it made is all that an earlier claim finds."""
+    [gate, *_], found = entrances(spread.namespace), list[tuple[set[Pool], int]]()
+    gate.wake = lambda pools: found.append((set(pools), gate.enqueuer._seen.sequence))
+    large = [arrival("a"), arrival("b", "g:1"), arrival("c")]
+    for each in large:
+        each.envelope.body = b"x" * (CARRIED // 2)
+    await gate.enqueue(large)
+    assert [pools for pools, _ in found] == [{"plain"}, {"grouped"}, {"plain"}]
+    assert len({newest for _, newest in found}) == len(large)
 
 
 async def test_a_message_cancels_what_came_before_it(spread: Spread) -> None:

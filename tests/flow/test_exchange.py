@@ -197,6 +197,20 @@ async def test_a_stop_ends_where_nothing_can_be_found_out(bench: Bench, how: str
         await asyncio.wait_for(made.running[0], deadline())
 
 
+async def test_a_worker_that_outlives_its_session_is_none_that_waits(bench: Bench) -> None:
+    """A handler that can't be stopped has it: what came for it would be handed back, for ever."""
+    await bench.enqueue(arrival("t0", "a"), arrival("t1", "b"))
+    async with crew(bench, by_hand=True) as made:
+        slot = await made.next("w-0")
+        made.exchanger.close_session()
+        made.exchanger.open_session()
+        await made.exchanger.run_once()
+        assert made.asked() == [1]
+        waits = await made.waiting("w-0", slot, None)
+        await made.exchanger.run_once()
+        assert await waits is not None
+
+
 async def test_what_the_store_refuses_is_lost(bench: Bench) -> None:
     await bench.enqueue(arrival("t0", "a"))
     bench.with_faults = True

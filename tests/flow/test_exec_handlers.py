@@ -122,6 +122,11 @@ OUTCOMES: list[Any] = [
     ('echo \'{"stage": "two\'', Done()),
     ("echo '[1]'", Done()),
     (f'{MUCH}; echo; echo \'{{"stage": "b"}}\'', Advance("b")),
+    # As much context as Linux hands a command, in its longest words.
+    (
+        f'printf \'{{"stage": "b", "context": "\'; {MUCH}; printf \'"}}\'',
+        Advance("b", "a" * 3 * OUTPUT_BYTES),
+    ),
     # What says progress is no output.
     ('echo \'{"stage": "two"}\'; echo \'{"progress": [1]}\'; echo', Advance("two")),
     ("echo no row; echo '{\"progress\": [1, 2]}'; exit 3", died("exit code 3: no row")),
@@ -201,9 +206,9 @@ async def test_a_missing_program_or_second_handler_is_refused(tmp_path: Path) ->
             ("other", f"{tmp_path}/none", "no such program"),
         ):
             with pytest.raises(ConfigError, match=said):
-                AllRunners(app, {type_: HandlerRule(exec=(command,))}, threads, 1)
+                AllRunners(app, {type_: HandlerRule(exec=(command,))}, threads)
         rule = HandlerRule(exec=("/bin/sh",), timeout=1.5, max_attempts=2, interval=-3)
-        runners = AllRunners(app, {"sh": rule}, threads, 1)
+        runners = AllRunners(app, {"sh": rule}, threads)
         assert runners.types == ["python", "sh"]
         assert (found := runners.find("sh"))
         assert (found.timeout, found.retry.max_attempts, found.retry.interval) == (1.5, 2, -3)
@@ -253,6 +258,7 @@ ANSWERS: list[Any] = [
     (b'{"outcome": "dead"}', Done(), [Dead("its handler says so")]),
     (b'{"outcome": "retry", "after": 3, "scope": "group"}', Done(), [Retry(3, "", "group")]),
     (DONE + b'{"stage": "next", "context": [1]}', Done(), [Done(), Advance("next", [1])]),
+    (b'{"outcome": "done", "stage": "next"}', Done(), [Advance("next", None)]),
     (DONE * 2, BROKEN, [Done(), Done(), BROKEN]),
     (DONE * 4, BROKEN, [Done()] * 4),
     (b"", BROKEN, [BROKEN]),
@@ -322,6 +328,11 @@ async def test_a_batch_whose_lines_are_not_all_read_is_taken_apart() -> None:
     [failed] = await _shell(script, result=True).handle_all(TASKS)
     assert failed == replace(OVER_LONG, is_final=False)
     assert await _shell(script, result=True).handle_all(TASKS[:1]) == [OVER_LONG]
+    dead = f'echo \'{{"outcome": "done"}}\'; {LONG}; echo; echo \'{{"outcome": "dead"}}\''
+    assert await _shell(dead).handle_all(TASKS) == [failed]
+    assert await _shell(LONG).handle_all(TASKS) == [Done()] * 4
+    less = dead.replace(LONG, MUCH)
+    assert await _shell(less).handle_all(TASKS) == [Done(), Dead("its handler says so")]
 
 
 @on_uvloop

@@ -18,13 +18,15 @@ import orjson
 import pytest
 
 from groupflow.broker.publisher import Message
+from groupflow.building import Handlers
 from groupflow.core.app import App
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.flow.batches import LONGEST_ANSWER
 from groupflow.flow.handling import Failed, Runner
-from groupflow.flow.http_handlers import ANSWER_BYTES, SHOWN_CHARS, HttpBatchRunner
+from groupflow.flow.http_handlers import SHOWN_CHARS, HttpBatchRunner
 from groupflow.flow.runners import AllRunners
 from groupflow.servers.server import free_ports
+from groupflow.settings.model import Settings
 from groupflow.settings.rules import HandlerRule
 from groupflow.settings.urls import SecretUrl
 from tests.deadlines import deadline
@@ -107,11 +109,11 @@ async def server() -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def running(url: str, connections: int = 4, **words: Any) -> AsyncIterator[Runner]:
+async def running(url: str, **words: Any) -> AsyncIterator[Runner]:
     """The runner of type ``t`` for a URL, built as the daemon builds it."""
     rule = HandlerRule(http=SecretUrl(url), **words)
     with ThreadPoolExecutor(1) as threads:
-        runners = AllRunners(App(), {"t": rule}, threads, connections)
+        runners = AllRunners(App(), {"t": rule}, threads)
         runner = runners.find("t")
         assert runner is not None
         try:
@@ -128,6 +130,8 @@ async def answer(server: Server, raw: bytes) -> Outcome | Failed:
         return await runner.handle(task())
 
 
+OVER_LONG = Failed("Answer", f"its answer is over {LONGEST_ANSWER} bytes", is_final=True)
+LARGE = {"result": "x" * (LONGEST_ANSWER // 2)}
 DATE, JSON = "Wed, 21 Oct 2026 07:28:00 GMT", "application/json"
 STAGE = {"stage": "two"}
 JSON_AS_IT_IS = {"content_type": f"{JSON}; charset=utf-8", "content_encoding": "Identity"}
@@ -165,17 +169,19 @@ OUTCOMES: list[Any] = [
     (response(200, b'{"stage": ', content_type=JSON), Done()),
     (as_json(STAGE, 500), failed('HTTP 500: {"stage":"two"}')),
     (as_json({"stage": None}), NO_STAGE),
+    (as_json(STAGE, content_type="Application/JSON"), Advance("two")),
+    (as_json({**STAGE, "context": LARGE}), Advance("two", LARGE)),  # settling looks how large it is
+    (as_json({**STAGE, "context": "x" * LONGEST_ANSWER}), OVER_LONG),
+    (as_json({"rows": "x" * LONGEST_ANSWER}), Done()),
 ]
 
 
-@pytest.mark.parametrize(("raw", "outcome"), OUTCOMES)
+@pytest.mark.parametrize(("raw", "outcome"), OUTCOMES, ids=map(str, range(len(OUTCOMES))))
 async def test_statuses_are_outcomes(server: Server, raw: bytes, outcome: Outcome | Failed) -> None:
     assert await answer(server, raw) == outcome
 
 
 MORE = {"result": [1], "then": [{"body": {}, "type": "t"}]}
-LARGE = {"result": "x" * 2 * ANSWER_BYTES}
-OVER_LONG = Failed("Answer", f"its answer is over {LONGEST_ANSWER} bytes", is_final=True)
 RESULTS: list[Any] = [
     (as_json(MORE), Done([1], (Message(b"{}", "t", id=""),))),
     (as_json(LARGE), Done(LARGE["result"])),
@@ -227,7 +233,7 @@ async def test_a_packed_answer_is_never_unpacked(
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 4 * ANSWER_BYTES
+    assert peak < LONGEST_ANSWER
     assert server.requests[0].headers["accept-encoding"] == "identity"
 
 
@@ -247,6 +253,19 @@ async def test_bodies_are_posted_byte_for_byte_over_one_connection(server: Serve
         # Facts that a task doesn't have are left out.
         left = {"groupflow-group", "groupflow-stage", "groupflow-context"}
         assert not request.facts.keys() & left
+
+
+async def test_a_reload_keeps_the_connections(server: Server) -> None:
+    """Those of each configuration before would stay open for as long as the daemon lives."""
+    server.answer = response(200)
+    settings = Settings(handlers={"t": HandlerRule(http=SecretUrl(server.url))})
+    handlers = Handlers(App(), "d1")
+    for _ in range(3):
+        runner = handlers.rules(settings).runners.find("t")
+        assert runner is not None
+        assert await runner.handle(task()) == Done()
+    await handlers.close()
+    assert server.connections == 1
 
 
 async def test_the_facts_of_the_task_are_headers(server: Server) -> None:
@@ -314,7 +333,7 @@ async def test_a_cancelled_attempt_drops_its_connection(server: Server) -> None:
         got_it.set()  # and no answer
 
     server.act = act
-    async with running(server.url, connections=1) as runner:
+    async with running(server.url) as runner:
         attempt = asyncio.create_task(runner.handle(task()))
         await got_it.wait()
         attempt.cancel()
@@ -340,6 +359,10 @@ async def test_a_batch_is_posted_in_lines_and_answered_in_lines(server: Server) 
         assert await runner.handle_all(tasks) == [Done(), Dead("its handler says so")]
         server.answer = response(204)
         assert await runner.handle_all(tasks) == [Done()] * 3
+        server.answer = as_json({"stage": "b", "context": LARGE})
+        assert await runner.handle_all(tasks) == [Advance("b", LARGE)]
+        server.answer = as_json({"stage": "b", "context": "x" * LONGEST_ANSWER})
+        assert await runner.handle_all(tasks) == [replace(OVER_LONG, is_final=False)]
         server.answer = response(200, b'{"outcome": "done", "result": 1}\n' + b"x" * LONGEST_ANSWER)
         [one, *_, end] = await HttpBatchRunner(
             rule.model_copy(update={"result": True}), server.url, client

@@ -33,6 +33,7 @@ from tests.broker.wires import waiting_in
 from tests.deadlines import until
 from tests.store.bench import Bench
 from tests.store.task_state import found
+from tests.turns import CountedTurns
 
 SETTINGS = Settings(groups=(GroupRule(key="g"),))
 
@@ -42,8 +43,8 @@ class Told(Enqueuer):
 
     written = 0
 
-    async def enqueue(self, arrivals: Sequence[Arrival], delayed_memory: int = 10**9) -> Enqueued:
-        found = await super().enqueue(arrivals, delayed_memory)
+    async def enqueue(self, arrivals: Sequence[Arrival], *more: Any) -> Enqueued:
+        found = await super().enqueue(arrivals, *more)
         self.written += len(arrivals)
         return found
 
@@ -133,24 +134,15 @@ async def test_headers_leave_the_loop_free(world: World, monkeypatch: pytest.Mon
     number, size = 150, 60_000
     headers = {"x": bytearray(b"\xff\xc3" * (size // 2))}
     await world.publish([Outgoing(b'{"type": "t"}', headers=headers)] * number)
-    turn, admitted, admit = 0, Counter[int](), Admission.admit
-    loop = asyncio.get_running_loop()
+    turns, admitted, admit = CountedTurns(), Counter[int](), Admission.admit
 
     def spy(admission: Admission, delivery: Delivery) -> Arrival:
-        admitted[turn] += delivery.weight
+        admitted[turns.number] += delivery.weight
         return admit(admission, delivery)
 
-    def count_turns() -> None:
-        nonlocal turn
-        turn += 1
-        if turn > 0:
-            loop.call_soon(count_turns)
-
     monkeypatch.setattr(Admission, "admit", spy)
-    count_turns()
     async with world.taking_in() as enqueuer:
         await enqueuer.until(number)
-    turn = -2
     assert sum(admitted.values()) >= number * size, "headers aren't counted"
     assert max(admitted.values()) < TURN_BYTES + 2 * size, "the loop didn't turn"
 

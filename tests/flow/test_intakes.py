@@ -143,6 +143,20 @@ async def test_all_queues_are_taken_in_each_in_order(make: Make) -> None:
     assert world.measures.messages == 10 * GROUPS
 
 
+async def test_a_stop_while_a_queue_has_no_leader(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing begins to consume behind it."""
+    intakes = make(1).intakes()
+
+    async def look() -> list[str]:
+        intakes.stop()
+        raise TimeoutError
+
+    monkeypatch.setattr(intakes, "_look", look)
+    assert await intakes._find() == []
+
+
 async def test_one_that_waits_holds_no_other(make: Make) -> None:
     """What comes by other queues is written meanwhile; what stands behind it, behind it."""
     world = make(4)

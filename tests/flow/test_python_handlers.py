@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from groupflow import Advance, App, Dead, Done, Retry, Task
 from groupflow.core.outcome import Outcome
+from groupflow.flow import handling
 from groupflow.flow.handling import KEPT_BYTES, MESSAGE_CHARS, Failed, Runner, traceback_of
 from groupflow.flow.python_handlers import PythonRunners
 from tests.deadlines import deadline
@@ -334,6 +335,19 @@ def test_it_is_bounded_and_the_innermost_frames_stay(error: BaseException, depth
     if not isinstance(error, ExceptionGroup):
         assert "raise error" in text
         assert type(error).__name__ in text
+
+
+def test_a_huge_text_is_not_searched_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else runs in the loop meanwhile."""
+    searched = list[int]()
+
+    def mask(text: str) -> str:
+        searched.append(len(text))
+        return text
+
+    monkeypatch.setattr(handling, "mask_secrets", mask)
+    handling.failed(raised(ValueError("a=b " * 100_000)))
+    assert max(searched) < 100_000
 
 
 def test_secrets_are_hidden_before_it_is_cut() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -83,6 +85,19 @@ async def test_what_has_changed_is_put_in_place_and_told() -> None:
         await daemon.until("told", 3)
         assert daemon.happened[8:] == TOLD
         assert reloader.last == Reload(2, "unchanged")
+
+
+async def test_it_waits_for_no_thread_of_a_handler() -> None:
+    daemon, may_end = Daemon(), threading.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    loop.run_in_executor(None, may_end.wait)
+    try:
+        async with running(reloader := Reloader(settings(), settings, daemon)):
+            reloader.request()
+            await daemon.until("told")
+    finally:
+        may_end.set()
 
 
 async def test_requests_during_a_reload_make_one_more_behind_it() -> None:

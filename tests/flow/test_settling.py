@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, cast
 
 import orjson
@@ -49,6 +50,7 @@ FAILED = Failed("KeyError", "'name'")
 FOLLOWING, NO_MESSAGE = "follow-up task 1", "groupflow.Message, but int"
 NO_OBJECT = "the body is not a JSON object but a list of 0"
 NO_TEXT = f"{FOLLOWING}: the type has to be a text of 1 to 255 bytes"
+NAN, NO_NUMBER = Decimal("NaN"), f"{FOLLOWING}: [<class 'decimal.InvalidOperation'>]"
 CONTROLS = "the stage has control characters, or half a character: "
 TOO_LONG = "the stage has 1025 characters, over 1024"
 FINAL = Failed("KeyError", "'name'", is_final=True)
@@ -59,10 +61,10 @@ SETTLEMENTS: list[Any] = [
     (Done(then=[cast(Any, 7)]), policy(), 1, ("bury", f"{FOLLOWING} is no {NO_MESSAGE}", "skip")),
     (Done(then=[Message("[]")]), policy(), 1, ("bury", f"{FOLLOWING}: {NO_OBJECT}", "skip")),
     (Done(then=[Message({}, type=cast(Any, 7))]), policy(), 1, ("bury", NO_TEXT, "skip")),
+    (Done(then=[Message({}, delay=cast(Any, NAN))]), policy(), 1, ("bury", NO_NUMBER, "skip")),
     # A failure waits as the policy says, by the rule's standing, until the attempts are up.
     (FAILED, policy(), 1, ("retry", 10, "hold")),
     (FAILED, policy(on_retry="step-aside"), 2, ("retry", 10, "step-aside")),
-    (FAILED, policy(interval=10), 2, ("retry", 2, "hold")),
     (FAILED, policy(jitter=0.4), 1, ("retry", 8, "hold")),
     (FAILED, policy(), 3, ("bury", "KeyError: 'name'", "skip")),
     (FAILED, policy(parks=True), 3, ("bury", "KeyError: 'name'", "park")),

@@ -8,11 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.flow import wake
 from groupflow.store.client import StoreClient
 from tests.deadlines import deadline
+from tests.turns import CountedTurns
 
 
 class Channel:
@@ -52,18 +54,21 @@ async def test_it_listens_on_after_each_interruption(monkeypatch: pytest.MonkeyP
     channel: Any = Channel(
         [b"due", b"pool", b"hold:a:b", b"plain", StoreUnavailable("away")],
         [GroupflowError("no")],
+        [GroupflowError("no")],
         [b"due"],
     )
     heard: list[wake.Heard] = []
 
-    listening = asyncio.create_task(wake.listen(cast(StoreClient, channel), heard.append))
-    await asyncio.wait_for(channel.is_over.wait(), deadline())
+    with capture_logs() as logs:
+        listening = asyncio.create_task(wake.listen(cast(StoreClient, channel), heard.append))
+        await asyncio.wait_for(channel.is_over.wait(), deadline())
+    assert [each["log_level"] for each in logs] == ["debug", "warning"], "a refusal is told once"
     # Those of the first came together.
     assert heard == [
         wake.Heard({"plain"}, is_due=True, holds={"a:b"}),
         wake.Heard(set(), is_due=True, holds=set()),
     ]
-    assert pauses == ["reset"] * 4 + ["pause", "pause", "reset", "pause"]
+    assert pauses == ["reset"] * 4 + ["pause"] * 3 + ["reset", "pause"]
     listening.cancel()
 
 
@@ -73,24 +78,15 @@ async def test_wakes_that_come_together_are_one_and_others_have_their_turn() -> 
     wakes[1234] = b"due"
     channel: Any = Channel(wakes)
     heard: list[bool] = []
-    turns = 0
 
     def hear(told: wake.Heard) -> None:
         assert (told.pools, told.holds) == ({"plain", "grouped"}, set())
         heard.append(told.is_due)
 
     listening = asyncio.create_task(wake.listen(cast(StoreClient, channel), hear))
-    loop = asyncio.get_running_loop()
-
-    def count() -> None:
-        nonlocal turns
-        turns += 1
-        if not channel.is_over.is_set():
-            loop.call_soon(count)
-
-    count()
+    turns = CountedTurns()
     await asyncio.wait_for(channel.is_over.wait(), deadline())
     listening.cancel()
-    assert turns >= len(wakes) / wake.BURST
+    assert turns.number >= len(wakes) / wake.BURST
     assert len(heard) <= 2 * len(wakes) / wake.BURST
     assert heard.count(True) == 1

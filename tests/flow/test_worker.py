@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from time import time
 from typing import Any, cast
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from groupflow import App, Dead, Done, Task
@@ -21,8 +23,8 @@ from groupflow.flow import handling as module
 from groupflow.flow.dispatcher import Dispatcher
 from groupflow.flow.handling import LATE, STUCK_LOOK, AttemptTimeout, Failed
 from groupflow.flow.python_handlers import PythonRunner
-from groupflow.flow.worker import LocalWorker
-from groupflow.flow.workforce import Holding
+from groupflow.flow.worker import LocalWorker, Rules
+from groupflow.flow.workforce import Holding, WorkerPool
 from groupflow.store.settlements import Bury, Complete, Defer, Release, Retry
 from tests.deadlines import deadline
 from tests.flow.crew import Gate, crew, named
@@ -30,7 +32,7 @@ from tests.flow.tasks import task as any_task
 from tests.store.bench import Bench, arrival
 from tests.store.task_state import found as found_in
 from tests.store.task_state import pass_time
-from tests.turns import turns
+from tests.turns import CountedTurns, turns
 
 
 class Traced:
@@ -83,8 +85,7 @@ async def test_an_attempt_that_is_cut_off(bench: Bench, is_lost: bool) -> None:
             assert made.prefetch._attempts == 0, "it says nothing of how long handlers take"
         else:
             made.workers[0].hand_back()
-        await made.until_settled(1 if is_lost else 2)
-        await made.stop()
+        await made.end(1 if is_lost else 2)
     assert made.kinds == ([Complete] if is_lost else [Release, Complete])
     assert ran == [0, int(is_lost)]
     assert traced.ends == [("lost", "ClaimLost") if is_lost else ("release", ""), ("complete", "")]
@@ -107,8 +108,7 @@ async def test_how_attempts_end_is_settled_traced_and_logged(bench: Bench) -> No
     await bench.enqueue(*map(named, ids), named("alien", "u"), named("slow", "late"))
     with capture_logs() as logs:
         async with crew(bench, app, pool="plain", tracing=traced) as made:
-            await made.until_settled(5)
-            await made.stop()
+            await made.end(5)
     assert made.kinds == [Complete, Bury, Retry, Bury, Retry]
     assert traced.ends == [
         ("complete", ""),
@@ -133,6 +133,20 @@ async def test_how_attempts_end_is_settled_traced_and_logged(bench: Bench) -> No
     assert noted["seconds"] >= 0
     assert abs(noted["at"] - time()) < deadline()
     assert sum(made.dispatcher.measures.types.of("t").handling.counts) == 4  # no alien
+
+
+def test_a_reload_of_the_log_s_level_is_heeded() -> None:
+    """At once, by the workers that are there."""
+    before, rules = structlog.get_config(), Rules(cast(Any, None), cast(Any, None), 3)
+    try:
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
+        pool = WorkerPool("plain", Dispatcher(), [], rules=rules, size=1)
+        assert not pool.workers[0]._tells_all
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG))
+        pool.adopt(rules)
+        assert pool.workers[0]._tells_all
+    finally:
+        structlog.configure(**before)
 
 
 ENDS: list[Any] = [
@@ -162,10 +176,28 @@ async def test_a_runner_may_raise(bench: Bench, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(PythonRunner, "handle", handle_or_raise)
     await bench.enqueue(named("a"), named("b"))
     async with crew(bench, pool="plain") as made:
-        await made.until_settled(2)
-        await made.stop()
+        await made.end(2)
     assert made.kinds == [Retry, Complete]
     assert cast(Retry, made.claims.accepted[0]).errors[-1]["error"] == "SSLError"
+
+
+class _Broken:
+    """What an application may answer: it can't be compared."""
+
+    def __eq__(self, _other: object) -> bool:
+        raise ZeroDivisionError
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+async def test_no_answer_ends_the_daemon(bench: Bench) -> None:
+    async def handle(task: Task) -> Any:
+        return Done(then=cast(Any, _Broken())) if task.id == "a" else None
+
+    await bench.enqueue(named("a"), named("b"))
+    async with crew(bench, handle, pool="plain") as made:
+        await made.end(2)
+    assert {*made.kinds} == {Bury, Complete}
 
 
 async def test_an_unforeseen_error_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,8 +240,7 @@ async def test_who_ignores_its_limit_keeps_its_claim(bench: Bench, is_async: boo
         finally:
             gate.opened.set()
             may_end.set()
-        await made.until_settled(21)
-        await made.stop()
+        await made.end(21)
     assert made.kinds == [Complete] * 21
 
 
@@ -305,16 +336,10 @@ async def test_what_handlers_leave(bench: Bench, habit: Callable[..., Any], run:
 
 async def test_a_handler_that_never_waits_lets_others_have_a_turn(bench: Bench) -> None:
     """Between two attempts of a run, if none of its handlers gives the loop one."""
-    turns, at = [0], list[int]()
-
-    def count() -> None:
-        turns[0] += 1
-        asyncio.get_running_loop().call_soon(count)
+    counted, at = CountedTurns(), list[int]()
 
     async def handle(_: Task) -> None:
-        if not at:
-            count()
-        at.append(turns[0])
+        at.append(counted.number)
 
     await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(8)))
     async with crew(bench, handle, run=8) as made:
@@ -343,8 +368,7 @@ async def test_tasks_of_unknown_types_wait_and_are_dead_later(bench: Bench) -> N
             bench.raw.zadd(bench.keys("unknown"), {"u": clock})
             await pass_time(bench)
             made.exchanger.wake()
-            await made.until_settled(5)
-            await made.stop()
+            await made.end(5)
     assert made.kinds == [Defer, Defer, Complete, Defer, Defer]
     lines = [each for each in logs if each["event"] == "type.unknown"]
     assert [(each["type"], each["task"], each["unknown_for"]) for each in lines] == [

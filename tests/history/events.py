@@ -148,8 +148,7 @@ class History:
         aside: groups whose rule says that others pass a task which waits for a delay, a retry or
             its next stage.
         delayed: tasks that were published with a delay.
-        unattempted: tasks that may end without an attempt: they die of an unknown type, or are
-            replaced or cancelled while they wait.
+        lost_ends: tasks that had ended at a server which then lost that, with an attempt or not.
         with_faults: whether a daemon crashed or lost a lease; without, nothing may run twice.
         hands_back: whether daemons may have handed back claims that they never began.
         runs: how many tasks of a group one claim may give: a crash may repeat so many, in order. A
@@ -167,7 +166,7 @@ class History:
     redriven: Mapping[str, Sequence[float]] = field(default_factory=dict)
     aside: Set[str] = frozenset()
     delayed: Set[str] = frozenset()
-    unattempted: Set[str] = frozenset()
+    lost_ends: Set[str] = frozenset()
     with_faults: bool = True
     hands_back: bool = False
     runs: Mapping[str, int] = field(default_factory=dict)

@@ -194,7 +194,7 @@ def _s4(history: History, ordered: list[Event], attempts: list[Attempt]) -> Iter
                 group
             )
             # It may have ended without an attempt, in front of what a server forgot with that.
-            had_ended = two.task in history.unattempted and one in history.undone
+            had_ended = two.task in history.lost_ends and one in history.undone
             if not (is_repeat or had_ended or two.id in undone or _was_passed(history, two)):
                 yield Violation("S4", f"in {group}, {two.id} ran after {one.id}: out of order")
         running: list[tuple[float, str]] = []

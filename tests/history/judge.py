@@ -66,14 +66,14 @@ def judge_events(
     raised: Mapping[str, int] = NOTHING,
     aside: Set[str] = frozenset(),
     delayed: Set[str] = frozenset(),
-    unattempted: Set[str] = frozenset(),
+    lost_ends: Set[str] = frozenset(),
 ) -> Verdict:
     """The same of events, and of claims (task and fence) that daemons of one name took up.
 
     `forgotten` has the attempts (task and fence) of which a server may have forgotten the claim or
     the settle, where that is known; else the times in which a server may have lost writes tell.
     `raised` has how many tasks of a group an operator let run at once; `aside`, `delayed`
-    and `unattempted` are `History`'s.
+    and `lost_ends` are `History`'s.
     """
     verdict, stored = Verdict(), Stored(raw, partitions)
     states = stored.states
@@ -104,7 +104,7 @@ def judge_events(
         redriven=redrives_in(events),
         aside=aside,
         delayed=delayed,
-        unattempted=unattempted,
+        lost_ends=lost_ends,
     )
     verdict.violations += check(history)
     known_done = sum(state == "done" for state in states.values())

@@ -105,9 +105,13 @@ def _matches(pattern: str, type_: str) -> bool:
 
 
 def _rank(known: dict[bytes, bytes], pattern: str) -> tuple[int, int]:
-    """Which of those that match holds: set by hand alone, the longest; else as configured."""
+    """Which holds of those that match: by hand a name, the longest pattern; else as configured."""
     told = known.get(b"c" + pattern.encode())
-    return (0, -len(pattern)) if told is None else (1 + int(told.split(b" ")[0]), 0)
+    return (
+        (0, 2 * pattern.endswith("*") - len(pattern))
+        if told is None
+        else (1 + int(told.split(b" ")[0]), 0)
+    )
 
 
 def rule_batch(found: Snapshot, entry: bytes) -> tuple[int, int] | None:
@@ -123,7 +127,9 @@ def gathers_until(found: Snapshot, group: str) -> int:
     """Until when (µs) a group waits for more, as its head says; 0 where it doesn't."""
     lane = found.lanes[group]
     rule = rule_batch(found, lane[-1])
-    if rule is None or len(lane) >= rule[0]:
+    # What still stands in the line of a type's limit that has ended was ready under that.
+    was_limited = group.encode() in found.hashes.get("cap_groups", {})
+    if rule is None or was_limited or len(lane) >= rule[0]:
         return 0
     return split_entry(lane[-1])[0] + rule[1]
 

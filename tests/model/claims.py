@@ -63,7 +63,7 @@ class ClaimsAndSettles(Machine):
         holding = sorted(slot for slot in one.held if slot not in one.runs)
         ended = [self._end(one, slot, how) for slot, how in zip(holding, ends, strict=False)]
         idle = one.idle(pool)[:count]
-        one.claims["grouped"].adopt(dict.fromkeys(NAMED, 4) if runs else {})
+        one.claims("grouped").adopt(dict.fromkeys(NAMED, 4) if runs else {})
         self._exchange(one, pool, ended, idle, again=again)
 
     def _end(self, one: Daemon, slot: str, how: str, *, option: bool = False) -> Settlement:
@@ -78,7 +78,7 @@ class ClaimsAndSettles(Machine):
         possible = self.claimable(one, pool)
         quarantined = {id_ for id_ in possible if self.promise.tasks[id_].crashes}
         are_alike = self._are_alike(possible)
-        answer = self.run(one.claims[pool].exchange(ended, idle))
+        answer = self.run(one.claims(pool).exchange(ended, idle))
         assert answer.refused == []
         self.hear_of_drains()
         if are_alike:
@@ -90,7 +90,7 @@ class ClaimsAndSettles(Machine):
             return
         if again:
             first_told = {claim.slot: claim.task.id for claim in answer.claims}
-            answer = self.run(one.claims[pool].exchange(ended, idle))
+            answer = self.run(one.claims(pool).exchange(ended, idle))
             assert answer.refused == []
             assert first_told.items() <= {c.slot: c.task.id for c in answer.claims}.items()
         claims = answer.claims
@@ -139,7 +139,7 @@ class ClaimsAndSettles(Machine):
         self.promise.runs_of.pop(settlement.claim.task.group or "", None)
         if one.runs.pop(worker, None) is not None and isinstance(settlement, settlements.Complete):
             settlement = settlements.Proceed([settlement], None)
-        answer = self.twice(lambda: one.claims["plain"].exchange([settlement], []), again=again)
+        answer = self.twice(lambda: one.claims("plain").exchange([settlement], []), again=again)
         assert answer.refused == []
         self.hear_of_drains()
 
@@ -211,7 +211,7 @@ class ClaimsAndSettles(Machine):
         # Rather where something comes behind it.
         hot = [slot for slot in hot if self.promise.lane(claims[slot].task.group or "")] or hot
         slot = hot[pick % len(hot)]
-        one.claims["grouped"].adopt({})
+        one.claims("grouped").adopt({})
         settlement = self._end(one, slot, "complete")
         self._exchange(one, "grouped", [settlement], [slot], again=again)
 
@@ -230,18 +230,15 @@ class ClaimsAndSettles(Machine):
             "bury": settlements.Bury(claim, "late", [], park=True),
         }
         settlement = late[how]
-        before = self._snapshot()
+        before = self.bench.dump()
         try:
-            refused = self.run(one.claims["plain"].exchange([settlement], [])).refused
+            refused = self.run(one.claims("plain").exchange([settlement], [])).refused
         except (SessionLost, SessionReplaced):
             refused = [settlement]
         assert refused == [settlement]
-        assert self._snapshot() == before
+        assert self.bench.dump() == before
 
     def _is_last_settled(self, daemon: str, claim: given.Claim) -> bool:
         """Whether this claim is the one whose settle may rightly be repeated."""
         mark = self.raw.hget(self.keys("worker", daemon), claim.slot)
         return bool(mark == b"S%016d" % claim.fence)
-
-    def _snapshot(self) -> dict[bytes, bytes | None]:
-        return {key: self.raw.dump(key) for key in self.raw.keys("*")}

@@ -6,30 +6,22 @@ import asyncio
 import itertools
 from collections.abc import Coroutine
 from typing import Any, ClassVar, TypeVar
-from uuid import uuid4
 
 import orjson
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
-from redis import Redis
 
 from groupflow.core import events
 from groupflow.core.limits import Limit, Limits, Rate, TenantLimit, TypeLimit
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import Groups
-from groupflow.operate.namespace import Namespace
 from groupflow.operate.tasks import Tasks
 from groupflow.store import given
-from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import Enqueuer
 from groupflow.store.envelope import Pool
-from groupflow.store.epochs import NEVER, Epoch, Seen
 from groupflow.store.keys import Keys
-from groupflow.store.limits import pack
 from groupflow.store.pulling import Puller, Pulling
 from groupflow.store.scripts import Telling
-from groupflow.store.sessions import Session, Sessions
 from groupflow.store.settlements import Complete
 from tests.history.drains import ENDS
 from tests.model.promise import (
@@ -41,6 +33,8 @@ from tests.model.promise import (
     TOLD,
     Promise,
 )
+from tests.store.bench import Bench
+from tests.store.bench import Daemon as StoreDaemon
 from tests.store.task_state import Bounded
 
 _Answer = TypeVar("_Answer")
@@ -80,7 +74,6 @@ pools = st.sampled_from(POOLS)
 numbers = st.integers(0, 50)
 flags = st.booleans()
 
-_births = itertools.count(1)
 POOL = "couriers"
 PULLERS = ("anna", "carl")
 
@@ -125,27 +118,16 @@ class PullingWorker(Holder):
         self.store = Pulling(client, LEASE, CARRYING)
 
 
-class Daemon(Holder):
+class Daemon(Holder, StoreDaemon):
     """A daemon's side."""
 
-    def __init__(self, client: StoreClient, name: str, limits: Limits) -> None:
-        super().__init__()
-        self.name = name
-        self.session = Session(name)
-        self.types: list[str] = []  # that it has told others since its session began
-        self.sessions = Sessions(
-            client, self.session, LEASE, limits=lambda: pack(limits), types=lambda: self.types
-        )
-        self.claims: dict[Pool, Claims] = {
-            pool: Claims(client, self.session, pool, carrying=CARRYING) for pool in POOLS
-        }
+    def __init__(self, bench: Bench, name: str) -> None:
+        Holder.__init__(self)
+        StoreDaemon.__init__(self, bench, name)
+        for pool in POOLS:
+            self.claims(pool)._carrying = CARRYING
         self.runs: dict[str, list[given.Claim]] = {}  # what is left of them, by slot
         self.is_up = False
-
-    def begin(self) -> None:
-        """Another process has its name from here on."""
-        self.session.process, self.session.number = f"{next(_births):016d}{uuid4().hex}", NEVER
-        self.session.seen, self.session.epoch = Seen(), Epoch()
 
     def idle(self, pool: Pool) -> list[str]:
         """Its workers of a pool that hold nothing."""
@@ -173,18 +155,21 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.keys = Keys("model")  # always: Redis has its scripts then
         self.runner = asyncio.Runner()
-        self.client = StoreClient(self.url, self.keys, self.order, telling=TELLING)
-        self.raw: Any = Redis.from_url(self.url)
+        # Always this namespace: Redis has its scripts then.
+        self.bench = Bench(self.url, order=self.order, keys=Keys("model"), telling=TELLING)
+        self.bench.limits, self.bench.lease = LIMITS if self.limited else Limits(), LEASE
+        self.keys, self.client, self.enqueuer = (
+            self.bench.keys,
+            self.bench.client,
+            self.bench.enqueuer,
+        )
+        self.raw: Any = self.bench.raw
         self.raw.flushdb()
         self.promise = Promise(is_limited=self.limited)
-        self.enqueuer = Enqueuer(self.client)
-        self.letters = DeadLetters(Namespace([self.client]))
-        self.group_verbs = Groups(Namespace([self.client]))
-        self.waiting = Tasks(Namespace([self.client]))
-        limits = LIMITS if self.limited else Limits()
-        self.daemons = {name: Daemon(self.client, name, limits) for name in DAEMONS}
+        self.letters = DeadLetters(self.bench.namespace)
+        self.group_verbs, self.waiting = Groups(self.bench.namespace), Tasks(self.bench.namespace)
+        self.daemons = {name: Daemon(self.bench, name) for name in DAEMONS}
         self.pullers = {name: PullingWorker(self.client, name) for name in PULLERS}
         self.ids = itertools.count()
         self.expiring = ""  # a group in which some are over for the promise, and may still wait
@@ -253,9 +238,7 @@ class Machine(RuleBasedStateMachine):
 
     def without_due(self, ids: set[str]) -> set[str]:
         """The same without tasks that a script has to look at first: `promote`, or `expire`."""
-        time: Any = self.raw.time()
-        now = int(time[0]) * 1_000_000 + int(time[1])
-        due = self.raw.zrangebyscore(self.keys("cap_standing"), 0, now)
+        due = self.raw.zrangebyscore(self.keys("cap_standing"), 0, self.bench.server_time())
         types = {cap.decode().replace("*", "1") for cap in due}
         tasks = [self.promise.tasks[id_] for id_ in ids]
         late = self.expiring or None  # a group that may be held for one that is over

@@ -9,16 +9,16 @@ from groupflow.core.limits import HandLimit, Limited
 from groupflow.operate.cancelling import Several, every_step
 from groupflow.operate.groups import ALL
 from groupflow.operate.limits import LimitsByHand
-from groupflow.operate.namespace import Namespace
 from groupflow.operate.tasks import end_cancelled
 from groupflow.store.cancelling import Named
 from groupflow.store.history import rotate_history, sweep_renamed
 from groupflow.store.keys import split_entry
 from groupflow.store.scripts import Verb
-from tests.history.tenants import NO_END
 from tests.model.machine import Machine, flags, named_groups, numbers
+from tests.store.story import move_time
 
 HOUR = 3600.0
+LONG = 1e6  # seconds, beyond all that a history waits for
 
 
 class TimeAndPeople(Machine):
@@ -37,8 +37,6 @@ class TimeAndPeople(Machine):
                     self.raw.hset(task_state, "due", 1)
         for id_ in self.raw.zrange(self.keys("late"), 0, -1):
             self.raw.zadd(self.keys("late"), {id_: 1})
-        for group in self.raw.zrange(self.keys("held"), 0, -1):
-            self.raw.zadd(self.keys("held"), {group: 1})
         self._limits_end()
         while self.run(self.client.run(Verb.PROMOTE, 2))[0]:
             pass
@@ -48,15 +46,7 @@ class TimeAndPeople(Machine):
 
     def _limits_end(self) -> None:
         """All that rates and handlers held back may start."""
-        for kind in ("rates", "closed"):
-            for member in self.raw.zrange(self.keys(kind), 0, -1):
-                self.raw.zadd(self.keys(kind), {member: 1})
-        for tenant, until in self.raw.zrange(self.keys("standing"), 0, -1, withscores=True):
-            if until < NO_END:
-                self.raw.zadd(self.keys("standing"), {tenant: 1})
-        for pattern, until in self.raw.zrange(self.keys("cap_standing"), 0, -1, withscores=True):
-            if until < NO_END:
-                self.raw.zadd(self.keys("cap_standing"), {pattern: 1})
+        move_time(self.bench, LONG)
         for whose, text in self.raw.hgetall(self.keys("by_hand")).items():
             self.raw.hset(self.keys("by_hand"), whose, b"%016d" % 1 + text[16:])
             self.raw.zadd(self.keys("by_hand_ends"), {whose: 1})
@@ -108,7 +98,7 @@ class TimeAndPeople(Machine):
     def _limit(
         self, kind: Limited, whose: str, most: int | None, before: int | None, *, again: bool
     ) -> None:
-        by_hand = LimitsByHand(Namespace([self.client]))
+        by_hand = LimitsByHand(self.bench.namespace)
         if most is None:
             assert self.run(by_hand.end(kind, whose, "me")) == (before is not None)
             return
@@ -189,7 +179,7 @@ class TimeAndPeople(Machine):
             return
 
         async def cancel() -> int:
-            steps = every_step(Namespace([self.client]), meant, "me")
+            steps = every_step(self.bench.namespace, meant, "me")
             return sum([each.waiting async for each in steps])
 
         for _ in range(1 + again):  # the second time what tells that the group is drained, if any

@@ -54,7 +54,7 @@ class Runs(Arrivals, ClaimsAndSettles):
 
     def _tell(self, one: Daemon, done: list[Claim], following: Claim | None) -> None:
         told = Proceed([complete(each) for each in done], following)
-        answer = self.run(one.claims["grouped"].exchange([told], []))
+        answer = self.run(one.claims("grouped").exchange([told], []))
         assert answer.refused == []
         fence = int(self.raw.get(self.keys("fence")) or 0)
         self.promise.last_fence = max(self.promise.last_fence, fence)

@@ -18,10 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, run_state_machine_as_test
 
 from groupflow.core.events import Told
-from groupflow.operate.namespace import Namespace
-from groupflow.operate.totals import read_totals
 from groupflow.store.scripts import Verb
-from tests.history.auditor import audit
 from tests.history.stored import Stored
 from tests.model.bursts import Bursts
 from tests.model.expiry import Expiry
@@ -54,22 +51,20 @@ class StoreMachine(Runs, Pulls, Bursts, Expiry, Lives, TimeAndPeople, Unknown):
         try:
             self._drain()
         finally:
-            self.run(self.client.close())
+            self.run(self.bench.close())
             self.runner.close()
-            self.raw.close()
 
     @invariant()
     def structure_is_sound(self) -> None:
         """Each group in one state, each task in one place, the counters right."""
         # Where fewer may run than did, more do until they end: claims are judged one by one.
-        found = audit(self.raw, self.keys)
-        assert [each for each in found if "more than may" not in each.text] == []
+        assert [each for each in self.bench.audit() if "more than may" not in each.text] == []
 
     @invariant()
     def totals_agree(self) -> None:
         """The status says what the promise says."""
         self.hear_of_drains()
-        status = self.run(read_totals(Namespace([self.client])))
+        status = self.run(self.bench.status())
         promise = self.promise
         assert status.queued_plain == promise.count("waiting", "aside", grouped=False)
         assert status.queued_grouped == promise.count("waiting", "aside", grouped=True)

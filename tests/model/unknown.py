@@ -34,11 +34,11 @@ class Unknown(Machine):
         buried = settlements.Bury(claim, "nobody knew it", [])
         deferred = settlements.Defer(claim, WITHIN, buried)
         is_dead = self._defer(one, task)
-        answer = self.run(one.claims["plain"].exchange([deferred], []))
+        answer = self.run(one.claims("plain").exchange([deferred], []))
         assert [*answer.given_up] == [deferred] * is_dead
         assert [*answer.unknown] == [deferred] * task.is_unknown
         if again:
-            assert self.run(one.claims["plain"].exchange([deferred], [])).refused == []
+            assert self.run(one.claims("plain").exchange([deferred], [])).refused == []
         self._promote()
 
     def _defer(self, one: Daemon, task: ModelTask) -> bool:

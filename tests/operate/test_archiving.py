@@ -14,9 +14,7 @@ from uuid import uuid4
 import orjson
 import pytest
 
-from groupflow.broker import dead_stream, topology
 from groupflow.broker.archive import Archive
-from groupflow.broker.connection import connect, open_channel
 from groupflow.core.errors import LetterArchived, StoreFull
 from groupflow.core.task import Place
 from groupflow.operate.archiving import LetterBody, archive, beside_of, oldest_bodies, stay
@@ -30,7 +28,7 @@ from groupflow.store.envelope import Envelope
 from groupflow.store.sessions import Session
 from groupflow.store.settlements import Advance
 from groupflow.upkeep.archive import Archiver
-from tests.deadlines import deadline
+from tests.broker.wires import forget
 from tests.running import running
 from tests.store.bench import Bench, arrival, bury
 from tests.store.story import play
@@ -188,13 +186,10 @@ async def test_the_oldest_beyond_the_bound_are_told(bench: Bench) -> None:
     await bench.enqueue(arrival("small", dead="no"))
     one, small = held_by(bench, "t0"), held_by(bench, "small")
     every = ["t0", "t1", "t2", "t3", "t4", "small"]
+    all_of_them = 5 * one + small
     for bound, most, most_bytes, number in (
-        (5 * one + small, 100, 10**6, 0),
-        (5 * one + small - 1, 100, 10**6, 1),
-        (2 * one + small, 100, 10**6, 3),
-        (0, 100, 10**6, 6),
-        (0, 2, 10**6, 2),
-        (0, 100, 10, 1),
+        *((all_of_them, 100, MOST, 0), (all_of_them - 1, 100, MOST, 1), (0, 100, MOST, 6)),
+        *((2 * one + small, 100, MOST, 3), (0, 2, MOST, 2), (0, 100, 10, 1)),
         (0, 100, 3 * KILO + 500, 3),
     ):
         told = await bodies_for(bench, ME, bound, most, most_bytes)
@@ -245,11 +240,7 @@ async def queue(rabbitmq_server: Any) -> AsyncIterator[str]:
     """A queue's name; its stream and its exchange are gone when the test is over."""
     queue = f"archiving-{uuid4().hex}"
     yield queue
-    connection = await connect(rabbitmq_server.url, heartbeat=10, timeout=deadline(), name="test")
-    await topology.delete(connection, dead_stream.name_of(queue))
-    channel = await open_channel(connection, confirms=False)
-    await channel.exchange_delete(dead_stream.name_of(queue))
-    await connection.close()
+    await forget(rabbitmq_server.url, queue)
 
 
 @pytest.mark.parametrize("packed", [b"junk" * 1000, b"5\n" + b"x" * 4000])

@@ -5,6 +5,7 @@ What becomes of each of them, wherever it waits: `tests/store/test_cancel.py`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,8 @@ from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.tasks import Tasks
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
+from groupflow.store.settlements import Release
+from tests.deadlines import deadline
 from tests.operate.spread import Spread, all_pages
 from tests.store.bench import Bench
 
@@ -77,6 +80,21 @@ async def test_what_comes_and_is_claimed_meanwhile_hides_none(
     assert ended + len(running) >= 10
     states = [await Tasks(bench.namespace).find(f"t{n}") for n in range(0, 30, 3)]
     assert {task.state for task in states if task} <= {"cancelled", "running"}
+
+
+async def test_a_walk_ends_over_what_two_daemons_handed_back(bench: Bench) -> None:
+    """In whichever order: the plain tasks stay in order of arrival, and are claimed so."""
+    await bench.enqueue(*mixed(17, None, "p"))
+    held = [
+        (daemon, await daemon.claim("plain", *(f"w{n}" for n in range(most))))
+        for daemon, most in ((await bench.daemon("d1"), 8), (await bench.daemon("d2"), 9))
+    ]
+    for daemon, claims in held:
+        await daemon.settle(*map(Release, claims))
+    async with asyncio.timeout(deadline()):
+        assert await cancel_all(bench, Several(type="none")) == (0, [])
+    assert await Tasks(bench.namespace).drop("p4") is None
+    assert await daemon.work_off(["w1"]) == [f"p{n}" for n in range(17) if n != 4]
 
 
 @contextmanager

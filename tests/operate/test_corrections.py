@@ -14,7 +14,7 @@ import pytest
 
 from groupflow.core.errors import BodyUnfit
 from groupflow.core.task import Place
-from groupflow.operate.archiving import archive, beside_of, oldest_bodies
+from groupflow.operate.archiving import WholeLetter, archive, beside_of, oldest_bodies
 from groupflow.operate.corrections import read_corrections
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.redrive import KEPT, NewBody, Redriver, note_of
@@ -84,18 +84,15 @@ async def test_a_corrected_body_runs_and_the_old_one_stays_known(bench: Bench) -
     assert [each.by for each in (await found(bench, "a")).corrections] == ["ada", "bob"]
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (packed(entity="b"), "its group would be 'crm:42:b', and was 'crm:42:a': correct that"),
-        (packed(tenant="7"), "its tenant would be '7', and was '42': correct that too, or publish"),
-        (packed(app="erp"), "its group would be none, and was 'crm:42:a'"),
-        (packed(entity=None), "can't be routed"),
-        (b"[1]", "the body is not a JSON object"),
-        (b'{"rows": 7x}', "not JSON: "),
-        (packed(note="x" * 200_000), "over rabbitmq.max_body = 200000: shorten it"),
-    ],
-)
+@pytest.mark.parametrize(("body", "said"), [
+    (packed(entity="b"), "its group would be 'crm:42:b', and was 'crm:42:a': correct that"),
+    (packed(tenant="7"), "its tenant would be '7', and was '42': correct that too, or publish"),
+    (packed(app="erp"), "its group would be none, and was 'crm:42:a'"),
+    (packed(entity=None), "can't be routed"),
+    (b"[1]", "the body is not a JSON object"),
+    (b'{"rows": 7x}', "not JSON: "),
+    (packed(note="x" * 200_000), "over rabbitmq.max_body = 200000: shorten it"),
+])  # fmt: skip
 async def test_an_unfit_body_changes_nothing(bench: Bench, body: bytes, said: str) -> None:
     await die(bench, packed())
     before = bench.dump()
@@ -128,6 +125,26 @@ async def test_only_the_death_that_was_looked_at_gets_the_body(bench: Bench) -> 
     assert not await redrive()
     assert bench.dump() != before
     assert len((await letter(bench, "a")).corrections) == 1
+    bench.events.clear()
+
+
+async def test_a_letter_may_be_archived_while_it_is_redriven(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then its body is read from where it lies by now."""
+    await die(bench, packed())
+    (body,) = await oldest_bodies(bench.client, Session("d1"), 0, most=1, most_bytes=10**7)
+    envelope, place = Envelope.unpack(body.packed), Place(7, "m7")
+    reads = [WholeLetter(envelope), WholeLetter(envelope, place, 1, beside_of(body.packed))]
+
+    async def whole_letter(*_: object) -> WholeLetter:
+        assert await archive(bench.client, [body], [place]) == len(reads) - 1
+        return reads.pop(0)
+
+    monkeypatch.setattr("groupflow.operate.redrive.whole_letter", whole_letter)
+    assert await correct(bench, packed(rows=7))
+    claim = await (await bench.daemon()).claim_one()
+    assert (claim.task.body, len(claim.errors)) == (packed(rows=7), 1)
     bench.events.clear()
 
 

@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from groupflow.operate import ended
+from groupflow.operate.cancelling import Several, cancel_step
 from groupflow.operate.ended import drained_lately, ended_lately, lately_of, list_ended
 from groupflow.operate.groups import Groups
 from groupflow.operate.listing import TaskFilter, TaskList, every_task
@@ -91,7 +92,7 @@ async def test_the_latest_to_end_come_first(spread: Spread) -> None:
     await spread.enqueue(*(of(f"{name}-2", name, "1") for name in names))
     for daemon in daemons:
         await daemon.work_off()
-    ended = [row async for page in every_task(spread.namespace, "done") for row in page.rows]
+    ended = [row async for page in every_task(spread.namespace, "done") for row in page.tasks]
     ended.sort(key=lambda row: (-(row.since or 0.0), row.id))
     wanted = {"id": "-1", "type": "mail.*", "group": "g1", "older": 0.001}
     for name, part in (("", ""), *wanted.items()):
@@ -109,6 +110,21 @@ async def test_the_latest_to_end_come_first(spread: Spread) -> None:
     for cursor in ("1.2", "a.b.c"):
         with pytest.raises(UnknownCursor, match="another list"):
             await list_ended(spread.namespace, "done", cursor=cursor)
+
+
+async def test_what_ended_at_once_is_listed_once(bench: Bench) -> None:
+    """Tasks that one script ended have one time: each is on one page."""
+    ids = [f"t{n}" for n in range(90)]
+    await bench.enqueue(*(arrival(id_, "g") for id_ in ids))
+    await cancel_step(bench.namespace, Several("g"), "ada")
+    pages = await all_pages(partial(list_of_cancelled, bench.namespace))
+    listed = [row.id for page in pages for row in page.tasks]
+    assert (len({row.since for page in pages for row in page.tasks}), len(pages)) == (1, 9)
+    assert sorted(listed) == sorted(ids)
+
+
+async def list_of_cancelled(namespace: Namespace, cursor: str) -> TaskList:
+    return await list_ended(namespace, "cancelled", cursor=cursor, limit=10)
 
 
 async def test_the_latest_of_a_long_history(bench: Bench, monkeypatch: Any) -> None:
@@ -164,7 +180,7 @@ async def test_the_last_hour_of_a_group(bench: Bench, monkeypatch: Any) -> None:
     assert found.since == two.at, "before that, others may have ended"
 
 
-async def test_a_drained_group_is_found(spread: Spread) -> None:
+async def test_a_drained_group_is_found(spread: Spread, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a part of any name, the last one first; not while anything of it is there."""
     names = [f"{name}/{n}" for n in range(9) for name in ('o"ne', "two")]
     waits, parks, holds = names[:3]
@@ -184,5 +200,12 @@ async def test_a_drained_group_is_found(spread: Spread) -> None:
     ones = (await drained_lately(spread.namespace, text='o"n')).groups
     assert {row.group for row in ones} == {name for name in names[4:] if name.startswith("o")}
     assert len((await drained_lately(spread.namespace, limit=2)).groups) == 2
+    monkeypatch.setattr(ended, "_LOOK_DRAINED", 1)
+    page = await drained_lately(Namespace([spread.benches[0].client]), limit=1)
+    assert (len(page.groups), page.total) == (1, 2), "there are more"
     assert (await drained_lately(spread.namespace, text="t")).groups[0].group.startswith("two")
     await daemon.complete(*claims)
+    raw, key, id_ = daemon.bench.raw, daemon.bench.keys("history_new"), f"{holds}-1"
+    line: Any = raw.hget(key, id_)  # long after, its id came again, to no group
+    raw.hset(key, id_, line.replace(orjson.dumps(holds), b"null"))
+    assert holds in {row.group for row in (await drained_lately(spread.namespace)).groups}

@@ -134,12 +134,8 @@ async def test_a_daemon_in_all_partitions(spread: Spread) -> None:
     """What it tells and holds as of one daemon; what it alone does where it does that."""
     daemons = await spread.daemons()
     await spread.daemons("d2")
-    info = {
-        "version": "9",
-        "pools": {"plain": 1, "grouped": 2},
-        "draining": True,
-        "parts": ["page"],
-    }
+    pools = {"plain": 1, "grouped": 2}
+    info = {"version": "9", "pools": pools, "draining": True, "parts": ["page"]}
     for daemon in daemons:
         await daemon.sessions.tell({"host": "h", "pid": 7, **info}, {})
     groups = [spread.group_in(n) for n in range(3)]
@@ -148,13 +144,12 @@ async def test_a_daemon_in_all_partitions(spread: Spread) -> None:
     await look(daemons[1].bench.client, daemons[1].session, 0)
     found = await find_daemon(spread.without(3), "d1")
     assert found is not None
-    assert (found.version, found.workers, found.parts) == ("9", info["pools"], ["page"])
+    assert (found.version, found.workers, found.parts) == ("9", pools, ["page"])
     assert (found.draining, found.busy) == (True, {"plain": 0, "grouped": 2})
     places = [(each.partition, each.claims, each.roles) for each in found.partitions]
     assert places == [(0, 1, []), (1, 1, ["relay"]), (2, 1, [])]
-    assert [(each.id, each.worker) for each in found.tasks] == [
-        (f"{g}-0", "grouped-0") for g in groups
-    ]
+    assert [each.id for each in found.tasks] == [f"{group}-0" for group in groups]
+    assert {each.worker for each in found.tasks} == {"grouped-0"}
     assert [each.partition for each in found.away] == [3]
     other = await find_daemon(spread.namespace, "d2")
     assert other is not None
@@ -181,29 +176,19 @@ async def test_a_filter_is_tried_where_the_letters_are(bench: Bench) -> None:
     for _ in range(2):
         await daemon.settle(bury(await daemon.claim_one(), "gone (50%)"))
     letters = DeadLetters(bench.namespace)
-    for wanted, ids in (
+    of_one: dict[str, dict[Any, str]] = {
+        "reason": {"50%": "abc", "[rows]": "a", "g.ne": "", "GONE": "bc"},
+        "kind": {"rejected": "a", "EJECT": "a", "gone": ""}, "group": {"g": "bc"},
+        "type": {"*": "abc", "imp*": "ab", "": "", "Imp*": "", "imp.*": "", "*t": "", "tt": ""},
+        "tenant": {"acme": "ab"}, "since": {0.0: ""},
+    }  # fmt: skip
+    rows: list[tuple[dict[str, Any], str]] = [
         ({}, "abc"),
-        ({"reason": "50%"}, "abc"),
-        ({"reason": "[rows]"}, "a"),
-        ({"reason": "g.ne"}, ""),
-        ({"reason": "GONE"}, "bc"),
-        ({"group": "g"}, "bc"),
-        ({"tenant": "acme"}, "ab"),
+        *(({name: each}, ids) for name, told in of_one.items() for each, ids in told.items()),
         ({"since": HOUR, "reason": "gone"}, "bc"),
-        ({"since": 0.0}, ""),
-        ({"type": "t", "group": "g"}, "c"),
-        ({"type": "t", "tenant": "acme"}, ""),
-        ({"type": ""}, ""),
-        ({"kind": "rejected"}, "a"),
-        ({"kind": "EJECT"}, "a"),
-        ({"kind": "gone"}, ""),
-        ({"type": "*"}, "abc"),
-        ({"type": "imp*"}, "ab"),
-        ({"type": "Imp*"}, ""),
-        ({"type": "imp.*"}, ""),
-        ({"type": "*t"}, ""),
-        ({"type": "tt"}, ""),
-    ):
+        *(({"type": "t", "group": "g"}, "c"), ({"type": "t", "tenant": "acme"}, "")),
+    ]
+    for wanted, ids in rows:
         page = await letters.page(Filter(**wanted))
         assert sorted(each.id for each in page.letters) == [*ids], wanted
 
@@ -291,21 +276,15 @@ async def test_an_archived_letter_is_found_by_what_its_stub_says(bench: Bench) -
         assert await count(bench.namespace, wanted) == number
 
 
-@pytest.mark.parametrize(
-    ("cause", "reasons"),
-    [
-        (
-            "no … here",
-            ("no 17 here", "no inv_8-a3, 'x y' here", f"no {uuid4()} here", "no 8\t9 here"),
-        ),
-        ("customer's … refused", ("customer's 10.0.0.1:80 refused", "customer's deadbeef refused")),
-        (
-            "line …: a …",
-            ("line 8: a 'b' \"it's\" `d`", 'line 2026-11-26T22:55:10Z: a 1.5, "b\nmore'),
-        ),
-        ("x" * 80, ("x" * 80, "x" * 5000 + " 7", "x" * 190 + "ü" * 9)),
-    ],
-)
+ALIKE = {
+    "no … here": ("no 17 here", "no inv_8-a3, 'x y' here", f"no {uuid4()} here", "no 8\t9 here"),
+    "customer's … refused": ("customer's 10.0.0.1:80 refused", "customer's deadbeef refused"),
+    "line …: a …": ("line 8: a 'b' \"it's\" `d`", 'line 2026-11-26T22:55:10Z: a 1.5, "b\nmore'),
+    "x" * 80: ("x" * 80, "x" * 5000 + " 7", "x" * 190 + "ü" * 9),
+}
+
+
+@pytest.mark.parametrize(("cause", "reasons"), ALIKE.items(), ids=[*ALIKE])
 def test_deaths_of_one_cause(cause: str, reasons: tuple[str, ...]) -> None:
     """What varies is masked; the tail of a long reason, which an archived letter lacks, is none."""
     named = {cause_of("t", "K", each) for each in reasons}

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import asdict
 from typing import Any
 
+import pytest
+
+from groupflow.core.events import Told
+from groupflow.operate import tasks
+from groupflow.operate.moving import DaemonsRun, Mover
 from groupflow.operate.repartition import repartitioned
+from groupflow.operate.schedules import read_schedules
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.settings.ends import Events
 from groupflow.settings.model import Redis, Settings
+from groupflow.store.layout import FORMAT
 from tests.operate.moved import MakeWorld, World
+from tests.schedule.clockwork import Clockwork, defined, let_pass, rule
+from tests.store.bench import Bench, arrival
 from tests.store.story import play
 
 
@@ -33,6 +45,61 @@ async def test_it_tells_of_what_was_cancelled_as_its_daemon_died(make_world: Mak
     assert b'"id":"a0"' in entry
 
 
+async def test_it_takes_along_what_is_to_be_told_of_a_plain_task(make_world: MakeWorld) -> None:
+    """A daemon writes of it that it has no group."""
+    world = make_world(1)
+    await world.note()
+    home = world.at(1)[0]
+    entry = b'0000000000000001{"event":"done","id":"p0","group":null}'
+    world.raw.rpush(home.keys("outbox"), entry)
+    world.raw.hincrby(home.keys("count"), "outbox_bytes", len(entry))
+    await world.move(2)
+    found: list[Any] = [each.raw.lrange(each.keys("outbox"), 0, -1) for each in world.at(2)]
+    assert [Told.of(told).facts["id"] for entries in found for told in entries] == ["p0"]
+
+
+async def test_no_task_of_a_group_leaves_where_a_fail_over_brought_a_claim_back(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(1)
+    await play(world.at(1)[0], "take a0 a1 | claim a0 | expire")
+    mover = Mover(world.at(1)[0].client, [each.client for each in world.at(2)])
+    with pytest.raises(DaemonsRun, match="stop d1"):
+        await mover.move("lane", "a")
+
+
+async def test_all_moves_again_that_a_fail_over_in_the_midst_takes_back(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(2)
+    await world.note()
+    groups = [f"g{n}" for n in range(9)]
+    await world.enqueue(*(arrival(f"{group}-0", group) for group in groups))
+    world.count, dump = 3, world.dump()
+
+    def fall_back(told: str) -> None:
+        if dump and told.startswith("partition 1 of 2"):
+            world.restore(dump)
+            dump.clear()
+            world.raw.replicaof("127.0.0.1", 1)
+            world.raw.replicaof("NO", "ONE")
+
+    redis = Redis.model_validate({"url": world.url, "namespace": world.name})
+    await repartitioned(Settings(redis=redis), 3, fall_back)
+    for group in groups:
+        assert world.bench_of(group).raw.llen(world.bench_of(group).keys("lane", group)) == 1
+
+
+async def test_it_ends_again_where_a_fail_over_took_back_that_it_has(make_world: MakeWorld) -> None:
+    world = make_world(1)
+    await world.note()
+    await world.move(2)
+    bench = world.at(2)[1]
+    await bench.client.run(OperatorVerb.MOVING_TO, "mark", 2, 1)
+    assert (await world.move(2)).before == 2
+    assert await bench.client.run(OperatorVerb.NUMBER) == [2, 0, FORMAT]
+
+
 async def test_what_expires_does_so_where_it_comes_to(make_world: MakeWorld) -> None:
     world = await moved(make_world, "take a0? p0? b0 c0?@ q0?")
     for id_, group in (("a0", "a"), ("p0", None), ("c0", "c"), ("q0", None)):
@@ -47,3 +114,74 @@ async def test_what_no_daemon_knew_waits_on_until_it_is_due(make_world: MakeWorl
     assert not [name for name in world.names() if "unknown" in name]
     for id_, group in (("a0", "a"), ("p0", None)):
         await play(world.bench_of(group, id_), f"waits {id_} 30 | time {id_} | claim {id_}/1")
+
+
+async def test_a_pause_ends_where_its_group_came_to(make_world: MakeWorld) -> None:
+    """And is known nowhere else: there it would end a later pause of a group that comes back."""
+    world = await moved(make_world, "take a0 d0 | pause a 60 | pause d 60 | pause all 60")
+    for bench, snapshot in zip(world.at(2), world.read(2), strict=True):
+        (mine,) = [group for group in ("a", "d") if world.bench_of(group) is bench]
+        assert {*bench.raw.zrange(bench.keys("resumes"), 0, -1)} == {b"", mine.encode()}
+        assert [*snapshot.fields("paused")] == [mine]
+
+
+async def test_plain_tasks_are_dropped_and_cancelled_where_they_came_to(
+    make_world: MakeWorld, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(tasks, "LOOKED_AT", 2)
+    ids = [f"p{n}" for n in range(12)]
+    world = await moved(make_world, f"take {' '.join(ids)}")
+    for n, id_ in enumerate(ids):
+        await play(world.bench_of(None, id_), f"{('drop', 'cancel')[n % 2]} {id_}")
+
+
+# repartition takes schedules along: each lies where its ticks will lie, and goes on as it was.
+
+
+RULES: list[dict[str, Any]] = [
+    *(rule(f"grouped{n}", app="crm", tenant=n, body={"kind": "k"}) for n in range(8)),
+    *(rule(f"plain{n}") for n in range(8)),
+]
+
+
+async def lying(benches: list[Bench]) -> dict[str, dict[str, Any]]:
+    """All schedules by name; each lies in one partition, where the daemons look for it."""
+    found: dict[str, dict[str, Any]] = {}
+    for n, bench in enumerate(benches):
+        assert bench.audit() == []
+        for each in await read_schedules(bench.namespace):
+            assert each.name not in found
+            (definition,) = [d for d in defined(*RULES) if d.name == each.name]
+            assert definition.place(len(benches)) == n
+            found[each.name] = asdict(each) | {"daemon_age": 0}
+    return found
+
+
+def leave_gone(benches: list[Bench]) -> None:
+    """Rows of configurations by which schedules lay elsewhere, which keep these out."""
+    for home, other in itertools.permutations(benches, 2):
+        known: Any = home.raw.zrange(home.keys("schedules"), 0, -1, withscores=True)
+        for name, due in known:
+            row: Any = home.raw.hgetall(home.keys("schedule", name.decode()))
+            key = other.keys("schedule", name.decode())
+            if b"gone" not in row and not other.raw.exists(key):
+                other.raw.hset(key, mapping={**row, b"gone": b"1"})
+                other.raw.zadd(other.keys("schedules"), {name: due})
+
+
+async def test_they_go_where_their_ticks_will_lie(make_world: MakeWorld) -> None:
+    world = make_world(1)
+    await world.note()
+    clock = Clockwork(*world.at(1))
+    clock.load(*RULES)
+    await clock.look()
+    let_pass(world.at(1)[0], 1, "plain1")
+    await clock.look()
+    before = await lying(world.at(1))
+    assert len(before) == len(RULES)
+    for count in (3, 2, 1):
+        await world.move(count)
+        assert await lying(world.at(count)) == before
+        leave_gone(world.at(count))
+        tags = tuple(f"{bench.keys.tag}:schedule" for bench in world.at(count))
+        assert all(name.startswith(tags) for name in world.names() if ":schedule" in name)

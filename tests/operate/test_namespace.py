@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import orjson
@@ -13,7 +14,7 @@ from groupflow.operate.bulk import count
 from groupflow.operate.busy import read_busy, read_tops
 from groupflow.operate.dead import DeadLetters, Filter
 from groupflow.operate.groups import ALL, Groups
-from groupflow.operate.listing import every_task, list_tasks
+from groupflow.operate.listing import TaskFilter, every_task, list_tasks, search_tasks
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.redrive import Redriver
 from groupflow.operate.statistics import SampleRow, together
@@ -110,13 +111,19 @@ async def test_the_only_partition_is_the_whole() -> None:
 async def test_tasks_of_a_state(spread: Spread) -> None:
     """Some, and all; without a partition what is left."""
     groups = await spread.fill()
-    rows = (await list_tasks(spread.namespace, "queued", 60)).rows
+    page = await list_tasks(spread.namespace, "queued", 60)
+    rows = page.tasks
     assert [(row.id, row.group) for row in rows[:40]] == [(f"p{n:02}", None) for n in range(40)]
     names = {f"{group}-{n}" for group in groups for n in (1, 2)} | {f"p{n:02}" for n in range(40)}
     assert len({row.id for row in rows} & names) == 60
-    found = [row.id async for page in every_task(spread.namespace, "queued") for row in page.rows]
+    search = partial(search_tasks, spread.namespace, "queued", TaskFilter(), limit=60)
+    pages = await all_pages(lambda cursor: search(cursor=cursor), page.next)
+    assert sorted(row.id for each in pages for row in each.tasks) == sorted(names)
+    last = [await list_tasks(spread.namespace, "queued", len(names) - n) for n in (0, 1)]
+    assert [each.next is None for each in last] == [True, False]
+    found = [row.id async for page in every_task(spread.namespace, "queued") for row in page.tasks]
     assert sorted(found) == sorted(names)
-    some = [row.id async for page in every_task(spread.without(0), "queued") for row in page.rows]
+    some = [row.id async for page in every_task(spread.without(0), "queued") for row in page.tasks]
     assert set(some) < names
 
 
@@ -132,7 +139,7 @@ async def test_a_task_is_found_wherever_it_lies(spread: Spread) -> None:
     assert await tasks.drop("no task") == "unknown"
     assert await tasks.run_now("p08") == "due"
     await spread.enqueue(arrival("late", "g00", delay=600.0))
-    assert await tasks.delayed_of("g00") == ["late"]
+    assert (await tasks.delayed_of("g00"))[0] == ["late"]
     assert await tasks.run_now("late") is None
 
 

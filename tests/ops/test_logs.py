@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from enum import StrEnum
 from typing import Any
 
 import orjson
@@ -18,12 +19,39 @@ class Odd:
         raise RuntimeError
 
 
+class Mean(float):
+    """As numpy's are."""
+
+
+class Kind(StrEnum):
+    A = "a"
+
+
+class Growing:
+    """Changes as it is walked, as another thread may change it."""
+
+    def __str__(self) -> str:
+        GROWING.add(len(GROWING))
+        return "growing"
+
+
+class Closed(dict[str, int]):
+    def items(self) -> Any:
+        raise LookupError
+
+
+GROWING: set[Any] = {Growing()}
+
 ODD: dict[str, Any] = {
+    "mean": Mean(1.5),
     "bytes": b"\xff\x00",
     "surrogate": "a\ud800",
     "big": 10**5000,
     "nan": float("nan"),
     "odd": Odd(),
+    "kinds": {Kind.A: Kind.A},
+    "closed": Closed(a=1),
+    "growing": GROWING,
     "nested": {"a": [b"\xff", {1: "\ud800"}], 2: {3}},
     "forged": "x\n2026-01-01 [info] task.claimed \x1b[31m\u202e",
 }
@@ -40,7 +68,8 @@ def test_json_events_have_level_and_utc_time(capsys: pytest.CaptureFixture[str])
     event, other = map(orjson.loads, err.splitlines())
     assert (out, other["event"]) == ("", "once")
     assert event["timestamp"].endswith("Z")
-    told = {"event": "task.claimed", "level": "info", "fence": 7, "odd": "<Odd>"}
+    told = {"event": "task.claimed", "level": "info", "fence": 7, "odd": "<Odd>", "mean": 1.5}
+    told |= {"kinds": {"a": "a"}, "closed": "{'a': 1}"}
     assert event.items() >= told.items()
 
 

@@ -191,6 +191,8 @@ async def test_a_scrape_goes_on_without_redis(tmp_path: Path, monkeypatch: Any) 
             assert away("cluster_tasks", pool="plain", state="queued") == 1
             assert away("store_read_age_seconds") > 0
         assert (await Scrape.of(metrics))("store_up") == 1
+        bench.raw.hset(bench.keys("daemon", daemon.name), "info", "[]")
+        assert (await Scrape.of(metrics))("store_up") == 0, "another program wrote to our keys"
         await server.kill()
         assert (await Scrape.of(metrics))("store_up") == 0
         await client.close()

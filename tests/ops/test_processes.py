@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import signal
 import socket
+import subprocess
+import sys
+import time
 from contextlib import suppress
 from functools import partial
+from io import StringIO
 from pathlib import Path
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
+from groupflow.cli import run
+from groupflow.core.errors import GroupflowError
+from groupflow.ops.page import process
 from groupflow.ops.signals import ECHO, Ending
 from groupflow.ops.supervisor import Supervisor
+from groupflow.settings.model import Http
 from tests.deadlines import deadline
-from tests.turns import turns
+from tests.turns import turns, turns_until
 
 
 @pytest.mark.parametrize("after", [0.0, 0.05, ECHO - 0.001, ECHO, 60.0])
@@ -39,6 +50,49 @@ async def test_it_hears_what_the_process_is_sent() -> None:
         await asyncio.wait_for(came.wait(), deadline())
     finally:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGUSR2)
+
+
+class Unread(StringIO):
+    """A stream whose reader has gone, such as `tee` by the same Ctrl-C."""
+
+    def write(self, _: str) -> int:
+        raise BrokenPipeError
+
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+class Stuck:
+    """A daemon with a handler that can't be stopped."""
+
+    has_running_handlers = True
+
+    def __init__(self, error: Exception | None) -> None:
+        self.stop = self.reload = lambda: None
+        self._error = error
+
+    async def run(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.mark.parametrize("error", [None, GroupflowError("away"), KeyError("x")])
+async def test_a_process_ends_though_no_one_reads_it(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    """Else a handler would run on, beside the one that has its task by then."""
+    codes = list[int]()
+    monkeypatch.setattr(os, "_exit", codes.append)
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, Unread())
+    try:
+        await run._serve(lambda: cast(Any, Stuck(error)))
+        run._leave_at_once(signal.SIGINT)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            asyncio.get_running_loop().remove_signal_handler(number)
+    assert codes == [0 if error is None else 1, 130]
 
 
 async def test_when_the_watchdog_is_fed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,3 +135,27 @@ async def test_no_manager_is_told_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     for supervisor in (Supervisor.from_environment(), Supervisor(str(tmp_path / "gone"), 0.0)):
         supervisor.ready()
         await supervisor.run(lambda: 0.0)
+
+
+async def test_a_page_is_not_silent_because_its_daemon_did_not_listen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A handler may block the loop for longer than a page may be silent."""
+    monkeypatch.setattr(process, "_SILENCE", 0.2)
+    pages = list[socket.socket]()
+
+    def start(channel: socket.socket) -> subprocess.Popen[bytes]:
+        pages.append(channel.dup())
+        return subprocess.Popen(["true"])
+
+    monkeypatch.setattr(process, "_start", start)
+    page = process.PageProcess(Http(), Mock(), Mock(), asyncio.Event())
+    monkeypatch.setattr(page, "tell", lambda: None)
+    living = asyncio.create_task(page._live())
+    await turns_until(lambda: page._channel)
+    await turns(3)
+    pages[0].send(b'{"alive": true}\n')
+    time.sleep(0.3)  # noqa: ASYNC251  as a handler does
+    await turns(9)
+    pages[0].close()
+    assert await living == "exit 0"

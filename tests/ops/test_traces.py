@@ -235,6 +235,8 @@ async def test_metrics_are_pushed_as_they_are_scraped(
         ({ENDPOINTS[0]: "http://h", "OTEL_SDK_DISABLED": "true"}, ""),
         ({ENDPOINTS[1]: "http://h", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "no exporter for grpc"),
         ({ENDPOINTS[1]: "http://h", INTERVAL: "1m"}, "could not convert"),
+        ({ENDPOINTS[1]: "http://h", INTERVAL: "0"}, f"{INTERVAL} = 0: milliseconds above 0"),
+        ({ENDPOINTS[1]: "http://h", INTERVAL: "nan"}, f"{INTERVAL} = nan: milliseconds above 0"),
     ],
 )
 def test_metrics_that_are_not_pushed(

@@ -190,6 +190,7 @@ def test_one_replaces_the_other(file: Path) -> None:
         ("short", "at least 16"),
         (f"{OLD} {NEW} {TOKEN}x", "token"),
         (TOKEN, "token"),
+        ("no-UTF-8-at-all-\udcff", "signs of ASCII"),
         (None, "can't be read"),
     ],
 )
@@ -200,7 +201,7 @@ def test_a_file_that_cannot_be_used_changes_nothing(
     found = _couriers(file)
     file.unlink()
     if content is not None:
-        file.write_text(content)
+        file.write_bytes(content.encode(errors="surrogateescape"))
     with capture_logs() as lines:
         assert _names(found, OLD) == ["couriers"]
     (line,) = lines

@@ -142,7 +142,7 @@ def _sign_in(page: Page, profile: BrowserContext, world: World) -> None:
 
 
 def test_no_daemon_lives(profile: BrowserContext, world: World) -> None:
-    """The only one was killed: the overview and its own view say that its lease has run out."""
+    """The only one was killed: the overview, its own view and its task's say so."""
     other, overview = profile.new_page(), world.get("overview")
     told, tops = world.get("daemon", name="d1"), {**world.get("tops"), "slowest": []}
     overview |= {"daemons": [{**overview["daemons"][0], "late": True}], "ready": 0}
@@ -159,6 +159,10 @@ def test_no_daemon_lives(profile: BrowserContext, world: World) -> None:
     expect(other.get_by_text("Every task starts at once")).to_have_count(0)
     follow(other, "d1")
     expect(other.locator("main .title .badge")).to_have_text("late")
+    task = {**world.get("task", id="run-0"), "silence": "nothing was heard of d1"}
+    other.route("**/api/task?*", lambda route: route.fulfill(json=task))
+    at(other, "task", id="run-0")
+    shows(other, task["silence"])
     other.close()
 
 

@@ -6,6 +6,7 @@ refused is taken in.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -14,9 +15,17 @@ import jsonschema
 import orjson
 import pytest
 from openapi_spec_validator import validate
+from starlette.requests import Request
 
+from groupflow.operate.namespace import Namespace
+from groupflow.ops.page.endpoints import Caller
+from groupflow.ops.page.publishing import NewTask, Publishing
+from groupflow.servers import RabbitmqServer
+from tests.broker.wires import make_queue, proxied
 from tests.endtoend.rig import Job
+from tests.page.context import context_of
 from tests.page.world import HOSTILE, HOSTILE_ID, LOOKER, NO_TYPE, PUBLISHER, SECRET, TOKEN, World
+from tests.turns import turns
 
 Row: TypeAlias = tuple[str, str, Any, int, str]  # right, request, body, status, words
 TOKENS = {"": "", "all": TOKEN, "look": LOOKER, "publish": PUBLISHER}
@@ -245,6 +254,27 @@ def test_what_is_published_is_run_once(world: World) -> None:
     world.rig.wait_for_start("by-http")
     world.rig.wait_for_start(publish(body=_body("fresh"))["id"])
     assert world.rig.count("taken") == taken + 2
+
+
+async def test_a_reload_ends_no_publishing(rabbitmq_server: RabbitmqServer) -> None:
+    """What the old publisher has under way when the first task comes after it."""
+    async with proxied(rabbitmq_server) as (proxy, url):
+        sections = {"rabbitmq": {"url": url, "queue": "page-reloads"}}
+        await make_queue(rabbitmq_server.url, "page-reloads")
+        context = context_of(Namespace([]), sections)
+        publishing = Publishing(context)
+        publish = publishing._publish
+        caller = Caller(Request({"type": "http", "client": None}), None, sees_contents=False)
+        await publish(NewTask(body={}, type="t"), caller)
+        proxy.hold("down")
+        under_way = asyncio.create_task(publish(NewTask(body={}, type="t", id="a"), caller))
+        await turns()
+        context.facts = context_of(Namespace([]), sections).facts
+        after = asyncio.create_task(publish(NewTask(body={}, type="t", id="b"), caller))
+        await turns()
+        proxy.release()
+        assert [each.id for each in await asyncio.gather(under_way, after)] == ["a", "b"]
+        await publishing.close()
 
 
 def test_samples_are_taken(world: World) -> None:

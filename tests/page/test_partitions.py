@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import httpx
@@ -40,11 +40,17 @@ async def spread(redis_server: RedisServer) -> AsyncIterator[Spread]:
 
 async def test_who_is_away_is_named_in_every_answer(spread: Spread) -> None:
     died = next(id_ for id_ in ("a", "b", "c", "d", "e") if spread.place_of(None, id_) != 2)
-    await spread.enqueue(arrival(died, dead="no type"))
+    waiting = [arrival(f"w{n}", spread.group_in(1)) for n in range(2)]
+    await spread.enqueue(arrival(died, dead="no type"), *waiting)
     async with client_of(spread.without(2)) as api:
         for path in ("/overview", "/groups", "/dead", "/tops"):
             (away,) = (await api.get(path)).json()["away"]
             assert (away["partition"], "does not answer" in away["why"]) == (2, True), path
+        ids, cursor = set[str](), "0"
+        while cursor:
+            tasks = (await api.get("/tasks", params={"limit": 1, "cursor": cursor})).json()
+            ids, cursor = ids | {each["id"] for each in tasks["tasks"]}, tasks["next"]
+        assert ids == {"w0", "w1"}
         gone = await api.get("/group", params={"key": spread.group_in(2)})
         assert gone.status_code == 503
         assert gone.json()["detail"].startswith("partition 2 is away: ")
@@ -136,6 +142,10 @@ async def test_an_operator_browses_partitions(spread: Spread) -> None:
         await page.get_by_label(f"Choose {ID}").check()
         await act(page, "Drop", "1 dropped")
         assert states(spread, "tasks") == SECOND
+        await spread.enqueue(*(arrival(f"w{n}") for n in range(120)))
+        await page.goto("/#/tasks")
+        await page.get_by_role("button", name="Choose all that match").click()
+        await expect(page.get_by_text("121 chosen")).to_be_visible()
 
 
 async def test_an_operator_browses_a_scan(spread: Spread) -> None:
@@ -174,3 +184,17 @@ async def test_an_operator_browses_a_scan(spread: Spread) -> None:
         await expect(page.get_by_role("link", name="Partitions")).to_be_visible()
     for bench in spread.benches:
         bench.events.clear()  # the turns of shards are the business of their own tests
+
+
+async def test_an_open_page_is_told_of_its_end(spread: Spread) -> None:
+    """Its stream ends whole: one that is cut looks like a lost connection."""
+    (port,) = free_ports(1)
+    async with AsyncExitStack() as stack:
+        patient = httpx.AsyncHTTPTransport(retries=9)  # of a port that nothing listens on yet
+        client = httpx.AsyncClient(transport=patient, timeout=deadline())
+        await stack.enter_async_context(client)
+        async with serve_page(context_of(spread.namespace, configured(f"127.0.0.1:{port}"))):
+            opening = client.stream("GET", f"http://127.0.0.1:{port}/api/events")
+            events = (await stack.enter_async_context(opening)).aiter_lines()
+            assert await anext(events) == "event: overview"
+        assert [each async for each in events if each.startswith("event: trouble")] == []

@@ -6,9 +6,9 @@ import re
 from typing import Literal
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
-from tests.page.browsing import CONTRAST, EVERYWHERE, allow, at, press
+from tests.page.browsing import CONTRAST, EVERYWHERE, allow, at, press, shows
 from tests.page.world import World
 
 EVERY_VIEW = (*EVERYWHERE.values(), ("task", {"id": "gave-0"}), ("group", {"key": "report:42"}))
@@ -96,3 +96,23 @@ def test_without_a_pointer(page: Page, world: World) -> None:
     expect(page.get_by_role("link", name="ready-031:8")).to_have_count(0)
     expect(link).to_be_focused()
     world.store(lambda groups: groups.resume("ready-031:8"))
+
+
+def test_what_a_list_leaves_out(page: Page, world: World) -> None:
+    """A daemon's claims, drained groups, and dead letters behind those that a filter has tried."""
+    daemon, none = world.get("daemon", name="d1"), {"looked_at": 9, "letters": [], "away": []}
+    daemon["partitions"][0]["claims"] = 150
+    told = {"daemon": daemon, "dead": {**none, "next": 1000}}
+    told["groups"] = {**none, "groups": [], "total": 7, "next": None}
+
+    def answer(route: Route) -> None:
+        route.fulfill(json=told[route.request.url.split("/api/")[1].partition("?")[0]])
+
+    page.route(re.compile(r"/api/(daemon|dead|groups)\?"), answer)
+    for view, params, words in (
+        ("daemon", {"name": "d1"}, " of 150, the oldest claim of each partition"),
+        ("groups", {"state": "drained"}, "there are more"),
+        ("dead", {"type": "t"}, "Next page"),
+    ):
+        at(page, view, **params)
+        shows(page, re.compile(words))

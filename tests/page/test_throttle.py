@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 
+from groupflow.core.errors import PoolFull, StoreUnavailable
 from groupflow.ops.page import throttle
 from groupflow.ops.page.access import Authorizer
 from groupflow.ops.page.endpoints import Caller, Endpoint, routes_of
@@ -25,8 +28,12 @@ from groupflow.ops.page.throttle import (
     FairQueue,
     Reads,
 )
+from groupflow.ops.snapshots import Snapshot
+from groupflow.pools import waiting
+from groupflow.pools.pullers import Given
 from groupflow.settings.model import Http
 from groupflow.settings.tokens import ALL_RIGHTS, OPERATOR, TokenHolder
+from tests.deadlines import deadline
 from tests.turns import turns, turns_until
 
 
@@ -90,6 +97,48 @@ async def test_who_has_taken_much_waits(
             times.without_core += waiting
     assert bool(times.slept) is bool(reading)
     assert 200 * reading <= SAVED + SHARE * times.now + reading
+
+
+async def test_a_store_that_is_silent_makes_nobody_wait_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next page would have had no answer for minutes after an outage of seconds."""
+    times, reads = Times(monkeypatch), Reads()
+    for _ in range(3):
+        with suppress(StoreUnavailable):
+            async with reads.turn(is_trusted=False):
+                times.now += 5.0
+                raise StoreUnavailable("no answer within 5 s")
+    assert times.slept == []
+
+
+async def test_who_waits_for_the_same_answer_gets_the_same_error() -> None:
+    """Each would ask a silent store anew, and the last of many open pages be cut off before."""
+    asked, is_over = list[int](), asyncio.Event()
+
+    async def read() -> int:
+        asked.append(1)
+        await is_over.wait()
+        raise StoreUnavailable("no answer within 5 s")
+
+    snapshot = Snapshot[int](read, 1.0)
+    waiting = [asyncio.create_task(snapshot.get()) for _ in range(5)]
+    await turns()
+    is_over.set()
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert (len(asked), {type(each) for each in found}) == (1, {StoreUnavailable})
+    with pytest.raises(StoreUnavailable):
+        await snapshot.get()
+    assert len(asked) == 2, "whoever comes later asks again"
+
+
+@pytest.mark.parametrize(("said", "seconds"), [("7 2500000000 3\n", 2.5), ("", 0.0)])
+def test_the_system_says_how_long_it_waited_for_a_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, seconds: float
+) -> None:
+    monkeypatch.setattr(throttle, "_SCHEDULED", tmp_path / "schedstat")
+    (tmp_path / "schedstat").write_text(said)
+    assert throttle._waited_for_core() == seconds
 
 
 async def test_bodies_wait_for_room_in_their_order() -> None:
@@ -196,3 +245,34 @@ def test_one_without_the_token_drives_none_out_that_has_it() -> None:
     operators = [streams.admit(each) for each in OF_ALL]
     assert streams.admit(_caller("192.0.2.250")) is None
     assert not any(each is None or each.ended.is_set() for each in operators)
+
+
+async def test_who_goes_as_it_is_refused_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waiting, "LOOK", 0.01)
+    asked, gone, given = asyncio.Event(), asyncio.Event(), Given([], False, 0.0, True, [])
+
+    async def refused() -> Given:
+        asked.set()
+        await gone.wait()
+        raise PoolFull("couriers")
+
+    line = waiting.Lines([], partial(asyncio.sleep, 0))
+    late = asyncio.create_task(line.wait("couriers", "late", refused, 30))
+    await asked.wait()
+    late.cancel()
+    await asyncio.wait([late])
+    gone.set()
+
+    async def served() -> Given:
+        return given
+
+    async def fails() -> Given:
+        raise KeyError("not foreseen")
+
+    failing = asyncio.create_task(line.wait("couriers", "odd", fails, 30))
+    assert await line.wait("couriers", "next", served, deadline(5)) is given
+    with pytest.raises(KeyError):
+        await failing
+    await line.close()

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 from structlog.testing import capture_logs
 
@@ -32,10 +34,6 @@ def body(arrival: Arrival, packed: bytes) -> Arrival:
     return arrival
 
 
-def by_id(task: dict[str, Any]) -> str:
-    return str(task["id"])
-
-
 def expire(shop: Shop, worker: str = "anna", *, left: float | None = None) -> None:
     """It was silent for its lease, or for all but so many seconds of it."""
     for bench in shop.spread.benches:
@@ -52,7 +50,7 @@ async def test_a_claim_tops_up_and_tells_all(shop: Shop) -> None:
     first = await anna.claim(3)
     assert len(first) == 3
     for told in (await elsewhere.claim(3), (more := await anna.claim(20))[:3]):
-        assert sorted(told, key=by_id) == sorted(first, key=by_id)
+        assert sorted(told, key=itemgetter("id")) == sorted(first, key=itemgetter("id"))
     assert sorted(ids(more)) == ["a0", "p0", "p1", "p2", "p3"]
     assert ids(await elsewhere.claim(2)) == ids(more)[:2]
     assert sorted(ids(await Worker(shop.api, "carl").claim(20))) == sorted(ids(more)[2:])
@@ -108,19 +106,19 @@ async def test_a_task_is_told_whole(shop: Shop) -> None:
 async def test_outcomes(shop: Shop) -> None:
     """Done, retry, advance, dead: as a handler's, by the policy of the configuration."""
     await shop.spread.put(*(pooled(id_) for id_ in ("ok", "again", "next", "bad", "late")))
-    anna = Worker(shop.api)
+    anna, deepest = Worker(shop.api), orjson.loads(b"[" * 254 + b"]" * 254)
     tasks = {task["id"]: task for task in await anna.claim(5)}
     told = [
         said(tasks["ok"]),
         said(tasks["again"], "retry", reason="busy"),
-        said(tasks["next"], "advance", stage="two", context={"rows": 3}),
+        said(tasks["next"], "advance", stage="two", context=deepest),
         said(tasks["bad"], "dead", reason="no such street"),
         said(tasks["late"], "retry", after=3600),
     ]
     assert await anna.settle(*told) == ["accepted"] * 5
     assert await Worker(shop.other).settle(*told[:4]) == ["accepted"] * 4, "once more, elsewhere"
     [stage] = await anna.claim(5)
-    assert (stage["id"], stage["stage"], stage["context"]) == ("next", "two", {"rows": 3})
+    assert (stage["id"], stage["stage"], stage["context"]) == ("next", "two", deepest)
     for bench in shop.spread.benches:
         await pass_time(bench)
     again = {task["id"]: task for task in await anna.claim(5)}

@@ -11,6 +11,7 @@ import httpx
 import orjson
 import pytest
 
+from groupflow.core.errors import StoreUnavailable
 from groupflow.core.events import RESULT_BYTES, Following, Told
 from groupflow.core.routing import scope_of
 from groupflow.pools import filling
@@ -18,6 +19,7 @@ from groupflow.pools.lists import IN_MEMORY, SLICE_BYTES, SpooledList
 from groupflow.servers import RedisServer
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
+from groupflow.store.pulling import Pulling
 from tests.deadlines import deadline
 from tests.pools.shop import (
     COURIER,
@@ -371,3 +373,13 @@ async def test_a_list_without_room_for_its_file(shop: Shop, monkeypatch: Any) ->
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     await refused(shop.api, lines({"id": "a", "body": {"x": "x" * 2 * IN_MEMORY}}), "No such file")
     assert await waiting(shop) == []
+
+
+async def test_a_list_that_ends_as_it_removes_says_so(shop: Shop, monkeypatch: Any) -> None:
+    """All of it is taken by then, and some that is in no list may be gone."""
+
+    async def silent(*_: Any) -> Any:
+        raise StoreUnavailable("no answer")
+
+    monkeypatch.setattr(Pulling, "prune", silent)
+    await refused(shop.api, rows("a"), "no answer. The list was taken, and not all that isn't in")

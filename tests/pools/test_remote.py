@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,21 @@ rights = ["pull"]
 
 
 NEXT = Message(Job("next").body, "deliver")
+DEEP = Job("deep", type="deliver", facts={"a": orjson.Fragment(b"[" * 1023 + b"]" * 1023)})
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+# What a handler raises on its first attempt.
+RAISED: dict[str, BaseException] = {
+    "raises": ValueError("no"),
+    "gives-up": asyncio.CancelledError(),  # of a task of its own that ended so
+    "exits": SystemExit(1),
+    "unspeakable": Unspeakable(),
+}
 
 
 class World(Served):
@@ -99,7 +114,8 @@ def test_published_tasks_are_pulled_and_settled(world: World) -> None:
     """From RabbitMQ to a worker's stages and retries, a group in order.
 
     A stage that is refused is a failed attempt, and so are follow-up tasks without the right to
-    publish; a wrong token ends a worker.
+    publish, and whatever a handler raises. A body may be as deep as messages may be. A wrong token
+    ends a worker.
     """
     ran: list[tuple[str, int]] = []
     before = world.rig.count("done")
@@ -110,26 +126,34 @@ def test_published_tasks_are_pulled_and_settled(world: World) -> None:
             return Advance("two", {"n": 1})
         if task.id == "again" and task.attempt == 1:
             return Retry(after=0.0)
-        if task.id == "raises" and task.attempt == 1:
-            raise ValueError("no")
+        if task.id in RAISED and task.attempt == 1:
+            raise RAISED[task.id]
         if task.id == "bad-stage" and task.attempt == 1:
             return Advance("a\0b")
         if task.id == "no-right" and task.attempt == 1:
             return Done(then=[NEXT])
-        if len(ran) >= 13:
+        if task.id == "deep":
+            assert task.body == DEEP.body
+        if task.id == "nonsense":
+            return {"ok": False}  # type: ignore[return-value]
+        if len(ran) >= 21:
             worker.stop()
         return None
 
-    world.publish("staged", "again", "raises", "bad-stage", "no-right")
+    world.publish("staged", "again", *RAISED, "bad-stage", "no-right", "nonsense")
+    world.rig.publish([DEEP])
     world.publish("g0", "g1", "g2", entity="contact/7")
     worker = Worker(world.url, "couriers", deliver, token=COURIER, concurrency=4)
     run(work(worker))
-    world.wait_for(before + 8)
+    world.wait_for(before + 12)
     groups = [("g0", 1), ("g1", 1), ("g2", 1)]
-    assert [each for each in ran if each[0].startswith("g")] == groups
-    ids = ("again", "raises", "bad-stage", "no-right")
+    assert [each for each in ran if each in groups] == groups
+    ids = ("again", *RAISED, "bad-stage", "no-right")
     twice = [(id_, attempt) for id_ in ids for attempt in (1, 2)]
-    assert sorted(ran) == sorted([("staged", 1), ("staged", 1), *twice, *groups])
+    once = [("staged", 1), ("staged", 1), ("nonsense", 1), ("deep", 1)]
+    assert sorted(ran) == sorted([*once, *twice, *groups])
+    letter = world.rig.call("dead", "show", "nonsense", "--config", str(world.rig.config)).stdout
+    assert b"not dict" in letter
     worker = Worker(world.url, "couriers", deliver, token="wrong")
     with pytest.raises(Refused, match=r"refuses this worker: [A-Z].* \(401\)"):
         run(work(worker))
@@ -163,6 +187,9 @@ def test_the_verbs(world: World) -> None:
     config = ["--config", str(world.rig.config)]
     done = world.rig.call("pool", "sync", "couriers", str(sent), *config)
     assert (done.returncode, done.stdout.split(b",")[0]) == (0, b"5 added"), done.stderr
+    words = ("pool", "sync", "couriers", "/dev/stdin", *config)
+    piped = world.rig.call(*words, stdin=sent.read_bytes())
+    assert b"0 added, 0 removed, 5 kept" in piped.stdout, piped.stderr
     seen = world.rig.call("pools", "--json", *config)
     pools = {pool["name"]: pool for pool in orjson.loads(seen.stdout)}
     assert pools["couriers"]["claimable"] == 5
@@ -251,6 +278,40 @@ def test_a_cancelled_task_ends_where_it_is_pulled(world: World) -> None:
     run(work(worker))
     assert seen == [("regretted", True), ("next", False)]
     assert world.rig.count("cancelled") == before + 1
+
+
+def test_what_goes_back_has_ended(world: World) -> None:
+    """A worker that leaves waits for the handlers that it cancels: none runs beside the next."""
+    seen, came = list[str](), asyncio.Event()
+
+    async def knock(task: Task) -> None:
+        seen.append("first begins")
+        first.stop()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(came.wait(), 1.0)  # it takes its time
+            seen.append("first ends")
+
+    async def again(task: Task) -> None:
+        seen.append("second begins")
+        came.set()
+        second.stop()
+
+    first = Worker(world.url, "brief", knock, token=TOKEN, drain=0.0)
+    second = Worker(world.url, "brief", again, token=TOKEN)
+
+    async def both() -> None:
+        async with asyncio.TaskGroup() as workers:
+            workers.create_task(work(first))
+            while not seen:
+                await asyncio.sleep(0.01)
+            workers.create_task(work(second))
+
+    world.publish("handed on", type="knock")
+    run(both())
+    assert seen == ["first begins", "first ends", "second begins"]
 
 
 def test_a_cancelled_command_is_ended(world: World, slow: Slow) -> None:

@@ -33,7 +33,7 @@
 #define HELD 7                     /* S1: a settle counts only while the task is in the checkpoint, so once */
 #define FENCE 8                    /* S3: a settle counts only under the fence of the checkpoint; the daemon's name is not enough */
 #define IN_ORDER 9                 /* S4: a settle counts only once the tasks before it in its window are settled */
-#define LEASE 10                   /* S4: a settle counts only while the lease lasts, and so does a session on a new server */
+#define LEASE 10                   /* S4: a settle counts only while the lease lasts (the code is milder: until another daemon has taken over), and so does a session on a new server */
 #define REFUSED_CHANGES_NOTHING 11 /* S4: a settle that is refused frees no lock */
 #define PLACE 12                   /* S8: the script that frees a group makes it ready */
 #define OLDEST_FIRST 13            /* L3: a claim continues only while no group with an older task waits */

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from groupflow.core.limits import HandLimit
 from groupflow.core.outcome import Halt, Turn
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.groups import Groups
+from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.types import read_types
 from groupflow.scans.state import MOST_ASIDE, text_of_key
 from groupflow.store.envelope import Envelope
@@ -168,6 +170,15 @@ async def test_only_who_holds_the_shard_buries_its_rows(bench: Bench) -> None:
     assert not await bury_row(bench.client, envelope, "row", claim.fence - 1, **words)
     assert await machine.settle(claim, await machine.outcome(claim))
     assert not await bury_row(bench.client, envelope, "row", claim.fence - 1, **words)
+
+
+async def test_a_shard_in_whose_group_more_may_run_buries_its_rows(bench: Bench) -> None:
+    table, machine = await begin(bench, range(3), broken={1}, max_attempts=1)
+    await LimitsByHand(bench.namespace).begin(HandLimit("group", GROUP, 2, None), "ops", 60.0)
+    await machine.work_off(20)
+    assert table.open == {1}
+    (dead,) = [each async for each in DeadLetters(bench.namespace).each()]
+    assert dead.group == GROUP
 
 
 @pytest.mark.parametrize("key", [object(), "x" * 300])

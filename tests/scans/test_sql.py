@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from groupflow import SqlScan, SqlShard
 from tests.deadlines import deadline
 from tests.scans.machine import GROUP, Machine
+from tests.servers.proxy import Proxy
 from tests.servers.replicated import until
 from tests.store.bench import Bench
 from tests.store.task_state import redrive
@@ -218,18 +220,21 @@ async def test_keys_that_are_texts(bench: Bench, database: tuple[str, str]) -> N
             assert sorted(await orders.shipped()) == sorted(keys)
 
 
-async def test_a_notification_wakes_the_shard(bench: Bench, postgres: Any) -> None:
-    listening = "FROM pg_stat_activity WHERE query LIKE 'LISTEN%{t}%' AND pid <> pg_backend_pid()"
-    async for orders in _orders(postgres.url, "postgres"):
+LISTENING = "FROM pg_stat_activity WHERE query LIKE 'LISTEN%{t}%' AND pid <> pg_backend_pid()"
 
-        async def is_heard(orders: Orders = orders) -> bool:
-            return bool(await orders.run(f"SELECT 1 {listening}"))
+
+async def is_heard(orders: Orders) -> bool:
+    return bool(await orders.run(f"SELECT 1 {LISTENING}"))
+
+
+async def test_a_notification_wakes_the_shard(bench: Bench, postgres: Any) -> None:
+    async for orders in _orders(postgres.url, "postgres"):
 
         async def is_awake() -> bool:
             return bool(bench.lane(GROUP))
 
         async with worked(bench, orders.scan(idle=3600.0, listen=orders.name)) as machine:
-            await until(is_heard, "the scan does not listen")
+            await until(partial(is_heard, orders), "the scan does not listen")
             await machine.work_off()
             await orders.fill(1)
             await orders.run("NOTIFY {t}")
@@ -237,11 +242,23 @@ async def test_a_notification_wakes_the_shard(bench: Bench, postgres: Any) -> No
             await machine.work_off()
             assert await orders.shipped() == [1]
             # Cut off, it listens again, and makes up for what it has missed.
-            await orders.run(f"SELECT pg_terminate_backend(pid) {listening}")
+            await orders.run(f"SELECT pg_terminate_backend(pid) {LISTENING}")
             await orders.fill(2)
             await until(is_awake, "it has missed what came meanwhile")
             await machine.work_off()
             assert await orders.shipped() == [1, 2]
+
+
+async def test_a_silent_database_holds_no_end_up(bench: Bench, postgres: Any) -> None:
+    """Of a daemon with a connection that listens, and others that are idle."""
+    proxy = Proxy(postgres.port)
+    await proxy.start()
+    async for orders in _orders(postgres.url, "postgres"):
+        orders.url = orders.url.replace(str(postgres.port), str(proxy.port))
+        async with asyncio.timeout(deadline(10)), worked(bench, orders.scan(listen=orders.name)):
+            await until(partial(is_heard, orders), "the scan does not listen")
+            proxy.hold("up", "down")
+    await proxy.stop()
 
 
 @pytest.mark.parametrize(

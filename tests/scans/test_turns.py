@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import orjson
 import pytest
 from structlog.testing import capture_logs
 
@@ -78,16 +80,17 @@ async def test_a_database_that_is_away_fails_no_row(bench: Bench) -> None:
     assert (await machine.state())["trouble"] == ""
 
 
-@pytest.mark.parametrize("what", ["find", "fetch", "working"])
+@pytest.mark.parametrize("what", ["find", "fetch", "working", "connection"])
 async def test_a_silent_database_holds_no_worker_and_fails_no_row(bench: Bench, what: str) -> None:
     """A fetch may take only so long; and the rows may have no connection."""
     facts: dict[str, Any] = {"find": what == "find", "fetch_timeout": 0.01}
     table, machine = await begin(bench, {1}, broken={1}, **facts)
     await machine.turn()
     told = f"TimeoutError: {what} took over 0.01 s (fetch_timeout)"
-    if what == "working":
+    if what in ("working", "connection"):
         scan = scan_of(table, **facts)
-        told, scan.working = "OSError: connection refused", _refused  # type: ignore[method-assign]
+        scan.working = _refused if what == "working" else _silent  # type: ignore[method-assign]
+        told = "OSError: connection refused" if what == "working" else told
         machine = await Machine.start(bench, scan, name="d2")
     table.silent = what
     outcome = await machine.turn()
@@ -95,6 +98,12 @@ async def test_a_silent_database_holds_no_worker_and_fails_no_row(bench: Bench, 
     assert outcome.after == 1.0
     state = await machine.state()
     assert (state["trouble"], state["deferred"]["1"][0]) == (told, 1)
+
+
+@asynccontextmanager
+async def _silent(shard: Shard) -> AsyncIterator[Shard]:
+    await asyncio.Event().wait()
+    yield shard
 
 
 @asynccontextmanager
@@ -184,6 +193,23 @@ async def test_what_failed_is_known_to_the_new_shards(bench: Bench) -> None:
     assert all(set(shard.skip) == {3, 8} for shard in table.pages if shard.count == 3)
     assert machine.measures["orders"].dead == 0
     assert len(table.done) == len(set(table.done)) == 18
+
+
+async def test_what_is_behind_a_cursor_goes_on_with_the_new_shards(bench: Bench) -> None:
+    """Each of them gets all rows that wait, and no page brings those of its own again."""
+    facts: dict[str, Any] = {"cursor": True, "find": True, "page": 1, "interval": -3600.0}
+    table, machine = await begin(bench, range(6), broken=range(6), **facts)
+    await machine.work_off()
+    table.broken.clear()
+    machine = await Machine.start(bench, scan_of(table, shards=3, **facts), name="d2")
+    await machine.rounds()
+    for index in range(3):
+        state, id_ = await machine.state(index), (await machine.record()).id_of(index)
+        for row in state["deferred"].values():
+            row[1] = 0.0  # it is due
+        bench.raw.hset(bench.keys("task_state", id_), "context", orjson.dumps(state))
+    await machine.rounds()
+    assert sorted(table.done) == list(range(6))
 
 
 async def test_a_crash_while_it_changes(bench: Bench) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 from structlog.testing import capture_logs
 
 from groupflow.core.errors import StoreFull
+from groupflow.core.measures import ScheduleMeasures
 from groupflow.core.timing import tick_text
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.schedules import (
@@ -19,9 +24,11 @@ from groupflow.operate.schedules import (
 )
 from groupflow.schedule.deciding import Decision, decide
 from groupflow.schedule.table import ScheduleTable
+from groupflow.schedule.ticker import Ticker
 from groupflow.settings.planning import SCHEDULE_HEADER
 from groupflow.store.given import Claim
 from groupflow.store.settlements import Complete, Retry, Settlement
+from tests.deadlines import deadline
 from tests.schedule.clockwork import (
     GROUPED,
     HOUR,
@@ -54,6 +61,19 @@ async def test_a_tick_is_a_task_like_any_other(bench: Bench) -> None:
     assert task.json() == {**facts["body"], "app_name": "crm", "tenant_id": 42}
     assert task.headers == {SCHEDULE_HEADER: "nightly", "x-tick": task.id.split(":", 2)[2]}
     await daemon.complete(claim)
+
+
+async def test_a_late_tick_waits_for_no_thread_of_a_handler() -> None:
+    (definition,), may_end = defined(rule()), threading.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    loop.run_in_executor(None, may_end.wait)
+    ticker = Ticker(cast(Any, None), [], ScheduleMeasures())
+    try:
+        async with asyncio.timeout(deadline(10.0)):
+            assert (await ticker._decide(definition, HOUR, 3 * HOUR)).missed > 0
+    finally:
+        may_end.set()
 
 
 async def test_who_comes_second_changes_nothing(bench: Bench) -> None:
@@ -281,3 +301,19 @@ async def test_run_says_that_the_group_is_full(bench: Bench) -> None:
     found = await the(bench)
     assert [(run.kind, run.outcome) for run in found.runs] == [("now", "dead"), ("now", "queued")]
     assert found.runs[1].task == task
+
+
+async def test_a_reload_while_it_asks_is_heeded_at_once(bench: Bench) -> None:
+    clock = Clockwork(bench)
+    clock.load(rule("before"))
+    present = ScheduleTable.present
+
+    async def reloading(table: ScheduleTable, schedules: Any, **facts: Any) -> Any:
+        if schedules:
+            clock.load(rule("behind"))
+        return await present(table, schedules, **facts)
+
+    with patch.object(ScheduleTable, "present", reloading):
+        assert await clock.go_on() == 0.0
+    await clock.go_on()
+    assert await names(bench) == ["before", "behind"]

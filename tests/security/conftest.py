@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,15 +79,12 @@ class TlsRedis(RedisServer):
 
     def __init__(self, folder: Path, authority: Authority, name: str, *, clients: bool) -> None:
         (self.tls_port,) = free_ports(1)
-        super().__init__(
-            folder,
-            extra=(
-                *("--tls-port", str(self.tls_port), "--tls-ca-cert-file", authority.ca),
-                *("--tls-cert-file", authority.path(f"{name}.pem")),
-                *("--tls-key-file", authority.path(f"{name}.key")),
-                *("--tls-auth-clients", "yes" if clients else "no"),
-            ),
-        )
+        told = {
+            "port": str(self.tls_port), "ca-cert-file": authority.ca,
+            "cert-file": authority.path(f"{name}.pem"), "key-file": authority.path(f"{name}.key"),
+            "auth-clients": "yes" if clients else "no",
+        }  # fmt: skip
+        super().__init__(folder, extra=[f for n, v in told.items() for f in (f"--tls-{n}", v)])
 
     @property
     def tls_url(self) -> str:
@@ -132,8 +130,6 @@ def tls_redis(tmp_path_factory: pytest.TempPathFactory, authority: Authority) ->
 
 
 @pytest.fixture(scope="session")
-def tls_rabbitmq(
-    tmp_path_factory: pytest.TempPathFactory, authority: Authority
-) -> Iterator[TlsRabbitmq]:
+def tls_rabbitmq(tmp_path_factory: Any, authority: Authority) -> Iterator[TlsRabbitmq]:
     with running(TlsRabbitmq(tmp_path_factory.mktemp("tls-rabbit"), authority)) as server:
         yield server

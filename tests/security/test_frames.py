@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 from pamqp.common import FieldValue
 
 from groupflow.broker import frames, topology
-from groupflow.broker.connection import connect
-from groupflow.broker.consumer import Consumer, Delivery, consuming
 from groupflow.core.headers import MARK, as_text
+from tests.broker.wires import connected, taken
 from tests.deadlines import deadline
 from tests.security.conftest import TlsRabbitmq
 
@@ -40,25 +39,19 @@ def _nested(depth: int, kind: bytes = b"F") -> bytes:
     return _table(inside if kind == b"F" else b"\x01a" + inside)
 
 
+names = st.text(min_size=1, max_size=20)
+numbers = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, width=32)
+times = st.datetimes(datetime(1970, 1, 2), datetime(2100, 1, 1))
+times = times.map(lambda at: at.replace(microsecond=0, tzinfo=UTC))
 values: st.SearchStrategy[FieldValue] = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**63 - 1)
-    | st.floats(allow_nan=False, width=32)
-    | st.text(max_size=20)
-    | st.datetimes(datetime(1970, 1, 2), datetime(2100, 1, 1)).map(
-        lambda at: at.replace(microsecond=0, tzinfo=UTC)
-    ),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.text(min_size=1, max_size=20), inner, max_size=4)
-    ),
+    st.none() | st.booleans() | numbers | st.text(max_size=20) | times,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4),
     max_leaves=12,
 )
 
 
 @settings(max_examples=40)
-@given(st.dictionaries(st.text(min_size=1, max_size=20), values, max_size=5))
+@given(st.dictionaries(names, values, max_size=5))
 def test_sound_tables_read_as_before(table: dict[str, Any]) -> None:
     packed = pamqp.encode.field_table(table)
     assert frames.table(packed + b"what follows") == pamqp.decode.field_table(packed)
@@ -183,41 +176,30 @@ assert pamqp.decode.METHODS == before
     subprocess.run([sys.executable, "-c", look], check=True, timeout=deadline())
 
 
-async def test_no_message_stops_intake(
-    tls_rabbitmq: TlsRabbitmq, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_message_stops_intake(tls_rabbitmq: TlsRabbitmq, monkeypatch: Any) -> None:
     """Each of these closed its consumer's connection, again and again."""
     publisher = await aiormq.connect(tls_rabbitmq.url)
     channel = await publisher.channel(publisher_confirms=True)
     queue = "poison"
     Properties = aiormq.spec.Basic.Properties  # noqa: N806
-    connection = await connect(tls_rabbitmq.url, heartbeat=10, timeout=deadline(), name="t")
-    await topology.declare(connection, queue)
     late = struct.pack(">Q", 2**64 - 1)
+    async with connected(tls_rabbitmq.url) as connection:
+        await topology.declare(connection, queue)
     with monkeypatch.context() as patch:
         patch.setitem(pamqp.encode.METHODS, "shortstr", _short_bytes)
-        table = pamqp.encode.METHODS["table"]
-        patch.setitem(pamqp.encode.METHODS, "table", _raw_table(table))
+        patch.setitem(pamqp.encode.METHODS, "table", _raw_table(pamqp.encode.METHODS["table"]))
         patch.setitem(pamqp.encode.METHODS, "timestamp", lambda _: late)
+        tables = (_table(b"\x01\xffV\x01aT" + late), _nested(5000), _nested(5000, b"A"))
         for properties in (
-            Properties(message_id="id\udcff"),
-            Properties(message_type="\udcc3"),
+            *(Properties(message_id="id\udcff"), Properties(message_type="\udcc3")),
             Properties(timestamp=datetime.now(UTC)),
-            Properties(headers={"raw": _table(b"\x01\xffV\x01aT" + late)}),
-            Properties(headers={"raw": _nested(5000)}),
-            Properties(headers={"raw": _nested(5000, b"A")}),
+            *(Properties(headers={"raw": table}) for table in tables),
             Properties(message_id="the last one"),
         ):
             await channel.basic_publish(b"{}", routing_key=queue, properties=properties)
-    consumer = Consumer(queue, 1_000_000)
-    found: list[Delivery] = []
-    try:
-        async with consuming(connection, consumer, 100):
-            while len(found) < 7:
-                found += await asyncio.wait_for(consumer.take(100, 1_000_000), deadline())
-    finally:
-        await connection.close()
-        await publisher.close()
+    async with asyncio.timeout(deadline()):
+        found = await taken(tls_rabbitmq.url, queue, 7)
+    await publisher.close()
     assert found[0].message_id == MARK + "6964ff"
     assert found[1].type == MARK + "c3"
     assert found[3].headers == {MARK + "ff": None, "a": 2**64 - 1}

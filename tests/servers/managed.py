@@ -40,19 +40,21 @@ class ManagedRabbitmq(RabbitmqServer):
 
 
 class DividedRabbitmq(RabbitmqServer):
-    """Its user has no rights in ``others``, and ``full`` takes no connection."""
+    """Its user has no rights in ``others``, ``full`` takes no connection; ``reader`` only reads."""
 
     def prepare(self) -> None:
         """Write the configuration, with definitions."""
         super().prepare()
         file = self.folder / "definitions.json"
         user = {"name": "guest", "password": "guest", "tags": "administrator"}
+        reader = {"name": "reader", "password": "guest", "tags": ""}
         rights = {"user": "guest", "configure": ".*", "write": ".*", "read": ".*"}
+        reads = rights | {"user": "reader", "write": "^$", "vhost": "/"}
         limit = {"component": "vhost-limits", "name": "limits", "value": {"max-connections": 0}}
         definitions = {
-            "users": [user],
+            "users": [user, reader],
             "vhosts": [{"name": name} for name in ("/", "others", "full")],
-            "permissions": [rights | {"vhost": name} for name in ("/", "full")],
+            "permissions": [reads, *(rights | {"vhost": name} for name in ("/", "full"))],
             "global_parameters": [],
             "parameters": [limit | {"vhost": "full"}],
         }

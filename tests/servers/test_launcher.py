@@ -20,6 +20,7 @@ from groupflow.servers.kinds import HASH_EXCHANGE
 from groupflow.servers.process import ServerFailed
 from groupflow.servers.server import free_ports
 from tests.deadlines import until
+from tests.servers.replicated import ClusterNode
 from tests.servers.valkey import ValkeyServer
 
 STORES = pytest.mark.parametrize("make", [RedisServer, ValkeyServer], ids=["redis", "valkey"])
@@ -87,7 +88,7 @@ async def test_a_taken_port_is_given_up(tmp_path: Path, monkeypatch: pytest.Monk
     """A restart, whose port is known to clients, says so instead."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         choices = iter([[taken.getsockname()[1]], free_ports(1)])
-        monkeypatch.setattr("groupflow.servers.server.free_ports", lambda count: next(choices))
+        monkeypatch.setattr("groupflow.servers.server._hold_ports", lambda *_: next(choices))
         store = RedisServer(tmp_path)
         await store.start()
         assert store.port != taken.getsockname()[1]
@@ -99,6 +100,13 @@ async def test_a_taken_port_is_given_up(tmp_path: Path, monkeypatch: pytest.Monk
     await store.start()
     assert store.port == port
     await store.stop()
+
+
+async def test_no_other_gets_a_port_of_a_server_that_is_down(tmp_path: Path) -> None:
+    async with ClusterNode(tmp_path) as node:
+        await node.kill()
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", node.bus_port))
 
 
 async def test_a_failed_start_shows_the_last_words_and_leaves_nothing(tmp_path: Path) -> None:

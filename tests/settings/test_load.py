@@ -111,6 +111,7 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ("[workers]\ngrouped = true", "workers.grouped", "true", "number"),
     ('[workers]\norder = "random"', "workers.order", "'random'", '"fair" or "tenants"'),
     ("[workers]\ndrain = inf", "workers.drain", "inf", "finite"),
+    (f"[redis]\nmax_waiting = {1 << 63}", "redis.max_waiting", f"{1 << 63}", "within 64 bits"),
     ("[workers]\nleese = 3", "workers.leese", "", "workers.lease"),
     ("[redis]\nlease = 3", "redis.lease", "", "workers.lease"),
     ("[redsi]\n", "redsi", "", "Did you mean redis?"),
@@ -196,6 +197,7 @@ REFUSED: list[tuple[str, str, str, str]] = [
     *((f'[redis]\nurl = "{url}"', "redis.url", url, said) for url, said in (
         ("redis+clusters://h", "redis+cluster:// or redis+sentinel://"),
         ("redis://h:6379,i:6379/0", "the port a number"),
+        ("redis://h/0/groupflow", "the database by its number: redis://host:6379/0"),
         ("redis+cluster://h/1", "Leave the database out: a cluster has only 0."),
         ("redis+cluster://h:0", "each port between 1 and 65535"),
         ("redis+sentinel://h", "Name the primary as Sentinel does"),

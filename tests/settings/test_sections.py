@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+from pamqp import commands
 from pydantic import ValidationError
 
 from groupflow.broker.connection import nodes_of
@@ -16,6 +17,7 @@ from groupflow.core.errors import ConfigError
 from groupflow.core.limits import Debounce
 from groupflow.flow.admission import Admission
 from groupflow.schedule.definitions import definitions_of
+from groupflow.settings.ends import Events
 from groupflow.settings.load import load_settings
 from groupflow.settings.model import RabbitMQ, Settings
 from groupflow.settings.problems import problems_of
@@ -174,6 +176,19 @@ def test_plaintext_to_any_other_machine_is_refused() -> None:
 def test_partitions_are_a_number_and_leave_room_for_it() -> None:
     for partitions in (0, -1, 257, 1.5, True, "many"):
         assert "rabbitmq.partitions" in refusal(partitions=partitions)
-    assert "Shorten queue to 252 bytes" in refusal(queue="q" * 253, partitions=11)
-    RabbitMQ(queue="q" * 252, partitions=11)
+    assert "Shorten queue to 122 bytes" in refusal(queue="q" * 123, partitions=11)
+    RabbitMQ(queue="q" * 122, partitions=11)
     RabbitMQ(queue="q" * 255)
+
+
+def test_names_that_the_client_library_refuses_are_refused_at_once() -> None:
+    """A daemon would take each refusal for a RabbitMQ that is away."""
+    for name in ("aufträge", "jobs!", "jobs\n"):
+        assert "Use letters from A to Z" in refusal(queue=name)
+        with pytest.raises(ValidationError, match="Use letters from A to Z"):
+            Events(exchange=name)
+    with pytest.raises(ValidationError, match="at most 127 characters"):
+        Events(exchange="e" * 128)
+    every = "a Z0-_.:@#,/+"
+    commands.Exchange.Declare(exchange=Events(exchange=every * 9).exchange)
+    commands.Queue.Declare(queue=RabbitMQ(queue=every).queue)

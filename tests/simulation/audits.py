@@ -20,7 +20,7 @@ from tests.simulation import clock
 from tests.simulation.configured import scripts_of
 from tests.simulation.fleet import Fleet
 from tests.simulation.jobs import MOST_OF_TENANT, MOST_QUEUED
-from tests.simulation.redis_side import RealRedis
+from tests.simulation.redis_side import RealRedis, pack
 
 _FIRST, _EACH = 6, 10  # arguments in front of an enqueue's messages, and of each of them
 _KEYS = 6  # words of a command in front of its arguments
@@ -106,15 +106,17 @@ class Bounds:
         """Messages that found their group full."""
         if self._groups:
             fleet.redis.ask = self._ask
+            self._enqueues = self._shas_of(Verb.ENQUEUE)
+            self._shas = [*self._enqueues, *self._shas_of(OperatorVerb.REDRIVE)]
 
     def _ask(self, packed: list[bytes]) -> tuple[list[Any], bytes]:
-        """Run commands one by one; their replies, and the same as bytes."""
-        enqueue, redrive = (self._shas(verb) for verb in (Verb.ENQUEUE, OperatorVerb.REDRIVE))
+        """Run commands, one by one where they enqueue or redrive; their replies, also as bytes."""
+        asking = [any(sha in command[:100] for sha in self._shas) for command in packed]
+        if not any(asking):
+            return self._real.ask(packed)
         replies: list[Any] = []
         whole: list[bytes] = []
-        for command in packed:
-            is_enqueue = any(sha in command[:100] for sha in enqueue)
-            asks = is_enqueue or any(sha in command[:100] for sha in redrive)
+        for command, asks in zip(packed, asking, strict=True):
             before = self._waiting() if asks else {}
             ([reply], text) = self._real.ask([command])
             replies.append(reply)
@@ -122,25 +124,26 @@ class Bounds:
             if asks:
                 after = self._waiting()
                 self._look_at_growth(before, after)
+                is_enqueue = any(sha in command[:100] for sha in self._enqueues)
                 if is_enqueue and isinstance(reply, list) and len(reply) > _FULL:
                     self._look_at_refusals(command, reply[_FULL], after)
         return replies, b"".join(whole)
 
-    def _shas(self, verb: AnyVerb) -> list[bytes]:
+    def _shas_of(self, verb: AnyVerb) -> list[bytes]:
         """What a verb's script is called at the real server, for each number of partitions."""
-        order = self._fleet.plan.order
-        numbers = {number for _, number in self._fleet.layouts}
-        tells = self._fleet.tells
-        texts = [scripts_of(order, number, tells=tells)[verb].sha for number in numbers]
-        return [self._real.sha(sha).encode() for sha in texts]
+        plan = self._fleet.plan
+        numbers = {plan.partitions, *(move.partitions for move in plan.moves)}
+        every = [scripts_of(plan.order, n, tells=self._fleet.tells)[verb].sha for n in numbers]
+        return [self._real.sha(sha).encode() for sha in every]
 
     def _waiting(self) -> _Waiting:
-        raw: Any = self._fleet.raw
-        return {
-            (keys.tag.encode(), group): raw.llen(keys("lane", group))
+        lanes = {
+            (keys.tag.encode(), group): pack("LLEN", keys("lane", group))
             for keys in self._fleet.partitions
             for group in self._groups
         }
+        numbers, _ = self._real.ask([*lanes.values()])
+        return dict(zip(lanes, numbers, strict=True))
 
     def _look_at_growth(self, before: _Waiting, after: _Waiting) -> None:
         for where, number in after.items():

@@ -13,14 +13,17 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from redis.asyncio import Redis
+
 from groupflow import App, Done, Message, Retry, Scan, Task, daemon
 from groupflow.core.events import ENDS
 from groupflow.settings import model
+from groupflow.settings.changes import report
 from groupflow.settings.ends import Events
 from groupflow.settings.model import Settings, Tenants
 from groupflow.settings.rules import GroupRule, PoolRule, ScheduleRule, TenantRule, TypeRule
 from groupflow.store.partitions import telling_of
-from groupflow.store.scripts import Order, Scripts
+from groupflow.store.scripts import Order, Script, Scripts, render
 from groupflow.upkeep.lease import ENDS_WITHIN, LeaseThread
 from tests.history import handlers
 from tests.history.configuration import BATCH, MAX_ATTEMPTS, MAX_BLOCK, QUIET, RUN, SEVERAL
@@ -84,6 +87,13 @@ def scripts_of(order: Order, partitions: int, *, tells: bool) -> Scripts:
     """The scripts of a namespace, as daemons render them."""
     own = Settings(events=_EVENTS) if tells else Settings()
     return Scripts(order, partitions=partitions, telling=telling_of(own))
+
+
+@cache
+def by_name(*told: Any, **facts: Any) -> Script:
+    """A script that is loaded by its name: its text is long, and the server knows it."""
+    sha = render(*told, **facts).sha
+    return Script(sha, sha)
 
 
 @cache
@@ -226,15 +236,29 @@ def _pid() -> int:
     return process.pid if process is not None else 0
 
 
+_reports: dict[int, tuple[Settings, dict[str, Any]]] = {}
+
+
+def _report_once(settings: Settings) -> dict[str, Any]:
+    """What daemons tell of a configuration, which many have."""
+    if id(settings) not in _reports:
+        _reports[id(settings)] = settings, report(settings)
+    return _reports[id(settings)][1]
+
+
 def patched(fleet: Fleet) -> list[Any]:
     """What of the product is replaced for a run: RabbitMQ's connections, and the lease's thread."""
     connect: Callable[..., Any] = fleet.rabbitmq.connect
     return [
+        patch("groupflow.store.scripts.render", by_name),
+        patch("groupflow.store.node.Redis", cache(Redis)),  # one for all calls on a pool
+        patch("redis.asyncio.client.CaseInsensitiveDict", dict),  # all commands are in capitals
         patch("groupflow.flow.intake.connect", connect),
         patch("groupflow.flow.intakes.connect", connect),
         patch("groupflow.broker.events.connect", connect),
         patch.object(daemon, "LeaseThread", SimulatedLease),
         patch("groupflow.daemon.configure_logging"),
+        patch("groupflow.daemon.report", _report_once),
         patch("groupflow.broker.connection._hear_out"),  # there is no reader behind a channel
         patch("groupflow.building.os", SimpleNamespace(getpid=_pid)),
         # One for all: so a process that comes takes the place of the one that has its name.

@@ -156,7 +156,11 @@ async def failure_renews(sound: Any, self: Sessions) -> Any:
         return Claimable(0, 0)
 
 
-@_of(Sessions, "is_witnessed")
+@_of(
+    Sessions,
+    "is_witnessed",
+    unseen="a server has to forget a daemon and its claim at once: a test of the renewer sees it",
+)
 def unwitnessed(_sound: Any, self: Sessions) -> bool:
     """Claims are made that no other daemon would miss."""
     return True

@@ -206,7 +206,7 @@ class DamagedRedis(RealRedis):
         self.changed = False
         """Whether a script that was loaded has the damage."""
 
-    def load_all(self, order: Order, partitions: int, *, tells: bool) -> frozenset[str]:
+    def know_all(self, order: Order, partitions: int, *, tells: bool) -> frozenset[str]:
         """Note which script is which, first.
 
         Raises:
@@ -219,7 +219,7 @@ class DamagedRedis(RealRedis):
         if isinstance(self._damage, Condition):
             for pattern in self._damage.unmatched(self._verbs):
                 raise MatchesNothing(f"{self._damage.name}: no script has {pattern!r}")
-        return super().load_all(order, partitions, tells=tells)
+        return super().know_all(order, partitions, tells=tells)
 
     def written(self, text: str) -> str:
         """With the damage."""

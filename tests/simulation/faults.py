@@ -172,7 +172,8 @@ class Faults:
         self._fleet.network.is_down = False
         self._fleet.network.up_since = clock.now()
 
-    async def _fail_over(self, fault: Fault, _member: Member) -> None:
+    async def _fail_over(self, fault: Fault, member: Member) -> None:
+        """Another server leads, without the last writes; a daemon may not hear of that for long."""
         redis = self._fleet.redis
         if self._failing_over:
             return
@@ -184,13 +185,15 @@ class Faults:
             await pass_virtual(min(fault.seconds, 1.5))
             self._fleet.is_lossy = False
             if moves == (self._fleet.is_moving, self._fleet.moves):
-                redis.fail_over()
-                self._fleet.forget()
+                with self._fleet.forgetting():
+                    redis.fail_over()
             else:  # a move that was lost has to be given again, before daemons start
                 redis.restart()
         else:  # without replicas that are waited for, what is lost is lost
             redis.restart()
         self._failing_over = False
+        if fault.draw < 0.5:
+            await self._part(fault, member)
 
     async def _rabbitmq_cut(self, _fault: Fault, member: Member) -> None:
         if member.process is not None:
@@ -217,8 +220,8 @@ class Faults:
     async def _block(self, fault: Fault, member: Member) -> None:
         if (process := self._alive(member)) is None:
             return
+        process.main.begin_to_stand()
         process.main.is_blocked, process.is_sound = True, False
-        process.main.stands_since = clock.now()
         await pass_virtual(fault.seconds)
         process.main.is_blocked = False
         self._fleet.loop.release(process.main)

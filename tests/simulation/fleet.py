@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from random import Random
@@ -76,7 +77,7 @@ class Fleet:
         self.layouts = [(0.0, plan.partitions)]
         """Since when (monotonic seconds) the namespace has had how many partitions."""
         self.tells = "events" in plan.features
-        self.redis.known = real.load_all(plan.order, plan.partitions, tells=self.tells)
+        self.redis.known = real.know_all(plan.order, plan.partitions, tells=self.tells)
         self.rabbitmq = SimulatedRabbitmq(self.loop, Random(f"rabbitmq {plan.seed}"), QUEUE)
         self.rabbitmq.on_ack = self._acked
         self.drained: dict[str, dict[str, Any]] = {}
@@ -111,6 +112,8 @@ class Fleet:
         """Whether the namespace is between two numbers of partitions."""
         self.calls_lost = 0
         """Times that a server lost what it was last told."""
+        self.lost_ends: set[str] = set()
+        """Tasks that had ended there, and are not over for the server that leads since."""
 
     @property
     def settings(self) -> Settings:
@@ -171,15 +174,22 @@ class Fleet:
         error = context.get("exception")
         self.troubles.append(f"no code handled {context.get('message')}: {error!r}")
 
-    def forget(self) -> None:
-        """The store lost its last writes: what it doesn't know to be over may be begun again."""
+    @contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """The store loses its last writes: what it doesn't know to be over may be begun again."""
+        before = self._over()
+        yield
+        over = self._over()
+        self.lost_ends |= before - over
         self.watch.fates.is_lossy = True
-        states = Stored(self.raw, self.partitions).states
         self.calls_lost += 1
         self._forgot_below = clock.micros()  # fences go on above that
-        over = {id_ for id_, state in states.items() if state not in ("waiting", "running")}
         starts = (event for event in self.events if event.kind == "start")
         self.forgotten |= {event.claim for event in starts if event.task not in over}
+
+    def _over(self) -> set[str]:
+        states = Stored(self.raw, self.partitions).states
+        return {id_ for id_, state in states.items() if state not in ("waiting", "running")}
 
     def make_process(self, name: str) -> Process:
         """One more process."""
@@ -273,7 +283,8 @@ class Fleet:
             await asyncio.wait([former.serving], timeout=0.25)
             until += 0.25 * self.network.is_down  # no server can tell it
         if not former.serving.done() and not process.is_dead:
-            if any(process.name == each.name for each in self.running):
+            # One that stands may have lost its lease, and its name with that: no server tells then.
+            if any(each.name == process.name and not each.main.stands for each in self.running):
                 self.troubles.append(f"{process} has lost its name, and goes on")
                 self.loop.kill(process)
             await self.stop(former)

@@ -22,7 +22,6 @@ from tests.simulation import clock
 from tests.simulation.configured import ASIDE, NAMESPACE, TICKS, TICKS_TENANT
 from tests.simulation.drains import untrue_drains
 from tests.simulation.fleet import Fleet
-from tests.simulation.jobs import NOT_KNOWN
 from tests.simulation.operators import Hold, Known
 from tests.simulation.told import THEN, untold_ends
 
@@ -58,11 +57,7 @@ def judge(fleet: Fleet, known: Known) -> Verdict:
         raised=fleet.watch.raised,
         aside={event.group for event in events if event.group and event.group.startswith(ASIDE)},
         delayed=delays.keys(),
-        unattempted={
-            ids[job.n]
-            for job in fleet.plan.jobs
-            if job.type in NOT_KNOWN or job.rule == "newest" or job.n in fleet.cancelled
-        },
+        lost_ends=fleet.lost_ends,
     )
     verdict.violations += [
         *left_behind(fleet),

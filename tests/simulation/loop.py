@@ -73,6 +73,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     """Runs callbacks of all processes."""
 
     connect: Callable[..., Coroutine[Any, Any, Any]]  # what the network does
+    _stopping: bool  # asyncio's
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,7 +132,35 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self.call_at(when, callback, *args, context=context)
 
     def _run_once(self) -> None:
-        """All that is ready; where nothing is, what is due next."""
+        """All that is ready; where nothing is, what is due next; until the loop is to stop."""
+        waiting = self._waiting
+        while True:
+            self._wait()
+            for _ in range(len(waiting)):
+                callback = waiting.popleft()
+                if callback.is_cancelled:
+                    continue
+                thread = callback.context.get(OWNER)
+                if thread is not None:
+                    process = thread.process
+                    is_odd = process.fuse or process.is_dead or process.is_stopped
+                    if (is_odd or thread.is_blocked) and not self._may_run(callback, thread):
+                        continue
+                self.steps += 1
+                try:
+                    callback.context.run(callback.function, *callback.args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    what = {"message": f"{callback.function!r} failed", "exception": error}
+                    self.call_exception_handler(what)
+            if self.steps > MOST_STEPS:
+                raise Stuck(f"{MOST_STEPS} steps, and no end of them")
+            if self._stopping:
+                return
+
+    def _wait(self) -> None:
+        """Move on to what is due next, where nothing is ready."""
         if self.broken:
             raise self.broken
         waiting, timers = self._waiting, self._timers
@@ -144,26 +173,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         now = clock.now()
         while timers and timers[0][0] <= now:
             waiting.append(heapq.heappop(timers)[2])
-        for _ in range(len(waiting)):
-            callback = waiting.popleft()
-            if callback.is_cancelled:
-                continue
-            thread = callback.context.get(OWNER)
-            if thread is not None and not self._may_run(callback, thread, thread.process):
-                continue
-            self.steps += 1
-            try:
-                callback.context.run(callback.function, *callback.args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                what = {"message": f"{callback.function!r} failed", "exception": error}
-                self.call_exception_handler(what)
-        if self.steps > MOST_STEPS:
-            raise Stuck(f"{MOST_STEPS} steps, and no end of them")
 
-    def _may_run(self, callback: Callback, thread: Thread, process: Process) -> bool:
+    def _may_run(self, callback: Callback, thread: Thread) -> bool:
         """Whether the process that a callback belongs to lives and does not stand."""
+        process = thread.process
         if (
             process.fuse
             and not process.is_dead
@@ -208,7 +221,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def stop_process(self, process: Process) -> None:
         """Freeze a process."""
-        process.is_stopped, process.main.stands_since = True, clock.now()
+        process.main.begin_to_stand()
+        process.is_stopped = True
 
     def go_on(self, process: Process) -> None:
         """Let a frozen process run; what has come meanwhile runs first, in its order."""

@@ -1,7 +1,4 @@
-"""Operators: what people do by the command line, each time in a process of its own.
-
-A call that gets no answer is made again, as people do; a process that dies in the middle too.
-"""
+"""Operators: what people do by the command line, again where no answer comes, or they die."""
 
 from __future__ import annotations
 
@@ -269,7 +266,7 @@ class Operators:
             await self._end(id_, "cancelled", asked)
 
     async def _end(self, id_: str, wanted: str, asked: Awaitable[object]) -> None:
-        """The judge gets to know a task that is answered to have ended so."""
+        """The judge gets to know a task that is to end, and that it is answered to have ended."""
         if await asked == wanted:
             self.known.dropped[id_] = clock.now(), self._fleet.calls_lost
 

@@ -62,7 +62,7 @@ class Thread:
     name: str
     is_blocked: bool = False
     stands_since: float = 0.0
-    """When (monotonic) it was last stopped, or blocked."""
+    """When (monotonic) it was last stopped, or blocked, and did not stand already."""
     held: list[Any] = field(default_factory=list)
     """Callbacks that wait until it goes on, in order."""
 
@@ -70,6 +70,11 @@ class Thread:
     def stands(self) -> bool:
         """Whether nothing of it runs for now."""
         return self.is_blocked or self.process.is_stopped
+
+    def begin_to_stand(self) -> None:
+        """It is about to be stopped, or blocked, and may be that already."""
+        if not self.stands:
+            self.stands_since = clock.now()
 
 
 OWNER: ContextVar[Thread | None] = ContextVar("owner", default=None)

@@ -8,7 +8,6 @@ the real server's own clock decides nothing.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import socket
 from collections.abc import Callable
@@ -60,25 +59,24 @@ master_replid:{id}\r
 _FRONT = "local SIM_TIME, SIM_INFO = KEYS[2], KEYS[3]"
 _CHANGES = (
     (
-        re.compile(r"(?<![.\w])call\('TIME'\)"),
+        re.compile(r"call\('TIME'\)(?<![.\w]call\('TIME'\))"),  # what begins with a text is quick
         "{tonumber(string.sub(SIM_TIME, 1, -7)), tonumber(string.sub(SIM_TIME, -6))}",
     ),
     (re.compile(r"call\(PUBLISH, "), "call('RPUSH', 'sim:wakes', "),
     (re.compile(r"redis\.pcall\('INFO', section\)"), "SIM_INFO"),
 )
-_LEFT = re.compile(r"'(?:TIME|INFO)'|\(PUBLISH")
+_LEFT = ("'TIME'", "'INFO'", "(PUBLISH")
 
 
 class NotRendered(Exception):
     """A script speaks of what a simulation can't give it."""
 
 
-@cache
 def changed(text: str) -> str:
     """A script whose clock, wakes and server are the simulation's."""
     for pattern, instead in _CHANGES:
         text = pattern.sub(instead, text)
-    if found := _LEFT.search(text):
+    if found := [each for each in _LEFT if each in text]:
         raise NotRendered(f"a script still says {found[0]}")
     if text.startswith("#!"):
         first, rest = text.split("\n", 1)
@@ -101,9 +99,11 @@ class RealRedis:
         # A small hash keeps the order in which its fields came, a large one has a secret order.
         for setting in (b"hash-max-listpack-entries", b"hash-max-listpack-value"):
             self.ask([pack(b"CONFIG", b"SET", setting, b"100000000")])
-        self._loaded: dict[tuple[Order, int, bool], frozenset[str]] = {}
-        self._scripts: dict[str, str] = {}  # as the product knows them → as they are loaded
-        self.raw = VirtualRedis(unix_socket_path=path)
+        self._known: dict[tuple[Order, int, bool], frozenset[str]] = {}
+        self._texts: dict[str, str] = {}  # by the names that the product knows
+        self.loaded: dict[str, str] = {}
+        """By the same, what those scripts are called at the real server that it has been given."""
+        self.raw = VirtualRedis(unix_socket_path=path, protocol=2)
         self.raw.ask = self.ask
         """For those who look at what lies there."""
 
@@ -112,34 +112,33 @@ class RealRedis:
         self._socket.close()
         self.raw.close()
 
-    def load(self, text: str) -> str:
-        """Load a script; the name that the product knows it by."""
-        sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-        if sha not in self._scripts:
-            ((loaded,), _) = self.ask([pack(b"SCRIPT", b"LOAD", self.written(text).encode())])
-            if isinstance(loaded, Exception):
-                raise loaded
-            self._scripts[sha] = loaded.decode()
-        return sha
-
     def written(self, text: str) -> str:
         """A script as the real server is given it."""
         return changed(text)
 
-    def load_all(self, order: Order, partitions: int, *, tells: bool) -> frozenset[str]:
-        """Load every script of a namespace; the names that the product knows them by."""
-        if (order, partitions, tells) not in self._loaded:
-            self._loaded[order, partitions, tells] = frozenset(
-                self.load(scripts_of(order, number, tells=tells)[verb].text)
+    def know_all(self, order: Order, partitions: int, *, tells: bool) -> frozenset[str]:
+        """Know every script of a namespace; the names that the product knows them by."""
+        if (order, partitions, tells) not in self._known:
+            scripts = [
+                scripts_of(order, number, tells=tells)[verb]
                 for number in (0, partitions)
                 for room in AnyVerb.__subclasses__()
                 for verb in room
-            )
-        return self._loaded[order, partitions, tells]
+            ]
+            self._texts |= {script.sha: script.text for script in scripts}
+            names = frozenset(script.sha for script in scripts)
+            self._known[order, partitions, tells] = names
+        return self._known[order, partitions, tells]
 
     def sha(self, sha: str) -> str:
-        """What a script that was loaded is called at the real server."""
-        return self._scripts[sha]
+        """What a script is called at the real server, which is given it at its first use."""
+        if sha not in self.loaded:
+            text = self.written(self._texts[sha])
+            ((loaded,), _) = self.ask([pack(b"SCRIPT", b"LOAD", text.encode())])
+            if isinstance(loaded, Exception):
+                raise loaded
+            self.loaded[sha] = loaded.decode()
+        return self.loaded[sha]
 
     def ask(self, packed: list[bytes]) -> tuple[list[Any], bytes]:
         """Run commands; their replies, and the same as bytes."""
@@ -162,10 +161,15 @@ class VirtualRedis(Redis):
 
     ask: Callable[[list[bytes]], tuple[list[Any], bytes]]
 
-    def eval(self, script: str, numkeys: int, *keys_and_args: Any) -> Any:
-        """What a script answers, at less cost than by the client's own way: audits are many."""
-        (reply,), _ = self.ask([pack(b"EVAL", script, numkeys, *keys_and_args)])
-        return reply
+    def execute_command(self, *words: Any, **options: Any) -> Any:
+        """What a command answers, at less cost than by the client's own way: looks are many."""
+        (reply,), _ = self.ask([pack(*words)])
+        if isinstance(reply, Exception):
+            raise reply
+        options.pop("keys", None)
+        answers: dict[str, Any] = self.response_callbacks
+        answer = answers.get(words[0])
+        return reply if answer is None else answer(reply, **options)
 
     def time(self, **_: Any) -> Any:
         """Seconds and microseconds."""
@@ -295,7 +299,7 @@ class SimulatedRedis:
             front, now = command[3], str(clock.micros())
             return pack(b"EVALSHA", sha, 3, front, now, replication, *command[4:])
         if name == b"SCRIPT" and command[1].upper() == b"LOAD":
-            sha = self._real.load(command[2].decode())
+            sha = command[2].decode()  # in place of its text: see `configured.by_name`
             self.known |= {sha}
             # Loading is done; an ECHO answers what the server would have, in its place.
             return pack(b"ECHO", sha)

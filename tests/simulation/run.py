@@ -64,7 +64,7 @@ def run(plan: Plan, real: RealRedis) -> Outcome:
     """Let a plan happen, in a process of its own: what the dead leave in memory ends with that."""
     for partitions in (plan.partitions, *(move.partitions for move in plan.moves)):
         tells = "events" in plan.features
-        real.load_all(plan.order, partitions, tells=tells)  # known to the runs that follow as well
+        real.know_all(plan.order, partitions, tells=tells)  # and the runs that follow, too
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -79,7 +79,8 @@ def run(plan: Plan, real: RealRedis) -> Outcome:
         code = os.waitstatus_to_exitcode(status)
         text = f"the process of this run ended with {code}: {said.decode(errors='replace')}"
         return Outcome(plan, [Violation("L2", text)])
-    outcome: Outcome = pickle.loads(said)
+    outcome: Outcome
+    outcome, real.loaded = pickle.loads(said)
     return outcome
 
 
@@ -87,7 +88,7 @@ def _run_and_end(plan: Plan, real: RealRedis, pipe: BinaryIO) -> NoReturn:
     """Tell what came of a run, or how it failed, and end this process without any tidying."""
     code = 1
     try:
-        pipe.write(pickle.dumps(_run(plan, real)))
+        pipe.write(pickle.dumps((_run(plan, real), real.loaded)))
         code = 0
     except BaseException:
         pipe.write(traceback.format_exc().encode())

@@ -118,6 +118,19 @@ def network(loop: SimulatedLoop, sessions: list[Echo]) -> Network:
     return network
 
 
+def test_who_is_blocked_while_it_stands_has_stood_since_before(loop: SimulatedLoop) -> None:
+    """Seed 5092: a claim of it was taken over with reason, and the judge knew of none."""
+    process = Process("d", 1)
+    loop.stop_process(process)
+    since = clock.now()
+    clock.set_now(since + 1.0)
+    process.main.begin_to_stand()
+    assert process.main.stands_since == since
+    loop.go_on(process)
+    process.main.begin_to_stand()
+    assert process.main.stands_since == since + 1.0
+
+
 @pytest.mark.parametrize("way", ["whole", "cut", "cut_behind", "cut_late"])
 def test_a_connection_keeps_its_order_and_may_break_on_either_way(
     loop: SimulatedLoop, network: Network, sessions: list[Echo], way: str

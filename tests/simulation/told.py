@@ -30,7 +30,9 @@ def untold_ends(
     found = [read(fleet.raw, keys) for keys in fleet.partitions]
     is_whole = not fleet.calls_lost
     if is_whole or fleet.plan.replicas:
-        last = {event.task: event.wall for event in fleet.events if event.kind == "start"}
+        # By fence: who stood may begin what was taken from it, for as long as it hears nothing.
+        starts = (event for event in fleet.events if event.kind == "start")
+        last = {event.task: event.wall for event in sorted(starts, key=lambda each: each.fence)}
         for event in told:
             if event["event"] != "done":
                 continue

@@ -216,10 +216,18 @@ class Actors:
     async def bursts_are_older(self, seconds: str) -> None:
         """All bursts of tasks that debounce began so much earlier."""
         key = self.shop.keys("debouncing")
-        bursts: Any = self.shop.raw.hgetall(key)
-        for name, value in bursts.items():
-            since = int(value[:16]) - int(seconds) * 1_000_000
-            self.shop.raw.hset(key, name, b"%016d" % since + value[16:])
+        names: Any = self.shop.raw.hkeys(key)
+        for name in names:
+            self._make_older(key, name, seconds)
+
+    async def updates_are_older(self, id_: str, seconds: str) -> None:
+        """Tasks have made way for newer ones, down to this one, since so much earlier."""
+        self._make_older(self.shop.keys("task_state", id_), "updating", seconds)
+
+    def _make_older(self, key: str, field: Any, seconds: str) -> None:
+        value: Any = self.shop.raw.hget(key, field)
+        since = int(value[:16]) - int(seconds) * 1_000_000
+        self.shop.raw.hset(key, field, b"%016d" % since + value[16:])
 
     async def unknown_longer(self, seconds: str) -> None:
         """No daemon has known any of these types for so much longer."""

@@ -256,11 +256,14 @@ class Daemon:
         """Its claims of a pool."""
         return self._claims[pool]
 
+    def begin(self) -> None:
+        """Another process has its name from here on."""
+        self.session.process, self.session.number = f"{next(_births):016d}{uuid4().hex}", NEVER
+        self.session.seen, self.session.epoch = Seen(), Epoch()
+
     async def register(self) -> list[HandedOver]:
         """Open a session, as a new process."""
-        self.session.process = f"{next(_births):016d}{uuid4().hex}"
-        self.session.number = NEVER
-        self.session.seen, self.session.epoch = Seen(), Epoch()
+        self.begin()
         return await self.sessions.register({"pid": 1, "host": "h", "workers": 2, "lease": LEASE})
 
     async def claim(self, pool: Pool, *workers: str) -> list[Claim]:

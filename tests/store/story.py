@@ -34,6 +34,7 @@ from groupflow.core.limits import HandLimit, Limit, Limits, Rate, TenantLimit, T
 from groupflow.operate.groups import ALL, Groups, Why
 from groupflow.operate.limits import LimitsByHand
 from groupflow.operate.tasks import Found, Tasks
+from groupflow.store.pulling import daemon_name
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import HandedOver
 from tests.deadlines import deadline
@@ -103,8 +104,9 @@ def _are_handed(found: Sequence[HandedOver], named: Sequence[str]) -> None:
 def _tells(told: Why | Found, state: str, facts: Sequence[str]) -> None:
     """What an operator is told: a state, facts and, behind a colon, words of its reason."""
     assert told.state == state.rstrip(":"), told
-    said = " ".join([state, *facts]).partition(":")[2].strip()
-    assert said in (told.reason or ""), told.reason
+    said, words = " ".join([state, *facts]).partition(":")[2].strip(), str(told.reason)
+    words += f"; {told.silence}" if isinstance(told, Found) else ""
+    assert said in words, words
     check(told, [] if state.endswith(":") else [*itertools.takewhile(":".__ne__, facts)])
 
 
@@ -281,6 +283,13 @@ class Story(People):
         else:
             await (await self.daemon()).sessions.leave()
 
+    async def unheard(self, seconds: str) -> None:
+        """Nothing was heard of a daemon, or a worker, for so long."""
+        is_daemon, pool = self._actor not in PULLERS, "couriers"
+        key = self.shop.keys("daemons") if is_daemon else self.shop.keys("pool_pullers", pool)
+        name = self._actor if is_daemon else daemon_name(pool, self._actor)
+        self.shop.raw.zincrby(key, -int(seconds) * 1_000_000, name)
+
     async def expire(self) -> None:
         """The lease has run out, and nothing takes notice yet."""
         if self._actor in PULLERS:
@@ -319,7 +328,7 @@ class Story(People):
         _tells(await self._groups.why(group), state, facts)
 
     async def task(self, id_: str, state: str, *facts: str) -> None:
-        """Where a task is, and what is known of it; behind a colon, words of its reason."""
+        """Where a task is, and what is known of it; behind a colon, words of why."""
         found = await Tasks(self.shop.namespace).find(id_)
         assert found is not None
         _tells(found, state, facts)
@@ -365,3 +374,22 @@ class Story(People):
     async def sound(self) -> None:
         """The auditor finds nothing wrong meanwhile."""
         assert self.shop.audit() == []
+
+
+def played(
+    table: str | Mapping[str, str],
+    by: type[Story] = Story,
+    first: str = "",
+    orders: Sequence[str] = (),
+    **choices: Sequence[str],
+) -> Callable[..., Awaitable[None]]:
+    """A test for each story of a table, or of a text as `named` reads it; `first` begins each.
+
+    With each of some orders of groups, or with the usual one.
+    """
+
+    @stories(named(table, **choices) if isinstance(table, str) else table)
+    async def test(shop: Bench, story: str) -> None:
+        await by(shop).go_on(f"{first}\n{story}")
+
+    return pytest.mark.parametrize("order", orders, indirect=True)(test) if orders else test

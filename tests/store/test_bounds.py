@@ -14,7 +14,7 @@ from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Release
 from tests.store.actors import WAYS, made
 from tests.store.bench import Bench, arrival, bury, ids, with_fence
-from tests.store.story import Story, named, play, stories
+from tests.store.story import Story, play, played
 from tests.store.task_state import found, letter
 
 STRANGERS = [
@@ -58,7 +58,8 @@ async def test_strangers_text_is_only_text(shop: Bench, text: str) -> None:
 
 # Idempotency: what is called twice has happened once
 
-TWICE = named(
+# A settle that is sent again, alone or behind its slot's next claim, changes nothing.
+test_twice_is_once = played(
     """
     {way} of {id}, also behind the next claims::
         take {id} a1 b0 b1 p1 p2 | claim {id} | {way} {id} | unchanged {way} {id} | some
@@ -79,12 +80,6 @@ TWICE = named(
     id=("a0", "p0"),
     act=("pause a", "pause all", "resume c", "resume all", "promote"),
 )
-
-
-@stories(TWICE)
-async def test_twice_is_once(shop: Bench, story: str) -> None:
-    """A settle that is sent again, alone or behind its slot's next claim, changes nothing."""
-    await play(shop, story)
 
 
 async def test_a_claim_is_settled_under_its_own_fence_by_its_daemon_and_slot(shop: Bench) -> None:
@@ -165,7 +160,7 @@ class FullGroups(Story):
         return await letters.redrive(dead, max_queued={rule: int(most)})
 
 
-STORIES = named(
+test_full_groups = played(
     """
     messages of one batch count one after another, each group for itself::
         refuse a2,b1 a0<2 a1<2 b0<1 a2<2 b1<1 q1 | lane a0 a1 | lane b0 | refuse a3 a3<2
@@ -209,13 +204,9 @@ STORIES = named(
         refuse a1,a2 a0<1 a1<1@ a2<1~@ | drop a0 | redriven 1 a1 | waits a1 3600 | lane a1
         stays 1 a2 | redriven 2 a2 | waits a2 3600 | lane a1 | size delayed=1
     """,
+    FullGroups,
     way=("release", "retry"),
 )
-
-
-@stories(STORIES)
-async def test_full_groups(shop: Bench, story: str) -> None:
-    await FullGroups(shop).go_on(story)
 
 
 async def test_why_says_that_it_is_full(shop: Bench) -> None:

@@ -8,11 +8,10 @@ from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.tasks import Tasks, end_cancelled
 from groupflow.store.cancelling import CANCELLED_AT_ONCE, Cancel, Named
 from tests.store.bench import Bench, bury
-from tests.store.story import named, play, stories
+from tests.store.story import play, played
 from tests.store.test_ids import OURS, THEIRS, of
 
-WAYS = ("release", "retry", "advance")
-STORIES = named(
+test_what_becomes_of_it = played(
     """
     what waits ends at once::
         take a0 a1 p0 b0@ q0@ c0!
@@ -61,6 +60,9 @@ STORIES = named(
     of a group with a run, whose tasks stay until they are told::
         runs 3 | take a0 a1 a2 a3 | claim a0>a1>a2 | cancel_all group a 1 a0 a1 a2 | tell a0 >
         task a1 queued | none | task a1 cancelled | task a2 cancelled | why a idle
+    of a group with a run, one that has come back in front of it::
+        take a0 a1 a2 | claim a0 | bury a0 | runs 3 | claim a1>a2 | redrive a0
+        cancel_all group a 1 a1 a2 | task a0 cancelled
     of a group with a run, one that stands aside and is older::
         runs 3 | take a0@~ a1 a2 | claim a1>a2 | cancel_all group a 1 a1 a2 | task a0 cancelled
     of a type, wherever they wait::
@@ -76,13 +78,8 @@ STORIES = named(
     of another type nothing::
         take a0 p0 | claim a0 | unchanged cancel_all type other 0 | done a0 | drain p0
     """,
-    way=WAYS,
+    way=("release", "retry", "advance"),
 )
-
-
-@stories(STORIES)
-async def test_what_becomes_of_it(shop: Bench, story: str) -> None:
-    await play(shop, story)
 
 
 @pytest.mark.parametrize(

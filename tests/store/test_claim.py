@@ -17,15 +17,30 @@ from groupflow.store import enqueue, settlements
 from groupflow.store.claims import Claims
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer, bound_of_delays
-from groupflow.store.envelope import Envelope, Pool
+from groupflow.store.envelope import Envelope
 from groupflow.store.given import Claim
 from groupflow.store.keys import split_checkpoint
 from groupflow.store.settlements import Complete, Proceed, Release, Settlement, calls_of
 from tests.store.bench import Bench, arrival, bury, ids, with_fence
-from tests.store.story import named, play, stories
-from tests.store.task_state import HOUR, Order, promote
+from tests.store.story import Story, play, played
+from tests.store.task_state import promote
 
-STORIES = named(
+
+class Ages(Story):
+    """A store whose tasks have waited for long."""
+
+    async def older(self, seconds: str) -> None:
+        """The store's last arrival, and so all that comes, is so much later."""
+        last: Any = self.shop.raw.hget(self.shop.keys("count"), "sequence")
+        later = f"{int(last) + int(seconds) * 1_000_000:016d}"
+        self.shop.raw.hset(self.shop.keys("count"), "sequence", later)
+
+    async def ready_for(self, group: str, seconds: str) -> None:
+        """A group has been ready for so much longer."""
+        self.shop.raw.zincrby(self.shop.keys("ready"), -int(seconds) * 1_000_000, group)
+
+
+test_the_path = played(
     """
     what can't be routed is a dead letter at once, and holds no other up::
         take a0 b0! a1 | status dead=1 buried_total=1 queued_grouped=2 | task b0 dead reason=no
@@ -34,6 +49,9 @@ STORIES = named(
     priority counts as age among plain tasks and heads, and never in a group::
         take a0 b0+60 c0+120 a1+900 d0+-60 p0 p1+60 p2+-60 p3+120 p4
         drain c0 b0 a0 a1 d0 p3 p1 p0 p4 p2
+    what is urgent starves nothing: it goes before what came less than its priority earlier::
+        take p0 a0 | older 35000 | take p1+36000 b1+36000 | claim p1 b1 | older 2000
+        take p2+36000 b2+36000 | claim p0 a0
     a retry is due by its delay alone::
         take p0+7200 a0+7200 | claim p0 a0 | retry_now p0 a0
         take p1+60 b0+60 | promote | drain b0 a0 p1 p0
@@ -53,16 +71,12 @@ STORIES = named(
     it gets what is to be given next, behind {what}::
         take a0 a1 a2 a3 | claim a0 | bury a0 | claim a1 | {what}
     """,
+    Ages,
     what=(
         *("pause a | swap a1", "pause all | swap a1", "drop a2 | drop a3 | swap a1"),
         *("expire | swap a1", "redrive a0 | swap a1 a0", "crashed z0 | swap a1 z0*1"),
     ),
 )
-
-
-@stories(STORIES)
-async def test_the_path(shop: Bench, story: str) -> None:
-    await play(shop, story)
 
 
 # enqueue
@@ -163,71 +177,27 @@ async def test_a_claim_whose_envelope_is_gone_is_told_again_all_the_same(shop: B
 # settle
 
 
-BOTH = pytest.mark.parametrize("order", ["oldest", "fair"], indirect=True)
-FAIR = named(
+test_fair = played(
     """
     each group has its turn:: take a0 | take b0 | take a1 b1 a2 a3 c0 | drain a0 b0 c0 a1 b1 a2 a3
     newcomers come in between::
         take a0 | take b0 | take a1 b1 a2 b2 | claim a0 | done a0 | claim b0 | take c0 | done b0
         drain a1 c0 b1 a2 b2
-    """
+    what is urgent goes before a group that was ready for less than its priority::
+        take a0 p0 | ready_for a 35000 | older 35000 | take b1+36000 p1+36000 | claim b1 p1
+        ready_for a 2000 | older 2000 | take c2+36000 p2+36000 | claim a0 p0
+    a group keeps its turn, or would stand behind all others for ever: {change}::
+        take a0 a1 a2 b0 | claim a0 | {change}
+    """,
+    Ages,
+    orders=["fair"],
+    change=(
+        "retry a0 aside | ready_for a 1 | resume a | claim a1",
+        "bury a0 | ready_for a 1 | redrive a0 | claim a0",
+        "bury a0 | ready_for a 1 | drop a0 | claim a1",
+        "retry a0 aside | ready_for a 1 | time | claim a0",
+    ),
 )
-
-
-@stories(FAIR)
-@pytest.mark.parametrize("order", ["fair"], indirect=True)
-async def test_fair(shop: Bench, story: str) -> None:
-    await play(shop, story)
-
-
-def age(shop: Bench, seconds: float) -> None:
-    """Let the store's last arrival, and so all that comes, be later by some seconds."""
-    last = int(shop.raw.hget(shop.keys("count"), "sequence") or 0)
-    shop.raw.hset(shop.keys("count"), "sequence", f"{last + round(seconds * 1e6):016d}")
-
-
-def age_ready(shop: Bench, group: str, seconds: float) -> None:
-    """Let a group have been ready for longer by some seconds."""
-    shop.raw.zincrby(shop.keys("ready"), -round(seconds * 1e6), group)
-
-
-@BOTH
-@pytest.mark.parametrize("pool", ["plain", "grouped"])
-async def test_urgent_arrivals_starve_no_task(shop: Bench, order: Order, pool: Pool) -> None:
-    """An ordinary task runs once its age has passed the difference of the priorities.
-
-    Each round one urgent task (10 h) comes and one task is claimed, and one hour passes: the urgent
-    ones of the rounds 1 to 10 count as older than the ordinary one, that of round 11 does not. What
-    real time passes within the test is no hour, so it decides nothing.
-    """
-    grouped = pool == "grouped"
-    await shop.enqueue(arrival("ordinary", "slow" if grouped else None))
-    daemon, ran = await shop.daemon(), list[str]()
-    while "ordinary" not in ran and len(ran) < 30:
-        if order == "fair" and grouped:
-            age_ready(shop, "slow", HOUR)
-        else:
-            age(shop, HOUR)
-        id_ = f"urgent{len(ran) + 1:02d}"
-        await shop.enqueue(arrival(id_, id_ if grouped else None, priority=10.5 * HOUR))
-        claim = await daemon.claim_one(pool)
-        ran.append(claim.task.id)
-        await daemon.complete(claim)
-    assert ran == [*(f"urgent{n:02d}" for n in range(1, 11)), "ordinary"]
-
-
-@pytest.mark.parametrize("order", ["fair"], indirect=True)
-@pytest.mark.parametrize(
-    "event", ["resume a", "bury a0 | redrive a0", "bury a0 | drop a0", "retry a0 aside | time"]
-)
-async def test_fair_leaves_a_ready_group_its_turn_through_changes(shop: Bench, event: str) -> None:
-    """Else a group whose tasks keep coming back would stand behind all others for ever."""
-    *settle, change = ["retry a0 aside", *event.split(" | ")][-2:]
-    told = await play(shop, f"take a0 a1 a2 b0 | claim a0 | {settle[0]}")
-    age_ready(shop, "a", 1)  # ready for longer than b, by more than the clock's grain
-    await told.go_on(change)
-    [claim] = await (await told.daemon()).claim("grouped", "w1")
-    assert claim.task.group == "a"
 
 
 _OURS = {"evalsha", "info", "config|resetstat", "config", "client|setinfo"}  # not by a script

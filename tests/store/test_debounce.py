@@ -7,18 +7,15 @@ what was replaced says by which, of its group and type.
 from __future__ import annotations
 
 import re
-from typing import Any
-
-import pytest
 
 from groupflow.operate.listing import list_tasks
 from groupflow.store.history import rotate_history
 from tests.store.actors import made
 from tests.store.bench import Bench
-from tests.store.story import named, play, stories
+from tests.store.story import play, played
 from tests.store.task_state import HOUR, found, why
 
-STORIES = named(
+test_debounce = played(
     """
     it ends at its most::
         take c1^ | bursts_are_older 590 | take c2^ | waits c2 10 | bursts_are_older 10 | take c3^
@@ -75,11 +72,6 @@ STORIES = named(
 )
 
 
-@stories(STORIES)
-async def test_debounce(shop: Bench, story: str) -> None:
-    await play(shop, story)
-
-
 async def test_a_burst_runs_once_with_the_newest(shop: Bench) -> None:
     """After so much quiet; what it replaced is over, is counted, and is known."""
     told = await play(
@@ -103,9 +95,9 @@ async def test_it_is_said_what_is_waited_for(shop: Bench) -> None:
     assert (await found(shop, "d1")).reason == "it is not due yet"
     await told.go_on("time | claim c2 d1 | retry c2 d1 | why c delayed: ValueError")
     await told.go_on("task c2 delayed: attempt 2, after ValueError, is not due yet")
-    rows = (await list_tasks(shop.namespace, "superseded", 10)).rows
+    rows = (await list_tasks(shop.namespace, "superseded", 10)).tasks
     assert [(row.id, row.type, row.group) for row in rows] == [("c1", "changed", "c")]
-    assert (await list_tasks(shop.namespace, "done", 10)).rows == []
+    assert (await list_tasks(shop.namespace, "done", 10)).tasks == []
 
 
 async def test_groups_and_types_are_apart(shop: Bench) -> None:
@@ -121,8 +113,7 @@ async def test_groups_and_types_are_apart(shop: Bench) -> None:
     await play(shop, " | ".join(f"superseded c{n}=d{n}" for n in range(len(kinds))))
 
 
-ENDS = ("release c1", "retry c1", "retry c1 aside", "advance c1")
-NEWEST = named(
+test_newest = played(
     """
     of those that wait the newest runs, at once::
         take c1&0 c2&0 c7 | take c3&0 | superseded c1=c2 c2=c3 | lane c7 c3 | claim c7
@@ -162,49 +153,18 @@ NEWEST = named(
     a puller's task makes way::
         take c1&= | anna: all c1 | take c2&= | task c1 running superseded_by=c2 | release c1
         superseded c1=c2 | anna: all c2
+    of updates that come faster than they are handled one ends behind `newest_max`: {comes}::
+        take c1&60 | claim c1 | take c2&60 | release c1 | claim c2 | updates_are_older c2 59
+        hears cancel:c2 {comes} | release c2 | claim c4 | updates_are_older c4 1
+        hears - take c5&60 c6&60 | done c4 | task c4 done | claim c6 | hears cancel:c6 take c7&60
+    they count from the first of them, however many come before what runs has ended::
+        take c1&60 | claim c1 | take c2&60 | updates_are_older c2 61 | take c3&60 | release c1
+        claim c3 | hears - take c4&60 | done c3 | drain c4
+    behind one that was done in spite of the request others make way for as long again::
+        take c1&60 | claim c1 | take c2&60 | done c1 | claim c2 | updates_are_older c2 61
+        hears cancel:c2 take c3&60 | release c2 | drain c3
     """,
-    ends=ENDS,
+    comes=("take c4&60", "take c3&60 | take c4&60 | superseded c3=c4"),
+    ends=("release c1", "retry c1", "retry c1 aside", "advance c1"),
     back=("release c1", "bury c1 | redrive c1", "advance c1"),
 )
-
-
-@stories(NEWEST)
-async def test_newest(shop: Bench, story: str) -> None:
-    await play(shop, story)
-
-
-def _make_older(shop: Bench, id_: str, seconds: int) -> None:
-    """Tasks have made way since so much earlier."""
-    key = shop.keys("task_state", id_)
-    told: Any = shop.raw.hget(key, "updating")
-    since = int(told[:16]) - seconds * 1_000_000
-    shop.raw.hset(key, "updating", b"%016d" % since + told[16:])
-
-
-@pytest.mark.parametrize("waits", [False, True])
-async def test_updates_that_come_faster_than_the_handler_end(shop: Bench, waits: bool) -> None:
-    """After `newest_max` the one that runs may finish; then others make way as long again."""
-    told = await play(shop, "take c1&60 | claim c1 | take c2&60 | release c1 | claim c2")
-    _make_older(shop, "c2", 59)
-    await told.go_on("hears cancel:c2 take c3&60")
-    if waits:  # another one comes before it starts
-        await told.go_on("take c4&60 | superseded c3=c4")
-    newest = "c4" if waits else "c3"
-    await told.go_on(f"release c2 | claim {newest}")
-    _make_older(shop, newest, 1)
-    await told.go_on(f"hears - take c5&60 c6&60 | done {newest} | task {newest} done | claim c6")
-    await told.go_on("hears cancel:c6 take c7&60")
-
-
-async def test_they_count_from_the_first_of_them(shop: Bench) -> None:
-    """However many come before what runs has ended."""
-    told = await play(shop, "take c1&60 | claim c1 | take c2&60")
-    _make_older(shop, "c2", 61)
-    await told.go_on("take c3&60 | release c1 | claim c3 | hears - take c4&60 | done c3 | drain c4")
-
-
-async def test_one_that_ended_by_itself_begins_anew(shop: Bench) -> None:
-    """It was done in spite of the request, so the next ones make way for as long again."""
-    told = await play(shop, "take c1&60 | claim c1 | take c2&60 | done c1 | claim c2")
-    _make_older(shop, "c2", 61)
-    await told.go_on("hears cancel:c2 take c3&60 | release c2 | drain c3")

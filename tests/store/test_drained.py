@@ -5,7 +5,6 @@ After each test the auditor has looked whether a group is drained that no task t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,12 +14,65 @@ import pytest
 
 from groupflow.core.limits import Limits
 from groupflow.operate.scripts import OperatorVerb
-from groupflow.store.settlements import Complete, Release
+from groupflow.store.settlements import Complete
 from tests.history.drains import ENDS
-from tests.store.bench import Bench, Daemon, arrival
-from tests.store.story import Story, named, stories
+from tests.store.actors import WAYS
+from tests.store.bench import Bench, arrival
+from tests.store.story import Story, played
 
-STORIES = named(
+
+class Drains(Story):
+    """A store whose rule asks to be told."""
+
+    async def asks(self, pool: str = "") -> None:
+        """It does so from the next session or reload on, beside its limits so far."""
+        told = {"rule": (pool, "group.drained")}
+        self.shop.limits = replace(self.shop.limits or Limits(), on_drained=told)
+
+    async def untold(self, *groups: str) -> None:
+        """No task of these groups tells that they are drained."""
+        assert [id_ for group in groups for id_ in self.shop.lane(group) if ":" in id_] == []
+
+    async def told(self, group: str, *facts: str) -> None:
+        """A group's next task tells so, and how many ended in which way; it is done."""
+        id_ = self.shop.lane(group)[0]
+        self.says(id_, group, facts)
+        await self.go_on(f"{self._actor}: claim {id_} | done {id_}")
+
+    async def last(self, group: str, way: str) -> None:
+        """The same, and it ends in another way."""
+        id_ = self.shop.lane(group)[0]
+        await self.go_on(f"claim {id_} | {way} {id_}")
+
+    def says(self, id_: str, group: str, facts: Sequence[str]) -> None:
+        """What a task that tells says."""
+        packed: Any = self.shop.raw.hget(self.shop.keys("tasks"), id_)
+        envelope, _, body = packed.partition(b"\n")
+        assert orjson.loads(envelope)[:5] == ["group.drained", group, "42", "rule", {}]
+        found = orjson.loads(body)
+        assert found.pop("group") == group
+        now = self.shop.server_time() / 1_000_000
+        assert now - 60 < found.pop("first_at") <= found.pop("last_at") <= now
+        assert [f"{how}={number}" for how in ENDS if (number := found[how])] == [*facts]
+
+    async def drain_one(self, id_: str) -> None:
+        """A task is claimed, and done."""
+        await self.go_on(f"claim {id_} | done {id_}")
+
+    async def at_once(self, *ends: str) -> None:
+        """Claims of the daemon end in one exchange, each as in ``done:a0``."""
+        pairs = [end.split(":") for end in ends]
+        told = [WAYS[way](self.claim_of(id_)[1], "hold", "task") for way, id_ in pairs]
+        assert await (await self.daemon()).exchange("grouped", told, []) == ([], [])
+
+    async def swept(self, id_: str) -> None:
+        """A dead letter's retention is over."""
+        line = b'["swept","t"]'
+        found = await self.shop.client.run(OperatorVerb.SWEEP, 0, 9, line)
+        assert found == [id_.encode()]
+
+
+test_a_group_is_drained = played(
     """
     each drain counts what has ended since the last one::
         take a0 a1 a2 b0 | claim a0 b0 | done a0 | claim a1 | bury a1 | untold a b | claim a2
@@ -95,6 +147,20 @@ STORIES = named(
     where several run, the last one ends it::
         limits 2 | asks | reload | take a0 a1 | claim a0 a1 | done a0 | untold a | done a1
         told a done=2
+    what goes back in the same exchange as another one's end holds it::
+        limits 2 | asks | reload | take a0 a1 | claim a0 a1 | at_once done:a0 release:a1 | untold a
+        claim a1 | done a1 | told a done=2
+    groups that one exchange drains are told of with all their ends, once each::
+        limits 2 | asks | reload | take a0 a1 b0 b1 c0 | claim a0 a1 b0 b1 c0
+        at_once done:a0 done:b0 done:c0 done:b1 done:a1 | count drained=3 | told a done=2
+        told b done=2 | told c done=1 | none | count done=8 drained=3
+    all that goes back cancelled in one exchange counts::
+        limits 2 | asks | reload | take a0 a1 | claim a0 a1 | cancel a0 requested
+        cancel a1 requested | at_once release:a0 release:a1 | told a cancelled=2 | gone drains
+    and is no end where one of them waits again, {one}::
+        limits 2 | asks | reload | take a0 a1 | claim a0 a1 | cancel a{one[0]} requested
+        at_once release:a0 release:a1 | untold a | claim a{one[1]} | cancel a{one[1]} requested
+        release a{one[1]} | told a cancelled=2 | gone drains
     a run ends it once::
         runs 3 | take a0 a1 a2 | claim a0>a1>a2 | tell a0 > a1 | untold a | tell a1 a2 >
         told a done=3
@@ -103,90 +169,19 @@ STORIES = named(
         take a0 a1 | drain_one a0 | size drains=1 | limits | reload | gone drains | drain a1
         count drained=0
     """,
+    Drains,
+    first="asks | open d1",
+    one=("01", "10"),
     standing=("", " aside"),
     aside=("", "~"),
     way=("release", "retry", "advance"),
 )
 
 
-class Drains(Story):
-    """A store whose rule asks to be told."""
-
-    async def asks(self, pool: str = "") -> None:
-        """It does so from the next session or reload on, beside its limits so far."""
-        told = {"rule": (pool, "group.drained")}
-        self.shop.limits = replace(self.shop.limits or Limits(), on_drained=told)
-
-    async def untold(self, *groups: str) -> None:
-        """No task of these groups tells that they are drained."""
-        assert [id_ for group in groups for id_ in self.shop.lane(group) if ":" in id_] == []
-
-    async def told(self, group: str, *facts: str) -> None:
-        """A group's next task tells so, and how many ended in which way; it is done."""
-        id_ = self.shop.lane(group)[0]
-        self.says(id_, group, facts)
-        await self.go_on(f"{self._actor}: claim {id_} | done {id_}")
-
-    async def last(self, group: str, way: str) -> None:
-        """The same, and it ends in another way."""
-        id_ = self.shop.lane(group)[0]
-        await self.go_on(f"claim {id_} | {way} {id_}")
-
-    def says(self, id_: str, group: str, facts: Sequence[str]) -> None:
-        """What a task that tells says."""
-        packed: Any = self.shop.raw.hget(self.shop.keys("tasks"), id_)
-        envelope, _, body = packed.partition(b"\n")
-        assert orjson.loads(envelope)[:5] == ["group.drained", group, "42", "rule", {}]
-        found = orjson.loads(body)
-        assert found.pop("group") == group
-        now = self.shop.server_time() / 1_000_000
-        assert now - 60 < found.pop("first_at") <= found.pop("last_at") <= now
-        assert [f"{how}={number}" for how in ENDS if (number := found[how])] == [*facts]
-
-    async def drain_one(self, id_: str) -> None:
-        """A task is claimed, and done."""
-        await self.go_on(f"claim {id_} | done {id_}")
-
-    async def swept(self, id_: str) -> None:
-        """A dead letter's retention is over."""
-        line = b'["swept","t"]'
-        found = await self.shop.client.run(OperatorVerb.SWEEP, 0, 9, line)
-        assert found == [id_.encode()]
-
-
 async def play(shop: Bench, story: str) -> Drains:
     told = Drains(shop)
     await told.go_on(f"asks | open d1 | {story}")
     return told
-
-
-@stories(STORIES)
-async def test_a_group_is_drained(shop: Bench, story: str) -> None:
-    await play(shop, story)
-
-
-async def test_what_goes_back_in_the_same_exchange_holds_it(shop: Bench) -> None:
-    """One slot's task is done, another one's goes back: the group is not drained between them."""
-    told = await play(shop, "limits 2 | asks | reload | take a0 a1 | claim a0 a1")
-    (daemon, done), (_, back) = told.claim_of("a0"), told.claim_of("a1")
-    await daemon.exchange("grouped", [Complete(done), Release(back)], [])
-    await told.go_on("untold a | claim a1 | done a1 | told a done=2")
-
-
-@pytest.mark.parametrize("cancelled", ["a0 a1", "a0", "a1"])
-async def test_all_that_goes_back_cancelled_in_one_exchange_counts(
-    shop: Bench, cancelled: str
-) -> None:
-    """The group is drained once, with all of them, and not where one of them waits again."""
-    told = await play(shop, "limits 2 | asks | reload | take a0 a1 | claim a0 a1")
-    ids = cancelled.split()
-    for id_ in ids:
-        await told.go_on(f"cancel {id_} requested")
-    (daemon, first), (_, second) = told.claim_of("a0"), told.claim_of("a1")
-    await daemon.exchange("grouped", [Release(first), Release(second)], [])
-    for id_ in {"a0", "a1"} - {*ids}:
-        await told.go_on(f"untold a | claim {id_} | cancel {id_} requested | release {id_}")
-    await told.go_on("told a cancelled=2 | gone drains")
 
 
 async def test_the_slot_that_ends_it_claims_what_tells_so(shop: Bench) -> None:
@@ -221,23 +216,3 @@ async def test_nobody_can_take_its_id(shop: Bench, is_over: bool) -> None:
     (id_,) = shop.lane("a")
     assert id_[:-17] in taken
     told.says(id_, "a", ["done=1"])
-
-
-async def test_it_is_told_once_for_any_number_at_once(shop: Bench) -> None:
-    """Daemons end the tasks of many groups at the same time; each group is told of with all."""
-    told = await play(shop, "limits 3 | asks | reload")
-    groups = [f"g{n}" for n in range(20)]
-    await shop.enqueue(*(arrival(f"{g}-{n}", g) for g in groups for n in range(3)))
-    daemons = [await shop.daemon(f"d{n}") for n in range(3)]
-
-    async def work(daemon: Daemon) -> None:
-        while claims := await daemon.claim("grouped", *(f"w{n}" for n in range(5))):
-            ordinary = [claim for claim in claims if claim.task.type == "t"]
-            await daemon.complete(*ordinary)
-            for claim in claims:
-                if claim not in ordinary:
-                    told.says(claim.task.id, claim.task.group or "", ["done=3"])
-                    await daemon.complete(claim)
-
-    await asyncio.gather(*map(work, daemons))
-    assert (shop.count("done"), shop.count("drained")) == (80, 20)

@@ -13,7 +13,7 @@ from groupflow.store.sessions import Sessions
 from tests.servers.replicated import until
 from tests.store.actors import pool_of
 from tests.store.bench import Bench, ids
-from tests.store.story import Story, named, stories
+from tests.store.story import Story, played
 from tests.store.task_state import POOLS
 
 LONG = 1e6  # seconds; since no server of a test has run for so long, it may have lost something
@@ -72,7 +72,7 @@ class Epochs(Story):
         self.shop.raw.set(self.shop.keys("fence"), FAR)
 
 
-STORIES = named(
+test_lost_writes = played(
     """
     a lost claim is given out again, once its daemon has dropped it::
         take a0 | begin d1 d2 | save | d2: claim a0 | forget | renew | none | SessionLost d2: renew
@@ -136,13 +136,9 @@ STORIES = named(
     a name that no daemon would miss needs one:: begin d1 | open d2 | crash d2 | witnessed d1
     a daemon that is left alone needs none::
         open d1 d2 | witnessed d1 | lose d1 | d2: renew | witnessed d1 d2
-    """
+    """,
+    Epochs,
 )
-
-
-@stories(STORIES)
-async def test_lost_writes(shop: Bench, story: str) -> None:
-    await Epochs(shop).go_on(story)
 
 
 async def test_what_is_told_while_daemons_are_waited_for(shop: Bench) -> None:

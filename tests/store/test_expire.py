@@ -7,9 +7,9 @@ from typing import Any
 from groupflow.operate.listing import list_tasks
 from tests.store import task_state
 from tests.store.bench import Bench
-from tests.store.story import named, play, stories
+from tests.store.story import play, played
 
-STORIES = named(
+test_what_becomes_of_it = played(
     """
     what is late is over, wherever it waits::
         take a0 a1? a2 p0 p1? b0@? q1@? c0?~@ c1 d0?=
@@ -49,11 +49,6 @@ STORIES = named(
 )
 
 
-@stories(STORIES)
-async def test_what_becomes_of_it(shop: Bench, story: str) -> None:
-    await play(shop, story)
-
-
 async def test_a_step_walks_a_lane_once_from_each_end_and_the_next_goes_on(shop: Bench) -> None:
     """Those that expire stand deep within the lane; most were not the first to be late."""
     told = await play(shop, "take " + " ".join(f"a{n:02}" + "?" * (n % 3 == 1) for n in range(90)))
@@ -74,4 +69,4 @@ async def test_operators_see_what_expires(shop: Bench) -> None:
     assert 0 < waiting.start_by - shop.server_time() / 1e6 <= 60
     await told.go_on("overdue b0 | expired 1 | status expired_total=1")
     page = await list_tasks(shop.namespace, "expired", limit=10)
-    assert [each.id for each in page.rows] == ["b0"]
+    assert [each.id for each in page.tasks] == ["b0"]

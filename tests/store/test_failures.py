@@ -10,10 +10,10 @@ from groupflow.store.envelope import Envelope
 from groupflow.store.keys import split_entry
 from groupflow.store.settlements import Advance, Bury, Retry
 from tests.store.bench import Bench, arrival
-from tests.store.story import named, play, stories
+from tests.store.story import play, played
 from tests.store.task_state import FAILURE, HOUR, fill, found, letter, pass_time, redrive
 
-STORIES = named(
+test_failures = played(
     """
     one that holds stays the head until it is due::
         take a0 a1 b0 | claim a0 | retry a0 | drain b0 | lane a0 a1 | promote 0
@@ -46,11 +46,6 @@ STORIES = named(
         take a0 a1 | claim a0 | park a0 | correct a0 | drain a0 a1
     """
 )
-
-
-@stories(STORIES)
-async def test_failures(shop: Bench, story: str) -> None:
-    await play(shop, story)
 
 
 async def test_what_a_stage_keeps(shop: Bench) -> None:

@@ -13,11 +13,30 @@ from groupflow.core.limits import Limit, Limits
 from groupflow.store.enqueue import Enqueuer, pools_of
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Complete, Proceed, Retry, Settlement
-from tests.store.bench import Bench, Daemon, arrival, ids
-from tests.store.story import Story, hears, named, play, stories
+from tests.store.bench import Bench, arrival, ids
+from tests.store.story import Story, hears, play, played
 from tests.store.task_state import fill, promote, why
 
-STORIES = named(
+
+class Pauses(Story):
+    """A store whose groups are paused for a while."""
+
+    async def pauses_end(self) -> None:
+        """The time of all pauses that end by themselves is over."""
+        key = self.shop.keys("resumes")
+        groups: Any = self.shop.raw.zrange(key, 0, -1)
+        for group in groups:
+            self.shop.raw.zadd(key, {group: 1})
+
+    async def lasts(self, seconds: str = "") -> None:
+        """For how long the group a is paused in all; with no word: until it is resumed."""
+        told = await why(self.shop, "a")
+        assert told.state == "paused"
+        lasts = "" if told.until is None else str(round(told.until - (told.since or 0)))
+        assert lasts == seconds
+
+
+test_groups_wait = played(
     """
     what comes up behind an end is told to promoters::
         take a0 a1@ | claim a0 | hears due done a0 | why a delayed head=a1
@@ -57,8 +76,15 @@ STORIES = named(
         task d0 delayed: attempt 2, after ValueError, is not due yet | task c0 delayed: not due yet
         pause c | task c0 queued: next in its group, which is paused: ops paused the group
         pause all | task p0 queued: ops paused everything
-    where a daemon died, why says that its lease ran out::
-        take a0 | claim a0 | why a running: its lease has | expire | why a running: lease ran out
+    where a daemon died, why and task say who takes over what it ran, and when::
+        take a0 p0 | claim a0 p0 | unheard 299 | why a running: its lease has
+        task p0 running: None; None
+        unheard 61 | why a running: min left; nothing was heard of d1 for 6 min: another daemon
+        task p0 running: for 6 min: another daemon takes the task over in 4 min, when its lease ends
+        task a0 running: for 6 min: another daemon takes the task over in 4 min, when its lease ends
+        expire | why a running: lease ran out | why a running: task over as soon as a daemon runs
+        take b0= | anna: claim b0 | anna: unheard 360
+        task b0 running: heard of anna for 6 min: the task goes back to pool couriers in 4 min, when
     # What daemons are told
     {goes_on}: a group that goes on:: take a0 a1 | claim a0 | hears {goes_on} a0
     {ends}: {id} that ends alone:: take {id} | claim {id} | hears {ends} {id}
@@ -84,6 +110,8 @@ STORIES = named(
     what may not be claimed is not ready; of due times the nearest is told::
         hears - take a0! p0! | hears due take a1@60 | hears due take b1@50~ | hears due take p1@40
         hears - take p2@45
+    a dead letter that is redriven, lest a run go on in front of it::
+        take a0 | claim a0 | bury a0 | hears ready,hold:a redrive a0
     what comes behind others tells nothing::
         take a0 | hears - take a1 | claim a0 | hears - take a2 | hears - duplicates a0
         hears grouped take b0 | hears plain take p0+1
@@ -93,6 +121,7 @@ STORIES = named(
         next -1 | take p0@14400 a0@10800 | next 10800 | take b0 c0 | claim b0 | retry b0 | next 3600
         drop b0 | next 10800 | claim c0 | retry c0 aside | next 3600
     """,
+    Pauses,
     target=("a", "all"),
     goes_on=(
         *("grouped done", "grouped release", "grouped bury", "- park", "due retry"),
@@ -102,29 +131,6 @@ STORIES = named(
     how=("crash", "lose", "leave"),
     id=("a0", "p0"),
 )
-
-
-class Pauses(Story):
-    """A store whose groups are paused for a while."""
-
-    async def pauses_end(self) -> None:
-        """The time of all pauses that end by themselves is over."""
-        key = self.shop.keys("resumes")
-        groups: Any = self.shop.raw.zrange(key, 0, -1)
-        for group in groups:
-            self.shop.raw.zadd(key, {group: 1})
-
-    async def lasts(self, seconds: str = "") -> None:
-        """For how long the group a is paused in all; with no word: until it is resumed."""
-        told = await why(self.shop, "a")
-        assert told.state == "paused"
-        lasts = "" if told.until is None else str(round(told.until - (told.since or 0)))
-        assert lasts == seconds
-
-
-@stories(STORIES)
-async def test_groups_wait(shop: Bench, story: str) -> None:
-    await Pauses(shop).go_on(story)
 
 
 @pytest.mark.parametrize("end", ["claim a1 | done a1", "pause b | claim a1 | done a1", "drop a1"])
@@ -142,15 +148,16 @@ async def test_so_many_ends_are_kept(shop: Bench, end: str) -> None:
 # Incomplete batches, which wait until they are full, or their oldest task has waited its time
 
 
-async def batches(shop: Bench, wait: float = 60.0) -> Daemon:
-    """A daemon whose rule makes batches of three, which wait so many seconds."""
-    shop.limits = Limits({"rule": Limit(batch=3, batch_wait=wait)})
-    daemon = await shop.daemon()
-    daemon.claims("grouped").adopt({"rule": 3})
-    return daemon
+class Batches(Story):
+    """A store whose rule makes batches of three."""
+
+    async def batches(self, wait: str) -> None:
+        """They wait so many seconds."""
+        self.shop.limits = Limits({"rule": Limit(batch=3, batch_wait=float(wait))})
+        await self.runs("3")
 
 
-BATCHES = named(
+test_incomplete_batches = played(
     """
     fewer wait, and the last one ends it::
         take a0 a1 | why a delayed: 2 so far: its batch isn't full | none | take a2 | why a ready
@@ -167,21 +174,17 @@ BATCHES = named(
         none
     what ends in front of a full one is followed by all of it::
         take a0%other a1 a2 a3 | claim a0 | swap a0 a1>a2>a3
-    """
+    """,
+    Batches,
+    first="batches 60",
 )
-
-
-@stories(BATCHES)
-async def test_incomplete_batches(shop: Bench, story: str) -> None:
-    await batches(shop)
-    await play(shop, f"runs 3 | {story}")
 
 
 async def test_the_oldest_of_a_batch_has_waited_its_time(shop: Bench) -> None:
     """A retry waits for its own time alone, which came long before."""
-    daemon = await batches(shop, wait=0.05)
-    await play(shop, "take a0 a1")
-    assert await daemon.claim("grouped", "w1") == []
+    told = Batches(shop)
+    await told.go_on("batches 0.05 | take a0 a1 | none")
+    daemon = await told.daemon()
     while not (claims := await daemon.claim("grouped", "w1")):
         await promote(shop)
     assert ids([claims[0], *claims[0].run]) == ["a0", "a1"]

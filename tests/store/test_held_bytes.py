@@ -23,7 +23,7 @@ from groupflow.store.settlements import Advance, Bury, Retry, calls_of
 from tests.history.held_bytes import DELAY_COSTS
 from tests.store.actors import Worker, made, pooled
 from tests.store.bench import Bench, arrival
-from tests.store.story import Story, named, play, stories
+from tests.store.story import Story, play, played
 from tests.store.task_state import FAILURE, HOUR, POOLS, Bounded, found, letter
 from tests.store.test_pools import put
 
@@ -62,7 +62,7 @@ class Bytes(Story):
             pass
 
 
-STORIES = named(
+test_delays_count = played(
     """
     a retry does not count, nor what comes behind it::
         take a0 b0@ | claim a0 | retry a0 | late 1 | take a1 | late 1
@@ -100,14 +100,10 @@ STORIES = named(
         take a0 | pause a | take a1@0.05 a2 | late 2 | passes 0.1 | crowd 0 - a3 a4 | late 2
         promote 0 | promote 0 | late 0 | resume a | drain a0 a1 a2 a3 a4
     """,
+    Bytes,
     id=("a", "q"),
     aside=("", "~"),
 )
-
-
-@stories(STORIES)
-async def test_delays_count(shop: Bench, story: str) -> None:
-    await Bytes(shop).go_on(story)
 
 
 @pytest.mark.parametrize("aside", [True, False])
@@ -205,7 +201,7 @@ class Carried(Story):
         assert self.shop.count("carried_bytes") == sum(told.values())
 
 
-CARRYING = named(
+test_what_is_carried = played(
     f"""
     stages, contexts and errors count::
         take a0 p0 | claim a0 p0 | retry a0 | carried 42={ERRORS} | carry p0
@@ -237,17 +233,13 @@ CARRYING = named(
         room 0 | unchanged carry a0 {{which}} | room {10 * CARRIED}
         unchanged carry p0 {{which}} | count advanced=1
     """,
+    Carried,
     how=(
         *("done a0 | done a0", "tell a0 > | tell a0 >", "bury a0 | bury a0", "retry a0 | drop a0"),
         *("take a1 | swap a0 a1", "carry a0 | lost a0 | idle grouped | stateless a0"),
     ),
     which=("", "last"),
 )
-
-
-@stories(CARRYING)
-async def test_what_is_carried(shop: Bench, story: str) -> None:
-    await Carried(shop).go_on(story)
 
 
 async def test_an_attempt_that_failed_for_lack_of_room_says_so(shop: Bench) -> None:

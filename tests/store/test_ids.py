@@ -13,7 +13,7 @@ from groupflow.store.envelope import Envelope
 from groupflow.store.history import rotate_history, sweep_renamed
 from groupflow.store.keys import Keys
 from tests.store.bench import Bench
-from tests.store.story import Story, named, play, stories
+from tests.store.story import Story, play, played
 from tests.store.task_state import HOUR, letter
 
 OURS, THEIRS, NOBODYS = "0a0a0a0a", "1b1b1b1b", ""
@@ -235,7 +235,7 @@ class Rotated(Story):
             self.shop.raw.hset(key, name, f"{int(at) - int(seconds) * 1_000_000:016d}")
 
 
-ROTATIONS = named(
+test_rotation = played(
     """
     an id is known for the whole window::
         rotate 10 false | take p0 | drain p0 | age 1800 | rotate 10 false | age 1800
@@ -250,10 +250,6 @@ ROTATIONS = named(
     where no older segment is kept a full one closes at once::
         rotate 1 false | take p0 | drain p0 | rotate 1 true | age 3600 | rotate 1 true | take q0
         drain q0 | rotate 1 true
-    """
+    """,
+    Rotated,
 )
-
-
-@stories(ROTATIONS)
-async def test_rotation(shop: Bench, story: str) -> None:
-    await Rotated(shop).go_on(story)

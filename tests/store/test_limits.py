@@ -15,7 +15,7 @@ from groupflow.operate.limits import LimitsByHand
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Retry
 from tests.store.bench import Bench, arrival, ids
-from tests.store.story import hears, named, play, stories
+from tests.store.story import hears, named, play, played
 from tests.store.task_state import fill
 
 STORIES = named(
@@ -131,11 +131,7 @@ STORIES |= {
     """
     for way in ("done a0", "release a0", "bury a0", "retry a0 aside", "advance a0 aside")
 }
-
-
-@stories(STORIES)
-async def test_limits(shop: Bench, story: str) -> None:
-    await play(shop, story)
+test_limits = played(STORIES)
 
 
 @pytest.mark.parametrize("text", ["a", "0", "0001a", "", "a\x00", "é" * 127, "g" * 512])

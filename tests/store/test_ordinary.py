@@ -22,8 +22,8 @@ from groupflow.store.given import Claim, claims_from
 from groupflow.store.scripts import Scripts, Verb
 from groupflow.store.settlements import Complete, Proceed, Release, Settlement, calls_of
 from tests.store.actors import made
-from tests.store.bench import Bench
-from tests.store.story import Story
+from tests.store.bench import Bench, ids
+from tests.store.story import Story, play
 from tests.store.task_state import POOLS, Order, pass_time
 
 BULK = "local done = do_in_bulk()\nif done then return done end\n"
@@ -243,6 +243,19 @@ async def test_rare_exchanges_are_alike(store_server: RedisServer, order: Order,
     twice = await history(store_server, order, seed, is_wild=True)
     assert twice.taken
     assert twice.declined
+
+
+@pytest.mark.parametrize("order", ["oldest", "fair"])
+async def test_a_group_that_is_ready_though_it_runs_is_given_once(
+    store_server: RedisServer, order: Order
+) -> None:
+    """An operator changed keys by hand; its task ends as two slots are given others."""
+    async with Bench(store_server.url, order=order) as shop:
+        told = await play(shop, "take a0 a1 a2 | claim a0")
+        shop.raw.zadd(shop.keys("ready"), {"a": 1.0})
+        daemon, claim = told.claim_of("a0")
+        _, claims = await daemon.exchange("grouped", [Complete(claim)], SLOTS[:2])
+        assert ids(claims) == ["a1"]
 
 
 @pytest.mark.parametrize("pool", POOLS)

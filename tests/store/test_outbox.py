@@ -17,7 +17,7 @@ from groupflow.store.outbox import Outbox, look
 from groupflow.store.scripts import Telling, Verb
 from groupflow.store.settlements import Complete, Proceed
 from tests.store.actors import Worker, pooled, with_envelope
-from tests.store.bench import Bench, Daemon, arrival, bury
+from tests.store.bench import Bench, Daemon, arrival, bury, ids
 from tests.store.story import named, play, stories
 
 MOST = 2000  # bytes that may wait
@@ -204,6 +204,13 @@ async def test_one_daemon_relays_at_a_time(shop: Bench) -> None:
     assert (again.is_ours, again.entries) == (True, [])
 
 
+async def test_what_ends_by_an_earlier_clock_is_told(shop: Bench) -> None:
+    """Another server leads, which has lost what was confirmed, and whose clock is late."""
+    daemon, every = await filled(shop, 2)
+    found = await seen(daemon, every[1].number + 1)
+    assert [Told.of(each) for each in found.entries] == every
+
+
 async def test_a_relay_gets_only_so_much_at_once(shop: Bench) -> None:
     """Entries, and bytes; the first may have more."""
     daemon, every = await filled(shop, 4)
@@ -216,19 +223,20 @@ async def test_a_relay_gets_only_so_much_at_once(shop: Bench) -> None:
 
 async def test_a_full_outbox_holds_claims_until_it_is_told(shop: Bench) -> None:
     """What runs still ends, and is told; intake hears of it."""
-    daemon, _ = await filled(shop, 8)
-    await shop.enqueue(arrival("a", "a"), arrival("p"))
+    (daemon, _), anna = await filled(shop, 8), Worker(shop)
+    await shop.enqueue(arrival("a", "a"), arrival("p"), pooled("q"))
     running = await daemon.claim("grouped", "v1")
     while not shop.raw.exists(shop.keys("outbox_full")):
         await shop.enqueue(arrival(f"x{shop.count('told')}", "x"))
         await daemon.settle(done((await daemon.claim("grouped", "v2"))[0]))
     assert (await shop.take_in(arrival("b", "b"))).is_outbox_full
     assert await daemon.claim("grouped", "v2") == await daemon.claim("plain", "w1") == []
+    assert [*(await anna.poll(1)).heads] == []
     assert await daemon.settle(*map(done, running)) == []
     number = told(shop)[-1].number
     await seen(daemon)
     assert (await seen(daemon, number)).entries == []
-    assert [claim.task.id for claim in await daemon.claim("grouped", "v2")] == ["b"]
+    assert ids([*await daemon.claim("grouped", "v2"), *await anna.claim(1)]) == ["b", "q"]
     assert not (await shop.take_in(arrival("c", "c"))).is_outbox_full
 
 

@@ -14,9 +14,9 @@ from groupflow.store.pulling import PLACES, Listed, Pulling
 from groupflow.store.settlements import Complete
 from tests.store.actors import POOL, Worker
 from tests.store.bench import LEASE, Bench, ids
-from tests.store.story import Story, named, play, stories
+from tests.store.story import Story, play, played
 
-STORIES = named(
+test_pools = played(
     """
     daemons and pools claim apart::
         take p1 a1 p2= b1= p3=others | drain p1 a1
@@ -29,6 +29,9 @@ STORIES = named(
     limits hold for pullers::
         limits 2 60/min burst 3 | take a0= a1= a2= a3= a4= | open d1 | anna: claim a0 | carl: all a1
         anna: none | done a0 | anna: all a2 | done a1 | carl: none | done a2
+    more of a group may run beside a puller's task from a reload on::
+        take a0= a1= a2= a3= | open d1 | anna: claim a0 | limits 3 | reload | carl: all a1
+        carl: all a2 | carl: none | done a0 | anna: all a3
     {id} comes back to its pool each time::
         take {id}= | anna: all {id} | retry {id} | anna: none | time | anna: all {id}/2
         advance {id} | anna: all {id}/1#two | release {id} | anna: all {id} | bury {id}
@@ -36,11 +39,6 @@ STORIES = named(
     """,
     id=("p0", "a0"),
 )
-
-
-@stories(STORIES)
-async def test_pools(shop: Bench, story: str) -> None:
-    await play(shop, story)
 
 
 async def pool(bench: Bench) -> PoolStatus:
@@ -135,23 +133,34 @@ async def test_a_worker_is_told_of_as_many_as_it_may_still_hold(shop: Bench) -> 
     assert not any(head.order[:1] == b"-" for head in (await carl.poll(9)).heads)
 
 
-async def test_another_server_takes_all_away_and_gives_nothing_for_a_lease(shop: Bench) -> None:
-    """It may have lost claims: no puller goes on or begins; daemons do (ADR 0071)."""
-    told = await play(shop, "take p0= p1= p9 | open d1")
-    daemon, anna = await told.daemon(), Worker(shop)
-    [claim] = await anna.claim(1)
+@pytest.mark.parametrize("way", ["comes again", "is reaped"])
+async def test_another_server_takes_all_away_and_gives_nothing_for_a_lease(
+    shop: Bench, way: str
+) -> None:
+    """It may have lost claims: no puller goes on or begins; daemons do (ADR 0071).
+
+    They wait for what it knows a puller to hold, who may not have heard so yet.
+    """
+    told = await play(shop, "take b0= b1 p0= p1= p9 | open d1")
+    daemon, anna, carl = await told.daemon(), Worker(shop), Worker(shop, "carl")
+    assert ids(await anna.claim(2)) == ["b0", "p0"]
     shop.raw.hset(shop.keys("epoch"), "id", "f" * 40)
     shop.raw.hset(shop.keys("daemon", anna.puller.daemon), "epoch", "f" * 40)
-    assert (await anna.poll(3, opens=False)).session is None, "its session is over"
-    assert (await anna.poll(3)).heads == []
-    assert await anna.complete(claim) == [Complete(claim)]
+    for opens in (False, True, True):
+        seen = await anna.poll(3, opens=opens)
+        assert (seen.session, seen.held, seen.heads) == (None, {}, []), "its session is over"
+        assert 0.9 * LEASE < seen.lease_until - seen.now <= LEASE
     shop.end_recovery()
     await daemon.register()
     assert await daemon.work_off() == ["p9"]
-    assert (await anna.poll(3)).heads == []
+    assert (await carl.poll(3)).heads == []
     shop.raw.hset(shop.keys("epoch"), "since", 1)
-    again = await anna.claim(3)
-    assert sorted((each.task.id, each.task.crashes) for each in again) == [("p0", 0), ("p1", 0)]
+    if way == "is reaped":
+        anna.expire()
+        await daemon.sessions.reap()
+    again = await (anna if way == "comes again" else carl).claim(3)
+    found = [("b0", 0), ("p0", 0), ("p1", 0)]
+    assert sorted((each.task.id, each.task.crashes) for each in again) == found
 
 
 # Lists, to which a pool is made equal
@@ -217,7 +226,7 @@ class Lists(Story):
         await self.end(words[-1])
 
 
-LISTS = named(
+test_a_pool_is_made_equal_to_a_list = played(
     """
     what is held is counted through all its ends, and once each::
         take a0= a1= p0= p1= p2= p3= p4= | anna: claim a0 p0 p1 p2 p3 p4 | held 6
@@ -247,10 +256,6 @@ LISTS = named(
     a turn that came by a retry stays::
         list p0=added p1=added 0 | anna: claim p0 | retry p0 | time | list p0+-900=kept p1=kept 0
         anna: all p0/2 p1
-    """
+    """,
+    Lists,
 )
-
-
-@stories(LISTS)
-async def test_a_pool_is_made_equal_to_a_list(shop: Bench, story: str) -> None:
-    await Lists(shop).go_on(story)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from time import monotonic
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
-from groupflow.core.errors import PoolFull
+from groupflow.core.errors import PoolFull, StoreUnavailable
 from groupflow.operate.pools import PoolStatus, pools_in
 from groupflow.operate.scripts import OperatorVerb
+from groupflow.store import pulling
 from groupflow.store.pulling import daemon_name
 from groupflow.store.settlements import Complete
 from tests.store.actors import POOL, Worker, pooled
@@ -228,3 +231,20 @@ async def test_it_goes_back_when_anybody_looks(shop: Bench, by: str) -> None:
         assert (await anna.poll(opens=False)).session is None
     assert await anna.held() == []
     assert shop.count("crashed") == 350
+
+
+async def test_after_an_outage_daemons_have_a_lease_to_renew(
+    shop: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, all leases look expired, though the daemons live."""
+    daemon, anna, at = await shop.daemon(), Worker(shop), monotonic()
+    shop.raw.zadd(shop.keys("daemons"), {daemon.name: 1})
+    with monkeypatch.context() as outage:
+        outage.setattr(shop.client, "run_all", AsyncMock(side_effect=StoreUnavailable("away")))
+        with pytest.raises(StoreUnavailable):
+            await anna.store.tend()
+    assert not await anna.store.tend()
+    assert shop.raw.exists(shop.keys("daemon", daemon.name))
+    monkeypatch.setattr(pulling, "monotonic", lambda: at + 60.0)
+    await anna.store.tend()
+    assert not shop.raw.exists(shop.keys("daemon", daemon.name))

@@ -19,15 +19,37 @@ from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Advance
 from tests.operate.spread import all_pages
 from tests.store.bench import LEASE, Bench
-from tests.store.story import Story, named, play, stories
+from tests.store.story import Story, play, played
 from tests.store.task_state import fill, found
 
-BOTH_POOLS = pytest.mark.parametrize("pool", ["plain", "grouped"])
 SILENT_LEASES = 10
 WAITS = [0.0, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]  # leases, behind each lost one in turn
 
 
-STORIES = named(
+class Crashing(Story):
+    """A store whose daemon may run one in quarantine, and may block."""
+
+    async def old(self, id_: str) -> None:
+        """A claim was made a lease ago."""
+        shop, (_, claim), since = self.shop, self.claim_of(id_), b"%016d" % 1
+        key, name = shop.keys("worker", "d1"), shop.keys("daemon", "d1")
+        checkpoint: Any = shop.raw.hget(key, claim.slot)
+        shop.raw.hset(key, claim.slot, checkpoint[:33] + since + checkpoint[49:])
+        mark: Any = shop.raw.hget(name, "quarantined")
+        if mark is not None and len(mark) > 16:
+            shop.raw.hset(name, "quarantined", mark[:16] + since)
+
+    async def unmarked(self) -> None:
+        """The daemon runs none in quarantine."""
+        assert not self.shop.raw.hexists(self.shop.keys("daemon", "d1"), "quarantined")
+
+    async def blame(self, id_: str = "") -> None:
+        """The loop stands, by a task, or nothing tells by which."""
+        blocks = (self.claim_of(id_)[1].fence, id_) if id_ else None
+        await (await self.daemon()).sessions.blame(blocks)
+
+
+test_crashes_and_lost_leases = played(
     """
     one of both pools at a time::
         crashed p0 p1 a0 b0 | claim p0*1 | none | done p0 | claim a0*1 | none | done a0
@@ -107,40 +129,13 @@ STORIES = named(
     a block that ended in time is forgotten::
         take a0 | open d2 | claim a0 | blame | renew | lose | task a0 queued crashes=0 lost_leases=1
     """,
+    Crashing,
     end=(
         *("ready done", "ready bury", "ready,due retry"),
         *("ready,grouped release", "ready,grouped advance"),
     ),
     one=("a0", "p0"),
 )
-
-
-class Crashing(Story):
-    """A store whose daemon may run one in quarantine, and may block."""
-
-    async def old(self, id_: str) -> None:
-        """A claim was made a lease ago."""
-        shop, (_, claim), since = self.shop, self.claim_of(id_), b"%016d" % 1
-        key, name = shop.keys("worker", "d1"), shop.keys("daemon", "d1")
-        checkpoint: Any = shop.raw.hget(key, claim.slot)
-        shop.raw.hset(key, claim.slot, checkpoint[:33] + since + checkpoint[49:])
-        mark: Any = shop.raw.hget(name, "quarantined")
-        if mark is not None and len(mark) > 16:
-            shop.raw.hset(name, "quarantined", mark[:16] + since)
-
-    async def unmarked(self) -> None:
-        """The daemon runs none in quarantine."""
-        assert not self.shop.raw.hexists(self.shop.keys("daemon", "d1"), "quarantined")
-
-    async def blame(self, id_: str = "") -> None:
-        """The loop stands, by a task, or nothing tells by which."""
-        blocks = (self.claim_of(id_)[1].fence, id_) if id_ else None
-        await (await self.daemon()).sessions.blame(blocks)
-
-
-@stories(STORIES)
-async def test_crashes_and_lost_leases(shop: Bench, story: str) -> None:
-    await Crashing(shop).go_on(story)
 
 
 async def test_views_show_it_waiting_like_the_rest(shop: Bench) -> None:
@@ -150,7 +145,7 @@ async def test_views_show_it_waiting_like_the_rest(shop: Bench) -> None:
     status = await shop.status()
     assert (status.queued_plain, status.queued_grouped, status.ready) == (4, 4, 4)
     assert min(status.waited_plain, status.waited_grouped) > 0
-    listed = [row.id for row in (await list_tasks(shop.namespace, "queued", 50)).rows]
+    listed = [row.id for row in (await list_tasks(shop.namespace, "queued", 50)).tasks]
     assert listed == ["p5", "p0", "p1", "p6", "c0", "d0", "a0", "b0"]
     pages = [
         (row.group, row.state, page.total)
@@ -190,7 +185,7 @@ async def test_an_earlier_process_under_the_name_proves_nothing(shop: Bench) -> 
         assert (task.crashes, task.lost_leases) == counted, "two processes have lost it by then"
 
 
-@BOTH_POOLS
+@pytest.mark.parametrize("pool", ["plain", "grouped"])
 @pytest.mark.parametrize("deaths", [0, 2])
 async def test_each_further_one_waits_longer(shop: Bench, pool: Pool, deaths: int) -> None:
     """A lease behind the second, then twice as long each time, ten leases at most.

@@ -13,20 +13,27 @@ from pathlib import Path
 import pytest
 
 from groupflow.core.errors import SessionLost, StoreUnavailable, TooFewReplicas
+from groupflow.operate.moving import Mover
 from groupflow.operate.tasks import end_cancelled
 from groupflow.servers import RedisServer
 from groupflow.store.cancelling import Named
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
+from groupflow.store.partitions import keys_of
 from groupflow.store.scans import ScanRecords
 from groupflow.store.wire import ReplicaWait
 from tests.deadlines import deadline
 from tests.servers.replicated import WatchedRedis, command, persist, until
+from tests.servers.valkey import ValkeyServer
 from tests.store.bench import Bench, Daemon, arrival, ids
 
 TIMEOUT = 0.2  # seconds
 COPIES = ReplicaWait(1, TIMEOUT)
+# On Valkey, a script that writes nothing waits for no replica.
+ON_BOTH = pytest.mark.parametrize(
+    "pair", [RedisServer, ValkeyServer], ids=["redis", "valkey"], indirect=True
+)
 
 
 class Pair:
@@ -47,10 +54,11 @@ class Pair:
 
 
 @pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+async def pair(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
     # A primary that ends waits ten seconds for a replica that is behind, unless told not to.
     extra = ("--repl-diskless-sync-delay", "0", "--shutdown-timeout", "0")
-    primary, replica = (RedisServer(tmp_path / name, extra=extra) for name in ("one", "two"))
+    kind: type[RedisServer] = getattr(request, "param", RedisServer)
+    primary, replica = (kind(tmp_path / name, extra=extra) for name in ("one", "two"))
     async with primary, replica:
         await command(replica, f"REPLICAOF 127.0.0.1 {primary.port}")
 
@@ -119,6 +127,7 @@ async def test_claims_go_on_meanwhile_and_find_what_waits(pair: Pair) -> None:
         other.raw.close()
 
 
+@ON_BOTH
 async def test_a_message_that_cancels_waits_for_a_replica(pair: Pair) -> None:
     """Also where it is heard again, by another connection, and finds its task over."""
     await pair.bench.enqueue(arrival("p0"))
@@ -155,6 +164,20 @@ async def test_what_a_shard_tells_before_it_ends_waits_for_its_replica(pair: Pai
     assert told.ended == {0: {"done": 1}}
     key = pair.bench.keys("scan", "orders")
     assert "done" in await command(pair.replica, f"HGET {key} ended:0")
+
+
+@ON_BOTH
+async def test_what_moves_to_another_partition_stays_until_a_replica_has_it(pair: Pair) -> None:
+    """Also where an earlier process has written it there."""
+    await pair.bench.enqueue(arrival("p0"))
+    await pair.replica.pause()
+    for _ in range(2):
+        there = [StoreClient(pair.primary.url, keys) for keys in keys_of("moved", 2)]
+        with pytest.raises(TooFewReplicas, match=r"0 replicas .* redis\.replicas is 1"):
+            await Mover(pair.bench.client, there, COPIES).move("plain")
+        for each in there:
+            await each.close()
+    assert pair.bench.raw.llen(pair.bench.keys("plain")) == 1
 
 
 async def begin(bench: Bench, *names: str) -> list[Daemon]:

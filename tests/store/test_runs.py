@@ -12,9 +12,9 @@ from groupflow.store.given import NO_REST, Claim, Rest
 from groupflow.store.settlements import Complete, Proceed
 from tests.store.actors import of
 from tests.store.bench import Bench, Daemon, arrival, ids
-from tests.store.story import named, play, stories
+from tests.store.story import played
 
-STORIES = named(
+test_a_slot_goes_on = played(
     """
     it is settled piece by piece::
         claim a0>a1>a2>a3 | count running_grouped=1 queued_grouped=4 | tell a0 a1 > a2
@@ -41,13 +41,9 @@ STORIES = named(
         claim a0>a1>a2>a3 | pause a | tell a0 > a1 ends | tell a1 > | none
     what has more known of it ends it:: take a5+1 a6 | runs 9 | claim a0>a1>a2>a3>a4
     """,
+    first="take a0 a1 a2 a3 a4 | runs 4 | ",
     how=("release", "retry"),
 )
-
-
-@stories(STORIES)
-async def test_a_slot_goes_on(shop: Bench, story: str) -> None:
-    await play(shop, f"take a0 a1 a2 a3 a4 | runs 4 | {story}")
 
 
 async def run_of(shop: Bench) -> tuple[Daemon, list[Claim]]:
@@ -95,7 +91,7 @@ async def test_a_claim_told_again_has_no_run(shop: Bench) -> None:
 
 # Runs of tenants: a run counts as one that runs, and pays for each task that it begins
 
-OF_TENANTS = named(
+test_runs_of_tenants = played(
     """
     it counts as one, from its first task to its last::
         tenants 2 | take 1/a0 1/b0 1/c0 1/a1 1/b1 1/c1 1/a2 1/b2 1/c2 | runs 8
@@ -111,14 +107,9 @@ OF_TENANTS = named(
         retry b0 tenant | tell a0 > a1 ends
     it is one tenant's::
         tenants 5 | take 1/a0 1/a1 2/a2 1/a3 | runs 8 | claim a0>a1 | tell a0 a1 > | claim a2
-    """
+    """,
+    orders=["oldest", "tenants"],
 )
-
-
-@stories(OF_TENANTS)
-@pytest.mark.parametrize("order", ["oldest", "tenants"], indirect=True)
-async def test_runs_of_tenants(shop: Bench, story: str) -> None:
-    await play(shop, story)
 
 
 @pytest.mark.parametrize("order", ["tenants"], indirect=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import groupflow
+from groupflow.doctor.redis import TRIES
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.schedule.table import ScheduleVerb
 from groupflow.store.keys import spelled
@@ -25,6 +26,10 @@ GIVEN = frozenset(
         pairs pcall error next select assert""",
     )
 )
+SENT = {  # by the client itself
+    *("PING", "INFO", "SCRIPT LOAD", "EVALSHA", "MULTI", "EXEC"),
+    *("SUBSCRIBE", "UNSUBSCRIBE", "WAIT"),
+}
 BEGIN = ("local", "for", "function")  # the names that follow are made there
 
 
@@ -103,3 +108,18 @@ def test_every_file_is_sent() -> None:
 def test_a_name_is_one_verb_s() -> None:
     """A client knows its scripts by these names, and measures tell them so."""
     assert len({str(verb) for verb in VERBS}) == len(VERBS)
+
+
+def test_no_right_is_spare() -> None:
+    """The ACL file grants what scripts call and what the client sends; doctor tries the former."""
+    acl = (Path(groupflow.__file__).parents[1] / "deploy/redis/groupflow.acl").read_text("utf-8")
+    granted = {word[1:].replace("|", " ").upper() for word in acl.split() if word.startswith("+")}
+    scripts = Scripts("oldest")
+    called = {
+        command
+        for verb in VERBS
+        # The one without a quote is a constant of that name.
+        for command in re.findall(r"\bcall\('?([A-Z]{2,})\b", scripts[verb].text)
+    }
+    assert called == {"SET", *TRIES}
+    assert granted == called | SENT

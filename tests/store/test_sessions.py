@@ -12,12 +12,12 @@ from groupflow.store.keys import Keys
 from groupflow.store.scripts import Verb
 from groupflow.store.sessions import start
 from tests.store.bench import LEASE, Bench, Daemon, arrival
-from tests.store.story import named, play, stories
+from tests.store.story import play, played
 
 NOWHERE = "redis://127.0.0.1:1"
 
 
-STORIES = named(
+test_sessions = played(
     """
     a renewal tells what waits::
         open d1 | take a0 a1 p0 p1 | renew plain=2 groups=1 | claim a0 | renew plain=2 groups=0
@@ -42,19 +42,6 @@ STORIES = named(
         d1': SessionReplaced none | d1': SessionReplaced back | d1': unchanged leave | d1'': renew
     """
 )
-
-
-@stories(STORIES)
-async def test_sessions(shop: Bench, story: str) -> None:
-    await play(shop, story)
-
-
-async def refused(error: type[Exception], by: Daemon) -> None:
-    """A renewal and a claim end with an error."""
-    with pytest.raises(error):
-        await by.sessions.renew()
-    with pytest.raises(error):
-        await by.claim("grouped", "w1")
 
 
 async def test_what_is_handed_over_is_told(shop: Bench) -> None:
@@ -105,7 +92,9 @@ async def test_own_registration_is_no_replacement(shop: Bench) -> None:
     await daemon.sessions.reap()
     opened = await late_register(shop, daemon.session.process, old)
     assert old == daemon.session.number < opened, "its reply was lost"
-    await refused(SessionLost, by=daemon)
+    for call in (daemon.sessions.renew(), daemon.claim("grouped", "w1")):
+        with pytest.raises(SessionLost):
+            await call
     shop.expire("d1")
     assert await daemon.sessions.register({}) == []
     assert daemon.session.number == opened

@@ -15,7 +15,7 @@ from groupflow.store.settlements import Complete
 from tests.deadlines import deadline
 from tests.store.actors import of
 from tests.store.bench import Bench, arrival
-from tests.store.story import named, play, stories
+from tests.store.story import named, play, played
 from tests.store.task_state import promote
 
 SLOTS = [f"w{n}" for n in range(12)]
@@ -46,6 +46,9 @@ LIMITS = named(
     a reload holds for what waits already, and ends it::
         take 1/p0 1/p1 1/p2 1/p3 1/p4 | open d1 | tenants 2 | reload | all p0 p1 | sound
         tenants 3 | reload | all p2 | limits | reload | all p3 p4
+    one that a reload brings counts what runs already::
+        take 1/a0 1/b0 1/p0 | claim a0 b0 p0 | tenants 2 | reload | take 1/c0 1/p1 | none
+        done a0 | sound | none | done p0 | claim c0 | none | done b0 | claim p1 | sound
     a group of two tenants waits for that of its head::
         tenants 1 | take 1/x0 | take 1/g0 2/g1 | claim x0 | none | drop g0 | all g1
     what waits for a turn can be dropped::
@@ -72,15 +75,11 @@ LIMITS |= {
     for way in ("done", "release", "bury", "retry")
     for tasks in ("a0 b0 c0 d0", "p0 p1 p2 p3")
 }
+test_limits_of_tenants = ORDERS(played(LIMITS))
 
 
-@ORDERS
-@stories(LIMITS)
-async def test_limits_of_tenants(shop: Bench, story: str) -> None:
-    await play(shop, story)
-
-
-COUNTED = named(
+# In order of names; those without a tenant are left out unless tenants take turns.
+test_tenants_are_counted = played(
     """
     wherever its tasks wait or run::
         take 1/a0 1/a1 2/b0 3/p0 3/p1 4/p2= 4/c0= | counted 1=2+0 2=1+0 3=2+0 4=2+0
@@ -96,15 +95,9 @@ COUNTED = named(
     in the line of a type::
         types v=1 | open d1 | take 1/a0:v 1/b0:v 2/p0:v 2/p1:v 3/c0:v | claim a0
         counted 1=1+1 2=2+0 3=1+0 | done a0 | counted 1=1+0 2=2+0 3=1+0
-    """
+    """,
+    orders=["oldest", "tenants"],
 )
-
-
-@ORDERS
-@stories(COUNTED)
-async def test_tenants_are_counted(shop: Bench, story: str) -> None:
-    """In order of names; those without a tenant are left out unless tenants take turns."""
-    await play(shop, story)
 
 
 @ORDERS

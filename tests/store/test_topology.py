@@ -115,9 +115,12 @@ class TestCluster:
             await listening.close()
 
     async def test_a_slot_on_the_move_refuses_scripts(self, cluster: RedisCluster) -> None:
-        """Key by key: some are gone, some are there, and the first that is gone ends a script."""
+        """Key by key: some are gone, some are there, and the first that is gone ends a script.
+
+        Then wakes come from elsewhere: who listens at the node of before is told so.
+        """
         keys = Keys("moving")
-        client = StoreClient(cluster.url, keys)
+        client, listening = (StoreClient(cluster.url, keys) for _ in range(2))
         try:
             await enqueue(client, "a")
             leader = await cluster.leader_of(keys("count"))
@@ -133,8 +136,16 @@ class TestCluster:
                 with pytest.raises(StoreUnavailable):
                     await Enqueuer(client).enqueue([arrival("b")])
             assert moved
-            await end_move(source, slot, target)
-            await enqueue(client, "b")
+            async with asyncio.timeout(deadline()), listening.wakes() as wakes:
+                assert await anext(wakes) == b"all"
+                await end_move(source, slot, target)
+                with pytest.raises(StoreUnavailable):
+                    await anext(wakes)
+            async with asyncio.timeout(deadline()), listening.wakes() as wakes:
+                assert await anext(wakes) == b"all"
+                await enqueue(client, "b")
+                assert await anext(wakes) == b"plain"
             assert await command(target, f"LLEN {keys('plain')}") == "2"
         finally:
             await client.close()
+            await listening.close()

@@ -8,7 +8,7 @@ from groupflow.store.claims import ExchangeReply
 from groupflow.store.envelope import Pool
 from groupflow.store.settlements import Complete
 from tests.store.bench import Bench
-from tests.store.story import hears, named, play, stories
+from tests.store.story import hears, named, play, played
 
 ORDERS = pytest.mark.parametrize("order", ["oldest", "tenants"], indirect=True)
 
@@ -31,6 +31,8 @@ LIMITS = named(
         types v=1 | take a0:v b0:v c0:v | claim a0 | pause b | sound | done a0 | all c0 | done c0
         resume b | all b0 | done b0 | take d0:v e0:v | claim d0 | drop e0 | sound | done d0 | none
         gone cap_lines cap_groups
+    by hand a name goes before a pattern that begins with it::
+        hand type v* 1 | hand type v 2 | take p0:v p1:v p2:vx p3:vx | all p0 p1 p2 | sound
     a crash gives back what it held::
         types v=2 | take a0:v b0:v c0:v | open d2 | claim a0 b0 | d2: none | lose d1 a0 b0
         size cap_charges=0 | sound | d2: all a0*1
@@ -43,9 +45,15 @@ LIMITS = named(
     a pattern that is no more lets go what waits::
         types v=1 | take a0:v b0:v c0:v p0:v p1:v | all a0 | none | types - | reload
         every b0 c0 p0 p1 | sound | gone cap_lines cap_groups cap_tasks cap_turns
+    lines that empty before they are looked at again keep nobody busy::
+        open d1 | types v=1 w=1 x=1 | reload | take a0:v b0:w c0:x | types - | reload
+        every a0 b0 c0 | promote | promote | promote | next -1 | gone cap_reviews
     a pattern that comes in front takes over what waits for another::
         types v*=1 | take a0:v1 b0:v2 c0:v2 | claim a0 | none | types v2=1 v*=1 | reload | promote
         sound | all b0 | sound | done b0 | all c0
+    what had a turn as a limit came in front waits for that one, once it has it no more::
+        types *=2 | open d1 | take c0:w a0:v | claim c0 | hand type v 1 | sound | take d0:w+60
+        sound | promote | every d0 a0 | sound
     a limit by hand goes before the configuration::
         types v*=3 | take a0:v1 b0:v1 c0:v1 p0:v2 | claim a0 | hand type v1 1 | sound | all p0
         done a0 | all b0 | sound | unhand type v1 | sound | all c0
@@ -93,6 +101,15 @@ LIMITS = named(
         why e delayed: type w is over its 1/h until | status capped=3 standing_types=2 delayed=3
         status ready=0 groups=6 | done a0 | why b ready | status ready=2 delayed=1 capped=1
         why c ready: it is ready, and waits behind another group of type v
+    lines that are gone before they are looked at again keep no promotion busy::
+        types v=1 | take a0:v b0:v p0:v q0:v | claim a0 | none | types - | reload | done a0
+        drain b0 p0 q0 | promote | next -1 | gone cap_reviews
+    nor does a line whose last one came to wait for its tenant alone::
+        types v=1 | take p0:v p1:v | all p0 | none | hand tenant 42 2 | done p0 | types - | reload
+        promote | take p2+60 | promote | next 3600
+    a group keeps its place behind a head of another tenant, though another group comes::
+        types v=1 | open d1 | hand tenant 1 5 | hand tenant 2 5 | take 1/b0:v 2/b1:v | drop b0
+        sound | take 1/c0:v | sound | all b1 | done b1 | all c0
     a plain task says what it waits for, as a group does::
         types v=1 w=1/h | take p0:v p1:v+9 q0:w q1:w q2 | task p0 queued: for a worker
         all p1 q0 q2 | task p0 queued: 1 of type v run, its limit | task p1 running reason=None
@@ -109,12 +126,7 @@ LIMITS |= {
     for way in ("done", "release", "bury", "retry")
     for tasks in ("a0 b0 c0 d0", "p0 p1 p2 p3")
 }
-
-
-@ORDERS
-@stories(LIMITS)
-async def test_limits_of_types(shop: Bench, story: str) -> None:
-    await play(shop, story)
+test_limits_of_types = ORDERS(played(LIMITS))
 
 
 @ORDERS

@@ -7,9 +7,9 @@ from typing import Any
 from groupflow.store.scripts import Verb
 from tests.store.actors import UNKNOWN_FOR
 from tests.store.bench import Bench
-from tests.store.story import named, play, stories
+from tests.store.story import play, played
 
-STORIES = named(
+test_unknown = played(
     """
     it waits, and its group with it, until a daemon comes that knows the type::
         take a0 a1 p0 | claim a0 p0 | defer a0 p0 | waits a0 30 | waits p0 30 | lane a0 a1 | none
@@ -64,11 +64,6 @@ STORIES = named(
         crashed a0 b0 | claim a0*1 | defer a0 | claim b0*1 | time a0 | none | done b0 | claim a0*1
     """
 )
-
-
-@stories(STORIES)
-async def test_unknown(shop: Bench, story: str) -> None:
-    await play(shop, story)
 
 
 async def test_many_are_due_in_steps(shop: Bench) -> None:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from groupflow.core.errors import GroupflowError, StoreUnavailable
+from groupflow.broker.events import EventPublisher, Published
+from groupflow.core.errors import BrokerUnavailable, GroupflowError, StoreUnavailable
+from groupflow.core.events import Following, entry_of_done
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
+from groupflow.store.outbox import look
 from groupflow.store.sessions import HandedOver, Session, Sessions
+from groupflow.store.settlements import Complete
 from groupflow.upkeep import expire, promote, reap, sweep
 from groupflow.upkeep.duty import Duty
 from groupflow.upkeep.expire import Expirer
 from groupflow.upkeep.reap import Reaper
+from groupflow.upkeep.relay import Relay
 from tests.store.bench import Bench, arrival, bury
 from tests.turns import turns, turns_until
 
@@ -105,6 +112,54 @@ async def test_what_expires_is_told_of_once_a_second(
     assert (told, measures.expired) == ([5, 1], 6)
 
 
+async def test_a_relay_makes_follow_up_tasks_once_while_rabbitmq_is_away(bench: Bench) -> None:
+    """Their ids are not known for ever. Another server may lack them: there it makes them again."""
+    daemon, followed = await bench.daemon(), list[str]()
+    await bench.enqueue(arrival("t0"))
+    claim = await daemon.claim_one("plain")
+    facts = (claim.task, {"reply_to": "amq.q"}, 0, 0.5, "d1", b"", "")
+    told = entry_of_done(*facts, [Following("t", "{}", {})], {})
+    await daemon.settle(Complete(claim, 0.5, told))
+
+    async def follow(following: Sequence[tuple[str, Following]]) -> int:
+        followed.extend(id_ for id_, _ in following)
+        return len(following)
+
+    events = EventPublisher("amqp://127.0.0.1:1/", "", "test")
+    relay = Relay(bench.client, daemon.session, events, frozenset(), follow, UpkeepMeasures())
+    for wanted in (1, 1, 2, 2):
+        if wanted > len(followed) > 0:
+            bench.client._leave()
+        with pytest.raises(BrokerUnavailable):
+            await relay.run_once()
+        assert followed == ["t0/then/1"] * wanted
+    other = await bench.daemon("d2")  # which may reach RabbitMQ
+    assert (await look(bench.client, other.session, 0)).is_ours
+
+
+async def test_a_relay_tells_nothing_again_behind_what_is_refused(bench: Bench) -> None:
+    """It would tell all of it at each try."""
+    daemon, asked = await bench.daemon(), list[set[int]]()
+    await bench.enqueue(*(arrival(f"t{n}") for n in range(3)))
+    for claim in await daemon.claim("plain", "w1", "w2", "w3"):
+        told = entry_of_done(claim.task, {}, 0, 0.5, "d1", b"", "", [], {})
+        await daemon.settle(Complete(claim, 0.5, told))
+
+    class Refusing(EventPublisher):
+        async def publish(self, _events: object, _told: object, published: Published) -> None:
+            asked.append({*published.done})
+            published.done |= [{1}, {0, 1}, set[int]()][len(asked) - 1]
+            raise BrokerUnavailable("refused")
+
+    events, names = Refusing("amqp://127.0.0.1:1/", "", "test"), frozenset[str]()
+    follow: Any = None  # there is nothing to follow
+    relay = Relay(bench.client, daemon.session, events, names, follow, UpkeepMeasures())
+    for _ in range(3):
+        with pytest.raises(BrokerUnavailable):
+            await relay.run_once()
+    assert asked == [set(), {1}, set()]  # two have gone by then, and one is left
+
+
 async def test_a_sweep_goes_on_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "AT_ONCE", 2)
     daemon = await bench.daemon()
@@ -124,13 +179,14 @@ LEASE = 8.0
 class Reaped(Sessions):
     """A store that says what the test wants, and a reaper before it."""
 
-    def __init__(self, shortest: float | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__(StoreClient("redis://127.0.0.1:1", Keys("none")), Session("d1"), LEASE)
         self.failed_at = 1000.0
         self.wait: float | None = None
         self.passes = 0
         self.measures = UpkeepMeasures()
-        self.reaper = Reaper(self, LEASE, lambda: self.failed_at, self.measures, shortest)
+        self.shortest, since = LEASE, lambda: self.failed_at  # a reload may change it
+        self.reaper = Reaper(self, LEASE, since, self.measures, lambda: self.shortest)
 
     async def reap(self) -> tuple[float | None, list[HandedOver]]:
         self.passes += 1
@@ -140,19 +196,19 @@ class Reaped(Sessions):
 LOOKS = [
     # When the next lease may end, and as often as the shortest one ends: a worker that pulls
     # may come, and fall silent, behind its back.
-    (None, None, LEASE),
-    (1.0, None, 1.05),
-    (LEASE, None, LEASE),
-    (LEASE + 1, None, LEASE),
+    (None, LEASE, LEASE),
+    (1.0, LEASE, 1.05),
+    (LEASE, LEASE, LEASE),
+    (LEASE + 1, LEASE, LEASE),
     (None, 2.0, 2.0),
-    (0.0, None, reap.AGAIN),  # a pass takes so many, and there is more to take
+    (0.0, LEASE, reap.AGAIN),  # a pass takes so many, and there is more to take
 ]
 
 
 @pytest.mark.parametrize(("wait", "shortest", "pause"), LOOKS)
-async def test_its_next_look(wait: float | None, shortest: float | None, pause: float) -> None:
-    reaped = Reaped(shortest)
-    reaped.wait = wait
+async def test_its_next_look(wait: float | None, shortest: float, pause: float) -> None:
+    reaped = Reaped()
+    reaped.wait, reaped.shortest = wait, shortest
     assert await reaped.reaper.run_once() == pause
     assert (reaped.passes, reaped.measures.taken_over) == (1, 3)
 

@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
+from errno import EMFILE
 from time import monotonic
 from typing import Any
 
@@ -103,6 +104,21 @@ async def test_it_renews_while_the_loop_is_blocked(bench: Bench, redis_server: R
         await until(lambda: lease.listening.all)  # what may be claimed
     assert lease.listening.threads == {threading.get_ident()}
     assert not [each for each in threading.enumerate() if each.name == "groupflow-lease"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_thread_that_has_no_loop_is_not_waited_for(
+    bench: Bench, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(work: Coroutine[Any, Any, None]) -> None:
+        work.close()
+        raise OSError(EMFILE, "Too many open files")
+
+    lease = Lease(bench, redis_server.url)
+    monkeypatch.setattr(asyncio, "run", run)
+    async with asyncio.timeout(deadline()):
+        with pytest.raises(OSError, match="Too many"):
+            await lease.thread.running().__aenter__()
 
 
 async def test_the_last_session_is_dropped_first(bench: Bench, redis_server: RedisServer) -> None:

@@ -23,6 +23,10 @@ LEASE = 8.0
 QUARTER = LEASE / 4
 
 
+class _EnoughError(Exception):
+    pass
+
+
 class World(Sessions):
     """A renewer with an open session, whose store says what the test wants, and is never asked."""
 
@@ -43,6 +47,20 @@ class World(Sessions):
         how: dict[str, Any] = {"measures": self.measures, "blamed": lambda: self.blamed}
         how |= {"may_renew": lambda: self.may_renew}
         self.renewer = Renewer(self, self.heard, LEASE, dict, **how)
+        self.pauses: list[float] = []
+
+    async def renew_until_paused(self, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let it renew by itself, up to so many pauses, each as long as it says by this clock."""
+
+        async def sleep(seconds: float) -> None:
+            self.pauses.append(seconds)
+            if len(self.pauses) == times:
+                raise _EnoughError
+            self.now += seconds
+
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        with pytest.raises(_EnoughError):
+            await self.renewer.run()
 
     async def register(self, info: dict[str, Any]) -> list[HandedOver]:
         self.asked += 1
@@ -97,6 +115,20 @@ async def test_a_session_that_is_being_opened_is_waited_for(world: World, *, fai
     world.register_error = None
     await again
     assert world.asked == 3
+
+
+async def test_no_lease_is_held_before_others_know_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If its server lost it with its last writes, no daemon would miss its claims."""
+    newcomer, holds = World(), list[bool]()
+    monkeypatch.setattr(renew, "monotonic", lambda: newcomer.now)
+    for is_witnessed in (False, False, True):
+        newcomer._session.is_witnessed = is_witnessed
+        await newcomer.renewer.run_once()
+        holds.append(newcomer.renewer.holds_lease)
+    assert holds == [False, False, True]
+    assert newcomer.heard.all == [(3, 2), "opened", (3, 2)]
 
 
 async def test_no_answer_moves_no_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,33 +194,30 @@ async def test_a_task_no_longer_held_is_blamed_for_nothing(world: World, error: 
     assert world.blames == []
 
 
-class _EnoughError(Exception):
-    pass
+async def test_news_waits_while_the_loop_is_blocked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the lease's thread would spin beside the handler that blocks (simulated: seed 10359)."""
+    world.has_news, world.may_renew = True, False
+    await world.renew_until_paused(4, monkeypatch)
+    assert world.pauses[0] == 0.0
+    assert all(world.pauses[1:])
 
 
 async def test_it_tries_each_quarter(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """And to the moment at the lease's end."""
-    pauses: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-        if len(pauses) == 12:
-            raise _EnoughError
-        world.now += seconds
 
     def fails_from_the_third_on() -> None:
-        if len(pauses) == 3:
+        if len(world.pauses) == 3:
             world.error = StoreUnavailable("away")
 
-    monkeypatch.setattr(asyncio, "sleep", sleep)
     world.before_renewal = fails_from_the_third_on
     world.takes = 0.5
-    with pytest.raises(_EnoughError):
-        await world.renewer.run()
+    await world.renew_until_paused(12, monkeypatch)
     soon = QUARTER / 4
     # The last answer's sending was 2.5 s before the third one failed.
-    assert pauses[:3] == [QUARTER, QUARTER - 0.5, QUARTER - 0.5]
-    assert pauses[3:] == [soon] * 5 + [0.5, soon, soon, soon]
+    assert world.pauses[:3] == [QUARTER, QUARTER - 0.5, QUARTER - 0.5]
+    assert world.pauses[3:] == [soon] * 5 + [0.5, soon, soon, soon]
     assert world.measures.renewals_failed == 9
     assert world.renewer.steady_since == world.now
     assert world.heard.all == [(3, 2), (3, 2), "ended"]

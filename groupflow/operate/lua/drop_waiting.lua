@@ -5,22 +5,20 @@
 -- are claimed or are dropped meanwhile can't hide it.
 --
 -- KEYS[1]  what all keys of the partition begin with
--- ARGV     1 id · 2 group ('' = plain) · 3 its line for the history, '' behind `cancel` · 4 'line', 'turns' of
---          its tenant, or 'types'
+-- ARGV     1 id · 2 group ('' = plain) · 3 its line for the history, '' behind `cancel` · 4 'line', 'ordered'
+--          (where a move to other partitions puts plain tasks), 'turns' of its tenant, or 'types'
 --          5 the entry to go on behind there, '' to begin · 6 how many places to look at
 -- returns  { 1 (dropped) or 0, as ARGV 4 and 5 to go on }, without the latter two at the end; { 0 }: it doesn't wait
 local id, group, where, last, most = ARGV[1], ARGV[2], ARGV[4], ARGV[5], tonumber(ARGV[6])
 if call('HEXISTS', K.tasks, id) == 0 or call('ZSCORE', K.dead, id) then return { 0 } end
 if ARGV[3] == '' and not cancel_of(id) then return { 0 } end -- the server that had the request is gone
 local line, now = line_of(group), clock()
-local MOST_BACK = 10000 -- plain tasks that were handed back: these may be out of order, at the old end of their line
+local FOLLOWING = { line = 'ordered', ordered = 'turns', turns = 'types' }
 
 -- How many are older in the line of a waiting task; nil where it isn't in there.
 local function place_in_line(entry)
   local older = count_older(line, sequence_of(entry))
-  if call('LINDEX', line, -older - 1) == entry then return older end
-  local place = group == '' and call('LPOS', line, entry, 'RANK', -1, 'MAXLEN', MOST_BACK)
-  return place and call('LLEN', line) - 1 - place or nil
+  return call('LINDEX', line, -older - 1) == entry and older or nil
 end
 
 local function leave(entry)
@@ -31,14 +29,14 @@ local function leave(entry)
   return true
 end
 
--- The entries behind the last one seen; of turns and types the first ones, if that is gone.
+-- The entries behind the last one seen; of indexes the first ones, if that is gone.
 local function next_page()
   if where == 'line' then
     local from = count_seen(line, last ~= '' and sub(last, 1, 16) or '')
     return call('LRANGE', line, from, from + most - 1)
   end
-  local queue = false
-  if group == '' and is_limiting() then
+  local queue = group == '' and where == 'ordered' and K.ordered
+  if group == '' and not queue and is_limiting() then
     if where == 'turns' then queue = tenants().queue_of(id) else queue = is_capping() and caps().queue_of(id) end
   end
   local rank = last ~= '' and queue and call('ZRANK', queue, last)
@@ -59,9 +57,7 @@ local function look()
     if id_of(entry) == id then return leave(entry) end
   end
   if #page == most then return false, where, page[#page] end
-  if where == 'line' then return false, 'turns', '' end
-  if where == 'turns' then return false, 'types', '' end
-  return false
+  return false, FOLLOWING[where], ''
 end
 
 local is_gone, next_where, next_last = look()

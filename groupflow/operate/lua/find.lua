@@ -4,10 +4,10 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 id · 2 of a shard of a scan its group
 -- returns  now; of a task that is over: ended, its line of the history; result (JSON, see `keep_results`), if it is kept;
---          of one that is there: type, group, tenant, scope, task_state, and died (µs), or daemon, worker, fence, since
---          (µs) and progress (see `progress_of`) of its claim; cancel: who wants it cancelled, and why (JSON), if that
---          is asked for; of a plain task that waits, as `why` says them: of_type and of_tenant, its type's limit and its
---          tenant's; everything_paused, recovering, outbox_full; delayed (µs): when it may start, if it stands aside or
+--          of one that is there: type, group, tenant, scope, task_state, and died (µs), or what `with_holder` notes of its
+--          claim; cancel: who wants it cancelled, and why (JSON), if that is asked for; of a plain task that waits, as
+--          `why` says them: of_type and of_tenant, its type's limit and its tenant's; everything_paused, recovering,
+--          outbox_full; delayed (µs): when it may start, if it stands aside or
 --          is the head of a group that is delayed; start_by (µs), if it has to start in time; pullers: of one of a
 --          pool, how many workers' leases run there; corrections (see `redrive.lua`) if it has some;
 --          of a shard also held: 'paused' or 'parked' if its group is; context (JSON); aside (µs): until when it stands
@@ -39,8 +39,8 @@ local task_type, tenant, group = facts_of(id)
 facts.died = call('ZSCORE', K.dead, id) or nil
 local claim = facts.died and {} or claim_of_task(group)
 facts.type, facts.group, facts.tenant, facts.scope = task_type, some(group), some(tenant), scope_of(id)
-facts.task_state, facts.daemon, facts.worker = task_state_of(id), claim.daemon, claim.slot
-facts.fence, facts.since, facts.progress = claim.fence, claim.since, progress_of(claim)
+facts.task_state = task_state_of(id)
+with_holder(facts, claim, facts.now)
 facts.cancel = call('HGET', K.cancels, id) or nil
 if group == '' and not facts.died and not claim.daemon then
   local entry = digits(0) .. '.' .. id

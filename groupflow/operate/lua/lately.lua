@@ -17,6 +17,7 @@ if ARGV[5] ~= '' then in_json, written = sub(in_json, 2, -2), sub(written, 2, -2
 
 local function is_drained(line)
   local group = cjson.decode(sub(line, 17))[3]
+  if type(group) ~= 'string' then return false end -- another task of its id ended since, without a group
   if drained[group] == nil then
     drained[group] = call('EXISTS', K.lane .. group, K.lock .. group) == 0 and call('HEXISTS', K.aside, group) == 0
       and call('HEXISTS', K.parked, group) == 0 and call('HEXISTS', K.paused, group) == 0

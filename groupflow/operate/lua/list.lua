@@ -7,8 +7,8 @@
 -- ARGV     1 'queued', 'running', 'delayed', or how tasks ended that are over · 2 how many at most · where the page
 --          begins: 3 part of the list, 4 place in it, 5 tasks to pass over there, in lanes; '1', '0', '0' is the
 --          beginning · 6 of tasks that are over, if not all are wanted (JSON): 'from' and 'till' when they ended
---          (16 digits), 'older' (µs), 'most': how many, the latest of the page; 'id' and 'group', parts of them, 'type',
---          or its beginning and '*'
+--          (16 digits), 'older' (µs), 'most': how many, the latest of the page, and all that ended with the last of
+--          these; 'id' and 'group', parts of them, 'type', or its beginning and '*'
 -- returns  { at (now), tasks: rows of { id, group, type, tenant, attempt, enqueued_at, pool, since: of what runs or is
 --          over, until: of what is delayed, or queued in a lane before its own time, turn: text by which rows of several
 --          partitions sort, the number of a part and a time (16 digits) }; part, place, deep: where the next page
@@ -178,7 +178,7 @@ local function history(key)
   if wanted.older then till = digits(math.min(tonumber(till), now - wanted.older)) end
   return function()
     local step = call('HSCAN', key, place, 'COUNT', limit)
-    local found, begin, added = {}, '["' .. state .. '"', 0
+    local found, begin, added, last = {}, '["' .. state .. '"', 0, nil
     for i = 1, #step[2], 2 do
       local id, line = step[2][i], step[2][i + 1]
       local ended = sub(line, 1, 16)
@@ -191,9 +191,9 @@ local function history(key)
     table.sort(found, function(a, b) return a[2] > b[2] end)
     for _, each in ipairs(found) do
       local is_sound, facts = pcall(cjson.decode, sub(each[2], 17))
-      if is_sound and is_wanted(facts) and added < (wanted.most or math.huge) then
-        local ended = sub(each[2], 1, 16)
-        added = added + 1
+      local ended = sub(each[2], 1, 16)
+      if is_sound and is_wanted(facts) and (added < (wanted.most or math.huge) or ended == last) then
+        added, last = added + 1, ended
         rows[#rows + 1] = named({
           id = each[1], type = facts[2], group = facts[3] ~= cjson.null and facts[3] or nil,
           attempt = tonumber(facts[4]), since = ended, turn = part .. digits(9007199254740991 - ended),

@@ -8,7 +8,10 @@
 local now, where, groups, removed = clock(), ARGV[1], {}, 0
 
 local function take(group, entry)
-  if where == 'paused' then return call('HDEL', K.paused, entry) end
+  if where == 'paused' then
+    call('ZREM', K.resumes, entry)
+    return call('HDEL', K.paused, entry)
+  end
   if where == 'drains' then return call('HDEL', K.drains, entry) end
   if where == 'outbox' then
     local is_gone = call('LREM', K.outbox, 1, entry)

@@ -98,7 +98,8 @@ end
 local OTHERS = {
   history_new = remember, history_old = remember,
   paused = function(record)
-    call('HSETNX', K.paused, record.group, record.note)
+    local is_new = call('HSETNX', K.paused, record.group, record.note) == 1
+    if is_new and record.ends then call('ZADD', K.resumes, record.ends, record.group) end
     groups[record.group] = true
   end,
   drains = function(record) call('HSETNX', K.drains, record.group, record.ends) end,
@@ -130,7 +131,7 @@ for i = 4 + gone, #ARGV do
   records[#records + 1] = record
   is_letter = is_letter and record.where == 'dead'
 end
-local daemons = not is_letter and living(now)
+local daemons = not is_letter and living()
 if daemons then return { 0, daemons } end
 note_first_epoch(now)
 for i, record in ipairs(records) do
@@ -138,4 +139,5 @@ for i, record in ipairs(records) do
   ids[i] = write_other and (write_other(record) or '') or write(record)
 end
 for group in pairs(groups) do place(group, now) end
+call('HINCRBY', K.count, 'taken', 0) -- a write: replicas are waited for, also where all was written before
 return { 1, ids }

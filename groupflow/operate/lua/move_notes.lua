@@ -1,6 +1,6 @@
 #!lua
--- move_notes: tell new partitions what an old one knows beside tasks: whose ids are whose, pauses, which rules want
--- to know of drained groups, the last fence and arrival, which only rise. Each call may be made again.
+-- move_notes: tell new partitions what an old one knows beside tasks: whose ids are whose, whether all is paused, which
+-- rules want to know of drained groups, the last fence and arrival, which only rise. Each call may be made again.
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'out' · 2 '1' if the partition is to be none any more, and its totals go as well
@@ -18,7 +18,7 @@ if ARGV[1] == 'out' then
   end
   return cmsgpack.pack({
     totals = totals, on_drained = on_drained, renamed = call('HGETALL', K.renamed), paused_all = call('GET', K.paused_all) or nil,
-    resumes = call('ZRANGE', K.resumes, 0, -1, 'WITHSCORES'),
+    resumes_all = call('ZSCORE', K.resumes, '') or nil,
     segments = call('HMGET', K.segments, 'begun', 'closed', 'salt'),
     fence = call('GET', K.fence) or '0', sequence = call('HGET', K.count, 'sequence') or '0',
   })
@@ -34,8 +34,7 @@ for i = 1, #notes.renamed, 2 do
   local known = tonumber(call('HGET', K.renamed, name) or nil) or 0
   if tonumber(number) > known then call('HSET', K.renamed, name, number) end
 end
--- For a group that lies elsewhere an entry does nothing.
-for i = 1, #notes.resumes, 2 do call('ZADD', K.resumes, notes.resumes[i + 1], notes.resumes[i]) end
+if notes.resumes_all then call('ZADD', K.resumes, notes.resumes_all, '') end
 for name, told in pairs(notes.on_drained) do call('HSETNX', K.limits, name, told) end
 if notes.paused_all then call('SETNX', K.paused_all, notes.paused_all) end
 for i, name in ipairs({ 'begun', 'closed' }) do

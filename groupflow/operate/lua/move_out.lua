@@ -10,7 +10,7 @@
 -- returns  { 1, rows of { id of a task or '', group or '', the id that decides where it lies without a group,
 --          entry, packed }, cursor of the next page if there is one }; or { 0, names of daemons that run }
 local where, name, most, room = ARGV[1], ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
-local daemons = living(clock())
+local daemons = living()
 if daemons and where ~= 'letter' then return { 0, daemons } end
 local rows, bytes, next_cursor = {}, 0, ''
 
@@ -62,7 +62,9 @@ elseif where == 'letter' then
 elseif where == 'dead' then
   each_member(K.dead, add_letter)
 elseif where == 'paused' then
-  each_field(K.paused, function(group, note) add('', group, '', group, { note = note }) end)
+  each_field(K.paused, function(group, note)
+    add('', group, '', group, { note = note, ends = call('ZSCORE', K.resumes, group) or nil })
+  end)
 elseif where == 'drains' then
   each_field(K.drains, function(group, ends) add('', group, '', group, { ends = ends }) end)
 elseif where == 'outbox' then

@@ -7,7 +7,7 @@
 -- ARGV     1 about how many groups, and how many plain tasks, at most
 -- returns  { 1, how many it was, 0 if none is left }; or { 0, names of daemons that run }
 local now, most, number = clock(), tonumber(ARGV[1]), 0
-local daemons = living(now)
+local daemons = living()
 if daemons then return { 0, daemons } end
 may_limit, may_cap = false, false -- place them as if nothing had limits
 

@@ -1,5 +1,6 @@
 -- Behind the facts and the ids in scripts that move tasks between partitions. No daemon runs meanwhile, unless
--- one dead letter moves: `move_out`, `move_in` and `move_turns` check, and change nothing if one does.
+-- one dead letter moves: `move_out`, `move_in` and `move_turns` check, and change nothing if one does, or if one that
+-- is gone still has a session: a fail-over may have brought its claims back.
 --
 -- A task is read in its old partition, written to the new one, and only then removed: a move that is cut
 -- short is done again. `moved` notes a written task, under the partition that it came from, until it is
@@ -8,10 +9,10 @@
 -- The key of a place; if it is a pool's, of that pool.
 local function key_in(where, pool) return TAG .. where .. (pool == '' and '' or ':' .. pool) end
 
-local function living(now)
+local function living()
   local names = {}
   local function look(leases)
-    local some = call('ZRANGE', leases, '+inf', '(' .. digits(now), 'BYSCORE', 'REV', 'LIMIT', 0, 100)
+    local some = call('ZRANGE', leases, 0, 99, 'REV')
     for _, daemon in ipairs(some) do names[#names + 1] = daemon end
   end
   look(K.daemons)

@@ -6,7 +6,8 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 'begin', 'mark', 'end', or 'cancel' · 2 the number of partitions it is to have · 3 for 'mark'
 --          the number that it has
--- returns  { how many it has, 0 if it was never used, how many it is being moved to or 0 }
+-- returns  { how many it has, 0 if it was never used, how many it is being moved to or 0 },
+--          behind 'mark' also the id of the epoch
 local known = call('HMGET', K.partitions, 'number', 'moving_to')
 local number, moving_to = tonumber(known[1] or 0), tonumber(known[2] or 0)
 if ARGV[1] == 'begin' then
@@ -21,4 +22,4 @@ else
   call('HDEL', K.partitions, 'moving_to')
   call('DEL', K.moved)
 end
-return { number, moving_to }
+return { number, moving_to, ARGV[1] == 'mark' and leader(info('replication')) or nil }

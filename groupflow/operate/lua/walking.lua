@@ -50,6 +50,19 @@ local function claims_on(group)
   return found
 end
 
+-- Notes who holds a claim: daemon, worker, fence; since (µs), progress (see `progress_of`), where its checkpoint has it;
+-- lease_left and unheard (µs): how long the holder's lease runs still, and how long ago it was last heard of.
+local function with_holder(facts, claim, now)
+  local daemon = claim.daemon
+  if not daemon then return facts end
+  local ends, length = call('ZSCORE', leases_of(daemon), daemon), call('HGET', K.daemon .. daemon, 'lease')
+  local left = ends and tonumber(ends) - now or 0
+  facts.lease_left, facts.unheard = left, math.max(0, (length or left) - left)
+  facts.daemon, facts.worker, facts.fence, facts.since = daemon, claim.slot, claim.fence, claim.since
+  facts.progress = progress_of(claim)
+  return facts
+end
+
 -- The first names in a hash.
 local function first_in(key, most) return { unpack(names_in(key, 0, most), 1, most) } end
 

@@ -4,12 +4,10 @@
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 group · 2 '1' where the rule of its head is wanted, else ''
 -- returns  { now, queued: waiting in its lane, head: id of the task that runs, or is next, its task state; of a group
---          that runs: daemon, worker, fence, lease_left (µs), since (µs) where the checkpoint says so, and progress
---          (see `progress_of`);
---          ready, pullers: how many workers pull from the pool whose may claim it, if daemons may not; until (µs), parked, paused,
---          everything_paused (JSON), each if it is, and pause_ends, everything_ends (µs) if those pauses end
---          by themselves; recovering: { since,
---          until } (µs) if nothing is claimed, since this server may have lost writes; outbox_full: 1 if nothing is claimed,
+--          that runs what `with_holder` notes; ready, pullers: how many workers pull from the pool whose may claim it, if
+--          daemons may not; until (µs), parked, paused, everything_paused (JSON), each if it is, and pause_ends,
+--          everything_ends (µs) if those pauses end by themselves; recovering: { since, until } (µs) if nothing is
+--          claimed, since this server may have lost writes; outbox_full: 1 if nothing is claimed,
 --          since the outbox has as many bytes as it may; busy: if its head
 --          waits as a quarantined task, the daemons that run another one; running: how many tasks of it; if it has a
 --          limit: concurrency, rate (as it was written); and if that sets `until`: limited_by, 'rate', 'closed'
@@ -21,7 +19,6 @@ local group = ARGV[1]
 local now = clock()
 local running = claims_on(group)
 local claim = running[1] or {}
-local lease = claim.daemon and call('ZSCORE', leases_of(claim.daemon), claim.daemon)
 local quarantined, busy = call('ZSCORE', K.quarantined_groups, group), {}
 local ready, pool = quarantined or call('ZSCORE', K.ready, group), nil
 for _, name in ipairs(ready and {} or pools()) do
@@ -46,11 +43,9 @@ local waits_in = call('HGET', K.waiting_groups, group)
 local capped_by, has_turn, of_type = nil, false, nil
 if is_limiting() and is_capping() then capped_by, has_turn = caps().waits_for(group) end
 if capped_by and not has_turn then of_type = named(caps().told_of(capped_by, now)) end
-return named(with_holds({
+return named(with_holds(with_holder({
   now = now, queued = call('LLEN', K.lane .. group), head = head, task_state = head and task_state_of(head) or {},
-  daemon = claim.daemon, worker = claim.slot, fence = claim.fence, since = claim.since,
-  progress = progress_of(claim), cancel = claim.entry and call('HGET', K.cancels, head) or nil,
-  lease_left = claim.daemon and (lease and tonumber(lease) - now or 0),
+  cancel = claim.entry and call('HGET', K.cancels, head) or nil,
   ready = ready or nil, pullers = pullers_of(pool, now), ['until'] = call('ZSCORE', K.held, group) or nil,
   parked = call('HGET', K.parked, group) or nil, paused = call('HGET', K.paused, group) or nil,
   busy = busy, pause_ends = call('ZSCORE', K.resumes, group) or nil,
@@ -58,4 +53,4 @@ return named(with_holds({
   by_hand = limit.till, type = of_type, tenant = waits_in and named(figures_of(sub(waits_in, 2), now)) or nil,
   aside = tonumber(call('HGET', K.aside, group) or 0),
   rule = ARGV[2] == '1' and next_head and limits().facts_of(next_head) or nil,
-}, now))
+}, claim, now), now))

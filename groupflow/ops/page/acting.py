@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 import structlog
 
-from groupflow.core.errors import AmbiguousId, GroupflowError, Unroutable
+from groupflow.core.errors import GroupflowError, Unroutable
 from groupflow.core.limits import HandLimit, Limited
 from groupflow.operate import bulk
 from groupflow.operate.actions import note
@@ -94,19 +95,19 @@ class Acting:
     async def _cancel_named(self, order: shapes.Cancel, caller: Caller) -> shapes.Cancelled:
         if order.dry_run:
             raise InputRefused("A dry run counts tasks of a group or a type: name no ids.")
-        found, who = shapes.Cancelled(), _who(order, caller)
+        found, who, done = shapes.Cancelled(), _who(order, caller), list[str]()
 
         async def cancel(id_: str) -> None:
             verdict = await self._waiting.cancel(id_, who, order.reason, order.choice)
             found.tasks.append(shapes.Judged(id_, verdict))
+            if verdict in {"cancelled", "requested"}:
+                done.append(id_)
 
-        async for id_, kept in self._context.namespace.act_on_each(order.ids, cancel):
-            if isinstance(kept, AmbiguousId) and len({*order.ids}) == 1:
-                raise kept
-            if kept is not None:
-                found.stayed.append(shapes.Untouched(id_, str(kept)))
-        done = [each.id for each in found.tasks if each.verdict in {"cancelled", "requested"}]
-        await self._note("cancelled", order, caller, tasks=done, reason=order.reason or None)
+        each_kept = self._context.namespace.act_on_each(order.ids, cancel, fails_alone=True)
+        async with self._noting("cancelled", order, caller, done, reason=order.reason or None):
+            async for id_, kept in each_kept:
+                if kept is not None:
+                    found.stayed.append(shapes.Untouched(id_, str(kept)))
         return found
 
     @_act("/task/drop", "Remove waiting or delayed tasks for good")
@@ -158,8 +159,8 @@ class Acting:
             raise InputRefused("Name ids, or a group as delayed: one of the two.")
         ids, choice = order.ids, order.choice
         if order.delayed is not None:
-            choice = self._waiting.choice_of(order.delayed)
-            ids = (await self._waiting.delayed_of(order.delayed))[: shapes.MOST_IDS]
+            ids, choice = await self._waiting.delayed_of(order.delayed)
+            ids = ids[: shapes.MOST_IDS]
 
         async def act_on(id_: str) -> str | None:
             left = await act(id_, choice)
@@ -179,23 +180,21 @@ class Acting:
         """Act on each task, by its id or its letter, and log which it was done to.
 
         Raises:
-            AmbiguousId: it is the only named id.
-            StoreUnavailable: there is only one partition.
+            AmbiguousId, StoreUnavailable: as of `act_on_each`.
         """
         result = shapes.Result([], [])
-        async for each, kept in self._context.namespace.act_on_each(meant, act):
-            id_ = each.id if isinstance(each, DeadLetter) else each
-            if kept is None:
-                result.done.append(id_)
-            elif isinstance(kept, AmbiguousId) and len({*order.ids}) == 1:
-                raise kept
-            else:
-                words = "It can't be routed: " if isinstance(kept, Unroutable) else ""
-                result.stayed.append(shapes.Untouched(id_, f"{words}{kept}"))
         which |= order.model_dump(include={"tenant", "partition"}, exclude_none=True)
         if isinstance(order, shapes.Redrive) and order.body is not None:
             which["corrected"] = True
-        await self._note(what, order, caller, tasks=result.done, **which)
+        each_kept = self._context.namespace.act_on_each(meant, act, fails_alone=True)
+        async with self._noting(what, order, caller, result.done, **which):
+            async for each, kept in each_kept:
+                id_ = each.id if isinstance(each, DeadLetter) else each
+                if kept is None:
+                    result.done.append(id_)
+                else:
+                    words = "It can't be routed: " if isinstance(kept, Unroutable) else ""
+                    result.stayed.append(shapes.Untouched(id_, f"{words}{kept}"))
         return result
 
     @_act("/pause", "Hold a group or everything")
@@ -257,6 +256,19 @@ class Acting:
     ) -> shapes.Change:
         await self._note(what, order, caller, **facts, changed=changed)
         return shapes.Change(changed)
+
+    @asynccontextmanager
+    async def _noting(
+        self, what: str, order: shapes.Order, caller: Caller, tasks: list[str], **facts: Any
+    ) -> AsyncIterator[None]:
+        """Note to which tasks an action was done, also where it fails half-way."""
+        try:
+            yield
+        except BaseException:
+            if tasks:
+                await self._note(what, order, caller, tasks=tasks, **facts)
+            raise
+        await self._note(what, order, caller, tasks=tasks, **facts)
 
     async def _note(
         self,

@@ -20,6 +20,7 @@ from groupflow.core.errors import (
     AmbiguousId,
     GroupflowError,
     ServerUnreachable,
+    SessionLost,
     StoreFull,
     StoreUnavailable,
 )
@@ -49,7 +50,8 @@ _STATUSES: dict[type, HTTPStatus] = {
     NoSchedule: HTTPStatus.NOT_FOUND,
     AmbiguousId: HTTPStatus.CONFLICT,
     **dict.fromkeys(
-        (StoreUnavailable, StoreFull, ServerUnreachable), HTTPStatus.SERVICE_UNAVAILABLE
+        (StoreUnavailable, StoreFull, ServerUnreachable, SessionLost),
+        HTTPStatus.SERVICE_UNAVAILABLE,
     ),
 }
 _FAULT = HTTPStatus.INTERNAL_SERVER_ERROR

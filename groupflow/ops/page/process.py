@@ -37,6 +37,7 @@ _INHERITED = frozenset(
 _INHERITED_KINDS = ("LC_", "PYTHON", "SSL_CERT_")
 SIGN_OF_LIFE = 5.0  # seconds between two from the page's process
 _SILENCE = 60.0  # seconds after which a page's process counts as stuck
+_LATE = 1.0  # seconds behind that in which a message is still heard
 _LONGEST = 64 * 1024 * 1024  # bytes of a message: all handlers and rules of a large configuration
 _WORK_COMES_FIRST = 1.0  # seconds that the page waits for work to begin
 _GOODBYE = 4.0  # seconds for it to end by itself
@@ -149,8 +150,7 @@ class PageProcess:
             self._channel = await Channel.open(ours)
             self.tell()
             while not self._closing.is_set():
-                async with asyncio.timeout(_SILENCE):
-                    message = await self._channel.receive()
+                message = await _heard(self._channel)
                 if message is None:
                     break
                 if (path := message.get("ask")) in PATHS:
@@ -178,6 +178,20 @@ class PageProcess:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
+
+
+async def _heard(channel: Channel) -> dict[str, Any] | None:
+    """The page's next message.
+
+    Raises:
+        TimeoutError: it was silent for too long.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_SILENCE):
+            return await channel.receive()
+    # A handler may have blocked the loop meanwhile: what has come is read now.
+    async with asyncio.timeout(_LATE):
+        return await channel.receive()
 
 
 def _start(channel: socket.socket) -> subprocess.Popen[bytes]:

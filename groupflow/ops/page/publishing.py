@@ -10,7 +10,13 @@ from pydantic import Field
 
 from groupflow.broker.application import Publisher
 from groupflow.broker.publisher import Message, Outgoing
-from groupflow.core.errors import BrokerUnavailable, HeadersTooLarge, PublishFailed, Unroutable
+from groupflow.core.errors import (
+    BrokerUnavailable,
+    GroupflowError,
+    HeadersTooLarge,
+    PublishFailed,
+    Unroutable,
+)
 from groupflow.core.routing import MAX_SECONDS, Router
 from groupflow.ops.page.endpoints import Caller, Endpoint
 from groupflow.ops.page.facts import PageContext
@@ -66,9 +72,8 @@ class Publishing:
         settings = self._context.facts.settings
         given = {name: value for name, value in asked if value is not None}
         try:
-            check(Message(**given), settings)
-            publisher = await self._publisher_by(settings)
-            id_ = await publisher.publish(**given)
+            check(message := Message(**given), settings)
+            id_ = await self._publish_by_one(message)
         except (Unroutable, HeadersTooLarge) as error:
             raise RequestRefused(
                 HTTPStatus.UNPROCESSABLE_ENTITY, f"Not published: {error}"
@@ -81,6 +86,16 @@ class Publishing:
         name = caller.holder.name if caller.holder else None
         log.debug("task.published", task=id_, token=name, peer=caller.peer)
         return Published(id_)
+
+    async def _publish_by_one(self, message: Message) -> str:
+        while True:
+            publisher = await self._publisher_by(self._context.facts.settings)
+            try:
+                return await publisher.publish(message)
+            except GroupflowError:
+                if publisher is self._publisher:
+                    raise
+                # A reload has closed it meanwhile: under the same id it is the same task.
 
     async def _publisher_by(self, settings: Settings) -> Publisher:
         """The publisher; a new one after a reload, which may have changed the groups."""

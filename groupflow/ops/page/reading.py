@@ -141,9 +141,8 @@ class Reading:
             return await list_ended(
                 namespace, query.state, wanted, cursor=query.cursor, limit=query.limit
             )
-        if len(namespace) > 1 and not wanted.is_set and query.cursor == "0":
-            found = await list_tasks(namespace, query.state, query.limit)
-            return TaskList(query.state, found.rows, len(found.rows), None, namespace.away)
+        if not wanted.is_set and query.cursor == "0":
+            return await list_tasks(namespace, query.state, query.limit)
         return await search_tasks(
             namespace, query.state, wanted, cursor=query.cursor, limit=query.limit
         )

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from typing import TypeVar
 
 import structlog
 
+from groupflow.core.errors import StoreUnavailable
 from groupflow.ops.page.problems import RequestRefused
 
 log = structlog.get_logger("groupflow.http")
@@ -146,6 +148,9 @@ class Reads:
             began = monotonic() - _waited_for_core()
             try:
                 yield
+            except StoreUnavailable:
+                began = math.inf  # it is silent, and did nothing for the caller that is known
+                raise
             finally:
                 self._saved -= max(0.0, monotonic() - _waited_for_core() - began)
         finally:

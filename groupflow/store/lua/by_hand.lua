@@ -49,14 +49,6 @@ local function look_again(changed, now)
   tell('due')
 end
 
--- Tasks of a tenant that ran before it had a limit count from now on.
-local function charge_running(name)
-  each_claim(K.daemons, function(claim)
-    local tenant = call('HEXISTS', K.charged, claim.fence) == 0 and tenants().of(claim.entry)
-    if tenant and sub(tenant, 9) == name then tenants().charge(tenant, claim.fence) end
-  end)
-end
-
 -- Limits begin, and replace what was set by hand before.
 local function begin_by_hand(whose, text, now)
   call('HSET', K.by_hand, whose, text)

@@ -29,4 +29,5 @@ for i = 2, #ARGV, 2 do
   end
   rows[#rows + 1] = row
 end
+call('HINCRBY', K.count, 'taken', 0) -- a write: replicas are waited for, also where all was known before
 return rows

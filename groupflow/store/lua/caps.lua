@@ -116,14 +116,31 @@ function caps()
   function C.leave(group) return leave_line(K.cap_groups, group) end
   function C.leave_plain(entry) return leave_line(K.cap_tasks, entry) end
 
-  -- What had the turn of a line only waits there.
-  local function withdraw(kind, pool, place, thing, now)
+  -- The cap of what waits in a line, as caps are now; nil where it has none any more.
+  local function own_of(kind, thing)
+    return C.of(KNOWN[kind] == K.cap_groups and call('LINDEX', K.lane .. thing, -1) or thing)
+  end
+
+  -- What waits in a line waits in that of another cap from here on, since caps have changed.
+  local function change_line(kind, pool, own, thing, score, now)
+    leave_line(KNOWN[kind], thing)
+    enter_line(kind, pool, own, thing, score)
+    look_soon(own, now)
+  end
+
+  -- What had the turn of a line only waits there, or in that of its cap as caps are now.
+  local function withdraw(kind, pool, cap, thing, now)
+    local place = place_in(kind, pool, cap)
     call('HDEL', K.cap_turns, place)
     if KNOWN[kind] == K.cap_groups then
       tenants().leave(thing, now)
       leave_indexes(thing)
     elseif not tenants().leave_plain(thing, now) then
       call('ZREM', index_of(INDEX[kind], pool), thing)
+    end
+    local own = own_of(kind, thing)
+    if own and own ~= cap then
+      change_line(kind, pool, own, thing, call('ZSCORE', K.cap_waits .. place, thing), now)
     end
   end
 
@@ -134,9 +151,7 @@ function caps()
     local entry = is_group and call('LINDEX', K.lane .. thing, -1) or thing
     local own = C.of(entry) or cap
     if own ~= cap then
-      leave_line(KNOWN[kind], thing)
-      enter_line(kind, pool, own, thing, score)
-      look_soon(own, now)
+      change_line(kind, pool, own, thing, score, now)
       return false
     end
     local is_quarantined = kind == 'G' or kind == 'P'
@@ -157,7 +172,7 @@ function caps()
     for _ = 1, PASSES do
       local best = call('ZRANGE', K.cap_waits .. place, 0, 0, 'WITHSCORES')
       if not best[1] or (best[1] == holder and best[1] ~= placed) then return true end
-      if holder and best[1] ~= holder then withdraw(kind, pool, place, holder, now) end
+      if holder and best[1] ~= holder then withdraw(kind, pool, cap, holder, now) end
       if stands(kind, pool, cap, best[1], best[2], now) then
         call('HSET', K.cap_turns, place, best[1])
         return true
@@ -180,7 +195,7 @@ function caps()
       if may_start then
         is_whole = give_turn(kind, pool, cap, placed, now) and is_whole
       elseif holder then
-        withdraw(kind, pool, place, holder, now)
+        withdraw(kind, pool, cap, holder, now)
       end
       if call('EXISTS', K.cap_waits .. place) == 1 then
         does_wait[#does_wait + 1] = pool and 'pool' or KNOWN[kind] == K.cap_groups and 'grouped' or 'plain'
@@ -270,11 +285,9 @@ function caps()
     local page, moved = call('ZRANGE', K.cap_waits .. place, seen, seen + most - 1, 'REV', 'WITHSCORES'), 0
     for i = 1, #page, 2 do
       local thing = page[i]
-      local own = C.of(KNOWN[kind] == K.cap_groups and call('LINDEX', K.lane .. thing, -1) or thing)
+      local own = own_of(kind, thing)
       if own and own ~= cap and call('HGET', K.cap_turns, place) ~= thing then
-        leave_line(KNOWN[kind], thing)
-        enter_line(kind, pool, own, thing, page[i + 1])
-        look_soon(own, now)
+        change_line(kind, pool, own, thing, page[i + 1], now)
         moved = moved + 1
       end
     end

@@ -39,6 +39,7 @@ local function configure(packed, now)
   for i = 1, #flat, 2 do call('HSET', K.limits, flat[i], flat[i + 1]) end
   may_limit, limits_made, tenants_made, may_cap, caps_made, may_drain = nil, nil, nil, nil, nil, nil
   if not is_draining() then call('UNLINK', K.drains) end -- nothing would read it
+  if is_limiting() then charge_running() end
   -- Looks again at what waited for a tenant's turn by the old limits; at more of it when a script meets it.
   for _, tenant in ipairs(is_limiting() and call('ZRANGE', K.standing, 0, 9999) or {}) do
     tenants().turn(tenant, now)

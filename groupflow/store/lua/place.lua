@@ -210,7 +210,7 @@ local function insert(lane, entry)
   return call('LPUSH', lane, entry)
 end
 
--- Puts a task back to its place in its group, or as the next plain one.
+-- Puts a task back to its place in its group, or among the plain ones.
 local function put_back(entry, group, now)
   if group ~= '' then
     insert(K.lane .. group, entry)
@@ -218,7 +218,8 @@ local function put_back(entry, group, now)
   end
   local order, _, _, is_quarantined, pool = order_of(entry)
   if waits_in_line(entry, order, is_quarantined, pool, now) then return true end
-  if has_state(entry) then
+  local oldest = call('LINDEX', K.plain, -1)
+  if has_state(entry) or (oldest and sequence_of(oldest) < order) then -- the list stays in order of arrival
     call('ZADD', index_of(is_quarantined and 'quarantined_plain' or 'ordered', pool), digits(order), entry)
     if pool then tell('pool') end
   else

@@ -45,6 +45,7 @@ if is_limiting() then
   if turned > 0 then wake() end
   promoted = promoted + turned
 end
+if not is_capping() then call('DEL', K.cap_reviews, K.cap_standing) end -- no line is left to be looked at
 for _, group in ipairs(due_in(K.held)) do
   call('ZREM', K.held, group)
   if place(group, now) then wake_for(group) end

@@ -15,19 +15,22 @@ take_role('relay', ARGV[1], number, now + ARGV[3])
 
 local function read(from, to) return call('LRANGE', K.outbox, from, to) end
 
--- Drops what is confirmed.
+local most = tonumber(ARGV[5])
+
+-- Drops what is confirmed: that very entry, and those in front of it. After lost writes it may not be here, and a clock
+-- that is late may give lower numbers to what was never told.
 local function drop()
-  local dropped, page = 0, nil
+  local number_here, dropped, page = 0, 0, nil
   repeat
-    page = read(0, PAGE - 1)
-    local number_here = 0
+    page = read(number_here, number_here + PAGE - 1)
     for _, entry in ipairs(page) do
-      if tonumber(sub(entry, 1, 16)) > confirmed then break end
+      local number_of = tonumber(sub(entry, 1, 16))
       number_here, dropped = number_here + 1, dropped + #entry
+      if number_of == confirmed then call('LPOP', K.outbox, number_here) end
+      if number_of >= confirmed then return number_of == confirmed and dropped or 0 end
     end
-    if number_here > 0 then call('LPOP', K.outbox, number_here) end
-  until number_here < PAGE
-  return dropped
+  until #page < PAGE or number_here >= most
+  return 0
 end
 
 local left = call('HINCRBY', K.count, 'outbox_bytes', confirmed > 0 and 0 - drop() or 0)
@@ -35,7 +38,6 @@ if left < 0.9 * OUTBOX_MOST and call('DEL', K.outbox_full) == 1 then
   wake()
   tell('pool')
 end
-local most = tonumber(ARGV[5])
 repeat
   local page = read(#entries, math.min(#entries + PAGE, most) - 1)
   for _, entry in ipairs(page) do

@@ -84,6 +84,14 @@ local function each_claim(leases, visit)
   end
 end
 
+-- Tasks that ran before their tenant had a limit count from now on: of tenants of this name, nil for all.
+local function charge_running(name)
+  each_claim(K.daemons, function(claim)
+    local tenant = call('HEXISTS', K.charged, claim.fence) == 0 and tenants().of(claim.entry)
+    if tenant and (not name or sub(tenant, 9) == name) then tenants().charge(tenant, claim.fence) end
+  end)
+end
+
 -- The limits of types have changed: what runs counts by what they are now, and what waits for them is looked at again.
 local function review_caps(now)
   may_limit, limits_made, tenants_made, may_cap, caps_made = true, nil, nil, true, nil

@@ -113,6 +113,10 @@ function tenants()
     local kind, tenant = sub(place, 1, 1), sub(place, 2)
     call('HDEL', K.waiting_groups, group)
     call('ZREM', waits(kind, tenant), group)
+    if call('HGET', K.turns, place) == group then -- it goes by itself: the turn of its type isn't lost by that
+      call('ZREM', INDEX[kind], group)
+      call('HDEL', K.turns, place)
+    end
     T.turn(tenant, now)
   end
 

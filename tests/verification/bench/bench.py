@@ -117,10 +117,9 @@ class Bench:
             stolen, every = (b - a for a, b in zip(ticks, processor_ticks(), strict=True))
             share = float(f"{stolen / every:.4g}") if every > SHORT else 0.0
             seconds = round(monotonic() - began, 2)
+            said = f"{at:%Y-%m-%d %H:%M:%S}"
             for row in rows:
-                row.rounds.append(
-                    Round(figures[row.key], f"{at:%Y-%m-%d %H:%M:%S}", seconds, share)
-                )
+                row.rounds.append(Round(figures[row.key], said, seconds, share))
 
 
 def message(load: Load, number: int) -> Outgoing:
@@ -138,7 +137,6 @@ async def forget_queue(url: str, queue: str) -> None:
     """Delete what a daemon declared, so that RabbitMQ doesn't carry the queues of all runs."""
     connection = await aio_pika.connect(url)
     async with connection, connection.channel() as channel:
-        await channel.queue_delete(queue)
-        await channel.queue_delete(f"{queue}.dead")
-        await channel.queue_delete(f"{queue}.told")
+        for name in (queue, f"{queue}.dead", f"{queue}.told"):
+            await channel.queue_delete(name)
         await channel.exchange_delete(f"{queue}.told")

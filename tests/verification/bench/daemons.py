@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.endtoend.configuration import lines_of
 from tests.endtoend.process import Process, environment, groupflow
+from tests.page.served import toml_of as served_toml_of
 from tests.verification.bench.load import Load
 from tests.verification.bench.records import Records, cpu_of
 from tests.verification.pacing import comes
@@ -27,37 +27,26 @@ class RunFailed(Exception):
     """A run that can't be measured; the message says why."""
 
 
-def toml_of(
-    redis: str,
-    rabbitmq: str,
-    queue: str,
-    *,
-    grouped: int = 16,
-    partitions: int = 1,
-    told: int = 0,
-    **rule: int,
-) -> str:
+def toml_of(redis: str, rabbitmq: str, queue: str, **facts: int) -> str:
     """A daemon's configuration; the page is on, as by default, on a port that is free.
 
     Args:
         redis: its store.
         rabbitmq: its broker.
         queue: the queue that it consumes.
-        grouped: workers for grouped tasks.
-        partitions: of its namespace.
-        told: whether an exchange is told of all ends.
-        rule: `run` or `batch` of its groups' rule.
+        facts: `grouped`, its workers for grouped tasks; `partitions` of its namespace; `told`:
+            whether an exchange is told of all ends; `run` or `batch` of its groups' rule.
     """
-    tables: dict[str, dict[str, str | int]] = {
-        "[rabbitmq]": {"url": rabbitmq, "queue": queue},
-        "[redis]": {"url": redis, "namespace": NAMESPACE, "partitions": partitions},
-        "[workers]": {"plain": 8, "grouped": grouped},
-        "[http]": {"listen": "127.0.0.1:0"},
-        "[[groups]]": {"name": "bench", "app": "bench", "key": "{entity}", **rule},
-    }
-    if told:
-        tables["[events]"] = {"exchange": f"{queue}.told"}
-    return "\n".join(line for name, table in tables.items() for line in (name, *lines_of(table)))
+    store = {"url": redis, "namespace": NAMESPACE, "partitions": facts.pop("partitions", 1)}
+    events = [("[events]", {"exchange": f"{queue}.told"})] if facts.pop("told", 0) else []
+    return served_toml_of([
+        ("[rabbitmq]", {"url": rabbitmq, "queue": queue}),
+        ("[redis]", store),
+        ("[workers]", {"plain": 8, "grouped": facts.pop("grouped", 16)}),
+        ("[http]", {"listen": "127.0.0.1:0"}),
+        *events,
+        ("[[groups]]", {"name": "bench", "app": "bench", "key": "{entity}", **facts}),
+    ])  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +76,8 @@ class Daemon:
         Raises:
             RunFailed: it died, or took longer.
         """
-
-        async def has_reached() -> bool:
-            return self.file.with_suffix(".reached").exists()
-
-        await self.until(has_reached, seconds, "its tasks")
+        reached = self.file.with_suffix(".reached")
+        await self.until(partial(asyncio.to_thread, reached.exists), seconds, "its tasks")
 
     async def until(
         self,

@@ -72,6 +72,7 @@ _BATCHES, _SLEEPING = Load(50_000, 100, type="many"), Load(20_000, 1_000, handle
 _HALF, _CLAIM = "half in one hot group, 16 workers", ("daemon", "redis")
 _PATH, _MANY, _TOLD = (*_CLAIM, "intake", "enqueue"), {"partitions": 16}, {"told": 1}
 _WIDE = "1,000 groups, 64 workers, 16 partitions"
+_EACH_TOLD = "1,000 groups, 16 workers, each end told"
 SHAPES = (
     Shape("drain.16", "1,000 groups, 16 workers", _EVEN, 16, least=2.5, costs=(*_PATH, "memory")),
     Shape("drain.64", "1,000 groups, 64 workers", _EVEN, 64, least=2.5, costs=_CLAIM),
@@ -85,15 +86,7 @@ SHAPES = (
     _ideal(1, 1_200, 32, 0.98),
     _ideal(5, 6_000, 32, 0.98),
     _ideal(20, 10_000, 32, 0.98),
-    Shape(
-        "told.16",
-        "1,000 groups, 16 workers, each end told",
-        _EVEN,
-        16,
-        UNTOLD,
-        costs=("whole",),
-        facts=_TOLD,
-    ),
+    Shape("told.16", _EACH_TOLD, _EVEN, 16, UNTOLD, costs=("whole",), facts=_TOLD),
     Shape("partitions.16", _WIDE, _EVEN, 64, ONE_PARTITION, costs=_PATH, facts=_MANY),
 )
 
@@ -162,14 +155,9 @@ async def _drain(bench: Bench, shape: Shape, code: Path) -> tuple[Records, dict[
             await _until_told(redis, daemon)
             whole = daemon.cpu + cpu_of(corner.redis.pid) - before
         own, of_redis = read_clocks(daemon.file.with_suffix(".clocks"), load.tasks)
-        costs = {
-            "daemon": own,
-            "redis": of_redis,
-            "intake": cpu / load.tasks * 1e6,
-            "enqueue": redis_cpu / load.tasks * 1e6,
-            "memory": memory / load.tasks - load.body,
-            "whole": whole / load.tasks * 1e6,
-        }
+        seconds = {"intake": cpu, "enqueue": redis_cpu, "whole": whole}
+        costs = {name: each / load.tasks * 1e6 for name, each in seconds.items()}
+        costs |= {"daemon": own, "redis": of_redis, "memory": memory / load.tasks - load.body}
         return daemon.records, costs
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import orjson
 
 from groupflow.servers import RabbitmqServer
+from tests.programs import ran
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 NODE = REPOSITORY / ".bench" / "node"
@@ -58,12 +59,7 @@ def _processor() -> str:
 
 def _said(program: str, *arguments: str) -> str:
     found = shutil.which(program)
-    if found is None:
-        return ""
-    answer = subprocess.run(
-        [found, *arguments], capture_output=True, text=True, check=False, timeout=60
-    )
-    return answer.stdout.strip()
+    return ran(found, *arguments).stdout.strip() if found else ""
 
 
 def _rabbitmq() -> str:

@@ -13,6 +13,7 @@ import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.verification.bench.daemons import RunFailed
 from tests.verification.bench.load import Load
@@ -46,26 +47,12 @@ async def run_peer(
         RunFailed: it can't be started, ended with an error, or did not end.
     """
     records = folder / RECORDS
-    spec = {
-        "load": asdict(load),
-        "url": url,
-        "workers": workers,
-        "queue": queue,
-        "seconds": SECONDS,
-        "records": str(records),
-        "node": str(NODE),
-    }
-    start = partial(
-        subprocess.run,
-        [*_COMMANDS[name], json.dumps(spec)],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-        timeout=SECONDS + GRACE,
-    )
+    spec = {"load": asdict(load), "url": url, "workers": workers, "queue": queue}
+    spec |= {"seconds": SECONDS, "records": str(records), "node": str(NODE)}
+    how: Any = {"cwd": REPOSITORY, "text": True, "errors": "replace", "check": False}
+    how |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    command = [*_COMMANDS[name], json.dumps(spec)]
+    start = partial(subprocess.run, command, timeout=SECONDS + GRACE, **how)
     try:
         ended = await asyncio.to_thread(start)
     except OSError as error:

@@ -28,13 +28,11 @@ class Span:
         """Of one figure at least."""
         return cls(median(figures), min(figures), max(figures))
 
-    def said(self, digits: int | None = None) -> str:
+    @property
+    def said(self) -> str:
         """The median, and the lowest and the highest where there are several rounds."""
-        said = [
-            figure(each) if digits is None else f"{each:.{digits}f}"
-            for each in (self.median, self.low, self.high)
-        ]
-        return said[0] if self.low == self.high else f"{said[0]} ({said[1]} to {said[2]})"
+        span = "" if self.low == self.high else f" ({self.low:.2f} to {self.high:.2f})"
+        return f"{self.median:.2f}{span}"
 
 
 def figure(value: float) -> str:
@@ -117,12 +115,12 @@ class Row:
         """Title, figure, what is beside it, the ratios to that, and the goal with its verdict."""
         goal = f"≤ {self.most:g} {self.unit}" if self.most else ""
         if self.least is not None:
-            goal = f"≥ {self.least:g} times {self.beside}"
+            goal = f"≥ {self.least:g}"
         met = {True: ": yes", False: ": **no**", None: ""}[self.is_met]
-        ratios = [ratio.said(digits=2) for who in self.peers if (ratio := self.ratio(who))]
-        return (
+        ratios = [ratio.said for who in self.peers if (ratio := self.ratio(who))]
+        return (  # the span is that of the ratio
             self.title,
-            f"{Span.of(self.of(OURS)).said()} {self.unit}",
+            f"{figure(median(self.of(OURS)))} {self.unit}",
             ", ".join(f"{who} {figure(median(self.of(who)))}" for who in self.peers),
             "; ".join(ratios),
             goal + met,
@@ -173,12 +171,20 @@ class Results:
 
     def markdown(self) -> str:
         """The table, what only reports, and of which commit, machine and versions all is."""
-        lines = [f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
-        compared = [row for row in self.rows if row.peers or row.is_met is not None]
-        lines += [f"| {' | '.join(row.cells)} |" for row in compared]
-        alone = [row.cells for row in self.rows if row not in compared]
-        lines += ["", *(f"- {title}: {figure}" for title, figure, *_ in alone)]
-        facts = " · ".join(f"{name} {value}" for name, value in self.machine.items())
+        lines, row = [f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"], None
+        costs: dict[str, list[str]] = {}  # by the title of their row: what has nothing beside it
+        for each in self.rows:
+            if row is None or not each.key.startswith(f"{row.key}."):
+                row = each
+            title, ours, *rest = each.cells
+            part = title.removesuffix(f", {row.title}")
+            if each.peers or each.is_met is not None:
+                shown = title if each is row else f"- {part}"
+                lines.append(f"| {' | '.join((shown, ours, *rest))} |")
+            else:
+                costs.setdefault(row.title, []).append(f"{part} {ours}")
+        lines += ["", *(f"- {title}: {'; '.join(each)}" for title, each in costs.items())]
+        facts = ", ".join(f"{name} {value}" for name, value in self.machine.items())
         kind = "`QUICK=1`, " if self.quick else ""
         lines += [
             "",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from groupflow.servers import RabbitmqServer
 from tests.deadlines import short_lease
 from tests.endtoend.conftest import MakeRig, rigs
 from tests.endtoend.streams import mixed
@@ -23,9 +23,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
 
 
 @pytest.fixture
-def make_rig(
-    tmp_path: Path, rabbitmq_server: RabbitmqServer, cluster: RedisCluster
-) -> Iterator[MakeRig]:
+def make_rig(tmp_path: Path, rabbitmq_server: Any, cluster: RedisCluster) -> Iterator[MakeRig]:
     """Make a rig on the cluster, which is whole again afterwards."""
     usual = {"redis": {"partitions": 6}, "workers": {"lease": short_lease(4.0)}}
     with rigs(tmp_path, rabbitmq_server, cluster, **usual) as make:
@@ -54,9 +52,7 @@ def test_a_node_is_killed(make_rig: MakeRig, cluster: RedisCluster) -> None:
     assert rig.judge(with_faults=True) == []
 
 
-def test_partitions_that_are_away_hold_no_others_up(
-    make_rig: MakeRig, cluster: RedisCluster
-) -> None:
+def test_partitions_that_are_away_hold_no_others_up(make_rig: MakeRig, cluster: Any) -> None:
     """Not even a start; what is in them is done once they are back."""
     rig = make_rig(workers={"lease": short_lease(2.0)})
     leaders = [run(cluster.leader_of(keys("count"))) for keys in rig.partitions]

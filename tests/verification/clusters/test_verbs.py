@@ -18,14 +18,11 @@ from tests.servers.replicated import RedisCluster
 from tests.store.bench import arrival
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "status", "why g1", "task t1", "tasks queued", "task drop t1", "task run-now --delayed g1",
-        "dead list", "dead show t1", "dead redrive t1", "dead drop --all", "pause g1",
-        "resume --all", "top --once", "reload",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("words", [
+    "status", "why g1", "task t1", "tasks queued", "task drop t1", "task run-now --delayed g1",
+    "dead list", "dead show t1", "dead redrive t1", "dead drop --all", "pause g1",
+    "resume --all", "top --once", "reload",
+])  # fmt: skip
 async def test_a_number_that_differs_ends_every_verb(
     spread: Spread, redis_server: RedisServer, tmp_path: Path, words: str
 ) -> None:
@@ -44,10 +41,8 @@ async def test_a_number_that_differs_ends_every_verb(
 async def test_repartition(spread: Spread, redis_server: RedisServer, tmp_path: Path) -> None:
     await spread.put(*(arrival(f"t{n}", f"g{n}") for n in range(12)))
     unused = await Verbs(tmp_path, redis_server.url, "unused", 1)("repartition", "2")
-    assert (unused.exit, unused.out) == (
-        Exit.FINE,
-        "no daemon has used namespace unused yet: set redis.partitions = 2\n",
-    )
+    assert unused.exit == Exit.FINE
+    assert unused.out == "no daemon has used namespace unused yet: set redis.partitions = 2\n"
     groupflow = Verbs(tmp_path, redis_server.url, spread.name, 4)
     async with agreed(spread):
         (daemon, *_) = await spread.daemons("busy")

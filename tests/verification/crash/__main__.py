@@ -22,21 +22,16 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import SystemRandom
+from typing import Any
 
 from groupflow.crashpoints import POINTS
-from groupflow.servers import RabbitmqServer, RedisServer, private_servers
+from groupflow.servers import private_servers
 from tests.verification.crash.plans import PAIRS, numbered
 from tests.verification.crash.trials import Result, Trial
 
 
 def run(
-    redis: RedisServer,
-    rabbitmq: RabbitmqServer,
-    seed: str,
-    trials: range,
-    *,
-    jobs: int,
-    folder: Path,
+    redis: Any, rabbitmq: Any, seed: str, trials: range, *, jobs: int, folder: Path
 ) -> dict[int, Result]:
     """Run trials, several at once; what came of each, by its number."""
 

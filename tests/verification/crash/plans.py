@@ -160,13 +160,9 @@ def _plan(random: Random, crashes: list[Crash]) -> Plan:
     points = {crash.point for crash in crashes}
     # Small batches where a later one is meant.
     prefetches = [3, 6] if points & _INTAKES else [3, 6, 12, 100]
-    return Plan(
-        label=label,
-        lives=lives,
-        messages=_messages(random, renews=bool(points & _RENEWS)),
-        prefetch=random.choice(prefetches),
-        order=random.choice(["oldest", "fair"]),
-    )
+    messages = _messages(random, renews=bool(points & _RENEWS))
+    prefetch = random.choice(prefetches)
+    return Plan(label, lives, messages, prefetch, random.choice(["oldest", "fair"]))
 
 
 def _messages(random: Random, *, renews: bool) -> list[Message]:

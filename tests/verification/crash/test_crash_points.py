@@ -15,7 +15,6 @@ import pytest
 
 from groupflow import crashpoints
 from groupflow.crashpoints import arm
-from groupflow.servers import RabbitmqServer, RedisServer
 from tests.programs import ran
 from tests.verification.crash.__main__ import run
 from tests.verification.crash.plans import POINTS
@@ -27,9 +26,7 @@ PAIRS = 10
 
 
 @pytest.fixture(scope="module")
-def results(
-    redis_server: RedisServer, rabbitmq_server: RabbitmqServer, tmp_path_factory: Any
-) -> Mapping[int, Result]:
+def results(redis_server: Any, rabbitmq_server: Any, tmp_path_factory: Any) -> Mapping[int, Result]:
     """What came of each trial, by its number: the points in their order, then pairs."""
     trials, folder = range(len(POINTS) + PAIRS), tmp_path_factory.mktemp("crash")
     return run(redis_server, rabbitmq_server, SEED, trials, jobs=4, folder=folder)
@@ -56,13 +53,13 @@ def test_a_mistaken_point_is_refused(where: str) -> None:
     assert not crashpoints._armed
 
 
-@pytest.mark.parametrize(
-    ("where", "code", "out", "said"),
-    [
-        ("after_ack:1,before_ack:3", -9, "alive\n", ""),
-        ("before_lunch:1", 1, "", "'before_lunch' is none of before_enqueue, "),
-    ],
-)
+READ = [
+    ("after_ack:1,before_ack:3", -9, "alive\n", ""),
+    ("before_lunch:1", 1, "", "'before_lunch' is none of before_enqueue, "),
+]
+
+
+@pytest.mark.parametrize(("where", "code", "out", "said"), READ)
 def test_the_variable_is_read_at_import(where: str, code: int, out: str, said: str) -> None:
     passes = "[p('before_ack', n) for n in (0, 1, 1)]; print('alive'); p('before_ack')"
     program = f"from groupflow.crashpoints import crash_point as p; {passes}"

@@ -15,15 +15,13 @@ from typing import Any
 import orjson
 
 from groupflow.broker import topology
-from groupflow.broker.connection import open_channel
-from groupflow.broker.dead_stream import name_of
 from groupflow.core.task import Place
 from groupflow.crashpoints import VARIABLE
 from groupflow.operate.redrive import archive_of
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.settings.load import load_settings
 from groupflow.settings.model import RetryDefaults
-from tests.broker.wires import connected
+from tests.broker.wires import connected, forget
 from tests.endtoend.process import Process, until
 from tests.endtoend.rig import Job, Rig
 from tests.history.events import Event
@@ -97,7 +95,7 @@ class Trial:
         result.violations += self._judge()
         if self._plan.archives:
             result.violations += run(self._archived())
-        run(self._forget())
+        run(forget(rig.rabbitmq.url, rig.queue))
         if result.violations:
             self._keep()
         else:
@@ -110,15 +108,6 @@ class Trial:
     async def _declare(self) -> None:
         async with connected(self._rig.rabbitmq.url) as connection:
             await topology.declare(connection, self._rig.queue)
-
-    async def _forget(self) -> None:
-        """Delete the queue, and what lies beside it."""
-        queue = self._rig.queue
-        async with connected(self._rig.rabbitmq.url) as connection:
-            for name in (queue, name_of(queue)):
-                await topology.delete(connection, name)
-            channel = await open_channel(connection, confirms=False)
-            await channel.exchange_delete(name_of(queue))
 
     def _live(self) -> None:
         """All lives, until one has come to its end with everything done."""
@@ -217,9 +206,9 @@ class Trial:
             offset, message_id = place
             if offset is None or message_id is None:
                 found.append(Violation("L7", f"the body of {id_} never left Redis"))
-            elif BALLAST.encode() not in await archive.read(
-                Place(int(offset), message_id.decode())
-            ):
+                continue
+            body = await archive.read(Place(int(offset), message_id.decode()))
+            if BALLAST.encode() not in body:
                 found.append(Violation("S1", f"the body of {id_} is not where it says"))
         return found
 
@@ -227,9 +216,8 @@ class Trial:
         """Leave all that there is to know of a trial that failed."""
         keys = repr(read(self._rig.raw, self._keys))
         about = {"plan": self._plan, "result": self._result, "keys": keys}
-        (self._folder / "about.json").write_bytes(
-            orjson.dumps(about, option=orjson.OPT_INDENT_2, default=repr)
-        )
+        packed = orjson.dumps(about, option=orjson.OPT_INDENT_2, default=repr)
+        (self._folder / "about.json").write_bytes(packed)
 
 
 def job_of(message: Message, type_: str) -> Job:
@@ -262,12 +250,10 @@ def _repeats(
         if plan.together > 1 and message.group:
             allowed += faults  # each repeats what a run had done, and counts for its first task
         is_replaced = message.id in superseded
+        wrong = list[str]()
         if not (0 if is_replaced else 1) <= len(starts) <= allowed:
-            found.append(
-                Violation("S5", f"{message.id} ({message.what}) ran {len(starts)} times: {ends}")
-            )
+            wrong.append(f"({message.what}) ran {len(starts)} times: {ends}")
         if crashes > faults:
-            found.append(
-                Violation("S5", f"{message.id}: {crashes} crashes, {faults} kills and lost leases")
-            )
+            wrong.append(f"{crashes} crashes, {faults} kills and lost leases")
+        found += [Violation("S5", f"{message.id}: {each}") for each in wrong]
     return found

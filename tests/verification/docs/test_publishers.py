@@ -8,7 +8,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import orjson
 import pytest
 
 from tests.docs.examples import EXAMPLES, LANGUAGES
@@ -17,16 +16,17 @@ from tests.endtoend.rig import Rig
 from tests.programs import ran
 
 # What a person does with each of them, once the module is imported.
+POST = '.post("/contacts/7/import", json=[{"name": "Ada"}])'
 DRIVES = {
-    "publish_fastapi": """
+    "publish_fastapi": f"""
 from fastapi.testclient import TestClient
 with TestClient(example.app) as client:
-    answer = client.post("/contacts/7/import", json=[{"name": "Ada"}])
-    assert (answer.status_code, set(answer.json())) == (202, {"task"}), answer.text
+    answer = client{POST}
+    assert (answer.status_code, set(answer.json())) == (202, {{"task"}}), answer.text
 """,
-    "publish_flask": """
-answer = example.app.test_client().post("/contacts/7/import", json=[{"name": "Ada"}])
-assert (answer.status_code, set(answer.json)) == (202, {"task"}), answer.text
+    "publish_flask": f"""
+answer = example.app.test_client(){POST}
+assert (answer.status_code, set(answer.json)) == (202, {{"task"}}), answer.text
 """,
     "publish_django": """
 from django.test import Client
@@ -95,8 +95,8 @@ def test_publishing_examples_publish(rig: Rig, clients: dict[str, list[str | Pat
     assert "published 1000 in order" in _run(*ours)
     ids = _ids(_run_all(clients, *plain))
     rig.until(lambda: rig.count("queued_grouped") == 1001 + len(ids), "the messages' tasks")
-    listed = rig.call("tasks", "queued", "--all", "--json", "--config", str(rig.config)).stdout
-    found = {task["id"]: (task["type"], task["group"]) for task in orjson.loads(listed)}
+    queued = rig.ask("tasks", "queued", "--all")
+    found = {task["id"]: (task["type"], task["group"]) for task in queued}
     assert {found[id_] for id_ in ids} == {("import.contacts", "contact:42")}
 
 
@@ -123,5 +123,4 @@ def test_the_examples_publish_to_partitions(
     verb = ("publish", "--type", "import.contacts", "--config", str(rig.config))
     assert b"published 1" in rig.call(*verb, stdin=body).stdout
     rig.until(lambda: rig.count("queued_grouped") == 1 + len(ids), "the messages' tasks")
-    said = orjson.loads(rig.call("status", "--json", "--config", str(rig.config)).stdout)
-    assert said["grouped"]["groups"] == 1
+    assert rig.ask("status")["grouped"]["groups"] == 1

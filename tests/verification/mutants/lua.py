@@ -36,15 +36,10 @@ _ENDS_A_STATEMENT = frozenset(["then", "do", "else", "repeat", "end", "break", "
 
 def mutants() -> list[Mutant]:
     """All mutants of all scripts, in the order of their places."""
+    paths = {file: "groupflow/{}/lua/{}.lua".format(*file.split("/")) for file in FILES}
     return [
-        Mutant(
-            path="groupflow/{}/lua/{}.lua".format(*file.split("/")),
-            line=line,
-            change=change,
-            marks=frozenset([file]),
-            put_in=partial(put_in, file, text),
-        )
-        for file in FILES
+        Mutant(path, line, change, frozenset([file]), partial(put_in, file, text))
+        for file, path in paths.items()
         for text, (line, change) in changed(scripts.read_lua(file)).items()
     ]
 

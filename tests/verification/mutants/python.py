@@ -49,17 +49,13 @@ def mutants() -> list[Mutant]:
 
 def mutants_of(path: Path, root: Path) -> list[Mutant]:
     """All mutants of a file, in the order of their places."""
-    name = path.relative_to(root).as_posix()
-    return [
-        Mutant(
-            path=name,
-            line=place.line,
-            change=f"{place.function}: {_change(place.node, changed)}",
-            marks=frozenset([f"{path}:{place.function}"]),
-            put_in=partial(put_in, path, place.function, number),
-        )
-        for number, (place, changed) in enumerate(_all_changes(ast.parse(path.read_text())))
-    ]
+    name, found = path.relative_to(root).as_posix(), list[Mutant]()
+    for number, (place, changed) in enumerate(_all_changes(ast.parse(path.read_text()))):
+        change = f"{place.function}: {_change(place.node, changed)}"
+        marks = frozenset([f"{path}:{place.function}"])
+        wrong = partial(put_in, path, place.function, number)
+        found.append(Mutant(name, place.line, change, marks, wrong))
+    return found
 
 
 def put_in(path: Path, function: str, number: int) -> None:

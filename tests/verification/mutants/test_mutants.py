@@ -105,27 +105,24 @@ def test_what_becomes_of_python(tmp_path: Path) -> None:
     assert said_by(tmp_path, "-c", RUN).strip() == FATES.strip()
 
 
-@pytest.mark.parametrize(
-    "texts",
-    [
-        "if f(a).b[1] then c = 1 end; if true then c = 1 end; if false then c = 1 end",
-        "while #x < n do f = 2 end; while true do f = 2 end; while false do f = 2 end;"
-        " while #x <= n do f = 2 end",
-        "if a then elseif b then end; if true then elseif b then end;"
-        " if false then elseif b then end; if a then elseif true then end;"
-        " if a then elseif false then end",
-        "return a >= b; return a < b; return a > b",
-        "return a ~= b, c == d; return a == b, c == d; return a ~= b, c ~= d",
-        "x = a and f(b or c) or not d; x = f(b or c) or not d; x = a or not d; x = a and not d;"
-        " x = a and f( c) or not d; x = a and f(b ) or not d; x = a and f(b or c);"
-        " x = a and f(b or c) or d",
-        "return function(a) return a[1] and -c end; return function(a) return -c end;"
-        " return function(a) return a[1] end",
-        "x = f(1) t[g()] = 2 wake() b.c('x') return h(); x = f(1) t[g()] = 2 b.c('x') return h();"
-        " x = f(1) t[g()] = 2 wake() return h(); x = f(1) t[g()] = 2 wake() b.c('x') return nil",
-        "#!lua if not x\n-- a and b\n--[[ a == b ]] local x = 'a and b' .. [[not c]] .. \"<\"",
-    ],
-)
+@pytest.mark.parametrize("texts", [
+    "if f(a).b[1] then c = 1 end; if true then c = 1 end; if false then c = 1 end",
+    "while #x < n do f = 2 end; while true do f = 2 end; while false do f = 2 end;"
+    " while #x <= n do f = 2 end",
+    "if a then elseif b then end; if true then elseif b then end;"
+    " if false then elseif b then end; if a then elseif true then end;"
+    " if a then elseif false then end",
+    "return a >= b; return a < b; return a > b",
+    "return a ~= b, c == d; return a == b, c == d; return a ~= b, c ~= d",
+    "x = a and f(b or c) or not d; x = f(b or c) or not d; x = a or not d; x = a and not d;"
+    " x = a and f( c) or not d; x = a and f(b ) or not d; x = a and f(b or c);"
+    " x = a and f(b or c) or d",
+    "return function(a) return a[1] and -c end; return function(a) return -c end;"
+    " return function(a) return a[1] end",
+    "x = f(1) t[g()] = 2 wake() b.c('x') return h(); x = f(1) t[g()] = 2 b.c('x') return h();"
+    " x = f(1) t[g()] = 2 wake() return h(); x = f(1) t[g()] = 2 wake() b.c('x') return nil",
+    "#!lua if not x\n-- a and b\n--[[ a == b ]] local x = 'a and b' .. [[not c]] .. \"<\"",
+])  # fmt: skip
 def test_what_is_changed_in_lua(texts: str) -> None:
     """The first text becomes the others, and no others."""
     script, *becomes = texts.split("; ")

@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -110,12 +111,8 @@ class Trials:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave out what needs servers that the run hasn't."""
-        items[:] = [
-            item
-            for item in items
-            if "valkey" not in item.nodeid
-            and not _OTHER_SERVERS & set(getattr(item, "fixturenames", ()))
-        ]
+        items[:] = [item for item in items if "valkey" not in item.nodeid]
+        items[:] = [i for i in items if not _OTHER_SERVERS & set(getattr(i, "fixturenames", ()))]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -161,19 +158,15 @@ class Trials:
     def _relation(self, mutant: Mutant, path: Path) -> tuple[int, bool, bool]:
         """The less, the likelier a file of tests is about a mutant."""
         is_of_other_name = Path(mutant.path).stem not in path.stem
-        return (
-            -self._kills[mutant.path, path],
-            is_of_other_name,
-            path.parent.name != mutant.package,
-        )
+        is_of_other_package = path.parent.name != mutant.package
+        return -self._kills[mutant.path, path], is_of_other_name, is_of_other_package
 
     def _record(self, path: Path) -> None:
         """Run a file of tests on the sound product; those that pass may kill."""
         wanted = frozenset[str]().union(*(mutant.marks for mutant in self.mutants))
         _clear(self._redis)
-        trial = try_out(
-            self._files[path], prepare=lambda: self.watch(wanted), seconds={}, to_end=True
-        )
+        watch = partial(self.watch, wanted)
+        trial = try_out(self._files[path], prepare=watch, seconds={}, to_end=True)
         self._recorded[path] = {each.test: each.marks for each in trial.ran if not each.failure}
         self._seconds |= {each.test: each.seconds for each in trial.ran}
         missing = {item.nodeid for item in self._files[path]} - self._recorded[path].keys()

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.protocol.__main__ import (
-    MODEL,
-    SearchFailed,
-    ends,
-    main,
-    read_report,
-    rules_of,
-    with_all,
-    without,
-)
+from tests.protocol import __main__ as protocol
+from tests.protocol.__main__ import MODEL, ends, main, rules_of, with_all
 
 pytestmark = pytest.mark.timeout(300)  # each search compiles a program
 
@@ -41,7 +34,7 @@ def lamp(tmp_path: Path) -> Path:
 
 
 def test_a_trail_is_told_as_a_story() -> None:
-    verdict = without(MODEL, rules_of(MODEL)["DEDUP"])
+    verdict = protocol.without(MODEL, rules_of(MODEL)["DEDUP"])
     assert verdict.is_good
     assert verdict.story == (
         "intake enqueues message 1",
@@ -65,15 +58,15 @@ def test_each_rule_is_used_by_the_model() -> None:
     assert [int(number) for number in numbers] == list(range(1, len(rules) + 1))
 
 
-@pytest.mark.parametrize(
-    ("does", "rule", "code", "said"),
-    [
-        ("", "QUIET", 1, "all conditions hold without it, so it is no rule"),
-        (f":: {BREAKS}", "DARK", 0, "    the lamp is lit\n    broken: S1: it is lit\n"),
-        (f":: {BREAKS}", "QUIET", 1, "BROKEN: S1 breaks, not S2"),
-        (":: nonsense", "DARK", 1, "spin refused lamp.pml"),
-    ],
-)
+RUNS = [
+    ("", "QUIET", 1, "all conditions hold without it, so it is no rule"),
+    (f":: {BREAKS}", "DARK", 0, "    the lamp is lit\n    broken: S1: it is lit\n"),
+    (f":: {BREAKS}", "QUIET", 1, "BROKEN: S1 breaks, not S2"),
+    (":: nonsense", "DARK", 1, "spin refused lamp.pml"),
+]
+
+
+@pytest.mark.parametrize(("does", "rule", "code", "said"), RUNS)
 def test_what_fails_the_run(
     lamp: Path, capsys: pytest.CaptureFixture[str], *, does: str, rule: str, code: int, said: str
 ) -> None:
@@ -97,25 +90,20 @@ def test_a_history_without_an_end_fails_the_run(lamp: Path) -> None:
     assert not ends(lamp, 1, 1).is_good
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "",
-        "error: max search depth too small\n12 states, stored\nerrors: 0",
-        "Warning: Search not completed\n12 states, stored\nerrors: 0",
-        "pan: out of memory\n12 states, stored\nerrors: 0",
-    ],
-)
+CUT = ("error: max search depth too small", "Warning: Search not completed", "pan: out of memory")
+
+
+@pytest.mark.parametrize("said", ["", *(f"{each}\n12 states, stored\nerrors: 0" for each in CUT)])
 def test_a_search_that_was_cut_short_is_none(said: str) -> None:
-    with pytest.raises(SearchFailed, match="not searched everything"):
-        read_report(said)
+    with pytest.raises(protocol.SearchFailed, match="not searched everything"):
+        protocol.read_report(said)
 
 
 def test_a_report_says_how_many_states_and_which_error() -> None:
     whole = "State-vector 140 byte, depth reached 49, errors: 0\n  3832833 states, stored\n"
-    assert read_report(whole) == (3832833, "")
+    assert protocol.read_report(whole) == (3832833, "")
     broken = "pan:1: assertion violated 0 (at depth 7)\nerrors: 1\n   54 states, stored\n"
-    assert read_report(broken) == (54, "assertion violated 0")
+    assert protocol.read_report(broken) == (54, "assertion violated 0")
 
 
 def test_a_rule_that_is_unknown_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,9 +111,7 @@ def test_a_rule_that_is_unknown_is_named(capsys: pytest.CaptureFixture[str]) -> 
     assert "no rule is called DEDUPE; there are ACK_AFTER_ENQUEUE" in capsys.readouterr().out
 
 
-def test_where_spin_is_missing_it_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_where_spin_is_missing_it_says_what_to_do(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SearchFailed, match=r"spin is missing: run `.ci/setup spin`"):
+    with pytest.raises(protocol.SearchFailed, match=r"spin is missing: run `.ci/setup spin`"):
         with_all(MODEL, 1, 0)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,14 +74,13 @@ def test_a_daemon_of_the_image(make_rig: MakeRig, image: Image) -> None:
     command = image.command(rig.folder, *image.says["Entrypoint"], *image.says["Cmd"], *options)
     environment = {"HISTORY_FILE": str(rig.journal.path), **image.environment}
     daemon = Process("d1", command, environment, rig.folder / "d1.log")
-    try:
+    with closing(daemon):
         daemon.wait_for("daemon.started")
         rig.publish(mixed(60, seed=37))
         rig.wait_for_all()
         process = Path(f"/proc/{daemon.pid}")
-        status = dict(
-            line.split(":\t", 1) for line in (process / "status").read_text().splitlines()
-        )
+        lines = (process / "status").read_text().splitlines()
+        status = dict(line.split(":\t", 1) for line in lines)
         assert status["Uid"].split() == ["10001"] * 4
         assert int(status["CapEff"], 16) == 0
         mounts = [line.split() for line in (process / "mountinfo").read_text().splitlines()]
@@ -92,6 +92,4 @@ def test_a_daemon_of_the_image(make_rig: MakeRig, image: Image) -> None:
         look = image.command(rig.folder, *words)
         until(lambda: ran(*look, env=image.environment).returncode == 0, daemon.tail)
         assert daemon.stop() == 0, daemon.tail()
-    finally:
-        daemon.close()
     assert rig.judge(with_faults=False) == []

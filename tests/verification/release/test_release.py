@@ -43,10 +43,14 @@ def test_two_builds_are_the_same_bytes(release: Path, tmp_path: Path) -> None:
 
 
 def test_each_file_is_in_it_and_no_other(release: Path) -> None:
-    """Scripts, the page's files, the demo's rows; the source archive is the repository."""
+    """Scripts, the page's files, the demo's rows; the source archive is the repository.
+
+    What is said of it has no address that isn't there.
+    """
     with zipfile.ZipFile(release / WHEEL) as wheel:
         about = {f"{NAME}.dist-info/{each}" for each in ABOUT}
         assert set(wheel.namelist()) == _committed("groupflow") | about
+        assert b"groupflow.example" not in wheel.read(f"{NAME}.dist-info/METADATA")
     with tarfile.open(release / SOURCE) as source:
         assert set(source.getnames()) == {f"{NAME}/{each}" for each in _committed() | {"PKG-INFO"}}
 
@@ -66,10 +70,8 @@ def test_the_bill_of_materials_is_what_the_lock_installs(release: Path) -> None:
 
 def _interpreter(python: str) -> Path:
     """A Python of this version, as Debian has it or pyenv."""
-    places = [
-        Path(f"/usr/bin/python{python}"),
-        *Path.home().glob(f".pyenv/versions/{python}.*/bin/python"),
-    ]
+    ours = Path.home().glob(f".pyenv/versions/{python}.*/bin/python")
+    places = [Path(f"/usr/bin/python{python}"), *ours]
     if sys.version.startswith(f"{python}."):
         return Path(sys.executable)
     if found := [each for each in places if each.exists()]:
@@ -96,6 +98,6 @@ def test_it_works_in_an_empty_environment(
         return ended.stdout
 
     assert says("--version") == f"groupflow {__version__}\n"
-    assert says("check-config").endswith("\nok\n")
+    assert says("check-config").endswith("\n# ok\n")
     if (package, python) == (WHEEL, PYTHONS[0]):
         assert "Equal to a serial import, row by row." in says("demo")

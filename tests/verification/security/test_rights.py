@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from redis.exceptions import NoPermissionError
 from groupflow import Publisher, QueueMissing
 from groupflow.broker import partitions, topology
 from groupflow.broker.archive import Archive
-from groupflow.broker.connection import connect
 from groupflow.broker.consumer import Consumer, consuming
 from groupflow.broker.events import EventPublisher, EventsRefused, Published
 from groupflow.broker.publisher import Outgoing, publishing
@@ -30,17 +28,15 @@ from groupflow.core.errors import BrokerUnavailable
 from groupflow.core.events import Told
 from groupflow.core.measures import Types
 from groupflow.doctor.rabbitmq import examine_rabbitmq
-from groupflow.doctor.redis import TRIES, examine_redis
+from groupflow.doctor.redis import examine_redis
 from groupflow.operate.dead import sweep_letters
-from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.statistics import Busyness, Latencies, take_sample
 from groupflow.servers import RedisServer
 from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
 from groupflow.store.history import rotate_history
 from groupflow.store.keys import Keys
-from groupflow.store.scripts import Scripts, Verb
-from tests.deadlines import deadline
+from tests.broker import wires
 from tests.model import machine
 from tests.model.test_model import StoreMachine
 from tests.page.context import client_of
@@ -57,17 +53,11 @@ DEPLOY = Path(__file__).parents[3] / "deploy"
 ACL = (DEPLOY / "redis" / "groupflow.acl").read_text()
 KEYS = Keys("groupflow")
 QUEUE, EVENTS = "jobs.a+b", "told.a+b"
-SENT = {  # by the client itself
-    *("PING", "INFO", "SCRIPT LOAD", "EVALSHA", "MULTI", "EXEC"),
-    *("SUBSCRIBE", "UNSUBSCRIBE", "WAIT"),
-}
 ROUTER = Settings().router()
 
 
 @pytest.fixture(scope="module", params=[RedisServer, ValkeyServer])
-def guarded(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RedisServer]:
+def guarded(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[RedisServer]:
     """Redis, then Valkey, with our ACL file and a password."""
     folder = tmp_path_factory.mktemp("acl")
     file = folder / "users.acl"
@@ -103,9 +93,7 @@ def nothing_denied(server: RedisServer) -> Iterator[Redis]:
 
 
 class TestRedis:
-    def test_whatever_tasks_come_to(
-        self, guarded: RedisServer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_whatever_tasks_come_to(self, guarded: RedisServer, monkeypatch: Any) -> None:
         """The model's histories: each verb of the store, by a user with the same rights."""
 
         def as_model(url: str, *more: Any, **how: Any) -> StoreClient:
@@ -128,7 +116,7 @@ class TestRedis:
             await daemon.claim("grouped", "w1")
             await daemon.complete(await daemon.claim_one("plain"))
             await daemon.sessions.tell({"workers": 1}, {"workers": {}})
-            await take_sample(bench.client, Latencies(), Busyness(Types(["t"]), 1))
+            await take_sample(bench.client, Latencies(), Busyness(Types(["t"]), lambda: 1))
             async with client_of(bench.namespace) as api:
                 for path in SHOWN:
                     assert (await api.get(f"/{path}")).status_code in (200, 404), path
@@ -140,56 +128,32 @@ class TestRedis:
         assert bench.raw.keys("*doctor*") == []
         await bench.close()
 
-    def test_no_right_is_spare(self) -> None:
-        """The line says exactly what scripts call and what the client sends."""
-        granted = {
-            word[1:].replace("|", " ").upper() for word in ACL.split() if word.startswith("+")
-        }
-        scripts = Scripts("oldest")
-        called = {
-            command
-            for verb in (*Verb, *OperatorVerb)
-            # The one without a quote is a constant of that name.
-            for command in re.findall(r"\bcall\('?([A-Z]{2,})\b", scripts[verb].text)
-        }
-        assert called == {"SET", *TRIES}, "the doctor tries all that scripts call"
-        assert granted == called | SENT
-
     def test_what_it_may_not(self, guarded: RedisServer) -> None:
         user: Any = Redis.from_url(as_user(guarded.url))
         for command in (
-            ("GET", "{other}:task:1"),
-            ("SET", "groupflow", "x"),
-            ("PUBLISH", "{other}:wake", "x"),
-            ("KEYS", "*"),
-            ("FLUSHALL",),
-            ("CONFIG", "SET", "maxmemory", "1"),
-            ("ACL", "LIST"),
-            ("SCRIPT", "FLUSH"),
+            *("GET {other}:task:1", "SET groupflow x", "PUBLISH {other}:wake x", "KEYS *"),
+            *("FLUSHALL", "CONFIG SET maxmemory 1", "ACL LIST", "SCRIPT FLUSH"),
         ):
             with pytest.raises(NoPermissionError):
-                user.execute_command(*command)
+                user.execute_command(*command.split())
 
     def test_nobody_can_log_in_with_the_file_as_it_is(self) -> None:
         assert [words for words in (" >", " #", "nopass") if words in ACL] == []
 
 
-@pytest.mark.parametrize(
-    ("change", "replicas", "rights", "info"),
-    [
-        ("-hset -zadd", 0, "HSET, ZADD", ""),
-        ("-set", 0, "SET", ""),
-        ("-evalsha", 0, "scripts can't be run", ""),
-        ("-script|load", 0, "scripts can't be loaded", ""),
-        ("-subscribe", 0, "SUBSCRIBE to {groupflow}:wake", ""),
-        ("resetkeys ~{groupflow}: ~{groupflow}:doctor*", 0, "EXISTS on {groupflow}:lane:", ""),
-        ("resetchannels", 0, "PUBLISH on {groupflow}:wake", ""),
-        # It is needed only where replicas are waited for.
-        ("-wait", 0, "", ""),
-        ("-wait", 1, "the user may not: WAIT", ""),
-        ("-info", 0, "", "warn"),
-    ],
-)
+@pytest.mark.parametrize(("change", "replicas", "rights", "info"), [
+    ("-hset -zadd", 0, "HSET, ZADD", ""),
+    ("-set", 0, "SET", ""),
+    ("-evalsha", 0, "scripts can't be run", ""),
+    ("-script|load", 0, "scripts can't be loaded", ""),
+    ("-subscribe", 0, "SUBSCRIBE to {groupflow}:wake", ""),
+    ("resetkeys ~{groupflow}: ~{groupflow}:doctor*", 0, "EXISTS on {groupflow}:lane:", ""),
+    ("resetchannels", 0, "PUBLISH on {groupflow}:wake", ""),
+    # It is needed only where replicas are waited for.
+    ("-wait", 0, "", ""),
+    ("-wait", 1, "the user may not: WAIT", ""),
+    ("-info", 0, "", "warn"),
+])  # fmt: skip
 async def test_the_doctor_names_what_is_denied(
     store_server: RedisServer, change: str, replicas: int, rights: str, info: str
 ) -> None:
@@ -230,20 +194,15 @@ def _run_script(
     return ran(script, *arguments, env={**os.environ, **variables, **passwords}, seconds=300.0)
 
 
-@pytest.mark.parametrize(
-    ("does", "code", "words"),
-    [
+def test_a_rabbitmqctl_that_does_not_do_it(tmp_path: Path) -> None:
+    for does, code, words in (
         # It waits for an end of its input that never comes, as one of RabbitMQ 4 may.
         ("exec sleep 1000", 124, "no answer within 0.2 s"),
         ("echo no such node >&2; exit 69", 69, "no such node\n"),
-    ],
-)
-def test_a_rabbitmqctl_that_does_not_do_it(
-    tmp_path: Path, does: str, code: int, words: str
-) -> None:
-    program = _program(tmp_path / "program", f"#!/bin/sh\n{does}\n")
-    told = _run_script({"RABBITMQCTL": program, "RABBITMQCTL_TIMEOUT": "0.2"})
-    assert (told.returncode, words in told.stderr) == (code, True)
+    ):
+        program = _program(tmp_path / "program", f"#!/bin/sh\n{does}\n")
+        told = _run_script({"RABBITMQCTL": program, "RABBITMQCTL_TIMEOUT": "0.2"})
+        assert (told.returncode, words in told.stderr) == (code, True)
 
 
 @dataclass(frozen=True)
@@ -284,8 +243,7 @@ def granted(tls_rabbitmq: TlsRabbitmq, tmp_path_factory: pytest.TempPathFactory)
 @asynccontextmanager
 async def connected(granted: Granted, *queues: str) -> AsyncIterator[AbstractConnection]:
     """A daemon's connection; its queues are deleted at the end."""
-    connection = await connect(granted.daemon(), heartbeat=10, timeout=deadline(), name="t")
-    async with connection:
+    async with wires.connected(granted.daemon()) as connection:
         try:
             yield connection
         finally:

@@ -11,16 +11,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from groupflow.broker import topology
-from groupflow.broker.connection import connect, open_channel
-from tests.broker.wires import told_in
-from tests.endtoend.process import REPOSITORY
+from tests.broker.wires import connected, told_in, waiting_in
 from tests.history.configuration import QUEUE, TOLD
 from tests.history.invariants import Violation
 from tests.history.judge import Verdict, judge_events, lost_by_rabbitmq, resumed_in, tracebacks
@@ -28,15 +25,7 @@ from tests.history.outbox import Event, out_of_order, untold
 from tests.history.snapshot import read
 from tests.verification.builds import HEAD, build_of
 from tests.verification.pacing import pause
-from tests.verification.soak.nemesis import (
-    CLUSTER_FAULTS,
-    FAULTS,
-    Nemesis,
-    plan,
-    wait_until_drained,
-    watch,
-    watch_leaders,
-)
+from tests.verification.soak import nemesis as nemeses
 from tests.verification.soak.world import World, amqp, world
 
 INVARIANTS = {
@@ -83,13 +72,7 @@ class Result:
 
 
 async def soak(
-    folder: Path,
-    *,
-    seed: int,
-    faults: int,
-    rate: float = 80.0,
-    clustered: bool = False,
-    builds: Sequence[Path] = (REPOSITORY,),
+    folder: Path, *, seed: int, faults: int, clustered: bool = False, **how: Any
 ) -> Result:
     """Run one soak.
 
@@ -97,36 +80,27 @@ async def soak(
         folder: where everything is written.
         seed: of faults and workload.
         faults: how many.
-        rate: messages a second.
-        clustered: whether there are a Redis Cluster of six nodes and a RabbitMQ of three.
-        builds: of which daemons are, in turn: each that is started is of the next one.
+        clustered: whether there are a Redis Cluster of six nodes and a RabbitmqCluster of three.
+        how: `rate` and `builds`, of `world`.
     """
     began = time.monotonic()
-    kinds = CLUSTER_FAULTS if clustered else FAULTS
-    going = world(folder, seed=seed, daemons=DAEMONS, rate=rate, clustered=clustered, builds=builds)
-    async with going as whole:
-        nemesis = Nemesis(whole, folder / "faults.jsonl")
+    kinds = nemeses.CLUSTER_FAULTS if clustered else nemeses.FAULTS
+    async with world(folder, seed=seed, daemons=DAEMONS, clustered=clustered, **how) as whole:
+        nemesis = nemeses.Nemesis(whole, folder / "faults.jsonl")
         publishing = asyncio.create_task(whole.workload.run())
-        watching = asyncio.gather(watch(whole), watch_leaders(whole))
+        watching = asyncio.gather(nemeses.watch(whole), nemeses.watch_leaders(whole))
         await pause(1.0)
-        await nemesis.run(plan(seed, faults, DAEMONS, kinds))
+        await nemesis.run(nemeses.plan(seed, faults, DAEMONS, kinds))
         verdict = await _end(whole, publishing, watching)
     verdict.figures["changes of who leads a partition"] = whole.changes_of_leaders
     stops = nemesis.done.count("SIGTERM")
     verdict.checked.update({"L5": stops + DAEMONS, "L6": len(nemesis.done)})
-    return Result(
-        verdict,
-        Counter(nemesis.done),
-        Counter(nemesis.skipped),
-        time.monotonic() - began,
-        folder,
-        lost_by_rabbitmq([node.log for node in whole.nodes]) if verdict.violations else "",
-    )
+    done, skipped, took = nemesis.done, nemesis.skipped, time.monotonic() - began
+    void = lost_by_rabbitmq([node.log for node in whole.nodes]) if verdict.violations else ""
+    return Result(verdict, Counter(done), Counter(skipped), took, folder, void)
 
 
-async def _end(
-    whole: World, publishing: asyncio.Task[None], watching: asyncio.Future[Any]
-) -> Verdict:
+async def _end(whole: World, publishing: asyncio.Task[None], watching: Any) -> Verdict:
     """Let everything come to rest, and judge it."""
     whole.workload.stop()
     stuck = ""
@@ -135,7 +109,7 @@ async def _end(
             await publishing
     except TimeoutError:
         stuck = "the publisher got no confirms any more"
-    stuck = stuck or await wait_until_drained(whole, DRAINED_WITHIN)
+    stuck = stuck or await nemeses.wait_until_drained(whole, DRAINED_WITHIN)
     watching.cancel()
     with suppress(asyncio.CancelledError):
         await watching
@@ -157,9 +131,8 @@ def _judge(whole: World, left_in_queue: int, told: list[Event]) -> Verdict:
     """Judge a drained store, whose daemons have left, the history that led to it, what was told."""
     resumed = resumed_in([slot.log for slot in whole.slots])
     with closing(whole.client()) as raw:
-        verdict = judge_events(
-            *(whole.journal.read(), raw, whole.partitions, left_in_queue), resumed=resumed
-        )
+        facts = whole.journal.read(), raw, whole.partitions, left_in_queue
+        verdict = judge_events(*facts, resumed=resumed)
         found = [read(raw, keys) for keys in whole.partitions]
     if whole.tells:
         verdict.violations += [*untold(found, told), *out_of_order(told)]
@@ -168,13 +141,10 @@ def _judge(whole: World, left_in_queue: int, told: list[Event]) -> Verdict:
 
 
 async def _left_in_queue(whole: World) -> int:
-    connection = await connect(amqp(whole.nodes), heartbeat=10, timeout=5.0, name="judge")
-    async with connection:
-        if await topology.presence_of(connection, QUEUE) is topology.Presence.MISSING:
-            return 0
-        channel = await open_channel(connection, confirms=False)
-        declared = await channel.queue_declare(QUEUE, passive=True)
-        return declared.message_count or 0
+    async with connected(amqp(whole.nodes)) as connection:
+        presence = await topology.presence_of(connection, QUEUE)
+    is_missing = presence is topology.Presence.MISSING
+    return 0 if is_missing else await waiting_in(amqp(whole.nodes), QUEUE)
 
 
 def show(result: Result, command: str) -> str:
@@ -206,11 +176,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=None, help="of all chance (default: the clock)")
     parser.add_argument("--faults", type=int, default=100, help="how many")
     parser.add_argument("--rate", type=float, default=80.0, help="messages a second")
-    parser.add_argument(
-        "--clustered", action="store_true", help="on clusters of both servers, whose nodes may die"
+    clustered, between = (
+        "on clusters of both servers, whose nodes may die",
+        "upgrade and roll back, ",
     )
+    parser.add_argument("--clustered", action="store_true", help=clustered)
     parser.add_argument(
-        "--between", metavar="COMMIT", help="upgrade and roll back, between this commit and HEAD"
+        "--between", metavar="COMMIT", help=f"{between}between this commit and HEAD"
     )
     parser.add_argument("--folder", type=Path, default=None, help="where all is written, and kept")
     options = parser.parse_args()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from random import Random
+from typing import TypeAlias
 
 import orjson
 
@@ -30,7 +31,8 @@ _OF_DAEMONS: tuple[Kind, ...] = (
 FAULTS: tuple[Kind, ...] = (*_OF_DAEMONS, *servers.OF_ONE_REDIS, *servers.OF_ONE_RABBITMQ)
 CLUSTER_FAULTS: tuple[Kind, ...] = (
     *_OF_DAEMONS, *servers.OF_A_LEADER,
-    cluster.kill_primary, cluster.freeze_primary, cluster.kill_replica, cluster.move_partition,
+    cluster.at_primary("kill-9", "kill", "start"), cluster.at_primary("frozen", "pause", "resume"),
+    cluster.kill_replica, cluster.move_partition,
     cluster.partition_primary, cluster.partition_replica, cluster.partition_clients,
     cluster.fail_over("by hand"), cluster.fail_over("by force", " FORCE"),
     cluster.fail_over("without a vote", " TAKEOVER"),
@@ -41,11 +43,10 @@ AT_ONCE = 6  # faults under way, those that wait for their turn too
 LOOK = 0.25  # seconds
 UNSEEN = 3.0  # seconds for which one that is replaced may go on, and be seen, beside the other
 _ID = re.compile(r"master_replid:([0-9a-f]+)")
+Planned: TypeAlias = list[tuple[float, Fault]]
 
 
-def plan(
-    seed: int, count: int, among: int, kinds: Sequence[Kind] = FAULTS
-) -> list[tuple[float, Fault]]:
+def plan(seed: int, count: int, among: int, kinds: Sequence[Kind] = FAULTS) -> Planned:
     """The faults of a seed, always the same, and the seconds from one to the next.
 
     Args:
@@ -78,7 +79,7 @@ class Nemesis:
         self._held: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._at_once = asyncio.Semaphore(AT_ONCE)
 
-    async def run(self, planned: list[tuple[float, Fault]]) -> None:
+    async def run(self, planned: Planned) -> None:
         """Let faults happen until all have; at the end all is mended."""
         async with asyncio.TaskGroup() as group:
             for after, fault in planned:
@@ -119,9 +120,8 @@ async def watch(world: World) -> None:
     while True:
         for slot in world.slots:
             if slot.should_run and not slot.is_alive:
-                world.broken.append(
-                    f"L6: the daemon {slot.name} ended by itself: {slot.last_words(4)}"
-                )
+                said = f"the daemon {slot.name} ended by itself: {slot.last_words(4)}"
+                world.broken.append(f"L6: {said}")
                 await slot.start()
         await pause(0.3)
 

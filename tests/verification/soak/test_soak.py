@@ -92,9 +92,8 @@ async def test_two_builds_share_a_namespace_under_faults(tmp_path: Path) -> None
     """An upgrade, one daemon at a time, and the way back: each new daemon is of the other build."""
     builds = [await asyncio.to_thread(build_of, each, tmp_path) for each in (PREVIOUS, HEAD)]
     result = await soak(tmp_path, seed=387, faults=24, builds=builds)
-    said = show(
-        result, f"python -m tests.verification.soak --seed 387 --faults 24 --between {PREVIOUS}"
-    )
+    again = f"python -m tests.verification.soak --seed 387 --faults 24 --between {PREVIOUS}"
+    said = show(result, again)
     assert result.verdict.violations == [], said
     assert sum(result.faults[each] for each in RESTARTS) == 9, said
 

@@ -8,11 +8,10 @@ on. So the order of the first confirms is, within each group, the order of first
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import count, cycle, islice
 
 import orjson
 
@@ -99,14 +98,12 @@ class Workload:
 
     def inject_poison(self, count: int) -> None:
         """Publish messages that no handler can work on, among the others."""
-        for number in range(count):
-            lane = self._lanes[number % LANES]
+        for lane in islice(cycle(self._lanes), count):
             lane.extra.append(lane.make_poison())
 
     def inject_headers(self, count: int) -> None:
         """Publish messages with large headers that aren't UTF-8, as fast as they are confirmed."""
-        for number in range(count):
-            lane = self._lanes[number % LANES]
+        for number, lane in enumerate(islice(cycle(self._lanes), count)):
             lane.extra.append(lane.make_headers(too_large=number // LANES % 2 == 0))
 
     def inject_duplicates(self, count: int) -> None:
@@ -169,7 +166,7 @@ class _Lane:
         self.latest: deque[Message] = deque(maxlen=100)
         self._number = number
         self._chance = random.Random(f"lane {number} of {seed}")
-        self._count: Iterator[int] = itertools.count(1)
+        self._count = count(1)
 
     @property
     def is_empty(self) -> bool:
@@ -202,16 +199,11 @@ class _Lane:
             return self.make(kind, grouped=True)
         body = self._body("work", grouped=True)
         id_ = str(body["id"])
-        match kind:
-            case "no json":
-                packed = b'{"app_name": "soak", '
-            case "no object":
-                packed = b"[1, 2]"
-            case "no key":
-                del body["entity"]
-                packed = orjson.dumps(body)
-            case _:
-                packed = orjson.dumps(body | {"filler": "x" * MAX_BODY})
+        if kind == "no key":
+            del body["entity"]
+        broken = {"no json": b'{"app_name": "soak", ', "no object": b"[1, 2]"}
+        whole = body | {"filler": "x" * MAX_BODY} if kind == "too large" else body
+        packed = broken.get(kind) or orjson.dumps(whole)
         return Message(Outgoing(packed, "work", id_), None, int(body["n"]), None)
 
     def make_headers(self, *, too_large: bool) -> Message:
@@ -227,10 +219,5 @@ class _Lane:
         rule = _RULES.get(self._number, "")
         entity = f"{rule or 'e'}-{self._number}-{n // EPOCH}-{self._chance.randrange(GROUPS)}"
         app = f"soak-{rule}" if rule else "soak"
-        return {
-            "id": f"{kind.replace(' ', '-')}-{self._number}-{n}",
-            "app_name": app if grouped else "plain",
-            "tenant_id": TENANT,
-            "entity": entity,
-            "n": n,
-        }
+        id_, app = f"{kind.replace(' ', '-')}-{self._number}-{n}", app if grouped else "plain"
+        return {"id": id_, "app_name": app, "tenant_id": TENANT, "entity": entity, "n": n}

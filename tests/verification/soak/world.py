@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any, ClassVar
@@ -41,7 +42,7 @@ from tests.verification.soak.workload import Workload
 
 DISK = 192  # MB of the file system that Redis has for itself
 PARTITIONS = 6  # of a cluster
-TIMEOUT = 2.0  # seconds
+WITHIN: Any = {"socket_timeout": 2.0, "socket_connect_timeout": 2.0}  # seconds
 
 
 class SlowStopRabbitmq(RabbitmqServer):
@@ -105,22 +106,15 @@ class World:
 
     def ask(self) -> Redis:
         """A client of the single Redis that passes the proxy by."""
-        never = Retry(NoBackoff(), 0)
-        return Redis.from_url(
-            self.redis.url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, retry=never
-        )
+        return Redis.from_url(self.redis.url, **WITHIN, retry=Retry(NoBackoff(), 0))
 
     def client(self) -> Any:
         """A plain client, past all proxies; made each time: nodes have come and gone."""
-        within = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
         if self.cluster is None:
-            return redis.Redis.from_url(self.redis.url, **within)
-        nodes: list[Any] = [
-            ClusterNode("127.0.0.1", node.port)  # type: ignore[no-untyped-call]
-            for node in self.cluster[0].nodes
-            if node.running
-        ]
-        return ClusterClient(startup_nodes=nodes, **within)  # type: ignore[arg-type]
+            return redis.Redis.from_url(self.redis.url, **WITHIN)
+        node_at: Any = partial(ClusterNode, "127.0.0.1")
+        nodes = [node_at(node.port) for node in self.cluster[0].nodes if node.running]
+        return ClusterClient(startup_nodes=nodes, **WITHIN)
 
     async def queue_leader(self) -> RabbitmqServer:
         """The node of RabbitMQ that leads the queue, or any where no node says."""
@@ -158,15 +152,14 @@ class World:
 
 @asynccontextmanager
 async def world(
-    folder: Path,
-    *,
-    seed: int,
-    daemons: int,
-    rate: float,
-    clustered: bool = False,
+    folder: Path, *, seed: int, daemons: int, rate: float = 80.0, clustered: bool = False,
     builds: Sequence[Path] = (REPOSITORY,),
-) -> AsyncIterator[World]:
-    """Start servers, proxies and daemons; the workload is the caller's to run."""
+) -> AsyncIterator[World]:  # fmt: skip
+    """Start servers, proxies and daemons; the workload is the caller's to run.
+
+    Its rate is messages a second. Daemons are of the builds in turn: each that is started is of the
+    next one.
+    """
     async with AsyncExitStack() as stack:
         disk = await _small_disk(stack)
         many = RabbitmqCluster(folder / "rabbitmq") if clustered else None
@@ -267,17 +260,12 @@ class Slot:
         clock: the wall clock that its daemons see.
     """
 
-    def __init__(
-        self, index: int, folder: Path, config: Path, builds: Sequence[Path] = (REPOSITORY,)
-    ) -> None:
-        self.index = index
-        self.name = f"d{index}"
+    def __init__(self, index: int, folder: Path, config: Path, builds: Sequence[Path]) -> None:
+        self.index, self.name = index, f"d{index}"
         self.should_run = False
         self.log = folder / f"daemon-{index}.log"
         self.clock = Clock(folder / f"clock-{index}")
-        self._folder = folder
-        self._config = config
-        self._builds = cycle(builds)
+        self._folder, self._config, self._builds = folder, config, cycle(builds)
         self._renamed = 0
         self._process: ServerProcess | None = None
 
@@ -296,9 +284,8 @@ class Slot:
         told = {"PYTHONPATH": str(build), JOURNAL: str(self._folder / "history.jsonl")}
         words = ("--config", self._config, "--app", APP, "--name", self.name)
         command = groupflow("run", *words, build=build)
-        return await ServerProcess.spawn(
-            command, log=self.log, environment=environment(**told, **self.clock.environment)
-        )
+        variables = environment(**told, **self.clock.environment)
+        return await ServerProcess.spawn(command, log=self.log, environment=variables)
 
     def rename(self) -> None:
         """Give the next daemon of this slot a name that no daemon had."""

@@ -22,24 +22,18 @@ REPLACED = (0.0, 6.0)  # seconds for which a node stays away: its replica leads 
 CLUSTER = "cluster"
 
 
-@fault("primary kill-9", CLUSTER, weight=10.0, lasting=REPLACED)
-async def kill_primary(world: World, fault: Fault) -> AsyncIterator[None]:
-    """A primary is killed; back soon or late, it finds another one in its place, or not."""
-    leader = await _leader(world, fault)
-    async with _losing(world, leader):
-        await leader.kill()
-        yield
-        await _healed(world, leader.start)
+def at_primary(what: str, breaks: str, mends: str) -> Kind:
+    """A primary is killed, or hangs; back soon or late, it is one no more, or still is."""
 
+    @fault(f"primary {what}", CLUSTER, weight=10.0, lasting=REPLACED)
+    async def happen(world: World, fault: Fault) -> AsyncIterator[None]:
+        leader = await _leader(world, fault)
+        async with _losing(world, leader):
+            await getattr(leader, breaks)()
+            yield
+            await _healed(world, getattr(leader, mends))
 
-@fault("primary frozen", CLUSTER, weight=10.0, lasting=REPLACED)
-async def freeze_primary(world: World, fault: Fault) -> AsyncIterator[None]:
-    """A primary hangs, and wakes when it is one no more, or still is."""
-    leader = await _leader(world, fault)
-    async with _losing(world, leader):
-        await leader.pause()
-        yield
-        await _healed(world, leader.resume)
+    return happen
 
 
 @fault("replica kill-9", CLUSTER, weight=4.0, lasting=(0.0, 2.0))

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 from tests.endtoend.process import REPOSITORY
 from tests.history.configuration import BLOCKED_PAST, BLOCKED_WITHIN, DRAIN
 from tests.verification.pacing import comes, pause
 from tests.verification.soak.attackers import ATTACKERS, port_in
-from tests.verification.soak.faults.fault import Fault, Skipped, fault
+from tests.verification.soak.faults.fault import Fault, Kind, Skipped, fault
 from tests.verification.soak.world import World
 
 # Seconds for a stop, drain and all, beside other faults; a loop that stands hears of it late.
@@ -24,23 +25,22 @@ PAGE_WITHIN = 20.0  # seconds for a page to listen, beside other faults
 DAEMON, PAGE = "daemon {daemon}", "page {daemon}"
 
 
-@fault("kill-9, same name", DAEMON, weight=6.0, lasting=(0.0, 1.0))
-async def kill_same(world: World, fault: Fault) -> AsyncIterator[None]:
-    """kill -9, and a new process under the same name."""
-    slot = fault.one_of(world.slots)
-    await slot.kill()
-    yield
-    await slot.start()
+def killed(then: str) -> Kind:
+    """kill -9, and a new process under that name; behind another one the lease has to run out."""
+
+    @fault(f"kill-9, {then} name", DAEMON, weight=6.0, lasting=(0.0, 1.0))
+    async def happen(world: World, fault: Fault) -> AsyncIterator[None]:
+        slot = fault.one_of(world.slots)
+        await slot.kill()
+        yield
+        if then == "another":
+            slot.rename()
+        await slot.start()
+
+    return happen
 
 
-@fault("kill-9, another name", DAEMON, weight=6.0, lasting=(0.0, 1.0))
-async def kill_other(world: World, fault: Fault) -> AsyncIterator[None]:
-    """kill -9, and a new process under another name: its lease has to run out."""
-    slot = fault.one_of(world.slots)
-    await slot.kill()
-    yield
-    slot.rename()
-    await slot.start()
+kill_same, kill_other = killed("same"), killed("another")
 
 
 async def _stopped(world: World, fault: Fault) -> AsyncIterator[None]:
@@ -105,18 +105,20 @@ async def usurper(world: World, fault: Fault) -> AsyncIterator[None]:
     slot.should_run = True
 
 
-@fault("event loop blocked", lasting=(BLOCKED_WITHIN, BLOCKED_WITHIN))
-async def block_loop(world: World, fault: Fault) -> AsyncIterator[None]:
-    """A handler that blocks its daemon's event loop for one and a half leases: nothing is lost."""
-    world.workload.inject("block", grouped=fault.share < 0.5)
-    yield
+def blocked(name: str, type_: str, weight: float, seconds: float) -> Kind:
+    """A handler blocks its daemon's event loop."""
+
+    @fault(name, weight=weight, lasting=(seconds, seconds))
+    async def happen(world: World, fault: Fault) -> AsyncIterator[None]:
+        world.workload.inject(type_, grouped=fault.share < 0.5)
+        yield
+
+    return happen
 
 
-@fault("event loop blocked past max_block", weight=2.0, lasting=(BLOCKED_PAST, BLOCKED_PAST))
-async def block_loop_past(world: World, fault: Fault) -> AsyncIterator[None]:
-    """A handler that blocks it past `max_block`: its tasks are taken over while it stands."""
-    world.workload.inject("block-past", grouped=fault.share < 0.5)
-    yield
+# For one and a half leases: nothing is lost. Past it: its tasks are taken over while it stands.
+block_loop = blocked("event loop blocked", "block", 3.0, BLOCKED_WITHIN)
+block_loop_past = blocked("event loop blocked past max_block", "block-past", 2.0, BLOCKED_PAST)
 
 
 @fault("HTTP flood", PAGE, lasting=(2.0, 6.0))
@@ -130,14 +132,10 @@ async def http_flood(world: World, fault: Fault) -> AsyncIterator[None]:
     if not await comes(is_there, within=PAGE_WITHIN):
         raise Skipped("its page is not there yet")  # it comes behind its daemon's work
     what = fault.chance.choice(sorted(ATTACKERS)), str(port_in(log))
+    command = (sys.executable, "-m", "tests.verification.soak.attackers", *what)
     with (world.folder / "attackers.log").open("ab") as out:
-        attackers = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.verification.soak.attackers", *what),
-            cwd=REPOSITORY,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-        )
+        streams: Any = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
+        attackers = await asyncio.create_subprocess_exec(*command, cwd=REPOSITORY, **streams)
     yield
     if attackers.returncode is not None:
         world.broken.append(f"the attackers ended by themselves: {what[0]}")

@@ -70,10 +70,7 @@ class Fault:
 
 
 def fault(
-    name: str,
-    *holds: str,
-    weight: float = 3.0,
-    lasting: tuple[float, float] = (0.0, 0.0),
+    name: str, *holds: str, weight: float = 3.0, lasting: tuple[float, float] = (0.0, 0.0)
 ) -> Callable[[Callable[[World, Fault], AsyncIterator[None]]], Kind]:
     """Make a kind of fault of a function that breaks something, yields, and mends it."""
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from groupflow.broker import topology
-from groupflow.broker.connection import connect
+from groupflow.broker.connection import connected
 from groupflow.core.errors import GroupflowError
 from tests.history.configuration import QUEUE
 from tests.verification.pacing import comes, pause
-from tests.verification.soak.faults.fault import Fault, Skipped, fault
+from tests.verification.soak.faults.fault import Fault, Kind, Skipped, fault
+from tests.verification.soak.workload import Workload
 from tests.verification.soak.world import World, amqp
 
 
@@ -27,8 +28,7 @@ async def delete_queue(world: World, _: Fault) -> AsyncIterator[None]:
         # The queue then holds nothing but duplicates.
         if not await comes(are_taken, within=8.0):
             raise Skipped("not everything was taken in in time")
-        connection = await connect(amqp(world.nodes), heartbeat=10, timeout=5.0, name="nemesis")
-        async with connection:
+        async with connected(amqp(world.nodes), timeout=5.0, name="nemesis") as connection:
             await topology.delete(connection, QUEUE)
         # RabbitMQ confirms what reaches a queue that is just going, and drops it with it.
         await pause(0.5)
@@ -39,22 +39,17 @@ async def delete_queue(world: World, _: Fault) -> AsyncIterator[None]:
     yield
 
 
-@fault("duplicates", weight=2.0)
-async def duplicates(world: World, fault: Fault) -> AsyncIterator[None]:
-    """The latest messages are published once more."""
-    world.workload.inject_duplicates(fault.chance.randrange(8, 80))
-    yield
+def flood(name: str, inject: Callable[[Workload, int], None], least: int, most: int) -> Kind:
+    """More messages than usual, at once."""
+
+    @fault(name, weight=2.0)
+    async def happen(world: World, fault: Fault) -> AsyncIterator[None]:
+        inject(world.workload, fault.chance.randrange(least, most))
+        yield
+
+    return happen
 
 
-@fault("header flood", weight=2.0)
-async def header_flood(world: World, fault: Fault) -> AsyncIterator[None]:
-    """Messages with large headers that aren't UTF-8: half of them tasks, half too large for one."""
-    world.workload.inject_headers(fault.chance.randrange(40, 160))
-    yield
-
-
-@fault("poison", weight=2.0)
-async def poison(world: World, fault: Fault) -> AsyncIterator[None]:
-    """Messages that no handler can work on."""
-    world.workload.inject_poison(fault.chance.randrange(4, 30))
-    yield
+duplicates = flood("duplicates", Workload.inject_duplicates, 8, 80)
+header_flood = flood("header flood", Workload.inject_headers, 40, 160)
+poison = flood("poison", Workload.inject_poison, 4, 30)

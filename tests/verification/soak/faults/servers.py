@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from redis.exceptions import RedisError
 
@@ -31,18 +31,11 @@ HELD: dict[str, tuple[Way, ...]] = {
 }
 
 
-def at_server(
-    server: Server,
-    what: str,
-    weight: float,
-    *,
-    name: str = "",
-    lasting: tuple[float, float] | None = None,
-) -> Kind:
+def at_server(server: Server, what: str, weight: float, name: str = "", **how: Any) -> Kind:
     """One of `SERVERS`; of several nodes of RabbitMQ, at the one that leads the queue."""
     breaks, mends, usual = SERVERS[what]
 
-    @fault(name or f"{server} {what}", server, weight=weight, lasting=lasting or usual)
+    @fault(name or f"{server} {what}", server, weight=weight, **{"lasting": usual, **how})
     async def happen(world: World, _: Fault) -> AsyncIterator[None]:
         broken = world.redis if server == "redis" else await world.queue_leader()
         await getattr(broken, breaks)()

@@ -12,11 +12,12 @@ export function daemon(params) {
   const about = h("section", { class: "card" });
   const places = h("div", {});
   const tasks = h("div", {});
+  const shown = h("span", {});
   const element = [
     h("p", { class: "small" }, link("overview", {}, "← Overview")),
     h("div", { class: "title" }, h("h1", {}, name), state),
     about,
-    card("Claimed tasks", "the oldest claim first; prefetched ones too", tasks),
+    card("Claimed tasks", [shown, "the oldest claim of each partition first; prefetched ones too"], tasks),
     card("Partitions", "", places),
   ];
 
@@ -46,6 +47,8 @@ export function daemon(params) {
       { label: "Claims", kind: "number", cell: (row) => count(row.claims) },
       { label: "Role", kind: "name", cell: (row) => row.roles.map((role) => ROLES[role] ?? role).join(", ") || "–" },
     ], found.partitions));
+    const held = found.partitions.reduce((sum, row) => sum + row.claims, 0);
+    shown.textContent = found.tasks.length < held ? `${count(found.tasks.length)} of ${count(held)}, ` : "";
     replace(tasks, found.tasks.length ? table("Claimed tasks", [
       { label: "Task", kind: "name", cell: (row) => link("task", { id: row.id, tenant: row.tenant }, short(row.id), { "data-key": row.id, title: row.id }) },
       { label: "Type", kind: "name", cell: (row) => row.type },

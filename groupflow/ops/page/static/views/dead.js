@@ -96,7 +96,7 @@ export function dead(params, context) {
       h("span", {}, `${count(rows.length)} shown, the latest first; searched ${count(page.looked_at)}${isFirst || Number.isNaN(Number(passed)) ? "" : ` behind ${count(Number(passed))}`}`),
       h("span", { class: "push" }),
       !isFirst && link("dead", at, "First page", { class: "button" }),
-      page.next !== null && (rows.length > 0 || !isFirst) && link("dead", { ...at, passed: page.next }, "Next page", { class: "button" }));
+      page.next !== null && link("dead", { ...at, passed: page.next }, "Next page", { class: "button" }));
     if (!rows.length) showChosen(0);
   }
 

@@ -126,8 +126,9 @@ export function groups(params, context) {
     const shown = count(page.groups.length);
     const kind = state === "all" ? "groups" : `${state} groups`;
     const order = `${kind}, ${sorting.by ? "sorted within this page" : ORDER[state]}`;
-    if (!filtered) return state === "drained" ? `${shown} ${order}` : [`${shown} of ${count(page.total)} ${order}`, waitingFor(page.total)];
-    if (state === "drained") return `${shown} found among the last ${count(page.looked_at)} ended tasks`;
+    const more = state === "drained" && page.total > page.groups.length ? "; there are more" : "";
+    if (!filtered) return state === "drained" ? `${shown} ${order}${more}` : [`${shown} of ${count(page.total)} ${order}`, waitingFor(page.total)];
+    if (state === "drained") return `${shown} found among the last ${count(page.looked_at)} ended tasks${more}`;
     const from = state in { ready: 1, delayed: 1, running: 1 } && !Number.isNaN(Number(at.cursor)) ? ` from place ${count(Number(at.cursor) + 1)} on,` : "";
     return `${shown} found; searched ${count(page.looked_at)}${from} of ${count(page.total)} ${kind}${state === "all" ? ", and the last tasks that ended" : ""}`;
   }

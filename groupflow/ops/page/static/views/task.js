@@ -77,7 +77,7 @@ export function task(params, context) {
     replace(state, badge(found.state));
     showActions(found.state, LIVE.has(found.state) && Boolean(found.until));
     about.dataset.state = found.state;
-    replace(about, told(found) && h("p", { class: "lead" }, told(found)), h("div", { class: "body" }), facts([
+    replace(about, [told(found), found.silence].filter(Boolean).map((words) => h("p", { class: "lead" }, words)), h("div", { class: "body" }), facts([
       [runs ? "Will be superseded by" : "Superseded by", found.superseded_by && link("task", { id: found.superseded_by }, found.superseded_by, { "data-key": "newer" })],
       ["Cancelled by", found.state === "cancelled" && found.cancelled_by],
       ["Type", found.type && link("type", { name: found.type }, found.type, { "data-key": "type" })],

@@ -65,17 +65,17 @@ export function tasks(params, context) {
 
   // From the first on, page by page, however many that match.
   async function chooseAll() {
-    const rows = [];
+    const rows = new Map(); // pages of several partitions have the first one's tasks again
     let next = "0";
     await attempt(async () => {
-      while (next && rows.length < MOST) {
+      while (next && rows.size < MOST) {
         const found = await get("tasks", { ...at, older, state, cursor: next, limit: 500 });
-        rows.push(...found.tasks);
+        for (const row of found.tasks) rows.set(keyOfTask(row), row);
         ({ next } = found);
-        told.textContent = `${count(rows.length)} found so far`;
+        told.textContent = `${count(rows.size)} found so far`;
       }
     });
-    choice.choose(rows.slice(0, MOST));
+    choice.choose([...rows.values()].slice(0, MOST));
     if (next) told.textContent += `: the first ${count(MOST)}, there are more`;
   }
 
