@@ -43,7 +43,8 @@ def translated(error: Exception, address: str) -> Exception:
 
 
 def _first_word(error: object) -> str:
-    return str(error).split(" ", 1)[0]
+    """Which refusal it is; redis-py takes the words that it knows off the text."""
+    return getattr(error, "status_code", None) or str(error).split(" ", 1)[0]
 
 
 def is_unknown_script(reply: object) -> bool:

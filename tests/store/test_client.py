@@ -11,7 +11,13 @@ from typing import Any, TypeAlias
 import pytest
 from redis.asyncio import Redis
 from redis.asyncio.connection import SSLConnection
-from redis.exceptions import AuthenticationError, OutOfMemoryError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    MovedError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -47,6 +53,8 @@ def test_an_address_has_no_password() -> None:
         (OSError("refused"), StoreUnavailable),
         (ResponseError("LOADING its file"), StoreUnavailable),
         (ResponseError("READONLY a replica"), StoreUnavailable),
+        (ReadOnlyError("You can't write", status_code="READONLY"), StoreUnavailable),
+        (MovedError("14604 127.0.0.1:1", status_code="MOVED"), StoreUnavailable),
         (ResponseError("ERR LOADING"), GroupflowError),
         (ValueError("BUSY"), GroupflowError),
     ],

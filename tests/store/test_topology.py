@@ -13,13 +13,14 @@ from redis.exceptions import AuthenticationError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from groupflow.core.errors import StoreUnavailable
+from groupflow.settings.transport import address_of
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import Enqueuer
 from groupflow.store.keys import Keys
-from groupflow.store.topology import AskNode, HostAndPort, Nodes, most_say
+from groupflow.store.topology import AskNode, HostAndPort, InCluster, Nodes, most_say
 from tests.clusters import begin_move, end_move, move_keys
 from tests.deadlines import deadline
-from tests.servers.replicated import RedisCluster, command, persist
+from tests.servers.replicated import RedisCluster, command, persist, until
 from tests.store.bench import arrival
 
 HERE, THERE = ("here", 1), ("there", 1)
@@ -141,6 +142,12 @@ class TestCluster:
                 await end_move(source, slot, target)
                 with pytest.raises(StoreUnavailable):
                     await anext(wakes)
+            asked, serves = InCluster(cluster.url, keys("count")), address_of(target.url)
+
+            async def all_know() -> bool:  # who asks before may be sent to the node of before
+                return set((await asked.told(deadline())).values()) == {serves}
+
+            await until(all_know, "some nodes never heard of the move")
             async with asyncio.timeout(deadline()), listening.wakes() as wakes:
                 assert await anext(wakes) == b"all"
                 await enqueue(client, "b")
