@@ -14,56 +14,46 @@ each until the server answers. While the server is away it goes on with the task
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import signal
 import socket
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from math import inf
 from time import monotonic
 from typing import Any, TypeAlias
-from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
-import orjson
 import structlog
 
-from groupflow.core.backoff import Backoff, Outage
-from groupflow.core.errors import GroupflowError, Unroutable
-from groupflow.core.json_text import detail_of, read_deeply, write_deeply, write_exactly
-from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
-from groupflow.core.task import PULLED, Task, take_progress
+from groupflow.core.backoff import Backoff
+from groupflow.core.outcome import Dead, Outcome, Retry
+from groupflow.core.task import Task, take_progress
 from groupflow.flow.handling import Failed, checked, failed, was_cancelled
+from groupflow.pools.remote_pool import (
+    MOST_BYTES,
+    TIMEOUT,
+    Mark,
+    Refused,
+    RemotePool,
+    settlement,
+    task_of,
+)
+
+__all__ = ["Refused", "Worker"]
 
 log = structlog.get_logger("groupflow.remote")
 
 Handle: TypeAlias = Callable[[Task], Awaitable[Outcome | None]]
-_Mark: TypeAlias = tuple[int, str]  # fence and id: two partitions may give the same fence
 
 WAIT = 30.0  # seconds that a call for tasks may wait for some
-_TIMEOUT = 10.0  # seconds for any other call, and for a connection
 _RENEWALS = 4  # in a lease
 _MOST = 500  # tasks that a worker may hold
 _MOST_SAID = 200  # settlements in a call
 _REMEMBERED = 10_000  # finished tasks: an answer may be older than their settlement
-_REFUSED = frozenset({400, 401, 403, 404, 405, 413, 421, 422})  # a second try won't help
-_OF_WHAT_WAS_SAID = frozenset({400, 403, 413, 422})  # the worker itself may be all right
-_FIGURES = ("done", "total", "unit")  # of a task's progress
 _CANCELLED = Retry(reason="cancelled")  # with this the server cancels it, where that is asked for
-_MOST_WORDS = 2000  # characters of a reason
-_MOST_BYTES = 8 * 1024 * 1024  # of settlements in a call; the server takes twice as many
-
-
-class Refused(GroupflowError):
-    """The server won't have this worker: a token, a pool or a name is wrong."""
-
-    def __init__(self, what: str, status: int) -> None:
-        super().__init__(f"{what} ({status})")
-        self.status = status  # of HTTP
 
 
 class Worker:
@@ -98,15 +88,12 @@ class Worker:
         self._handle = handle
         self._concurrency = concurrency
         self._drain = drain
-        base = f"{url.rstrip('/')}/api/pools/{quote(pool)}/workers/{quote(self.name)}"
-        headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.AsyncClient(base_url=base, headers=headers, timeout=_TIMEOUT)
-        self._running: dict[_Mark, asyncio.Task[None]] = {}
-        self._tasks: dict[_Mark, Task] = {}  # those of them whose handler has begun
-        self._said: dict[_Mark, bytes] = {}  # settlements without an answer yet
-        self._progress: dict[_Mark, bytes] = {}  # what handlers said, without an answer yet
-        self._over: OrderedDict[_Mark, None] = OrderedDict()
-        self._outage = Outage(monotonic)
+        self._pool = RemotePool(url, pool, self.name, token)
+        self._running: dict[Mark, asyncio.Task[None]] = {}
+        self._tasks: dict[Mark, Task] = {}  # those of them whose handler has begun
+        self._said: dict[Mark, bytes] = {}  # settlements without an answer yet
+        self._progress: dict[Mark, bytes] = {}  # what handlers said, without an answer yet
+        self._over: OrderedDict[Mark, None] = OrderedDict()
         self._free, self._news, self._stopping = (asyncio.Event() for _ in range(3))
         self._lease = 60.0  # seconds, until the server tells its own
         self._lease_told = asyncio.Event()  # set when the lease changes
@@ -149,7 +136,7 @@ class Worker:
             for each in (*parts, pulling, stopping, *self._running.values()):
                 each.cancel()
             await asyncio.gather(*parts, pulling, *self._running.values(), return_exceptions=True)
-            await self._http.aclose()
+            await self._pool.close()
 
     async def _pull(self) -> None:
         """Ask for tasks whenever there is room for some."""
@@ -160,10 +147,9 @@ class Worker:
                 self._free.clear()
                 await self._free.wait()
                 continue
-            limit, wait = min(_MOST, self._concurrency + len(self._said)), WAIT * self._is_connected
-            wanted = orjson.dumps({"limit": limit, "wait": wait, "holding": holding})
+            limit = min(_MOST, self._concurrency + len(self._said))
             try:
-                answer = await self._call("POST", "/claims", wanted, "tasks")
+                answer = await self._pool.claim(limit, WAIT * self._is_connected, holding)
             except httpx.HTTPError:
                 await asyncio.sleep(backoff.next())
                 continue
@@ -188,7 +174,7 @@ class Worker:
             if mark in ended:
                 self._end(mark, _CANCELLED)
             else:
-                self._running[mark] = asyncio.create_task(self._run(mark, _task_of(told)))
+                self._running[mark] = asyncio.create_task(self._run(mark, task_of(told)))
 
     def _cancel(self, told: Iterable[Mapping[str, Any]]) -> None:
         """Tasks are to be cancelled: each call says so until they are settled."""
@@ -200,7 +186,7 @@ class Worker:
                 vars(task)["cancelled"] = True  # its handler has this very one
                 running.cancel()
 
-    async def _run(self, mark: _Mark, task: Task) -> None:
+    async def _run(self, mark: Mark, task: Task) -> None:
         self._tasks[mark] = task  # from here on its cancellation is met below
         try:
             outcome = checked(await self._handle(task))
@@ -221,13 +207,13 @@ class Worker:
             outcome = Dead(reason) if outcome.is_final else Retry(reason=reason)
         self._end(mark, outcome)
 
-    def _end(self, mark: _Mark, outcome: Outcome) -> None:
+    def _end(self, mark: Mark, outcome: Outcome) -> None:
         """Have an outcome told to the server."""
         self._forget(mark)
-        self._said[mark] = _settlement(mark, outcome)
+        self._said[mark] = settlement(mark, outcome)
         self._news.set()
 
-    def _forget(self, mark: _Mark) -> None:
+    def _forget(self, mark: Mark) -> None:
         """Begin this claim never again."""
         self._over[mark] = None
         while len(self._over) > _REMEMBERED:
@@ -250,41 +236,40 @@ class Worker:
                 await asyncio.sleep(backoff.next())
 
     async def _say_some(self) -> None:
-        some, size = dict[str, _Mark](), 0
+        some, size = dict[str, Mark](), 0
         for mark, said in [*self._said.items()][:_MOST_SAID]:
             size += len(said)
-            if some and size > _MOST_BYTES:
+            if some and size > MOST_BYTES:
                 break
             some.setdefault(mark[1], mark)  # a list has no id twice
         await self._tell([*some.values()])
 
-    async def _tell(self, marks: list[_Mark]) -> None:
+    async def _tell(self, marks: list[Mark]) -> None:
         """Settle tasks; where the server can't use the outcome of one, its handler has failed."""
         try:
             await self._settle(marks)
         except Refused as refusal:
-            if refusal.status not in _OF_WHAT_WAS_SAID:
+            if not refusal.is_of_what_was_said:
                 raise
             if len(marks) > 1:  # which of them it is, it doesn't say
                 for mark in marks:
                     await self._tell([mark])
                 return
             refused = Retry(reason=f"its outcome was refused: {refusal}")
-            self._said[marks[0]] = _settlement(marks[0], refused)
+            self._said[marks[0]] = settlement(marks[0], refused)
             await self._settle(marks)
 
-    async def _settle(self, marks: list[_Mark]) -> None:
-        packed = b"[" + b",".join(self._said[mark] for mark in marks) + b"]"
-        verdicts = await self._call("POST", "/settlements", packed, len(marks))
-        for mark, verdict in zip(marks, verdicts, strict=True):
-            if verdict["verdict"] != "accepted":
+    async def _settle(self, marks: list[Mark]) -> None:
+        verdicts = await self._pool.settle([self._said[mark] for mark in marks])
+        for mark, is_accepted in zip(marks, verdicts, strict=True):
+            if not is_accepted:
                 log.warning("remote.stale", task=mark[1], fence=mark[0])
             self._said.pop(mark, None)
             self._free.set()
 
     async def _renew(self) -> None:
         """Push the lease back while tasks run; cancel those that the worker has lost, once."""
-        lost = set[_Mark]()
+        lost = set[Mark]()
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._lease_told.wait(), self._lease / _RENEWALS)
@@ -297,7 +282,7 @@ class Worker:
                 if packed := take_progress(task):
                     self._progress[mark] = packed
             try:
-                answer = await self._call("POST", "/renewal", _renewal(self._progress), "fences")
+                answer = await self._pool.renew(self._progress)
             except httpx.HTTPError:
                 continue
             self._progress = {}
@@ -316,85 +301,6 @@ class Worker:
             running.cancel()
         if self._running:  # what goes back before its handler has ended would run a second time
             await asyncio.wait([*self._running.values()])
-        await self._say_all(monotonic() + _TIMEOUT)
+        await self._say_all(monotonic() + TIMEOUT)
         with suppress(httpx.HTTPError):
-            await self._call("DELETE", "")
-
-    async def _call(
-        self, method: str, path: str, body: bytes | None = None, has: str | int = ""
-    ) -> Any:
-        headers = {"content-type": "application/json"} if body else {}
-        timeout = _TIMEOUT + WAIT * (path == "/claims")
-        try:
-            how: Any = {"content": body, "headers": headers, "timeout": timeout}
-            answer = await self._http.request(method, path, **how)
-            if answer.status_code not in _REFUSED:
-                answer.raise_for_status()
-        except httpx.HTTPError as error:
-            if (news := self._outage.failed()) is not None:
-                log.warning("remote.no_answer", error=str(error) or repr(error), **news)
-            raise
-        if (seconds := self._outage.answered()) is not None:
-            log.info("remote.answered_again", away_for=seconds)
-        if answer.status_code in _REFUSED:
-            where = f"groupflow at {answer.request.url} refuses this worker: "
-            raise Refused(where + detail_of(answer.text), answer.status_code)
-        with suppress(ValueError, KeyError, TypeError, RecursionError):
-            if _fits(told := read_deeply(answer.content), has):
-                return told
-        raise Refused(f"{answer.request.url} is no groupflow: {answer.text[:80]!a}", 200)
-
-
-def _fits(told: Any, has: str | int) -> bool:
-    """Whether an answer has a list of that name, and a lease; or as many verdicts."""
-    if isinstance(has, int):
-        return len(told) == has and all("verdict" in each for each in told)
-    return not has or (isinstance(told[has], list) and told["lease"] > 0)
-
-
-def _renewal(said: Mapping[_Mark, bytes]) -> bytes | None:
-    """What a renewal says of progress."""
-    progress = [
-        {"fence": fence, "id": id_, **dict(zip(_FIGURES, orjson.loads(packed), strict=True))}
-        for (fence, id_), packed in said.items()
-    ]
-    return orjson.dumps({"progress": progress}) if progress else None
-
-
-def _task_of(told: Mapping[str, Any]) -> Task:
-    """A task for handlers. A JSON body comes as the same value, maybe in other bytes."""
-    packed = told.get("body_base64")
-    body = write_deeply(told.get("body")) if packed is None else base64.b64decode(packed)
-    return Task(body=body, **{name: told[name] for name in PULLED})
-
-
-def _settlement(mark: _Mark, outcome: Outcome) -> bytes:
-    """A task's settlement; an outcome that can't be sent is a failure of its handler."""
-    try:
-        packed = write_exactly({"fence": mark[0], "id": mark[1], **_words_of(outcome)})
-        if len(packed) <= _MOST_BYTES:
-            return packed
-        why = f"its outcome has {len(packed)} bytes of JSON, and may have {_MOST_BYTES}"
-    except Unroutable as error:
-        return _settlement(mark, Dead(error.reason))
-    except (TypeError, ValueError, RecursionError) as error:
-        why = f"its outcome can't be made JSON: {error}"
-    return _settlement(mark, Retry(reason=why))
-
-
-def _words_of(outcome: Outcome) -> dict[str, Any]:
-    match outcome:
-        case Retry(after, reason):
-            return {"outcome": "retry", "after": after, "reason": reason[:_MOST_WORDS]}
-        case Advance(stage, context, after):
-            return {"outcome": "advance", "stage": stage, "context": context, "after": after}
-        case Dead(reason):
-            return {"outcome": "dead", "reason": reason[:_MOST_WORDS]}
-        case Done() if outcome.says_more:
-            # Imported late: a worker without such handlers saves the time.
-            from groupflow.flow.settling import following_of  # noqa: PLC0415
-
-            then = [asdict(each) for each in following_of(outcome.then)]
-            return {"outcome": "done", "result": outcome.result, "then": then}
-        case _:
-            return {"outcome": "done"}
+            await self._pool.leave()

@@ -55,6 +55,9 @@ class Settled(Input):
     after: _Seconds | None = Field(
         None, description="Seconds until the next attempt or stage; none: as the policy says."
     )
+    scope: Literal["task", "group"] = Field(
+        "task", description="What waits until it is retried: the task, or all of its group."
+    )
     reason: _Words | None = Field(None, description="Why it is to be retried, or is dead.")
     stage: Key | None = Field(None, description="The next stage.")
     context: Any = Field(None, description="Any JSON value, handed on to that stage.")
@@ -81,7 +84,7 @@ class Settled(Input):
         outcome: Outcome = Done(self.result, tuple(then))
         match self.outcome:
             case "retry":
-                outcome = Retry(self.after, self.reason or "")
+                outcome = Retry(self.after, self.reason or "", self.scope)
             case "advance":
                 if wrong := wrong_stage(self.stage):
                     raise Unroutable(wrong)

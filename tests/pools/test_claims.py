@@ -15,9 +15,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from groupflow.core.limits import Limits
+from groupflow.core.outcome import Retry, Scope
 from groupflow.operate.tasks import Tasks
 from groupflow.operate.types import read_types
 from groupflow.pools import pullers
+from groupflow.pools.remote_pool import settlement
 from groupflow.servers import RedisServer
 from groupflow.store.claims import ExchangeReply
 from groupflow.store.enqueue import Arrival
@@ -127,6 +129,21 @@ async def test_outcomes(shop: Shop) -> None:
     assert await anna.settle(said(again["again"], "retry")) == ["accepted"]
     assert await state_of(shop, "again") == "dead", "its second attempt was its last"
     assert (await found(shop, "bad")).reason == "no such street"
+
+
+@pytest.mark.parametrize(("scope", "goes_on"), [("task", ["a1"]), ("group", [])])
+async def test_a_retry_may_hold_its_whole_group_back(
+    shop: Shop, scope: Scope, goes_on: list[str]
+) -> None:
+    """Where its rule lets others go on before a retry; a worker in Python says so too."""
+    rule = {"app": "a", "tenants": "*", "key": "{k}", "name": "rule", "on_retry": "step-aside"}
+    await shop.spread.put(pooled("a0", "a"), pooled("a1", "a"))
+    async with api_of(shop.namespace, groups=[rule]) as api:
+        anna = Worker(api)
+        [task] = await anna.claim(1)
+        told = settlement((task["fence"], task["id"]), Retry(3600.0, "too many", scope))
+        assert await anna.settle(orjson.loads(told)) == ["accepted"]
+        assert ids(await anna.claim(5)) == goes_on
 
 
 async def state_of(shop: Shop, id_: str) -> str:

@@ -66,8 +66,8 @@ async def test_who_leaves_a_server_that_is_away_asks_it_seldom(
         raise ValueError(10**5000)  # a text that can't be read
 
     worker = Worker("http://127.0.0.1:1", "couriers", handle)
-    monkeypatch.setattr("groupflow.remote._TIMEOUT", 0.5)
-    monkeypatch.setattr(worker._http, "request", refused)
+    monkeypatch.setattr("groupflow.remote.TIMEOUT", 0.5)
+    monkeypatch.setattr(worker._pool.http, "request", refused)
     await worker._run((1, "a"), Task("a", "t"))
     assert b"ValueError: (its text can't be read)" in worker._said[1, "a"]
     await worker._leave()
@@ -119,7 +119,7 @@ async def test_a_worker_that_leaves_settles_in_one_place(monkeypatch: Any) -> No
         worker.stop()
 
     worker = Worker("http://127.0.0.1:1", "couriers", handle)
-    monkeypatch.setattr(worker._http, "request", server.request)
+    monkeypatch.setattr(worker._pool.http, "request", server.request)
     working = asyncio.create_task(worker.run())
     await server.settles_again.wait()
     server.may_settle.set()
@@ -144,7 +144,7 @@ async def test_a_lost_task_is_cancelled_once(monkeypatch: Any) -> None:
                 ends.put_nowait(how)
 
     worker = Worker("http://127.0.0.1:1", "couriers", handle)
-    monkeypatch.setattr(worker._http, "request", server.request)
+    monkeypatch.setattr(worker._pool.http, "request", server.request)
     working = asyncio.create_task(worker.run())
     assert await ends.get() == "in good order"
     server.may_settle.set()
@@ -197,7 +197,7 @@ async def test_an_answer_of_another_shape_is_no_groupflow_s(
             await asyncio.Event().wait()
 
     worker = Worker("http://127.0.0.1:1", "couriers", handle)
-    monkeypatch.setattr(worker._http, "request", server.request)
+    monkeypatch.setattr(worker._pool.http, "request", server.request)
     with pytest.raises(Refused, match="is no groupflow"):
         async with asyncio.timeout(deadline()):
             await worker.run()
@@ -218,7 +218,7 @@ async def test_processes_that_differ_about_the_lease_are_asked_seldom(monkeypatc
         worker.stop()
 
     worker = Worker("http://127.0.0.1:1", "couriers", handle)
-    monkeypatch.setattr(worker._http, "request", request)
+    monkeypatch.setattr(worker._pool.http, "request", request)
     server.may_settle.set()
     await worker.run()
     assert server.asked.count("/renewal") <= 1
@@ -243,7 +243,7 @@ async def test_who_holds_all_that_it_may_asks_once_something_is_settled(monkeypa
             await asyncio.Event().wait()
 
     worker = Worker("http://127.0.0.1:1", "couriers", handle, concurrency=500)
-    monkeypatch.setattr(worker._http, "request", request)
+    monkeypatch.setattr(worker._pool.http, "request", request)
     working = asyncio.create_task(worker.run())
     await turns_until(lambda: "/settlements" in asked)
     await turns(20)

@@ -1,0 +1,169 @@
+"""What a worker that pulls asks of the server: its claims, a longer lease, and to settle tasks.
+
+Each call is logged where an outage begins and ends; whether to call again is the worker's decision.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from time import monotonic
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+import httpx
+import orjson
+import structlog
+
+from groupflow.core.backoff import Outage
+from groupflow.core.errors import GroupflowError, Unroutable
+from groupflow.core.json_text import detail_of, read_deeply, write_deeply, write_exactly
+from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
+from groupflow.core.task import PULLED, Task
+
+log = structlog.get_logger("groupflow.remote")
+
+Mark: TypeAlias = tuple[int, str]  # fence and id: two partitions may give the same fence
+
+TIMEOUT = 10.0  # seconds for a call and for a connection, beside what a call for tasks may wait
+MOST_BYTES = 8 * 1024 * 1024  # of settlements in a call; the server takes twice as many
+_REFUSED = frozenset({400, 401, 403, 404, 405, 413, 421, 422})  # a second try won't help
+_OF_WHAT_WAS_SAID = frozenset({400, 403, 413, 422})  # the worker itself may be all right
+_FIGURES = ("done", "total", "unit")  # of a task's progress
+_MOST_WORDS = 2000  # characters of a reason
+
+
+class Refused(GroupflowError):
+    """The server won't have this worker: a token, a pool or a name is wrong."""
+
+    def __init__(self, what: str, status: int) -> None:
+        super().__init__(f"{what} ({status})")
+        self.is_of_what_was_said = status in _OF_WHAT_WAS_SAID
+
+
+class RemotePool:
+    """A pool as one of its workers reaches it; any call may raise `Refused` or an `HTTPError`."""
+
+    def __init__(self, url: str, pool: str, worker: str, token: str) -> None:
+        """Connects on first use."""
+        base = f"{url.rstrip('/')}/api/pools/{quote(pool)}/workers/{quote(worker)}"
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        self.http = httpx.AsyncClient(base_url=base, headers=headers, timeout=TIMEOUT)
+        self._outage = Outage(monotonic)
+
+    async def claim(self, limit: int, wait: float, holding: int) -> dict[str, Any]:
+        """Ask for tasks: `tasks`, `lease` in seconds, and what is to be `cancelled`.
+
+        Args:
+            limit: how many to hold in all.
+            wait: seconds to wait where there are none.
+            holding: how many are held.
+        """
+        wanted = orjson.dumps({"limit": limit, "wait": wait, "holding": holding})
+        answer = await self._call("POST", "/claims", wanted, wait)
+        return self._checked(answer, "tasks")
+
+    async def renew(self, said: Mapping[Mark, bytes]) -> dict[str, Any]:
+        """Push the lease back: the `fences` held, `lease`, and what is to be `cancelled`.
+
+        Args:
+            said: how far tasks have got, as `take_progress` gives it.
+        """
+        progress = [
+            {"fence": fence, "id": id_, **dict(zip(_FIGURES, orjson.loads(packed), strict=True))}
+            for (fence, id_), packed in said.items()
+        ]
+        body = orjson.dumps({"progress": progress}) if progress else None
+        return self._checked(await self._call("POST", "/renewal", body), "fences")
+
+    async def settle(self, settlements: Sequence[bytes]) -> list[bool]:
+        """Settle tasks; returns whether each was accepted, in that order."""
+        packed = b"[" + b",".join(settlements) + b"]"
+        answer = await self._call("POST", "/settlements", packed)
+        with suppress(ValueError, KeyError, TypeError, RecursionError):
+            told = [each["verdict"] == "accepted" for each in read_deeply(answer.content)]
+            if len(told) == len(settlements):
+                return told
+        raise _no_groupflow(answer)
+
+    async def leave(self) -> None:
+        """Give back all that is held."""
+        await self._call("DELETE", "")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.http.aclose()
+
+    async def _call(
+        self, method: str, path: str, body: bytes | None = None, wait: float = 0.0
+    ) -> httpx.Response:
+        headers = {"content-type": "application/json"} if body else {}
+        try:
+            how: Any = {"content": body, "headers": headers, "timeout": TIMEOUT + wait}
+            answer = await self.http.request(method, path, **how)
+            if answer.status_code not in _REFUSED:
+                answer.raise_for_status()
+        except httpx.HTTPError as error:
+            if (news := self._outage.failed()) is not None:
+                log.warning("remote.no_answer", error=str(error) or repr(error), **news)
+            raise
+        if (seconds := self._outage.answered()) is not None:
+            log.info("remote.answered_again", away_for=seconds)
+        if answer.status_code in _REFUSED:
+            where = f"groupflow at {answer.request.url} refuses this worker: "
+            raise Refused(where + detail_of(answer.text), answer.status_code)
+        return answer
+
+    def _checked(self, answer: httpx.Response, has: str) -> dict[str, Any]:
+        """An answer with a lease and that list."""
+        with suppress(ValueError, KeyError, TypeError, RecursionError):
+            told: dict[str, Any] = read_deeply(answer.content)
+            if isinstance(told[has], list) and told["lease"] > 0:
+                return told
+        raise _no_groupflow(answer)
+
+
+def _no_groupflow(answer: httpx.Response) -> Refused:
+    return Refused(f"{answer.request.url} is no groupflow: {answer.text[:80]!a}", 200)
+
+
+def task_of(told: Mapping[str, Any]) -> Task:
+    """A task for handlers. A JSON body comes as the same value, maybe in other bytes."""
+    packed = told.get("body_base64")
+    body = write_deeply(told.get("body")) if packed is None else base64.b64decode(packed)
+    return Task(body=body, **{name: told[name] for name in PULLED})
+
+
+def settlement(mark: Mark, outcome: Outcome) -> bytes:
+    """A task's settlement; an outcome that can't be sent is a failure of its handler."""
+    try:
+        packed = write_exactly({"fence": mark[0], "id": mark[1], **_words_of(outcome)})
+        if len(packed) <= MOST_BYTES:
+            return packed
+        why = f"its outcome has {len(packed)} bytes of JSON, and may have {MOST_BYTES}"
+    except Unroutable as error:
+        return settlement(mark, Dead(error.reason))
+    except (TypeError, ValueError, RecursionError) as error:
+        why = f"its outcome can't be made JSON: {error}"
+    return settlement(mark, Retry(reason=why))
+
+
+def _words_of(outcome: Outcome) -> dict[str, Any]:
+    match outcome:
+        case Retry(after, reason, scope):
+            told = {"outcome": "retry", "after": after, "reason": reason[:_MOST_WORDS]}
+            return told if scope == "task" else {**told, "scope": scope}
+        case Advance(stage, context, after):
+            return {"outcome": "advance", "stage": stage, "context": context, "after": after}
+        case Dead(reason):
+            return {"outcome": "dead", "reason": reason[:_MOST_WORDS]}
+        case Done() if outcome.says_more:
+            # Imported late: a worker without such handlers saves the time.
+            from groupflow.flow.settling import following_of  # noqa: PLC0415
+
+            then = [asdict(each) for each in following_of(outcome.then)]
+            return {"outcome": "done", "result": outcome.result, "then": then}
+        case _:
+            return {"outcome": "done"}
