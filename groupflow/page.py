@@ -15,7 +15,13 @@ from typing import Any
 
 import structlog
 
-from groupflow.core.errors import ConfigError, OtherLayout, ServerUnreachable, StoreUnavailable
+from groupflow.core.errors import (
+    ConfigError,
+    GroupflowError,
+    OtherLayout,
+    ServerUnreachable,
+    StoreUnavailable,
+)
 from groupflow.core.routing import Router
 from groupflow.operate.namespace import Namespace, check_number
 from groupflow.operate.scripts import OperatorVerb
@@ -143,7 +149,7 @@ async def _look(settings: Settings, *namespaces: Namespace) -> int:
                 partitions=known,
                 remedy=f"It was moved: set redis.partitions = {known} for the next start.",
             )
-    except (StoreUnavailable, ServerUnreachable):
+    except GroupflowError:  # who asks for something is told
         return count
     if closed and not first.closed:
         log.warning("page.closed", reason=closed)

@@ -12,9 +12,11 @@ from playwright.async_api import Page, async_playwright, expect
 
 from groupflow.operate.namespace import Namespace
 from groupflow.ops.page.site import serve_page
+from groupflow.page import _look
 from groupflow.servers import RedisServer
 from groupflow.servers.server import free_ports
 from groupflow.settings.model import Settings
+from groupflow.store.keys import Keys
 from tests.deadlines import deadline
 from tests.operate.namesakes import ID, OWNERS, die, states
 from tests.operate.spread import Spread
@@ -61,6 +63,14 @@ async def test_who_is_away_is_named_in_every_answer(spread: Spread) -> None:
         assert (acted["done"], stayed["reason"][:22]) == ([died], "partition 2 is away: R")
         assert (await api.post("/pause", json={"everything": True})).status_code == 503
         await api.post("/resume", json={"everything": True})
+
+
+async def test_who_asks_is_told_of_a_refusal_and_the_page_goes_on(spread: Spread) -> None:
+    """As it looks whether the namespace is moved, by a key that somebody has overwritten."""
+    raw, noted = spread.benches[0].raw, Keys(spread.name)("partitions")
+    raw.set(noted, "x")
+    assert await _look(Settings(), spread.namespace) == 4
+    raw.delete(noted)
 
 
 async def test_tasks_of_one_id_are_refused_until_one_is_chosen(spread: Spread) -> None:
