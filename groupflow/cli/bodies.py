@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
-import orjson
 import typer
 
 from groupflow.cli.options import argument, option
+from groupflow.core.json_text import read_exactly, write_deeply
 
 BodiesArgument: TypeAlias = Annotated[
     Path, argument("FILE|-", "JSON or JSON Lines; - or nothing reads stdin.", show_default=False)
@@ -78,10 +78,10 @@ def split_bodies(data: bytes) -> list[FileBody]:
     if not text:
         return []
     try:
-        whole = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        whole = read_exactly(text)
+    except (ValueError, RecursionError):
         lines = enumerate(data.split(b"\n"), start=1)
         return [FileBody(line.strip(), f"line {n}") for n, line in lines if line.strip()]
     if not isinstance(whole, list):
         return [FileBody(text, f"line {data[: data.index(text)].count(10) + 1}")]  # 10: a line feed
-    return [FileBody(orjson.dumps(each), f"entry {n}") for n, each in enumerate(whole, start=1)]
+    return [FileBody(write_deeply(each), f"entry {n}") for n, each in enumerate(whole, start=1)]

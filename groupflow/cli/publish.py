@@ -168,6 +168,8 @@ def _answer(queue: str, batch: _Batch, total: int, *, partial: bool) -> Answer:
     told = {"published": batch.confirmed, "queue": queue, "ids": ids, "refused": refused}
     under = f"as {' to '.join([ids[0], *ids[1:][-1:]])}" if ids else ""
     lines = [f"published {batch.confirmed} to {queue}, all confirmed, {under}"] if ids else []
+    if not total:
+        lines = ["published nothing: the list is empty"]
     if not refused:
         return Answer(told, lines)
     errors = [f"{each['where']}: {each['reason']}" for each in refused[:REFUSALS_SHOWN]]

@@ -325,6 +325,7 @@ def test_route_in_json(run: Run, tmp_path: Path) -> None:
         (b'\n{\n"a": 1\n}', [(b'{\n"a": 1\n}', "line 2")]),
         (b'{"a":1}\r\n\n{"a":2}', [(b'{"a":1}', "line 1"), (b'{"a":2}', "line 3")]),
         (b'[{"a": 1}, 2]', [(b'{"a":1}', "entry 1"), (b"2", "entry 2")]),
+        (b"[123456789012345678901]", [(b"123456789012345678901", "entry 1")]),
         (b"\n\xff\n{}", [(b"\xff", "line 2"), (b"{}", "line 3")]),
     ],
 )
@@ -374,6 +375,7 @@ def test_what_can_be_a_task_gets_as_far_as_the_server(run: Run, tmp_path: Path) 
         (GOOD, (), 69), (both, (), 1), (both, ("--partial",), 69), (GOOD, ("--header", "x"), 2),
     ):  # fmt: skip
         assert run("publish", *arguments, stdin=stdin)[0] == code
+    assert run("publish", stdin=b"[]")[:2] == (0, "published nothing: the list is empty\n")
     lines = run("publish", stdin=b"no\n" * 500)[2].splitlines()
     assert len(lines) == 22
     last = ["and 480 more", "500 of 500 would be dead letters: nothing is published"]
