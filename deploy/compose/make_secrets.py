@@ -67,9 +67,9 @@ def _rabbitmq_hash(password: str) -> str:
 
 
 def make(folder: Path) -> list[str]:
-    """Write every file that is missing; their names.
+    """Write all files, where none is there yet; their names.
 
-    Files that share a password are made together, or not at all.
+    Files share passwords: where only some are there, the program ends and says so.
     """
     redis, redis_admin, daemon, publisher = (secrets.token_urlsafe(24) for _ in range(4))
     vhost = VHOST.replace("/", "%2F")
@@ -87,6 +87,11 @@ def make(folder: Path) -> list[str]:
     there = [folder / name for name in files if os.path.lexists(folder / name)]
     if there:
         tighten(there)
+        if missing := [name for name in files if folder / name not in there]:
+            sys.exit(
+                f"{folder}: {', '.join(missing)} missing, and the others may not fit to new ones. "
+                "Remove the folder, run this again, and start all containers anew."
+            )
         return []
     for name, text in files.items():
         write(folder / name, text)

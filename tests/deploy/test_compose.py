@@ -128,6 +128,15 @@ def test_secrets_are_made_once_for_their_owner_alone(tmp_path: Path, umask: int)
     assert folder.stat().st_mode & 0o777 == 0o755  # the user's choice
 
 
+def test_half_a_folder_of_secrets_is_told_of(tmp_path: Path) -> None:
+    """As one that was made while the disk was full."""
+    make_secrets(tmp_path)
+    (tmp_path / "publisher_url").unlink()
+    script = [sys.executable, str(COMPOSE / "make_secrets.py"), str(tmp_path)]
+    ended = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert (ended.returncode, "publisher_url missing" in ended.stderr) == (1, True)
+
+
 def test_secrets_are_written_through_no_link(secrets: Path, tmp_path: Path) -> None:
     """A folder that the script makes is its owner's, too."""
     assert secrets.stat().st_mode & 0o077 == 0
