@@ -31,7 +31,7 @@ SHOWN = 10  # violations of a run
 ENOUGH = 1000  # runs, in which processes have died in nearly every way that matters
 PLENTY = 10_000  # runs, in which they have in every one
 RARE = 0.01  # of these ways, which may be missing in fewer runs than that
-TOGETHER = 200  # runs that one process sees to, at most
+TOGETHER = 500  # runs that one process sees to, at most
 _IS_READY = b"ready to accept connections at"
 _KEEPS_NOTHING = (
     *("--save", "", "--appendonly", "no"),
