@@ -44,9 +44,10 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def make_secrets(folder: Path, umask: int = -1) -> None:
+def make_secrets(folder: Path, umask: int = -1, *, check: bool = True) -> Any:
     script = [sys.executable, str(COMPOSE / "make_secrets.py"), str(folder)]
-    subprocess.run(script, check=True, capture_output=True, umask=umask, timeout=deadline())
+    how: Any = {"capture_output": True, "umask": umask, "text": True}
+    return subprocess.run(script, check=check, timeout=deadline(), **how)
 
 
 @pytest.fixture
@@ -132,8 +133,7 @@ def test_half_a_folder_of_secrets_is_told_of(tmp_path: Path) -> None:
     """As one that was made while the disk was full."""
     make_secrets(tmp_path)
     (tmp_path / "publisher_url").unlink()
-    script = [sys.executable, str(COMPOSE / "make_secrets.py"), str(tmp_path)]
-    ended = subprocess.run(script, capture_output=True, text=True, check=False)
+    ended = make_secrets(tmp_path, check=False)
     assert (ended.returncode, "publisher_url missing" in ended.stderr) == (1, True)
 
 
