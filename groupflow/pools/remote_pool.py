@@ -63,7 +63,7 @@ class RemotePool:
         """
         wanted = orjson.dumps({"limit": limit, "wait": wait, "holding": holding})
         answer = await self._call("POST", "/claims", wanted, wait)
-        return self._checked(answer, "tasks")
+        return _checked(answer, "tasks")
 
     async def renew(self, said: Mapping[Mark, bytes]) -> dict[str, Any]:
         """Push the lease back: the `fences` held, `lease`, and what is to be `cancelled`.
@@ -76,7 +76,7 @@ class RemotePool:
             for (fence, id_), packed in said.items()
         ]
         body = orjson.dumps({"progress": progress}) if progress else None
-        return self._checked(await self._call("POST", "/renewal", body), "fences")
+        return _checked(await self._call("POST", "/renewal", body), "fences")
 
     async def settle(self, settlements: Sequence[bytes]) -> list[bool]:
         """Settle tasks; returns whether each was accepted, in that order."""
@@ -116,13 +116,14 @@ class RemotePool:
             raise Refused(where + detail_of(answer.text), answer.status_code)
         return answer
 
-    def _checked(self, answer: httpx.Response, has: str) -> dict[str, Any]:
-        """An answer with a lease and that list."""
-        with suppress(ValueError, KeyError, TypeError, RecursionError):
-            told: dict[str, Any] = read_deeply(answer.content)
-            if isinstance(told[has], list) and told["lease"] > 0:
-                return told
-        raise _no_groupflow(answer)
+
+def _checked(answer: httpx.Response, has: str) -> dict[str, Any]:
+    """An answer with a lease and that list."""
+    with suppress(ValueError, KeyError, TypeError, RecursionError):
+        told: dict[str, Any] = read_deeply(answer.content)
+        if isinstance(told[has], list) and told["lease"] > 0:
+            return told
+    raise _no_groupflow(answer)
 
 
 def _no_groupflow(answer: httpx.Response) -> Refused:
