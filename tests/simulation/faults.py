@@ -71,8 +71,7 @@ class Faults:
         if aim.startswith(REGISTERS):  # that is a new one's
             self._fleet.loop.kill(process)
             await pass_virtual(0.1)
-            if member.process is process:  # else another fault has started one
-                self._fleet.start(member)
+            await self._start_again(member, process)
             if (process := self._alive(member)) is None:
                 return  # it starts once the namespace has been moved
         if aim.startswith((STOPS, LEAVES)) and member.daemon is not None:
@@ -87,6 +86,12 @@ class Faults:
         self._fleet.loop.kill(process)  # it had nothing to do, there
         await pass_virtual(fault.seconds)
         name = f"{member.name}'" if fault.draw < 0.3 else None
+        await self._start_again(member, process, name)
+
+    async def _start_again(
+        self, member: Member, process: Process | None, name: str | None = None
+    ) -> None:
+        """Start a member's next process, unless another fault has."""
         while name is None and self._fleet.has_back(member):
             await pass_virtual(0.05)  # its name is another's again, which ends soon
         if member.process is process:
@@ -209,8 +214,8 @@ class Faults:
         process = member.process
         await self._fleet.stop(member)
         await pass_virtual(fault.seconds / 4)
-        if process is not None and member.process is process and not process.is_dead:
-            self._fleet.start(member)
+        if process is not None and not process.is_dead:
+            await self._start_again(member, process)
 
     async def _reload(self, fault: Fault, member: Member) -> None:
         if (process := self._alive(member)) is not None and member.daemon is not None:
