@@ -1,13 +1,7 @@
-"""Simulations in processes of their own, some at a time.
-
-Each has a core, which it shares with its Redis alone: the two take turns, and where a scheduler
-moves them from core to core a seed takes a third longer.
-"""
+"""Simulations in processes of their own, some at a time."""
 
 from __future__ import annotations
 
-import itertools
-import os
 import subprocess
 import sys
 from collections import deque
@@ -25,19 +19,13 @@ def in_children(
 ) -> Iterator[tuple[_Part, Said]]:
     """Run a module for each part that waits; each, as it ends. More may begin to wait meanwhile."""
     running: dict[Future[Said], _Part] = {}
-    cores = itertools.cycle(sorted(os.sched_getaffinity(0)))
-    with ThreadPoolExecutor(jobs, initializer=lambda: _stay_on(next(cores))) as pool:
+    with ThreadPoolExecutor(jobs) as pool:
         while waiting or running:
             while waiting and len(running) < jobs:
                 part = waiting.popleft()
                 running[pool.submit(_run, module, arguments(part))] = part
             for ended in wait(running, return_when=FIRST_COMPLETED).done:
                 yield running.pop(ended), ended.result()
-
-
-def _stay_on(core: int) -> None:
-    """Keep this thread, and the processes that it starts, on one core."""
-    os.sched_setaffinity(0, {core})
 
 
 def _run(module: str, arguments: Sequence[str]) -> Said:
