@@ -34,6 +34,7 @@ from groupflow.core.task import Task, take_progress
 from groupflow.flow.handling import Failed, checked, failed, was_cancelled
 from groupflow.pools.remote_pool import (
     MOST_BYTES,
+    OF_WHAT_WAS_SAID,
     TIMEOUT,
     Mark,
     Refused,
@@ -249,7 +250,7 @@ class Worker:
         try:
             await self._settle(marks)
         except Refused as refusal:
-            if not refusal.is_of_what_was_said:
+            if refusal.status not in OF_WHAT_WAS_SAID:
                 raise
             if len(marks) > 1:  # which of them it is, it doesn't say
                 for mark in marks:

@@ -30,7 +30,7 @@ Mark: TypeAlias = tuple[int, str]  # fence and id: two partitions may give the s
 TIMEOUT = 10.0  # seconds for a call and for a connection, beside what a call for tasks may wait
 MOST_BYTES = 8 * 1024 * 1024  # of settlements in a call; the server takes twice as many
 _REFUSED = frozenset({400, 401, 403, 404, 405, 413, 421, 422})  # a second try won't help
-_OF_WHAT_WAS_SAID = frozenset({400, 403, 413, 422})  # the worker itself may be all right
+OF_WHAT_WAS_SAID = frozenset({400, 403, 413, 422})  # the worker itself may be all right
 _FIGURES = ("done", "total", "unit")  # of a task's progress
 _MOST_WORDS = 2000  # characters of a reason
 
@@ -40,7 +40,7 @@ class Refused(GroupflowError):
 
     def __init__(self, what: str, status: int) -> None:
         super().__init__(f"{what} ({status})")
-        self.is_of_what_was_said = status in _OF_WHAT_WAS_SAID
+        self.status = status  # of HTTP
 
 
 class RemotePool:
@@ -154,8 +154,8 @@ def settlement(mark: Mark, outcome: Outcome) -> bytes:
 def _words_of(outcome: Outcome) -> dict[str, Any]:
     match outcome:
         case Retry(after, reason, scope):
-            told = {"outcome": "retry", "after": after, "reason": reason[:_MOST_WORDS]}
-            return told if scope == "task" else {**told, "scope": scope}
+            reason = reason[:_MOST_WORDS]
+            return {"outcome": "retry", "after": after, "scope": scope, "reason": reason}
         case Advance(stage, context, after):
             return {"outcome": "advance", "stage": stage, "context": context, "after": after}
         case Dead(reason):
