@@ -283,8 +283,11 @@ class Fleet:
             await asyncio.wait([former.serving], timeout=0.25)
             until += 0.25 * self.network.is_down  # no server can tell it
         if not former.serving.done() and not process.is_dead:
-            # One that stands may have lost its lease, and its name with that: no server tells then.
-            if any(each.name == process.name and not each.main.stands for each in self.running):
+            # One that stands may have lost its lease, and its name with that: no server tells then;
+            # and one that has stopped in order has given the name back.
+            serving = (each for each in self.members if each.serving and not each.serving.done())
+            others = (each.process for each in serving if each.process in self.running)
+            if any(each and each.name == process.name and not each.main.stands for each in others):
                 self.troubles.append(f"{process} has lost its name, and goes on")
                 self.loop.kill(process)
             await self.stop(former)
