@@ -141,6 +141,9 @@ def _redis_nodes(url: SecretUrl) -> SecretUrl:
         database = split_url(_check_redis(url).get_secret_value()).path.strip("/")
         if scheme != "unix" and not (database or "0").isdecimal():  # the client would take 0
             raise ValueError(f"Name the database by its number: {scheme}://host:6379/0.")
+        if scheme == "unix" and not split_url(value).path:
+            raise ValueError("Name the socket: unix:///run/redis.sock.")
+        _check_options(split_url(value).query, ("username", "password", "db"))
         return url
     try:
         parts = split_url(value)
@@ -152,6 +155,7 @@ def _redis_nodes(url: SecretUrl) -> SecretUrl:
         ) from None
     plain = urlunsplit(parts._replace(scheme=scheme.partition("+")[0], netloc="host"))
     _check_redis(SecretUrl(plain))
+    _check_options(parts.query, ("username", "password"))
     path = parts.path.strip("/")
     if scheme.endswith(CLUSTER) and path not in ("", "0"):
         raise ValueError("Leave the database out: a cluster has only 0.")
@@ -161,6 +165,15 @@ def _redis_nodes(url: SecretUrl) -> SecretUrl:
             f"Name the primary as Sentinel does, and a database: {scheme}://host:26379/mymaster/0."
         )
     return url
+
+
+def _check_options(query: str, known: Sequence[str]) -> None:
+    """Refuse options that no client of ours obeys; what it raises says nothing of them."""
+    for option in filter(None, query.split("&")):
+        name, _, value = option.partition("=")
+        if name not in known or (name == "db" and not value.isdecimal()):
+            may_be = ", ".join("db, a number" if each == "db" else each for each in known)
+            raise ValueError(f"Leave all options out but these: {may_be}.")
 
 
 def _api(url: SecretUrl) -> SecretUrl:
