@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from redis.exceptions import (
     AuthenticationError,
+    InvalidResponse,
     OutOfMemoryError,
     ResponseError,
 )
@@ -33,7 +34,8 @@ def translated(error: Exception, address: str) -> Exception:
         return StoreFull(f"Redis at {address} is out of memory: {error}")
     if isinstance(error, AuthenticationError) or _first_word(error) in ("NOAUTH", "WRONGPASS"):
         return ServerUnreachable("Redis", address, f"it refused the credentials ({error})")
-    if isinstance(error, (RedisConnectionError, RedisTimeoutError, OSError)):
+    # What is no reply of a Redis comes from another program at its port, for a while or for good.
+    if isinstance(error, (RedisConnectionError, RedisTimeoutError, InvalidResponse, OSError)):
         return StoreUnavailable(f"Redis at {address} does not answer: {error}")
     if isinstance(error, ResponseError) and (
         _first_word(error) in _PASSING or str(error) == _CROWDED

@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 from redis.asyncio.connection import SSLConnection
 from redis.exceptions import (
     AuthenticationError,
+    InvalidResponse,
     MovedError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -50,6 +51,7 @@ def test_an_address_has_no_password() -> None:
         (ResponseError("WRONGPASS invalid"), ServerUnreachable),
         (RedisConnectionError("reset"), StoreUnavailable),
         (RedisTimeoutError("late"), StoreUnavailable),
+        (InvalidResponse("Protocol error"), StoreUnavailable),
         (OSError("refused"), StoreUnavailable),
         (ResponseError("LOADING its file"), StoreUnavailable),
         (ResponseError("READONLY a replica"), StoreUnavailable),
