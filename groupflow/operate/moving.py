@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from groupflow.core.errors import GroupflowError, TooFewReplicas
 from groupflow.operate.scripts import OperatorVerb
+from groupflow.settings.model import Redis
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.partitions import partition_of
 from groupflow.store.wire import ReplicaWait
@@ -42,6 +43,11 @@ class Movable:
     name: str  # the id that decides where it lies, without a group
     entry: bytes
     packed: bytes  # all of it
+
+
+def replica_wait_of(redis: Redis) -> ReplicaWait | None:
+    """How many replicas must have what is moved; ``None`` where none are waited for."""
+    return ReplicaWait(redis.replicas, redis.timeout / 2) if redis.replicas else None
 
 
 async def move_out(
@@ -142,20 +148,29 @@ def unless_daemons_run(reply: Sequence[Any]) -> Sequence[Any]:
     return found
 
 
-async def move_letter(source: StoreClient, target: StoreClient, id_: str) -> str | None:
+async def move_letter(
+    source: StoreClient, target: StoreClient, id_: str, replica_wait: ReplicaWait | None = None
+) -> str | None:
     """Take a dead letter to another partition, while daemons run.
+
+    Args:
+        source: its partition.
+        target: its future one.
+        id_: its id.
+        replica_wait: how many replicas must have it, before it leaves the source.
 
     Returns:
         Its id there; ``None`` if another process redrove or dropped it meanwhile.
 
     Raises:
-        StoreUnavailable: no answer; it may lie in both, until this is done again.
+        StoreUnavailable: no answer, or too few replicas have it; it may lie in both, until this is
+            done again.
     """
     rows, _ = await move_out(source, "letter", id_)
     if not rows:
         return None
-    (there,) = await move_in(target, source, rows)
-    removed = await move_done(source, "letter", rows)
+    (there,) = await move_in(target, source, rows, replica_wait=replica_wait)
+    removed = await move_done(source, "letter", rows, replica_wait)
     await move_in(target, source, [], gone=[id_])
     if removed:
         return there

