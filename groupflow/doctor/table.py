@@ -121,7 +121,8 @@ TABLE: Mapping[str, tuple[Case, ...]] = {
     "redis.persistence": (
         warn(lambda i: i.loading, "it is loading its file", "Wait until it has."),
         warn(lambda i: i.failed, "{failed} failed",
-             "See Redis's log, and whether its disk is full: until then it refuses writes."),
+             "See Redis's log, and whether its disk is full: until then it refuses writes. Once it "
+             "writes again, run BGREWRITEAOF before it restarts (docs/operating.md)."),
         ok(lambda i: i.aof_enabled, "appendonly yes"),
         warn(always,
              "appendonly no: a restart of Redis loses what came since its last snapshot, or "

@@ -22,6 +22,11 @@ _PASSING = (
     "NOSCRIPT",  # restarted once more, behind the load of its scripts
     "UNBLOCKED",  # it waited for replicas, and has become one
 )
+# How a server answers whose disk is full. From Redis 7.0 on, and in Valkey, a write of which only a
+# part got through may leave a hole in the append-only file, which the next start can't read:
+# `openNewIncrAofForAppend` doesn't open it to append.
+_FULL_DISK = "Errors writing to the AOF file"
+_REWRITE = ". Once it writes again, run BGREWRITEAOF, or it may not load its file at a restart"
 # The same of a server that takes no more connections: its first word says nothing.
 _CROWDED = "ERR max number of clients reached"
 # Answers of a node that has given its keys away; nothing ran.
@@ -40,7 +45,8 @@ def translated(error: Exception, address: str) -> Exception:
     if isinstance(error, ResponseError) and (
         _first_word(error) in _PASSING or str(error) == _CROWDED
     ):
-        return StoreUnavailable(f"Redis at {address} can't serve now: {error}")
+        remedy = _REWRITE if _FULL_DISK in str(error) else ""
+        return StoreUnavailable(f"Redis at {address} can't serve now: {error}{remedy}")
     return GroupflowError(f"Redis at {address} refused a script: {error}")
 
 

@@ -65,6 +65,11 @@ def test_each_error_has_its_kind(error: Exception, ours: type[Exception]) -> Non
     assert type(translated(error, "host:1")) is ours
 
 
+def test_a_full_disk_has_its_remedy() -> None:
+    refusal = ResponseError("MISCONF Errors writing to the AOF file: No space left on device")
+    assert str(translated(refusal, "host:1")).endswith("not load its file at a restart")
+
+
 def test_connections_are_kept_alive_and_verified_and_retry_nothing_by_themselves() -> None:
     plain, local, secure = (
         make_pool(url, 5.0)

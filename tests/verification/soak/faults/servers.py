@@ -105,8 +105,21 @@ async def full_disk(world: World, _: Fault) -> AsyncIterator[None]:
                 return bool((await redis.info("persistence"))["aof_last_write_status"] == "ok")
             return False
 
+        async def is_rewriting() -> bool:
+            with suppress(RedisError):  # not while one is under way that began before
+                return bool(await redis.bgrewriteaof())
+            return False
+
+        async def is_whole() -> bool:
+            told = await redis.info("persistence")
+            is_under_way = told["aof_rewrite_in_progress"] or told["aof_rewrite_scheduled"]
+            return not is_under_way and told["aof_last_bgrewrite_status"] == "ok"
+
         if not await comes(is_on_disk, within=30.0):
             raise TimeoutError("Redis writes nothing to its disk, though there is room")
+        # As docs/operating.md says: else it may not load its file at the next start.
+        if not (await comes(is_rewriting, within=30.0) and await comes(is_whole, within=30.0)):
+            raise TimeoutError("Redis doesn't rewrite its append-only file, though there is room")
 
 
 def _fill(ballast: Path) -> None:
