@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import orjson
 
@@ -30,6 +30,8 @@ from tests.history.invariants import Violation, check, pair
 from tests.history.stored import Stored, with_unique_fence
 
 _Known = TypeVar("_Known")
+Lost: TypeAlias = tuple[str, int, str | None]
+"""A claim that a daemon lost: task, fence and group."""
 
 NOTHING: Mapping[str, int] = MappingProxyType({})
 UNSENT = 1.0  # seconds for which replicas may lack what a server has answered
@@ -62,6 +64,7 @@ def judge_events(
     left_in_queue: int,
     *,
     resumed: Set[tuple[str, int]],
+    lost: Set[Lost] = frozenset(),
     forgotten: Set[tuple[str, int]] | None = None,
     raised: Mapping[str, int] = NOTHING,
     aside: Set[str] = frozenset(),
@@ -70,10 +73,10 @@ def judge_events(
 ) -> Verdict:
     """The same of events, and of claims (task and fence) that daemons of one name took up.
 
-    `forgotten` has the attempts (task and fence) of which a server may have forgotten the claim or
-    the settle, where that is known; else the times in which a server may have lost writes tell.
-    `raised` has how many tasks of a group an operator let run at once; `aside`, `delayed`
-    and `lost_ends` are `History`'s.
+    `lost` has those of sessions that a server no longer knew. `forgotten` has the attempts (task
+    and fence) of which a server may have forgotten the claim or the settle, where that is known;
+    else the times in which a server may have lost writes tell. `raised` has how many tasks of a
+    group an operator let run at once; `aside`, `delayed` and `lost_ends` are `History`'s.
     """
     verdict, stored = Verdict(), Stored(raw, partitions)
     states = stored.states
@@ -96,7 +99,8 @@ def judge_events(
         taken=stored.count("taken") - stored.count("drained"),
         left_in_queue=left_in_queue,
         undone=undone,
-        given_back=starts_of(sound, resumed, len(partitions)),
+        given_back=starts_of(sound, resumed, len(partitions))
+        | starts_lost(sound, lost, len(partitions)),
         superseded=_with_stage_states(events, stored.superseded),
         hands_back=True,
         concurrency=most,
@@ -136,6 +140,42 @@ def undone_starts(events: list[Event], partitions: int) -> set[Event]:
             if start.at < ended + UNBEGUN and (end is None or end.at > began - UNSENT):
                 undone.add(start)
     return undone
+
+
+_UNKNOWN = b"what it runs may be unknown there"
+
+
+def lost_in(logs: Sequence[Path]) -> set[Lost]:
+    """The claims of sessions that a server no longer knew, as daemons log them.
+
+    Their daemon gives them back as it registers again. It logs that, as `resumed_in` reads it, only
+    where it hears the answer.
+    """
+    found = set[Lost]()
+    for log in logs:
+        is_over = False
+        for line in log.read_bytes().splitlines():
+            if b'"session.lost"' in line or b'"lease.begun"' in line:
+                is_over = _UNKNOWN in line
+            elif is_over and b'"claim.lost"' in line:
+                claim = orjson.loads(line)
+                found.add((claim["task"], claim["fence"], claim["group"]))
+    return found
+
+
+def starts_lost(events: list[Event], lost: Set[Lost], partitions: int) -> set[Event]:
+    """The starts under lost claims, and those in front of one in its run, which were not told."""
+    fences = defaultdict[str, list[int]](list)
+    for _, fence, group in lost:
+        if group is not None:
+            fences[group].append(fence)
+    found = starts_of(events, {each[:2] for each in lost}, partitions)
+    for each in events:
+        if each.kind == "start" and each.group is not None and each.group in fences:
+            number, run = each.fence // partitions, run_of(each.group)
+            if any(last - run < number < last for last in fences[each.group]):
+                found.add(each)
+    return found
 
 
 _GIVEN_BACK = re.compile(rb'"event": ?"task\.(?:resumed|released)"')

@@ -8,8 +8,17 @@ import orjson
 import pytest
 
 from groupflow.store.partitions import partition_of
+from tests.history.configuration import RUN
 from tests.history.events import Event
-from tests.history.judge import UNBEGUN, UNSENT, resumed_in, starts_of, undone_starts
+from tests.history.judge import (
+    UNBEGUN,
+    UNSENT,
+    lost_in,
+    resumed_in,
+    starts_lost,
+    starts_of,
+    undone_starts,
+)
 
 PARTITIONS = 6
 HERE = partition_of("g", "", PARTITIONS)
@@ -62,3 +71,31 @@ def test_what_daemons_gave_back_is_read_from_their_logs(tmp_path: Path, event: s
     ]
     found = starts_of(events, resumed_in([log]), PARTITIONS)
     assert found == {events[0], events[2]}
+
+
+def test_what_a_lost_session_held_is_read_from_logs(tmp_path: Path) -> None:
+    """With what stood in front of it in its run; not what was lost otherwise."""
+    log = tmp_path / "daemon.log"
+    lines = [
+        _line("claim.lost", "a", 5),
+        {"event": "session.lost", "error": "Redis …: what it runs may be unknown there"},
+        _line("claim.lost", "b", 7, "runs-1"),
+        {"event": "lease.begun"},
+        _line("claim.lost", "c", 9),
+        {"event": "session.lost", "error": "the lease ran out"},
+        _line("claim.lost", "d", 11),
+    ]
+    log.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in lines))
+    assert lost_in([log]) == {("b", 7, "runs-1")}
+    starts = [
+        Event("start", id_, at, group, fence=fence * PARTITIONS + HERE)
+        for id_, at, group, fence in (
+            *(("before", 1.0, "runs-1", 6), ("b", 2.0, "runs-1", 7), ("b", 3.0, "runs-1", 8)),
+            *(("other", 1.0, "runs-2", 6), ("long ago", 0.0, "runs-1", 7 - RUN)),
+        )
+    ]
+    assert starts_lost(starts, lost_in([log]), PARTITIONS) == {*starts[:2]}
+
+
+def _line(event: str, task: str, fence: int, group: str | None = None) -> dict[str, object]:
+    return {"event": event, "task": task, "fence": fence, "group": group}

@@ -20,7 +20,14 @@ from groupflow.broker import topology
 from tests.broker.wires import connected, told_in, waiting_in
 from tests.history.configuration import QUEUE, TOLD
 from tests.history.invariants import Violation
-from tests.history.judge import Verdict, judge_events, lost_by_rabbitmq, resumed_in, tracebacks
+from tests.history.judge import (
+    Verdict,
+    judge_events,
+    lost_by_rabbitmq,
+    lost_in,
+    resumed_in,
+    tracebacks,
+)
 from tests.history.outbox import Event, out_of_order, untold
 from tests.history.snapshot import read
 from tests.verification.builds import HEAD, build_of
@@ -129,10 +136,10 @@ async def _end(whole: World, publishing: asyncio.Task[None], watching: Any) -> V
 
 def _judge(whole: World, left_in_queue: int, told: list[Event]) -> Verdict:
     """Judge a drained store, whose daemons have left, the history that led to it, what was told."""
-    resumed = resumed_in([slot.log for slot in whole.slots])
+    logs = [slot.log for slot in whole.slots]
     with closing(whole.client()) as raw:
         facts = whole.journal.read(), raw, whole.partitions, left_in_queue
-        verdict = judge_events(*facts, resumed=resumed)
+        verdict = judge_events(*facts, resumed=resumed_in(logs), lost=lost_in(logs))
         found = [read(raw, keys) for keys in whole.partitions]
     if whole.tells:
         verdict.violations += [*untold(found, told), *out_of_order(told)]
