@@ -153,11 +153,11 @@ def lost_in(logs: Sequence[Path]) -> set[Lost]:
     """
     found = set[Lost]()
     for log in logs:
-        is_over = False
+        is_unknown = False
         for line in log.read_bytes().splitlines():
             if b'"session.lost"' in line or b'"lease.begun"' in line:
-                is_over = _UNKNOWN in line
-            elif is_over and b'"claim.lost"' in line:
+                is_unknown = _UNKNOWN in line
+            elif is_unknown and b'"claim.lost"' in line:
                 claim = orjson.loads(line)
                 found.add((claim["task"], claim["fence"], claim["group"]))
     return found
