@@ -138,12 +138,13 @@ def _redis_nodes(url: SecretUrl) -> SecretUrl:
     value = url.get_secret_value()
     scheme = value.partition("://")[0]
     if not scheme.endswith((CLUSTER, SENTINEL)):
-        database = split_url(_check_redis(url).get_secret_value()).path.strip("/")
-        if scheme != "unix" and not (database or "0").isdecimal():  # the client would take 0
-            raise ValueError(f"Name the database by its number: {scheme}://host:6379/0.")
-        if scheme == "unix" and not split_url(value).path:
+        parts = split_url(_check_redis(url).get_secret_value())
+        path = parts.path.strip("/")
+        if scheme == "unix" and not path:
             raise ValueError("Name the socket: unix:///run/redis.sock.")
-        _check_options(split_url(value).query, ("username", "password", "db"))
+        if scheme != "unix" and not (path or "0").isdecimal():  # the client would take 0
+            raise ValueError(f"Name the database by its number: {scheme}://host:6379/0.")
+        _check_options(parts.query, ("username", "password", "db"))
         return url
     try:
         parts = split_url(value)
