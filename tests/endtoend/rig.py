@@ -39,6 +39,7 @@ from tests.endtoend.process import LOOK, REPOSITORY, Process, environment, group
 from tests.endtoend.verbs import said
 from tests.history.events import Event, History, Journal, killed, published
 from tests.history.invariants import Violation, check
+from tests.history.judge import undone_starts
 from tests.history.stored import Stored, with_unique_fence
 from tests.running import run
 from tests.servers.replicated import RedisCluster
@@ -351,8 +352,11 @@ class Rig:
         stored, groups = Stored(self.raw, self.partitions), {j.group for j in self.jobs.values()}
         facts |= {"states": stored.states, "superseded": stored.superseded}
         facts |= {"concurrency": dict.fromkeys(groups - {None}, self.concurrency)}
+        count = len(self.partitions)
+        events = [with_unique_fence(each, count) for each in self.journal.read()]
         history = History(
-            [with_unique_fence(each, len(self.partitions)) for each in self.journal.read()],
+            events,
+            undone=undone_starts(events, count),
             taken=stored.count("taken") - stored.count("drained"),
             left_in_queue=self.left_in_queue(),
             with_faults=with_faults,

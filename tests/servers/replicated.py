@@ -172,11 +172,7 @@ class RedisCluster(ServerGroup):
 
     async def leaders(self) -> list[ClusterNode]:
         """The current primaries."""
-        return [
-            node
-            for node in self.nodes
-            if node.running and "role:master" in await command(node, "INFO replication")
-        ]
+        return [node for node in self.nodes if node.running and await leads(node)]
 
 
 class WatchedRedis(ServerGroup):
@@ -235,6 +231,14 @@ async def command(server: RedisServer, words: str) -> str:
     if first.startswith("$"):
         return rest[: int(first[1:])] if first != "$-1" else ""
     return first[1:]
+
+
+async def leads(server: RedisServer) -> bool:
+    """Whether a server takes itself for a primary."""
+    try:
+        return "role:master" in await command(server, "INFO replication")
+    except ConnectionError:  # Sentinel cuts the connections of one that it promotes
+        return False
 
 
 async def _is_ok(server: RedisServer, words: str) -> bool:

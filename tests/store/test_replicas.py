@@ -25,7 +25,7 @@ from groupflow.store.partitions import keys_of
 from groupflow.store.scans import ScanRecords
 from groupflow.store.wire import ReplicaWait
 from tests.deadlines import deadline
-from tests.servers.replicated import WatchedRedis, command, persist, until
+from tests.servers.replicated import WatchedRedis, command, leads, persist, until
 from tests.servers.valkey import ValkeyServer
 from tests.store.bench import Bench, Daemon, arrival, ids
 
@@ -246,13 +246,6 @@ async def test_a_restart_that_loses_its_last_second_gives_no_task_to_two(tmp_pat
         assert await second.sessions.register({}) == []
         assert await claim(first, "w1", "w2") == ["a0", "b0"]
         assert store.judge() == []
-
-
-async def leads(server: RedisServer) -> bool:
-    try:
-        return "role:master" in await command(server, "INFO replication")
-    except ConnectionError:  # Sentinel cuts the connections of one that it promotes
-        return False
 
 
 async def test_a_fail_over_starts_nothing_twice_and_loses_nothing_acked(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from tests.servers.replicated import RedisCluster, command, until
+from tests.servers.replicated import RedisCluster, leads, until
 from tests.verification.builds import HEAD, PREVIOUS, build_of
 from tests.verification.soak.__main__ import show, soak
 from tests.verification.soak.links import CLIENTS, LinkedNode, Links
@@ -47,10 +48,7 @@ async def _from_the_others(cluster: RedisCluster, links: Links) -> None:
     assert isinstance(leader, LinkedNode)
     links.cut(leader.number, *(each.number for each in links.nodes if each is not leader))
 
-    async def leads() -> bool:
-        return "role:master" in await command(replica, "INFO replication")
-
-    await until(leads, "the replica did not lead")
+    await until(partial(leads, replica), "the replica did not lead")
     async with Redis(port=leader.shown_port) as client:
         assert (await client.info("replication"))["role"] == "master"
     links.heal()

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from groupflow.servers import ServerFailed
 from tests.clusters import move
 from tests.history.events import lossy
-from tests.servers.replicated import ClusterNode, RedisCluster, command, until
+from tests.servers.replicated import ClusterNode, RedisCluster, command, leads, until
 from tests.verification.soak.faults.fault import Fault, Kind, Skipped, fault, mended
 from tests.verification.soak.links import CLIENTS, LinkedNode, Links
 from tests.verification.soak.world import World
@@ -86,15 +87,12 @@ def fail_over(how: str, argument: str = "") -> Kind:
     async def happen(world: World, fault: Fault) -> AsyncIterator[None]:
         replica = await _follower(world, fault)
 
-        async def leads() -> bool:
-            return "role:master" in await command(replica, "INFO replication")
-
         async with _losing(world, await _leader(world, fault)):
             if await command(replica, f"CLUSTER FAILOVER{argument}") != "OK":
                 raise Skipped("it would not lead")
             try:
                 async with asyncio.timeout(LEADS_WITHIN):
-                    await until(leads, "the replica did not lead")
+                    await until(partial(leads, replica), "the replica did not lead")
             except TimeoutError:
                 # Where the primary doesn't hear of it in time, the replica gives it up in silence.
                 raise Skipped("it gave up") from None
