@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import AsyncIterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from groupflow.operate.moving import DaemonsRun, Mover
 from groupflow.operate.repartition import repartitioned
 from groupflow.operate.schedules import read_schedules
 from groupflow.operate.scripts import OperatorVerb
+from groupflow.servers import RedisServer
 from groupflow.settings.ends import Events
 from groupflow.settings.model import Redis, Settings
 from groupflow.store.layout import FORMAT
@@ -68,26 +71,32 @@ async def test_no_task_of_a_group_leaves_where_a_fail_over_brought_a_claim_back(
         await mover.move("lane", "a")
 
 
-async def test_all_moves_again_that_a_fail_over_in_the_midst_takes_back(
-    make_world: MakeWorld,
-) -> None:
-    world = make_world(2)
-    await world.note()
+@pytest.fixture
+async def lone(tmp_path: Path) -> AsyncIterator[World]:
+    """Two partitions on a server that no other test has, since it is promoted."""
+    async with RedisServer(tmp_path) as server:
+        world = World(server.url, "lone", 2)
+        yield world
+        await world.close()
+
+
+async def test_all_moves_again_that_a_fail_over_in_the_midst_takes_back(lone: World) -> None:
+    await lone.note()
     groups = [f"g{n}" for n in range(9)]
-    await world.enqueue(*(arrival(f"{group}-0", group) for group in groups))
-    world.count, dump = 3, world.dump()
+    await lone.enqueue(*(arrival(f"{group}-0", group) for group in groups))
+    lone.count, dump = 3, lone.dump()
 
     def fall_back(told: str) -> None:
         if dump and told.startswith("partition 1 of 2"):
-            world.restore(dump)
+            lone.restore(dump)
             dump.clear()
-            world.raw.replicaof("127.0.0.1", 1)
-            world.raw.replicaof("NO", "ONE")
+            lone.raw.replicaof("127.0.0.1", 1)
+            lone.raw.replicaof("NO", "ONE")
 
-    redis = Redis.model_validate({"url": world.url, "namespace": world.name})
+    redis = Redis.model_validate({"url": lone.url, "namespace": lone.name})
     await repartitioned(Settings(redis=redis), 3, fall_back)
     for group in groups:
-        assert world.bench_of(group).raw.llen(world.bench_of(group).keys("lane", group)) == 1
+        assert lone.bench_of(group).raw.llen(lone.bench_of(group).keys("lane", group)) == 1
 
 
 async def test_it_ends_again_where_a_fail_over_took_back_that_it_has(make_world: MakeWorld) -> None:
