@@ -212,10 +212,8 @@ def _object_in(text: bytes, has_result: bool) -> dict[str, Any] | Failed:
     if text.lstrip()[:1] != b"{":
         return {}
     try:
-        if has_result:
-            found: dict[str, Any] = read_exactly(text)  # numbers of follow-up tasks stay whole
-            return found
-        return {name: fact for name, fact in orjson.loads(text).items() if name not in _OF_DONE}
+        found: dict[str, Any] = read_exactly(text)  # numbers of contexts and bodies stay whole
+        return {name: found[name] for name in found if has_result or name not in _OF_DONE}
     except (Unkeepable, RecursionError) as error:
         return _unusable(str(error))
     except ValueError:

@@ -164,6 +164,7 @@ OUTCOMES: list[Any] = [
     (response(302, location="/elsewhere"), failed("HTTP 302")),
     (as_json({**STAGE, "context": {"a": [1]}}), Advance("two", {"a": [1]})),
     (response(202, b'{"stage": "b"}', **JSON_AS_IT_IS), Advance("b")),
+    (response(200, b'{"stage": "b", "context": %d}' % 2**70, **JSON_AS_IT_IS), Advance("b", 2**70)),
     (response(200, gzip.compress(b"{}"), **JSON_AS_IT_IS | {"content_encoding": "gzip"}), PACKED),
     (as_json(STAGE, content_type="text/plain"), Done()),
     (response(200, b'{"stage": ', content_type=JSON), Done()),
