@@ -67,8 +67,8 @@ def _ideal(groups: int, tasks: int, run: int, least: float) -> Shape:
     return Shape(f"ideal.{kind}.{groups}", title, load, 100, IDEAL, least, facts={"run": run})
 
 
-_EVEN, _HOT, _RUN = Load(20_000, 1_000), Load(20_000, 1_000, hot=0.5), {"run": 32}
-_BATCHES, _SLEEPING = Load(50_000, 100, type="many"), Load(20_000, 1_000, handler_ms=5)
+_EVEN, _HOT, _RUN = Load(100_000, 1_000), Load(100_000, 1_000, hot=0.5), {"run": 32}
+_BATCHES, _SLEEPING = Load(100_000, 100, type="many"), Load(100_000, 1_000, handler_ms=5)
 _HALF, _CLAIM = "half in one hot group, 16 workers", ("daemon", "redis")
 _PATH, _MANY, _TOLD = (*_CLAIM, "intake", "enqueue"), {"partitions": 16}, {"told": 1}
 _WIDE = "1,000 groups, 64 workers, 16 partitions"
@@ -78,8 +78,8 @@ SHAPES = (
     Shape("drain.64", "1,000 groups, 64 workers", _EVEN, 64, least=2.5, costs=_CLAIM),
     Shape("drain.hot", _HALF, _HOT, 16, least=1.6),
     Shape("drain.run", f"{_HALF}, `run = 32`", _HOT, 16, least=10.0, facts=_RUN),
-    Shape("drain.10", "10 groups, 16 workers", Load(20_000, 10), 16, least=3.8),
-    Shape("drain.1", "one group, 16 workers", Load(10_000, 1), 16, least=1.5, costs=_CLAIM),
+    Shape("drain.10", "10 groups, 16 workers", Load(60_000, 10), 16, least=3.8),
+    Shape("drain.1", "one group, 16 workers", Load(60_000, 1), 16, least=1.5, costs=_CLAIM),
     Shape("drain.batch", "batches of 100, 100 groups", _BATCHES, 16, facts={"batch": 100}),
     Shape("ideal.5ms", "5 ms, 64 workers, 1,000 groups", _SLEEPING, 64, IDEAL, 0.94),
     _ideal(10, 10_000, 1, 0.85),
