@@ -22,7 +22,7 @@ from groupflow.core.app import App
 from groupflow.core.outcome import Dead, Outcome
 from groupflow.core.task import Task
 from groupflow.flow.batches import Together
-from groupflow.flow.handling import Failed
+from groupflow.flow.handling import AttemptTimeout, Failed, Runner
 from groupflow.flow.python_handlers import PythonRunners
 
 __all__ = ["Failed", "make_task", "run", "run_batch"]
@@ -87,10 +87,20 @@ async def _run(
         runner = PythonRunners(app, threads).find(tasks[0].type)
         if runner is None:
             return [Dead(f"no handler for type {tasks[0].type!r}")]
-        try:
-            async with asyncio.timeout(runner.timeout):
-                if isinstance(runner, Together):
-                    return await runner.handle_all(tasks)
-                return [await runner.handle(tasks[0])]
-        except TimeoutError:
-            return [Failed("TimeoutError", f"it ran over its {runner.timeout} s")]
+        # In a task of its own, as a worker's attempts are: nothing of it is left in the test's.
+        return await asyncio.create_task(_attempt(runner, tasks))
+
+
+async def _attempt(runner: Runner, tasks: Sequence[Task]) -> list[Outcome | Failed]:
+    limit = None if runner.timeout is None else AttemptTimeout(tasks[0], runner.timeout)
+    try:
+        if isinstance(runner, Together):
+            return await runner.handle_all(tasks)
+        return [await runner.handle(tasks[0])]
+    except asyncio.CancelledError:
+        if limit is None or not limit.is_over:
+            raise
+        return [Failed("TimeoutError", f"it ran over its {runner.timeout} s")]
+    finally:
+        if limit is not None:
+            limit.lift()

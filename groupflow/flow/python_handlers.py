@@ -68,18 +68,30 @@ class PythonRunner:
         return failed(error, is_final=isinstance(error, self._handler.dead_on))
 
     async def _through(self, middleware: Middleware, call_next: CallNext, given: Any) -> Any:
-        """Run a middleware around the rest of an attempt, of one task or of a batch's."""
+        """Run a middleware around the rest of an attempt, of one task or of a batch's.
+
+        A thread that ran on past the time limit has used up its cancellation. The middleware then
+        has as long again, or one that never ends would hold the worker for good.
+        """
         outcome: Any = None  # what the rest came to, the last time
         has_raised = False
+        limit: asyncio.TimerHandle | None = None
 
         async def run_rest(given: Any) -> Any:
-            nonlocal outcome, has_raised
+            nonlocal outcome, has_raised, limit
             has_raised = True
             outcome = await call_next(given)
             has_raised = False
+            current = asyncio.current_task()
+            if limit is None and current and self.timeout is not None and was_cancelled():
+                limit = asyncio.get_running_loop().call_later(self.timeout, current.cancel)
             return outcome
 
-        answer = await middleware(given, run_rest)
+        try:
+            answer = await middleware(given, run_rest)
+        finally:
+            if limit is not None:
+                limit.cancel()
         if answer is None and has_raised:
             name = getattr(middleware, "__qualname__", type(middleware).__name__)
             text = f"{name} returned None, but call_next raised: return an outcome, or raise again"

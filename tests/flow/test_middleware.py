@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -204,7 +205,8 @@ async def test_the_first_is_the_outermost_and_the_body_is_not_parsed_yet() -> No
     assert told[4:] == ["in", "{}", f"out {UNFIT}"]
 
 
-async def test_a_time_limit_is_for_all_of_it() -> None:
+@pytest.mark.parametrize("seconds", [0.0, 0.05], ids=["in time", "a thread over its time"])
+async def test_a_time_limit_is_for_all_of_it(seconds: float) -> None:
     app, ended = App(), list[type[BaseException]]()
 
     @app.middleware
@@ -216,7 +218,7 @@ async def test_a_time_limit_is_for_all_of_it() -> None:
             ended.append(type(error))
             raise
 
-    app.handler("t", timeout=0.01)(lambda _: None)
+    app.handler("t", timeout=0.01)(lambda _: time.sleep(seconds))
     assert await run(app, make_task("t")) == Failed("TimeoutError", "it ran over its 0.01 s")
     assert ended == [asyncio.CancelledError]
 
