@@ -37,7 +37,6 @@ from groupflow.store.client import StoreClient
 from groupflow.store.history import rotate_history
 from groupflow.store.keys import Keys
 from tests.broker import wires
-from tests.model import machine
 from tests.model.test_model import StoreMachine
 from tests.page.context import client_of
 from tests.page.test_endpoints import SHOWN
@@ -95,14 +94,17 @@ def nothing_denied(server: RedisServer) -> Iterator[Redis]:
 class TestRedis:
     def test_whatever_tasks_come_to(self, guarded: RedisServer, monkeypatch: Any) -> None:
         """The model's histories: each verb of the store, by a user with the same rights."""
+        clients = list[StoreClient]()
 
         def as_model(url: str, *more: Any, **how: Any) -> StoreClient:
-            return StoreClient(as_user(url, "model"), *more, **how)
+            clients.append(StoreClient(as_user(url, "model"), *more, **how))
+            return clients[-1]
 
-        monkeypatch.setattr(machine, "StoreClient", as_model)
+        monkeypatch.setattr("tests.store.bench.StoreClient", as_model)
         lived = type("Lived", (StoreMachine,), {"url": guarded.url})
         with nothing_denied(guarded):
             run_state_machine_as_test(lived, settings=hypothesis.settings(max_examples=10))
+        assert clients
 
     async def test_what_daemons_tell_and_the_page_reads(self, guarded: RedisServer) -> None:
         bench = Bench(as_user(guarded.url), keys=KEYS)
