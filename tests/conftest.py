@@ -163,9 +163,6 @@ def store_server(request: pytest.FixtureRequest) -> RedisServer:
 @pytest.fixture
 async def bench(redis_server: RedisServer) -> AsyncIterator[Bench]:
     """A namespace of its own on Redis, whose structure is sound when the test is over."""
-    bench = Bench(redis_server.url)
-    try:
+    async with Bench(redis_server.url) as bench:
         yield bench
         assert bench.audit() == []
-    finally:
-        await bench.close()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.deadlines import SECONDS, deadline
+
+REPOSITORY = Path(__file__).parents[1]
 
 
 def ran(
@@ -27,3 +30,12 @@ def ran(
         timeout=deadline(seconds),
         check=False,
     )
+
+
+def must(
+    *command: str | Path, folder: Path = REPOSITORY, seconds: float = 300.0, **how: Any
+) -> str:
+    """What a program says that has to succeed; `how` is as of `ran`."""
+    ended = ran(*command, folder=folder, seconds=seconds, **how)
+    assert ended.returncode == 0, f"{command}: {ended.stdout}{ended.stderr}"
+    return ended.stdout

@@ -100,7 +100,7 @@ async def test_no_word_is_not_waited_for(world: World, monkeypatch: Any, is_sile
         await asyncio.wait_for(archive.write([b"body"]), deadline())
 
 
-STREAM = {"x_queue_type": "stream"}
+STREAM: dict[str, Any] = {"x_queue_type": "stream"}
 
 
 UNFIT: list[Any] = [

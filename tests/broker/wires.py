@@ -92,9 +92,9 @@ async def told_in(url: str, queue: str) -> list[dict[str, Any]]:
     return found
 
 
-async def make_queue(url: str, queue: str, **arguments: Any) -> None:
+async def make_queue(url: str, queue: str, *, durable: bool = True, **arguments: Any) -> None:
     """Declare a queue that ours isn't."""
     async with connected(url) as connection:
         channel = await open_channel(connection, confirms=False)
         named = {name.replace("_", "-"): value for name, value in arguments.items()}
-        await channel.queue_declare(queue, durable=True, arguments=named)
+        await channel.queue_declare(queue, durable=durable, arguments=named)

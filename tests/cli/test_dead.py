@@ -6,8 +6,6 @@ import getpass
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from groupflow.cli.exits import Exit
 from groupflow.core.routing import scope_of
 from groupflow.operate.reasons import cause_of
@@ -117,22 +115,3 @@ def dead_of(tenant: str) -> Arrival:
     message = arrival("b")
     envelope = replace(message.envelope, tenant=tenant, scope=scope_of(None, tenant))
     return replace(message, envelope=envelope, dead="no row")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("drop --cause row", "--cause 'row' names no cause: see groupflow dead causes."),
-        ("drop --since 2", "--since '2' is no time; write 30s, 10m, 2h or 1d."),
-        ("list --since 9999d", "--since '9999d' is not between 0 s and a year."),
-        ("redrive x5 --since 2h", "not both"),
-        ("redrive x5 --dry-run", "name no ids"),
-        ("redrive x5 x6 --body -", "--body corrects one dead letter: name its id alone."),
-        ("redrive --all --body -", "--body corrects one dead letter"),
-        ("redrive x5 --body /nowhere/body.json", "/nowhere/body.json can't be read: No such file"),
-    ],
-)
-async def test_what_is_no_filter_is_refused(groupflow: Verbs, words: str, said: str) -> None:
-    told = await groupflow("dead", *words.split())
-    assert told.exit == Exit.USAGE
-    assert said in " ".join(told.err.replace("│", " ").split())

@@ -178,6 +178,14 @@ CASES = [
         ("", "one of the three"), ("a --group g", "one of the three"),
         ("--group g --type t", "one of the three"), ("--group ''", "want a name"),
         ("a --dry-run", "name no ids"), ("--type t --tenant 1", "choose among tasks"))),
+    *(Case(f"dead {words}", 2, said) for words, said in (
+        ("drop --cause row", "--cause 'row' names no cause: see groupflow dead causes."),
+        ("drop --since 2", "--since '2' is no time; write 30s, 10m, 2h or 1d."),
+        ("list --since 9999d", "--since '9999d' is not between 0 s and a year."),
+        ("redrive x5 --since 2h", "not both"), ("redrive x5 --dry-run", "name no ids"),
+        ("redrive x5 x6 --body -", "--body corrects one dead letter: name its id alone."),
+        ("redrive --all --body -", "--body corrects one dead letter"),
+        ("redrive x5 --body /nowhere/b.json", "/nowhere/b.json can't be read: No such file"))),
     # a choice is among tasks of an id
     *(Case(words, 2) for words in (
         "task drop --delayed g1 --tenant 1", "task run-now --delayed g1 --partition 1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,14 +14,14 @@ import pytest
 
 from groupflow import Publisher
 from groupflow.broker import partitions, topology
-from groupflow.broker.connection import connect, open_channel
+from groupflow.broker.connection import open_channel
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError
 from groupflow.daemon import Daemon
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.server import free_ports
 from groupflow.settings.model import Settings
-from tests.deadlines import deadline
+from tests.broker.wires import connected, make_queue
 from tests.endtoend.verbs import said
 from tests.running import running
 from tests.servers.managed import ManagedRabbitmq
@@ -73,22 +73,14 @@ class Doctor:
 
     def declare(self, count: int = 1, url: str = "") -> None:
         """As a daemon does."""
+        self.work(lambda connection: partitions.declare(connection, self.queue, count), url)
 
-        async def act(connection: Any) -> None:
-            await partitions.declare(connection, self.queue, count)
-
-        self.work(act, url)
-
-    def work(self, act: Callable[[Any], Coroutine[Any, Any, None]], url: str = "") -> None:
-        async def connected() -> None:
-            there = url or self.rabbitmq.url
-            connection = await connect(there, heartbeat=10, timeout=deadline(), name="test")
-            try:
+    def work(self, act: Callable[[Any], Awaitable[object]], url: str = "") -> None:
+        async def working() -> None:
+            async with connected(url or self.rabbitmq.url) as connection:
                 await act(connection)
-            finally:
-                await connection.close()
 
-        asyncio.run(connected())
+        asyncio.run(working())
 
 
 @pytest.fixture
@@ -117,14 +109,11 @@ Scene: TypeAlias = Callable[[Doctor], object]
 
 def queue(*, durable: bool = True, **arguments: Any) -> Scene:
     """The queue, as another program has declared it."""
-    named = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+    named = {f"x_{key}": value for key, value in arguments.items()}
 
     def scene(doctor: Doctor) -> None:
-        async def declare(connection: Any) -> None:
-            channel = await open_channel(connection, confirms=False)
-            await channel.queue_declare(doctor.queue, durable=durable, arguments=named)
-
-        doctor.work(declare, doctor.environment["GROUPFLOW_RABBITMQ__URL"])
+        url = doctor.environment["GROUPFLOW_RABBITMQ__URL"]
+        asyncio.run(make_queue(url, doctor.queue, durable=durable, **named))
 
     return scene
 

@@ -269,11 +269,14 @@ class Rig:
     def cancel(self, *ids: str) -> None:
         """Publish messages that cancel jobs, behind these in their queues."""
         asked = [(self.jobs[id_], {CANCEL: id_}) for id_ in ids]
-        sent = [Outgoing(job.body, job.type, headers=headers) for job, headers in asked]
+        self.send(*(Outgoing(job.body, job.type, headers=headers) for job, headers in asked))
+
+    def send(self, *messages: Outgoing) -> None:
+        """Publish messages of which the history knows nothing, in order, with confirms."""
 
         async def publish() -> None:
             async with self._publishing() as publisher:
-                await publisher.publish_all(sent)
+                await publisher.publish_all(messages)
 
         run(publish())
 

@@ -36,10 +36,9 @@ ARRIVALS = [
 
 @pytest.fixture
 async def spread(redis_server: RedisServer) -> AsyncIterator[Spread]:
-    spread = Spread(redis_server.url, GATES)
-    yield spread
-    assert [bench.audit() for bench in spread.benches] == [[]] * GATES
-    await spread.close()
+    async with Spread(redis_server.url, GATES) as spread:
+        yield spread
+        assert [bench.audit() for bench in spread.benches] == [[]] * GATES
 
 
 def limits(client: StoreClient, **some: Any) -> Backpressure:

@@ -23,7 +23,7 @@ from groupflow.ops.logs import configure_logging
 from groupflow.testing import make_task, run, run_batch
 from tests.deadlines import deadline
 from tests.flow.crew import crew
-from tests.flow.test_python_handlers import Register, runner_of
+from tests.flow.test_python_handlers import Register, runner_of, wrong
 from tests.store.bench import Bench, arrival
 
 __all__ = ["runner_of"]
@@ -76,11 +76,6 @@ REFUSED = Failed("LookupError", "not today", is_final=True)
 NO_ANSWER = Failed(
     "TypeError", "swallows returned None, but call_next raised: return an outcome, or raise again"
 )
-
-
-def wrong(answer: object) -> Failed:
-    what = "a handler, or a middleware, returns None, Done, Retry, Advance or Dead"
-    return Failed("TypeError", f"{what}, not {type(answer).__name__}", is_final=True)
 
 
 # The middleware, what the handler answers or raises, how the attempt ends, how often it was run.

@@ -20,12 +20,9 @@ _numbers = itertools.count(1)
 @pytest.fixture
 async def spread(redis_server: RedisServer) -> AsyncIterator[Spread]:
     """Four partitions on one Redis, each of which is sound when the test is over."""
-    spread = Spread(redis_server.url, 4)
-    try:
+    async with Spread(redis_server.url, 4) as spread:
         yield spread
         assert spread.judge() == []
-    finally:
-        await spread.close()
 
 
 @pytest.fixture

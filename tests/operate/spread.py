@@ -76,6 +76,12 @@ class Spread:
         """A daemon with a session in each partition."""
         return [await bench.daemon(name) for bench in self.benches]
 
+    async def __aenter__(self) -> Spread:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     def judge(self) -> list[Violation]:
         """What is wrong in any partition."""
         return [violation for bench in self.benches for violation in bench.judge()]

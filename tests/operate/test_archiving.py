@@ -170,16 +170,6 @@ def held_by(bench: Bench, *named: str) -> int:
     return sum(int(each or 0) for each in noted)
 
 
-async def test_letters_count_until_they_end(bench: Bench) -> None:
-    await bench.enqueue(large("door", dead="no tenant"), large("t", "g"), large("u", "h"))
-    told = await play(bench, "claim t u | bury t u")
-    assert bench.count("dead_bytes") == held_by(bench, "door", "t", "u") > 3 * KILO
-    await told.go_on("drop t | redrive u")
-    assert bench.count("dead_bytes") == held_by(bench, "door")
-    await sweep_letters(bench.client, -1.0, 10)
-    assert bench.count("dead_bytes") == 0
-
-
 async def test_the_oldest_beyond_the_bound_are_told(bench: Bench) -> None:
     for n in range(5):
         await bench.enqueue(large(f"t{n}", dead="no"))

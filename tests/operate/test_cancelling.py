@@ -113,16 +113,6 @@ def between_scripts(bench: Bench, work: Callable[[], Awaitable[None]]) -> Iterat
         yield
 
 
-async def test_a_partition_that_is_away_is_named_and_the_rest_goes_on(spread: Spread) -> None:
-    tasks = [task for n in range(8) for task in mixed(3, f"g{n}", f"g{n}-")]
-    await spread.enqueue(*tasks)
-    without = spread.without(2)
-    steps = await all_pages(lambda at: cancel_step(without, MEANT, "ops", "", at))
-    there = [n for n in range(8) if spread.place_of(f"g{n}") != 2]
-    assert sum(each.waiting for each in steps) == len(there)
-    assert [each.partition for each in without.away] == [2]
-
-
 @pytest.mark.parametrize("cursor", ["7", "0.9.1.0.0", "0.0.0.1.0", "x"])
 async def test_a_cursor_that_no_step_gave(bench: Bench, cursor: str) -> None:
     with pytest.raises(UnknownCursor):

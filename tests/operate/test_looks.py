@@ -82,10 +82,9 @@ def light(id_: str, group: str | None = None, **facts: Any) -> Arrival:
 
 @pytest.fixture
 async def shop(store_server: RedisServer) -> AsyncIterator[Bench]:
-    shop = Bench(store_server.url, keys=Keys("looks"))
-    shop.client.scripts.update(watched())
-    yield shop
-    await shop.close()
+    async with Bench(store_server.url, keys=Keys("looks")) as shop:
+        shop.client.scripts.update(watched())
+        yield shop
 
 
 @pytest.mark.parametrize("make", [heavy, light])

@@ -16,7 +16,6 @@ from groupflow.operate.namespace import Namespace
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.tasks import Tasks
 from tests.store.bench import Bench, arrival
-from tests.store.story import named, play, stories
 
 YEAR = 31_536_000.0
 
@@ -49,33 +48,6 @@ async def test_one_is_found_while_younger_ones_are_dropped(bench: Bench, group: 
             assert await Tasks(bench.namespace).drop("t5") is None
     finally:
         await other.close()
-
-
-STORIES = named(
-    """
-    a group is idle once its last is dropped::
-        take a0 b0@ | drop a0 | why a idle | drop b0 | why b idle
-    what does not wait is left alone::
-        take a0 b0 p0 | claim a0 b0 p0 | done b0 | bury p0 | unchanged drop a0 running
-        unchanged drop b0 over | unchanged drop c0 unknown | unchanged run_now a0 running
-        unchanged run_now b0 over | unchanged run_now c0 unknown | unchanged run_now p0 dead
-    a dropped head lets those behind it go::
-        take a0@ a1 | none | drop a0 | claim a1
-    a delayed task runs now, once::
-        take a0@ b0@~ p0@ q0@~ | none | run_now a0 | run_now b0 | run_now p0 | run_now q0
-        task a0 queued | drain p0 q0 a0 b0
-    crashed ones, retried ones and released ones are found too::
-        take a0 p0 | claim a0 p0 | lose d1 a0 p0 | drop a0 | drop p0
-        take b0 q0 | d2: claim b0 q0 | d2: retry b0 q0 | drop b0 | drop q0
-        take c0 q1 | d2: claim c0 q1 | d2: release c0 q1 | drop c0 | drop q1
-        status queued_plain=0 queued_grouped=0
-    """
-)
-
-
-@stories(STORIES)
-async def test_what_waits(bench: Bench, story: str) -> None:
-    await play(bench, story)
 
 
 async def test_the_delayed_ones_of_a_group(bench: Bench, monkeypatch: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from prometheus_client.process_collector import ProcessCollector
 from groupflow.core.measures import OUTCOMES, PAUSES, TYPES_SHOWN, Measures, Vitals
 from groupflow.operate.pools import PoolStatus
 from groupflow.ops import metrics
-from tests.deadlines import deadline
+from tests.programs import must
 from tests.schedule.clockwork import schedule
 from tests.store.bench import totals
 
@@ -157,16 +156,7 @@ def complaints(expression: str) -> Iterator[str]:
 def promtool(*arguments: str | Path) -> str:
     tool = shutil.which("promtool")
     assert tool, "promtool is missing: make servers installs it (Debian's package prometheus)"
-    found = subprocess.run(
-        [tool, *arguments],
-        cwd=PROMETHEUS,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=deadline(),
-    )
-    assert found.returncode == 0, found.stdout + found.stderr
-    return found.stdout
+    return must(tool, *arguments, folder=PROMETHEUS)
 
 
 def test_alerts() -> None:

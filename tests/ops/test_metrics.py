@@ -213,8 +213,7 @@ async def test_the_store_is_asked_once_for_many_scrapes(bench: Bench, monkeypatc
 async def test_each_partition_tells_of_itself(redis_server: RedisServer, monkeypatch: Any) -> None:
     """One that goes away keeps its last figures in the sums; a single one has no number."""
     monkeypatch.setattr("groupflow.ops.metrics.FRESH", 0.0)
-    spread = Spread(redis_server.url, 3)
-    try:
+    async with Spread(redis_server.url, 3) as spread:
         single = await Scrape.of(StoreMetrics(Namespace([spread.benches[0].client])))
         assert not single.has("partition_up")
         assert not single.has("cluster_partition_tasks")
@@ -238,8 +237,6 @@ async def test_each_partition_tells_of_itself(redis_server: RedisServer, monkeyp
         clients[:] = spread.without(0, 1, 2).clients
         assert (await Scrape.of(metrics))("store_up") == 0
         assert (await check_store(namespace)).verdict == "fail"
-    finally:
-        await spread.close()
 
 
 def test_buckets_are_inclusive_and_the_last_is_open() -> None:

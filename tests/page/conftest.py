@@ -6,6 +6,7 @@ It is gone before other tests begin: they have the servers that all tests share 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
@@ -23,11 +24,8 @@ def world(
     redis_server: RedisServer,
 ) -> Iterator[World]:
     """A daemon with something of everything in it."""
-    made = World(tmp_path_factory.mktemp("page"), rabbitmq_server, redis_server)
-    try:
+    with closing(World(tmp_path_factory.mktemp("page"), rabbitmq_server, redis_server)) as made:
         yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture(scope="module")

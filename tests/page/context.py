@@ -14,6 +14,7 @@ from groupflow.ops.metrics import StoreMetrics
 from groupflow.ops.page.facts import Facts, PageContext
 from groupflow.ops.page.site import Site
 from groupflow.settings.model import Settings
+from tests.page.served import as_
 
 TOKEN = "a-token-of-the-tests"
 
@@ -32,13 +33,13 @@ def context_of(namespace: Namespace, configured: Mapping[str, Any]) -> PageConte
 
 @asynccontextmanager
 async def client_of(
-    namespace: Namespace, sections: Mapping[str, Any] | None = None
+    namespace: Namespace, sections: Mapping[str, Any] | None = None, *parts: Any, **how: Any
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """The API in this process, for a client that has the token."""
-    transport = httpx.ASGITransport(Site(context_of(namespace, sections or configured())).app)
-    async with httpx.AsyncClient(
-        transport=transport,
-        base_url="http://localhost:9464/api",
-        headers={"Authorization": f"Bearer {TOKEN}"},
-    ) as client:
-        yield client
+    """The API in this process, with further parts, for a client that has the token."""
+    site = Site(context_of(namespace, sections or configured()), parts)
+    usual: Any = {"base_url": "http://localhost:9464/api", "headers": as_(TOKEN)}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(site.app), **usual | how) as client:
+        try:
+            yield client
+        finally:
+            await site.close()

@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-from pydantic import ValidationError
 from starlette.datastructures import Headers
 from structlog.testing import capture_logs
 
@@ -213,18 +212,3 @@ def test_a_file_that_cannot_be_used_changes_nothing(
     if content in ("short", None):
         with pytest.raises(ConfigError, match=words):
             Http(token_file=str(file)).read_holders()
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        {"rights": ["look"]},
-        {"token": OLD, "rights": []},
-        {"token": OLD, "rights": ["fly"]},
-        {"token": OLD, "token_file": "x", "rights": ["look"]},
-        {"token": "short", "rights": ["look"]},
-    ],
-)
-def test_a_table_that_is_none(table: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        Http.model_validate({"tokens": {"couriers": table}})

@@ -31,13 +31,10 @@ BOTH, FIRST, SECOND = [True, True], [True, False], [False, True]
 @pytest.fixture
 async def spread(redis_server: RedisServer) -> AsyncIterator[Spread]:
     """Four partitions with a router, sound at the end."""
-    spread = Spread(redis_server.url, 4)
-    spread.namespace = Namespace(spread.namespace.clients, Settings().router)
-    try:
+    async with Spread(redis_server.url, 4) as spread:
+        spread.namespace = Namespace(spread.namespace.clients, Settings().router)
         yield spread
         assert spread.judge() == []
-    finally:
-        await spread.close()
 
 
 async def test_who_is_away_is_named_in_every_answer(spread: Spread) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 from urllib.parse import urlencode
 
@@ -51,8 +52,7 @@ def marked(
     redis_server: RedisServer,
 ) -> Iterator[Marked]:
     folder, fields = tmp_path_factory.mktemp("marked"), {"priority": "urgency"}
-    made = Marked(folder, rabbitmq_server, redis_server, TABLES, fields=fields)
-    try:
+    with closing(Marked(folder, rabbitmq_server, redis_server, TABLES, fields=fields)) as made:
         note, rig = {"note": MARKER}, made.rig
         kinds = ("stderr", None), ("later", "later"), ("post", "held")
         rig.publish(Job(type_, entity, type=type_, facts=note) for type_, entity in kinds)
@@ -80,8 +80,6 @@ def marked(
         told = {"id": "post", "fence": task["fence"], "done": 1, "unit": MARKER}
         made.http.post(f"{path}/renewal", json={"progress": [told]}, headers=as_(TOKEN))
         yield made
-    finally:
-        made.close()
 
 
 _IDS = ("id", (*KINDS, "later", "behind", "post", "gave"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,10 @@ import httpx
 import orjson
 
 from groupflow.operate.namespace import Namespace
-from groupflow.ops.page.site import Site
 from groupflow.pools.calls import Pools
 from groupflow.servers import RedisServer
 from tests.operate.spread import Spread
-from tests.page.context import context_of
+from tests.page.context import client_of
 from tests.page.served import as_
 
 TOKEN, COURIER, OTHER, LOOKER = (
@@ -40,19 +39,10 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@asynccontextmanager
-async def api_of(namespace: Namespace, **sections: Any) -> AsyncIterator[httpx.AsyncClient]:
+def api_of(namespace: Namespace, **sections: Any) -> AbstractAsyncContextManager[httpx.AsyncClient]:
     """One process that answers, with other sections of the configuration beside, or in place."""
-    site = Site(context_of(namespace, {**SETTINGS, **sections}), (Pools,))
-    headers = {"Authorization": f"Bearer {COURIER}"}
-    transport = httpx.ASGITransport(site.app)
-    async with httpx.AsyncClient(
-        transport=transport, base_url="http://localhost:9464/api/pools", headers=headers
-    ) as client:
-        try:
-            yield client
-        finally:
-            await site.close()
+    how: Any = {"base_url": "http://localhost:9464/api/pools", "headers": as_(COURIER)}
+    return client_of(namespace, {**SETTINGS, **sections}, Pools, **how)
 
 
 class Worker:
@@ -113,16 +103,13 @@ class Shop:
 @asynccontextmanager
 async def shop_of(redis: RedisServer, partitions: int, **sections: Any) -> AsyncIterator[Shop]:
     """A namespace that is sound when the test is over."""
-    spread = Spread(redis.url, partitions)
-    try:
+    async with Spread(redis.url, partitions) as spread:
         async with (
             api_of(spread.namespace, **sections) as api,
             api_of(spread.namespace, **sections) as other,
         ):
             yield Shop(spread, api, other)
         assert [wrong for bench in spread.benches for wrong in bench.audit()] == []
-    finally:
-        await spread.close()
 
 
 __all__ = ["Shop", "Worker", "api_of", "as_", "ids", "lines", "said"]

@@ -102,12 +102,9 @@ def world(
 ) -> Iterator[World]:
     (port,) = free_ports(1)  # the same one for each daemon
     folder, http = tmp_path_factory.mktemp("pools"), {"listen": f"127.0.0.1:{port}"}
-    retry = {"max_attempts": 3, "interval": -0.1}
-    made = World(folder, rabbitmq_server, redis_server, POOLS, http=http, retry=retry)
-    try:
+    settings: Any = {"http": http, "retry": {"max_attempts": 3, "interval": -0.1}}
+    with closing(World(folder, rabbitmq_server, redis_server, POOLS, **settings)) as made:
         yield made
-    finally:
-        made.close()
 
 
 def test_published_tasks_are_pulled_and_settled(world: World) -> None:

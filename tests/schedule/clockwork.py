@@ -8,9 +8,8 @@ from unittest.mock import patch
 
 from groupflow.core.measures import ScheduleMeasures
 from groupflow.operate.schedules import Schedule, read_schedules
-from groupflow.schedule.deciding import Decision
 from groupflow.schedule.definitions import Definition, definitions_of
-from groupflow.schedule.table import ScheduleTable, Ticked
+from groupflow.schedule.table import ScheduleTable
 from groupflow.schedule.ticker import Tickers
 from groupflow.settings.model import Settings
 from tests.store.bench import Bench
@@ -75,28 +74,6 @@ async def begun(
         let_pass(bench, hours, rules[0]["name"])
         await clock.look()
     return clock
-
-
-class Line:
-    """A schedule whose ticks a test makes one by one, each an hour behind the last."""
-
-    def __init__(self, bench: Bench, one: Rule) -> None:
-        self.definition = defined(one)[0]
-        self.table = ScheduleTable(bench.client, "d1")
-        self._bench = bench
-        self._clock = Clockwork(bench)
-        self._clock.load(one)
-
-    async def begin(self) -> None:
-        """Have it in the store, with a hundred hours behind it."""
-        await self._clock.look()
-        let_pass(self._bench, 100, self.definition.name)
-
-    async def next(self) -> Ticked:
-        """Make its next tick."""
-        due = due_of(self._bench, self.definition.name)
-        decision = Decision([due], due, due + HOUR, 0)
-        return (await self.table.tick([(self.definition, due, decision)]))[0]
 
 
 async def the(bench: Bench, name: str = "nightly") -> Schedule:

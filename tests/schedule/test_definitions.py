@@ -15,8 +15,8 @@ from groupflow.schedule.definitions import Definition, Loaded, definitions_of
 from groupflow.schedule.table import KEPT, ScheduleTable
 from groupflow.servers import RedisServer
 from groupflow.settings.model import Settings
-from groupflow.store.keys import Keys
 from groupflow.store.partitions import partition_of
+from tests.operate.spread import Spread
 from tests.schedule.clockwork import (
     HOUR,
     Clockwork,
@@ -123,11 +123,9 @@ def test_what_would_drain_its_own_drain_is_refused(type_: str, is_refused: bool)
 @pytest.fixture
 async def benches(redis_server: RedisServer) -> AsyncIterator[list[Bench]]:
     """Two partitions: a schedule lies where its ticks' group lies."""
-    benches = [Bench(redis_server.url, keys=Keys("spread", n)) for n in range(2)]
-    yield benches
-    assert [each.audit() for each in benches] == [[], []]
-    for each in benches:
-        await each.close()
+    async with Spread(redis_server.url, 2) as spread:
+        yield spread.benches
+        assert [each.audit() for each in spread.benches] == [[], []]
 
 
 def grouped(place: int, **facts: Any) -> dict[str, Any]:

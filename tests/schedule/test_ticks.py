@@ -23,7 +23,7 @@ from groupflow.operate.schedules import (
     TickRefused,
 )
 from groupflow.schedule.deciding import Decision, decide
-from groupflow.schedule.table import ScheduleTable
+from groupflow.schedule.table import ScheduleTable, Ticked
 from groupflow.schedule.ticker import Ticker
 from groupflow.settings.planning import SCHEDULE_HEADER
 from groupflow.store.given import Claim
@@ -33,7 +33,6 @@ from tests.schedule.clockwork import (
     GROUPED,
     HOUR,
     Clockwork,
-    Line,
     begun,
     defined,
     due_of,
@@ -120,10 +119,18 @@ async def test_strangers_can_not_take_a_tick_away(bench: Bench) -> None:
 
 async def test_overlap_skip_makes_none_while_the_last_one_is_open(bench: Bench) -> None:
     """While it waits, runs or is to be tried again; a dead letter is over, as what is done."""
-    line = Line(bench, rule(overlap="skip"))
-    await line.begin()
-    assert (await line.next()).ids
-    daemon = await bench.daemon()
+    one = rule(overlap="skip")
+    (definition,) = defined(one)
+    await begun(bench, one)
+    let_pass(bench, 100)
+    table, daemon = ScheduleTable(bench.client, "d1"), await bench.daemon()
+
+    async def tick() -> Ticked:
+        """Its next one, an hour behind the last."""
+        due = due_of(bench)
+        return (await table.tick([(definition, due, Decision([due], due, due + HOUR, 0))]))[0]
+
+    assert (await tick()).ids
     steps: list[tuple[str | None, Callable[[Claim], Settlement] | None]] = [
         ("queued", None),
         ("running", Complete),
@@ -132,7 +139,7 @@ async def test_overlap_skip_makes_none_while_the_last_one_is_open(bench: Bench) 
         ("delayed", None),
     ]
     for skipped, settled in steps:
-        ticked = await line.next()
+        ticked = await tick()
         assert (ticked.skipped, bool(ticked.ids)) == (int(skipped is not None), skipped is None)
         assert (await the(bench)).last_outcome == (skipped or "queued")
         if skipped == "queued":
@@ -142,7 +149,7 @@ async def test_overlap_skip_makes_none_while_the_last_one_is_open(bench: Bench) 
     await pass_time(bench)
     await daemon.settle(bury(await daemon.claim_one("plain")))
     assert (await the(bench)).last_outcome == "dead"
-    assert (await line.next()).ids
+    assert (await tick()).ids
     found = await the(bench)
     assert (found.skipped_total, found.ticks_total, found.missed_total) == (4, 3, 0)
 

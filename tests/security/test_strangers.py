@@ -125,8 +125,7 @@ def test_admission_never_raises(delivery: Delivery) -> None:
 
 async def _live_through(server: RedisServer, arrivals: Sequence[Arrival]) -> None:
     """A task state for these: taken in twice, claimed, done; judged on the way."""
-    bench = Bench(server.url)
-    try:
+    async with Bench(server.url) as bench:
         taken = await bench.enqueue(*arrivals)
         assert sum(taken) == len({(arrival.id, arrival.envelope.scope) for arrival in arrivals})
         assert not any(await bench.enqueue(*arrivals))
@@ -140,8 +139,6 @@ async def _live_through(server: RedisServer, arrivals: Sequence[Arrival]) -> Non
         assert status.dead == sum(
             is_new and bool(a.dead) for a, is_new in zip(arrivals, taken, strict=True)
         )
-    finally:
-        await bench.close()
 
 
 def _judge_keys(bench: Bench) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupflow.core.errors import ConfigError, Unroutable
+from groupflow.core.errors import Unroutable
 from groupflow.core.routing import Router
 from groupflow.core.template import FieldPath, Template
 from groupflow.settings.collisions import find_collisions
-from groupflow.settings.load import load_settings
 from groupflow.settings.model import Settings
 
 KEYS = ("{x}:{tenant_id}", "all:{tenant_id}")
@@ -108,17 +106,6 @@ def test_ten_are_named_and_none_of_rules_that_no_message_reaches() -> None:
     assert len(collisions(*rules)) == 10
     assert collisions(CRM, {"key": "{x}"}, fields={"app": ""}) == []
     assert collisions(CRM, {"app": "a", "key": "{x}:42"}, fields={"tenant": ""}) == []
-
-
-def test_they_are_refused_where_they_are_loaded(tmp_path: Path) -> None:
-    file = tmp_path / "groupflow.toml"
-    rules = '[[groups]]\napp = "crm"\nkey = "{o}:{tenant_id}"\n[[groups]]\napp = "a"\nkey = "{x}"\n'
-    file.write_text(rules)
-    with pytest.raises(ConfigError) as caught:
-        load_settings(file)
-    assert [problem.setting for problem in caught.value.problems] == ["groups[1].key"]
-    file.write_text(rules + "shares = true\n")
-    assert len(load_settings(file).groups) == 2
 
 
 FIELDS = ("{tenant_id}", "{x}", "{y}", "{app_name}", "{header.h}")

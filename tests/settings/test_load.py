@@ -103,7 +103,15 @@ class TestSources:
         assert load_settings() == Settings()
 
 
+NAMED = '[http.tokens.a]\ntoken = "0123456789abcdef"\n'
 REFUSED: list[tuple[str, str, str, str]] = [
+    ('[http.tokens.a]\nrights = ["look"]', "http.tokens.a", "", "Give it token or token_file"),
+    (f"{NAMED}rights = []", "http.tokens.a.rights", "[]", "at least 1 item"),
+    (f'{NAMED}rights = ["look", "fly"]', "http.tokens.a.rights[1]", "'fly'", '"look", "act"'),
+    (f'{NAMED}token_file = "x"\nrights = ["look"]', "http.tokens.a", "", "not both"),
+    ('[http.tokens.a]\ntoken = "short"\nrights = ["look"]', "http.tokens.a.token", "***", "16"),
+    ('[[groups]]\napp = "crm"\nkey = "{o}:{tenant_id}"\n[[groups]]\napp = "a"\nkey = "{x}"\n',
+     "groups[1].key", "'{x}'", "shares = true"),
     ("[workers]\nlease = 0.2", "workers.lease", "0.2", "at least 1"),
     ("[workers]\nlease = 90\nmax_block = 60", "workers", "",
      "max_block (60) at least the seconds of lease (90)"),

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
-from tests.deadlines import deadline
+from tests.programs import must
 from tests.simulation.command import real_server
 from tests.simulation.damages import DAMAGES
 from tests.simulation.damaging import DamagedRedis
 
-ROOT = Path(__file__).parents[2]
 QUICK = ("no-lock", "wrong-end", "state-stays", "unwritten-acked")
 """One of each kind, which the very first seeds show."""
 
@@ -44,11 +41,7 @@ def test_a_damage_is_put_somewhere(name: str, server: str) -> None:
 def found(*arguments: str) -> str:
     """What the search for damages says at its end."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.simulation.damages", *arguments]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=40 * deadline()
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return must(*command, seconds=2400)
 
 
 def test_some_damages_are_seen_at_once() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from typing import Any
 
 import orjson
 import pytest
 
-from tests.deadlines import deadline
+from tests.programs import ran
 from tests.simulation.plan import Plan, plan
 from tests.simulation.shrink import shrunk
 
@@ -22,14 +21,7 @@ def simulated(*arguments: str, hash_seed: str = "0") -> tuple[str, list[dict[str
     """What `make sim` prints in a process of its own, and what each seed came to."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.simulation", "--child", *arguments]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        timeout=6 * deadline(),
-    )
+    done = ran(*command, env=environment, seconds=360)
     lines = done.stdout.splitlines()
     found = [orjson.loads(line) for line in lines if line.startswith('{"seed"')]
     told = "\n".join(line for line in lines if not line.startswith('{"seed"'))
@@ -67,13 +59,7 @@ run._run = lambda *_: {how}
 with command.real_redis() as real:
     print([each.text for _ in range(2) for each in run.run(plan.plan(1), real).violations])
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=2 * deadline(),
-    )
+    done = ran(sys.executable, "-c", program, seconds=120)
     assert done.stdout.count(told) == 2
 
 

@@ -67,12 +67,9 @@ async def pair(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[
             return "master_link_status:up" in await command(replica, "INFO replication")
 
         await until(follows, "the replica did not come")
-        bench = Bench(primary.url)
-        try:
+        async with Bench(primary.url) as bench:
             yield Pair(primary, replica, bench)
             assert bench.judge() == []
-        finally:
-            await bench.close()
 
 
 async def test_a_batch_waits_for_its_replica_and_is_written_once(pair: Pair) -> None:

@@ -6,19 +6,12 @@ import sys
 from pathlib import Path
 
 from tests.endtoend.process import REPOSITORY
-from tests.programs import ran
+from tests.programs import must, ran
 
 HEAD = "HEAD"
 # What an upgrade comes from: the first commit whose keys have the format that they have now. It
 # moves on with each format and, once there are any, with each version.
 PREVIOUS = "9c94ca9e09eb9cf7ffc7c6bdc59498508172aeda"
-
-
-def must(*command: str | Path, folder: Path = REPOSITORY, seconds: float = 300.0) -> str:
-    """What a program says that has to succeed."""
-    ended = ran(*command, folder=folder, seconds=seconds)
-    assert ended.returncode == 0, f"{command}: {ended.stdout}{ended.stderr}"
-    return ended.stdout
 
 
 def released(folder: Path, commit: str = HEAD) -> Path:

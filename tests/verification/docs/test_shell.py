@@ -22,7 +22,7 @@ from tests.endtoend.process import REPOSITORY, Process
 from tests.page.served import TOKEN
 from tests.pools.shop import COURIER
 from tests.pools.test_remote import World, world
-from tests.programs import ran
+from tests.programs import must
 
 __all__ = ["make_rig", "world"]
 
@@ -68,18 +68,12 @@ def test_a_pages_commands_run(page: Path, make_rig: MakeRig) -> None:
             daemon.wait_for(event)
         shell = environment | {"GROUPFLOW_URL": f"http://127.0.0.1:{port}"}
         shell["GROUPFLOW_TOKEN"] = environment["GROUPFLOW_HTTP__TOKEN"]
-        said = [_ran(block, folder, shell) for block in shells]
+        said = [must("sh", "-eu", folder=folder, env=shell, stdin=block) for block in shells]
         for wanted in blocks(page, "text"):
             assert any(wanted in each for each in said), said
         assert daemon.stop() == 0
     finally:
         daemon.close()
-
-
-def _ran(block: str, folder: Path, environment: dict[str, str]) -> str:
-    done = ran("sh", "-eu", folder=folder, env=environment, stdin=block)
-    assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
-    return done.stdout
 
 
 # Workers of pools as docs/pools.md shows them, and one made from the description of the API.
@@ -105,9 +99,7 @@ def test_the_examples_run_as_written(world: World, language: str) -> None:
     world.publish(f"by-{language}")
     environment = {"PATH": os.environ["PATH"], "HOME": str(world.rig.folder)}
     environment |= {"GROUPFLOW_URL": world.url, "GROUPFLOW_TOKEN": COURIER}
-    done = ran(*program, file, folder=world.rig.folder, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert "accepted" in done.stdout
+    assert "accepted" in must(*program, file, folder=world.rig.folder, env=environment)
     world.wait_for(before + 1)
 
 
@@ -119,9 +111,8 @@ def test_a_generated_client_settles_a_task(world: World, tmp_path: Path, monkeyp
     making = [sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none"]
     making += ["--path", str(description), "--config", str(config)]
     making += ["--output-path", str(tmp_path / "couriers")]
-    made = ran(*making)
-    assert made.returncode == 0, made.stdout + made.stderr
-    assert "will not be generated" not in made.stdout, made.stdout
+    made = must(*making)
+    assert "will not be generated" not in made, made
     monkeypatch.syspath_prepend(tmp_path)
 
     def call(name: str, *words: str, body: Any) -> Any:

@@ -11,7 +11,7 @@ import httpx
 from tests.deadlines import deadline
 from tests.demo.test_demo import interrupted, said_until, started
 from tests.endtoend.process import environment, groupflow, until
-from tests.programs import ran
+from tests.programs import must
 
 HANDLERS = """
 from groupflow import App, Task
@@ -40,13 +40,12 @@ def test_a_session(tmp_path: Path) -> None:
         time.sleep(1.0)
         handlers.write_text(HANDLERS)
         assert "handlers.py saved" in said_until(dev, "Ready.")
-        done = ran(
+        must(
             *groupflow("publish", "--type", "greet"),
             folder=tmp_path,
             env=environment(**VARIABLES, **urls),
             stdin='{"name": "Ada"}\n{"nam": "Bob"}\n',
         )
-        assert done.returncode == 0, done.stderr
         token = {"authorization": f"Bearer {urls['GROUPFLOW_TOKEN']}"}
         # The page's process may still be on its way.
         with httpx.Client(transport=httpx.HTTPTransport(retries=8), headers=token) as page:

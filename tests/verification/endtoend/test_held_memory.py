@@ -14,12 +14,12 @@ import httpx
 import orjson
 import pytest
 
+from groupflow.broker.publisher import Outgoing
 from groupflow.cli.exits import Exit
 from groupflow.servers import RabbitmqServer, RedisServer
 from tests.deadlines import deadline
 from tests.endtoend.conftest import rigs
 from tests.endtoend.process import Process
-from tests.endtoend.raw import Properties, RawMessage, send_raw
 from tests.endtoend.rig import Job, Rig
 from tests.history.auditor import audit
 from tests.page.served import TOKEN, as_
@@ -45,8 +45,7 @@ def rig(tmp_path: Path, rabbitmq_server: RabbitmqServer, store: RedisServer) -> 
 
 def send(rig: Rig, bodies: dict[str, bytes], type_: str = "work") -> None:
     for id_, body in bodies.items():
-        properties = Properties(message_id=id_, message_type=type_)
-        send_raw(rig.rabbitmq.url, rig.queue, [RawMessage(body, properties)])
+        rig.send(Outgoing(body, type_, id_))
 
 
 def shown(rig: Rig, id_: str) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import ran
+from tests.programs import must
 from tests.verification.mutants import lua
 from tests.verification.mutants.__main__ import wanting
 from tests.verification.mutants.trials import ROOT, Fate, Mutant
@@ -88,9 +88,7 @@ print(*trials.left_out, file=said)
 def said_by(folder: Path, *arguments: str) -> str:
     """What a program of Python says."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
-    run = ran(sys.executable, *arguments, folder=folder, env=variables, seconds=300.0)
-    assert run.returncode == 0, run.stdout + run.stderr
-    return run.stdout
+    return must(sys.executable, *arguments, folder=folder, env=variables)
 
 
 def test_what_becomes_of_python(tmp_path: Path) -> None:

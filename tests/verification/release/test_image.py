@@ -18,8 +18,7 @@ from tests.endtoend.conftest import MakeRig
 from tests.endtoend.process import REPOSITORY, Process, until
 from tests.endtoend.rig import APP
 from tests.endtoend.streams import mixed
-from tests.programs import ran
-from tests.verification.builds import must
+from tests.programs import must, ran
 
 # Like `docker run --read-only --tmpfs /tmp`, with a folder of ours mounted at its own path.
 RUN = """

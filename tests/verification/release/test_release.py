@@ -14,8 +14,8 @@ import pytest
 
 from groupflow import __version__
 from tests.endtoend.process import REPOSITORY, environment
-from tests.programs import ran
-from tests.verification.builds import HEAD, installed, must, released
+from tests.programs import must
+from tests.verification.builds import HEAD, installed, released
 
 NAME = f"groupflow-{__version__}"
 WHEEL = f"{NAME}-py3-none-any.whl"
@@ -92,10 +92,7 @@ def test_it_works_in_an_empty_environment(
         shutil.copy(REPOSITORY / "config" / each, tmp_path)
 
     def says(*words: str) -> str:
-        command = str(env / "bin/groupflow")
-        ended = ran(command, *words, folder=tmp_path, env=environment(), seconds=150.0)
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        return ended.stdout
+        return must(env / "bin/groupflow", *words, folder=tmp_path, env=environment(), seconds=150)
 
     assert says("--version") == f"groupflow {__version__}\n"
     assert says("check-config").endswith("\n# ok\n")

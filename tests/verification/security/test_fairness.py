@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,8 +23,8 @@ import orjson
 import pytest
 from psutil import Process
 
+from groupflow.broker.publisher import Outgoing
 from groupflow.servers import RabbitmqServer, RedisServer
-from tests.endtoend.raw import Properties, RawMessage, send_raw
 from tests.endtoend.rig import Job
 from tests.page.served import TOKEN, Served, as_, page_of, peak
 from tests.pools.shop import COURIER
@@ -86,13 +86,10 @@ def served(folder: Path, rabbitmq: RabbitmqServer, pools: str, **settings: Any) 
     """A daemon and its page, on a Redis that logs calls of at least a millisecond."""
     with running(RedisServer(folder / "redis")) as redis:
         (folder / folder.name).mkdir()
-        made = Served(folder / folder.name, rabbitmq, redis, pools, **settings)
-        made.raw.config_set("slowlog-log-slower-than", 1000)
-        made.raw.config_set("slowlog-max-len", 100_000)
-        try:
+        with closing(Served(folder / folder.name, rabbitmq, redis, pools, **settings)) as made:
+            made.raw.config_set("slowlog-log-slower-than", 1000)
+            made.raw.config_set("slowlog-max-len", 100_000)
             yield made
-        finally:
-            made.close()
 
 
 def longest(raw: Any, command: bytes, but: int = 0) -> float:
@@ -243,8 +240,7 @@ def test_a_daemon_with_a_hundred_workers_takes_them_as_they_fit(
         for n in range(NUMBER):
             head = b'{"app_name":"plain","tenant_id":666,"n":%d,"x":"' % n
             body = head + b"x" * (LARGE - len(head) - 2) + b'"}'
-            properties = Properties(message_id=f"large-{n}", message_type="work")
-            send_raw(rig.rabbitmq.url, rig.queue, [RawMessage(body, properties)])
+            rig.send(Outgoing(body, "work", f"large-{n}"))
         rig.publish([Job("good", "good", tenant=7)])
         rig.wait_for_end("good")
         for n in range(NUMBER):
