@@ -66,6 +66,11 @@ async def test_filters_are_combined(spread: Spread, groupflow: Verbs) -> None:
     assert said.out == "2 dead letters match; without --dry-run each is dropped\n"
     said = await groupflow("dead", "drop", "--type", "im.row", "--since", "60 min", "--dry-run")
     assert said.out == "1 dead letter matches; without --dry-run each is dropped\n"
+    for which in (("--reason", "row"), ("--all",)):  # a script has no terminal to be asked at
+        asked = await groupflow("dead", "drop", *which)
+        assert (asked.exit, "--yes" in asked.err) == (Exit.USAGE, True)
+    assert (await groupflow("dead", "list", "--group", "none")).out == "no dead letters\n"
+    assert (await groupflow("dead", "show", "never came")).exit == Exit.FAILED
     dropped = await groupflow("dead", "drop", "--since", "1h", "--reason", "ROW", "-y", "--json")
     assert sorted(dropped.json["dropped"]) == [*EVERY[1:3]]
     left = await groupflow("dead", "list", "--json", "--limit", "2")

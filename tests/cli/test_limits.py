@@ -51,6 +51,15 @@ async def test_a_full_group_is_told(spread: Spread, groupflow: Verbs) -> None:
     assert home.lane("a") == ["a1", "a2"]
 
 
+async def test_a_pause_says_what_it_did(spread: Spread, groupflow: Verbs) -> None:
+    await spread.enqueue(arrival("a0", "a"))
+    verbs = ("pause a", "pause a", "resume a", "pause a --json", "why a")
+    *said, told, why = [(await groupflow(*each.split())).out for each in verbs]
+    assert said == ["a paused\n", "a was paused already\n", "a goes on\n"]
+    assert orjson.loads(told) == {"group": "a", "paused": True, "changed": True}
+    assert why.startswith("a is paused, 1 waiting")
+
+
 async def test_route_tells_the_bound(groupflow: Verbs) -> None:
     with groupflow.file.open("a") as file:
         file.write(RULE)

@@ -162,6 +162,7 @@ CASES = [
           "2: plain, type import.invoices, handler http http://127.0.0.1:8000"),
          stdin=b'[{"type": "import.orders"}, {"type": "import.invoices"}]'),
     # limit and pause
+    *(Case(words, 2, "Name one group, or give --all.") for words in ("pause", "pause g --all")),
     *(Case(f"limit {words}", 2, said) for words, said in (
         ("group a", "a concurrency, a rate"), ("group a --concurrency 0", "concurrency of 1"),
         ("tenant a --concurrency -1", "concurrency of 0"), ("tenant a --rate fast", "Write a rate"),

@@ -144,23 +144,6 @@ def test_no_mark_reaches_a_terminal_or_a_log(life: Rig) -> None:
     assert found["body"].encode() == sent.body
 
 
-def test_what_can_not_be_done_to_dead_letters_is_said(life: Rig) -> None:
-    """What died at the door has no route yet, and stays until the configuration gives it one."""
-    no_tenant = Job("fl3", "x", type="scripted", facts={"app_name": "hold", "tenant_id": {}})
-    life.publish([job("fl0", None, "dead no"), no_tenant])
-    until_state(life, "fl0", "dead")
-    until_state(life, "fl3", "dead")
-    for which in (("--reason", "no"), ("--all",)):  # a script has no terminal to be asked at
-        refused = life.call("dead", "drop", *which, "--config", str(life.config))
-        assert refused.returncode == 2
-        assert b"--yes" in refused.stderr
-    assert "dropped 1" in life.say("dead", "drop", "fl0", "never came", code=1)
-    assert life.ask("dead", "redrive", "fl3", code=1) == {"redriven": [], "unknown": []}
-    until_state(life, "fl3", "dead")
-    assert life.say("dead", "list", "--group", "none") == "no dead letters\n"
-    life.say("dead", "show", "never came", code=1)
-
-
 def test_a_task_is_found_in_every_state(life: Rig) -> None:
     gate, began = life.gate("st"), time.time()
     late = job("st2", "hold", headers={"x-delay": 3_600_000}, entity="late")
@@ -190,26 +173,6 @@ def test_a_task_is_found_in_every_state(life: Rig) -> None:
     assert life.ask("task", "never came", code=1) is None
     gate.touch()
     life.wait_for_end("st1")
-
-
-def test_pause_and_resume(life: Rig) -> None:
-    gate = life.gate("pa")
-    life.publish([job("pa0", "hold", f"wait {gate}"), job("pa1", "hold")])
-    life.wait_for_start("pa0")
-    assert life.say("pause", "hold:pa") == "hold:pa paused\n"
-    assert life.say("pause", "hold:pa") == "hold:pa was paused already\n"
-    assert life.ask("pause", "hold:pa") == {"group": "hold:pa", "paused": True, "changed": False}
-    gate.touch()  # what runs goes on to its end
-    life.publish([job("other0", "hold")])
-    life.wait_for_end("other0")
-    until_state(life, "pa0", "done")
-    told = life.ask("why", "hold:pa")
-    assert (told["state"], told["queued"], told["head"]) == ("paused", 1, "pa1")
-    assert "hold:pa is paused, 1 waiting" in life.say("why", "hold:pa")
-    assert life.say("resume", "hold:pa") == "hold:pa goes on\n"
-    life.wait_for_end("pa1")
-    life.say("pause", code=2)
-    life.say("pause", "hold:pa", "--all", code=2)
 
 
 def test_what_starts_late_never_starts(life: Rig) -> None:

@@ -111,6 +111,25 @@ class Server:
         return httpx.Response(200, content=packed, request=httpx.Request(method, "http://x/"))
 
 
+async def test_what_goes_back_has_ended(monkeypatch: Any) -> None:
+    """A worker that leaves waits for the handlers that it cancels: none runs beside the next."""
+    server = Server(renewal={"lease": 0.04, "fences": [1]})
+
+    async def handle(_: Task) -> None:
+        worker.stop()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await turns(20)  # it takes its time
+            server.asked.append("ended")
+
+    worker = Worker("http://127.0.0.1:1", "couriers", handle, drain=0.0)
+    monkeypatch.setattr(worker._pool.http, "request", server.request)
+    server.may_settle.set()
+    await worker.run()
+    assert server.asked[-2:] == ["ended", "DELETE"]
+
+
 async def test_a_worker_that_leaves_settles_in_one_place(monkeypatch: Any) -> None:
     """Its own loop had met a task that its end had settled."""
     server = Server()

@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -275,54 +275,6 @@ def test_a_cancelled_task_ends_where_it_is_pulled(world: World) -> None:
     run(work(worker))
     assert seen == [("regretted", True), ("next", False)]
     assert world.rig.count("cancelled") == before + 1
-
-
-def test_what_goes_back_has_ended(world: World) -> None:
-    """A worker that leaves waits for the handlers that it cancels: none runs beside the next."""
-    seen, came = list[str](), asyncio.Event()
-
-    async def knock(task: Task) -> None:
-        seen.append("first begins")
-        first.stop()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(came.wait(), 1.0)  # it takes its time
-            seen.append("first ends")
-
-    async def again(task: Task) -> None:
-        seen.append("second begins")
-        came.set()
-        second.stop()
-
-    first = Worker(world.url, "brief", knock, token=TOKEN, drain=0.0)
-    second = Worker(world.url, "brief", again, token=TOKEN)
-
-    async def both() -> None:
-        async with asyncio.TaskGroup() as workers:
-            workers.create_task(work(first))
-            while not seen:
-                await asyncio.sleep(0.01)
-            workers.create_task(work(second))
-
-    world.publish("handed on", type="knock")
-    run(both())
-    assert seen == ["first begins", "first ends", "second begins"]
-
-
-def test_a_cancelled_command_is_ended(world: World, slow: Slow) -> None:
-    cancelled, done = world.rig.count("cancelled"), world.rig.count("done")
-    with world.program("brief", str(slow.file)):
-        world.publish("annoying", type="knock")
-        world.rig.until(lambda: bool(slow.starts()), "the start of the command")
-        world.rig.cancel("annoying")
-        world.rig.until(lambda: world.rig.count("cancelled") > cancelled, "the end of the task")
-        world.publish("welcome", type="knock")
-        world.rig.until(lambda: len(slow.starts()) > 1, "the next start")
-        slow.let_go()
-        world.wait_for(done + 1)
-    assert slow.starts() == ["annoying", "welcome"]
 
 
 def test_a_program_outlives_the_server(world: World, slow: Slow) -> None:
