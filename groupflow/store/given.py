@@ -119,7 +119,11 @@ class Claim:
             return False
         envelope = Envelope.unpack_any(packed, self.task.group)
         known = None if context is None else orjson.loads(context)
-        self.task = replace(self.task, body=envelope.body, headers=envelope.headers, context=known)
+        # Where only its context is large, the envelope alone tells what task it is.
+        facts: dict[str, Any] = {"type": envelope.type, "tenant": envelope.tenant}
+        facts |= {"body": envelope.body, "headers": envelope.headers, "context": known}
+        self.task = replace(self.task, **facts)
+        self.rule, self.scope = envelope.rule, envelope.scope
         self.apart, self.fetched, self.origin = 0, self.apart, envelope.origin
         return True
 

@@ -92,22 +92,24 @@ async def test_what_a_puller_holds_is_told_within_the_bound(shop: Bench) -> None
 
 
 async def test_a_large_context_is_fetched(shop: Bench, monkeypatch: Any) -> None:
-    """Contexts count as bodies do."""
-    await shop.enqueue(*(arrival(f"{n:02}") for n in range(8)))
+    """Contexts count as bodies do; whose it is, the envelope tells, which is small."""
+    await shop.enqueue(*(arrival(f"{n:02}", f"g{n}") for n in range(8)))
     daemon = await shop.daemon()
     slots = [f"w{n}" for n in range(8)]
-    claims = await daemon.claim("plain", *slots)
+    claims = await daemon.claim("grouped", *slots)
+    whose = {(claim.task.type, claim.task.tenant, claim.rule, claim.scope) for claim in claims}
     contexts = {claim.task.id: {"of": claim.task.id * MIB} for claim in claims}
     for claim in claims:
         await daemon.settle(Advance(claim, "second", orjson.dumps(contexts[claim.task.id])))
     sizes = replies_of(shop, monkeypatch)
-    claims = await daemon.claim("plain", *slots)
+    claims = await daemon.claim("grouped", *slots)
     assert len(claims) == 8
     assert max(sizes) < 5 * MIB
     for claim in claims:
         if claim.apart:
             assert await claim.fetch()
         assert (claim.task.stage, claim.task.context) == ("second", contexts[claim.task.id])
+        assert {(claim.task.type, claim.task.tenant, claim.rule, claim.scope)} == whose
     await daemon.complete(*claims)
 
 
