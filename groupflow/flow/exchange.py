@@ -244,7 +244,7 @@ class Exchanger(InFlight):
         self._take(exchange, finished, answer)
 
     def _steer_runs(self, exchange: Exchange, answer: ExchangeReply) -> None:
-        """End runs whose groups others wait for with the task that runs; lost ones, at once."""
+        """End runs that the store wants to end with the task that runs; lost ones, at once."""
         lost = {each.claim.slot for each in answer.refused if isinstance(each, Proceed)}
         for slot in exchange.running:
             if slot.run is not None and slot.name in answer.ending | lost:
@@ -298,7 +298,7 @@ class Exchanger(InFlight):
         if exchange.slots is self._slots:
             self._slots.turn_back(exchange)
         else:
-            self._drop(exchange.settling)
+            self._drop((*exchange.settling, *exchange.running))
         self.wake()
         self._let_go()
         self._dispatcher.make_room()

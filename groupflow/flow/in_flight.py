@@ -128,6 +128,7 @@ class InFlight:
             return self._slots.arrive(exchange, claims)
         for slot in exchange.settling:
             slot.finished = None
+        self._drop(exchange.running)  # those that ended meanwhile
         for claim in claims:
             report_lost(self._dispatcher.measures, claim)
         return []

@@ -36,7 +36,7 @@ class ExchangeReply:
     beside_quarantined: bool = False
     # whether the next task is kept for a worker that waits, as its type has a limit
     is_kept: bool = False
-    ending: frozenset[str] = frozenset()  # slots whose runs should end: others wait for the group
+    ending: frozenset[str] = frozenset()  # slots whose runs should end
     superseded: int = 0  # of the settled ones, those whose tasks gave way to newer ones
     # what was settled as a failed attempt, since there was no room for what it hands on
     crowded_out: Sequence[Advance] = ()

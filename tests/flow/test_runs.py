@@ -14,6 +14,7 @@ from groupflow.flow import slots as module
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.settlements import Proceed
+from tests.deadlines import deadline
 from tests.flow.crew import Crew, crew
 from tests.store.bench import Bench, arrival
 from tests.store.task_state import letter
@@ -85,6 +86,34 @@ async def test_a_run_ends_where_another_group_waits(bench: Bench) -> None:
         await made.finish(41)
     assert made.ran.index("other") - came[0] <= 8
     assert [id_ for id_ in made.ran if id_ != "other"] == [f"t{n}" for n in range(40)]
+
+
+@pytest.mark.parametrize("comes", [True, False])
+async def test_a_run_whose_session_ends_as_it_is_told_keeps_no_worker(
+    bench: Bench, *, comes: bool
+) -> None:
+    """It ends here while the store's answer is on its way: nothing is written, and that is said."""
+    may_end = asyncio.Event()
+
+    async def handle(task: Task) -> None:
+        made.claims.may_answer.clear()
+        if task.id == "t2":
+            await may_end.wait()
+
+    await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(3)))
+    async with crew(bench, handle, run=8) as made:
+        await made.until(lambda: made.claims.told > 0)
+        may_end.set()
+        await made.until(lambda: not made.workers[0].is_busy)
+        made.exchanger.close_session()
+        if not comes:
+            made.claims.lose |= {*range(made.claims.calls)}
+        made.claims.may_answer.set()
+        made.exchanger.open_session()
+        made.dispatcher.retire({"w-0"})
+        await asyncio.wait_for(made.running[0], deadline())
+        assert made.dispatcher.measures.lost == 1
+    bench.events.clear()
 
 
 async def test_a_run_ends_with_its_time(bench: Bench, now: list[float]) -> None:
