@@ -161,8 +161,11 @@ class Exchanger(InFlight):
     def cancel(self, ids: Set[str]) -> None:
         """Begin no attempt at these tasks; the store ends them when their claims come back."""
         now = monotonic()
-        recent = {id_: at for id_, at in self.cancels.items() if now - at < CANCELS_KEPT}
-        self.cancels = recent | dict.fromkeys(ids, now)
+        for id_ in ids:
+            self.cancels[id_] = now
+            self.cancels.move_to_end(id_)
+        while self.cancels and now - next(iter(self.cancels.values())) > CANCELS_KEPT:
+            self.cancels.popitem(last=False)
 
     async def run(self) -> None:
         """Exchange with the store for ever.

@@ -6,6 +6,7 @@ Exchanges (`exchange.py`) write here; a dispatcher reads here which partition go
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
@@ -40,7 +41,7 @@ class InFlight:
         # while this process was frozen is not begun: another daemon may have taken it over.
         self.holds_lease = holds_lease
         self.prefetch = Prefetch()
-        self.cancels: dict[str, float] = {}
+        self.cancels = OrderedDict[str, float]()
         self._dispatcher = dispatcher
         self._claims = claims
         self._exchanges: list[Exchange] = []  # in flight

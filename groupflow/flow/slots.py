@@ -8,7 +8,7 @@ claimed (a worker has its claim, or it is ready for one), due (something is to b
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from time import monotonic
@@ -30,8 +30,9 @@ class ClaimSource(Protocol):
     prefetch: Prefetch
     holds_lease: Callable[[], bool]
     position: float  # how far it has got: of sources with something, the lowest goes first
-    # ids of tasks that are to be cancelled, and when (monotonic) that was heard: none begins
-    cancels: dict[str, float]
+    # ids of tasks that are to be cancelled, and when (monotonic) that was heard, the oldest first:
+    # none begins
+    cancels: OrderedDict[str, float]
 
     @property
     def has_some(self) -> bool:

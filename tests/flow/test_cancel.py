@@ -18,7 +18,8 @@ from structlog.testing import capture_logs
 
 from groupflow import Advance, App, Dead, Done, Retry, Task
 from groupflow.core.limits import Debounce
-from groupflow.flow import exec_handlers
+from groupflow.flow import exchange, exec_handlers
+from groupflow.flow.exchange import CANCELS_KEPT
 from groupflow.flow.workforce import Holding
 from groupflow.operate.tasks import Tasks
 from groupflow.store.settlements import Complete, Release
@@ -238,3 +239,12 @@ async def test_a_request_that_the_store_forgot(bench: Bench) -> None:
         made.exchanger.cancel({"t0"})
         await made.finish(1)
     assert [type(each) for each in made.claims.accepted] == [Release, Complete]
+
+
+async def test_what_was_heard_long_ago_is_forgotten(bench: Bench, monkeypatch: Any) -> None:
+    """Those heard of again count from then on; a request costs nothing for those before it."""
+    async with crew(bench, by_hand=True) as made:
+        for at, ids in ((0.0, {"a", "b"}), (CANCELS_KEPT - 1, {"a"}), (CANCELS_KEPT + 1, {"c"})):
+            monkeypatch.setattr(exchange, "monotonic", lambda at=at: at)
+            made.exchanger.cancel(ids)
+        assert [*made.exchanger.cancels] == ["a", "c"]
