@@ -18,7 +18,7 @@ from groupflow.core.task import Task, take_progress
 from groupflow.flow.prefetch import AT_ONCE, Asked, Prefetch
 from groupflow.store.given import Claim, Rest
 from groupflow.store.progress import Said
-from groupflow.store.settlements import FREED, Complete, Proceed, Settlement
+from groupflow.store.settlements import FREED, Complete, Proceed, Settlement, bytes_of
 
 RUN_FOR = 4.0  # seconds that a run goes on at most: half of a lease, as that is by default
 PACE = 0.0015  # seconds between two times that a run tells what it has done: most end sooner
@@ -266,7 +266,7 @@ class Slots:
             slot = self.due.popleft()
             tasks += 1 if slot.run is None else slot.run.size
             if slot.finished is not None:
-                freed += slot.finished.claim.apart or slot.finished.claim.bytes
+                freed += bytes_of(slot.finished)
             found.append(slot)
         return found
 

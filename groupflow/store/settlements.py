@@ -20,8 +20,8 @@ from groupflow.store.envelope import Pool
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Verb
 
-# Bytes of large bodies that one exchange settles, about: Redis frees them as its script goes, and
-# takes 1 ms for 15 MiB.
+# Bytes of bodies that one exchange frees, about, and of what it brings: Redis frees bodies as its
+# script goes, and takes 1 ms for 15 MiB.
 FREED = 32 << 20
 
 
@@ -113,6 +113,14 @@ class Proceed:
 
 
 Settlement: TypeAlias = Complete | Release | Retry | Advance | Bury | Defer | Proceed
+
+
+def bytes_of(settlement: Settlement) -> int:
+    """The bytes that a script frees for it, and those that it is brought."""
+    freed = settlement.claim.apart or settlement.claim.bytes
+    if isinstance(settlement, Complete):
+        return freed + len(settlement.told) + len(settlement.result)
+    return freed + len(settlement.context) if isinstance(settlement, Advance) else freed
 
 
 def one_by_one(written: Sequence[Settlement]) -> list[Settlement]:
