@@ -164,7 +164,7 @@ class Worker:
             self._begin(answer)
 
     def _begin(self, answer: Mapping[str, Any]) -> None:
-        """Begin what is new in an answer, and end what is to be cancelled."""
+        """Begin what is new in an answer and has room, and end what is to be cancelled."""
         cancelled = answer.get("cancelled", ())
         self._cancel(cancelled)
         ended = {(each["fence"], each["id"]) for each in cancelled}
@@ -174,7 +174,7 @@ class Worker:
                 continue
             if mark in ended:
                 self._end(mark, _CANCELLED)
-            else:
+            elif len(self._running) < self._concurrency:  # else the next answer has it again
                 self._running[mark] = asyncio.create_task(self._run(mark, task_of(told)))
 
     def _cancel(self, told: Iterable[Mapping[str, Any]]) -> None:

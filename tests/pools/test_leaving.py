@@ -273,6 +273,44 @@ async def test_who_holds_all_that_it_may_asks_once_something_is_settled(monkeypa
     await asyncio.wait([working])
 
 
+async def test_no_more_run_at_once_than_may(monkeypatch: Any) -> None:
+    """What its call makes room for is settled meanwhile: one of two that come waits its turn."""
+    told, asked, settled = dict.fromkeys(PULLED, 1), list[str](), asyncio.Event()
+    ran, most, running = list[str](), 0, 0
+
+    async def request(method: str, path: str, *, content: Any, **_: Any) -> httpx.Response:
+        asked.append(path)
+        await asyncio.sleep(0)
+        if path == "/claims" and len(ran) == 1:
+            await settled.wait()
+        if path == "/settlements":
+            if asked.count("/claims") == 1:
+                await turns_until(lambda: asked.count("/claims") == 2)
+            settled.set()
+        given = "bc" if ran else "a"
+        tasks = [{**told, "id": id_, "context": {}, "body": {}} for id_ in given]
+        answer: Any = {"tasks": tasks, "lease": 600.0, "fences": [1]}
+        if path == "/settlements":
+            answer = [{"verdict": "accepted"} for _ in orjson.loads(content)]
+        return httpx.Response(200, json=answer, request=httpx.Request(method, "http://x/"))
+
+    async def handle(task: Task) -> None:
+        nonlocal most, running
+        running += 1
+        most = max(most, running)
+        ran.append(task.id)
+        await turns(20)
+        running -= 1
+        if len(ran) == 3:
+            worker.stop()
+
+    worker = Worker("http://127.0.0.1:1", "couriers", handle)
+    monkeypatch.setattr(worker._pool.http, "request", request)
+    async with asyncio.timeout(deadline()):
+        await worker.run()
+    assert (ran, most) == (["a", "b", "c"], 1)
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [(b"200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(each), each), "is no groupflow")
