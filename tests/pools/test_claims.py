@@ -14,6 +14,7 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from groupflow.core.errors import StoreUnavailable
 from groupflow.core.limits import Limits
 from groupflow.core.outcome import Retry, Scope
 from groupflow.operate.tasks import Tasks
@@ -208,6 +209,29 @@ async def test_a_renewal_says_how_far_tasks_have_got(shop: Shop) -> None:
         assert seen[f"p{n}"].items() >= {"done": n, "total": 8, "unit": "doors"}.items()
         assert (progress.done, progress.total) == (n, 8)
     assert (seen["p4"], seen["p5"]) == (None, None)
+
+
+async def test_a_poisonous_task_is_not_given_after_a_lost_answer(
+    shop: Shop, monkeypatch: Any
+) -> None:
+    """It was claimed, and its end wasn't written: the next call has it among what is held."""
+    settle, failures = pullers.Pullers._settle, [StoreUnavailable("no answer")]
+
+    async def fails_once(*arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await settle(*arguments)
+
+    await shop.spread.put(pooled("p0"))
+    assert ids(await Worker(shop.api, "carl").claim(1)) == ["p0"]
+    expire(shop, "carl")
+    async with api_of(shop.namespace, workers={"max_crashes": 1}) as api:
+        anna = Worker(api)
+        assert await anna.claim(1) == [], "carl's session is reaped"
+        monkeypatch.setattr(pullers.Pullers, "_settle", fails_once)
+        lost = await api.post(f"{anna.path}/claims", json={"limit": 1})
+        assert (lost.status_code, await anna.claim(1)) == (503, [])
+    assert await state_of(shop, "p0") == "dead"
 
 
 async def test_waiting_ends_with_the_first_task(shop: Shop) -> None:
