@@ -112,4 +112,12 @@ async def shop_of(redis: RedisServer, partitions: int, **sections: Any) -> Async
         assert [wrong for bench in spread.benches for wrong in bench.audit()] == []
 
 
-__all__ = ["Shop", "Worker", "api_of", "as_", "ids", "lines", "said"]
+def expire(shop: Shop, worker: str = "anna", *, left: float | None = None) -> None:
+    """It was silent for its lease, or for all but so many seconds of it."""
+    for bench in shop.spread.benches:
+        ends = 1 if left is None else bench.server_time() + int(left * 1_000_000)
+        leases = bench.keys("pool_pullers", "couriers")
+        bench.raw.zadd(leases, {f"pool/couriers/{worker}": ends}, xx=True)
+
+
+__all__ = ["Shop", "Worker", "api_of", "as_", "expire", "ids", "lines", "said"]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from operator import itemgetter
 from typing import Any
 
-import httpx
 import orjson
 import pytest
 from structlog.testing import capture_logs
@@ -21,13 +19,11 @@ from groupflow.operate.tasks import Tasks
 from groupflow.operate.types import read_types
 from groupflow.pools import pullers
 from groupflow.pools.remote_pool import settlement
-from groupflow.servers import RedisServer
 from groupflow.store.claims import ExchangeReply
 from groupflow.store.enqueue import Arrival
 from groupflow.store.pulling import Poll, Pulling
 from groupflow.store.settlements import Settlement
-from tests.pools.shop import LEASE, SETTINGS, TOKEN, Shop, Worker, api_of, as_, ids, said, shop_of
-from tests.servers.replicated import until
+from tests.pools.shop import LEASE, TOKEN, Shop, Worker, api_of, as_, expire, ids, said
 from tests.store.actors import pooled
 from tests.store.task_state import found, letter, pass_time
 
@@ -35,14 +31,6 @@ from tests.store.task_state import found, letter, pass_time
 def body(arrival: Arrival, packed: bytes) -> Arrival:
     arrival.envelope.body = packed
     return arrival
-
-
-def expire(shop: Shop, worker: str = "anna", *, left: float | None = None) -> None:
-    """It was silent for its lease, or for all but so many seconds of it."""
-    for bench in shop.spread.benches:
-        ends = 1 if left is None else bench.server_time() + int(left * 1_000_000)
-        leases = bench.keys("pool_pullers", "couriers")
-        bench.raw.zadd(leases, {f"pool/couriers/{worker}": ends}, xx=True)
 
 
 async def test_a_claim_tops_up_and_tells_all(shop: Shop) -> None:
@@ -341,91 +329,6 @@ async def test_beyond_a_tenant_s_share_an_advance_is_a_failed_attempt(shop: Shop
         assert await anna.done(*by_id.values()) == ["accepted"] * 2
     assert bench.count("carried_bytes") == 0
     bench.events.clear()
-
-
-# A pool has so many workers, over however many partitions, processes and names
-
-
-MOST = 3
-ZOE = "/couriers/workers/zoe"
-
-
-@pytest.fixture(params=[1, 3])
-async def small(redis_server: RedisServer, request: pytest.FixtureRequest) -> AsyncIterator[Shop]:
-    """A pool of few workers."""
-    couriers = {**SETTINGS["pools"]["couriers"], "max_workers": MOST}
-    pools = {**SETTINGS["pools"], "couriers": couriers}
-    async with shop_of(redis_server, request.param, pools=pools) as shop:
-        yield shop
-
-
-async def ask(api: httpx.AsyncClient, name: str, **more: Any) -> httpx.Response:
-    return await api.post(f"/couriers/workers/{name}/claims", json={"limit": 1, **more})
-
-
-async def test_one_too_many_is_told_so(small: Shop) -> None:
-    """By a claim and a renewal: which bound, of which pool, and what to do; others go on."""
-    await small.spread.put(*(pooled(f"p{n}") for n in range(5)), pooled("x", pool="others"))
-    workers = [Worker(small.api, f"w{n}") for n in range(MOST)]
-    held = [await worker.claim(1) for worker in workers]
-    for refused in (await ask(small.api, "zoe"), await small.other.post(f"{ZOE}/renewal")):
-        assert refused.status_code == 429, refused.text
-        assert int(refused.headers["retry-after"]) == min(LEASE, 10)
-        detail = refused.json()["detail"]
-        assert all(each in detail for each in ("'couriers'", "3 workers", "max_workers", "'zoe'"))
-    assert (await small.api.get(ZOE)).json() == {"tasks": [], "more": False, "lease_until": None}
-    for worker, tasks in zip(workers, held, strict=True):
-        assert await worker.done(*tasks) == ["accepted"]
-    olga = await small.api.post(
-        "/others/workers/olga/claims", json={"limit": 1}, headers=as_(TOKEN)
-    )
-    assert ids(olga.json()["tasks"]) == ["x"]
-    await small.api.delete("/couriers/workers/w1")
-    assert (await ask(small.api, "zoe")).status_code == 200
-    assert (await ask(small.api, "w1")).status_code == 429
-
-
-async def test_of_many_that_come_at_once_as_many_as_may_be_get_in(small: Shop) -> None:
-    """Each may come to either process first; in all partitions it is the same ones."""
-    apis = (small.api, small.other)
-    answers = await asyncio.gather(*(ask(apis[n % 2], f"w{n}") for n in range(40)))
-    inside = {f"w{n}" for n, answer in enumerate(answers) if answer.status_code == 200}
-    assert len(inside) == MOST
-    assert {answer.status_code for answer in answers} == {200, 429}
-    for bench in small.spread.benches:
-        found: Any = bench.raw.zrange(bench.keys("pool_pullers", "couriers"), 0, -1)
-        assert {name.decode().rpartition("/")[2] for name in found} == inside
-
-
-async def test_who_is_refused_takes_from_the_silent(small: Shop) -> None:
-    """No daemon runs, and no other worker asks: the next try finds room."""
-    for n in range(MOST):
-        await Worker(small.api, f"w{n}").claim(1)
-    expire(small, "w0")
-    assert [(await ask(small.other, "zoe")).status_code for _ in range(2)] == [429, 200]
-
-
-async def test_who_waited_too_long_for_its_session_keeps_nobody_waiting(small: Shop) -> None:
-    """Its lease ran out while it waited, and others came: it hears so, and the next is served."""
-
-    async def has_room() -> bool:
-        return (await ask(small.other, "zoe")).status_code == 200
-
-    async def is_known(name: str) -> bool:
-        seen = (await small.other.get("/couriers")).json()
-        return name in [each["name"] for each in seen["workers"]]
-
-    late = asyncio.create_task(ask(small.api, "late", wait=30))
-    await until(partial(is_known, "late"), "it doesn't wait")
-    others = [Worker(small.api, f"w{n}") for n in range(MOST - 1)]
-    waiting = asyncio.create_task(others[0].claim(1, wait=30))
-    await until(partial(is_known, "w0"), "w0 doesn't wait")
-    await others[1].claim(1)
-    expire(small, "late")
-    await until(has_room, "there is no room for zoe")
-    assert (await late).status_code == 429
-    await small.spread.put(pooled("p0"))
-    assert ids(await waiting) == ["p0"]
 
 
 async def test_the_log_tells_of_a_drain_as_a_worker_gets_its_task(shop: Shop) -> None:
