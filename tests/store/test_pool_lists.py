@@ -16,7 +16,7 @@ from tests.store.bench import Bench, ids
 from tests.store.story import hears, play
 from tests.store.task_state import found
 from tests.store.test_ids import OURS, THEIRS, garbage
-from tests.store.test_pools import listed, put
+from tests.store.test_pools import listed, prune, put
 
 
 def of(scope: str, id_: str, pool: str | None = POOL, size: int = 2, **facts: Any) -> Arrival:
@@ -149,6 +149,19 @@ async def test_numbers_and_arrivals_only_rise(shop: Bench) -> None:
     for id_ in ("p2", "p3"):
         assert shop.raw.hget(shop.keys("task_state", id_), "list") == numbers[-1].encode()
     await told.go_on("take p4= | anna: all p1 p2 p3 p4")
+
+
+async def test_what_a_newer_list_has_stays(shop: Bench) -> None:
+    """An older one, which another process sends beside it, has it too; and what came meanwhile."""
+    store = Pulling(shop.client, 8.0)
+    await play(shop, "take p1=")
+    older, newer = [await store.begin_list(POOL) for _ in range(2)]
+    assert await store.put(POOL, newer, [listed("p1"), listed("p2")]) == ["kept", "added"]
+    told = await play(shop, "take p3=")
+    lines = [listed(id_) for id_ in ("p1", "p2", "p3")]
+    assert await store.put(POOL, older, lines) == ["kept"] * 3
+    assert await prune(shop, newer) == 0
+    await told.go_on("anna: all p1 p2 p3")
 
 
 async def test_a_list_is_told_of(shop: Bench) -> None:

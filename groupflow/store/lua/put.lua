@@ -1,8 +1,9 @@
 #!lua
 -- put: some of the list that the plain tasks of a pool are to be. A task that isn't known is added; one that waits gets
--- its priority, in place; one that a puller holds is left alone. All of them bear the number of the list, so that
--- `prune` finds what is not in it. Without tasks it gives such a number, higher than all before. Ids are known in their
--- scope, as messages' are: where another scope has one, the task gets a derived id (`ids.lua`).
+-- its priority, in place; one that a puller holds is left alone. All of them bear the number of the list, unless they
+-- bear a later one's or have come since, so that `prune` finds what is not in it. Without tasks it gives such a number,
+-- higher than all before. Ids are known in their scope, as messages' are: where another scope has one, the task gets a
+-- derived id (`ids.lua`).
 --
 -- KEYS[1]  what all keys of the partition begin with
 -- ARGV     1 pool · 2 for how long a dead letter keeps its id (µs): as long as it is there · 3 random text, for a
@@ -49,7 +50,7 @@ end
 local function reprioritise(id, task_state, priority)
   local entry = task_state[2] .. '+' .. id
   local place = is_limiting() and is_capping() and call('HGET', K.cap_tasks, entry)
-  call('HSET', K.task_state .. id, 'list', number)
+  if number > (task_state[6] or task_state[2]) then call('HSET', K.task_state .. id, 'list', number) end
   if task_state[3] ~= priority and not task_state[4] then
     local order = digits(task_state[2] - priority)
     for _, kind in ipairs({ 'ordered', 'quarantined_plain' }) do
@@ -65,7 +66,7 @@ end
 
 -- What becomes of a line whose task is here, and no dead letter.
 local function stay(id, priority)
-  local task_state = call('HMGET', K.task_state .. id, 'pool', 'sequence', 'priority', 'order', 'group')
+  local task_state = call('HMGET', K.task_state .. id, 'pool', 'sequence', 'priority', 'order', 'group', 'list')
   if task_state[1] ~= pool then return 'foreign' end
   if (task_state[5] or '') ~= '' then return 'kept' end
   return reprioritise(id, task_state, priority)
