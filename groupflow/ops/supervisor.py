@@ -19,6 +19,8 @@ import structlog
 log = structlog.get_logger("groupflow.supervisor")
 
 MICROSECONDS = 1_000_000
+_ALIVE = "WATCHDOG=1"
+_WAIT = 1.0  # seconds for the manager to read, which stop the loop
 
 
 class Supervisor:
@@ -70,7 +72,7 @@ class Supervisor:
             if stuck >= self._watchdog:
                 log.critical("claims.stuck", seconds=round(stuck, 1), remedy="systemd restarts us")
             elif turns():
-                self._notify("WATCHDOG=1")
+                self._notify(_ALIVE)
             await asyncio.sleep(self._watchdog / 3)
 
     def _notify(self, state: str) -> None:
@@ -78,6 +80,8 @@ class Supervisor:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+                # Where the manager doesn't read, what comes again needn't wait, and no other long.
+                sender.settimeout(0.0 if state == _ALIVE else _WAIT)
                 sender.connect(self._address)
                 sender.sendall(state.encode())
         except OSError as error:

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from functools import partial
@@ -19,6 +20,7 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
+from structlog.testing import capture_logs
 
 from groupflow.cli import run
 from groupflow.core.errors import GroupflowError
@@ -127,6 +129,27 @@ async def test_when_the_watchdog_is_fed(tmp_path: Path, monkeypatch: pytest.Monk
         assert re.fullmatch(rb"RELOADING=1\nMONOTONIC_USEC=[1-9]\d*", said)
         supervisor.stopping()
         assert await loop.sock_recv(listener, 100) == b"STOPPING=1"
+
+
+def test_a_manager_that_does_not_read_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """Leases are renewed by the loop and the thread that tell it."""
+    path = str(tmp_path / "notify")
+
+    def tell() -> None:
+        for _ in range(1000):  # more than the socket holds
+            Supervisor(path, 0.0)._notify("WATCHDOG=1")
+        Supervisor(path, 0.0).ready()
+
+    telling = threading.Thread(target=tell)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(path)
+        with capture_logs() as heard:
+            telling.start()
+            telling.join(deadline(10.0))
+        is_stuck = telling.is_alive()
+    telling.join()
+    assert not is_stuck
+    assert {each["state"] for each in heard} == {"WATCHDOG=1", "READY=1"}
 
 
 async def test_no_manager_is_told_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
