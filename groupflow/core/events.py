@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import orjson
 
+from groupflow.core.outcome import Untold
 from groupflow.core.routing import MAX_TEXT_BYTES
 from groupflow.core.task import Task
 
@@ -125,6 +126,8 @@ class Told:
 
 def packed_result(result: Any) -> tuple[bytes, str]:
     """A result as JSON, or why it can't be kept."""
+    if isinstance(result, Untold):
+        return b"", result.why
     try:
         # orjson refuses what is nested too deep, and what tells of it would fail for good.
         packed = orjson.dumps(reduce(lambda inner, _: [inner], range(_AROUND), result))

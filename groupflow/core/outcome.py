@@ -41,6 +41,17 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class Untold:
+    """Stands for a result that a remote worker couldn't send.
+
+    Attributes:
+        why: told as `result_error`.
+    """
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Retry:
     """The attempt failed; try again.
 

@@ -22,6 +22,7 @@ from groupflow.core.errors import GroupflowError, Unroutable
 from groupflow.core.json_text import detail_of, read_deeply, write_deeply, write_exactly
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.core.task import PULLED, Task
+from groupflow.flow.handling import text_of
 
 log = structlog.get_logger("groupflow.remote")
 
@@ -138,9 +139,12 @@ def task_of(told: Mapping[str, Any]) -> Task:
 
 
 def settlement(mark: Mark, outcome: Outcome) -> bytes:
-    """A task's settlement; an outcome that can't be sent is a failure of its handler."""
+    """A task's settlement.
+
+    It is done without a result that can't be sent; any other such outcome is its handler's failure.
+    """
     try:
-        packed = write_exactly({"fence": mark[0], "id": mark[1], **_words_of(outcome)})
+        packed = write_exactly({"fence": mark[0], "id": mark[1], **_words_of(mark, outcome)})
         if len(packed) <= MOST_BYTES:
             return packed
         why = f"its outcome has {len(packed)} bytes of JSON, and may have {MOST_BYTES}"
@@ -151,20 +155,36 @@ def settlement(mark: Mark, outcome: Outcome) -> bytes:
     return settlement(mark, Retry(reason=why))
 
 
-def _words_of(outcome: Outcome) -> dict[str, Any]:
+def _words_of(mark: Mark, outcome: Outcome) -> dict[str, Any]:
     match outcome:
         case Retry(after, reason, scope):
-            reason = reason[:_MOST_WORDS]
-            return {"outcome": "retry", "after": after, "scope": scope, "reason": reason}
+            words = _words(reason)
+            return {"outcome": "retry", "after": after, "scope": scope, "reason": words}
         case Advance(stage, context, after):
             return {"outcome": "advance", "stage": stage, "context": context, "after": after}
         case Dead(reason):
-            return {"outcome": "dead", "reason": reason[:_MOST_WORDS]}
+            return {"outcome": "dead", "reason": _words(reason)}
         case Done() if outcome.says_more:
             # Imported late: a worker without such handlers saves the time.
             from groupflow.flow.settling import following_of  # noqa: PLC0415
 
             then = [asdict(each) for each in following_of(outcome.then)]
-            return {"outcome": "done", "result": outcome.result, "then": then}
+            return {"outcome": "done", "then": then, **_result_of(mark, outcome.result)}
         case _:
             return {"outcome": "done"}
+
+
+def _result_of(mark: Mark, result: Any) -> dict[str, Any]:
+    if result is None:
+        return {}
+    from groupflow.core.events import packed_result  # noqa: PLC0415  as above
+
+    packed, wrong = packed_result(result)
+    if not wrong:
+        return {"result": orjson.Fragment(packed)}
+    log.warning("remote.result_dropped", task=mark[1], fence=mark[0], error=wrong)
+    return {"result_error": _words(wrong)}
+
+
+def _words(said: object) -> str:
+    return text_of(said)[:_MOST_WORDS]

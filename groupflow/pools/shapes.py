@@ -13,7 +13,7 @@ from pydantic import Field, RootModel, model_validator
 
 from groupflow.broker.publisher import Message, Outgoing
 from groupflow.core.errors import Unroutable
-from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry, wrong_stage
+from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry, Untold, wrong_stage
 from groupflow.core.progress import Progress, pack_progress
 from groupflow.core.task import PULLED
 from groupflow.flow.batches import FollowUpTasks
@@ -62,6 +62,7 @@ class Settled(Input):
     stage: Key | None = Field(None, description="The next stage.")
     context: Any = Field(None, description="Any JSON value, handed on to that stage.")
     result: Any = Field(None, description="Any JSON value up to 64 KiB, told with the task's end.")
+    result_error: _Words | None = Field(None, description="Why there is no result to be told.")
     then: FollowUpTasks = Field(
         default_factory=list,
         description="Follow-up tasks, made if this one is done. They take the right to publish.",
@@ -69,7 +70,8 @@ class Settled(Input):
 
     @model_validator(mode="after")
     def _is_done(self) -> Self:
-        if self.outcome != "done" and (self.then or self.result is not None):
+        has_more = self.then or self.result is not None or self.result_error
+        if self.outcome != "done" and has_more:
             raise ValueError("only a task that is done has a result or follow-up tasks")
         return self
 
@@ -81,7 +83,8 @@ class Settled(Input):
         """
         then = [each.message() for each in self.then]
         following_of(then, check)
-        outcome: Outcome = Done(self.result, tuple(then))
+        result = Untold(self.result_error) if self.result_error else self.result
+        outcome: Outcome = Done(result, tuple(then))
         match self.outcome:
             case "retry":
                 outcome = Retry(self.after, self.reason or "", self.scope)

@@ -181,23 +181,26 @@ async def test_what_is_done_is_told(redis_server: RedisServer, events: dict[str,
     answered = with_envelope(pooled("asks"), origin={"reply_to": "amq.gen-1", "app": "crm"})
     async with shop_of(redis_server, 3, events=events) as shop:
         await shop.spread.put(pooled("plain"), pooled("more", "g"), pooled("large"), answered)
-        tasks = {task["id"]: task for task in await Worker(shop.api).claim(4)}
+        await shop.spread.put(pooled("untold"))
+        tasks = {task["id"]: task for task in await Worker(shop.api).claim(5)}
         then = [{"body": '{"n": 1.10}', "type": "t", "delay": 2}, {"body": {}, "type": "deliver"}]
         told = [
             said(tasks["plain"]),
             said(tasks["more"], result={"n": 1}, then=then),
             said(tasks["large"], result="x" * RESULT_BYTES),
+            said(tasks["untold"], result_error="it is a set"),
             said(tasks["asks"]),
         ]
         for api in (shop.api, shop.other):
             api.headers.update(as_(TOKEN))
-            assert await Worker(api).settle(*told) == ["accepted"] * 4
+            assert await Worker(api).settle(*told) == ["accepted"] * 5
         found = dict[str, Any]()
         for bench in shop.spread.benches:
             for entry in cast(Any, bench.raw.lrange(bench.keys("outbox"), 0, -1)):
                 event = Told.of(entry)
                 assert found.setdefault(event.facts["id"], event) is event
-    assert found.keys() == ({"more", "large", "asks"} | ({"plain"} if len(events) == 1 else set()))
+    given = {"more", "large", "untold", "asks"}
+    assert found.keys() == (given | ({"plain"} if len(events) == 1 else set()))
     event = orjson.loads(found["more"].body)
     assert (event["event"], event["group"], event["result"]) == ("done", "g", {"n": 1})
     assert (event["daemon"], event["attempts"]) == ("pool/couriers/anna", 1)
@@ -207,6 +210,7 @@ async def test_what_is_done_is_told(redis_server: RedisServer, events: dict[str,
         ("more/then/2", Following("deliver", "{}", {})),
     ]
     assert f"over {RESULT_BYTES}" in orjson.loads(found["large"].body)["result_error"]
+    assert orjson.loads(found["untold"].body)["result_error"] == "it is a set"
     assert found["asks"].reply_to == "amq.gen-1"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from groupflow.broker.publisher import Message
+from groupflow.core.outcome import Dead, Done
 from groupflow.core.task import PULLED, Task
+from groupflow.pools.remote_pool import MOST_BYTES, settlement
 from groupflow.remote import Refused, Worker
 from groupflow.servers.server import free_ports
 from groupflow.store.pulling import Pulling
@@ -309,6 +313,46 @@ async def test_no_more_run_at_once_than_may(monkeypatch: Any) -> None:
     async with asyncio.timeout(deadline()):
         await worker.run()
     assert (ran, most) == (["a", "b", "c"], 1)
+
+
+UNTELLABLE = [{1}, Decimal(1), "\udce9", 10**400, "x" * MOST_BYTES]
+
+
+@pytest.mark.parametrize("result", UNTELLABLE, ids="{!r:.20}".format)
+def test_what_is_done_is_done_whatever_its_result_is(result: Any) -> None:
+    """It was a failed attempt, and so the work was done again, to no other end."""
+    outcome = Done(result, [Message(b"{}", "t")])
+    with capture_logs() as heard:
+        told = orjson.loads(settlement((1, "a"), outcome))
+    assert (told["outcome"], len(told["then"]), "result" in told) == ("done", 1, False)
+    assert told["result_error"] == heard[0]["error"]
+    assert (heard[0]["event"], heard[0]["task"]) == ("remote.result_dropped", "a")
+
+
+async def test_a_result_that_a_server_refuses_is_left_out(monkeypatch: Any) -> None:
+    """Without it the task is done, and says why."""
+    told = list[dict[str, Any]]()
+
+    async def request(method: str, path: str, *, content: Any, **_: Any) -> httpx.Response:
+        refused = b"result_error" not in content
+        told.extend(orjson.loads(content))
+        answer: Any = {"detail": "10,001 values"} if refused else [{"verdict": "accepted"}]
+        asked = httpx.Request(method, "http://x/")
+        return httpx.Response(413 if refused else 200, json=answer, request=asked)
+
+    worker = Worker("http://127.0.0.1:1", "couriers", lambda _: asyncio.sleep(0))
+    monkeypatch.setattr(worker._pool.http, "request", request)
+    worker._end((1, "a"), Done([0]))
+    await worker._say_some()
+    assert [each.get("result") for each in told] == [[0], None]
+    assert "10,001 values" in told[-1]["result_error"]
+    assert (told[-1]["outcome"], worker._said, worker._results) == ("done", {}, {})
+
+
+@pytest.mark.parametrize("reason", ["\udce9", "\udce9" * 2000, 7])
+def test_what_can_t_succeed_is_dead_whatever_its_reason_is(reason: Any) -> None:
+    told = orjson.loads(settlement((1, "a"), Dead(reason)))
+    assert (told["outcome"], len(told["reason"]) <= 2000) == ("dead", True)
 
 
 @pytest.mark.parametrize(
