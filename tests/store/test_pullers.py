@@ -75,6 +75,14 @@ async def test_whose_session_ends_makes_room(shop: Bench, way: str) -> None:
         await anna.poll()
 
 
+async def test_who_hands_nothing_back_needs_no_session(shop: Bench) -> None:
+    """A partition that recovers gives none, and another one may have all that goes back."""
+    anna = Worker(shop)
+    poll = await anna.poll(opens=False)
+    assert poll.session is None
+    await anna.store.hand_back(poll, 0)
+
+
 async def test_a_lower_bound_ends_no_session(shop: Bench) -> None:
     """Who has a session goes on under it; one that lost it isn't let in before there is room."""
     names = ("anna", "carl", "zoe")
