@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 import structlog
 
-from groupflow.core.errors import SessionLost
+from groupflow.core.errors import SessionLost, StoreUnavailable
 from groupflow.core.outcome import Dead, Outcome, Retry
 from groupflow.core.policy import Policies
 from groupflow.core.progress import Progress
@@ -152,36 +152,53 @@ class Pullers:
         """Settle what a worker reports, and push its lease back; a verdict each, in that order.
 
         Raises:
-            StoreUnavailable: no answer; the same report again gets the same answer.
+            StoreUnavailable: no answer from a partition that may have some of it; the same report
+                again gets the same answer.
         """
         async with self._few[puller.pool]:
             return await self._settle(puller, told)
 
     async def _settle(self, puller: Puller, told: Sequence[TaskReport]) -> list[SettleVerdict]:
-        polls = await self._poll(puller, opens=False)
+        parts = (self._settle_in(store, puller, told) for store in self._stores)
+        verdicts: list[SettleVerdict] = ["stale"] * len(told)
+        away: StoreUnavailable | None = None
+        for found in await asyncio.gather(*parts, return_exceptions=True):
+            if isinstance(found, StoreUnavailable):
+                away = found
+            elif isinstance(found, BaseException):
+                raise found
+            else:
+                for place in found:
+                    verdicts[place] = "accepted"
+        if away is not None and "stale" in verdicts:  # it may be there
+            raise away
+        return verdicts
+
+    async def _settle_in(
+        self, store: Pulling, puller: Puller, told: Sequence[TaskReport]
+    ) -> list[int]:
+        """Settle what a partition has of it; returns the places of what it accepts."""
+        poll = await store.poll(puller, opens=False)
         policies, tells = self._policies(), "done" in self._settings().events.told
         types = self._settings().pools[puller.pool].types
-        verdicts: list[SettleVerdict] = ["stale"] * len(told)
-        for store, poll in zip(self._stores, polls, strict=True):
-            live = [each.fence for each in told if each.fence in poll.held]
-            known = await self._known(store, puller, poll, live)
-            settlements: list[_Placed] = []
-            for place, each in enumerate(told):
-                claim = known.get(each.fence)
-                if claim is not None and claim.task.id == each.id:
-                    since = poll.held[each.fence].since
-                    ran = Ran(since, max(0.0, poll.now - since), puller.daemon, tells)
-                    policy = policies.of(claim.rule, None)
-                    settlement = settlement_of(claim, each.outcome, policy, ran)
-                    if isinstance(each.outcome, Retry) and (each.id, each.fence) in poll.cancelled:
-                        settlement = _without_death(settlement)
-                    settlements.append((place, settlement))
-                elif each.fence in poll.settled:
-                    verdicts[place] = "accepted"
-            for portion in _portions(settlements):
-                for place in await self._write(store, poll, portion, types):
-                    verdicts[place] = "accepted"
-        return verdicts
+        live = [each.fence for each in told if each.fence in poll.held]
+        known = await self._known(store, puller, poll, live)
+        settlements, accepted = list[_Placed](), list[int]()
+        for place, each in enumerate(told):
+            claim = known.get(each.fence)
+            if claim is not None and claim.task.id == each.id:
+                since = poll.held[each.fence].since
+                ran = Ran(since, max(0.0, poll.now - since), puller.daemon, tells)
+                policy = policies.of(claim.rule, None)
+                settlement = settlement_of(claim, each.outcome, policy, ran)
+                if isinstance(each.outcome, Retry) and (each.id, each.fence) in poll.cancelled:
+                    settlement = _without_death(settlement)
+                settlements.append((place, settlement))
+            elif each.fence in poll.settled:
+                accepted.append(place)
+        for portion in _portions(settlements):
+            accepted += await self._write(store, poll, portion, types)
+        return accepted
 
     async def renew(self, puller: Puller, said: Mapping[Mark, bytes]) -> Lease:
         """Push a worker's lease back, and note what it says of its tasks' progress.

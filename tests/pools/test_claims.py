@@ -19,11 +19,12 @@ from groupflow.operate.tasks import Tasks
 from groupflow.operate.types import read_types
 from groupflow.pools import pullers
 from groupflow.pools.remote_pool import settlement
+from groupflow.servers import RedisServer
 from groupflow.store.claims import ExchangeReply
 from groupflow.store.enqueue import Arrival
 from groupflow.store.pulling import Poll, Pulling
 from groupflow.store.settlements import Settlement
-from tests.pools.shop import LEASE, TOKEN, Shop, Worker, api_of, as_, expire, ids, said
+from tests.pools.shop import LEASE, TOKEN, Shop, Worker, api_of, as_, expire, ids, said, shop_of
 from tests.store.actors import pooled
 from tests.store.task_state import found, letter, pass_time
 
@@ -220,6 +221,25 @@ async def test_a_poisonous_task_is_not_given_after_a_lost_answer(
         lost = await api.post(f"{anna.path}/claims", json={"limit": 1})
         assert (lost.status_code, await anna.claim(1)) == (503, [])
     assert await state_of(shop, "p0") == "dead"
+
+
+@pytest.mark.parametrize("away", [0, 1])
+async def test_who_answers_is_settled_in_while_another_partition_is_away(
+    redis_server: RedisServer, away: int
+) -> None:
+    """Whether what it doesn't find is there, nobody knows until that one is back."""
+    async with shop_of(redis_server, 2) as shop:
+        for place in (0, 1):
+            await shop.spread.put(pooled(f"t{place}", shop.spread.group_in(place)))
+        by_id = {task["id"]: task for task in await Worker(shop.api).claim()}
+        here, there = by_id[f"t{1 - away}"], by_id[f"t{away}"]
+        async with api_of(shop.spread.without(away)) as api:
+            anna = Worker(api)
+            answer = await api.post(f"{anna.path}/settlements", json=[said(here), said(there)])
+            assert answer.status_code == 503
+            assert await state_of(shop, here["id"]) == "done"
+            assert await anna.done(here) == ["accepted"]
+        assert await Worker(shop.api).done(here, there) == ["accepted"] * 2
 
 
 async def test_waiting_ends_with_the_first_task(shop: Shop) -> None:
