@@ -9,7 +9,9 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from groupflow.core.errors import (
@@ -35,6 +37,8 @@ from groupflow.store.scripts import AnyVerb
 
 RECALL = 1.0
 """Seconds for which each caller waits for a partition that was away when it was last asked."""
+IDLE: ContextVar[list[float] | None] = ContextVar("groupflow_idle", default=None)
+"""Takes, as its first item, the seconds of waiting only for partitions that are away."""
 
 _Answer = TypeVar("_Answer")
 _Meant = TypeVar("_Meant")
@@ -170,8 +174,15 @@ class Namespace:
         timeout: float | None = None,
     ) -> Answers[_Answer]:
         """The same, with a question of its own for each partition that is asked."""
-        asking = (self._ask(number, each, timeout) for number, each in questions.items())
-        came = await asyncio.gather(*asking, return_exceptions=True)
+        times = dict[int, float]()  # when each had its answer, or was given up
+
+        async def ask(number: int) -> _Answer | Away:
+            try:
+                return await self._ask(number, questions[number], timeout)
+            finally:
+                times[number] = monotonic()
+
+        came = await asyncio.gather(*map(ask, questions), return_exceptions=True)
         found: dict[int, _Answer] = {}
         away: list[Away] = []
         for number, answer in zip(questions, came, strict=True):
@@ -183,6 +194,8 @@ class Namespace:
                 found[number] = answer
         if away and not found:
             raise StoreUnavailable(f"no partition answers; {away[0]}")
+        if away and (idle := IDLE.get()):
+            idle[0] += max(0.0, max(times.values()) - max(times[number] for number in found))
         return Answers(found, away)
 
     async def seek(

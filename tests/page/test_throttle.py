@@ -6,12 +6,13 @@ import asyncio
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from starlette.requests import Request
 
 from groupflow.core.errors import PoolFull, StoreUnavailable
+from groupflow.operate.namespace import Namespace
 from groupflow.ops.page import throttle
 from groupflow.ops.page.access import Authorizer
 from groupflow.ops.page.endpoints import Caller, Endpoint, routes_of
@@ -109,6 +110,27 @@ async def test_a_store_that_is_silent_makes_nobody_wait_afterwards(
             async with reads.turn(is_trusted=False):
                 times.now += 5.0
                 raise StoreUnavailable("no answer within 5 s")
+    assert times.slept == []
+
+
+async def test_a_silent_partition_makes_nobody_wait_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others answered, and only what they took is counted."""
+    times, reads = Times(monkeypatch), Reads()
+    monkeypatch.setattr("groupflow.operate.namespace.monotonic", lambda: times.now, raising=False)
+    namespace = Namespace(cast(Any, [0.0, 0.01, None]))
+
+    async def read(seconds: Any) -> None:
+        times.now += 5.0 if seconds is None else seconds
+        if seconds is None:
+            raise StoreUnavailable("no answer within 5 s")
+
+    async with reads.turn(is_trusted=False):
+        for _ in range(3):
+            await namespace.ask_all(read)
+    assert reads._saved == pytest.approx(SAVED - 3 * 0.01)
+    await _pass(reads)
     assert times.slept == []
 
 

@@ -21,6 +21,7 @@ from typing import TypeVar
 import structlog
 
 from groupflow.core.errors import StoreUnavailable
+from groupflow.operate.namespace import IDLE
 from groupflow.ops.page.problems import RequestRefused
 
 log = structlog.get_logger("groupflow.http")
@@ -115,7 +116,7 @@ class Reads:
     Callers without the token read one after another, and for a share of the time only: small
     requests are answered at once, and a flood waits for itself. A page gives way to all else on its
     machine, and its wait for a core takes none of Redis's time: if it counted, a look on a busy
-    machine would make the next one wait for minutes.
+    machine would make the next one wait for minutes. Nor does a wait for a silent partition.
     """
 
     def __init__(self) -> None:
@@ -145,14 +146,15 @@ class Reads:
             self._waiting -= 1
         try:
             await self._save_up()
-            began = monotonic() - _waited_for_core()
+            began, idle = monotonic() - _waited_for_core(), [0.0]
+            IDLE.set(idle)
             try:
                 yield
             except StoreUnavailable:
                 began = math.inf  # it is silent, and did nothing for the caller that is known
                 raise
             finally:
-                self._saved -= max(0.0, monotonic() - _waited_for_core() - began)
+                self._saved -= max(0.0, monotonic() - _waited_for_core() - began - idle[0])
         finally:
             self._one.release()
 
