@@ -43,7 +43,7 @@ from groupflow.flow.process import (
 from groupflow.settings.rules import HandlerRule
 
 EX_TEMPFAIL = 75
-_STAGE_BYTES = 8 * OUTPUT_BYTES  # of a last line: a context of 128 KiB, each letter as its number
+_ANSWERS = (b'"outcome"', b'"stage"')  # what a line has that answers; the longest first
 _PROGRESS, _LINE_BYTES = b'"progress"', 512  # what a line has that says progress, and its bytes
 _SHARED = ("GROUPFLOW_TYPE", "GROUPFLOW_GROUP", "GROUPFLOW_TENANT")  # by the tasks of a batch
 
@@ -68,25 +68,30 @@ class ExecRunner:
 
     async def handle(self, task: Task) -> Outcome | Failed:
         """Run the command on one task; when cancelled, end all that it has started."""
-        ended = await self._run([task], _environment(variables_of(task)), task.body)
+        lines = OutputLines(task)
+        ended = await self._run([task], lines, _environment(variables_of(task)), task.body)
         if isinstance(ended, Failed):
             return ended
-        return self._answer(ended) if ended.code == 0 else _failure(ended)
-
-    def _answer(self, ended: Ended) -> Outcome | Failed:
-        """How the attempt ends whose command exited 0."""
+        if ended.code != 0:
+            return _failure(ended)
         _, newline, last = _without_progress(ended.stdout).rpartition(b"\n")
-        if self._has_result and ended.is_cut and not newline:
+        if not newline and self._loses(ended, lines):
             return over_long()
         return end_in(last, has_result=self._has_result)
 
+    def _loses(self, ended: Ended, lines: OutputLines) -> bool:
+        """Whether more came than is kept, and what isn't may say something."""
+        return ended.is_cut and (self._has_result or lines.have_answer)
+
     async def _run(
-        self, tasks: Sequence[Task], environment: dict[str, str], given: bytes
+        self,
+        tasks: Sequence[Task],
+        lines: OutputLines,
+        environment: dict[str, str],
+        given: bytes,
     ) -> Ended | Failed:
         try:
-            kept = LONGEST_ANSWER if self._has_result or self.size > 1 else _STAGE_BYTES
-            hear = ProgressLines(tasks[0]).feed
-            process = Process(self._command, environment, given, kept, hear)
+            process = Process(self._command, environment, given, LONGEST_ANSWER, lines.feed)
         except (OSError, ValueError) as error:
             # An OSError's own text has the whole path in it.
             why = getattr(error, "strerror", None) or str(error)
@@ -103,15 +108,19 @@ class ExecRunner:
             process.close()
 
 
-class ProgressLines:
-    """Finds in a command's output how far it has got, and says so of its task."""
+class OutputLines:
+    """Hears all of a command's output: how far it has got, told of its task, and any answer."""
 
     def __init__(self, task: Task) -> None:
+        self.have_answer = False  # whether one may say what becomes of a task
         self._task = task
         self._begun = b""  # of a line that hasn't ended; of a long one more than a line may have
+        self._ends = b""  # how the line that hasn't ended begins, and how it ends so far
 
     def feed(self, piece: bytes) -> None:
-        """More of the output. Of its whole lines the last that says something counts."""
+        """More of the output. Of its whole lines the last that says how far counts."""
+        if not self.have_answer:
+            self._look_for_answer(self._ends + piece)
         lines, _, rest = (self._begun + piece).rpartition(b"\n")
         self._begun, end = rest[: _LINE_BYTES + 1], len(lines)
         while (place := lines.rfind(_PROGRESS, 0, end)) >= 0:
@@ -122,6 +131,16 @@ class ProgressLines:
                     self._task.progress(*figures)
                     return
             end = begin
+
+    def _look_for_answer(self, output: bytes) -> None:
+        if any(word in output for word in _ANSWERS):
+            self.have_answer = any(_may_answer(line) for line in output.splitlines())
+        line = output[max(output.rfind(b"\n"), output.rfind(b"\r")) + 1 :]
+        self._ends = line.lstrip()[:1] + line[1 - len(_ANSWERS[0]) :]
+
+
+def _may_answer(line: bytes) -> bool:
+    return line.lstrip()[:1] == b"{" and any(word in line for word in _ANSWERS)
 
 
 def _figures_in(line: bytes) -> list[Any] | None:
@@ -148,15 +167,14 @@ class ExecBatchRunner(Together, ExecRunner):
 
     async def handle_all(self, tasks: Sequence[Task]) -> list[Outcome | Failed]:
         """Run the command on several tasks."""
-        ended = await self._run(tasks, _environment(variables_of_all(tasks)), lines_of(tasks))
+        lines, environment = OutputLines(tasks[0]), _environment(variables_of_all(tasks))
+        ended = await self._run(tasks, lines, environment, lines_of(tasks))
         if isinstance(ended, Failed):
             return [ended]
         end = _failure(ended) if ended.code != 0 else Done()
-        found = outcomes_in(ended.stdout, len(tasks), end, has_result=self._has_result)
-        says_some = self._has_result or found != [Done()] * len(tasks)
-        if ended.is_cut and says_some:  # of which task is the first line that is left?
+        if self._loses(ended, lines):  # of which task is the first line that is left?
             return [over_long(len(tasks)) if isinstance(end, Done) else end]
-        return found
+        return outcomes_in(ended.stdout, len(tasks), end, has_result=self._has_result)
 
 
 def _environment(facts: Mapping[str, str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from groupflow.core.app import App
 from groupflow.core.errors import ConfigError
 from groupflow.core.outcome import Advance, Dead, Done, Outcome, Retry
 from groupflow.flow.batches import LONGEST_ANSWER, lines_of, outcomes_in
-from groupflow.flow.exec_handlers import ExecBatchRunner
+from groupflow.flow.exec_handlers import ExecBatchRunner, OutputLines
 from groupflow.flow.handling import KEPT_BYTES, MESSAGE_CHARS, Failed
 from groupflow.flow.process import MARK, OUTPUT_BYTES
 from groupflow.flow.runners import AllRunners
@@ -100,8 +100,15 @@ async def test_no_password_of_a_url_is_in_its_message() -> None:
 
 
 died = partial(Failed, "ExitCode")
-MUCH = f"head -c {3 * OUTPUT_BYTES} /dev/zero | tr '\\0' a"
+MUCH, MORE, LONG = (
+    f"head -c {size} /dev/zero | tr '\\0' a" for size in (3 * OUTPUT_BYTES, 600_000, LONGEST_ANSWER)
+)
+OVER_LONG = Failed("Answer", f"its answer is over {LONGEST_ANSWER} bytes", is_final=True)
 NO_STAGE = "its answer can't be used: the stage is no text: a list of 1"
+
+
+def stage_with(context: str) -> str:
+    return f'printf \'{{"stage": "b", "context": "\'; {context}; printf \'"}}\''
 
 
 OUTCOMES: list[Any] = [
@@ -122,11 +129,10 @@ OUTCOMES: list[Any] = [
     ('echo \'{"stage": "two\'', Done()),
     ("echo '[1]'", Done()),
     (f'{MUCH}; echo; echo \'{{"stage": "b"}}\'', Advance("b")),
-    # As much context as Linux hands a command, in its longest words.
-    (
-        f'printf \'{{"stage": "b", "context": "\'; {MUCH}; printf \'"}}\'',
-        Advance("b", "a" * 3 * OUTPUT_BYTES),
-    ),
+    # As much context as Linux hands a command, in its longest words; and more.
+    (stage_with(MUCH), Advance("b", "a" * 3 * OUTPUT_BYTES)),
+    (stage_with(MORE), Advance("b", "a" * 600_000)),  # settling looks how large it is
+    (stage_with(LONG), OVER_LONG),
     # What says progress is no output.
     ('echo \'{"stage": "two"}\'; echo \'{"progress": [1]}\'; echo', Advance("two")),
     ("echo no row; echo '{\"progress\": [1, 2]}'; exit 3", died("exit code 3: no row")),
@@ -143,8 +149,6 @@ async def test_the_exit_code_is_the_outcome(script: str, outcome: Outcome | Fail
 
 RESULT = '{"result": {"n": 1}, "then": [{"type": "t", "body": {"n": 12345678901234567890123}}]}'
 FOLLOW = Message(b'{"n":12345678901234567890123}', "t", id="")
-LONG = f"head -c {LONGEST_ANSWER} /dev/zero | tr '\\0' a"
-OVER_LONG = Failed("Answer", f"its answer is over {LONGEST_ANSWER} bytes", is_final=True)
 RESULTS: list[Any] = [
     (f"echo on; echo '{RESULT}'", Done({"n": 1}, (FOLLOW,))),
     ("echo '{\"result\": null}'", Done()),
@@ -270,15 +274,15 @@ def test_what_became_of_each(answer: bytes, end: Any, expected: list[Any]) -> No
     assert outcomes_in(answer, 4, end) == expected
 
 
-MORE = b'{"outcome": "done", "result": [1], "then": [{"body": "{}"}]}\n'
+FULL = b'{"outcome": "done", "result": [1], "then": [{"body": "{}"}]}\n'
 
 
-@pytest.mark.parametrize("more", [MORE, MORE.replace(b'"outcome": "done", ', b"")])
+@pytest.mark.parametrize("more", [FULL, FULL.replace(b'"outcome": "done", ', b"")])
 def test_a_line_may_have_a_result(more: bytes) -> None:
     made = Done([1], (Message("{}", id=""),))
     found = outcomes_in(more + DONE + more * 2, 4, Done(), has_result=True)
     assert unnamed(found) == [made, Done(), made, made]
-    assert outcomes_in(MORE * 4, 4, Done()) == [Done()] * 4
+    assert outcomes_in(FULL * 4, 4, Done()) == [Done()] * 4
 
 
 ONLY_DONE = "and only what is done has a result or follow-up tasks"
@@ -330,9 +334,27 @@ async def test_a_batch_whose_lines_are_not_all_read_is_taken_apart() -> None:
     assert await _shell(script, result=True).handle_all(TASKS[:1]) == [OVER_LONG]
     dead = f'echo \'{{"outcome": "done"}}\'; {LONG}; echo; echo \'{{"outcome": "dead"}}\''
     assert await _shell(dead).handle_all(TASKS) == [failed]
+    lost = f'echo \'{{"outcome": "dead"}}\'; {LONG}'
+    assert await _shell(lost).handle_all(TASKS) == [failed]
     assert await _shell(LONG).handle_all(TASKS) == [Done()] * 4
     less = dead.replace(LONG, MUCH)
     assert await _shell(less).handle_all(TASKS) == [Done(), Dead("its handler says so")]
+
+
+@pytest.mark.parametrize(
+    ("output", "is_answer"),
+    [
+        (b'out\n {"stage": "b", "context": "%b' % (b"x" * 100), True),
+        (b'50 %%\r{"reason": "%b", "outcome": "dead"}\n' % (b"x" * 100), True),
+        (b'[{"outcome": "dead"}]\n{"rows": 3}\n"stage"\n{"result": 1}', False),
+    ],
+)
+def test_an_answer_is_heard_in_pieces_of_any_size(output: bytes, is_answer: bool) -> None:
+    for size in range(1, len(output) + 1):
+        lines = OutputLines(task())
+        for begin in range(0, len(output), size):
+            lines.feed(output[begin : begin + size])
+        assert lines.have_answer == is_answer
 
 
 @on_uvloop

@@ -13,7 +13,7 @@ import pytest
 from groupflow import App, Task
 from groupflow.core.errors import StoreUnavailable
 from groupflow.core.task import take_progress
-from groupflow.flow.exec_handlers import ProgressLines
+from groupflow.flow.exec_handlers import OutputLines
 from groupflow.operate.tasks import Tasks
 from groupflow.store.scripts import Verb
 from groupflow.upkeep.progress import ProgressWriter
@@ -122,7 +122,7 @@ FINE = LINE.encode() + b"\n"
 def test_lines_of_a_command(pieces: Sequence[bytes], said: bytes | None) -> None:
     """The last line that can be used counts, if it is whole; nothing else is kept."""
     of = task()
-    lines = ProgressLines(of)
+    lines = OutputLines(of)
     for piece in pieces:
         lines.feed(piece)
         assert len(lines._begun) < 600
