@@ -23,13 +23,14 @@ from groupflow.broker.publisher import (
     Body,
     Message,
     Outgoing,
-    cancelling,
+    check_name,
     unconfirmed,
 )
 from groupflow.broker.replies import Replies, result_of
 from groupflow.broker.terms import PublishedInOrder, Terms
 from groupflow.core.errors import BrokerUnavailable, ConfigError
 from groupflow.core.headers import MAX_HEADERS
+from groupflow.core.routing import CANCEL
 
 if TYPE_CHECKING:
     from groupflow.settings.model import Settings
@@ -293,7 +294,8 @@ class Publisher:
             type: the task's type, where there are several partitions.
             headers: AMQP headers, where the rules name some.
         """
-        await self._publish_one(cancelling(id, body, type, headers))
+        check_name("id", id)
+        await self._publish_one(Message(body, type, headers={**(headers or {}), CANCEL: id}))
 
     async def _publish_one(self, message: Message) -> None:
         outgoing = message.checked(self._max_headers)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections import deque
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -99,12 +99,12 @@ class Message:
         Raises:
             Unroutable: it would be a dead letter from the start; the reason says why.
         """
-        _check_name("id", self.id)
+        check_name("id", self.id)
         if self.type is not None:
-            _check_name("type", self.type)
+            check_name("type", self.type)
         for what, text in (("reply_to", self.reply_to), ("correlation_id", self.correlation_id)):
             if text is not None:
-                _check_name(what, text)
+                check_name(what, text)
         headers = dict(self.headers)
         if self.priority is not None:
             headers["x-priority"] = _number("priority", self.priority, -MAX_SECONDS)
@@ -128,7 +128,12 @@ def _packed(body: Body) -> bytes:
     return packed
 
 
-def _check_name(what: str, text: str) -> None:
+def check_name(what: str, text: str) -> None:
+    """Check that AMQP can carry an id, say, and that intake takes it.
+
+    Raises:
+        Unroutable: it can't be one.
+    """
     is_text = isinstance(text, str)  # an application's, which no type checker may have seen
     if not is_text or not 1 <= len(text.encode(errors="replace")) <= MAX_TEXT_BYTES:
         raise Unroutable(f"the {what} has to be a text of 1 to {MAX_TEXT_BYTES} bytes")
@@ -158,18 +163,6 @@ def _number(what: str, value: float, least: float) -> int | str:
     if not least <= value <= MAX_SECONDS:
         raise Unroutable(f"the {what} is {value}: from {least:g} to {MAX_SECONDS:g} seconds")
     return int(value) if float(value).is_integer() else repr(float(value))
-
-
-def cancelling(
-    id_: str, body: Body, type_: str | None, headers: Mapping[str, Any] | None
-) -> Message:
-    """A message that cancels a task.
-
-    Raises:
-        Unroutable: the id can't be one.
-    """
-    _check_name("id", id_)
-    return Message(body, type_, headers={**(headers or {}), CANCEL: id_})
 
 
 class Address:
@@ -234,6 +227,7 @@ class TermPublisher:
         self._channel = channel
         self._address = address
         self._timeout = timeout
+        self._under_way: dict[str, asyncio.Future[None]] = {}  # by message id
 
     @property
     def is_closed(self) -> bool:
@@ -273,7 +267,7 @@ class TermPublisher:
         routing_key = address.routing_key(message)
         with broker_calls("the message was not confirmed"):
             try:
-                async with asyncio.timeout(self._timeout):
+                async with asyncio.timeout(self._timeout), self._alone(message.message_id):
                     await self._channel.basic_publish(
                         message.body,
                         exchange=address.exchange,
@@ -296,6 +290,17 @@ class TermPublisher:
                 raise PublishRefused(
                     f"RabbitMQ refused message {message.message_id!r}, or one just before: {error}"
                 ) from error
+
+    @asynccontextmanager
+    async def _alone(self, id_: str) -> AsyncIterator[None]:
+        """One message of an id at a time: aiormq tells by it which one RabbitMQ hands back."""
+        while (earlier := self._under_way.get(id_)) is not None:
+            await asyncio.wait([earlier])
+        self._under_way[id_] = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            self._under_way.pop(id_).set_result(None)
 
     def _check_frame(self, message: Outgoing, properties: aiormq.spec.Basic.Properties) -> None:
         """Look whether the properties fit into one frame: they are never split.
@@ -323,13 +328,13 @@ class TermPublisher:
                 whose message was refused then has it behind them.
             BrokerUnavailable: the connection has ended; the same holds.
         """
-        flying: deque[asyncio.Task[None]] = deque()
+        flying = OrderedDict[str, asyncio.Task[None]]()  # by message id
         confirmed = 0
 
         async def confirm_down_to(most: int) -> None:
             nonlocal confirmed
             while len(flying) > most:
-                await flying.popleft()
+                await flying.popitem(last=False)[1]
                 confirmed += 1
                 on_confirm()
 
@@ -337,17 +342,19 @@ class TermPublisher:
             asked = monotonic()
             for message in messages:
                 is_slow = monotonic() - asked > _SLOW
+                if message.message_id in flying:  # it would wait, and others would overtake it
+                    await confirm_down_to(0)
                 # Tasks start in the order of their creation, and each writes its frames before it
                 # first waits. So this is the order on the wire.
-                flying.append(asyncio.create_task(self.publish(message)))
+                flying[message.message_id] = asyncio.create_task(self.publish(message))
                 # What comes slowly keeps the loop each time: confirms and heartbeats go in between.
                 await confirm_down_to(0 if is_slow else IN_FLIGHT - 1)
                 asked = monotonic()
             await confirm_down_to(0)
         finally:
-            for task in flying:
+            for task in flying.values():
                 task.cancel()
-            await asyncio.gather(*flying, return_exceptions=True)
+            await asyncio.gather(*flying.values(), return_exceptions=True)
         return confirmed
 
 

@@ -182,12 +182,25 @@ async def test_a_missing_queue_is_said(rabbitmq_server: Any, queue: str) -> None
         with pytest.raises(QueueMissing) as caught:
             await publisher.publish_many([Message(BODY, "work"), Message(BODY, "work")])
         assert caught.value.confirmed == 0
+        same = [publisher.publish(BODY, type="work", id="same") for _ in range(2)]
+        ended = await asyncio.gather(*same, return_exceptions=True)
+        assert [type(each) for each in ended] == [QueueMissing] * 2
         async with connected(rabbitmq_server.url) as connection:
             await topology.declare(connection, queue)
             await publisher.publish(BODY, type="work")
             await topology.delete(connection, queue)
         with pytest.raises(QueueMissing, match="was deleted"):
             await publisher.publish(BODY, type="work")
+
+
+async def test_many_keep_their_order_where_an_id_comes_again(
+    rabbitmq_server: Any, queue: str
+) -> None:
+    async with Publisher(rabbitmq_server.url, queue, declare=True) as publisher:
+        ids = ["a", "b", "a", "a", "c"]
+        assert await publisher.publish_many(Message(BODY, "work", id_) for id_ in ids) == ids
+    arrived = await taken(rabbitmq_server.url, queue, 5)
+    assert [delivery.message_id for delivery in arrived] == ids
 
 
 async def test_a_full_queue_refuses(rabbitmq_server: Any, queue: str) -> None:
