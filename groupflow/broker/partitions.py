@@ -30,6 +30,7 @@ WEIGHT = "1"  # of a binding, beside the others
 
 # Else the node that the declaring daemon is connected to would lead all of them.
 _SPREAD: dict[str, FieldValue] = {"x-queue-leader-locator": "balanced"}
+_GAP = 16  # missing numbers one behind the other, from where on no queue is looked for
 _LOCK_LOOK = 0.05  # seconds between two tries for the lock
 _UNKNOWN_TYPE = "unknown exchange type"
 # RabbitMQ refuses this right after checking the type, and declares nothing.
@@ -164,8 +165,12 @@ async def others_of(connection: AbstractConnection, queue: str, partitions: int)
     found = []
     if partitions > 1 and await topology.presence_of(connection, queue) is Presence.THERE:
         found.append(queue)
-    number = partitions if partitions > 1 else 0
-    while await topology.presence_of(connection, f"{queue}.{number}") is Presence.THERE:
-        found.append(f"{queue}.{number}")
+    number, missing = partitions if partitions > 1 else 0, 0
+    while missing < _GAP:
+        if await topology.presence_of(connection, f"{queue}.{number}") is Presence.THERE:
+            found.append(f"{queue}.{number}")
+            missing = 0
+        else:
+            missing += 1
         number += 1
     return found

@@ -259,7 +259,8 @@ class Intakes:
                 "intake.other_queues",
                 queues=others,
                 remedy="they are of another rabbitmq.partitions, and are consumed as well: delete "
-                "them once they are empty and no application publishes to them",
+                "them, the highest number first, once they are empty and no application publishes "
+                "to them",
             )
         among = len(self._queues) + len(others)
         sources = [

@@ -105,6 +105,19 @@ async def test_who_may_not_bind_keeps_no_lock(rabbitmq_server: RabbitmqServer, q
         await partitions.declare(second, queue, 2)
 
 
+async def test_queues_of_before_are_found_behind_a_gap(
+    connection: AbstractConnection, queue: str
+) -> None:
+    """Whichever an operator deletes first: what the others hold is consumed."""
+    await partitions.declare(connection, queue, 6)
+    await topology.delete(connection, f"{queue}.2")
+    left = [f"{queue}.{n}" for n in (3, 4, 5)]
+    assert await partitions.others_of(connection, queue, 2) == left
+    for name in left[:2]:
+        await topology.delete(connection, name)
+    assert await partitions.others_of(connection, queue, 2) == left[2:]
+
+
 async def test_an_exchange_of_that_name(connection: AbstractConnection, queue: str) -> None:
     channel = await open_channel(connection, confirms=False)
     await channel.exchange_declare(queue, exchange_type="fanout", durable=True)
