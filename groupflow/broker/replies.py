@@ -21,6 +21,7 @@ from groupflow.broker.connection import (
 )
 from groupflow.broker.terms import HANDSHAKE, closed
 from groupflow.core.errors import (
+    BrokerUnavailable,
     GroupflowError,
     ResultRefused,
     TaskCancelled,
@@ -117,15 +118,21 @@ class Replies:
         if self._queue:
             channel = await open_channel(connection, confirms=False)
             with suppress(aiormq.exceptions.ChannelNotFoundEntity):
-                await channel.basic_consume(self._queue, self._on_reply, no_ack=True)
+                await channel.basic_consume(self._queue, self._on_reply)
                 return channel
         channel = await open_channel(connection, confirms=False)
         declared = await channel.queue_declare("", durable=True, arguments=_KIND)
         self._queue = str(declared.queue)
-        await channel.basic_consume(self._queue, self._on_reply, no_ack=True)
+        await channel.basic_consume(self._queue, self._on_reply)
         return channel
 
     async def _on_reply(self, message: DeliveredMessage) -> None:
+        self._take(message)
+        # Only now: what is lost on its way here comes again over the next connection.
+        with suppress(BrokerUnavailable), broker_calls("RabbitMQ took no ack"):
+            await message.channel.basic_ack(message.delivery_tag or 0)
+
+    def _take(self, message: DeliveredMessage) -> None:
         future = self._waiting.get(message.header.properties.correlation_id or "")
         if future is None or future.done():
             return  # it came twice, or too late

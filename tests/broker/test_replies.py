@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from time import time
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, call
 
 import aiormq
 import orjson
 import pytest
+from pamqp.header import ContentHeader
 
 from groupflow import (
     GroupflowError,
@@ -31,7 +32,7 @@ from groupflow.broker.events import REFUSED_FOR, EventPublisher, EventsRefused, 
 from groupflow.broker.replies import result_of
 from groupflow.core.errors import BrokerUnavailable
 from groupflow.core.events import ENDS, Told
-from tests.broker.wires import bind, connected, make_queue, proxied, taken, told_in
+from tests.broker.wires import bind, connected, make_queue, proxied, taken, told_in, waiting_in
 from tests.deadlines import deadline
 
 
@@ -95,6 +96,40 @@ async def test_requests_share_a_queue_and_get_their_own_answers(
             await publisher.request(dead, type="t", timeout=deadline())
     with pytest.raises(GroupflowError, match="the publisher is closed"):
         await publisher.request({"n": 1}, type="t")
+
+
+async def test_a_reply_on_its_way_is_not_lost_with_the_connection(
+    rabbitmq_server: Any, queue: str
+) -> None:
+    direct = rabbitmq_server.url
+    await make_queue(direct, queue)
+    events = EventPublisher(direct, "", "test")
+    async with proxied(rabbitmq_server) as (proxy, url), Publisher(url, queue) as publisher:
+        asking = asyncio.create_task(publisher.request({}, type="t", timeout=deadline()))
+        [asked] = await taken(direct, queue, 1)
+        proxy.hold("down")
+        reply = told(result=7, reply_to=asked.reply_to, correlation_id=asked.correlation_id)
+        await events.publish([reply], frozenset(), Published())
+        while await waiting_in(direct, asked.reply_to or ""):
+            pass  # it is asked by a connection of its own each time
+        proxy.cut()
+        proxy.release()
+        assert await asking == 7
+    await events.close()
+
+
+async def test_no_reply_is_kept_that_has_come() -> None:
+    """Nor one that nothing waits for, or that can't be read. An ack that fails harms nothing."""
+    waiting, channel = replies.Replies(""), AsyncMock()
+    future = waiting.expect("a")
+    for id_, body in (("a", b"no JSON"), ("a", b'{"n": 1}'), ("a", b'{"n": 2}'), ("b", b"{}")):
+        properties = aiormq.spec.Basic.Properties(correlation_id=id_)
+        header = ContentHeader(properties=properties)
+        delivery = aiormq.spec.Basic.Deliver(delivery_tag=3)
+        await waiting._on_reply(aiormq.abc.DeliveredMessage(delivery, header, body, channel))
+        channel.basic_ack.side_effect = ConnectionError
+    assert channel.basic_ack.await_args_list == [call(3)] * 4
+    assert future.result() == {"n": 1}
 
 
 async def test_what_is_not_answered_in_time_says_so(rabbitmq_server: Any, queue: str) -> None:
