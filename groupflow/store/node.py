@@ -67,13 +67,14 @@ class NodeClient:
 
     async def _located(self) -> Redis:
         """redis-py's client of the node that serves now."""
-        if not self._node:
-            self._node = await self._topology.find(self._timeout)
-        for node in [node for node in self._pools if node != self._node]:
-            await self._pools.pop(node).disconnect()
-        if self._node not in self._pools:
-            self._pools[self._node] = make_pool(self._node, self._timeout)
-        return Redis(connection_pool=self._pools[self._node])
+        # While this waits, another call may give the node up, or find the next one.
+        node = self._node = self._node or await self._topology.find(self._timeout)
+        for other in [each for each in self._pools if each != node]:
+            if (pool := self._pools.pop(other, None)) is not None:
+                await pool.disconnect()
+        if node not in self._pools:
+            self._pools[node] = make_pool(node, self._timeout)
+        return Redis(connection_pool=self._pools[node])
 
     @contextmanager
     def _telling(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import pytest
 from redis.asyncio import Redis
@@ -254,6 +254,23 @@ async def test_silence_is_told_from_a_dead_peer(client: StoreClient, monkeypatch
     with pytest.raises(StoreUnavailable):
         await anext(wakes)
     assert len(pings) == 2
+
+
+@pytest.mark.parametrize("callers", [1, 2])
+async def test_others_may_leave_a_node_while_its_pools_end(
+    client: StoreClient, callers: int
+) -> None:
+    """As at a fail-over: each has its answer all the same."""
+
+    class Ending:
+        async def disconnect(self) -> None:
+            client._leave()
+            await asyncio.sleep(0)
+
+    client._pools.update({name: cast("Any", Ending()) for name in ("one", "two")})
+    infos = await asyncio.gather(*(client.info("server") for _ in range(callers)))
+    assert ["redis_version" in info for info in infos] == [True] * callers
+    assert len(client._pools) == 1
 
 
 async def test_one_namespace_is_erased(client: StoreClient, redis_server: RedisServer) -> None:
