@@ -30,7 +30,7 @@ WEIGHT = "1"  # of a binding, beside the others
 
 # Else the node that the declaring daemon is connected to would lead all of them.
 _SPREAD: dict[str, FieldValue] = {"x-queue-leader-locator": "balanced"}
-_GAP = 16  # missing numbers one behind the other, from where on no queue is looked for
+_GAP = 8  # missing numbers one behind the other, from where on no queue is looked for
 _LOCK_LOOK = 0.05  # seconds between two tries for the lock
 _UNKNOWN_TYPE = "unknown exchange type"
 # RabbitMQ refuses this right after checking the type, and declares nothing.
