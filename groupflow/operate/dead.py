@@ -260,9 +260,11 @@ class DeadLetters:
         """
         order = "" if priority is None else microseconds(priority)
         group, packed, rule, pool, facts = letter.group, b"", "", "", ("", "", "")
+        origin = None
         if envelope is not None:
             group, packed = envelope.group, envelope.pack()
             rule, pool = envelope.rule or "", envelope.named_pool or ""
+            origin = envelope.origin
             facts = (envelope.type, envelope.tenant or "", envelope.scope)
         beside = beside or Beside("", "", "")
         arguments = (
@@ -271,6 +273,7 @@ class DeadLetters:
             *(pool, "" if priority is None or is_moved else uuid4().hex),
             *(beside.corrections, note, microseconds(letter.died_at)),
             *(orjson.dumps(max_queued) if max_queued else b"", rule),
+            orjson.dumps(origin) if origin else b"",
         )
         verdict = await self._run(letter.partition, OperatorVerb.REDRIVE, *arguments)
         if verdict == GROUP_FULL:

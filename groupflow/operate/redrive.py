@@ -139,8 +139,10 @@ class Redriver:
         note, priority = b"", None
         if letter.died_at_the_door:
             route = self._route(old, new, was_routed=False)
-            facts = (route.type, route.group, route.tenant, route.rule)
-            envelope = Envelope(*facts, old.headers, old.body, route.scope, route.pool)
+            origin = dict(old.origin or {})  # whom to answer; it had no application
+            if route.app and (origin or self._settings.events.told):
+                origin["app"] = route.app
+            envelope = Envelope.of(route, old.headers, old.body, origin or None)
             priority = route.priority
         elif new is not None:
             self._route(old, new, was_routed=True)  # it goes where it went, or is refused

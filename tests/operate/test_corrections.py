@@ -13,11 +13,13 @@ import orjson
 import pytest
 
 from groupflow.core.errors import BodyUnfit
+from groupflow.core.events import Told
 from groupflow.core.task import Place
 from groupflow.operate.archiving import WholeLetter, archive, beside_of, oldest_bodies
 from groupflow.operate.corrections import read_corrections
 from groupflow.operate.dead import DeadLetters
 from groupflow.operate.redrive import KEPT, NewBody, Redriver, note_of
+from groupflow.operate.tasks import Tasks
 from groupflow.settings.model import Settings
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
@@ -159,6 +161,22 @@ async def test_what_never_had_a_route_gets_its_first_by_the_corrected_body(sprea
     task = await found(spread.benches[spread.place_of("crm:42:a")], "a")
     assert (task.group, task.tenant) == ("crm:42:a", "42")
     assert (task.corrections[0].body, task.corrections[0].body_base64) == (None, "/3s=")
+
+
+async def test_who_asked_for_a_reply_gets_it_from_where_its_task_came_to(spread: Spread) -> None:
+    """No message that asked for one was taken in there."""
+    there = spread.place_of("crm:42:a")
+    id_ = next(id_ for id_ in "abcdefgh" if spread.place_of(None, id_) != there)
+    message = routed(id_, packed(), dead=AT_DOOR)
+    message.envelope.origin = {"reply_to": "answers"}
+    await spread.put(message)
+    assert await Redriver(SETTINGS, spread.namespace).redrive(await letter(spread, id_))
+    assert await Tasks(spread.namespace).cancel(id_, "ada") == "cancelled"
+    bench = spread.benches[there]
+    entries: Any = bench.raw.lrange(bench.keys("outbox"), 0, -1)
+    assert [(each.event, each.reply_to) for each in map(Told.of, entries)] == [
+        ("cancelled", "answers")
+    ]
 
 
 async def test_what_is_kept_is_bounded(bench: Bench) -> None:

@@ -11,6 +11,9 @@ import pytest
 
 from groupflow.core.events import ENDS, Told, entry_of_done
 from groupflow.core.limits import Limit, Limits
+from groupflow.operate.redrive import Redriver
+from groupflow.operate.tasks import Tasks
+from groupflow.settings.model import Settings
 from groupflow.store.clock import microseconds
 from groupflow.store.given import Claim
 from groupflow.store.outbox import Outbox, look
@@ -19,6 +22,7 @@ from groupflow.store.settlements import Complete, Proceed
 from tests.store.actors import Worker, pooled, with_envelope
 from tests.store.bench import Bench, Daemon, arrival, bury, ids
 from tests.store.story import named, play, stories
+from tests.store.task_state import letter
 
 MOST = 2000  # bytes that may wait
 
@@ -93,6 +97,27 @@ async def test_an_end_says_whose_and_how(shop: Bench) -> None:
         "crashes": 0, "seconds": 0.25, "daemon": "d1", "reason": "no such table", "result": None,
     }  # fmt: skip
     assert one.facts["correlation_id"] == "c1"
+
+
+@pytest.mark.parametrize("size", [0, 70_000], ids=["small", "large"])
+async def test_what_died_at_the_door_says_who_asked(shop: Bench, size: int) -> None:
+    """After its redrive, by which it comes to have an application too."""
+    group = {"name": "crm", "app": "crm", "key": "{id}"}
+    rules = {"fields": {"app": "app"}, "groups": [group], "events": {"exchange": "ends"}}
+    redriver = Redriver(Settings.model_validate(rules), shop.namespace)
+    asks = {"correlation_id": "c1", "reply_to": "answers"}
+    for id_ in ("a", "b"):
+        body = orjson.dumps({"app": "crm", "id": id_, "note": "x" * size})
+        await shop.enqueue(with_envelope(arrival(id_, dead="no"), body=body, origin=asks))
+        assert await redriver.redrive(await letter(shop, id_))
+    shop.raw.delete(shop.keys("outbox"))
+    shop.raw.hdel(shop.keys("count"), "outbox_bytes")
+    assert await Tasks(shop.namespace).cancel("b", "ada") == "cancelled"
+    await (daemon := await shop.daemon()).settle(done(await daemon.claim_one()))
+    assert ends(shop) == "cancelled:b done:a"
+    for each in told(shop):
+        assert {**asks, "app": "crm"}.items() <= each.facts.items()
+        assert each.reply_to == "answers"
 
 
 @pytest.mark.parametrize("limits", [None, Limits({"rule": Limit(2)})], ids=["bulk", "rules"])

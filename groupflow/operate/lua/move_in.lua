@@ -66,6 +66,7 @@ local function write(record)
   local entry = sub(record.entry, 1, 17) .. id
   if record.envelope then call('HSET', K.tasks, id, record.envelope) end
   write_state(record, id, old)
+  if origin_of(id).reply_to then call('HSET', K.count, 'replies', 1) end
   if record.late then call('ZADD', K.late, digits(record.late), id) end
   if record.cancel then call('HSET', K.cancels, id, record.cancel) end
   if record.start_by then call('ZADD', K.expiring, digits(record.start_by), id) end

@@ -14,7 +14,8 @@
 --          none yet, where its id is to stay known in the scope that it had, else '' · 14 its corrections if they
 --          lay in RabbitMQ · 15 where what is given has another body: the note of the old one (JSON), else ''
 --          · 16 then: when it died (µs), since another death may be of another body · 17 by rule, how many tasks
---          may wait in one of its groups (JSON), '' for no bounds · 18 its rule, if ARGV 3 is given
+--          may wait in one of its groups (JSON), '' for no bounds · 18 its rule · 19 its origin (JSON),
+--          '' for none, both if ARGV 3 is given
 -- returns  1; 0 if there is no such dead letter; -1 if its body lies in RabbitMQ, and was not given;
 --          -2 if it would wait for the rest of a delay, and there is no room for that; -3 if its group is full
 local refusal = other_layout()
@@ -68,7 +69,8 @@ if ARGV[3] ~= '' then
 end
 if ARGV[4] ~= '' then
   call('HSET', task_state, 'priority', ARGV[4])
-  call('HDEL', task_state, 'rule', 'pool') -- its envelope knows the new rule
+  call('HDEL', task_state, 'rule', 'pool', 'origin') -- its envelope knows the new rule
+  if ARGV[19] ~= '' then call('HSET', task_state, 'origin', ARGV[19]) end
   if ARGV[12] ~= '' then
     call('HSET', task_state, 'pool', ARGV[12])
     call('HSETNX', K.pools, ARGV[12], digits(now))
