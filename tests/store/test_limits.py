@@ -12,11 +12,14 @@ import pytest
 
 from groupflow.core.limits import HandLimit, Limit, Limits
 from groupflow.operate.limits import LimitsByHand
+from groupflow.operate.redrive import Redriver
+from groupflow.settings.model import Settings
 from groupflow.store.scripts import Verb
 from groupflow.store.settlements import Retry
+from tests.store.actors import with_envelope
 from tests.store.bench import Bench, arrival, ids
 from tests.store.story import hears, named, play, played
-from tests.store.task_state import fill
+from tests.store.task_state import fill, letter
 
 STORIES = named(
     """
@@ -153,6 +156,19 @@ async def test_a_shorter_time_doesnt_open_what_a_longer_one_closed(shop: Bench) 
         late = Retry(told.claim_of(id_)[1], after, [], "step-aside", "group")
         assert await (await told.daemon()).exchange("grouped", [late], []) == ([], [])
     await told.go_on("later 60 | none | later 600 | all a2 | gone closed")
+
+
+async def test_a_large_letter_has_the_limit_of_the_rule_that_a_redrive_finds(shop: Bench) -> None:
+    """It had none as it died at the door."""
+    rules = {"groups": [{"name": "rule", "app": "*", "key": "a", "concurrency": 2}]}
+    shop.limits = Limits({"rule": Limit(2)})
+    body = b'{"app_name": "crm", "note": "%b"}' % (b"x" * 70_000)
+    await shop.enqueue(with_envelope(arrival("a0", dead="no"), body=body))
+    redriver = Redriver(Settings.model_validate(rules), shop.namespace)
+    daemon = await fill(shop, "a1")
+    await daemon.claim_one()
+    assert await redriver.redrive(await letter(shop, "a0"))
+    assert (await daemon.claim_one(worker="w2")).task.id == "a0"
 
 
 async def test_many_that_may_not_start_hide_no_other(shop: Bench) -> None:

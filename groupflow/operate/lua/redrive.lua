@@ -69,7 +69,8 @@ if ARGV[3] ~= '' then
 end
 if ARGV[4] ~= '' then
   call('HSET', task_state, 'priority', ARGV[4])
-  call('HDEL', task_state, 'rule', 'pool', 'origin') -- its envelope knows the new rule
+  call('HDEL', task_state, 'rule', 'pool', 'origin')
+  if ARGV[18] ~= '' then call('HSET', task_state, 'rule', ARGV[18]) end
   if ARGV[19] ~= '' then call('HSET', task_state, 'origin', ARGV[19]) end
   if ARGV[12] ~= '' then
     call('HSET', task_state, 'pool', ARGV[12])
