@@ -239,15 +239,14 @@ class DeadLetters:
         Args:
             letter: which.
             envelope: stored in its place, for a letter that was routed again, or whose body was
-                not in Redis.
+                not in Redis. Only this death is redriven then: another may be of another body.
             priority: seconds, for a letter that was routed again.
             place: where `envelope` was read, if not in Redis.
             beside: what lay there with it.
             delayed_memory: bytes of tasks that may wait for delays.
             max_queued: by rule, how many tasks may wait in one of its groups.
             is_moved: it came from another partition, which keeps its id known.
-            note: of its old body, where `envelope` has another: `redrive.note_of`. Only this
-                death is redriven then.
+            note: of its old body, where `envelope` has another: `redrive.note_of`.
 
         Returns:
             Whether it was still there.

@@ -130,6 +130,30 @@ async def test_only_the_death_that_was_looked_at_gets_the_body(bench: Bench) -> 
     bench.events.clear()
 
 
+async def test_a_correction_stays_that_came_while_the_old_body_was_read(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old body isn't put in its place, though the task has died again."""
+    await die(bench, packed())
+    (body,) = await oldest_bodies(bench.client, Session("d1"), 0, most=1, most_bytes=10**7)
+    await archive(bench.client, [body], [Place(7, "m7")])
+    read = WholeLetter(Envelope.unpack(body.packed), Place(7, "m7"), 1, beside_of(body.packed))
+    daemon, calls = await bench.daemon(), [1, 2]
+
+    async def whole_letter(*_: object) -> WholeLetter:
+        if calls.pop() == 2:
+            assert await correct(bench, packed(rows=7))
+            await daemon.settle(bury(await daemon.claim_one()))
+        return read
+
+    monkeypatch.setattr("groupflow.operate.redrive.whole_letter", whole_letter)
+    redriver = Redriver(SETTINGS, bench.namespace)
+    assert not await redriver.redrive(await letter(bench, "a"))
+    envelope, _ = await DeadLetters(bench.namespace).envelope("a")
+    assert envelope.body == packed(rows=7)
+    bench.events.clear()
+
+
 async def test_a_letter_may_be_archived_while_it_is_redriven(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,8 +13,8 @@
 --          · 12 its pool, if it was routed again and comes to one, else '' · 13 random text, for a salt if there is
 --          none yet, where its id is to stay known in the scope that it had, else '' · 14 its corrections if they
 --          lay in RabbitMQ · 15 where what is given has another body: the note of the old one (JSON), else ''
---          · 16 then: when it died (µs), since another death may be of another body · 17 by rule, how many tasks
---          may wait in one of its groups (JSON), '' for no bounds · 18 its rule · 19 its origin (JSON),
+--          · 16 if ARGV 3 is given: when it died (µs), since another death may be of another body · 17 by rule, how
+--          many tasks may wait in one of its groups (JSON), '' for no bounds · 18 its rule · 19 its origin (JSON),
 --          '' for none, both if ARGV 3 is given
 -- returns  1; 0 if there is no such dead letter; -1 if its body lies in RabbitMQ, and was not given;
 --          -2 if it would wait for the rest of a delay, and there is no room for that; -3 if its group is full
@@ -36,7 +36,7 @@ end
 
 local task_state = K.task_state .. id
 local died = call('ZSCORE', K.dead, id)
-if not died or (ARGV[15] ~= '' and digits(died) ~= digits(ARGV[16])) then return 0 end
+if not died or (ARGV[3] ~= '' and digits(died) ~= digits(ARGV[16])) then return 0 end
 local archived = call('HGET', task_state, 'archived_as')
 if archived and archived ~= ARGV[9] then return -1 end
 local entry = (call('HGET', task_state, 'sequence') or digits(now)) .. '+' .. id
