@@ -98,6 +98,7 @@ async def move_in(
 
     Raises:
         DaemonsRun: daemons or pullers have leases in the target.
+        OtherLayout: the namespace was moved meanwhile, or is being moved; nothing was written.
         StoreFull: there is no memory for them; nothing was written.
         StoreUnavailable: no answer; or too few replicas have them.
     """
@@ -165,6 +166,7 @@ async def move_letter(
     Raises:
         StoreUnavailable: no answer, or too few replicas have it; it may lie in both, until this is
             done again.
+        OtherLayout: the namespace was moved meanwhile, or is being moved.
     """
     rows, _ = await move_out(source, "letter", id_)
     if not rows:

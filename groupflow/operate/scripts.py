@@ -71,7 +71,10 @@ class OperatorVerb(AnyVerb):
     MOVING_TO = "moving_to", (*PRELUDE, LEADING)
     MOVE_TURNS = "move_turns", _MOVING
     MOVE_OUT = "move_out", _MOVING
-    MOVE_IN = "move_in", (*_MOVING, LEADING, "store/sessions", "store/by_hand", "schedule/rows")
+    MOVE_IN = (
+        "move_in",
+        (*_MOVING, LAYOUT, LEADING, "store/sessions", "store/by_hand", "schedule/rows"),
+    )
     MOVE_DONE = "move_done", (*_MOVING, "operate/burial", "schedule/rows")
     MOVE_NOTES = "move_notes", (*PRELUDE, LEADING)
     MOVE_END = "move_end"

@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
+from groupflow.core.errors import OtherLayout
 from groupflow.core.events import Told
 from groupflow.operate import tasks
-from groupflow.operate.moving import DaemonsRun, Mover
+from groupflow.operate.moving import DaemonsRun, Mover, move_letter
 from groupflow.operate.repartition import repartitioned
 from groupflow.operate.schedules import read_schedules
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.servers import RedisServer
 from groupflow.settings.ends import Events
 from groupflow.settings.model import Redis, Settings
+from groupflow.store.client import StoreClient
 from groupflow.store.layout import FORMAT
 from tests.operate.moved import MakeWorld, World
 from tests.schedule.clockwork import Clockwork, defined, let_pass, rule
@@ -107,6 +109,21 @@ async def test_it_ends_again_where_a_fail_over_took_back_that_it_has(make_world:
     await bench.client.run(OperatorVerb.MOVING_TO, "mark", 2, 1)
     assert (await world.move(2)).before == 2
     assert await bench.client.run(OperatorVerb.NUMBER) == [2, 0, FORMAT]
+
+
+async def test_no_letter_comes_where_a_namespace_is_moved_meanwhile(make_world: MakeWorld) -> None:
+    """It would be left behind there, in what may be no partition any more."""
+    world = make_world(2)
+    await world.note()
+    await play(world.at(2)[0], "take p0!")
+    source, target = (StoreClient(world.url, each.keys, partitions=2) for each in world.at(2))
+    await target.run(OperatorVerb.MOVING_TO, "mark", 3, 2)
+    before = world.dump()
+    with pytest.raises(OtherLayout, match="is on its way from 2 to 3 partitions"):
+        await move_letter(source, target, "p0")
+    await source.close()
+    await target.close()
+    assert world.dump() == before
 
 
 async def test_what_expires_does_so_where_it_comes_to(make_world: MakeWorld) -> None:

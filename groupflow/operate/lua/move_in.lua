@@ -8,6 +8,8 @@
 -- ARGV     1 where it comes from · 2 random text, for a salt if there is none yet · 3 how many notes
 --          to remove, of tasks that are gone there · then their ids · then what `move_out` packed
 -- returns  { 1, the id that each task has here, '' for what is none }; or { 0, names of daemons that run }
+local refusal = other_layout() -- of a letter; who moves a namespace says no number
+if refusal then return refusal end
 local now = clock()
 may_drain = false -- no group is drained by a move
 local from, gone = ARGV[1], tonumber(ARGV[3])
