@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from groupflow.core.errors import OtherLayout
+from groupflow.core.errors import OtherLayout, StoreUnavailable
 from groupflow.core.events import Told
 from groupflow.operate import tasks
-from groupflow.operate.moving import DaemonsRun, Mover, move_letter
+from groupflow.operate.moving import DaemonsRun, Mover, move_in, move_letter
 from groupflow.operate.repartition import repartitioned
 from groupflow.operate.schedules import read_schedules
 from groupflow.operate.scripts import OperatorVerb
@@ -26,6 +26,7 @@ from tests.operate.moved import MakeWorld, World
 from tests.schedule.clockwork import Clockwork, defined, let_pass, rule
 from tests.store.bench import Bench, arrival
 from tests.store.story import play
+from tests.store.task_state import letter
 
 
 async def moved(make_world: MakeWorld, story: str) -> World:
@@ -124,6 +125,31 @@ async def test_no_letter_comes_where_a_namespace_is_moved_meanwhile(make_world: 
     await source.close()
     await target.close()
     assert world.dump() == before
+
+
+async def test_a_letter_is_moved_that_was_moved_and_forgotten_before(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last call of the move before had failed, so the note that it was written stayed."""
+    there, here = make_world(2).at(2)
+
+    async def fail(*args: Any, gone: Sequence[str] = (), **kwargs: Any) -> list[str]:
+        if gone:
+            raise StoreUnavailable("no answer")
+        return await move_in(*args, **kwargs)
+
+    await play(here, "take p0!")
+    with monkeypatch.context() as patched:
+        patched.setattr("groupflow.operate.moving.move_in", fail)
+        with pytest.raises(StoreUnavailable):
+            await move_letter(here.client, there.client, "p0")
+    await play(there, "redrive p0 | claim p0 | done p0 | leave")
+    for bench in (here, there):
+        bench.raw.delete(bench.keys("history_new"), bench.keys("history_old"))
+    await play(here, "take p0!")
+    assert await move_letter(here.client, there.client, "p0") == "p0"
+    assert (await letter(there, "p0")).reason == "no"
+    assert not there.raw.exists(there.keys("moved"))
 
 
 async def test_what_expires_does_so_where_it_comes_to(make_world: MakeWorld) -> None:
