@@ -65,7 +65,7 @@ def pause(call: Call, name: NameArgument) -> Answer:
 
       groupflow scans pause orders
     """
-    changed = _ask(call, name, lambda scans: scans.pause(name, user_name()))
+    changed = _ask(call, name, lambda scans: scans.pause(name, user_name()), "paused_scan")
     return Answer({"name": name, "changed": changed}, [f"{name} is paused"])
 
 
@@ -77,7 +77,7 @@ def resume(call: Call, name: NameArgument) -> Answer:
 
       groupflow scans resume orders
     """
-    changed = _ask(call, name, lambda scans: scans.resume(name))
+    changed = _ask(call, name, lambda scans: scans.resume(name), "resumed_scan")
     return Answer({"name": name, "changed": changed}, [f"{name} goes on"])
 
 

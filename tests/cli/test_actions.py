@@ -11,6 +11,7 @@ from groupflow.cli.exits import Exit
 from groupflow.operate import actions
 from groupflow.operate.actions import latest, note
 from groupflow.operate.scripts import OperatorVerb
+from groupflow.store.scans import ScanRecords
 from tests.cli.verbs import Verbs
 from tests.operate.spread import Spread
 from tests.operate.test_archiving import archive_all
@@ -35,6 +36,10 @@ DONE: list[tuple[str, str, dict[str, Any], list[str], int]] = [  # and to how ma
     ("task run-now --delayed late --yes", "ran_now", {"group": "late"}, ["late0"], 1),
     ("dead redrive d0", "redriven", {}, ["d0"], 1),
     ("dead drop --type t --since 1h --yes", "dropped", {"type": "t", "since": 3600.0}, ["d1"], 1),
+    ("scans pause orders", "paused_scan", {"scan": "orders"}, [], 0),
+    ("scans pause orders", "", {}, [], 0),
+    ("scans resume orders", "resumed_scan", {"scan": "orders"}, [], 0),
+    ("scans drop orders", "dropped_scan", {"scan": "orders"}, [], 0),
     ("scans drop nothing", "", {}, [], 0),
     ("schedules run nothing", "", {}, [], 0),
 ]  # fmt: skip
@@ -53,6 +58,9 @@ SAID = [  # of the same, in the page's words
     "made due  group late, 1 task: late0",
     "redrove  1 task: d0",
     "dropped dead letters  type t, dead for 60 min at most, 1 task: d1",
+    "paused  scan orders",
+    "resumed  scan orders",
+    "forgot  scan orders",
 ]
 
 
@@ -61,6 +69,8 @@ async def test_each_verb_that_acts_is_told(spread: Spread, groupflow: Verbs) -> 
     await spread.enqueue(*(arrival(f"{group}{n}", group) for group in "ab" for n in range(3)))
     await spread.enqueue(*(arrival(f"d{n}", dead="no row") for n in range(2)))
     await home.enqueue(*(arrival(f"late{n}", "late", delay=3600.0) for n in range(2)))
+    async with spread.namespace.common() as common:
+        await ScanRecords(common).open("orders", 2)
     assert (await groupflow("actions")).out == "operators have done nothing yet\n"
     said = {words: (await groupflow(*words.split())).out for words, *_ in DONE}
     told = (await groupflow("actions", "--json")).json
