@@ -130,7 +130,9 @@ def sync(
     except OSError as error:
         raise GroupflowError(f"{file} can't be read: {error.strerror}") from None
     except httpx.HTTPError as error:
-        raise ServerUnreachable("groupflow", url, str(error) or type(error).__name__) from error
+        cause = str(error) or type(error).__name__
+        setting = "--url" if address.url else "http.listen"
+        raise ServerUnreachable("groupflow", url, cause, setting) from error
     if not answer.is_success:
         raise GroupflowError(detail_of(answer.text) or f"{url} answers {answer.status_code}")
     try:

@@ -41,12 +41,13 @@ class OtherLayout(ConfigError):
 class ServerUnreachable(GroupflowError):
     """Redis or RabbitMQ can't be reached. The message never carries a password."""
 
-    def __init__(self, server: str, address: str, cause: str) -> None:
+    def __init__(self, server: str, address: str, cause: str, setting: str = "") -> None:
+        # `setting` says where it is; without one, the `url` of the server's section
         self.server = server
         self.address = address
         super().__init__(
             f"{server} at {address} can't be reached: {cause.rstrip('.')}. "
-            f"Is it running, and is {server.lower()}.url right?"
+            f"Is it running, and is {setting or f'{server.lower()}.url'} right?"
         )
 
 

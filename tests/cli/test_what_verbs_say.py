@@ -101,6 +101,9 @@ CASES = [
     Case("status -c groupflow.toml", 69, ("redis.url", "127.0.0.1:1"), unsaid="hush", config=AWAY),
     Case("publish -c groupflow.toml --type t", 69, ("rabbitmq.url", "127.0.0.1:1"), unsaid="hush",
          config=AWAY, stdin=b"{}"),
+    Case("pool sync p /dev/null --url http://127.0.0.1:1", 69, "and is --url right?"),
+    Case("pool sync p /dev/null -c groupflow.toml", 69, "and is http.listen right?",
+         config='[http]\nlisten = "127.0.0.1:1"\n'),
     Case("schedules -c groupflow.toml run x", 2, "Put options behind the verb"),
     # check-config: the configuration
     Case(f"{CHECK} -c {CONFIG}/groupflow.toml", 0, ('url = "amqp://guest:***@localhost/"', "ok")),
