@@ -9,7 +9,7 @@ import typer
 
 from groupflow.cli.exits import Exit, end_of
 from groupflow.cli.options import ChoiceOptions, IdsArgument, YesOption, confirm, option, user_name
-from groupflow.cli.verb import Answer, Call, note
+from groupflow.cli.verb import Answer, Call, note, say_passed
 from groupflow.core.errors import GroupflowError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def cancel(call: Call, options: CancelOptions) -> Answer:
             return Answer(told, [f"{_those(found)} of {meant} would be cancelled"])
         confirm(f"cancel {_those(found)} of {meant}?", deletes=True)
 
-    async def cancel_all(namespace: Namespace) -> tuple[Step, bool]:
+    async def cancel_all(namespace: Namespace) -> Step:
         from groupflow.operate.cancelling import Step
 
         done, reason = Step(), options.reason or None
@@ -95,13 +95,14 @@ def cancel(call: Call, options: CancelOptions) -> Answer:
             count = step.waiting + len(step.running)
             if count:
                 await note(namespace, "cancelled", tasks=step.running, count=count, **whose)
-        return done, bool(namespace.away)
+        say_passed(namespace, done.away)
+        return done
 
-    done, is_away = call.ask(cancel_all)
+    done = call.ask(cancel_all)
     return Answer(
         {"cancelled": done.waiting, "requested": done.running},
         [f"cancelled {done.waiting}, asked {len(done.running)} that run to stop"],
-        exit=Exit.UNAVAILABLE if is_away else Exit.FINE,
+        exit=Exit.UNAVAILABLE if done.away else Exit.FINE,
     )
 
 

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -29,12 +30,12 @@ from groupflow.cli.options import (
     seconds_for,
     user_name,
 )
-from groupflow.cli.verb import Answer, Call, failed, note, verb
+from groupflow.cli.verb import Answer, Call, failed, note, say_passed, verb
 from groupflow.core.errors import GroupflowError, GroupFull
 
 if TYPE_CHECKING:
     from groupflow.operate.dead import DeadLetter, DeadStory, Filter
-    from groupflow.operate.namespace import Namespace
+    from groupflow.operate.namespace import Away, Namespace
 
 _Act: TypeAlias = "Callable[[Namespace, DeadLetter], Awaitable[bool]]"
 _Kept: TypeAlias = str | GroupflowError | None  # why a letter is as it was; None if it isn't
@@ -323,11 +324,13 @@ def _act_on(
 async def _act_on_all(
     namespace: Namespace, options: LetterOptions, wanted: list[str] | Filter, act: _Act, past: str
 ) -> tuple[list[tuple[str, _Kept]], bool]:
-    """Act on each letter; for each id what kept it, and whether a partition is away."""
-    from groupflow.operate.bulk import each_step
+    """Act on each letter; for each id what kept it, and whether a partition was passed over."""
+    from groupflow.operate.bulk import step
     from groupflow.operate.dead import DeadLetters
+    from groupflow.operate.pages import each_page
 
     letters, ends = DeadLetters(namespace), list[tuple[str, _Kept]]()
+    away: list[Away] = []
     facts = {} if isinstance(wanted, list) else wanted.facts
 
     async def act_on_one(each: str | DeadLetter) -> str | None:
@@ -349,10 +352,12 @@ async def _act_on_all(
     if isinstance(wanted, list):
         await act_on_some(wanted)
     else:
-        async for some in each_step(namespace, wanted):
+        async for found in each_page(partial(step, namespace, wanted)):
+            away += found.away
             # The oldest first: where a group has room for some, those that came first get it.
-            await act_on_some(reversed(some))
-    return ends, bool(namespace.away)
+            await act_on_some(reversed(found.letters))
+    say_passed(namespace, away)
+    return ends, bool(away)
 
 
 def _first_line(reason: str) -> str:

@@ -25,7 +25,7 @@ from groupflow.cli.options import (
 from groupflow.core.errors import AmbiguousId, GroupflowError, reaching
 
 if TYPE_CHECKING:
-    from groupflow.operate.namespace import Namespace
+    from groupflow.operate.namespace import Away, Namespace
     from groupflow.settings.model import Settings
 
 _Found = TypeVar("_Found")
@@ -113,6 +113,14 @@ class Call:
 
         with reaching("Redis", address_of(self.settings.redis_url())):
             return asyncio.run(work())
+
+
+def say_passed(namespace: Namespace, passed: Iterable[Away]) -> None:
+    """Name on stderr the partitions that a walk has passed over, and that have answered since."""
+    away = {each.partition for each in namespace.away}  # those are named at the end
+    for each in passed:
+        if each.partition not in away:
+            say(str(each), err=True)
 
 
 async def note(namespace: Namespace, what: str, **facts: Any) -> None:

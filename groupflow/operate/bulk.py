@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from groupflow.operate.dead import LOOKS, DeadLetter, DeadLetters, Filter, read_letters
-from groupflow.operate.namespace import Namespace
+from groupflow.operate.namespace import Away, Namespace
 from groupflow.operate.pages import each_page, walk
 from groupflow.store.client import StoreClient
 
@@ -28,6 +28,7 @@ class Step:
 
     letters: list[DeadLetter]
     next: str | None  # where the next step begins, None at the end
+    away: list[Away]  # the partitions that it passed over
 
 
 async def step(namespace: Namespace, wanted: Filter, cursor: str = "0", most: int = MOST) -> Step:
@@ -51,8 +52,7 @@ async def step(namespace: Namespace, wanted: Filter, cursor: str = "0", most: in
         found.extend(letter for _, letter in read.letters)
         return str(read.left or ""), len(found) >= most
 
-    following, _ = await walk(namespace, cursor, look, LOOKS)
-    return Step(found, following)
+    return Step(found, *await walk(namespace, cursor, look, LOOKS))
 
 
 async def each_step(namespace: Namespace, wanted: Filter) -> AsyncIterator[list[DeadLetter]]:

@@ -15,7 +15,7 @@ from time import monotonic
 import orjson
 
 from groupflow.operate.listing import CHUNK, ListedState, TaskFilter, TaskRow, look_at_tasks
-from groupflow.operate.namespace import Namespace
+from groupflow.operate.namespace import Away, Namespace
 from groupflow.operate.pages import UnknownCursor, each_page, walk
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.tasks import delayed_in
@@ -48,6 +48,7 @@ class Step:
     waiting: int = 0  # tasks that waited, and have ended
     running: list[str] = field(default_factory=list)  # ids of those that run, and are asked to end
     next: str | None = None  # where the next step begins, None at the end
+    away: list[Away] = field(default_factory=list)  # the partitions that it passed over
 
     def add(self, ended: int, asked: Iterable[bytes]) -> None:
         """Count what a script answers."""
@@ -58,6 +59,7 @@ class Step:
         """Count another step, too."""
         self.waiting += other.waiting
         self.running += other.running
+        self.away += other.away
 
 
 async def count_step(namespace: Namespace, meant: Several, cursor: str = "0") -> Step:
@@ -88,7 +90,7 @@ async def count_step(namespace: Namespace, meant: Several, cursor: str = "0") ->
         found.waiting += 0 if at.state == "running" else len(rows)
         return str(following or ""), False
 
-    found.next, _ = await walk(namespace, cursor, look, LOOKS)
+    found.next, found.away = await walk(namespace, cursor, look, LOOKS)
     return found
 
 
@@ -138,7 +140,7 @@ async def cancel_step(
         # Others have moved up to the places of those that have ended.
         return str(at if done.waiting > ended else following or ""), cancelling.is_late
 
-    done.next, _ = await walk(namespace, cursor, look, LOOKS)
+    done.next, done.away = await walk(namespace, cursor, look, LOOKS)
     return done
 
 

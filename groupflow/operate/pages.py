@@ -158,7 +158,7 @@ async def walk(
 
     Returns:
         The cursor of the next look, None at the end; and the partitions that were passed over,
-        since they don't answer.
+        since they didn't answer, even if they have answered something else since.
 
     Raises:
         StoreUnavailable: no partition answers.
@@ -167,7 +167,7 @@ async def walk(
     number, _, place = cursor.partition(".")
     if not number.isdecimal() or int(number) >= len(namespace):
         raise UnknownCursor("of a namespace with more partitions")
-    partition, is_enough, gone = int(number), False, set[int]()
+    partition, is_enough, gone = int(number), False, list[Away]()
     while partition < len(namespace) and looks and not is_enough:
         looks -= 1
         try:
@@ -175,8 +175,7 @@ async def walk(
         except StoreUnavailable:
             if len(namespace) in (1, len(namespace.away)):
                 raise
-            gone.add(partition)
+            gone += [each for each in namespace.away if each.partition == partition]
             place = ""
         partition += not place
-    following = f"{partition}.{place}" if partition < len(namespace) else None
-    return following, [each for each in namespace.away if each.partition in gone]
+    return f"{partition}.{place}" if partition < len(namespace) else None, gone

@@ -10,6 +10,7 @@ import pytest
 from groupflow.cli.exits import Exit
 from groupflow.cli.options import moment
 from groupflow.operate import ended
+from groupflow.operate.namespace import Away
 from groupflow.store.settlements import Complete
 from tests.cli.verbs import Verbs
 from tests.operate.spread import Spread
@@ -104,3 +105,18 @@ async def test_ends_are_told(
         *(f"done  a{n}  t  attempt 1 took 1.250 s on d1" for n in (2, 1, 0)),
     ]
     assert len((await groupflow("why", "b")).out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", ["task cancel --type t --yes", "dead drop --all --yes"])
+async def test_a_partition_that_was_passed_over_is_named(
+    groupflow: Verbs, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    """Though it has answered since."""
+
+    async def walk(*_: object) -> tuple[None, list[Away]]:
+        return None, [Away(2, "no answer")]
+
+    for module in ("bulk", "cancelling"):
+        monkeypatch.setattr(f"groupflow.operate.{module}.walk", walk)
+    said = await groupflow(*words.split())
+    assert (said.exit, said.err) == (Exit.UNAVAILABLE, "partition 2 is away: no answer\n")

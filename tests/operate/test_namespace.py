@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -10,21 +11,25 @@ import orjson
 import pytest
 
 from groupflow.core.errors import AmbiguousId, StoreUnavailable
+from groupflow.operate import bulk
 from groupflow.operate.bulk import count
 from groupflow.operate.busy import read_busy, read_tops
+from groupflow.operate.cancelling import Several, cancel_step, count_step
 from groupflow.operate.dead import DeadLetters, Filter
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.listing import TaskFilter, every_task, list_tasks, search_tasks
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.redrive import Redriver
+from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.statistics import SampleRow, together
 from groupflow.operate.tasks import Choice, Tasks
 from groupflow.operate.totals import read_daemons, read_totals
 from groupflow.settings.model import Settings
-from groupflow.store.client import StoreClient
+from groupflow.store.client import Argument, StoreClient
 from groupflow.store.enqueue import Arrival
 from groupflow.store.envelope import Envelope
 from groupflow.store.keys import Keys
+from groupflow.store.scripts import AnyVerb
 from tests.history.auditor import audit
 from tests.operate.namesakes import ID, wait
 from tests.operate.spread import Spread, all_pages
@@ -96,6 +101,33 @@ async def test_no_call_waits_twice_for_a_silent_partition(spread: Spread, monkey
     assert [*first.by_partition] == [*again.by_partition] == [0, 1, 3]
     assert asked == [2, 2]
     assert str(again.away[0]) == "partition 2 is away: no answer in 0.01 s"
+
+
+@pytest.mark.parametrize("walk", ["letters", "count", "cancel"])
+async def test_a_walk_tells_what_it_passed_over(
+    spread: Spread, monkeypatch: pytest.MonkeyPatch, walk: str
+) -> None:
+    """Though that has answered something else before the end."""
+    await spread.fill(4)
+    namespace = spread.without(0)
+    gone, other = namespace.clients[:2]
+    run = other.run
+
+    async def run_and_ask(verb: AnyVerb, *arguments: Argument) -> Any:
+        namespace.clients = spread.namespace.clients
+        await namespace.ask(0, lambda client: client.run(OperatorVerb.NUMBER))
+        return await run(verb, *arguments)
+
+    monkeypatch.setattr(other, "run", run_and_ask)
+    meant = Several(type="t")
+    steps: dict[str, Callable[[], Awaitable[Any]]] = {
+        "letters": partial(bulk.step, namespace, Filter()),
+        "count": partial(count_step, namespace, meant),
+        "cancel": partial(cancel_step, namespace, meant, "ada"),
+    }
+    done = await steps[walk]()
+    await gone.close()
+    assert ([each.partition for each in done.away], namespace.away) == ([0], [])
 
 
 async def test_the_only_partition_is_the_whole() -> None:

@@ -89,7 +89,7 @@ class Acting:
             which["reason"], running = order.reason or None, step.running[: shapes.MOST_IDS]
             await self._note("cancelled", order, caller, tasks=running, ended=step.waiting, **which)
         return shapes.Cancelled(
-            waiting=step.waiting, running=step.running, next=step.next, away=namespace.away
+            waiting=step.waiting, running=step.running, next=step.next, away=step.away
         )
 
     async def _cancel_named(self, order: shapes.Cancel, caller: Caller) -> shapes.Cancelled:
@@ -142,10 +142,10 @@ class Acting:
             )
         namespace = self._context.namespace
         found = await bulk.step(namespace, wanted, order.cursor, shapes.MOST_IDS)
-        result, away = shapes.Result([], []), namespace.away
+        result = shapes.Result([], [])
         if not order.dry_run:
             result = await self._to_each(what, order, caller, found.letters, act_on, **wanted.facts)
-        return replace(result, matching=len(found.letters), next=found.next, away=away)
+        return replace(result, matching=len(found.letters), next=found.next, away=found.away)
 
     async def _to_waiting(
         self,
