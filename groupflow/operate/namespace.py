@@ -36,7 +36,7 @@ from groupflow.store.partitions import Partitions, partition_of
 from groupflow.store.scripts import AnyVerb
 
 RECALL = 1.0
-"""Seconds for which each caller waits for a partition that was away when it was last asked."""
+"""Seconds for which each caller waits for a sign of a partition that was away when last asked."""
 IDLE: ContextVar[list[float] | None] = ContextVar("groupflow_idle", default=None)
 """Takes, as its first item, the seconds of waiting only for partitions that are away."""
 
@@ -254,15 +254,19 @@ class Namespace:
         """A partition's answer, or that it is away; an only partition raises its error."""
         if self.closed:
             raise StoreUnavailable(self.closed)
-        if number in self._away:
-            timeout = min(timeout or RECALL, RECALL)
+        client, waits = self.clients[number], timeout
         try:
             async with asyncio.timeout(timeout):
-                answer = await question(self.clients[number])
+                if number in self._away:  # is it back? The question itself may take longer
+                    waits = min(timeout or RECALL, RECALL)
+                    async with asyncio.timeout(waits):
+                        await client.run(OperatorVerb.NUMBER)
+                    waits = timeout
+                answer = await question(client)
         except (StoreUnavailable, ServerUnreachable, TimeoutError) as error:
             if len(self.clients) == 1:
                 raise
-            self._away[number] = away = Away(number, str(error) or f"no answer in {timeout} s")
+            self._away[number] = away = Away(number, str(error) or f"no answer in {waits} s")
             return away
         self._away.pop(number, None)
         return answer

@@ -88,19 +88,48 @@ async def test_a_partition_that_is_away_is_named_and_the_others_go_on(spread: Sp
 async def test_no_call_waits_twice_for_a_silent_partition(spread: Spread, monkeypatch: Any) -> None:
     """One that is frozen costs the whole timeout once, and then little."""
     monkeypatch.setattr("groupflow.operate.namespace.RECALL", 0.01)
-    asked: list[int] = []
+    asked: list[AnyVerb] = []
 
-    async def ask(client: StoreClient) -> int:
-        number = spread.namespace.clients.index(client)
-        if number == 2 and asked.append(number) is None:  # type: ignore[func-returns-value]
-            await asyncio.get_running_loop().create_future()
-        return number
+    async def run(verb: AnyVerb, *_: Argument) -> None:
+        asked.append(verb)
+        await asyncio.get_running_loop().create_future()
 
+    async def ask(client: StoreClient) -> None:
+        if client is frozen:
+            await client.run(OperatorVerb.TYPES)
+
+    frozen = spread.namespace.clients[2]
+    monkeypatch.setattr(frozen, "run", run)
     first = await spread.namespace.ask_all(ask, timeout=0.05)
     again = await spread.namespace.ask_all(ask)  # would wait for ever
     assert [*first.by_partition] == [*again.by_partition] == [0, 1, 3]
-    assert asked == [2, 2]
+    assert len(asked) == 2
+    assert str(first.away[0]) == "partition 2 is away: no answer in 0.05 s"
     assert str(again.away[0]) == "partition 2 is away: no answer in 0.01 s"
+
+
+async def test_who_is_back_gets_as_long_for_its_answer_as_all(
+    spread: Spread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only whether it is back has to be said at once."""
+    monkeypatch.setattr("groupflow.operate.namespace.RECALL", 0.01)
+    namespace = spread.without(2)
+    gone = namespace.clients[2]
+    number = partial(StoreClient.run, verb=OperatorVerb.NUMBER)
+    assert [each.partition for each in (await namespace.ask_all(number)).away] == [2]
+    await gone.close()
+    namespace.clients = spread.namespace.clients
+
+    async def run(*_: object) -> str:
+        return "at once"
+
+    async def ask(client: StoreClient) -> int:
+        await asyncio.sleep(0.05)  # longer than RECALL
+        return namespace.clients.index(client)
+
+    monkeypatch.setattr(namespace.clients[2], "run", run)
+    assert (await namespace.ask_all(ask)).all == [0, 1, 2, 3]
+    assert namespace.away == []
 
 
 @pytest.mark.parametrize("walk", ["letters", "count", "cancel"])
