@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -97,6 +97,10 @@ class Batch:
         self._written[number] = await self._entrances[number].enqueue(arrivals)
         self._left.discard(number)
 
+    def written(self) -> Iterator[tuple[Sequence[int], Enqueued]]:
+        """The parts that are written, also after an error: their places, and what each became."""
+        return ((self._places[number], part) for number, part in self._written.items())
+
     def _whole(self) -> Enqueued:
         if len(self._entrances) == 1:
             return self._written[0]
@@ -157,6 +161,11 @@ class MixedBatch:
             await self._cancel(portion.cancels)
             self._left.popleft()
         return self._whole()
+
+    def written(self) -> Iterator[tuple[Sequence[int], Enqueued]]:
+        """As of `Batch.written`, in one part once all is written."""
+        if not self._left:
+            yield range(len(self.arrivals)), self._whole()
 
     async def _cancel(self, places: Sequence[int]) -> None:
         """Ask all partitions: an id doesn't tell where its task lies."""

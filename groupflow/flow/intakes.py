@@ -43,6 +43,7 @@ from groupflow.flow.entrance import Entrance
 from groupflow.flow.intake import BATCH, SET_UP, Intake, IntakeQueue
 from groupflow.flow.parts import run_part
 from groupflow.settings.model import Settings
+from groupflow.store.enqueue import Arrival, Enqueued
 
 log = structlog.get_logger("groupflow.intake")
 
@@ -142,7 +143,9 @@ class Intakes:
         for intake in self._intakes:
             intake.adopt(admission)
 
-    async def follow(self, following: Sequence[tuple[str, Following]]) -> int:
+    async def follow(
+        self, following: Sequence[tuple[str, Following]], made: dict[str, bool]
+    ) -> None:
         """Make tasks of follow-up tasks, in order; those that are known already stay what they are.
 
         They pass no queue of RabbitMQ, and no limit of intake holds them back: they take the place
@@ -150,26 +153,31 @@ class Intakes:
 
         Args:
             following: each with its id.
-
-        Returns:
-            How many are new.
+            made: gets the ids of those that are made, also before an error, and whether each is
+                new.
 
         Raises:
             StoreUnavailable: no answer; call again.
             StoreFull: Redis has no memory for them.
         """
-        new = 0
         for first in range(0, len(following), BATCH):
             some = following[first : first + BATCH]
             arrivals = [self._admission.admit(_delivery_of(*each)) for each in some]
-            enqueued = await self._entrance.batch(arrivals).write()
-            count_batch(self._measures, arrivals, enqueued)
-            new += enqueued.taken.count(True)
-            for n, arrival in enumerate(arrivals):
-                if arrival.dead and enqueued.taken[n]:
-                    task = enqueued.renamed.get(n, arrival.id)
-                    log.error("task.buried", task=task, reason=arrival.dead)
-        return new
+            batch = self._entrance.batch(arrivals)
+            try:
+                await batch.write()
+            finally:
+                for places, enqueued in batch.written():
+                    self._followed([arrivals[place] for place in places], enqueued)
+                    ids = (some[place][0] for place in places)
+                    made.update(zip(ids, enqueued.taken, strict=True))
+
+    def _followed(self, arrivals: Sequence[Arrival], enqueued: Enqueued) -> None:
+        count_batch(self._measures, arrivals, enqueued)
+        for n, arrival in enumerate(arrivals):
+            if arrival.dead and enqueued.taken[n]:
+                task = enqueued.renamed.get(n, arrival.id)
+                log.error("task.buried", task=task, reason=arrival.dead)
 
     def stop(self) -> None:
         """End after the batches in hand, acked; what was not taken yet stays in RabbitMQ."""

@@ -39,7 +39,7 @@ class Relay(Duty):
         session: Session,
         events: EventPublisher,
         names: frozenset[str],
-        follow: Callable[[Sequence[tuple[str, Following]]], Awaitable[int]],
+        follow: Callable[[Sequence[tuple[str, Following]], dict[str, bool]], Awaitable[None]],
         measures: UpkeepMeasures,
         replica_wait: ReplicaWait | None = None,
     ) -> None:
@@ -50,7 +50,8 @@ class Relay(Duty):
             session: the daemon's there.
             events: over a connection to RabbitMQ that partitions may share.
             names: the ends that the exchange is told of.
-            follow: makes tasks of follow-up tasks, in order; returns how many are new.
+            follow: makes tasks of follow-up tasks, in order; notes the ids of those that are made,
+                also before an error, and whether each is new.
             measures: where it counts.
             replica_wait: the replicas that have to have what it tells.
         """
@@ -62,6 +63,7 @@ class Relay(Duty):
         # The number up to which follow-up tasks are made, and the connection to the server that has
         # them. While RabbitMQ is away their entries stay, for longer than their ids may be known.
         self._followed, self._wire = 0, object()
+        self._made = set[str]()  # ids of those made behind it, of the last look's
         self._over = set[int]()  # numbers that are, of the last look's, maybe behind one that isn't
         self._is_ours = True  # by the last look
         self._backoff = Backoff()
@@ -88,6 +90,7 @@ class Relay(Duty):
         if outbox.wire is not self._wire:  # another server may lead, and lack them
             self._followed, self._wire = 0, outbox.wire
             self._over.clear()
+            self._made.clear()
         if not outbox.entries:
             return PAUSE
         try:
@@ -105,12 +108,44 @@ class Relay(Duty):
 
     async def _tell(self, entries: Sequence[bytes]) -> None:
         told = [_read(entry) for entry in entries]
-        published = Published({n for n, one in enumerate(told) if one.number in self._over})
-        following = [each for one in told if one.number > self._followed for each in one.following]
+        ready, error = await self._make(told)
+        await self._publish(told[:ready])
+        if error is not None:
+            raise error
+
+    async def _make(self, told: Sequence[Told]) -> tuple[int, GroupflowError | None]:
+        """Make follow-up tasks: of how many of the first entries all are made, and what failed.
+
+        One that can't be made, as a partition is away, holds up the entries from its own on.
+        """
+        made, error = dict[str, bool](), None
+        left = [
+            each
+            for one in told
+            if one.number > self._followed
+            for each in one.following
+            if each[0] not in self._made
+        ]
         try:
-            if following:
-                self._measures.followed += await self._follow(following)
-            self._followed = told[-1].number
+            if left:
+                await self._follow(left, made)
+        except GroupflowError as met:
+            error = met
+        finally:
+            self._made |= made.keys()
+            self._measures.followed += sum(made.values())
+        for place, one in enumerate(told):
+            ids = {id_ for id_, _ in one.following if one.number > self._followed}
+            if not ids <= self._made:
+                self._made &= {id_ for behind in told[place:] for id_, _ in behind.following}
+                return place, error
+            self._made -= ids
+            self._followed = max(self._followed, one.number)
+        return len(told), error
+
+    async def _publish(self, told: Sequence[Told]) -> None:
+        published = Published({n for n, one in enumerate(told) if one.number in self._over})
+        try:
             await self._events.publish(told, self._names, published)
         finally:
             self._over = {told[n].number for n in published.done}

@@ -10,12 +10,18 @@ from typing import Any
 import pytest
 
 from groupflow.core.errors import StoreUnavailable
+from groupflow.core.events import Following
+from groupflow.core.measures import IntakeMeasures
 from groupflow.core.routing import scope_of
+from groupflow.flow.admission import Admission
 from groupflow.flow.backpressure import Backpressure
 from groupflow.flow.entrance import Entrance, PartitionEntrance
+from groupflow.flow.intakes import Intakes
 from groupflow.operate.namespace import Namespace
 from groupflow.operate.tasks import end_cancelled
 from groupflow.servers import RedisServer
+from groupflow.settings.model import Settings
+from groupflow.settings.rules import GroupRule
 from groupflow.store.client import StoreClient
 from groupflow.store.enqueue import CARRIED, Arrival, Enqueuer
 from groupflow.store.envelope import Pool
@@ -145,3 +151,26 @@ async def test_all_are_asked_and_one_limit_is_enough(spread: Spread) -> None:
     gates[2].backpressure = limits(spread.benches[2].client, max_waiting=7, delayed_memory=50)
     assert "redis.max_waiting" in await entrance.reason(7)
     assert (entrance.kind, entrance.delayed_memory) == ("waiting", 50)
+
+
+def intakes_of(gates: list[PartitionEntrance], measures: IntakeMeasures) -> Intakes:
+    """Intakes that bring follow-up tasks in by these, grouped by ``g``."""
+    settings = Settings(groups=(GroupRule(key="{g}"),))
+    unused: Any = dict.fromkeys(("tracing", "on_pause", "count_daemons", "retell"), print)
+    facts = (settings, "test", Admission.of(settings), Entrance(gates))
+    return Intakes(*facts, measures=measures, **unused)
+
+
+async def test_follow_up_tasks_say_which_are_made_while_a_partition_is_away(spread: Spread) -> None:
+    """These are counted, and not brought in again."""
+    names = [f"h{number}" for number in range(5)]
+    following = [(name, Following("t", f'{{"g":"{name}"}}', {})) for name in names]
+    place = {name: spread.place_of(name) for name in names}
+    away, made, measures = place["h0"], dict[str, bool](), IntakeMeasures()
+    here = {name: True for name in names if place[name] != away}
+    assert here, "the test shows nothing"
+    with pytest.raises(StoreUnavailable):
+        await intakes_of(entrances(spread.without(away)), measures).follow(following, made)
+    assert (made, measures.enqueued) == (here, len(here))
+    await intakes_of(entrances(spread.namespace), measures).follow(following, made)
+    assert made == {name: name not in here for name in names}

@@ -109,9 +109,9 @@ async def told_uncopied(sound: Any, self: Relay) -> float:
 
 
 @_of(Intakes, "follow")
-async def not_followed(_sound: Any, self: Intakes, following: Any) -> int:
+async def not_followed(_sound: Any, self: Intakes, following: Any, made: Any) -> None:
     """Follow-up tasks are not made."""
-    return len(following)
+    made |= {id_: True for id_, _ in following}
 
 
 @_of(Relay, "_tell")

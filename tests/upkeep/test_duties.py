@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from groupflow.broker.events import EventPublisher, Published
-from groupflow.core.errors import BrokerUnavailable, GroupflowError, StoreUnavailable
+from groupflow.core.errors import BrokerUnavailable, GroupflowError, StoreFull, StoreUnavailable
 from groupflow.core.events import Following, entry_of_done
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.store.client import StoreClient
@@ -121,9 +121,9 @@ async def test_a_relay_makes_follow_up_tasks_once_while_rabbitmq_is_away(bench: 
     told = entry_of_done(*facts, [Following("t", "{}", {})], {})
     await daemon.settle(Complete(claim, 0.5, told))
 
-    async def follow(following: Sequence[tuple[str, Following]]) -> int:
+    async def follow(following: Sequence[tuple[str, Following]], made: dict[str, bool]) -> None:
         followed.extend(id_ for id_, _ in following)
-        return len(following)
+        made |= {id_: True for id_, _ in following}
 
     events = EventPublisher("amqp://127.0.0.1:1/", "", "test")
     relay = Relay(bench.client, daemon.session, events, frozenset(), follow, UpkeepMeasures())
@@ -135,6 +135,36 @@ async def test_a_relay_makes_follow_up_tasks_once_while_rabbitmq_is_away(bench: 
         assert followed == ["t0/then/1"] * wanted
     other = await bench.daemon("d2")  # which may reach RabbitMQ
     assert (await look(bench.client, other.session, 0)).is_ours
+
+
+async def test_a_relay_tells_what_stands_in_front_of_a_task_that_can_t_be_made(
+    bench: Bench,
+) -> None:
+    """And what is made meanwhile, as in another partition, is not made again."""
+    daemon, asked = await bench.daemon(), list[list[str]]()
+    await bench.enqueue(*(arrival(f"t{n}") for n in range(3)))
+    then = [Following("t", "{}", {})] * 2
+    for n, claim in enumerate(await daemon.claim("plain", "w1", "w2", "w3")):
+        told = entry_of_done(claim.task, {}, 0, 0.5, "d1", b"", "", then if n else [], {})
+        await daemon.settle(Complete(claim, 0.5, told))
+
+    async def follow(following: Sequence[tuple[str, Following]], made: dict[str, bool]) -> None:
+        asked.append([id_ for id_, _ in following])
+        if len(asked) == 1:
+            made["t1/then/2"] = True
+            raise StoreFull("Redis has no memory")
+        made |= {id_: True for id_, _ in following}
+
+    events, measures = EventPublisher("amqp://127.0.0.1:1/", "", "test"), UpkeepMeasures()
+    relay = Relay(bench.client, daemon.session, events, frozenset(), follow, measures)
+    with pytest.raises(StoreFull):
+        await relay.run_once()
+    assert (bench.raw.llen(bench.keys("outbox")), measures.followed) == (2, 1)
+    assert await relay.run_once() == 0.0
+    assert await relay.run_once() == 1.0
+    assert (bench.raw.llen(bench.keys("outbox")), measures.followed) == (0, 4)
+    second = ["t2/then/1", "t2/then/2"]
+    assert asked == [["t1/then/1", "t1/then/2", *second], ["t1/then/1", *second]]
 
 
 async def test_a_relay_tells_nothing_again_behind_what_is_refused(bench: Bench) -> None:
