@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from groupflow.core.measures import Pause
@@ -214,6 +214,12 @@ class Entrance:
         if any(arrival.cancels for arrival in arrivals):
             return MixedBatch(self._entrances, arrivals)
         return Batch(self._entrances, arrivals)
+
+    def of_follow_up_tasks(self) -> Entrance:
+        """The same for follow-up tasks, which come into full memory too."""
+        return Entrance(
+            [replace(each, enqueuer=each.enqueuer.of_follow_up_tasks()) for each in self._entrances]
+        )
 
     async def look(self) -> None:
         """Ask how much memory Redis has and uses, where that is due."""

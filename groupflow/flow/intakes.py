@@ -90,7 +90,7 @@ class Intakes:
         self._name = name
         self._admission = admission
         self._measures = measures
-        self._entrance = entrance
+        self._following = entrance.of_follow_up_tasks()
         self.state = IntakeState(measures, on_pause, self._queues)
         # A thread of our own, as handlers may hold all of the loop's for as long as they like. One
         # large body at a time, of all queues: memory for parsed bodies doesn't add up.
@@ -158,12 +158,11 @@ class Intakes:
 
         Raises:
             StoreUnavailable: no answer; call again.
-            StoreFull: Redis has no memory for them.
         """
         for first in range(0, len(following), BATCH):
             some = following[first : first + BATCH]
             arrivals = [self._admission.admit(_delivery_of(*each)) for each in some]
-            batch = self._entrance.batch(arrivals)
+            batch = self._following.batch(arrivals)
             try:
                 await batch.write()
             finally:

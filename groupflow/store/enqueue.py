@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Any, TypeAlias
@@ -203,6 +204,13 @@ class Enqueuer:
             token_hex(16),  # where no store has a salt yet
         )
         self._client = client
+        self._verb = Verb.ENQUEUE
+
+    def of_follow_up_tasks(self) -> Enqueuer:
+        """The same for follow-up tasks, which come into full memory too."""
+        twin = copy(self)
+        twin._verb = Verb.FOLLOW
+        return twin
 
     async def enqueue(
         self,
@@ -282,9 +290,10 @@ class Enqueuer:
         is_answered = any("reply_to" in (arrival.envelope.origin or ()) for arrival, _ in part)
         arguments: list[Argument] = [*self._front, delayed_memory, no_room(delayed_memory)]
         arguments.append("replies" if is_answered else "")
-        run, verb = self._client.run_replicated, Verb.ENQUEUE
+        run, verb = self._client.run_replicated, self._verb
         replica_wait = self._replica_wait if part else None
-        if len(part) == 1 and len(part[0][1]) > CARRIED:
+        # Follow-up tasks are hardly larger, and full memory would refuse what is put in front.
+        if len(part) == 1 and len(part[0][1]) > CARRIED and verb is Verb.ENQUEUE:
             [(arrival, packed)] = part
             at = arrival.id
             for _ in range(TRIES):

@@ -120,6 +120,7 @@ class Verb(AnyVerb):
     PROGRESS = "progress", SESSIONS
     REAP = "reap", _EPOCHS
     ENQUEUE = "enqueue", TAKING
+    FOLLOW = "follow", TAKING
     CANCEL_NAMED = "cancel_named", (*_IDS, LAYOUT)
     EXCHANGE = "exchange", _EXCHANGING
     RETRY = "retry", _FAILING

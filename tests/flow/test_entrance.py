@@ -174,3 +174,16 @@ async def test_follow_up_tasks_say_which_are_made_while_a_partition_is_away(spre
     assert (made, measures.enqueued) == (here, len(here))
     await intakes_of(entrances(spread.namespace), measures).follow(following, made)
     assert made == {name: name not in here for name in names}
+
+
+async def test_follow_up_tasks_come_into_full_memory(spread: Spread) -> None:
+    """They take the place of what waits to be told; a large one too."""
+    text = "x" * CARRIED
+    bodies = {"small": '{"g":"g"}', "large": f'{{"g":"g","text":"{text}"}}'}
+    following = [(name, Following("t", body, {})) for name, body in bodies.items()]
+    made = dict[str, bool]()
+    intakes = intakes_of(entrances(spread.namespace), IntakeMeasures())
+    with spread.benches[0].full():
+        for each in following:
+            await intakes.follow([each], made)
+    assert made == dict.fromkeys(bodies, True)

@@ -106,7 +106,7 @@ class Bounds:
         """Messages that found their group full."""
         if self._groups:
             fleet.redis.ask = self._ask
-            self._enqueues = self._shas_of(Verb.ENQUEUE)
+            self._enqueues = [*self._shas_of(Verb.ENQUEUE), *self._shas_of(Verb.FOLLOW)]
             self._shas = [*self._enqueues, *self._shas_of(OperatorVerb.REDRIVE)]
 
     def _ask(self, packed: list[bytes]) -> tuple[list[Any], bytes]:

@@ -22,11 +22,4 @@
 --          put there first, a message; the places (from 1) of those
 --          that there was no such room for; the arrival (µs) of the newest, 0 where none was taken; how many
 --          waiting tasks they have replaced; the places of those whose group was full; 1 where the outbox is full, else 0 }
-local refusal = other_layout()
-if refusal then
-  local bytes, at = laid(ARGV[14] or '-')
-  if bytes and is_laid(at, bytes) then call('HDEL', K.tasks, at) end
-  return refusal
-end
-if ARGV[6] ~= '' then call('HSET', K.count, 'replies', 1) end
-return take_in(ARGV, 7)
+return take_batch()

@@ -1,5 +1,5 @@
 -- Behind what keeps messages and what places their tasks: takes messages in, each as a waiting task or a dead letter,
--- unless it is known already.
+-- unless it is known already. `take_batch` is all that `enqueue` and `follow` do.
 
 -- Takes in the messages of a list from place `first` on, ten arguments each. Returns what `enqueue.lua` answers.
 local function take_in(list, first)
@@ -67,4 +67,15 @@ local function take_in(list, first)
   local waiting = (tonumber(queued[1]) or 0) + (tonumber(queued[2]) or 0) - (tonumber(queued[3]) or 0)
   return { waiting - call('ZCARD', K.late), taken, crowded,
     accepted > 0 and sequence - 1 or 0, superseded, full, call('EXISTS', K.outbox_full) }
+end
+
+local function take_batch()
+  local refusal = other_layout()
+  if refusal then
+    local bytes, at = laid(ARGV[14] or '-')
+    if bytes and is_laid(at, bytes) then call('HDEL', K.tasks, at) end
+    return refusal
+  end
+  if ARGV[6] ~= '' then call('HSET', K.count, 'replies', 1) end
+  return take_in(ARGV, 7)
 end
