@@ -118,6 +118,7 @@ class StoreClient(NodeClient):
         arguments: Sequence[Argument],
         replica_wait: ReplicaWait | None,
         *laid: Argument,
+        epoch: Epoch | None = None,
     ) -> tuple[Any, int, Wire]:
         """Run one script, and wait until replicas have what it wrote.
 
@@ -128,6 +129,7 @@ class StoreClient(NodeClient):
             laid: a kind of key, a field and a value which is too large for a script. Redis puts it
                 there, unless the field has a value, right in front of the script: no other command
                 runs between, and neither runs without the other.
+            epoch: runs it in that one or nowhere.
 
         Returns:
             Its answer, how many have it, and the connection: a caller that waits on it again
@@ -151,7 +153,7 @@ class StoreClient(NodeClient):
         number = len(packed)
         if replica_wait is not None:
             packed.append(replica_wait.command)
-        replies, wire = await self._measured(verb, packed, {type(verb)})
+        replies, wire = await self._measured(verb, packed, {type(verb)}, epoch)
         reply = replies[number - 1]
         if laid:
             reply = reply[-1]

@@ -23,6 +23,7 @@ class Outbox:
 
     is_ours: bool  # whether this daemon relays
     entries: Sequence[bytes]  # the oldest, in order
+    followed: int = 0  # the number up to which follow-up tasks are made, by any daemon
     wire: object = field(default=None, compare=False)  # the connection that told it
 
 
@@ -32,12 +33,14 @@ async def look(
     confirmed: int,
     replica_wait: ReplicaWait | None = None,
     *,
+    followed: int = 0,
     lets_others: bool = False,
 ) -> Outbox:
     """Say up to which number all is confirmed, and get the next entries. May be called again.
 
-    With `replica_wait` the replicas have all that it gets. With `lets_others` any other daemon may
-    relay from here on, and it gets the next entry only.
+    `followed` is the number up to which this daemon has made follow-up tasks in the session's
+    epoch. With `replica_wait` the replicas have all that it gets. With `lets_others` any other
+    daemon may relay from here on, and it gets the next entry only.
 
     Raises:
         SessionLost: another daemon relays, or will.
@@ -46,14 +49,15 @@ async def look(
     """
     held_for, most = (0.0, 1) if lets_others else (HELD_FOR, BYTES_AT_ONCE)
     front = (session.daemon, session.shown, microseconds(held_for), confirmed)
+    epoch = session.epoch if session.epoch.id else None
     reply, number, wire = await client.run_replicated(
-        Verb.RELAY, [*front, AT_ONCE, most], replica_wait
+        Verb.RELAY, [*front, AT_ONCE, most, followed], replica_wait, epoch=epoch
     )
-    state, is_ours, entries = reply
+    state, is_ours, entries, followed = reply
     session.check(state)
     if entries and replica_wait is not None and number < replica_wait.replicas:
         raise TooFewReplicas(
             f"Redis at {client.address}: {number} replicas have what is to be told, and "
             f"redis.replicas is {replica_wait.replicas}"
         )
-    return Outbox(bool(is_ours), entries, wire)
+    return Outbox(bool(is_ours), entries, followed, wire)

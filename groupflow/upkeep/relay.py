@@ -17,7 +17,7 @@ from groupflow.core.errors import GroupflowError, StoreUnavailable
 from groupflow.core.events import Following, Told
 from groupflow.core.measures import UpkeepMeasures
 from groupflow.store.client import StoreClient
-from groupflow.store.outbox import look
+from groupflow.store.outbox import Outbox, look
 from groupflow.store.sessions import Session
 from groupflow.store.wire import ReplicaWait
 from groupflow.upkeep.duty import Duty
@@ -60,9 +60,9 @@ class Relay(Duty):
         self._names, self._follow, self._measures = names, follow, measures
         self._replica_wait = replica_wait
         self._confirmed = 0  # the number up to which all is
-        # The number up to which follow-up tasks are made, and the connection to the server that has
-        # them. While RabbitMQ is away their entries stay, for longer than their ids may be known.
-        self._followed, self._wire = 0, object()
+        # The number up to which follow-up tasks are made, the connection to the server that has
+        # them, and its epoch: Redis keeps that number, but another server may lack the tasks.
+        self._followed, self._wire, self._epoch = 0, object(), session.epoch
         self._made = set[str]()  # ids of those made behind it, of the last look's
         self._over = set[int]()  # numbers that are, of the last look's, maybe behind one that isn't
         self._is_ours = True  # by the last look
@@ -85,12 +85,8 @@ class Relay(Duty):
 
     async def _pass(self) -> float:
         """Tell some of it, and more at once where there may be more."""
-        outbox = await look(self._client, self._session, self._confirmed, self._replica_wait)
+        outbox = await self._look()
         self._is_ours = outbox.is_ours
-        if outbox.wire is not self._wire:  # another server may lead, and lack them
-            self._followed, self._wire = 0, outbox.wire
-            self._over.clear()
-            self._made.clear()
         if not outbox.entries:
             return PAUSE
         try:
@@ -100,11 +96,29 @@ class Relay(Duty):
         except GroupflowError:
             # Another daemon may reach RabbitMQ. Without Redis the turn ends by itself.
             with suppress(GroupflowError):
-                await look(self._client, self._session, self._confirmed, lets_others=True)
+                await self._look(lets_others=True)
             raise
         self._backoff.reset()
         self._trouble = ""
         return 0.0
+
+    async def _look(self, *, lets_others: bool = False) -> Outbox:
+        """Look at it, and say how far this daemon has come."""
+        epoch = self._session.epoch
+        outbox = await look(
+            self._client,
+            self._session,
+            self._confirmed,
+            None if lets_others else self._replica_wait,
+            followed=self._followed if epoch.id and epoch is self._epoch else 0,
+            lets_others=lets_others,
+        )
+        if outbox.wire is not self._wire:  # another server may lead
+            self._followed, self._wire = 0, outbox.wire
+            self._over.clear()
+            self._made.clear()
+        self._followed, self._epoch = max(self._followed, outbox.followed), epoch
+        return outbox
 
     async def _tell(self, entries: Sequence[bytes]) -> None:
         told = [_read(entry) for entry in entries]

@@ -22,6 +22,7 @@ from groupflow.settings.ends import Events
 from groupflow.settings.model import Redis, Settings
 from groupflow.store.client import StoreClient
 from groupflow.store.layout import FORMAT
+from groupflow.store.outbox import look
 from tests.operate.moved import MakeWorld, World
 from tests.schedule.clockwork import Clockwork, defined, let_pass, rule
 from tests.store.bench import Bench, arrival
@@ -62,6 +63,25 @@ async def test_it_takes_along_what_is_to_be_told_of_a_plain_task(make_world: Mak
     await world.move(2)
     found: list[Any] = [each.raw.lrange(each.keys("outbox"), 0, -1) for each in world.at(2)]
     assert [Told.of(told).facts["id"] for entries in found for told in entries] == ["p0"]
+
+
+async def test_how_far_follow_up_tasks_are_made_is_of_a_partition_alone(
+    make_world: MakeWorld,
+) -> None:
+    """Else some would count as made that are not (simulated: seed 7017)."""
+    world = make_world(3)
+    await world.note()
+    for home in world.at(3):
+        daemon, number = await home.daemon(), home.server_time()
+        entry = b'%016d{"event":"done","id":"p0","group":null}' % number
+        world.raw.rpush(home.keys("outbox"), entry)
+        world.raw.hset(home.keys("count"), mapping={"outbox_bytes": len(entry), "told": number})
+        assert (await look(home.client, daemon.session, 0, followed=number)).followed == number
+        await daemon.sessions.leave()
+    await world.move(2)
+    for home in world.at(2):
+        found = await look(home.client, (await home.daemon()).session, 0)
+        assert found.followed < home.server_time()
 
 
 async def test_no_task_of_a_group_leaves_where_a_fail_over_brought_a_claim_back(

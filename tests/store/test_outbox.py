@@ -242,7 +242,7 @@ async def test_a_relay_gets_only_so_much_at_once(shop: Bench) -> None:
     front = (daemon.name, daemon.session.shown, microseconds(5))
     sizes: Sequence[tuple[int, int, int]] = [(2, 9999, 2), (9, 1, 1), (9, 9999, 4)]
     for most, size, number in sizes:
-        _, _, entries = await shop.client.run(Verb.RELAY, *front, 0, most, size)
+        _, _, entries, _ = await shop.client.run(Verb.RELAY, *front, 0, most, size, 0)
         assert [Told.of(each) for each in entries] == every[:number]
 
 
