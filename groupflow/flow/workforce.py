@@ -170,7 +170,7 @@ class Holding:
     def session_continued(self) -> None:
         """Ask each free slot: if the store lost its settlement, it holds a claim again.
 
-        The store may have lost what it was told of the daemon, too.
+        The store may have lost, or missed, what it was told of the daemon, too.
         """
         for exchanger in self._exchangers.values():
             exchanger.doubt()

@@ -56,7 +56,10 @@ class SessionListener(Protocol):
         """There is a new session."""
 
     def session_continued(self) -> None:
-        """The session goes on under another server, which may have lost the last settlements."""
+        """The session goes on: under another server, which may have lost the last settlements.
+
+        Or its lease had ended meanwhile, and the store wasn't told how this daemon has changed.
+        """
 
     def claimable(self, plain: int, groups: int, cancels: frozenset[str]) -> None:
         """So many plain tasks and groups can be claimed now, and these are to be cancelled."""
@@ -175,10 +178,11 @@ class Renewer:
                 await dropping
             await self._open_again()
             return
+        has_lapsed = self._is_over and self.is_begun
         self._answered_at(sent)
         if self._begin():
             self._listener.session_opened()
-        if claimable.is_elsewhere:
+        if claimable.is_elsewhere or has_lapsed:
             self._listener.session_continued()
         self._tell_of_recovery(claimable.recovering)
         self._listener.claimable(claimable.plain, claimable.groups, claimable.cancels)

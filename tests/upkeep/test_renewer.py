@@ -165,6 +165,14 @@ async def test_an_end_has_the_reason_of_the_last_try(world: World) -> None:
     assert ends == [BLOCKED, UNANSWERED]
 
 
+async def test_a_session_goes_on_behind_a_lease_that_had_ended(world: World) -> None:
+    """What the daemon says of itself was told to no partition without a lease, as at a reload."""
+    world.now += LEASE
+    for _ in range(2):
+        await world.renewer.run_once()
+    assert world.heard.all == ["ended", "continued", (3, 2), (3, 2)]
+
+
 async def test_what_blocks_is_blamed_once_it_is_sure(world: World) -> None:
     """Before the lease ends; once a block, and again where there was no answer."""
     world.may_renew = False
