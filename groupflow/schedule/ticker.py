@@ -13,7 +13,7 @@ from time import monotonic
 
 import structlog
 
-from groupflow.core.errors import StoreUnavailable
+from groupflow.core.errors import GroupflowError, ServerUnreachable, StoreFull, StoreUnavailable
 from groupflow.core.measures import ScheduleMeasures
 from groupflow.core.timing import tick_text
 from groupflow.crashpoints import crash_point
@@ -48,6 +48,7 @@ class Ticker:
         self._outdone: set[str] = set()
         self._began = monotonic()
         self._present_at = 0.0  # monotonic
+        self._hindrance: GroupflowError | None = None  # why none can begin, in this pass
 
     def adopt(self, schedules: Iterable[Loaded]) -> None:
         """Use these from now on; the next pass presents them."""
@@ -83,7 +84,7 @@ class Ticker:
         return max(0.0, left)
 
     async def _present(self) -> None:
-        presented = self._schedules
+        presented, self._hindrance = self._schedules, None
         schedules = [*presented.values()]
         rows: dict[str, StoredSchedule] = {}
         may_end = monotonic() - self._began > SETTLED
@@ -113,11 +114,15 @@ class Ticker:
                 due = await self._table.define(loaded, first)
                 self._say_begun("schedule.changed", definition, due)
             case "NEW":
-                try:
-                    due = await self._begin(loaded)
-                except StoreUnavailable as error:
+                if self._hindrance is None:  # else each would wait for the same partition
+                    try:
+                        due = await self._begin(loaded)
+                    except (StoreUnavailable, StoreFull, ServerUnreachable) as error:
+                        self._hindrance = error
+                if self._hindrance is not None:
                     # Schedules that are here already go on meanwhile.
-                    log.warning("schedule.waits", schedule=definition.name, error=str(error))
+                    why = str(self._hindrance)
+                    log.warning("schedule.waits", schedule=definition.name, error=why)
                     return None
                 self._say_begun("schedule.begun", definition, due)
         if due is None:
@@ -131,6 +136,8 @@ class Ticker:
 
         Raises:
             StoreUnavailable: another partition does not answer.
+            StoreFull: Redis is out of memory, maybe there.
+            ServerUnreachable: another partition refused the credentials.
         """
         asking = (each.retire(loaded) for each in self._others)
         found: list[Retired] = []

@@ -9,10 +9,16 @@ from typing import Any
 
 import pytest
 
-from groupflow.core.errors import ConfigError, StoreUnavailable
+from groupflow.core.errors import (
+    ConfigError,
+    GroupflowError,
+    ServerUnreachable,
+    StoreFull,
+    StoreUnavailable,
+)
 from groupflow.schedule.deciding import MOST_COUNTED, MOST_MADE, decide, first_due
 from groupflow.schedule.definitions import Definition, Loaded, definitions_of
-from groupflow.schedule.table import KEPT, ScheduleTable
+from groupflow.schedule.table import KEPT, ScheduleTable, ScheduleVerb
 from groupflow.servers import RedisServer
 from groupflow.settings.model import Settings
 from groupflow.store.partitions import partition_of
@@ -168,25 +174,37 @@ async def test_two_that_begin_at_once_do_not_both_make_it(benches: list[Bench]) 
     assert await tables[1].define(second, now + 10**9) == now + 10**9
 
 
-async def test_one_that_can_not_begin_stops_none(benches: list[Bench], monkeypatch: Any) -> None:
-    """To begin, all partitions have to answer; to go on, its own alone."""
-    clock = Clockwork(*benches)
+REFUSALS = [
+    StoreUnavailable("it is away"),
+    StoreFull("it has no memory"),
+    ServerUnreachable("Redis", "there", "it refused the credentials"),
+]
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
+async def test_one_that_can_not_begin_stops_none(
+    benches: list[Bench], monkeypatch: Any, error: GroupflowError
+) -> None:
+    """To begin, all partitions have to take it; to go on, its own alone."""
+    clock, asked = Clockwork(*benches), list[object]()
     clock.load(grouped(0, name="old"))
     await clock.look()
-    clock.load(grouped(0, name="old"), grouped(0, name="new"))
+    clock.load(*(grouped(0, name=name) for name in ("new", "newer", "old")))
     let_pass(benches[0], 1, "old")
 
-    async def away(*_: object) -> object:
-        raise StoreUnavailable("it is away")
+    async def refuse(verb: object, *_: object) -> object:
+        asked.append(verb)
+        raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(benches[1].client, "run", away)
-        with pytest.raises(StoreUnavailable):  # of the partition that is away
+        patch.setattr(benches[1].client, "run", refuse)
+        with pytest.raises(type(error)):  # of the partition that refuses
             await clock.look()
+    assert asked.count(ScheduleVerb.RETIRE) == 1, "each waits for what hangs"
     assert (await the(benches[0], "old")).ticks_total == 1
     assert set(await names(benches[0])) == {"old"}
     await clock.look()
-    assert set(await names(benches[0])) == {"old", "new"}
+    assert set(await names(benches[0])) == {"old", "new", "newer"}
 
 
 # What is made of ticks that are due, by how late they are looked at
