@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
+from functools import partial
 from time import gmtime, monotonic
 from typing import Any
 
@@ -16,6 +17,7 @@ from groupflow.core.errors import (
     StoreFull,
     StoreUnavailable,
 )
+from groupflow.operate.schedules import Schedules
 from groupflow.schedule.deciding import MOST_COUNTED, MOST_MADE, decide, first_due
 from groupflow.schedule.definitions import Definition, Loaded, definitions_of
 from groupflow.schedule.table import KEPT, ScheduleTable, ScheduleVerb
@@ -159,6 +161,35 @@ async def test_with_another_group_it_goes_elsewhere_and_ticks_once(benches: list
     await new.look()
     found = await the(benches[0])
     assert (found.ticks_total, len(found.runs), found.daemon) == (1, 1, "new")
+
+
+async def test_one_that_comes_back_is_as_paused_as_it_was_elsewhere(benches: list[Bench]) -> None:
+    clock, schedules = Clockwork(*benches), [Schedules(each.namespace) for each in benches]
+    for place, is_paused in ((0, False), (1, True), (0, False)):
+        clock.load(grouped(place))
+        await clock.look()
+        assert (await the(benches[place])).paused == is_paused
+        turn = partial(schedules[place].pause, by="anna")
+        assert await (schedules[place].resume if is_paused else turn)("nightly")
+
+
+async def test_one_that_nearly_went_elsewhere_stays_as_it_is(benches: list[Bench]) -> None:
+    """What lies there is of the time before."""
+    clock = Clockwork(*benches)
+    for place in (1, 0):
+        clock.load(grouped(place))
+        await clock.look()
+    for bench in benches:
+        let_pass(bench, 1)
+    await clock.look()
+    await Schedules(benches[0].namespace).pause("nightly", "anna")
+    table = ScheduleTable(benches[0].client, "d1")
+    await table.look()
+    assert (await table.retire(Loaded(defined(grouped(1))[0], monotonic()))).is_ours
+    clock.load(grouped(0, missed="all"))
+    await clock.look()
+    found = await the(benches[0])
+    assert (found.paused_by, found.ticks_total) == ("anna", 1)
 
 
 async def test_two_that_begin_at_once_do_not_both_make_it(benches: list[Bench]) -> None:

@@ -19,9 +19,11 @@ local known = call('HMGET', row, 'definition', 'timing', 'gone', 'decided')
 if not known[1] or known[3] then
   call('HDEL', row, 'gone')
   call('HSET', row, 'decided', known[4] or digits(now))
-  if ARGV[7] ~= '' then
-    local facts = cmsgpack.unpack(ARGV[7])
-    if #facts > 0 then call('HSET', row, unpack(facts)) end
+  local facts = ARGV[7] ~= '' and cmsgpack.unpack(ARGV[7]) or {}
+  -- Where less was decided there, they are of the time before.
+  if facts[1] == 'decided' and facts[2] >= (known[4] or '') then
+    call('HDEL', row, 'runs', 'ticks', 'missed', 'skipped', 'paused')
+    call('HSET', row, unpack(facts))
   end
 end
 if not known[1] or known[3] or known[2] ~= timing then call('ZADD', K.schedules, digits(ARGV[6]), name) end
