@@ -52,6 +52,7 @@ class ShardState:
     troubles: int = 0  # how often it couldn't, in a row
     # The row that is tried alone, since the shard crashed; and the shard's crashes before
     trying: Sequence[Any] | None = None
+    inherited: int = 0  # rows that shards of the generation before had put aside, and still are
 
     @classmethod
     def of(cls, context: Mapping[str, Any]) -> Self:
@@ -59,7 +60,9 @@ class ShardState:
         facts = {"deferred": {}, "dead": {}, **context}
         facts["deferred"] = {key: Deferred(*each) for key, each in facts["deferred"].items()}
         facts["dead"] = dict(facts["dead"])
-        return cls(**facts)
+        state = cls(**facts)
+        state.inherited = min(state.inherited, len(state.deferred) + len(state.dead))
+        return state
 
     def as_json(self) -> dict[str, Any]:
         """A context that carries it."""
@@ -78,8 +81,8 @@ class ShardState:
 
     @property
     def aside(self) -> int:
-        """How many rows pages skip."""
-        return len(self.deferred) + len(self.dead)
+        """How many rows pages skip, without inherited ones, which all shards have."""
+        return max(0, len(self.deferred) + len(self.dead) - self.inherited)
 
     def due(self, now: float) -> list[str]:
         """The rows whose time has come, the earliest first."""
@@ -103,4 +106,4 @@ def merged(ended: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     for each in ended:
         deferred |= each["deferred"]
         dead |= each["dead"]
-    return {"deferred": deferred, "dead": dead}
+    return {"deferred": deferred, "dead": dead, "inherited": len(deferred) + len(dead)}

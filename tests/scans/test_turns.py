@@ -195,6 +195,22 @@ async def test_what_failed_is_known_to_the_new_shards(bench: Bench) -> None:
     assert len(table.done) == len(set(table.done)) == 18
 
 
+async def test_what_the_old_shards_left_fills_no_new_one(bench: Bench) -> None:
+    """It is more than one shard may have, and all have it."""
+    facts: dict[str, Any] = {"max_attempts": 1, "page": 500}
+    rows = set(range(1200))
+    table, machine = await begin(bench, rows, broken=rows, shards=2, **facts)
+    await machine.work_off()
+    machine = await Machine.start(bench, scan_of(table, shards=3, **facts), name="d2")
+    await machine.rounds(3)
+    table.open.add(1200)
+    table.broken.add(1200)
+    await machine.wake_up()
+    assert [type(await machine.turn()) for _ in range(3)] == [Turn] * 3
+    state = await machine.state(1200 % 3)
+    assert (len(state["dead"]), state["inherited"]) == (1201, 1200)
+
+
 async def test_what_is_behind_a_cursor_goes_on_with_the_new_shards(bench: Bench) -> None:
     """Each of them gets all rows that wait, and no page brings those of its own again."""
     facts: dict[str, Any] = {"cursor": True, "find": True, "page": 1, "interval": -3600.0}
