@@ -306,7 +306,7 @@ class Builder:
             session, state = partition.lease.session, intake.state
             archiver = Archiver(client, session, stream, bound, lambda: state.lacks_memory, upkeep)
             relay = Relay(
-                client,
+                self._client_to_wait(client),
                 session,
                 self.events,
                 self.settings.events.told,
@@ -354,17 +354,18 @@ class Builder:
             return None
         return ReplicaWait(redis.replicas, min(COPIED_WITHIN, redis.timeout / 2))
 
+    def _client_to_wait(self, client: StoreClient) -> StoreClient:
+        """One of its own where it waits for replicas: that must not hold up claims, or duties."""
+        return self.redis.open(client.keys) if self._replica_wait() else client
+
     def _entrance(self, partition: Partition) -> PartitionEntrance:
-        redis, client, replica_wait = self.settings.redis, partition.path, self._replica_wait()
-        if replica_wait is not None:
-            # Waiting for replicas must not hold up claims.
-            client = self.redis.open(client.keys)
+        redis, client = self.settings.redis, self._client_to_wait(partition.path)
         return PartitionEntrance(
             Enqueuer(
                 client,
                 self.daemon,
                 dedup_window=redis.dedup_window,
-                replica_wait=replica_wait,
+                replica_wait=self._replica_wait(),
                 seen=partition.lease.session.seen,
             ),
             Backpressure(

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from groupflow import App
 from groupflow.broker.events import EventPublisher, Published
 from groupflow.core.errors import BrokerUnavailable, GroupflowError, StoreUnavailable
 from groupflow.core.events import Following, entry_of_done
 from groupflow.core.measures import UpkeepMeasures
+from groupflow.daemon import Daemon as Process
+from groupflow.settings.model import Settings
 from groupflow.store.client import StoreClient
 from groupflow.store.keys import Keys
 from groupflow.store.outbox import look
@@ -200,6 +203,15 @@ async def test_a_relay_tells_nothing_again_behind_what_is_refused(bench: Bench) 
         with pytest.raises(BrokerUnavailable):
             await relay.run_once()
     assert asked == [set(), {1}, set()]  # two have gone by then, and one is left
+
+
+@pytest.mark.parametrize("replicas", [0, 1])
+async def test_a_relay_that_waits_for_replicas_holds_up_no_other_duty(replicas: int) -> None:
+    daemon = Process(Settings.model_validate({"redis": {"replicas": replicas}}), App(), "d1")
+    (partition,), (duties,) = daemon._partitions, daemon._duties
+    relay = duties["relay"]
+    assert isinstance(relay, Relay)
+    assert (relay._client is partition.upkeep) == (not replicas)
 
 
 async def test_a_sweep_goes_on_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
