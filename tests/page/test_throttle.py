@@ -6,6 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -119,12 +120,18 @@ async def test_a_silent_partition_makes_nobody_wait_afterwards(
     """The others answered, and only what they took is counted."""
     times, reads = Times(monkeypatch), Reads()
     monkeypatch.setattr("groupflow.operate.namespace.monotonic", lambda: times.now, raising=False)
-    namespace = Namespace(cast(Any, [0.0, 0.01, None]))
 
-    async def read(seconds: Any) -> None:
-        times.now += 5.0 if seconds is None else seconds
-        if seconds is None:
-            raise StoreUnavailable("no answer within 5 s")
+    async def silent(*_: object) -> None:
+        times.now += 5.0
+        raise StoreUnavailable("no answer within 5 s")
+
+    async def read(client: Any) -> None:
+        await (silent() if client.run else turns(0))
+        times.now += client.seconds
+
+    partitions = [(0.0, None), (0.01, None), (0.0, silent)]
+    clients = [SimpleNamespace(seconds=seconds, run=run) for seconds, run in partitions]
+    namespace = Namespace(cast(Any, clients))
 
     async with reads.turn(is_trusted=False):
         for _ in range(3):
