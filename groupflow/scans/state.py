@@ -70,9 +70,10 @@ class ShardState:
             key: [each.attempts, round(each.due, 3), each.fence, each.error]
             for key, each in self.deferred.items()
         }
-        return {each.name: getattr(self, each.name) for each in fields(self)} | {
-            "deferred": deferred
-        }
+        told = {each.name: getattr(self, each.name) for each in fields(self)}
+        if not self.inherited:
+            del told["inherited"]  # a daemon of a version before doesn't know it
+        return told | {"deferred": deferred}
 
     def left(self) -> dict[str, Any]:
         """The facts that the next generation needs."""
@@ -106,4 +107,5 @@ def merged(ended: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     for each in ended:
         deferred |= each["deferred"]
         dead |= each["dead"]
-    return {"deferred": deferred, "dead": dead, "inherited": len(deferred) + len(dead)}
+    number = len(deferred) + len(dead)
+    return {"deferred": deferred, "dead": dead} | ({"inherited": number} if number else {})

@@ -17,6 +17,7 @@ from groupflow.core.outcome import Turn
 from groupflow.flow.settling import Ran, settlement_of
 from groupflow.flow.worker import _report
 from groupflow.operate.types import read_types
+from groupflow.scans.state import ShardState, merged
 from tests.scans.machine import POLICIES, Machine, Table, begin, scan_of
 from tests.store.bench import Bench
 
@@ -209,6 +210,7 @@ async def test_what_the_old_shards_left_fills_no_new_one(bench: Bench) -> None:
     assert [type(await machine.turn()) for _ in range(3)] == [Turn] * 3
     state = await machine.state(1200 % 3)
     assert (len(state["dead"]), state["inherited"]) == (1201, 1200)
+    assert "inherited" not in merged([{"deferred": {}, "dead": {}}]) | ShardState().as_json()
 
 
 async def test_what_is_behind_a_cursor_goes_on_with_the_new_shards(bench: Bench) -> None:
