@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
 from time import monotonic
+from typing import Protocol
 
 from groupflow.core.measures import PoolMeasures
 from groupflow.crashpoints import crash_point
@@ -18,6 +20,34 @@ from groupflow.flow.slots import ClaimSource, Slot, is_of
 from groupflow.store.settlements import Release, Settlement
 
 READY_FOR = 0.1  # seconds that a claim may be ready without being begun
+
+
+class Worker(Protocol):
+    """Whom a dispatcher hands claims to."""
+
+    name: str  # unique within the pool
+
+    def begin(self, slot: Slot) -> None:
+        """Begin with the claim that a slot holds; `Dispatcher.hand_in` says that it has ended."""
+
+    def go(self) -> None:
+        """No more claims come, at all or for this worker, and what it handed in is settled."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A worker without a claim, and what it handed in last."""
+
+    worker: Worker
+    slot: Slot | None = None
+    settlement: Settlement | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the store has what it handed in."""
+        if self.slot is None or self.settlement is None:
+            return True
+        return self.slot.finished is not self.settlement
 
 
 class Dispatcher:
@@ -29,55 +59,55 @@ class Dispatcher:
         self.may_claim = True  # `stop_claiming` has not been called
         self._ready: deque[tuple[Slot, float]] = deque()  # prefetched claims, and since when
         self._ready_timer: asyncio.TimerHandle | None = None
-        self._idle: dict[str, asyncio.Future[None]] = {}  # workers that wait for a claim
+        self._idle: dict[str, _Waiting] = {}  # workers that wait for a claim, by name
         self._workers: set[str] = set()  # those that go on claiming
         self._retiring: set[str] = set()
 
-    async def next(
-        self, worker: str, slot: Slot | None = None, settlement: Settlement | None = None
-    ) -> Slot | None:
-        """Hand in a slot whose task has ended, and wait for one that holds a claim.
+    def join(self, worker: Worker) -> None:
+        """A worker wants claims from here on."""
+        self.wake()
+        self._look(_Waiting(worker))
 
-        It is the same slot where its run goes on; else one that is ready.
+    def leave(self, worker: Worker) -> None:
+        """A worker wants none any more, at once."""
+        self._idle.pop(worker.name, None)
+
+    def hand_in(self, worker: Worker, slot: Slot, settlement: Settlement | None) -> None:
+        """A slot's task has ended: its worker begins another one, now or once there is one.
+
+        It has the same slot where its run goes on; else one that is ready.
 
         Args:
-            worker: the name of the worker that asks.
-            slot: what it had, if anything.
+            worker: whose task it was.
+            slot: what it had.
             settlement: of that slot's claim; ``None`` where the claim was lost.
-
-        Returns:
-            The slot, or ``None`` when claiming has ended, at all or for this worker, and what it
-            handed in is settled.
         """
-        if slot is None:
+        works_on = self.may_claim and worker.name not in self._retiring
+        if slot.source.settle(slot, settlement, works_on=works_on):
+            worker.begin(slot)
+            return
+        if settlement is None:
             self.wake()
-        else:
-            works_on = self.may_claim and worker not in self._retiring
-            if slot.source.settle(slot, settlement, works_on=works_on):
-                return slot
-            if settlement is None:
-                self.wake()
-        return await self._wait(worker, slot, settlement)
+        self._look(_Waiting(worker, slot, settlement))
 
-    async def _wait(
-        self, worker: str, slot: Slot | None, settlement: Settlement | None
-    ) -> Slot | None:
-        """Wait until a claim is ready, or no more come."""
-        loop = asyncio.get_running_loop()
-        while True:
-            if worker in self._retiring:
-                if slot is None or settlement is None or slot.finished is not settlement:
-                    self._retiring.discard(worker)  # it has gone
-                    return None
-            elif self._ready:
-                return self._ready.popleft()[0]
-            elif not self.may_claim and self.is_settled:
-                return None
-            elif worker not in self._workers:
-                self._workers.add(worker)
-                self.make_room()
-            self._idle[worker] = turn = loop.create_future()
-            await turn
+    def _look(self, waiting: _Waiting) -> None:
+        """Let a worker begin what is ready, or wait for it, or go."""
+        name = waiting.worker.name
+        if name in self._retiring:
+            if waiting.is_settled:
+                self._retiring.discard(name)
+                waiting.worker.go()
+                return
+        elif self._ready:
+            waiting.worker.begin(self._ready.popleft()[0])
+            return
+        elif not self.may_claim and self.is_settled:
+            waiting.worker.go()
+            return
+        elif name not in self._workers:
+            self._workers.add(name)
+            self.make_room()
+        self._idle[name] = waiting
 
     def wake(self) -> None:
         """Something may be claimable now."""
@@ -203,7 +233,7 @@ class Dispatcher:
         if self._ready_timer is None:
             loop = asyncio.get_running_loop()
             self._ready_timer = loop.call_later(READY_FOR, self._look_at_ready)
-        self._call_idle(len(self._ready))
+        self._call_idle()
 
     def answered(self, *, is_short: bool) -> None:
         """A partition's exchange has ended: workers that waited for that may end.
@@ -229,18 +259,16 @@ class Dispatcher:
         self._ready = stays
         return found
 
-    def _call_idle(self, number: int) -> None:
-        """Let `number` idle workers look again, the longest idle first."""
-        while number > 0 and self._idle:
-            worker = next(iter(self._idle))
-            number -= worker in self._workers and not self._idle[worker].done()
-            self._call([worker])
+    def _call_idle(self) -> None:
+        """Let idle workers begin what is ready, the longest idle first."""
+        for name in list(self._idle):
+            if not self._ready:
+                break
+            self._look(self._idle.pop(name))
 
     def _call(self, workers: Iterable[str]) -> None:
-        for worker in list(workers):
-            turn = self._idle.pop(worker)
-            if not turn.done():  # else its worker was cancelled
-                turn.set_result(None)
+        for name in list(workers):
+            self._look(self._idle.pop(name))
 
     def _look_at_ready(self) -> None:
         """Release ready claims once they wait too long: other daemons may have idle workers."""

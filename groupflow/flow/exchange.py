@@ -307,9 +307,8 @@ class Exchanger(InFlight):
         self._dispatcher.make_room()
 
     def _let_go(self) -> None:
-        """At a stop, let workers end: without lease or session, unsure slots need no answer."""
-        if not self._dispatcher.may_claim:
-            self._dispatcher.answered(is_short=False)
+        """Let workers end: at a stop, without lease or session, unsure slots need no answer."""
+        self._dispatcher.answered(is_short=False)
 
     def _take(
         self, exchange: Exchange, finished: Sequence[Settlement], answer: ExchangeReply

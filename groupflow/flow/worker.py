@@ -64,6 +64,7 @@ class LocalWorker:
         self._tracing = tracing
         self._types = dispatcher.measures.types
         self._context = copy_context()  # copied for each attempt: no handler sees another's
+        self._gone: asyncio.Future[None]  # done once it has no more to do
         self._attempt: asyncio.Task[None] | None = None
         self._slot: Slot | None = None  # that attempt's, until its end
         self._tasks: Sequence[Task] = ()  # those that its handler has, once it has them
@@ -121,43 +122,47 @@ class LocalWorker:
             self._attempt.cancel()
 
     async def run(self) -> None:
-        """Work until the dispatcher gives no more claims."""
-        slot: Slot | None = None
-        settlement: Settlement | None = None
-        while (slot := await self._dispatcher.next(self.name, slot, settlement)) is not None:
-            settlement = await self._attempt_apart(slot)
-
-    async def _attempt_apart(self, slot: Slot) -> Settlement | None:
-        """Run an attempt in an asyncio task of its own: a handler can affect no other attempt.
+        """Work until the dispatcher gives no more claims.
 
         Cancelled at the daemon's end, it waits for no handler that can't be stopped.
         """
-        loop = asyncio.get_running_loop()
+        self._gone = asyncio.get_running_loop().create_future()
+        self._dispatcher.join(self)
+        try:
+            await self._gone
+        except asyncio.CancelledError:
+            self._dispatcher.leave(self)
+            if self._attempt is not None:
+                self._attempt.cancel()
+            raise
+
+    def go(self) -> None:
+        """As in `Worker`."""
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def begin(self, slot: Slot) -> None:
+        """Run an attempt in an asyncio task of its own: a handler can affect no other attempt."""
         self._slot, self._has_begun, self._is_cut, self._is_lost = slot, False, False, False
         self._tasks = ()
         slot.lose = self.lose
-        ended: asyncio.Future[Settlement | None] = loop.create_future()
-        work = self._attend(slot, ended)
-        self._attempt = loop.create_task(work, context=self._context.copy())
-        try:
-            return await ended
-        except asyncio.CancelledError:
-            self._attempt.cancel()
-            raise
+        work = self._attend(slot)
+        self._attempt = self._gone.get_loop().create_task(work, context=self._context.copy())
 
-    async def _attend(self, slot: Slot, ended: asyncio.Future[Settlement | None]) -> None:
-        """Run a claim's attempt; at its end `ended` has the settlement."""
+    async def _attend(self, slot: Slot) -> None:
+        """Run a claim's attempt, and hand the claim in."""
         self._has_begun = True
         try:
             apart = slot.held.apart
             settlement = await (self._attempt_large(slot) if apart else self._attempt_one(slot))
+            self._slot, self._tasks = None, ()
+            # Cut off at the daemon's end, `run` is over, and the task is handed over.
+            if not self._gone.done():
+                self._dispatcher.hand_in(self, slot, settlement)
         except BaseException as error:  # noqa: BLE001  not foreseen: `run` raises it
-            if not ended.done():
-                ended.set_exception(error)
-        else:
-            if not ended.done():  # else cut off at the daemon's end, and the task is handed over
-                ended.set_result(settlement)
-        self._slot, self._tasks = None, ()
+            self._slot, self._tasks = None, ()
+            if not self._gone.done():
+                self._gone.set_exception(error)
 
     async def _attempt_one(self, slot: Slot) -> Settlement | None:
         return await (self._traced(slot, self._tracing) if self._tracing else self._work(slot))

@@ -82,6 +82,42 @@ class NotedClaims(Claims):
         return answer
 
 
+class Hand:
+    """A worker of a test's."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._turn: asyncio.Future[Slot | None]
+
+    async def next(
+        self,
+        dispatcher: Dispatcher,
+        slot: Slot | None = None,
+        settlement: Settlement | None = None,
+    ) -> Slot | None:
+        """Hand in what it has, and wait for its next slot; ``None`` where none comes any more."""
+        self._turn = asyncio.get_running_loop().create_future()
+        if slot is None:
+            dispatcher.join(self)
+        else:
+            dispatcher.hand_in(self, slot, settlement)
+        try:
+            return await self._turn
+        except asyncio.CancelledError:
+            dispatcher.leave(self)
+            raise
+
+    def begin(self, slot: Slot) -> None:
+        self._come(slot)
+
+    def go(self) -> None:
+        self._come(None)
+
+    def _come(self, slot: Slot | None) -> None:
+        if not self._turn.done():  # else its test is over
+            self._turn.set_result(slot)
+
+
 class Crew:
     """Workers, and what serves them; by hand, a test makes each exchange and is each worker."""
 
@@ -150,7 +186,8 @@ class Crew:
         self, name: str, slot: Slot | None = None, settlement: Settlement | None = None
     ) -> asyncio.Task[Slot | None]:
         """A worker of the test's, that has come to wait for its next claim."""
-        waits = asyncio.create_task(self.dispatcher.next(name, slot, settlement))
+        hand = Hand(name)
+        waits = asyncio.create_task(hand.next(self.dispatcher, slot, settlement))
         await turns()
         return waits
 

@@ -19,6 +19,7 @@ from groupflow.store.claims import Claims, ExchangeReply
 from groupflow.store.given import Claim
 from groupflow.store.scripts import Order
 from groupflow.store.settlements import Complete, Release, Settlement
+from tests.flow.crew import Hand
 from tests.turns import turns, turns_until
 
 WORKERS = 4
@@ -91,9 +92,10 @@ class World:
         self.may_run = opened()
 
     async def _work(self, name: str) -> None:
+        hand = Hand(name)
         slot: Slot | None = None
         settlement: Settlement | None = None
-        while (slot := await self.dispatcher.next(name, slot, settlement)) is not None:
+        while (slot := await hand.next(self.dispatcher, slot, settlement)) is not None:
             task = slot.held.task
             self.ran.append((task.id[0], task.enqueued_at))
             await turns()

@@ -54,9 +54,8 @@ async def test_an_attempt_handed_back_before_its_first_step(bench: Bench) -> Non
 
     async def handle(_: Task) -> None:
         if len(made.ran) == 1:
-            # Two turns on, the next attempt of the run is made, and has not begun.
-            loop = asyncio.get_running_loop()
-            loop.call_soon(loop.call_soon, made.workers[0].hand_back)
+            # In the next turn, the next attempt of the run is made, and has not begun.
+            asyncio.get_running_loop().call_soon(made.workers[0].hand_back)
 
     await bench.enqueue(*(arrival(f"t{n}", "hot") for n in range(2)))
     async with crew(bench, handle, run=8) as made:
@@ -203,13 +202,17 @@ async def test_no_answer_ends_the_daemon(bench: Bench) -> None:
 async def test_an_unforeseen_error_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The daemon must hear of it."""
 
-    async def breaks(*_: Any) -> None:
+    def breaks(*_: Any) -> None:
         raise ZeroDivisionError
 
+    await bench.enqueue(named("a"))
     async with crew(bench, pool="plain", by_hand=True) as made:
-        monkeypatch.setattr(Dispatcher, "next", breaks)
+        monkeypatch.setattr(Dispatcher, "hand_in", breaks)
+        working = asyncio.create_task(LocalWorker("w-0", made.dispatcher, made.rules).run())
+        await turns()
+        await made.exchanger.run_once()
         with pytest.raises(ZeroDivisionError):
-            await LocalWorker("w-0", made.dispatcher, cast(Any, None), None).run()
+            await working
 
 
 @pytest.mark.parametrize("is_async", [True, False])
