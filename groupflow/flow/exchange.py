@@ -69,7 +69,6 @@ class Exchanger(InFlight):
         super().__init__(dispatcher, claims, holds_lease, order)
         self._run_for = run_for
         self._slots = Slots(self, self.pool, run_for)
-        self._next = asyncio.Lock()
         self._unknown_types = UnknownTypes()
         self._pace: asyncio.TimerHandle | None = None  # when runs tell what they have done
         self._late_until: float | None = None  # until then an unanswered call may run (monotonic)
@@ -88,7 +87,7 @@ class Exchanger(InFlight):
             # The next task begins before the exchange that tells of this one does: it doesn't wait
             # while that one is made.
             if run.tells_at <= monotonic():
-                self._stir.set()
+                self.stir()
             else:
                 self._tell_soon()
             return True
@@ -105,7 +104,7 @@ class Exchanger(InFlight):
 
     def _tell_of_runs(self) -> None:
         self._pace = None
-        self._stir.set()
+        self.stir()
 
     def end(self, slot: Slot, settlement: Settlement | None) -> None:
         """A slot's claim has ended, by a settlement, or since it was lost."""
@@ -117,7 +116,7 @@ class Exchanger(InFlight):
         else:
             self._outliving -= 1
         if is_ours and settlement is not None:
-            self._stir.set()
+            self.stir()
         else:  # lost, alone or with its session
             report_lost(self._dispatcher.measures, claim)
 
@@ -140,7 +139,7 @@ class Exchanger(InFlight):
     def doubt(self) -> None:
         """The store may have lost the last settlements: ask every free slot."""
         self._slots.doubt()
-        self._stir.set()
+        self.stir()
 
     def doubt_late_calls(self) -> None:
         """An unanswered call may have run late and given a free slot a claim: ask them all."""
@@ -180,20 +179,19 @@ class Exchanger(InFlight):
     async def _exchange_for_ever(self) -> None:
         backoff = Backoff()
         while True:
-            async with self._next:  # one loop waits for the next reason, not each of them
-                await self._stir.wait()
-                await self._session_open.wait()
-                self._stir.clear()
-                if self._slots.claimed:
-                    # In one turn of the loop, all workers that end together hand in their slots.
-                    await asyncio.sleep(0)
+            await self._stirred()
+            await self._session_open.wait()
+            if self._slots.claimed:
+                # In one turn of the loop, all workers that end together hand in their slots.
+                await asyncio.sleep(0)
+                self._is_stirred = False
             try:
                 await self.run_once()
                 backoff.reset()
                 if not self._slots.unsure:
                     continue
                 if self.holds_lease():
-                    self._stir.set()  # the next portion of them
+                    self.stir()  # the next portion of them
                     continue
                 # The lease is over by our clock, or nearly: unsure slots wait for its renewal.
             except StoreUnavailable as error:
@@ -203,7 +201,7 @@ class Exchanger(InFlight):
                 pass  # the renewer notices it too, drops the claims and opens a new session
             await asyncio.sleep(backoff.next())
             self._is_well = True  # until the next exchange shows otherwise
-            self._stir.set()
+            self.stir()
 
     async def run_once(self) -> None:
         """Make one exchange; after any error another carries the same settlements and slots."""
@@ -268,7 +266,7 @@ class Exchanger(InFlight):
             freed = 0
         settling = slots.take_due(freed)
         if settling and slots.due:
-            self._stir.set()  # the rest goes with another exchange
+            self.stir()  # the rest goes with another exchange
         # At a stop unsure slots are asked too, and what they hold is released.
         asking = slots.choose(settling, min(share, wanted), prefetch.portion) if may_ask else []
         running = slots.take_running()
@@ -335,9 +333,9 @@ class Exchanger(InFlight):
         if answer.is_kept or [claim for claim in told if claim.task.crashes]:
             self.wake()  # quarantined tasks come alone: the next may come once this has ended
         elif prefetch.goes_on(exchange.asked, came, dispatcher.workers, dispatcher.taken(self)):
-            self._stir.set()
+            self.stir()
         if self._slots.due:
-            self._stir.set()
+            self.stir()
         if self._slots.running:
             self._tell_soon()
         is_short = came < exchange.asked.number

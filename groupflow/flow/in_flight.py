@@ -6,7 +6,7 @@ Exchanges (`exchange.py`) write here; a dispatcher reads here which partition go
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
@@ -47,7 +47,9 @@ class InFlight:
         self._exchanges: list[Exchange] = []  # in flight
         self._outliving = 0  # workers that still have claims of lost sessions, and can take none
         self._is_well = True  # the last exchange was answered
-        self._stir = asyncio.Event()
+        self._asked = 0  # claims that these ask for
+        self._is_stirred = False  # there is a reason for another exchange
+        self._resting = deque[asyncio.Future[None]]()  # loops that wait for one
         self._session_open = asyncio.Event()
         self._session_open.set()
 
@@ -56,20 +58,33 @@ class InFlight:
         if self._is_fair and not self.has_some:  # it doesn't make up for the time without claims
             self.position = max(self.position, self._dispatcher.lowest_position)
         self.prefetch.call()
-        self._stir.set()
+        self.stir()
 
     def stir(self) -> None:
         """There may be room for more claims, or something to be settled."""
-        self._stir.set()
+        if self._is_stirred:
+            return
+        self._is_stirred = True
+        while self._resting:
+            turn = self._resting.popleft()
+            if not turn.done():  # else its loop was cancelled
+                turn.set_result(None)
+                return
+
+    async def _stirred(self) -> None:
+        """Wait for a reason for an exchange: one loop goes on for each."""
+        if self._is_stirred:
+            await asyncio.sleep(0)  # attempts that were made just now may end first
+        while not self._is_stirred:
+            turn = asyncio.get_running_loop().create_future()
+            self._resting.append(turn)
+            await turn
+        self._is_stirred = False
 
     @property
     def has_asked(self) -> bool:
         """Whether claims are asked for, without an answer yet."""
         return self._asked > 0
-
-    @property
-    def _asked(self) -> int:
-        return sum([each.asked.number for each in self._exchanges])
 
     @property
     def waits(self) -> bool:
@@ -115,11 +130,13 @@ class InFlight:
 
     def _begin_with(self, exchange: Exchange) -> None:
         self._exchanges.append(exchange)
+        self._asked += exchange.asked.number
         if self._is_fair:
             self.position += exchange.asked.number
 
     def _end(self, exchange: Exchange) -> None:
         self._exchanges.remove(exchange)
+        self._asked -= exchange.asked.number
         if self._is_fair:
             self.position -= exchange.asked.number
 
