@@ -69,8 +69,10 @@ class Dispatcher:
         self._look(_Waiting(worker))
 
     def leave(self, worker: Worker) -> None:
-        """A worker wants none any more, at once."""
+        """A worker is gone: it counts no more, even if it was to be retired meanwhile."""
         self._idle.pop(worker.name, None)
+        self._workers.discard(worker.name)
+        self._retiring.discard(worker.name)
 
     def hand_in(self, worker: Worker, slot: Slot, settlement: Settlement | None) -> None:
         """A slot's task has ended: its worker begins another one, now or once there is one.
@@ -124,6 +126,7 @@ class Dispatcher:
         for source in self.sources:
             source.stir()
         crash_point("during_drain")
+        self.answered(is_short=False)  # without a session, no exchange comes
 
     def retire(self, workers: Set[str]) -> None:
         """Claim no more for these workers, and for all others again.

@@ -155,12 +155,12 @@ class LocalWorker:
         try:
             apart = slot.held.apart
             settlement = await (self._attempt_large(slot) if apart else self._attempt_one(slot))
-            self._slot, self._tasks = None, ()
+            self._slot, self._attempt, self._tasks = None, None, ()
             # Cut off at the daemon's end, `run` is over, and the task is handed over.
             if not self._gone.done():
                 self._dispatcher.hand_in(self, slot, settlement)
         except BaseException as error:  # noqa: BLE001  not foreseen: `run` raises it
-            self._slot, self._tasks = None, ()
+            self._slot, self._attempt, self._tasks = None, None, ()
             if not self._gone.done():
                 self._gone.set_exception(error)
 

@@ -109,6 +109,7 @@ class WorkerPool:
         await self._workers[name].run()
         while name in self._wanted and self.dispatcher.may_claim:
             await self._workers[name].run()
+        self.dispatcher.leave(self._workers[name])
         del self._workers[name], self._tasks[name]
 
 

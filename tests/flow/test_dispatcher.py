@@ -166,6 +166,28 @@ async def test_a_pool_grows_at_once_and_shrinks_after_its_tasks(bench: Bench) ->
         assert (len(pool.tasks), bench.count("done")) == (1, 2)
 
 
+async def test_a_worker_that_has_gone_counts_no_more(bench: Bench) -> None:
+    """It was wanted less still, before the task that it ran in had ended."""
+    async with crew(bench, pool="plain", by_hand=True) as made:
+        pool = WorkerPool("plain", made.dispatcher, [made.exchanger], rules=made.rules, size=3)
+        pool.start(lambda name, run: asyncio.create_task(run, name=name))
+        await turns()
+        pool.resize(2)
+        pool.resize(1)
+        await turns(3)
+        pool.resize(2)
+        await turns()
+        assert (len(pool.workers), made.dispatcher.workers) == (2, 2)
+        made.running = pool.tasks
+
+
+async def test_a_stop_without_a_session_lets_idle_workers_go(bench: Bench) -> None:
+    async with crew(bench, count=2) as made:
+        await turns()
+        made.exchanger.close_session()
+        await made.stop()
+
+
 async def test_a_busy_worker_that_is_wanted_again_takes_no_other_one_s_place(bench: Bench) -> None:
     gate = Gate()
     await bench.enqueue(*(arrival(f"t{n}", f"g{n}") for n in range(2)))
