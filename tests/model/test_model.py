@@ -137,7 +137,8 @@ class StoreMachine(Runs, Pulls, Bursts, Expiry, Lives, TimeAndPeople, Unknown):
             self.end_a_death(0, drop=True, again=False)
 
 
-@pytest.mark.timeout(300)  # a thousand steps, each audited, where all cores are busy
+# A thousand steps, each audited, where all cores are busy. A limit that strikes would be shrunk.
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("limited", [False, True], ids=["free", "limited"])
 @pytest.mark.parametrize("order", ["oldest", "fair", "tenants"])
 def test_store_keeps_the_promise(store_server: Any, order: str, limited: bool) -> None:
