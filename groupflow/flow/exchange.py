@@ -184,7 +184,7 @@ class Exchanger(InFlight):
             if self._slots.claimed:
                 # In one turn of the loop, all workers that end together hand in their slots.
                 await asyncio.sleep(0)
-                self._is_stirred = False
+                self._is_stirred = False  # what they said so far is what is carried now
             try:
                 await self.run_once()
                 backoff.reset()
