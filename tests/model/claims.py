@@ -77,6 +77,7 @@ class ClaimsAndSettles(Machine):
         """What has ended is settled, then idle workers are given all that they may have."""
         possible = self.claimable(one, pool)
         quarantined = {id_ for id_ in possible if self.promise.tasks[id_].crashes}
+        may_come = self.without_due(quarantined)
         are_alike = self._are_alike(possible)
         answer = self.run(one.claims(pool).exchange(ended, idle))
         assert answer.refused == []
@@ -94,6 +95,8 @@ class ClaimsAndSettles(Machine):
             assert answer.refused == []
             assert first_told.items() <= {c.slot: c.task.id for c in answer.claims}.items()
         claims = answer.claims
+        if not (may_come or any(claim.task.crashes for claim in claims)):
+            quarantined = set()
         if quarantined:
             first, *others = sorted(claims, key=lambda each: each.fence)
             assert first.task.id in quarantined, "the quarantined go first"
