@@ -40,8 +40,8 @@ from tests.verification.soak.handlers import JOURNAL
 from tests.verification.soak.links import Links
 from tests.verification.soak.workload import Workload
 
-DISK = 192  # MB of the file system that Redis has for itself
-PARTITIONS = 6  # of a cluster
+DISK = 192  # MB of the file system that Redis has for itself, for each of its nodes
+NODES, PARTITIONS = 6, 6  # of a cluster
 WITHIN: Any = {"socket_timeout": 2.0, "socket_connect_timeout": 2.0}  # seconds
 
 
@@ -161,7 +161,7 @@ async def world(
     next one.
     """
     async with AsyncExitStack() as stack:
-        disk = await _small_disk(stack)
+        disk = await _small_disk(stack, DISK * (NODES if clustered else 1))
         many = RabbitmqCluster(folder / "rabbitmq") if clustered else None
         nodes: Sequence[RabbitmqServer]
         nodes = many.nodes if many else [SlowStopRabbitmq(folder / "rabbitmq")]
@@ -224,11 +224,11 @@ async def _cluster(folder: Path, stack: AsyncExitStack) -> tuple[RedisCluster, L
     return cluster, links
 
 
-async def _small_disk(stack: AsyncExitStack) -> Path | None:
-    """A file system of its own for Redis, or ``None`` where the kernel lets us mount none."""
+async def _small_disk(stack: AsyncExitStack, size: int) -> Path | None:
+    """A file system of some MB for Redis, or ``None`` where the kernel lets us mount none."""
     folder = Path(tempfile.mkdtemp(prefix="groupflow-soak-disk-"))
     try:
-        await _run("mount", "-t", "tmpfs", "-o", f"size={DISK}m", "none", str(folder))
+        await _run("mount", "-t", "tmpfs", "-o", f"size={size}m", "none", str(folder))
     except (OSError, subprocess.CalledProcessError):
         await asyncio.to_thread(folder.rmdir)
         return None
