@@ -28,8 +28,8 @@ from tests.history.judge import (
     resumed_in,
     tracebacks,
 )
-from tests.history.outbox import Event, out_of_order, untold
-from tests.history.snapshot import read
+from tests.history.outbox import out_of_order, untold
+from tests.history.snapshot import Snapshot, read
 from tests.verification.builds import HEAD, build_of
 from tests.verification.pacing import pause
 from tests.verification.soak import nemesis as nemeses
@@ -124,8 +124,12 @@ async def _end(whole: World, publishing: asyncio.Task[None], watching: Any) -> V
         took = await slot.terminate()
         if took > 10.0:
             whole.broken.append(f"L5: {slot.name} took {took:.1f} s to leave an idle store")
+    # At once: what `promote` forgets would seem left behind a minute later.
+    verdict, found = await asyncio.to_thread(_judge, whole, await _left_in_queue(whole))
     told = await told_in(amqp(whole.nodes), TOLD)
-    verdict = await asyncio.to_thread(_judge, whole, await _left_in_queue(whole), told)
+    if whole.tells:
+        verdict.violations += [*untold(found, told), *out_of_order(told)]
+    verdict.checked["S14"] = len({(event["id"], event["seq"]) for event in told})
     broken = [Violation(*text.split(": ", 1)) for text in whole.broken]
     verdict.violations += [*broken, *tracebacks([slot.log for slot in whole.slots])]
     if stuck:
@@ -134,17 +138,13 @@ async def _end(whole: World, publishing: asyncio.Task[None], watching: Any) -> V
     return verdict
 
 
-def _judge(whole: World, left_in_queue: int, told: list[Event]) -> Verdict:
-    """Judge a drained store, whose daemons have left, the history that led to it, what was told."""
+def _judge(whole: World, left_in_queue: int) -> tuple[Verdict, list[Snapshot]]:
+    """Judge a drained store, whose daemons have left, and the history that led to it."""
     logs = [slot.log for slot in whole.slots]
     with closing(whole.client()) as raw:
         facts = whole.journal.read(), raw, whole.partitions, left_in_queue
         verdict = judge_events(*facts, resumed=resumed_in(logs), lost=lost_in(logs))
-        found = [read(raw, keys) for keys in whole.partitions]
-    if whole.tells:
-        verdict.violations += [*untold(found, told), *out_of_order(told)]
-    verdict.checked["S14"] = len({(event["id"], event["seq"]) for event in told})
-    return verdict
+        return verdict, [read(raw, keys) for keys in whole.partitions]
 
 
 async def _left_in_queue(whole: World) -> int:
