@@ -22,7 +22,7 @@ from pamqp.common import FieldValue
 from groupflow.broker import topology
 from groupflow.broker.connection import ENDED, broker_calls, close_quietly, open_channel
 from groupflow.broker.topology import Presence
-from groupflow.core.errors import ConfigError, Problem
+from groupflow.core.errors import BrokerUnavailable, ConfigError, Problem
 
 HASH = "x-consistent-hash"
 PLUGIN = "rabbitmq_consistent_hash_exchange"
@@ -139,16 +139,19 @@ def plugin_missing(partitions: int) -> ConfigError:
 async def has_plugin(connection: AbstractConnection, queue: str) -> bool | None:
     """Whether RabbitMQ knows such exchanges, asked under a name that the user may declare.
 
-    ``None`` where it doesn't say. It may end the connection.
+    ``None`` where it doesn't say in time. It may end the connection.
 
     Raises:
         BrokerUnavailable: the connection has ended.
     """
-    channel = await open_channel(connection, confirms=False)
     try:
-        await channel.exchange_declare(
-            queue, exchange_type=HASH, durable=True, arguments=_IMPOSSIBLE
-        )
+        async with asyncio.timeout(topology.SILENCE):
+            channel = await open_channel(connection, confirms=False)
+            await channel.exchange_declare(
+                queue, exchange_type=HASH, durable=True, arguments=_IMPOSSIBLE
+            )
+    except BrokerUnavailable:
+        raise
     except aiormq.exceptions.ChannelPreconditionFailed as error:
         return _UNKNOWN_TYPE not in str(error)
     except ENDED as error:

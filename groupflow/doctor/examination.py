@@ -49,22 +49,23 @@ async def examine(settings: Settings, sources: Sources) -> list[Check]:
     store, broker = settings.redis_url(), settings.rabbitmq_url()
     schedules = await examine_namespace(settings)
     servers = await asyncio.gather(
-        _examine_server("redis", store, address_of(store), examine_redis(settings)),
-        _examine_server("rabbitmq", broker, address_of(broker), examine_rabbitmq(settings)),
+        _examine_server("redis", store, examine_redis(settings)),
+        _examine_server("rabbitmq", broker, examine_rabbitmq(settings)),
     )
     here = [*examine_http(settings.http), *examine_files(settings, sources)]
     return [*chain(*servers), *schedules, *here]
 
 
 async def _examine_server(
-    section: str, url: str, address: str, examination: Awaitable[list[Check]]
+    section: str, url: str, examination: Awaitable[list[Check]]
 ) -> list[Check]:
     """Whether the server can be reached, and how; and what is found there."""
-    found, checks, is_refused = "", list[Check](), False
+    address, found, checks, is_refused = address_of(url), "", list[Check](), False
     try:
         checks = await examination
     except (StoreUnavailable, BrokerUnavailable, ServerUnreachable) as error:
-        cause, is_refused = str(error.__cause__ or error), isinstance(error, ServerUnreachable)
+        cause = str(error.__cause__ or "") or str(error)  # a timeout has no words
+        is_refused = isinstance(error, ServerUnreachable)
         found = cause if address in cause else f"{address}: {cause}"
     facts = {"section": section, "address": address, "found": found, "is_refused": is_refused}
     is_tls = split_url(url).scheme in TLS_SCHEMES
@@ -130,7 +131,7 @@ async def check_at_start(client: StoreClient, settings: Settings) -> None:
         ConfigError: it evicts keys when memory is full, or is no node of a cluster where it should.
     """
     lease, wanted = settings.workers.lease, settings.redis.replicas
-    leader, before = leader_of(settings.redis_url()), time.time()
+    leader, most, before = leader_of(settings.redis_url()), settings.redis.max_memory, time.time()
     try:
         info = await client.info("default")
     except StoreUnavailable as error:
@@ -139,7 +140,8 @@ async def check_at_start(client: StoreClient, settings: Settings) -> None:
     except GroupflowError as error:
         log.warning("doctor.not_checked", error=str(error), remedy="Grant +info.")
         return
-    for check in judge_info(info, lease, (before + time.time()) / 2, wanted, leader):
+    at = (before + time.time()) / 2
+    for check in judge_info(info, lease, at, wanted, leader, max_memory=most):
         if check.name in ("redis.eviction", "redis.cluster") and check.verdict == "fail":
             raise ConfigError([Problem("redis.url", "", f"{check.found}. {check.remedy}")])
         if check.verdict != "ok":

@@ -104,12 +104,18 @@ async def _refusal(
 ) -> tuple[str, str]:
     """How RabbitMQ refuses a call: a word for it, and its own; both are empty where it doesn't.
 
-    Each call has a channel of its own, since a refusal closes it.
+    Each call has a channel of its own, since a refusal closes it. Under an alarm RabbitMQ opens
+    none on a connection that has published.
+
+    Raises:
+        BrokerUnavailable: the connection has ended.
     """
-    channel = await open_channel(connection, confirms=confirms)
     try:
         async with asyncio.timeout(TIMEOUT):
+            channel = await open_channel(connection, confirms=confirms)
             await act(channel)
+    except BrokerUnavailable:
+        raise
     except ENDED as error:
         return _refusal_in(error), str(error) or "no answer in time"
     await close_quietly(channel.close())

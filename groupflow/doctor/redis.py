@@ -193,34 +193,42 @@ async def _ask_all(redis: Redis, ask: Any, keys: Keys, settings: Settings) -> li
     try:
         info = await ask(lambda: redis.info("default"))
         at = (before + time.time()) / 2
-        checks = judge_info(info, settings.workers.lease, at, wanted, leader)
+        lease, most = settings.workers.lease, settings.redis.max_memory
+        checks = judge_info(info, lease, at, wanted, leader, max_memory=most)
     except NoPermissionError:
-        checks = judge("redis.info")
+        info, checks = {}, judge("redis.info")
     failed = {check.name for check in checks if check.verdict == "fail"}
-    is_appending = any("appendonly yes" in check.found for check in checks)
     try:
         config = await ask(lambda: redis.config_get("appendfsync", "save"))
     except (NoPermissionError, GroupflowError):  # it is forbidden, and needed for nothing else
-        pass
-    else:
+        config = {}
+    if info and config:
         fsync, save = config.get("appendfsync"), config.get("save")
-        facts = {"is_appending": is_appending, "appendfsync": fsync, "save": save}
+        facts = {"is_appending": bool(info.get("aof_enabled")), "appendfsync": fsync, "save": save}
         checks += judge("redis.fsync", "redis.snapshots", **facts)
-    if not failed & {"redis.role", "redis.cluster"}:  # a server that can run scripts
-        try:
-            checks += await examine_rights(redis, ask, keys, in_cluster=leader == "cluster")
-        except StoreUnavailable as error:
-            checks += judge("redis.rights", step="busy", words=error)
-    if wanted:
-        try:
+    if failed & {"redis.version", "redis.role", "redis.cluster"}:
+        return checks  # it can't run our scripts
+    try:
+        checks += await examine_rights(redis, ask, keys, in_cluster=leader == "cluster")
+        if wanted:
             await ask(lambda: redis.wait(0, 1))
-        except NoPermissionError:
-            checks += judge("redis.rights", step="wait")
+    except NoPermissionError:
+        checks += judge("redis.rights", step="wait")
+    except StoreUnavailable as error:
+        checks += judge("redis.rights", step="busy", words=error)
+    except GroupflowError as error:
+        checks += judge("redis.answers", words=error)
     return checks
 
 
 def judge_info(
-    info: Mapping[str, Any], lease: float, local: float, wanted: int, leader: Leader | None
+    info: Mapping[str, Any],
+    lease: float,
+    local: float,
+    wanted: int,
+    leader: Leader | None,
+    *,
+    max_memory: int = 0,
 ) -> list[Check]:
     """What an ``INFO`` means.
 
@@ -230,18 +238,21 @@ def judge_info(
         local: this machine's Unix time at the answer.
         wanted: `redis.replicas`.
         leader: what promotes another server; ``None`` where an operator must.
+        max_memory: `redis.max_memory`, 0 for none.
     """
     told = {**_UNTOLD, **info}
     version, is_valkey = told["redis_version"], "valkey_version" in info
     ahead = told["server_time_usec"] / 1e6 - local
     known = [info.get(f"slave{n}") for n in range(told["connected_slaves"])]
+    most = min(filter(None, (told["maxmemory"], max_memory)), default=0)
     facts = told | {
         "product": f"Valkey {info['valkey_version']}" if is_valkey else f"Redis {version}",
         "version": tuple(int(n) for n in str(version).split(".")[:2] if n.isdecimal()),
         "is_node": info.get("cluster_enabled", leader == "cluster"),
         "failed": " and ".join(what for key, what in _WRITES.items() if told[key] != "ok"),
         "used": told["used_memory"] // _MEBIBYTE,
-        "limit": told["maxmemory"] // _MEBIBYTE,
+        "most": most,
+        "limit": most // _MEBIBYTE,
         "apart": abs(ahead),
         "side": "ahead of" if ahead > 0 else "behind",
         "lease": lease,

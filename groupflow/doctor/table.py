@@ -129,12 +129,13 @@ TABLE: Mapping[str, tuple[Case, ...]] = {
              "everything",
              "CONFIG SET appendonly yes with appendfsync everysec, and the same in redis.conf.")),
     "redis.memory": (
-        warn(lambda i: not i.maxmemory,
+        warn(lambda i: not i.most,
              "{used} MiB used, maxmemory not set: the kernel kills what grows too far",
              "CONFIG SET maxmemory to what the machine can spare, or set redis.max_memory. At "
              "either limit intake pauses, and what is queued still drains."),
-        warn(lambda i: i.used_memory >= _NEAR_FULL * i.maxmemory, "{used} of {limit} MiB used",
-             "Raise maxmemory, add workers, or look for a group that stands: groupflow status."),
+        warn(lambda i: i.used_memory >= _NEAR_FULL * i.most, "{used} of {limit} MiB used",
+             "Raise maxmemory or redis.max_memory, the lower one, add workers, or look for a group "
+             "that stands: groupflow status."),
         ok(always, "{used} of {limit} MiB used")),
     "redis.clock": (
         warn(lambda i: i.server_time_usec and i.apart > i.lease / 4,

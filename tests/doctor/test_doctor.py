@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ from groupflow.broker.connection import open_channel
 from groupflow.core.app import App
 from groupflow.core.errors import ConfigError
 from groupflow.daemon import Daemon
+from groupflow.doctor import rabbitmq as looks
 from groupflow.servers import RabbitmqServer, RedisServer
 from groupflow.servers.server import free_ports
 from groupflow.settings.model import Settings
@@ -291,6 +293,38 @@ def test_a_silent_queue(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None
     for told in (*found["rabbitmq.queue"], *found["rabbitmq.dead-stream"]):
         assert (told["verdict"], "no answer in time" in told["found"]) == ("warn", True)
     assert found["rabbitmq.alarms"][0]["verdict"] == "ok"
+
+
+class FullRabbitmq(RabbitmqServer):
+    """Its disk is always too full."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        file = self._path("rabbitmq.conf")
+        file.write_text(file.read_text().replace("50MB", "900000GB"))
+
+
+def test_under_an_alarm(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RabbitMQ opens no channel on a connection that has published: what it hides has an end."""
+    monkeypatch.setattr(looks, "TIMEOUT", 1.0)
+    monkeypatch.setattr(topology, "SILENCE", 3.0)
+    with running(FullRabbitmq(doctor.folder / "full")) as server:
+        doctor.set(RABBITMQ__URL=server.url, RABBITMQ__PARTITIONS="2", **EVENTS)
+        exchange("topic")(doctor)
+        code, found = doctor.checks()
+    assert code == 0
+    assert "blocks publishers" in found["rabbitmq.alarms"][0]["found"]
+    assert "did not say whether" in found["rabbitmq.plugin"][0]["found"]
+
+
+def test_a_server_that_is_silent(doctor: Doctor) -> None:
+    """A timeout has no words of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        doctor.set(REDIS__URL=f"redis://127.0.0.1:{port}/0", REDIS__TIMEOUT="0.5")
+        code, found = doctor.checks()
+    assert code == 69
+    assert "no answer within 0.5 s" in found["redis.reachable"][0]["found"]
 
 
 def test_no_delivery_limit_given(doctor: Doctor) -> None:

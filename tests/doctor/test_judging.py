@@ -55,6 +55,8 @@ ROWS: list[tuple[list[Check], str, str, str]] = [
     (info(rdb_last_bgsave_status="err"), "redis.persistence", "warn", "saving a snapshot failed"),
     (info(maxmemory=0), "redis.memory", "warn", "not set"),
     (info(used_memory=1 << 30), "redis.memory", "warn", "1024 of 1024 MiB"),
+    (judge_info({**SOUND, "maxmemory": 0}, 8.0, NOW, 0, None, max_memory=1 << 29),
+     "redis.memory", "ok", "1 of 512 MiB"),
     (info(server_time_usec=int((NOW + 2.1) * 1e6)), "redis.clock", "warn", "2.100 s ahead"),
     (info(server_time_usec=int((NOW - 2.1) * 1e6)), "redis.clock", "warn", "2.100 s behind"),
     (info(server_time_usec=int((NOW + 1.9) * 1e6)), "redis.clock", "ok", "ahead"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -18,9 +19,9 @@ from groupflow.store.keys import Keys
 from tests.servers.replicated import RedisCluster, WatchedRedis, command, until
 
 
-async def examined(url: str) -> dict[str, list[Check]]:
+async def examined(url: str, **more: Any) -> dict[str, list[Check]]:
     found: dict[str, list[Check]] = {}
-    redis = {"url": url, "namespace": "nodes", "partitions": 4, "timeout": 2.0}
+    redis = {"url": url, "namespace": "nodes", "partitions": 4, "timeout": 2.0, **more}
     for check in await examine_redis(Settings.model_validate({"redis": redis})):
         found.setdefault(check.name, []).append(check)
     return found
@@ -71,6 +72,27 @@ async def test_a_server_that_is_no_node_of_a_cluster(redis_server: RedisServer) 
     with pytest.raises(ConfigError, match=r"no node of a cluster\. Give redis\.url as redis://"):
         await check_at_start(client, settings)
     await client.close()
+
+
+async def test_a_replica_in_place_of_its_primary(tmp_path: Path, redis_server: RedisServer) -> None:
+    """It can't run scripts, nor tell of its own replicas: only what it is tells what to do."""
+    primary = ("--replicaof", "127.0.0.1", str(redis_server.port))
+    async with RedisServer(tmp_path, extra=primary) as replica:
+        found = await examined(replica.url, replicas=1)
+    assert found["redis.role"][0].verdict == "fail"
+    assert not {"redis.answers", "redis.rights"} & set(found)
+
+
+async def test_a_snapshot_that_fails_beside_the_append_only_file(tmp_path: Path) -> None:
+    """Nothing is said against `save none`: it isn't needed."""
+    taken = ("--dbfilename", "appendonlydir")  # a folder
+    async with RedisServer(tmp_path, extra=taken) as server:
+        await command(server, "BGSAVE")
+        await until(lambda: says(server, "INFO persistence", "bgsave_status:err"), "it was saved")
+        found = await examined(server.url)
+    assert "saving a snapshot failed" in found["redis.persistence"][0].found
+    assert found["redis.fsync"][0].found == "appendfsync everysec"
+    assert "redis.snapshots" not in found
 
 
 async def test_sentinels(tmp_path: Path) -> None:
