@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -23,7 +23,7 @@ from groupflow.cli.options import AppOption, moment, option, print_json, say
 from groupflow.cli.verb import Answer, Call, verb
 from groupflow.core.checkup import Check
 from groupflow.core.errors import ConfigError, Problem
-from groupflow.core.masking import mask_secrets
+from groupflow.core.masking import mask_all, mask_secrets
 
 if TYPE_CHECKING:
     from groupflow.core.app import App
@@ -81,7 +81,8 @@ def check_config(
     except ConfigError as error:
         if not call.as_json:
             raise
-        told = {"ok": False, "source": error.source, "problems": error.problems}
+        problems = mask_all([asdict(each) for each in error.problems])
+        told = {"ok": False, "source": error.source, "problems": problems}
         return Answer(told, [], exit=Exit.CONFIG)
     if diff is not None:
         changes = [change.as_json() for change in _changes(call, diff)]
@@ -95,9 +96,9 @@ def _changes(call: Call, target: str) -> list[SettingChange]:
     """What the configuration would change for a file or a daemon."""
     from groupflow.operate.daemons import read_configuration
     from groupflow.settings.changes import compare, compare_reports, report
-    from groupflow.settings.load import load_settings
+    from groupflow.settings.load import load_settings, may_be
 
-    if Path(target).is_file():
+    if may_be(Path(target)):
         return compare(load_settings(Path(target)), call.settings)
     found = call.ask(lambda namespace: read_configuration(namespace, target))
     if found is None:

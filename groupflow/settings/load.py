@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import stat
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
 from pydantic_settings import (
     BaseSettings,
-    NestedSecretsSettingsSource,
+    EnvSettingsSource,
     SettingsConfigDict,
     SettingsError,
     TomlConfigSettingsSource,
@@ -70,6 +71,7 @@ def load_settings(path: Path | None = None) -> Settings:
 
 def _read(sources: Sources) -> Settings:
     """Read the sources: the environment wins over secrets, and these over the file."""
+    files = [sources.secrets / name for name in sources.secret_files] if sources.secrets else []
 
     class FromSources(Settings, BaseSettings):
         model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter=DELIMITER)
@@ -78,8 +80,8 @@ def _read(sources: Sources) -> Settings:
         def settings_customise_sources(  # type: ignore[override]
             cls, settings_cls: type[BaseSettings], env_settings: _Source, **_others: _Source
         ) -> tuple[_Source, ...]:
-            secrets, file = _secrets(settings_cls, sources), _file(settings_cls, sources.file)
-            return (env_settings, *secrets, *file)
+            secrets = _SecretFiles(settings_cls, files)
+            return (env_settings, secrets, *_file(settings_cls, sources.file))
 
     return Settings(**dict(FromSources()))
 
@@ -90,7 +92,7 @@ def find_sources(path: Path | None = None) -> Sources:
     Raises:
         ConfigError: the secrets directory that was named can't be read.
     """
-    file = path or next((each for each in SEARCHED if each.is_file()), None)
+    file = path or next((each for each in SEARCHED if may_be(each)), None)
     secrets = _secrets_directory()
     names = (name for name in os.environ if name != f"{PREFIX}SECRETS_DIR")
     return Sources(
@@ -106,12 +108,22 @@ def _secrets_directory() -> Path | None:
     named = os.environ.get(f"{PREFIX}SECRETS_DIR")
     if named:
         directory = Path(named)
-        if not directory.is_dir():
+        if not may_be(directory, stat.S_IFDIR):
             remedy = "There is no such directory: create it, or unset the variable."
             raise ConfigError([Problem(f"{PREFIX}SECRETS_DIR", named, remedy)])
         return directory
-    credentials = os.environ.get("CREDENTIALS_DIRECTORY")
-    return Path(credentials) if credentials and Path(credentials).is_dir() else None
+    credentials = Path(os.environ.get("CREDENTIALS_DIRECTORY") or "/dev/null")
+    return credentials if may_be(credentials, stat.S_IFDIR) else None
+
+
+def may_be(path: Path, kind: int = stat.S_IFREG) -> bool:
+    """Whether a file is there, or can't be seen: who reads it hears why."""
+    try:
+        return stat.S_IFMT(path.stat().st_mode) == kind
+    except PermissionError:
+        return True
+    except (OSError, ValueError):
+        return False
 
 
 def _names_in(directory: Path) -> list[str]:
@@ -196,17 +208,24 @@ def _file(cls: type[BaseSettings], path: Path | None) -> Iterator[_Source]:
         raise ConfigError([Problem(str(path), "", "The TOML is nested too deep.")]) from None
 
 
-def _secrets(cls: type[BaseSettings], sources: Sources) -> Iterator[_Source]:
-    if sources.secrets is None or not sources.secret_files:
-        return
+class _SecretFiles(EnvSettingsSource):
+    """Our files of the secrets directory: each stands for the variable of its name."""
+
+    def __init__(self, cls: type[BaseSettings], files: Iterable[Path]) -> None:
+        self._files = files
+        super().__init__(cls)
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return {each.name.lower(): _secret(each) for each in self._files}
+
+
+def _secret(file: Path) -> str:
     try:
-        # It accepts the class itself, which spares a second source; its annotation lags behind.
-        yield NestedSecretsSettingsSource(cls, secrets_dir=sources.secrets)  # type: ignore[arg-type]
+        return file.read_text("utf-8").strip()
     except OSError as error:
-        raise _unreadable(sources.secrets, error) from None
+        raise _unreadable(file, error) from None
     except UnicodeDecodeError:
-        remedy = "A secret file is not UTF-8: write it as text."
-        raise ConfigError([Problem(str(sources.secrets), "", remedy)]) from None
+        raise ConfigError([Problem(str(file), "", "It is not UTF-8: write it as text.")]) from None
 
 
 def _not_json(error: SettingsError) -> ConfigError:

@@ -43,8 +43,7 @@ def plan(settings: Settings) -> list[Planned]:
         where = f"schedules[{n}]"
         try:
             body, headers = _message(rule, settings)
-            if len(body) > settings.rabbitmq.max_body:
-                raise Unroutable("its body is over rabbitmq.max_body")
+            _check_size(body, settings.rabbitmq.max_body)
             route = router.route(body, headers, type=rule.type)
         except Unroutable as error:
             remedy = f"Its ticks can't be routed ({error.reason}): correct it, or the rule."
@@ -67,16 +66,22 @@ def _message(rule: ScheduleRule, settings: Settings) -> tuple[bytes, dict[str, A
     paths = settings.fields.paths()
     try:
         body: dict[str, Any] = orjson.loads(orjson.dumps(rule.body, default=str))
+        headers: dict[str, Any] = {SCHEDULE_HEADER: rule.name}
+        parts = (("app", rule.app, paths.app), ("tenant", rule.tenant, paths.tenant))
+        for what, value, path in parts:
+            if value == "":
+                continue
+            if path is None:
+                raise Unroutable(f"it has {what}, and fields.{what} says that no message does")
+            path.put(body, headers, value)
+        return orjson.dumps(body), headers
     except TypeError as error:  # a number of more than 64 bits, half a character, nested too deep
         raise Unroutable(f"its body can't be written as JSON: {error}") from None
-    headers: dict[str, Any] = {SCHEDULE_HEADER: rule.name}
-    for what, value, path in (("app", rule.app, paths.app), ("tenant", rule.tenant, paths.tenant)):
-        if value == "":
-            continue
-        if path is None:
-            raise Unroutable(f"it has {what}, and fields.{what} says that no message does")
-        path.put(body, headers, value)
-    return orjson.dumps(body), headers
+
+
+def _check_size(body: bytes, most: int) -> None:
+    if len(body) > most:
+        raise Unroutable(f"the body has {len(body)} bytes, over rabbitmq.max_body = {most}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,7 @@ class DryRun:
     def __init__(self, settings: Settings, functions: Mapping[str, str]) -> None:
         """Binds the rules, and the names of the Python handlers by their task types."""
         self._router: Router = settings.router()
-        self._max_queued = settings.max_queued()
+        self._max_queued, self._max_body = settings.max_queued(), settings.rabbitmq.max_body
         self._handlers = {
             type_: f"exec {mask_command(rule.exec)}" if rule.exec else f"http {rule.http}"
             for type_, rule in settings.handlers.items()
@@ -112,6 +117,7 @@ class DryRun:
     def find(self, body: bytes, headers: Mapping[str, Any], type: str | None) -> Way:
         """The way of one message; its parts are those of `Router.route`."""
         try:
+            _check_size(body, self._max_body)
             found = self._router.route(body, headers, type=type)
         except Unroutable as error:
             return Way("dead letter", reason=error.reason)

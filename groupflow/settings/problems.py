@@ -18,9 +18,11 @@ from groupflow.settings.types import Section
 
 Location = Sequence[int | str]
 
-_HIDDEN_SETTINGS = {"token", "url"}
+_URLS = {"url", "management"}
+_HIDDEN_SETTINGS = {"token", *_URLS}
 _SHOWN_OF_HANDLERS = {"timeout", *Override.model_fields}
 _SHOWN = 80
+_TABLE_OF_TOKEN = len(("http", "tokens", "name"))
 
 _REMEDIES: dict[str, str] = {
     "greater_than_equal": "Set it to at least {ge}.",
@@ -86,22 +88,24 @@ def _display(location: Location, detail: ErrorDetails) -> str:
 def _is_hidden(location: Location) -> bool:
     """Whether a secret may stand there, even by mistake.
 
-    Of a handler: a command, a word of one, a URL, or one of them where a table belongs.
+    Of a handler: a command, a word of one, a URL, or one of them where a table belongs. Of
+    `http.tokens`: a token where a table belongs.
     """
     if len(location) <= 1:
         return False
     in_handlers = location[0] == "handlers" and location[-1] not in _SHOWN_OF_HANDLERS
-    return in_handlers or location[-1] in _HIDDEN_SETTINGS
+    in_tokens = tuple(location[:2]) == ("http", "tokens") and len(location) <= _TABLE_OF_TOKEN
+    return in_handlers or in_tokens or location[-1] in _HIDDEN_SETTINGS
 
 
 def _masked(setting: int | str, value: object) -> str:
-    if setting == "url" and isinstance(value, list) and all(isinstance(u, str) for u in value):
+    if setting in _URLS and isinstance(value, list) and all(isinstance(u, str) for u in value):
         return ascii([mask_url(each) for each in value])[:_SHOWN]
     if not isinstance(value, str):
         return HIDDEN
-    return (
-        mask_url(value) if setting == "url" else mask_place(value) if setting == "http" else HIDDEN
-    )
+    if setting in _URLS:
+        return mask_url(value)
+    return mask_place(value) if setting == "http" else HIDDEN
 
 
 def _remedy(setting: str, detail: ErrorDetails) -> str:

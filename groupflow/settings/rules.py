@@ -259,7 +259,7 @@ class PoolRule(Section):
     """The task types that wait here, in place of handlers of daemons."""
     lease: Seconds = Field(default=60.0, ge=1, le=86_400)
     """Seconds of silence after which what a worker holds goes back to the pool."""
-    max_workers: int = Field(default=1000, ge=1, le=100_000)
+    max_workers: Whole = Field(default=1000, ge=1, le=100_000)
     """How many workers may have a lease at a time; what one more asks for is answered with 429."""
 
 

@@ -239,7 +239,11 @@ class Server(Section):
             raise ConfigError([Problem(f"{section}.url", mask_url(url), remedy)])
         files = {name: path for name in TLS_FILES if (path := getattr(self, name))}
         for name, path in files.items():
-            if not Path(path).is_file():
+            try:
+                is_there = Path(path).is_file()
+            except PermissionError:
+                is_there = False
+            if not is_there:
                 remedy = "There is no such file: correct the path, or the rights on the way to it."
                 raise ConfigError([Problem(f"{section}.{name}", path, remedy)])
         try:

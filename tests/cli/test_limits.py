@@ -67,6 +67,11 @@ async def test_route_tells_the_bound(groupflow: Verbs) -> None:
     body.write_bytes(orjson.dumps({"type": "t", "k": "a"}))
     assert "at most 2 wait in its group" in (await groupflow("route", str(body))).out
     assert (await groupflow("route", str(body), "--json")).json[0]["max_queued"] == 2
+    body.write_bytes(orjson.dumps({"type": "t", "k": "a", "text": "x" * 16_777_216}))
+    (found,) = (await groupflow("route", str(body), "--json")).json
+    assert (found["queue"], "over rabbitmq.max_body = 16777216" in found["reason"]) == (
+        "dead letter", True
+    )  # fmt: skip
 
 
 async def test_it_holds_is_listed_and_ends(spread: Spread, groupflow: Verbs) -> None:

@@ -111,6 +111,7 @@ async def test_it_ends_where_nobody_has_it_for_long(bench: Bench) -> None:
         rule(body={"app_name": {"a": 1}}),
         rule(body={"text": "x" * 17_000_000}),
         rule(body={"number": 10**20}),
+        rule(app="crm", tenant=10**20),
         rule(body={"half of a character": "\ud800"}),
     ],
 )

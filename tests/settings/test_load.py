@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from groupflow.core.errors import ConfigError, Problem
 from groupflow.core.limits import Rate
+from groupflow.settings import load as loading
 from groupflow.settings.load import find_sources, load_settings
 from groupflow.settings.model import Settings
 from groupflow.settings.rules import GroupRule, PoolRule, ScheduleRule, TypeRule
@@ -93,6 +96,51 @@ class TestSources:
         assert settings.redis.namespace == "from-environment"
         assert settings.redis.timeout == 1.5
 
+    def test_secret_files_of_others_are_not_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Ours may be elsewhere, behind a link."""
+        secrets, elsewhere = tmp_path / "secrets", tmp_path / "elsewhere"
+        secrets.mkdir()
+        (secrets / "key.der").write_bytes(b"\xff\xfe")
+        elsewhere.write_text("redis://:from-secret@h/1")
+        (secrets / "GROUPFLOW_REDIS__URL").symlink_to(elsewhere)
+        monkeypatch.setenv("GROUPFLOW_SECRETS_DIR", str(secrets))
+        assert load_settings().redis.url.get_secret_value() == "redis://:from-secret@h/1"
+        elsewhere.write_bytes(b"\xff\xfe")
+        with pytest.raises(ConfigError, match=r"GROUPFLOW_REDIS__URL: It is not UTF-8"):
+            load_settings()
+        elsewhere.unlink()
+        with pytest.raises(ConfigError, match=r"GROUPFLOW_REDIS__URL: It can't be read \(No such"):
+            load_settings()
+
+    def test_what_can_not_be_seen_is_said(
+        self, load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """In a folder without the right to enter it."""
+        stat, closed = Path.stat, tmp_path / "closed"
+
+        def denied(path: Path, **how: Any) -> Any:
+            if path.is_relative_to(closed):
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return stat(path, **how)
+
+        def refused(path: Path, *_: Any, **__: Any) -> Any:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+        monkeypatch.setattr(Path, "stat", denied)
+        monkeypatch.setattr(Path, "iterdir", refused)
+        monkeypatch.setattr(loading, "SEARCHED", (closed / "groupflow.toml",))
+        with pytest.raises(ConfigError, match=r"groupflow\.toml: It can't be read \(Permission"):
+            load_settings()
+        monkeypatch.setenv("GROUPFLOW_SECRETS_DIR", str(closed))
+        with pytest.raises(ConfigError, match=r"closed: It can't be read \(Permission"):
+            load_settings(Path("/dev/null"))
+        monkeypatch.delenv("GROUPFLOW_SECRETS_DIR")
+        settings = load(f'[redis]\nurl = "rediss://h/0"\nca_file = "{closed}/x.crt"\n')
+        with pytest.raises(ConfigError, match="the rights on the way to it"):
+            settings.redis_url()
+
     def test_systemd_credentials_are_secrets(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -117,6 +165,7 @@ REFUSED: list[tuple[str, str, str, str]] = [
      "max_block (60) at least the seconds of lease (90)"),
     ("[workers]\nplain = -1", "workers.plain", "-1", "at least 0"),
     ("[workers]\ngrouped = true", "workers.grouped", "true", "number"),
+    ('[pools.a]\ntypes = ["t"]\nmax_workers = true', "pools.a.max_workers", "true", "number"),
     ('[workers]\norder = "random"', "workers.order", "'random'", '"fair" or "tenants"'),
     ("[workers]\ndrain = inf", "workers.drain", "inf", "finite"),
     (f"[redis]\nmax_waiting = {1 << 63}", "redis.max_waiting", f"{1 << 63}", "within 64 bits"),
@@ -292,6 +341,9 @@ class TestSecrets:
             '[handlers.t]\nhttp = ["http://h/T0KEN"]',
             '[handlers.t]\nexec = ["x"]\nhttp = "http://h/T0KEN"',
             '[handlers.t]\nexec = ["x"]\nhttps = "T0KEN"',
+            '[http.tokens]\nci = "T0KEN"',
+            '[http]\ntokens = "T0KEN"',
+            '[rabbitmq]\nmanagement = "admin:T0KEN@rabbit:15672"',
         ],
     )
     def test_masked_in_errors(self, load: Load, toml: str) -> None:
