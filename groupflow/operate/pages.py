@@ -178,4 +178,4 @@ async def walk(
             gone += [each for each in namespace.away if each.partition == partition]
             place = ""
         partition += not place
-    return f"{partition}.{place}" if partition < len(namespace) else None, gone
+    return f"{partition}.{place}".removesuffix(".") if partition < len(namespace) else None, gone

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
+from pydantic import TypeAdapter
 
 from groupflow.core.errors import AmbiguousId, StoreUnavailable
 from groupflow.operate import bulk
@@ -19,11 +20,13 @@ from groupflow.operate.dead import DeadLetters, Filter
 from groupflow.operate.groups import ALL, Groups
 from groupflow.operate.listing import TaskFilter, every_task, list_tasks, search_tasks
 from groupflow.operate.namespace import Namespace
+from groupflow.operate.pages import walk
 from groupflow.operate.redrive import Redriver
 from groupflow.operate.scripts import OperatorVerb
 from groupflow.operate.statistics import SampleRow, together
 from groupflow.operate.tasks import Choice, Tasks
 from groupflow.operate.totals import read_daemons, read_totals
+from groupflow.ops.page.shapes import CursorText
 from groupflow.settings.model import Settings
 from groupflow.store.client import Argument, StoreClient
 from groupflow.store.enqueue import Arrival
@@ -157,6 +160,17 @@ async def test_a_walk_tells_what_it_passed_over(
     done = await steps[walk]()
     await gone.close()
     assert ([each.partition for each in done.away], namespace.away) == ([0], [])
+
+
+async def test_where_a_partition_ends_a_walk_goes_on(spread: Spread) -> None:
+    """By a cursor that the API takes."""
+
+    async def look(_place: str, _client: StoreClient) -> tuple[str, bool]:
+        return "", True
+
+    cursor, _ = await walk(spread.namespace, "0", look, 5)
+    assert (cursor, TypeAdapter(CursorText).validate_python(cursor)) == ("1", "1")
+    assert (await walk(spread.namespace, "1", look, 5))[0] == "2"
 
 
 async def test_the_only_partition_is_the_whole() -> None:
