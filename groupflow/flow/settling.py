@@ -200,14 +200,15 @@ def _advance(
         return _bury(
             claim, "Advance", f"the context of stage {stage!r} is no JSON: {error}", policy
         )
-    if len(packed) > CONTEXT_BYTES:
+    # A `Turn`'s task never ends. Its context replaces the last one; it can't go on without it.
+    is_turn = isinstance(outcome, Turn)
+    if len(packed) > CONTEXT_BYTES and not is_turn:
         message = f"the context of stage {stage!r} has {len(packed)} bytes, over {CONTEXT_BYTES}"
         return _bury(claim, "Advance", message, policy)
     after = _seconds(outcome.after, otherwise=0.0)
     forgets_crashes = isinstance(outcome, Turn) and not outcome.crashed
     otherwise = None
-    # A `Turn`'s task never ends. Its context replaces the last one; it can't go on without it.
-    if not isinstance(outcome, Turn):
+    if not is_turn:
         message = no_room_to_carry(text_of(stage), len(packed))
         otherwise = _retry(claim, "Advance", message, Retry(), policy, chance)
     return settlements.Advance(

@@ -154,7 +154,7 @@ class Scan:
             key: makes a row's key: a value that JSON can carry, 200 bytes at most.
             after: for tables without a column that tells what is done: makes a row's place, by
                 which `fetch` sorts. `Shard.after` is the place of the last one that was done. Whole
-                numbers, or texts that the database sorts as Python does.
+                numbers, or texts that the database sorts as Python does; no two rows have the same.
         """
 
         def register(function: _RowT) -> _RowT:

@@ -151,7 +151,8 @@ class ShardTurn:
         """The rows with their keys, without those to skip.
 
         Raises:
-            ValueError: rows don't come in the order of their places.
+            ValueError: rows don't come in the order of their places, or two have one place: if a
+                page ended between them, the second would be passed over.
         """
         skipped = set(self.state.dead if self._scan.holds else self.state.skipped(self.now))
         keyed = [(text_of_key(self._scan.key_of(row)), row) for row in rows]
@@ -161,6 +162,8 @@ class ShardTurn:
                 place = self._place(row)
                 if last is not None and place < last:
                     raise ValueError(f"rows don't come in the order of their places: {place!r}")
+                if last is not None and place == last:
+                    raise ValueError(f"two rows have one place, {place!r}: each needs its own")
                 last = place
         return [(key, row) for key, row in keyed if key not in skipped]
 

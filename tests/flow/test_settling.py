@@ -155,6 +155,12 @@ def test_a_context_that_cant_be_carried_is_a_dead_letter(context: Any, said: str
     assert said in settlement.reason
 
 
+def test_a_turn_goes_on_with_all_rows_that_wait() -> None:
+    """The first one after a change of `shards` has those of all shards before."""
+    settlement = settle(Turn("page", {"deferred": "x" * CONTEXT_BYTES}), policy(parks=True))
+    assert shape(settlement)[0] == "advance"
+
+
 @pytest.mark.parametrize("deep", [245, 246, 247, 253, 254, 255])
 def test_each_result_that_is_kept_can_be_told(deep: int) -> None:
     """With others around it, or the relay would stand at it for good."""

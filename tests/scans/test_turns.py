@@ -41,19 +41,22 @@ async def test_an_empty_table_costs_one_fetch_a_round(bench: Bench) -> None:
     assert len(table.pages) == 6
 
 
-async def test_rows_out_of_order_stop_a_cursor(bench: Bench) -> None:
-    """What comes behind a later place would be passed over for good."""
+@pytest.mark.parametrize(
+    ("rows", "said"), [([3, 1, 2], "order of their places"), ([1, 1, 2], "have one place, 1")]
+)
+async def test_rows_out_of_order_stop_a_cursor(bench: Bench, rows: list[int], said: str) -> None:
+    """What comes behind a later place, or the same one, would be passed over for good."""
     table = Table()
     scan = scan_of(table, cursor=True, find=True)
 
     @scan.fetch
     async def fetch(shard: object) -> list[int]:
-        return [3, 1, 2]
+        return rows
 
     machine = await Machine.start(bench, scan)
     await machine.turn()
     assert table.done == []
-    assert "order of their places" in (await machine.state())["trouble"]
+    assert said in (await machine.state())["trouble"]
 
 
 async def test_a_database_that_is_away_fails_no_row(bench: Bench) -> None:
