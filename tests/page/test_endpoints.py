@@ -153,8 +153,9 @@ RIGHTS: list[Row] = [
     ("", "GET group?key=report:42", None, 200, '"done":1,"others":0,"seconds"'),
     ("", "GET group?key=report:42&lately=0", None, 200, '"lately":[]'),
     ("all", "GET access", None, 200, '"may_act":true'),
-    ("look", "GET access", None, 200, '"may_act":false'),
-    ("publish", "GET access", None, 200, '"may_act":false'),
+    ("look", "GET access", None, 200, '"may_act":false,"knows_token":true,"has_tokens":true'),
+    ("publish", "GET access", None, 200, '"may_act":false,"knows_token":true'),
+    ("", "GET access", None, 200, '"may_act":false,"knows_token":false'),
     ("all", "POST tasks", {"body": {}, "type": 5}, 400, "type"),
     ("look", "POST tasks", {"body": {}, "type": "t"}, 403, "hasn't the right"),
 ]

@@ -22,6 +22,7 @@ from tests.operate.namesakes import ID, OWNERS, die, states
 from tests.operate.spread import Spread
 from tests.page.browsing import OPTIONS, PROGRAM
 from tests.page.context import TOKEN, client_of, configured, context_of
+from tests.page.world import LOOKER
 from tests.scans.machine import Machine, Table, scan_of
 from tests.store.bench import arrival
 
@@ -105,10 +106,11 @@ async def test_tasks_of_one_id_are_refused_until_one_is_chosen(spread: Spread) -
 
 
 @asynccontextmanager
-async def browsed(namespace: Namespace) -> AsyncIterator[Page]:
-    """A page over these partitions, in a browser that has the token."""
+async def browsed(namespace: Namespace, **http: Any) -> AsyncIterator[Page]:
+    """A page over these partitions, in a browser that has the token unless `http` is given."""
     (port,) = free_ports(1)
     settings = {**configured(f"127.0.0.1:{port}"), "redis": {"partitions": len(namespace)}}
+    settings["http"] |= http
     context = context_of(namespace, settings)
     async with serve_page(context), async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=PROGRAM, args=[*OPTIONS])
@@ -116,7 +118,8 @@ async def browsed(namespace: Namespace) -> AsyncIterator[Page]:
             page = await browser.new_page(base_url=f"http://127.0.0.1:{port}")
             expect.set_options(timeout=1000 * deadline())
             page.set_default_timeout(1000 * deadline())
-            await page.add_init_script(f"sessionStorage.setItem('groupflow.token', '{TOKEN}')")
+            if not http:
+                await page.add_init_script(f"sessionStorage.setItem('groupflow.token', '{TOKEN}')")
             yield page
         finally:
             await browser.close()
@@ -153,6 +156,17 @@ async def test_an_operator_browses_partitions(spread: Spread) -> None:
         await page.goto("/#/tasks")
         await page.get_by_role("button", name="Choose all that match").click()
         await expect(page.get_by_text("121 chosen")).to_be_visible()
+
+
+async def test_who_may_only_look_signs_in(spread: Spread) -> None:
+    """Where looking needs a token, and none lets its holder act: all that is shown is there."""
+    tokens = {"looker": {"token": LOOKER, "rights": ["look"]}}
+    async with browsed(spread.namespace, token="", read="token", tokens=tokens) as page:
+        await page.goto("/")
+        await page.get_by_role("button", name="Enter the token").click()
+        await page.get_by_label("Token", exact=True).fill(LOOKER)
+        await page.get_by_role("button", name="Use it").click()
+        await expect(page.locator("#live")).to_contain_text("Live")
 
 
 async def test_an_operator_browses_a_scan(spread: Spread) -> None:

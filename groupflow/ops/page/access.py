@@ -34,8 +34,8 @@ class Access:
     daemon: str  # the daemon that answers
     may_read: bool  # whether the caller may look
     may_act: bool  # whether the caller may redrive, cancel, drop, pause and resume
-    needs_token: bool  # whether looking needs a token
-    has_actions: bool  # whether there is a token that lets its holder act
+    knows_token: bool  # whether the caller shows a token of this daemon
+    has_tokens: bool  # whether there is any
 
 
 class Authorizer:

@@ -258,7 +258,7 @@ def test_a_page_alone(make_rig: MakeRig) -> None:
         url = url_of(page)
         assert status(url, "/livez", "/readyz", "/startupz", "/", "/api/overview") == [200] * 5
         access = ask(url, "/api/access").json()
-        assert (access["daemon"], access["has_actions"]) == ("page", True)
+        assert (access["daemon"], access["has_tokens"]) == ("page", True)
         metrics = ask(url, "/metrics").text
         assert "groupflow_cluster_dead_letters 1.0" in metrics
         assert "groupflow_workers" not in metrics

@@ -4,6 +4,8 @@ import { get, name, setName, setToken, token } from "./api.js";
 import { h } from "./dom.js";
 import { seconds } from "./format.js";
 
+const SIGNS = /^[\x21-\x7e]+$/; // of a token: a header can't have every other
+
 export function toast(text, bad = false) {
   const element = h("div", { class: bad ? "toast bad" : "toast" }, text);
   document.getElementById("toasts").append(element);
@@ -47,28 +49,31 @@ export function askToken(access) {
         // Its one submit button is the one that signs in, so that Enter does the same.
         onsubmit: async (event) => {
           event.preventDefault();
-          if (!access.has_actions) return;
-          setToken(secret.value.trim());
+          if (!access.has_tokens) return;
+          const given = secret.value.trim();
+          setToken(SIGNS.test(given) ? given : "");
           setName(who.value.trim());
           allowed = await get("access").catch(() => access);
-          if (allowed.may_act) dialog.close();
-          else {
+          if (allowed.knows_token) {
+            dialog.close();
+            if (!allowed.may_act) toast("With this token you may not act.");
+          } else {
             setToken("");
             trouble.textContent = "This is not the token of this daemon.";
           }
         },
       },
       h("h2", { id: "ask" }, "Act on this cluster"),
-      h("p", { class: "muted" }, access.has_actions
-        ? "Redrive, drop, pause and resume need the token of http.token. It is kept for this tab alone."
+      h("p", { class: "muted" }, access.has_tokens
+        ? "Bodies, and all that acts, need a token with the right to it. It is kept for this tab alone."
         : "This daemon has no http.token, so it only shows. Set one to allow actions."),
-      access.has_actions && h("label", {}, "Token", secret),
-      access.has_actions && h("label", {}, "Your name, for the log", who),
+      access.has_tokens && h("label", {}, "Token", secret),
+      access.has_tokens && h("label", {}, "Your name, for the log", who),
       trouble,
       h("div", { class: "ends" },
         token() && h("button", { type: "button", onclick: () => { setToken(""); dialog.close(); } }, "Forget the token"),
         h("button", { type: "button", onclick: () => dialog.close() }, "Close"),
-        access.has_actions && h("button", { type: "submit", class: "primary" }, "Use it")),
+        access.has_tokens && h("button", { type: "submit", class: "primary" }, "Use it")),
     ));
     dialog.setAttribute("aria-labelledby", "ask");
     dialog.addEventListener("close", async () => resolve(await get("access").catch(() => allowed)));

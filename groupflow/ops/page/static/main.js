@@ -32,7 +32,7 @@ const ASK_AGAIN = 1000; // ms
 const main = document.getElementById("main");
 const nav = document.getElementById("nav");
 const live = document.getElementById("live");
-const context = { access: { may_act: false, may_read: true, has_actions: false }, latest: null, lease: 8, go, act };
+const context = { access: { may_act: false, may_read: true, has_tokens: false }, latest: null, lease: 8, go, act };
 
 let shown = null;
 let busy = false;
