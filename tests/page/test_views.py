@@ -24,3 +24,10 @@ def test_a_token_that_only_looks(page: Page) -> None:
     shows(page, "With this token you may not act.")
     expect(page.get_by_label("Body", exact=True)).to_contain_text("tenant_id")
     expect(page.get_by_role("button", name="Read-only")).to_be_visible()
+
+
+def test_an_age_that_cannot_be_read_chooses_nothing(page: Page) -> None:
+    at(page, "tasks", state="queued", older="1w")
+    shows(page, "This is not an age")
+    expect(page.get_by_role("button", name="Drop")).to_be_disabled()
+    expect(page.get_by_role("button", name="Choose all that match")).to_have_count(0)

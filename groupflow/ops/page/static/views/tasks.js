@@ -65,6 +65,7 @@ export function tasks(params, context) {
 
   // From the first on, page by page, however many that match.
   async function chooseAll() {
+    if (older === null) return;
     const rows = new Map(); // pages of several partitions have the first one's tasks again
     let next = "0";
     await attempt(async () => {
@@ -98,6 +99,7 @@ export function tasks(params, context) {
       cursor !== "0" && link("tasks", { ...at, state }, "First page", { class: "button", "data-key": "first" }),
       found.next && link("tasks", { ...at, state, cursor: found.next }, isFiltered ? "Search further" : "Next page", { class: "button", "data-key": "next" }));
   }
+  showChosen(0);
   return { element, every: OVER.has(state) ? 10000 : 2000, refresh };
 }
 
