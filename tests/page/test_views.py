@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Page, expect
+import re
+from typing import Any
 
-from tests.page.browsing import at, press, shows
-from tests.page.world import LOOKER
+from playwright.sync_api import Page, Route, expect
+
+from tests.page.browsing import allow, at, press, shows
+from tests.page.world import LOOKER, World
 
 
 def test_a_token_that_only_looks(page: Page) -> None:
@@ -31,3 +34,21 @@ def test_an_age_that_cannot_be_read_chooses_nothing(page: Page) -> None:
     shows(page, "This is not an age")
     expect(page.get_by_role("button", name="Drop")).to_be_disabled()
     expect(page.get_by_role("button", name="Choose all that match")).to_have_count(0)
+
+
+def test_chosen_letters_are_redriven_the_oldest_first(page: Page, world: World) -> None:
+    allow(page)
+    at(page, "dead", type="fail")
+    page.get_by_label("Choose all shown").check()
+    died = {each["id"]: each["died_at"] for each in world.get("dead", type="fail")["letters"]}
+    sent = list[str]()
+
+    def answer(route: Route) -> None:
+        ids: Any = route.request.post_data_json
+        sent.extend(ids["ids"])
+        route.fulfill(json={"done": ids["ids"], "stayed": []})
+
+    page.route("**/api/dead/redrive", answer)
+    press(page, re.compile("^Redrive$"), sure="Redrive")
+    shows(page, f"{len(died)} redriven")
+    assert sent == sorted(died, key=died.__getitem__)

@@ -144,7 +144,9 @@ class Acting:
         found = await bulk.step(namespace, wanted, order.cursor, shapes.MOST_IDS)
         result = shapes.Result([], [])
         if not order.dry_run:
-            result = await self._to_each(what, order, caller, found.letters, act_on, **wanted.facts)
+            # The oldest first: where a group has room for some, those that came first get it.
+            letters = reversed(found.letters)
+            result = await self._to_each(what, order, caller, letters, act_on, **wanted.facts)
         return replace(result, matching=len(found.letters), next=found.next, away=found.away)
 
     async def _to_waiting(

@@ -44,7 +44,8 @@ export function dead(params, context) {
   }
 
   async function run(verb) {
-    if (await verb(context, [...chosen.values()])) {
+    // The oldest first: where a group has room for some, those that came first get it.
+    if (await verb(context, [...chosen.values()].sort((a, b) => a.died_at - b.died_at))) {
       chosen.clear();
       await refresh();
     }
